@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# How a test is declared, everywhere in the tree:
+#
+#   kagemusha_add_test(name LABEL unit SOURCES a_test.cpp [LIBS target…] [DATA_DIR dir] [TIMEOUT seconds])
+#
+# It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, fuzz, device, vm,
+# vm-long or gpu. `./kage test` runs all but vm-long and gpu. DATA_DIR becomes the working directory of the test.
+#
+#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [SERIAL])
+#
+# registers a program that is not GoogleTest (a fuzz smoke run, a whole VM). Exit status 77 means "not possible on this
+# machine" and is shown as skipped. SERIAL keeps it from running beside another one (VMs share few cores).
+
+find_package(GTest QUIET)
+
+set(KAGEMUSHA_TEST_LABELS unit conformance fuzz device vm vm-long gpu)
+
+function(_kagemusha_check_label name label)
+    if(NOT label IN_LIST KAGEMUSHA_TEST_LABELS)
+        message(FATAL_ERROR "test ${name}: label '${label}' is not one of: ${KAGEMUSHA_TEST_LABELS}")
+    endif()
+endfunction()
+
+function(kagemusha_add_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;DATA_DIR;TIMEOUT" "SOURCES;LIBS")
+    if(arg_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "test ${name}: unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+    endif()
+    if(NOT arg_LABEL)
+        set(arg_LABEL unit)
+    endif()
+    _kagemusha_check_label(${name} ${arg_LABEL})
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 300)
+    endif()
+    if(NOT TARGET GTest::gtest_main)
+        message(FATAL_ERROR "GoogleTest is missing: install the package libgtest-dev (./kage build does it)")
+    endif()
+
+    add_executable(${name} ${arg_SOURCES})
+    target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
+    if(arg_DATA_DIR)
+        set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${arg_DATA_DIR})
+    endif()
+endfunction()
+
+function(kagemusha_add_script_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "LABEL;TIMEOUT" "COMMAND")
+    if(arg_UNPARSED_ARGUMENTS OR NOT arg_COMMAND OR NOT arg_LABEL)
+        message(FATAL_ERROR "test ${name}: needs LABEL and COMMAND; unknown: ${arg_UNPARSED_ARGUMENTS}")
+    endif()
+    _kagemusha_check_label(${name} ${arg_LABEL})
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 600)
+    endif()
+    add_test(NAME ${name} COMMAND ${arg_COMMAND})
+    set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
+    if(arg_SERIAL)
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endif()
+endfunction()
