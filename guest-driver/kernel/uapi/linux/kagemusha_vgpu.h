@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: (GPL-2.0-or-later WITH Linux-syscall-note) OR MIT */
+/*
+ * User interface of the kagemusha_vgpu driver: the character device /dev/kagemusha-vgpuN.
+ *
+ * An open file owns everything made through it (objects on the GPU, requests, window ranges) and gives it back when its last descriptor is
+ * closed, however that happens. The command stream is that of vgpu_protocol.h; the driver forwards it without looking into it.
+ *
+ * Rules: fixed-size fields, every pad and every unknown flag must be 0 (-EINVAL), structures may grow at the end (the size is
+ * in the ioctl's number; a longer structure from newer user space is accepted if the part that the kernel does not know is 0), timeouts are absolute
+ * CLOCK_MONOTONIC nanoseconds, waits end on a fatal signal, unknown ioctls give -ENOTTY.
+ *
+ * read(2) gives whole records (struct vgpu_record …) and never a part of one; -EINVAL if the buffer is smaller than the next
+ * one (VGPU_MAX_RECORD_BYTES always suffices). poll(2): POLLIN when a record waits, POLLERR once the file is lost (after the last record).
+ */
+#ifndef _UAPI_LINUX_KAGEMUSHA_VGPU_H
+#define _UAPI_LINUX_KAGEMUSHA_VGPU_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+enum kagemusha_vgpu_param {
+	KAGEMUSHA_VGPU_PARAM_ABI_VERSION = 1, /* VGPU_ABI_VERSION of the device */
+	KAGEMUSHA_VGPU_PARAM_WINDOW_BYTES = 2,
+	KAGEMUSHA_VGPU_PARAM_MAX_STREAM_BYTES = 3,
+	KAGEMUSHA_VGPU_PARAM_MAX_PAYLOAD_BYTES = 4, /* all payloads of one request together; assumes scattered pages */
+	KAGEMUSHA_VGPU_PARAM_MAX_EVENTS = 5,
+	KAGEMUSHA_VGPU_PARAM_MAX_REQUESTS = 6,
+};
+
+struct kagemusha_vgpu_get_param {
+	__u32 param;
+	__u32 pad;
+	__u64 value; /* out */
+};
+
+#define KAGEMUSHA_VGPU_PAYLOAD_WRITE 1u  /* the device writes into it */
+#define KAGEMUSHA_VGPU_PAYLOAD_WINDOW 2u /* address is an offset in a window range of this file */
+
+struct kagemusha_vgpu_payload {
+	__u64 address; /* user pointer: any alignment; its pages are pinned until the request is answered */
+	__u64 bytes;   /* not 0 */
+	__u32 flags;
+	__u32 pad;
+};
+
+#define KAGEMUSHA_VGPU_SUBMIT_WAITABLE 1u /* the answer is kept for KAGEMUSHA_VGPU_WAIT */
+#define KAGEMUSHA_VGPU_SUBMIT_NONBLOCK 2u /* -EAGAIN instead of waiting for room in the ring or for event credits */
+
+/*
+ * Queues one request; returns before the device has answered. Requests of one file reach the device in the order of their
+ * sequence numbers. A request without WAITABLE that the device refuses shows as a record (VGPU_RECORD_OVERFLOW) so that it is not lost silently.
+ * Errors: -EFAULT, -EINVAL, -E2BIG (stream or payload above the device's limits), -EAGAIN, -ENODEV (device gone or file lost), -ENOMEM, -EINTR (fatal signal).
+ */
+struct kagemusha_vgpu_submit {
+	__u64 stream; /* user pointer */
+	__u32 stream_bytes;
+	__u32 flags;
+	__u64 payloads; /* user pointer to struct kagemusha_vgpu_payload[payload_count] */
+	__u32 payload_count;
+	__u32 completion_count; /* commands of the stream with an event */
+	__u64 sequence; /* out */
+};
+
+/*
+ * Waits for the answer of a WAITABLE request and takes it (a second wait gives -ENOENT). -ETIME when the time is over:
+ * the request goes on and may be waited for again. deadline_ns 0: do not wait; ~0: no limit.
+ */
+struct kagemusha_vgpu_wait {
+	__u64 sequence;
+	__u64 deadline_ns;
+	__u32 status; /* out: the fields of struct vgpu_response */
+	__s32 result;
+	__u32 failed_offset;
+	__u32 pad;
+	__u64 result_bytes;
+};
+
+/* A range of the VRAM window for this file: `offset` is what KAGEMUSHA_VGPU_PAYLOAD_WINDOW and mmap(2) take. -ENOSPC when the window is full, -ENODEV without one. */
+struct kagemusha_vgpu_window_alloc {
+	__u64 bytes; /* rounded up to pages */
+	__u64 offset; /* out */
+};
+
+struct kagemusha_vgpu_window_free {
+	__u64 offset;
+};
+
+/* The eventfd is signalled whenever a record is queued; -1 takes it away. */
+struct kagemusha_vgpu_set_eventfd {
+	__s32 fd;
+	__u32 pad;
+};
+
+#define KAGEMUSHA_VGPU_IOCTL_BASE 0xb6
+#define KAGEMUSHA_VGPU_GET_PARAM _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x00, struct kagemusha_vgpu_get_param)
+#define KAGEMUSHA_VGPU_SUBMIT _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x01, struct kagemusha_vgpu_submit)
+#define KAGEMUSHA_VGPU_WAIT _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x02, struct kagemusha_vgpu_wait)
+#define KAGEMUSHA_VGPU_WINDOW_ALLOC _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x03, struct kagemusha_vgpu_window_alloc)
+#define KAGEMUSHA_VGPU_WINDOW_FREE _IOW(KAGEMUSHA_VGPU_IOCTL_BASE, 0x04, struct kagemusha_vgpu_window_free)
+#define KAGEMUSHA_VGPU_SET_EVENTFD _IOW(KAGEMUSHA_VGPU_IOCTL_BASE, 0x05, struct kagemusha_vgpu_set_eventfd)
+
+#endif
