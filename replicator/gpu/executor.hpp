@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// executor: the one implementation of every op. Takes decoded ops of one open file in order, keeps the handle
+// maps, drives a GPU backend and reports answers and completions. The primary feeds it ops of the guest, the
+// standby the same ops from the log.
+//
+// Threads: execute() is called by one thread. The sink is called by that thread or by threads of the GPU's
+// runtime (event callbacks), one call at a time per executor is not guaranteed: sinks are thread-safe.
+#ifndef KAGEMUSHA_GPU_EXECUTOR_HPP
+#define KAGEMUSHA_GPU_EXECUTOR_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "proto/abi/vgpu_protocol.h"
+#include "worker/port.hpp"
+
+namespace kagemusha::gpu {
+
+class backend_device; // gpu/backend_module.hpp: one GPU of one backend, made by gpu/backend.hpp
+
+// Where a region number of a segment is in this address space.
+struct region_view {
+    std::byte* base;
+    std::uint64_t bytes;
+};
+
+class executor_sink {
+public:
+    // Exactly once per request, after every payload of it has been read or written.
+    virtual void on_done(std::uint64_t token, const vgpu_response& response) = 0;
+    virtual void on_record(std::span<const std::byte> record) = 0; // vgpu_record_*, file number 0
+    virtual void on_gpu_lost(std::uint32_t detail) = 0;            // the GPU's driver reports a lost device
+
+protected:
+    ~executor_sink() = default;
+};
+
+class executor {
+public:
+    // `regions` outlives the executor and does not change; index = region number.
+    executor(std::shared_ptr<backend_device> device, std::span<const region_view> regions,
+             executor_sink& sink);
+    ~executor(); // waits for nothing that a guest controls: releases native objects, pending completions are
+                 // not reported any more
+
+    executor(const executor&) = delete;
+    executor& operator=(const executor&) = delete;
+
+    // Decodes and executes one request. Does not wait for the GPU, except in calls that must (build, info).
+    void execute(const worker::request_view& request);
+
+    std::uint64_t progress() const; // see worker::port::progress
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace kagemusha::gpu
+
+#endif
