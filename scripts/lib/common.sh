@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
+#
+# Shared by every script here: where things are, how progress is shown, how a step keeps its whole output in a log file
+# and how results are cached by content. Sourced, never run. The sourcing script has set -euo pipefail.
+
+shopt -s inherit_errexit # $(…) stops at the first error, too
+
+KAGE_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+KAGE_CACHE=${KAGEMUSHA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kagemusha}
+KAGE_LOGS=${KAGE_LOGS:-$KAGE_CACHE/logs}
+export KAGE_ROOT KAGE_CACHE KAGE_LOGS
+
+# The distribution's own tools: another cmake, meson or python3 in front of them in PATH (in a home directory, under
+# /usr/local) would not see Debian's packages.
+export KAGE_PYTHON=/usr/bin/python3
+
+kage_jobs() { # how many compile jobs: KAGEMUSHA_JOBS, else one per core
+    echo "${KAGEMUSHA_JOBS:-$(nproc)}"
+}
+
+if [ -t 2 ]; then
+    _bold=$'\e[1m' _red=$'\e[31m' _plain=$'\e[0m'
+else
+    _bold='' _red='' _plain=''
+fi
+
+note() { printf '%s\n' "$*" >&2; }
+
+die() {
+    printf '%skage: %s%s\n' "$_red" "$*" "$_plain" >&2
+    exit 1
+}
+
+# step TITLE COMMAND…: one line of progress for one piece of work. The command's output goes to a log file of its own;
+# on failure its last lines and its path are shown. On a terminal the seconds tick, so that a long step is visibly alive.
+step() {
+    local title=$1 log started pid rc tick=''
+    shift
+    mkdir -p "$KAGE_LOGS"
+    log=$KAGE_LOGS/$(date -u +%Y%m%d-%H%M%S)-$$-$(printf '%s' "$title" | tr -cs 'A-Za-z0-9.\n' '-' | cut -c1-50).log
+    started=$SECONDS
+    if [ "${KAGE_VERBOSE:-0}" = 1 ]; then
+        note "${_bold}==> $title${_plain}"
+        ("$@") > >(tee "$log" >&2) 2>&1 </dev/null &
+        rc=0
+        wait $! || rc=$?
+    else
+        if [ ! -t 2 ]; then
+            note "  ... $title"
+        fi
+        # In the background and not in an `if`: there bash would ignore set -e inside functions that run as a step.
+        ("$@") >"$log" 2>&1 </dev/null &
+        pid=$!
+        if [ -t 2 ]; then
+            while kill -0 "$pid" 2>/dev/null; do
+                printf '\r  %4ds %s %s' $((SECONDS - started)) "$title" "$tick" >&2
+                sleep 1
+                tick=$([ -n "$tick" ] && echo ' ' || echo '.')
+            done
+            printf '\r\e[K' >&2
+        fi
+        rc=0
+        wait "$pid" || rc=$?
+    fi
+    if [ "$rc" -ne 0 ]; then
+        printf '%s  FAILED after %ds: %s%s\n' "$_red" $((SECONDS - started)) "$title" "$_plain" >&2
+        note "  last lines of $log:"
+        tail -n "${KAGE_LOG_TAIL:-25}" "$log" | sed 's/^/    | /' >&2
+        return "$rc"
+    fi
+    printf '  %4ds %s\n' $((SECONDS - started)) "$title" >&2
+}
+
+# Logs of more than two weeks ago help nobody.
+prune_logs() {
+    if [ -d "$KAGE_LOGS" ]; then
+        find "$KAGE_LOGS" -type f -name '*.log' -mtime +14 -delete 2>/dev/null || true
+    fi
+}
+
+# content_key WORD…: a short name for what these words (and files, written @path) say. Two inputs that differ in one
+# byte get different names.
+content_key() {
+    local item
+    {
+        for item in "$@"; do
+            case $item in
+            @*)
+                printf 'file:%s\n' "$(basename "${item#@}")"
+                cat -- "${item#@}"
+                ;;
+            *) printf 'word:%s\n' "$item" ;;
+            esac
+        done
+    } | sha256sum | cut -c1-16
+}
+
+# cached KIND KEY BUILDER ARG…: prints the directory of the artefact; runs BUILDER with ARGs and a last argument, an
+# empty temporary directory to fill, if the artefact is not there yet. The directory appears under its final name only
+# when complete; a lock keeps two runs from building the same thing twice.
+cached() {
+    local kind=$1 key=$2 dir temp lock
+    shift 2
+    dir=$KAGE_CACHE/$kind/$key
+    if [ ! -e "$dir/.complete" ]; then
+        mkdir -p "$KAGE_CACHE/$kind"
+        exec {lock}>"$KAGE_CACHE/$kind/.$key.lock"
+        if ! flock -n "$lock"; then
+            note "  ... waiting for another run that builds $kind"
+            flock "$lock"
+        fi
+        if [ ! -e "$dir/.complete" ]; then
+            # Only the holder of the lock comes here: leftovers of a killed run are ours to remove.
+            rm -rf -- "$dir" "$KAGE_CACHE/$kind/.$key.tmp"
+            temp=$KAGE_CACHE/$kind/.$key.tmp
+            mkdir -p "$temp"
+            # In a child of its own (not `|| return`): set -e must hold inside the builder.
+            "$@" "$temp" >&2
+            touch "$temp/.complete"
+            mv -T -- "$temp" "$dir"
+        fi
+        exec {lock}>&-
+    fi
+    touch -c "$dir/.complete" # last use, for `kage clean`
+    printf '%s\n' "$dir"
+}
