@@ -99,7 +99,7 @@ private_apt_update() {
     private_apt_config >/dev/null
     if [ -z "$(find "$home/updated" -mmin "-$KAGE_APT_MAX_AGE_MIN" 2>/dev/null)" ]; then
         # Offline with lists from last time is good enough; without any it is not.
-        if private_apt get update -q; then
+        if step "Reading the archive's package lists" private_apt get update -q; then
             touch "$home/updated"
         elif [ ! -e "$home/updated" ]; then
             die "the package lists could not be fetched (network? proxy?)"

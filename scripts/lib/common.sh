@@ -96,12 +96,12 @@ content_key() {
     } | sha256sum | cut -c1-16
 }
 
-# cached KIND KEY BUILDER ARG…: prints the directory of the artefact; runs BUILDER with ARGs and a last argument, an
-# empty temporary directory to fill, if the artefact is not there yet. The directory appears under its final name only
+# cached KIND KEY TITLE BUILDER ARG…: prints the directory of the artefact; runs BUILDER as a step named TITLE, with ARGs
+# and a last argument, an empty temporary directory to fill, if the artefact is not there yet. The directory appears under its final name only
 # when complete; a lock keeps two runs from building the same thing twice.
 cached() {
-    local kind=$1 key=$2 dir temp lock
-    shift 2
+    local kind=$1 key=$2 title=$3 dir temp lock
+    shift 3
     dir=$KAGE_CACHE/$kind/$key
     if [ ! -e "$dir/.complete" ]; then
         mkdir -p "$KAGE_CACHE/$kind"
@@ -115,8 +115,7 @@ cached() {
             rm -rf -- "$dir" "$KAGE_CACHE/$kind/.$key.tmp"
             temp=$KAGE_CACHE/$kind/.$key.tmp
             mkdir -p "$temp"
-            # In a child of its own (not `|| return`): set -e must hold inside the builder.
-            "$@" "$temp" >&2
+            step "$title" "$@" "$temp" >&2
             touch "$temp/.complete"
             mv -T -- "$temp" "$dir"
         fi

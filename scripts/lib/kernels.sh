@@ -9,6 +9,7 @@
 # Sourced after common.sh and apt.sh.
 
 KAGE_KERNELS=(6.1-cloud 6.1-amd64 6.12-cloud 6.12-amd64)
+_kernel_format=1 # raise when _unpack_kernel does something else
 export KAGE_DEFAULT_KERNEL=6.1-cloud
 
 _kernel_suffix() { # 6.1-cloud → cloud-amd64, 6.1-amd64 → amd64
@@ -75,7 +76,6 @@ kernel_dir() {
     local flavour=$1 version
     version=$(_kernel_version "$flavour")
     [ -n "$version" ] || die "no package of kernel $flavour found in the archive"
-    # kernels.sh is part of the key: how a kernel is unpacked may change.
-    cached kernels "$flavour-$version-$(content_key "@$KAGE_ROOT/scripts/lib/kernels.sh")" \
+    cached kernels "$flavour-$version-$_kernel_format" "Fetching guest kernel $version ($flavour)" \
         _unpack_kernel "$flavour" "$version"
 }
