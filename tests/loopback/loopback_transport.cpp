@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The guest's OpenCL driver linked to the host's device library in one process: everything of the way of a
+// call except the guest kernel, the virtqueue and QEMU. Real programs (clinfo, CLBlast's tests, hashcat) run
+// against it in seconds, so most bugs show here and need no VM; and on a machine with a real GPU but no KVM
+// it is the honest way to measure the host's side.
+//
+// A worker sees only shared memory, a program's own memory is not: payloads are copied through an arena (a
+// memfd) that is the device's region 0. That copy is the guest kernel's page pinning turned into its plain
+// opposite, and the one thing that is not real here.
+//
+// Environment: KAGEMUSHA_LOOPBACK_BACKEND (opencl), _GPU, _OPTIONS, _IN_PROCESS (0), _SANDBOX (0 required, 1
+// best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end).
+#include "guest-driver/opencl/transport.hpp"
+
+#include <kagemusha/device.h>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace kagemusha::opencl {
+namespace {
+
+constexpr std::uint64_t arena_bytes = std::uint64_t{16} << 30; // sparse
+constexpr std::uint64_t arena_alignment = 4096;
+constexpr std::uint32_t the_file = 1;
+constexpr std::uint64_t close_token = ~std::uint64_t{0};
+
+const char* environment(const char* name, const char* fallback) {
+    const char* value = std::getenv(name);
+    return value ? value : fallback;
+}
+
+// First fit over page-aligned ranges of the arena.
+class range_allocator {
+public:
+    explicit range_allocator(std::uint64_t bytes) { free_[0] = bytes; }
+
+    bool allocate(std::uint64_t bytes, std::uint64_t& offset) {
+        for (auto it = free_.begin(); it != free_.end(); ++it) {
+            if (it->second < bytes)
+                continue;
+            offset = it->first;
+            const std::uint64_t rest = it->second - bytes;
+            free_.erase(it);
+            if (rest)
+                free_[offset + bytes] = rest;
+            return true;
+        }
+        return false;
+    }
+
+    void release(std::uint64_t offset, std::uint64_t bytes) {
+        auto next = free_.lower_bound(offset);
+        if (next != free_.end() && offset + bytes == next->first) {
+            bytes += next->second;
+            next = free_.erase(next);
+        }
+        if (next != free_.begin()) {
+            auto previous = std::prev(next);
+            if (previous->first + previous->second == offset) {
+                previous->second += bytes;
+                return;
+            }
+        }
+        free_[offset] = bytes;
+    }
+
+private:
+    std::map<std::uint64_t, std::uint64_t> free_;
+};
+
+struct pending_request {
+    std::uint64_t sequence = 0;
+    bool waitable = false;
+    std::uint32_t completion_count = 0;
+    std::vector<std::uint64_t> stream; // 8-byte aligned
+    std::vector<payload> payloads;
+    std::vector<kagemusha_payload> table;
+    std::vector<kagemusha_segment> segments;
+};
+
+class loopback_transport final : public transport {
+public:
+    static std::unique_ptr<transport> open(std::string& error) {
+        auto self = std::unique_ptr<loopback_transport>(new loopback_transport);
+        if (!self->start(error))
+            return nullptr;
+        return self;
+    }
+
+    ~loopback_transport() override {
+        if (abandoned_)
+            return;
+        {
+            std::lock_guard lock(mutex_);
+            closing_ = true;
+        }
+        wake();
+        if (thread_.joinable())
+            thread_.join();
+        if (device_) {
+            if (std::atoi(environment("KAGEMUSHA_LOOPBACK_STATS", "0")))
+                print_stats();
+            kagemusha_device_destroy(device_);
+        }
+        if (arena_ != MAP_FAILED)
+            ::munmap(arena_, arena_bytes);
+        if (arena_fd_ >= 0)
+            ::close(arena_fd_);
+        if (wake_fd_ >= 0)
+            ::close(wake_fd_);
+    }
+
+    transport_limits limits() const override { return limits_; }
+
+    int submit(const submission& request, std::uint64_t& sequence) override {
+        auto pending = std::make_unique<pending_request>();
+        std::lock_guard lock(mutex_);
+        if (lost_ || closing_)
+            return -ENODEV;
+        if (in_flight_.size() >= limits_.max_requests || credits_ < request.completion_count)
+            return -EAGAIN;
+        for (const payload& entry : request.payloads) {
+            std::uint64_t offset = 0;
+            const std::uint64_t room = rounded(entry.bytes);
+            if (!arena_ranges_.allocate(room, offset)) {
+                for (const kagemusha_segment& segment : pending->segments)
+                    arena_ranges_.release(segment.offset, rounded(segment.bytes));
+                return -EAGAIN;
+            }
+            std::memcpy(arena() + offset, entry.address, entry.bytes);
+            pending->table.push_back({entry.bytes, static_cast<std::uint32_t>(pending->segments.size()), 1,
+                                      entry.device_writes ? 1u : 0u, 0});
+            pending->segments.push_back({offset, entry.bytes, 0, 0});
+            pending->payloads.push_back(entry);
+        }
+        pending->stream.resize(request.stream.size() / 8);
+        std::memcpy(pending->stream.data(), request.stream.data(), request.stream.size());
+        pending->waitable = request.waitable;
+        pending->completion_count = request.completion_count;
+        pending->sequence = sequence = next_sequence_++;
+        credits_ -= request.completion_count;
+        inbox_.push_back(pending->sequence);
+        in_flight_.emplace(sequence, std::move(pending));
+        wake();
+        return 0;
+    }
+
+    int wait(std::uint64_t sequence, vgpu_response& answer) override {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return answers_.contains(sequence) || !in_flight_.contains(sequence); });
+        const auto found = answers_.find(sequence);
+        if (found == answers_.end())
+            return -ENOENT;
+        answer = found->second;
+        answers_.erase(found);
+        return 0;
+    }
+
+    std::ptrdiff_t read_records(std::span<std::byte> buffer) override {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !records_.empty() || shut_down_ || lost_; });
+        std::size_t used = 0;
+        while (!records_.empty() && used + records_.front().size() <= buffer.size()) {
+            const std::vector<std::byte>& record = records_.front();
+            std::memcpy(buffer.data() + used, record.data(), record.size());
+            used += record.size();
+            if (reinterpret_cast<const vgpu_record*>(record.data())->type == VGPU_RECORD_COMPLETION)
+                ++credits_;
+            records_.pop_front();
+        }
+        return static_cast<std::ptrdiff_t>(used);
+    }
+
+    void shut_down() override {
+        std::lock_guard lock(mutex_);
+        shut_down_ = true;
+        changed_.notify_all();
+    }
+
+    void abandon_after_fork() noexcept override {
+        abandoned_ = true;
+        ::close(arena_fd_);
+        ::close(wake_fd_);
+    }
+
+private:
+    static std::uint64_t rounded(std::uint64_t bytes) {
+        return (bytes + arena_alignment - 1) & ~(arena_alignment - 1);
+    }
+    std::byte* arena() const { return static_cast<std::byte*>(arena_); }
+
+    void wake() {
+        const std::uint64_t one = 1;
+        if (::write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN)
+            std::abort();
+    }
+
+    bool start(std::string& error) {
+        arena_fd_ = ::memfd_create("kagemusha-loopback", MFD_CLOEXEC);
+        wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (arena_fd_ < 0 || wake_fd_ < 0 || ::ftruncate(arena_fd_, static_cast<off_t>(arena_bytes)) != 0) {
+            error = "can't make the loopback's shared memory";
+            return false;
+        }
+        arena_ =
+            ::mmap(nullptr, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena_fd_, 0);
+        if (arena_ == MAP_FAILED) {
+            error = "can't map the loopback's shared memory";
+            return false;
+        }
+        kagemusha_device_config config;
+        kagemusha_device_config_init(&config);
+        config.name = "loopback";
+        config.backend = environment("KAGEMUSHA_LOOPBACK_BACKEND", "opencl");
+        config.gpu = environment("KAGEMUSHA_LOOPBACK_GPU", "");
+        config.options = environment("KAGEMUSHA_LOOPBACK_OPTIONS", "");
+        config.in_process = std::atoi(environment("KAGEMUSHA_LOOPBACK_IN_PROCESS", "0")) != 0;
+        config.sandbox =
+            static_cast<std::uint32_t>(std::atoi(environment("KAGEMUSHA_LOOPBACK_SANDBOX", "0")));
+        config.hang_timeout_ms =
+            static_cast<std::uint32_t>(std::atoi(environment("KAGEMUSHA_LOOPBACK_HANG_TIMEOUT_MS", "0")));
+        config.callbacks.request_done = on_request_done;
+        config.callbacks.record = on_record;
+        config.callbacks.log = on_log;
+        config.user_data = this;
+        char sentence[1024];
+        if (kagemusha_device_create(&config, &device_, sentence, sizeof sentence) < 0 ||
+            kagemusha_device_add_region(device_, 0, arena_fd_, 0, arena_bytes, arena_, sentence,
+                                        sizeof sentence) < 0) {
+            error = sentence;
+            return false;
+        }
+        kagemusha_device_limits host{};
+        kagemusha_device_get_limits(device_, &host);
+        limits_.max_stream_bytes = host.max_stream_bytes;
+        limits_.max_requests = host.max_requests_per_file;
+        limits_.max_events = host.max_events_per_file;
+        credits_ = host.max_events_per_file;
+        thread_ = std::thread([this] { run(); });
+        return true;
+    }
+
+    // The device's one thread.
+    void run() {
+        kagemusha_device_open_file(device_, the_file, close_token);
+        std::vector<std::uint64_t> batch;
+        for (;;) {
+            {
+                std::lock_guard lock(mutex_);
+                if (closing_)
+                    break;
+                batch.assign(inbox_.begin(), inbox_.end());
+                inbox_.clear();
+            }
+            for (const std::uint64_t sequence : batch)
+                hand_over(sequence);
+            pollfd wait_for[2] = {{wake_fd_, POLLIN, 0}, {kagemusha_device_poll_fd(device_), POLLIN, 0}};
+            if (batch.empty())
+                ::poll(wait_for, 2, -1);
+            std::uint64_t count;
+            if (::read(wake_fd_, &count, sizeof count) < 0 && errno != EAGAIN)
+                std::abort();
+            kagemusha_device_dispatch(device_);
+        }
+        kagemusha_device_close_file(device_, the_file, close_token);
+    }
+
+    void hand_over(std::uint64_t sequence) {
+        pending_request* pending;
+        {
+            std::lock_guard lock(mutex_);
+            pending =
+                in_flight_.at(sequence).get(); // stays until on_request_done, which only this thread calls
+        }
+        kagemusha_request request{};
+        request.token = sequence;
+        request.file = the_file;
+        request.completion_count = pending->completion_count;
+        request.stream = pending->stream.data();
+        request.stream_bytes = static_cast<std::uint32_t>(pending->stream.size() * 8);
+        request.payload_count = static_cast<std::uint32_t>(pending->table.size());
+        request.payloads = pending->table.data();
+        request.segments = pending->segments.data();
+        request.segment_count = static_cast<std::uint32_t>(pending->segments.size());
+        kagemusha_device_submit(device_, &request);
+    }
+
+    static void on_request_done(void* user_data, std::uint64_t token, const vgpu_response* response) {
+        auto* self = static_cast<loopback_transport*>(user_data);
+        if (token == close_token)
+            return;
+        std::lock_guard lock(self->mutex_);
+        const auto found = self->in_flight_.find(token);
+        if (found == self->in_flight_.end())
+            std::abort(); // the library answered twice
+        const std::unique_ptr<pending_request> pending = std::move(found->second);
+        self->in_flight_.erase(found);
+        for (std::size_t i = 0; i < pending->payloads.size(); ++i) {
+            const payload& entry = pending->payloads[i];
+            const kagemusha_segment& segment = pending->segments[i];
+            if (entry.device_writes && response->status == VGPU_STATUS_OK)
+                std::memcpy(entry.address, self->arena() + segment.offset, entry.bytes);
+            self->arena_ranges_.release(segment.offset, rounded(segment.bytes));
+        }
+        if (response->status != VGPU_STATUS_OK) {
+            std::fprintf(stderr, "kagemusha loopback: request %llu: status %u, at offset %u\n",
+                         static_cast<unsigned long long>(token), response->status, response->failed_offset);
+            self->credits_ += pending->completion_count;
+        }
+        if (pending->waitable)
+            self->answers_[token] = *response;
+        else if (response->status != VGPU_STATUS_OK)
+            self->push_overflow();
+        self->changed_.notify_all();
+    }
+
+    void push_overflow() {
+        vgpu_record record{VGPU_RECORD_OVERFLOW, sizeof(vgpu_record), the_file, 0};
+        const auto* bytes = reinterpret_cast<const std::byte*>(&record);
+        records_.emplace_back(bytes, bytes + sizeof record);
+    }
+
+    static int on_record(void* user_data, const void* record, std::size_t bytes) {
+        auto* self = static_cast<loopback_transport*>(user_data);
+        const auto* data = static_cast<const std::byte*>(record);
+        std::lock_guard lock(self->mutex_);
+        self->records_.emplace_back(data, data + bytes);
+        if (static_cast<const vgpu_record*>(record)->type == VGPU_RECORD_LOST)
+            self->lost_ = true;
+        self->changed_.notify_all();
+        return 0;
+    }
+
+    static void on_log(void*, int level, const char* message) {
+        if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_LOOPBACK_VERBOSE"))
+            std::fprintf(stderr, "kagemusha loopback: %s\n", message);
+    }
+
+    void print_stats() {
+        kagemusha_device_stats stats{};
+        stats.struct_bytes = sizeof stats;
+        kagemusha_device_get_stats(device_, &stats);
+        std::fprintf(
+            stderr,
+            "kagemusha loopback: %llu requests, %llu commands, %llu launches, %llu calls, %llu bytes to the "
+            "GPU, "
+            "%llu bytes from it, %llu events, %llu doorbells\n",
+            static_cast<unsigned long long>(stats.requests), static_cast<unsigned long long>(stats.commands),
+            static_cast<unsigned long long>(stats.launches), static_cast<unsigned long long>(stats.calls),
+            static_cast<unsigned long long>(stats.bytes_to_gpu),
+            static_cast<unsigned long long>(stats.bytes_from_gpu),
+            static_cast<unsigned long long>(stats.events_completed),
+            static_cast<unsigned long long>(stats.doorbells));
+    }
+
+    kagemusha_device* device_ = nullptr;
+    transport_limits limits_;
+    int arena_fd_ = -1;
+    int wake_fd_ = -1;
+    void* arena_ = MAP_FAILED;
+    bool abandoned_ = false;
+    std::thread thread_;
+
+    std::mutex mutex_; // everything below
+    std::condition_variable changed_;
+    range_allocator arena_ranges_{arena_bytes};
+    std::unordered_map<std::uint64_t, std::unique_ptr<pending_request>> in_flight_;
+    std::unordered_map<std::uint64_t, vgpu_response> answers_;
+    std::deque<std::uint64_t> inbox_;
+    std::deque<std::vector<std::byte>> records_;
+    std::uint64_t next_sequence_ = 1;
+    std::uint64_t credits_ = 0;
+    bool closing_ = false;
+    bool shut_down_ = false;
+    bool lost_ = false;
+};
+
+} // namespace
+
+std::unique_ptr<transport> make_transport(std::string& error) {
+    return loopback_transport::open(error);
+}
+
+} // namespace kagemusha::opencl
