@@ -96,6 +96,10 @@ using op = std::variant<op_info, op_create_context, op_create_queue, op_create_b
 
 // The enqueue part of an op, or nullptr for calls and for DESTROY, FLUSH, SET_USER_EVENT.
 const vgpu_enqueue* enqueue_of(const op& o);
+id_list waits_of(const op& o); // empty for ops without a wait list
+const vgpu_cmd& header_of(const op& o);
+// Whether the command answers in vgpu_response.result (vgpu_protocol.h, "Calls").
+bool is_call(std::uint16_t opcode);
 
 template <class F>
 void argument_list::for_each(F&& f) const {
