@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
+#
+# The parts that `kage` puts together, each as a step that does nothing when it is up to date. Sourced after common.sh.
+# What later parts and the tests need is exported: KAGE_BUILD_DIR, KAGE_QEMU, KAGE_KERNEL.
+
+export KAGE_KERNEL=${KAGE_KERNEL:-6.1-cloud}
+
+# build_cpp PRESET: replicator, guest OpenCL driver, tools and tests.
+build_cpp() {
+    local preset=$1
+    cd "$KAGE_ROOT" || return
+    if [ ! -e "build/$preset/build.ninja" ]; then
+        step "Configuring the C++ parts ($preset)" cmake --preset "$preset"
+    fi
+    step "Building the C++ parts ($preset)" nice cmake --build --preset "$preset" -j "$(kage_jobs)"
+    if [ "$preset" = default ]; then
+        export KAGE_BUILD_DIR=$KAGE_ROOT/build/default
+    fi
+}
+
+build_qemu() {
+    KAGE_QEMU=$("$KAGE_ROOT/scripts/build-qemu")
+    export KAGE_QEMU
+}
+
+# build_guest [flavour…]: image, kernels, modules; default: the one kernel that is used when nobody asks.
+build_guest() {
+    local flavour
+    [ $# -gt 0 ] || set -- "$KAGE_KERNEL"
+    "$KAGE_ROOT/scripts/guest-image" root >/dev/null
+    for flavour in "$@"; do
+        "$KAGE_ROOT/scripts/guest-image" initramfs "$flavour" >/dev/null
+    done
+    "$KAGE_ROOT/scripts/build-modules" "$@" >/dev/null
+}
+
+# ---- checks that need no build -------------------------------------------------------------------------------------
+
+# Our C++ only: kernel and QEMU code keep the layout of their projects.
+cpp_files() {
+    cd "$KAGE_ROOT" || return
+    local folders=()
+    mapfile -t folders < <(ls -d replicator guest-driver/opencl control tests bench 2>/dev/null)
+    find "${folders[@]}" -type f \( -name '*.cpp' -o -name '*.hpp' -o -path 'replicator/*.h' \) | LC_ALL=C sort
+}
+
+check_format() {
+    local files=()
+    cd "$KAGE_ROOT" || return
+    mapfile -t files < <(cpp_files)
+    [ ${#files[@]} -gt 0 ] || die "no C++ files found below $KAGE_ROOT"
+    if ! clang-format --dry-run -Werror "${files[@]}"; then
+        echo
+        echo "The layout of these files differs from .clang-format; this mends it:"
+        echo "    ./kage format"
+        return 1
+    fi
+}
+
+# Programs in bash or sh, by their first line, and what they source.
+shell_files() {
+    local file
+    cd "$KAGE_ROOT" || return
+    find kage .ci scripts qemu-device tests bench control -type f 2>/dev/null | LC_ALL=C sort | while read -r file; do
+        case $file in
+        *.sh) echo "$file" ;;
+        *) ! head -n 1 "$file" | grep -qaE '^#!/bin/(bash|sh)' || echo "$file" ;;
+        esac
+    done
+}
+
+check_scripts() {
+    local files=()
+    cd "$KAGE_ROOT" || return
+    mapfile -t files < <(shell_files)
+    shellcheck --severity=warning -x -P SCRIPTDIR "${files[@]}"
+}
