@@ -26,7 +26,8 @@ static DEFINE_IDA(kvg_indices);
 
 static unsigned int pinned_limit_mib;
 module_param(pinned_limit_mib, uint, 0444);
-MODULE_PARM_DESC(pinned_limit_mib, "user memory pinned at once for a device, in MiB; one file gets half of it (0: half of the memory)");
+MODULE_PARM_DESC(pinned_limit_mib,
+		 "user memory pinned at once for a device, in MiB; a file gets half of it (0: half of the memory)");
 
 /* ---- life of the device object ---------------------------------------------------------------------------------- */
 
@@ -193,7 +194,10 @@ static int read_limits(struct kvg_device *dev, u64 *window_bytes)
 	limits->requests = max_requests;
 	limits->events = min(max_events, KVG_MAX_EVENTS);
 
-	dev->pinned_limit = pinned_limit_mib ? (unsigned long)pinned_limit_mib << (20 - PAGE_SHIFT) : totalram_pages() / 2;
+	dev->pinned_limit = totalram_pages() / 2;
+	if (pinned_limit_mib)
+		dev->pinned_limit = (unsigned long)pinned_limit_mib << (20 - PAGE_SHIFT);
+	dev->pinned_limit = min(dev->pinned_limit, KVG_MAX_PINNED_PAGES);
 	segments = min3(max_segments, VGPU_MAX_SEGMENTS, ring_segments(ring, limits->stream_bytes));
 	limits->pages = min_t(unsigned long, segments, dev->pinned_limit / 2);
 	/* a payload touches at most two pages more than its length has, so these bounds hold together at any alignment */

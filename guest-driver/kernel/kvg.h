@@ -51,6 +51,8 @@
 #define KVG_MAX_ANSWERS 4096u		/* WAITABLE requests of one file that nobody has taken yet */
 #define KVG_MAX_TEXT_BYTES (256u << 10)	/* printf output of one file that nobody has read yet */
 #define KVG_MAX_QUEUE_ERRORS 1024u	/* VGPU_RECORD_QUEUE_ERROR of one file that nobody has read yet */
+/* What is in flight, whatever the guest's size: the device too keeps an entry for each piece that it writes into. */
+#define KVG_MAX_PINNED_PAGES (8ul * VGPU_MAX_SEGMENTS)
 #define KVG_EVENT_BUFFERS 64u		/* posted on the event queue, if it is that long */
 #define KVG_CLOSE_WAIT_MS 1000u		/* close(2) waits that long for the device, then leaves the rest to done_work */
 

@@ -301,44 +301,17 @@ void kvg_request_interrupt(struct virtqueue *vq)
 
 /* ---- after the answer ---------------------------------------------------------------------------------------- */
 
-/*
- * How many of the request's completions will never come because its stream was refused. The device executes what lies
- * before failed_offset; the commands there are well formed, but this is checked again, as it decides about memory.
- */
+/* How many of the request's completions will never come. */
 static u32 completions_lost(const struct kvg_request *request)
 {
-	const u32 event_offset = sizeof(struct vgpu_cmd) + offsetof(struct vgpu_enqueue, event);
-	const struct vgpu_response *answer = &request->answer;
-	u32 executed = 0;
-	u32 offset = 0;
-
-	switch (answer->status) {
+	switch (request->answer.status) {
 	case VGPU_STATUS_OK:
 	case VGPU_STATUS_LOST:
 	case VGPU_STATUS_CANCELED:
 		return 0; /* all of them come, or the file is dead */
-	case VGPU_STATUS_MALFORMED:
-		if (answer->failed_offset > request->stream_bytes)
-			return request->completion_count;
-		break;
 	default:
-		return request->completion_count;
+		return request->completion_count; /* nothing of the stream was executed */
 	}
-	while (offset + sizeof(struct vgpu_cmd) <= answer->failed_offset) {
-		struct vgpu_cmd cmd;
-		u64 event;
-
-		kvg_blob_read(&request->blob, sizeof(struct vgpu_request) + offset, &cmd, sizeof(cmd));
-		if (cmd.bytes < sizeof(cmd) || cmd.bytes > answer->failed_offset - offset)
-			break;
-		if (cmd.opcode >= VGPU_FIRST_ENQUEUE && cmd.bytes >= event_offset + sizeof(event)) {
-			kvg_blob_read(&request->blob, sizeof(struct vgpu_request) + offset + event_offset, &event,
-				      sizeof(event));
-			executed += event != 0;
-		}
-		offset += cmd.bytes;
-	}
-	return request->completion_count - min(executed, request->completion_count);
 }
 
 static void request_release(struct kvg_request *request)

@@ -105,7 +105,7 @@ struct vgpu_segment {
 
 enum vgpu_status {
 	VGPU_STATUS_OK = 0,
-	VGPU_STATUS_MALFORMED = 1, /* a rule of this file was broken; nothing from failed_offset on was executed */
+	VGPU_STATUS_MALFORMED = 1, /* a rule of this file was broken; nothing was executed: the whole stream is checked first */
 	VGPU_STATUS_NO_FILE = 2,
 	VGPU_STATUS_LIMIT = 3,  /* a configured limit (files, requests in flight); nothing was executed */
 	VGPU_STATUS_LOST = 4,   /* the file's worker died or hung, see VGPU_RECORD_LOST; open a new file */
