@@ -4,7 +4,8 @@
 # The parts that `kage` puts together, each as a step that does nothing when it is up to date. Sourced after common.sh.
 # What later parts and the tests need is exported: KAGE_BUILD_DIR, KAGE_QEMU, KAGE_KERNEL.
 
-export KAGE_KERNEL=${KAGE_KERNEL:-6.1-cloud}
+export KAGE_KERNEL=${KAGE_KERNEL:-6.12-cloud}
+KAGE_CLANG_FORMAT=clang-format-19 # by version: each lays out a little differently, and both Debians have this one
 
 # build_cpp PRESET: replicator, guest OpenCL driver, tools and tests.
 build_cpp() {
@@ -50,7 +51,7 @@ check_format() {
     cd "$KAGE_ROOT" || return
     mapfile -t files < <(cpp_files)
     [ ${#files[@]} -gt 0 ] || die "no C++ files found below $KAGE_ROOT"
-    if ! clang-format --dry-run -Werror "${files[@]}"; then
+    if ! "$KAGE_CLANG_FORMAT" --dry-run -Werror "${files[@]}"; then
         echo
         echo "The layout of these files differs from .clang-format; this mends it:"
         echo "    ./kage format"

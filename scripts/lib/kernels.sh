@@ -10,7 +10,7 @@
 
 KAGE_KERNELS=(6.1-cloud 6.1-amd64 6.12-cloud 6.12-amd64)
 _kernel_format=1 # raise when _unpack_kernel does something else
-export KAGE_DEFAULT_KERNEL=6.1-cloud
+export KAGE_DEFAULT_KERNEL=6.12-cloud
 
 _kernel_suffix() { # 6.1-cloud → cloud-amd64, 6.1-amd64 → amd64
     case $1 in
