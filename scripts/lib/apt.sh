@@ -14,12 +14,22 @@ debian_codename() {
     (. /etc/os-release && echo "${VERSION_CODENAME:-}")
 }
 
-# Base address of the archive that serves the given release of this machine (bookworm, bookworm-security…).
+# Base address of the archive that serves one of the given releases of this machine. What says of itself that it is
+# Debian comes first (others have releases of the same names), then what has not been fetched yet and says nothing;
+# among those the order of the arguments decides: _apt_base bookworm stable.
 _apt_base() {
-    local wanted=$1
     # shellcheck disable=SC2016 # apt's placeholders, not the shell's
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 2>/dev/null |
-        awk -v wanted="$wanted" '$3 == "main" { split(wanted, names, "|"); for (i in names) if ($2 == names[i]) { print $1; exit } }'
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)' 2>/dev/null |
+        awk -v releases="$*" '
+            BEGIN { count = split(releases, wanted, " ") }
+            $3 == "main" && ($4 == "Debian" || $4 == "" || $4 ~ /ORIGIN/) {
+                for (i = 1; i <= count; i++)
+                    if ($2 == wanted[i]) {
+                        rank = i + ($4 == "Debian" ? 0 : count)
+                        if (!best || rank < best) { best = rank; address = $1 }
+                    }
+            }
+            END { if (best) print address }'
 }
 
 _apt_keyring() {
@@ -37,8 +47,8 @@ _apt_keyring() {
 private_apt_config() {
     local home=$KAGE_CACHE/apt code base security keyring suite
     code=$(debian_codename)
-    base=$(_apt_base "$code|stable|oldstable|testing")
-    security=$(_apt_base "$code-security|stable-security|oldstable-security|testing-security")
+    base=$(_apt_base "$code" stable oldstable)
+    security=$(_apt_base "$code-security" stable-security oldstable-security)
     [ -n "$base" ] || die "apt knows no archive for '$code' (apt-get indextargets shows what it knows); add the Debian archive to its sources"
     keyring=$(_apt_keyring)
     mkdir -p "$home/state/lists/partial" "$home/cache/archives/partial" "$home/preferences.d"
@@ -92,14 +102,16 @@ private_apt() {
 }
 
 private_apt_update() {
-    local home=$KAGE_CACHE/apt lock
+    local home=$KAGE_CACHE/apt lock rc=0
     mkdir -p "$home"
     exec {lock}>"$home/.lock"
     flock "$lock"
     private_apt_config >/dev/null
     if [ -z "$(find "$home/updated" -mmin "-$KAGE_APT_MAX_AGE_MIN" 2>/dev/null)" ]; then
         # Offline with lists from last time is good enough; without any it is not.
-        if step "Reading the archive's package lists" private_apt get update -q; then
+        (step "Reading the archive's package lists" private_apt get update -q) &
+        wait $! || rc=$?
+        if [ "$rc" -eq 0 ]; then
             touch "$home/updated"
         elif [ ! -e "$home/updated" ]; then
             die "the package lists could not be fetched (network? proxy?)"

@@ -35,8 +35,20 @@ die() {
 # step TITLE COMMAND…: one line of progress for one piece of work. The command's output goes to a log file of its own;
 # on failure its last lines and its path are shown. On a terminal the seconds tick, so that a long step is visibly alive.
 step() {
-    local title=$1 log started pid rc tick=''
+    local title=$1 log started pid rc tick='' ignored
     shift
+    # Inside `if step…` or `step… ||` bash ignores set -e in everything that runs: a step would go on after an error.
+    # shellcheck disable=SC2034
+    ignored=$(
+        set +e
+        (
+            set -e
+            false
+            echo yes
+        )
+        :
+    )
+    [ -z "$ignored" ] || die "step '$title': called where set -e is ignored (a mistake in the script)"
     mkdir -p "$KAGE_LOGS"
     log=$KAGE_LOGS/$(date -u +%Y%m%d-%H%M%S)-$$-$(printf '%s' "$title" | tr -cs 'A-Za-z0-9.\n' '-' | cut -c1-50).log
     started=$SECONDS
