@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Where the parts of a virtual machine are: QEMU, the guest's kernel and image, our driver for it, our
+// library and worker. What Debian and the build scripts make is asked from scripts/ (built there on first
+// use, then cached); what CMake makes is found in the build directory that this tool itself is in.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kagemusha::control {
+
+struct assets {
+    std::string flavour; // of the guest's kernel, as scripts/ names them: 6.12-cloud
+    std::string qemu, kernel, initramfs, root_image;
+    std::string module, icd, device_library, worker; // needed for a guest with a GPU
+
+    nlohmann::json to_json() const;
+};
+
+inline constexpr char default_flavour[] = "6.12-cloud";
+
+// std::nullopt: it was said on stderr what is missing. KAGE_ASSETS names a JSON file with the answer (what
+// `kagemusha assets` prints): nothing is looked up then.
+std::optional<assets> find_assets(const std::string& flavour, bool with_gpu);
+
+std::vector<std::string> firmware_dirs();
+std::string source_root();                       // of the checkout: KAGE_ROOT, else where this was built from
+std::string find_built(const std::string& name); // a file in the build directory; "" if it is not there
+
+// The release in a Linux bzImage's header ("6.12.43-cloud-amd64"), "" if it is none.
+std::string kernel_release(const std::string& bzimage);
+
+} // namespace kagemusha::control

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The control tool: options in, one of the commands out. `kage` sets everything up and then hands over to
+// this program.
+#include "control/assets.hpp"
+#include "control/demo.hpp"
+#include "control/process.hpp"
+#include "control/session.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+namespace {
+
+using namespace kagemusha::control;
+
+std::string variable_or(const char* name, const char* otherwise) {
+    const char* value = std::getenv(name);
+    return value && *value ? value : otherwise;
+}
+
+// Options of every command that starts a guest.
+void add_machine_options(CLI::App& command, session_options& options) {
+    options.flavour = variable_or("KAGE_KERNEL", default_flavour);
+    options.accel = variable_or("KAGE_ACCEL", "auto");
+    command.add_option("--gpu", options.gpu,
+                       "the host's GPU: a number or a part of its name, as `gpus` lists them");
+    command.add_option("--backend", options.backend, "opencl, null, faulty; none: a guest without a GPU")
+        ->capture_default_str();
+    command.add_option("--memory", options.memory_mib, "guest memory in MiB")
+        ->capture_default_str()
+        ->check(CLI::Range(128, 1 << 20));
+    command.add_option("--cpus", options.cpus, "guest CPUs")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 255));
+    command
+        .add_option("--kernel", options.flavour, "guest kernel: 6.1-cloud, 6.1-amd64, 6.12-cloud, 6.12-amd64")
+        ->capture_default_str();
+    command.add_option("--accel", options.accel, "auto, kvm or tcg")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"auto", "kvm", "tcg"}));
+    command
+        .add_option("--device-option", options.device_options,
+                    "KEY=VALUE: a property of the virtio-vgpu-pci device")
+        ->allow_extra_args(false);
+    command.add_option("--module-parameters", options.module_parameters,
+                       "for the guest's kagemusha_vgpu module");
+    command.add_option("--qemu-option", options.qemu_options, "one more word for QEMU's command line")
+        ->allow_extra_args(false);
+    command.add_flag("--keep", options.keep, "keep the run's directory with its logs, and say where it is");
+    command.add_flag("--verbose", options.verbose, "show the guest's console from its first byte on");
+}
+
+int list_gpus() {
+    const auto lister = find_built("kagemusha-gpus");
+    if (lister.empty()) {
+        fmt::print(stderr, "kagemusha: kagemusha-gpus is not built: run ./kage build\n");
+        return 125;
+    }
+    ::execl(lister.c_str(), lister.c_str(), nullptr);
+    fmt::print(stderr, "kagemusha: cannot start {}: {}\n", lister, std::strerror(errno));
+    return 125;
+}
+
+int print_assets(const session_options& options) {
+    const auto found = find_assets(options.flavour, options.backend != "none");
+    if (!found)
+        return 125;
+    fmt::print("{}\n", found->to_json().dump(2));
+    return 0;
+}
+
+// The job: a script file, or the words after the options as one command.
+int run_job(session_options& options, const std::string& job_file, const std::vector<std::string>& words) {
+    std::string job;
+    if (!job_file.empty()) {
+        std::ifstream file(job_file, std::ios::binary);
+        std::ostringstream text;
+        text << file.rdbuf();
+        if (!file) {
+            fmt::print(stderr, "kagemusha: cannot read {}\n", job_file);
+            return 125;
+        }
+        job = text.str();
+    }
+    for (const auto& word : words) {
+        std::string quoted = "'";
+        for (const char c : word)
+            quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+        job += quoted + "' ";
+    }
+    if (job.empty()) {
+        fmt::print(stderr, "kagemusha: nothing to run: give --job FILE or a command\n");
+        return 125;
+    }
+    const auto result = run_session(options, job, false,
+                                    [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+    return exit_status(result);
+}
+
+int run_shell(session_options& options) {
+    fmt::print(stderr, "Ctrl-] ends the guest at once.\n");
+    const auto result =
+        run_session(options, {}, true, [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+    return exit_status(result);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc > 3 && std::strcmp(argv[1], guard_word) == 0)
+        guard_main(argv + 2);
+    interrupt_fd(); // from here on signals are ours to read
+
+    CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};
+    app.require_subcommand(1);
+    session_options options;
+    std::string job_file;
+    std::vector<std::string> words;
+
+    auto* gpus = app.add_subcommand("gpus", "list the GPUs that a guest can get");
+    auto* demo = app.add_subcommand("demo", "an unmodified program computes on the GPU from inside a guest");
+    auto* run =
+        app.add_subcommand("run", "run a command or script in a new guest; ends with its exit status");
+    auto* shell = app.add_subcommand("shell", "a shell in a new guest");
+    auto* assets = app.add_subcommand("assets", "where the parts of a guest are, as JSON (built if needed)");
+
+    for (auto* command : {demo, run, shell})
+        add_machine_options(*command, options);
+    for (auto* command : {demo, run}) {
+        command->add_option("--timeout", options.timeout_s, "seconds until the guest is killed")
+            ->capture_default_str()
+            ->check(CLI::Range(1, 1'000'000));
+        command->add_option("--report", options.report, "write a report of the run, as JSON, to this file");
+    }
+    run->add_option("--job", job_file, "a bash script to run in the guest, as root");
+    for (auto* command : {run, shell}) {
+        command
+            ->add_option("--file", options.files,
+                         "SOURCE[:NAME]: file or directory for the guest, as /payload/NAME")
+            ->allow_extra_args(false);
+        command->add_option("--qmp", options.qmp_socket, "a QMP monitor on this Unix socket");
+        command
+            ->add_option("--port", options.ports,
+                         "NAME=SOCKET: a virtio-serial port on a listening Unix socket")
+            ->allow_extra_args(false);
+    }
+    run->add_option("--out", options.out_dir, "what the job leaves in /out comes into this directory");
+    run->add_flag("--quiet", options.quiet, "nothing but the job's output and errors");
+    run->add_option("command", words, "a command and its arguments (after --)");
+    assets->add_option("--kernel", options.flavour, "guest kernel");
+    assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
+
+    CLI11_PARSE(app, argc, argv);
+    if (gpus->parsed())
+        return list_gpus();
+    if (assets->parsed())
+        return print_assets(options);
+    if (shell->parsed())
+        return run_shell(options);
+    if (demo->parsed()) {
+        if (options.backend == "none") {
+            fmt::print(stderr, "kagemusha: the demo needs a GPU: another --backend\n");
+            return 125;
+        }
+        return run_demo(options);
+    }
+    return run_job(options, job_file, words);
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Child processes: started without fork's pitfalls (posix_spawn), watched through a pidfd, and never left
+// behind. The signals that ask us to stop arrive as bytes on a descriptor, so that every wait is one poll().
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kagemusha::control {
+
+// A descriptor that closes itself.
+class unique_fd {
+public:
+    unique_fd() = default;
+    explicit unique_fd(int fd) : fd_(fd) {}
+    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    unique_fd& operator=(unique_fd&& other) noexcept;
+    ~unique_fd() { reset(); }
+    int get() const { return fd_; }
+    void reset();
+    explicit operator bool() const { return fd_ >= 0; }
+
+private:
+    int fd_ = -1;
+};
+
+struct spawn_request {
+    std::vector<std::string> command;
+    std::vector<std::pair<std::string, std::string>> environment; // added to ours
+    int in = -1, out = -1, err = -1;                              // -1: ours
+    std::vector<int> inherit; // stay open in the child under their numbers
+    bool guarded = false;     // killed by the kernel when we die, and out of reach of the terminal's Ctrl-C
+};
+
+class child_process {
+public:
+    // std::nullopt and a sentence in `error` when it cannot be started.
+    static std::optional<child_process> start(const spawn_request& request, std::string& error);
+
+    child_process(child_process&&) = default;
+    child_process& operator=(child_process&&) = default;
+    ~child_process(); // kills and reaps a child that still runs
+
+    int pidfd() const { return pidfd_.get(); } // readable once it has ended
+    void kill();
+    // Exit status, or 128 + signal. std::nullopt: still runs after the time.
+    std::optional<int> wait_for(std::chrono::milliseconds time);
+
+private:
+    child_process(int pid, unique_fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+    int pid_ = -1;
+    unique_fd pidfd_;
+    std::optional<int> status_;
+};
+
+// Blocks SIGINT, SIGTERM and SIGHUP in this process and returns a descriptor that becomes readable when one
+// of them arrives (always the same). SIGPIPE is ignored.
+int interrupt_fd();
+// The signal that arrived, if any (stays set).
+int interrupted_by();
+
+// Runs a program to its end: stdout is captured, stderr is ours. Status as child_process says; 127 when it
+// could not be started, 128 + signal when we were interrupted meanwhile (the child is killed then).
+struct captured {
+    int status = 127;
+    std::string out;
+};
+captured run_captured(const std::vector<std::string>& command,
+                      const std::vector<std::pair<std::string, std::string>>& environment = {});
+
+// Entry point of the little program between us and a guarded child (see process.cpp); called by main().
+inline constexpr char guard_word[] = "--guarded-by";
+[[noreturn]] void guard_main(char** arguments);
+
+} // namespace kagemusha::control

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See qemu_command.hpp.
+#include "control/qemu_command.hpp"
+
+#include <fmt/format.h>
+
+namespace kagemusha::control {
+
+namespace {
+
+void add(std::vector<std::string>& command, std::initializer_list<std::string> words) {
+    command.insert(command.end(), words);
+}
+
+void add_disk(std::vector<std::string>& command, std::string_view id, std::string_view path) {
+    add(command,
+        {"-drive", fmt::format("if=none,id={},file={},format=raw,readonly=on", id, escape_option(path)),
+         "-device", fmt::format("virtio-blk-pci,drive={}", id)});
+}
+
+void add_ports(std::vector<std::string>& command, const std::vector<serial_port>& ports) {
+    if (ports.empty())
+        return;
+    add(command, {"-device", "virtio-serial-pci,id=ports"});
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+        const auto& port = ports[i];
+        const auto path = escape_option(port.path);
+        const auto id = fmt::format("port{}", i);
+        add(command, {"-chardev", port.host_end == serial_port::end::file
+                                      ? fmt::format("file,id={},path={}", id, path)
+                                      : fmt::format("socket,id={},path={},server=on,wait=off", id, path)});
+        add(command, {"-device", fmt::format("virtserialport,bus=ports.0,chardev={},name={}", id,
+                                             escape_option(port.name))});
+    }
+}
+
+void add_gpu(std::vector<std::string>& command, const gpu_config& gpu) {
+    // An I/O thread of its own: the device's work stays outside the main loop's lock.
+    add(command, {"-object", "iothread,id=vgpu-io"});
+    auto device =
+        fmt::format("virtio-vgpu-pci,id=vgpu0,iothread=vgpu-io,backend={}", escape_option(gpu.backend));
+    if (!gpu.gpu.empty())
+        device += fmt::format(",gpu={}", escape_option(gpu.gpu));
+    for (const auto& [name, value] : gpu.properties)
+        device += fmt::format(",{}={}", name, escape_option(value));
+    add(command, {"-device", device});
+}
+
+} // namespace
+
+std::string escape_option(std::string_view value) {
+    std::string escaped;
+    for (const char c : value) {
+        escaped += c;
+        if (c == ',')
+            escaped += c;
+    }
+    return escaped;
+}
+
+std::vector<std::string> qemu_command(const vm_config& config) {
+    const bool probe = config.root_image.empty();
+    std::vector<std::string> command{config.qemu, "-nodefaults", "-no-user-config", "-display",
+                                     "none",      "-no-reboot",  "-no-shutdown"};
+    for (const auto& dir : config.firmware_dirs)
+        add(command, {"-L", dir});
+    // The main memory is named and shared: the device's worker process maps it.
+    add(command, {"-object", fmt::format("memory-backend-memfd,id=ram,size={}M,share=on", config.memory_mib),
+                  "-machine", "pc,memory-backend=ram", "-m", fmt::format("{}M", config.memory_mib), "-smp",
+                  fmt::format("{}", config.cpus)});
+    if (config.accel == accelerator::kvm)
+        add(command, {"-accel", "kvm", "-cpu", "host"});
+    else
+        add(command, {"-accel", "tcg,thread=multi", "-cpu", "max"});
+    // loglevel=4: the kernel's warnings are on the console, its chatter is not.
+    add(command, {"-kernel", config.kernel, "-initrd", config.initramfs, "-append",
+                  fmt::format("console=ttyS0 quiet loglevel=4 panic=-1 net.ifnames=0{}",
+                              probe ? " kagemusha.probe" : "")});
+    add(command, {"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"});
+    if (config.qmp_fd)
+        add(command, {"-chardev", fmt::format("socket,id=qmp,fd={}", *config.qmp_fd), "-mon",
+                      "chardev=qmp,mode=control"});
+    if (config.qmp_socket)
+        add(command, {"-qmp", fmt::format("unix:{},server=on,wait=off", escape_option(*config.qmp_socket))});
+    if (!probe) {
+        add_disk(command, "root", config.root_image);
+        add_disk(command, "payload", config.payload);
+        add(command, {"-device", "virtio-rng-pci"});
+        add_ports(command, config.ports);
+    }
+    if (config.gpu)
+        add_gpu(command, *config.gpu);
+    command.insert(command.end(), config.extra.begin(), config.extra.end());
+    return command;
+}
+
+} // namespace kagemusha::control

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// QEMU's command line for a vm_config. Pure.
+#pragma once
+
+#include "control/vm_config.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kagemusha::control {
+
+// The guest's serial console is QEMU's stdin and stdout; what QEMU itself has to say comes on stderr. The
+// machine stays
+// (-no-shutdown) when the guest switches itself off, so that its statistics can still be read; it ends with
+// QMP's quit.
+std::vector<std::string> qemu_command(const vm_config& config);
+
+// In QEMU's key=value lists a comma inside a value is written twice.
+std::string escape_option(std::string_view value);
+
+} // namespace kagemusha::control

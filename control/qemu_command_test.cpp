@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The command line for typical machines.
+#include "control/qemu_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace kagemusha::control {
+namespace {
+
+vm_config example() {
+    vm_config config;
+    config.qemu = "/opt/qemu";
+    config.kernel = "/k/vmlinuz";
+    config.initramfs = "/k/initramfs";
+    config.root_image = "/i/root";
+    config.payload = "/t/payload";
+    return config;
+}
+
+// The word after the first `option` for which it contains `part`; "" if there is none.
+std::string option(const std::vector<std::string>& command, const std::string& name,
+                   const std::string& part = "") {
+    for (std::size_t i = 0; i + 1 < command.size(); ++i)
+        if (command[i] == name && command[i + 1].find(part) != std::string::npos)
+            return command[i + 1];
+    return {};
+}
+
+TEST(qemu_command, starts_with_the_binary_and_names_memory_and_cpus) {
+    auto config = example();
+    config.memory_mib = 640;
+    config.cpus = 3;
+    const auto command = qemu_command(config);
+    EXPECT_EQ(command.front(), "/opt/qemu");
+    EXPECT_EQ(option(command, "-m"), "640M");
+    EXPECT_EQ(option(command, "-smp"), "3");
+    EXPECT_EQ(option(command, "-object", "memfd"), "memory-backend-memfd,id=ram,size=640M,share=on");
+    EXPECT_EQ(option(command, "-machine"), "pc,memory-backend=ram");
+}
+
+TEST(qemu_command, disks_are_read_only_and_the_image_is_the_first) {
+    const auto command = qemu_command(example());
+    EXPECT_EQ(option(command, "-drive", "id=root"), "if=none,id=root,file=/i/root,format=raw,readonly=on");
+    EXPECT_EQ(option(command, "-drive", "id=payload"),
+              "if=none,id=payload,file=/t/payload,format=raw,readonly=on");
+    EXPECT_LT(std::find(command.begin(), command.end(), "virtio-blk-pci,drive=root"),
+              std::find(command.begin(), command.end(), "virtio-blk-pci,drive=payload"));
+}
+
+TEST(qemu_command, no_gpu_unless_asked) {
+    EXPECT_EQ(option(qemu_command(example()), "-device", "vgpu"), "");
+}
+
+TEST(qemu_command, gpu_has_its_thread_and_its_properties) {
+    auto config = example();
+    config.gpu = gpu_config{"opencl", "H200, big", {{"hang-timeout-ms", "2000"}}};
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-object", "iothread"), "iothread,id=vgpu-io");
+    EXPECT_EQ(option(command, "-device", "vgpu"),
+              "virtio-vgpu-pci,id=vgpu0,iothread=vgpu-io,backend=opencl,gpu=H200,, big,hang-timeout-ms=2000");
+}
+
+TEST(qemu_command, ports_reach_files_and_sockets) {
+    auto config = example();
+    config.ports = {{"out", serial_port::end::file, "/t/out"},
+                    {"agent", serial_port::end::socket, "/t/agent"}};
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-chardev", "id=port0"), "file,id=port0,path=/t/out");
+    EXPECT_EQ(option(command, "-chardev", "id=port1"), "socket,id=port1,path=/t/agent,server=on,wait=off");
+    EXPECT_EQ(option(command, "-device", "name=agent"),
+              "virtserialport,bus=ports.0,chardev=port1,name=agent");
+}
+
+TEST(qemu_command, a_probe_has_neither_disks_nor_ports) {
+    auto config = example();
+    config.root_image.clear();
+    config.accel = accelerator::kvm;
+    config.ports = {{"out", serial_port::end::file, "/t/out"}};
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-drive"), "");
+    EXPECT_EQ(option(command, "-chardev", "port"), "");
+    EXPECT_NE(option(command, "-append").find("kagemusha.probe"), std::string::npos);
+    EXPECT_EQ(option(command, "-accel"), "kvm");
+}
+
+TEST(qemu_command, monitors) {
+    auto config = example();
+    config.qmp_fd = 7;
+    config.qmp_socket = "/t/a,b";
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-chardev", "id=qmp"), "socket,id=qmp,fd=7");
+    EXPECT_EQ(option(command, "-qmp"), "unix:/t/a,,b,server=on,wait=off");
+}
+
+TEST(qemu_command, extra_words_come_last) {
+    auto config = example();
+    config.extra = {"-device", "edu"};
+    const auto command = qemu_command(config);
+    EXPECT_EQ(command.back(), "edu");
+}
+
+} // namespace
+} // namespace kagemusha::control

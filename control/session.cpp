@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See session.hpp.
+#include "control/session.hpp"
+
+#include "control/assets.hpp"
+#include "control/kvm_probe.hpp"
+#include "control/process.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace kagemusha::control {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr char out_port[] = "org.kagemusha.out";
+
+// A directory of this run alone, removed with everything in it unless it is to be kept.
+class run_directory {
+public:
+    explicit run_directory(bool keep) : keep_(keep) {
+        std::error_code error;
+        auto name = (fs::temp_directory_path(error) / "kagemusha-XXXXXX").string();
+        if (!error && ::mkdtemp(name.data()))
+            path_ = name;
+    }
+    ~run_directory() {
+        std::error_code error;
+        if (!path_.empty() && !keep_)
+            fs::remove_all(path_, error);
+    }
+    run_directory(const run_directory&) = delete;
+    run_directory& operator=(const run_directory&) = delete;
+    const std::string& path() const { return path_; }
+    void keep() { keep_ = true; }
+
+private:
+    std::string path_;
+    bool keep_;
+};
+
+// The user's job inside ours: what it leaves in /out goes to the host as a tar archive on a serial port.
+std::string wrapped_job(bool with_out) {
+    std::string text = "bash /payload/kagemusha-job.sh </dev/null\nstatus=$?\n";
+    if (with_out)
+        text = fmt::format("mkdir -p /out\n{}"
+                           "for port in /sys/class/virtio-ports/*; do\n"
+                           "    if [ \"$(cat \"$port/name\")\" = {} ]; then\n"
+                           "        tar -C /out -cf \"/dev/$(basename \"$port\")\" . || status=125\n"
+                           "    fi\n"
+                           "done\n",
+                           text, out_port);
+    return text + "exit $status\n";
+}
+
+bool write_file(const std::string& path, std::string_view text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    return static_cast<bool>(file.flush());
+}
+
+// "NAME=REST"
+std::optional<std::pair<std::string, std::string>> key_value(const std::string& text, const char* option) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+        fmt::print(stderr, "kagemusha: {} wants NAME=VALUE, not '{}'\n", option, text);
+        return std::nullopt;
+    }
+    return std::pair{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+bool make_payload(const session_options& options, const assets& parts, const std::string& directory,
+                  const std::string& job, bool interactive) {
+    std::vector<std::string> command{source_root() + "/scripts/make-payload", "--out", directory + "/payload",
+                                     "--kernel", parts.flavour};
+    if (interactive) {
+        winsize size{};
+        if (::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+            size = {25, 80, 0, 0};
+        command.insert(command.end(), {"--interactive", fmt::format("{}x{}", size.ws_col, size.ws_row)});
+    } else {
+        if (!write_file(directory + "/job.sh", wrapped_job(!options.out_dir.empty())) ||
+            !write_file(directory + "/user-job.sh", job)) {
+            fmt::print(stderr, "kagemusha: cannot write into {}\n", directory);
+            return false;
+        }
+        command.insert(command.end(), {"--job", directory + "/job.sh", "--file",
+                                       directory + "/user-job.sh:kagemusha-job.sh"});
+    }
+    for (const auto& file : options.files)
+        command.insert(command.end(), {"--file", file});
+    if (options.backend != "none") {
+        command.insert(command.end(), {"--module", parts.module, "--icd", parts.icd});
+        if (!options.module_parameters.empty())
+            command.insert(command.end(), {"--module-parameters", options.module_parameters});
+    }
+    const auto made = run_captured(command);
+    if (made.status != 0)
+        fmt::print(stderr, "kagemusha: scripts/make-payload failed with status {}\n", made.status);
+    return made.status == 0;
+}
+
+std::optional<vm_config> configure(const session_options& options, const assets& parts,
+                                   const std::string& directory) {
+    vm_config config;
+    config.qemu = parts.qemu;
+    config.firmware_dirs = firmware_dirs();
+    config.kernel = parts.kernel;
+    config.initramfs = parts.initramfs;
+    config.root_image = parts.root_image;
+    config.payload = directory + "/payload";
+    config.memory_mib = options.memory_mib;
+    config.cpus = options.cpus;
+    config.extra = options.qemu_options;
+    if (!options.qmp_socket.empty())
+        config.qmp_socket = options.qmp_socket;
+    if (!options.out_dir.empty())
+        config.ports.push_back({out_port, serial_port::end::file, directory + "/out.tar"});
+    for (const auto& port : options.ports) {
+        const auto parsed = key_value(port, "--port");
+        if (!parsed)
+            return std::nullopt;
+        config.ports.push_back({parsed->first, serial_port::end::socket, parsed->second});
+    }
+    if (options.backend != "none") {
+        config.gpu = gpu_config{options.backend, options.gpu, {}};
+        for (const auto& option : options.device_options) {
+            const auto parsed = key_value(option, "--device-option");
+            if (!parsed)
+                return std::nullopt;
+            config.gpu->properties.push_back(*parsed);
+        }
+    }
+    return config;
+}
+
+// Files of a guest are a stranger's: tar refuses names that lead out of the directory, and gives nobody's
+// rights away.
+bool unpack_files(const std::string& archive, const std::string& to) {
+    std::error_code error;
+    fs::create_directories(to, error);
+    const auto done =
+        run_captured({"tar", "-xf", archive, "-C", to, "--no-same-owner", "--no-same-permissions"});
+    if (done.status != 0)
+        fmt::print(stderr, "kagemusha: the guest's files could not be unpacked into {}\n", to);
+    return done.status == 0;
+}
+
+const char* word(machine_result::end how) {
+    switch (how) {
+    case machine_result::end::job_ended:
+        return "job-ended";
+    case machine_result::end::probe_answered:
+        return "probe-answered";
+    case machine_result::end::timed_out:
+        return "timed-out";
+    case machine_result::end::interrupted:
+        return "interrupted";
+    case machine_result::end::failed:
+        return "failed";
+    }
+    return "";
+}
+
+void write_report(const std::string& path, const session_result& result) {
+    const auto& machine = result.machine;
+    const nlohmann::json report{{"end", word(machine.how)},
+                                {"job_status", machine.job_status},
+                                {"problem", machine.problem},
+                                {"cpu", result.cpu},
+                                {"kernel", result.kernel_release},
+                                {"gpu", machine.gpu_name},
+                                {"boot_seconds", machine.boot_seconds},
+                                {"job_seconds", machine.job_seconds},
+                                {"stats_before", machine.stats_before},
+                                {"stats_after", machine.stats_after}};
+    if (!write_file(path, report.dump(2) + "\n"))
+        fmt::print(stderr, "kagemusha: cannot write {}\n", path);
+}
+
+void show_end_of(const std::string& path, const char* title, std::size_t most_lines) {
+    std::ifstream file(path);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) {
+        if (!line.empty() && line.back() == '\r')
+            line.pop_back();
+        lines.push_back(line);
+    }
+    if (lines.empty())
+        return;
+    fmt::print(stderr, "{}:\n", title);
+    for (std::size_t i = lines.size() > most_lines ? lines.size() - most_lines : 0; i < lines.size(); ++i)
+        fmt::print(stderr, "    | {}\n", lines[i]);
+}
+
+} // namespace
+
+bool write_all(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const auto done = ::write(fd, bytes.data(), bytes.size());
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        bytes.remove_prefix(static_cast<std::size_t>(done));
+    }
+    return true;
+}
+
+session_result run_session(const session_options& options, const std::string& job, bool interactive,
+                           const std::function<bool(std::string_view)>& show) {
+    session_result result;
+    const bool with_gpu = options.backend != "none";
+    const auto parts = find_assets(options.flavour.empty() ? default_flavour : options.flavour, with_gpu);
+    if (!parts)
+        return result;
+    run_directory directory(options.keep);
+    if (directory.path().empty()) {
+        fmt::print(stderr, "kagemusha: no temporary directory: {}\n", std::strerror(errno));
+        return result;
+    }
+    auto config = configure(options, *parts, directory.path());
+    if (!config)
+        return result;
+    const auto cpu = choose_accelerator(options.accel, *config, directory.path());
+    config->accel = cpu.accel;
+    result.cpu = cpu.sentence;
+    result.kernel_release = kernel_release(parts->kernel);
+    if (!options.quiet)
+        fmt::print(stderr, "guest: Linux {}, {} CPUs, {} MiB, {}\n", result.kernel_release, options.cpus,
+                   options.memory_mib, result.cpu);
+    if (!make_payload(options, *parts, directory.path(), job, interactive))
+        return result;
+
+    machine_run run;
+    run.config = *config;
+    run.directory = directory.path();
+    run.time_limit = std::chrono::seconds(options.timeout_s);
+    run.verbose = options.verbose || interactive;
+    run.interactive = interactive;
+    run.show = show;
+    if (with_gpu) {
+        auto path = fs::path(parts->device_library).parent_path().string();
+        if (const char* before = std::getenv("LD_LIBRARY_PATH"); before && *before)
+            path += std::string(":") + before;
+        run.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
+    }
+    result.machine = run_machine(run);
+    result.prepared = true;
+    auto& machine = result.machine;
+    if (machine.how == machine_result::end::job_ended && !options.out_dir.empty() &&
+        !unpack_files(directory.path() + "/out.tar", options.out_dir) && machine.job_status == 0) {
+        machine.how = machine_result::end::failed;
+        machine.problem = "the guest's files were lost";
+    }
+    if (!options.report.empty())
+        write_report(options.report, result);
+    show_end_of(directory.path() + "/qemu.log", "QEMU said", 30);
+    if (machine.how == machine_result::end::failed || machine.how == machine_result::end::timed_out)
+        show_end_of(directory.path() + "/console.log", "end of the guest's console", 30);
+    if (options.keep)
+        fmt::print(stderr, "logs: {}\n", directory.path());
+    return result;
+}
+
+int exit_status(const session_result& result) {
+    if (!result.prepared)
+        return interrupted_by() ? 128 + interrupted_by() : 125;
+    const auto& machine = result.machine;
+    if (!machine.problem.empty())
+        fmt::print(stderr, "kagemusha: {}\n", machine.problem);
+    switch (machine.how) {
+    case machine_result::end::job_ended:
+        return machine.job_status;
+    case machine_result::end::probe_answered:
+        return 0;
+    case machine_result::end::timed_out:
+        return 124;
+    case machine_result::end::interrupted:
+        return interrupted_by() ? 128 + interrupted_by() : 130;
+    case machine_result::end::failed:
+        return 125;
+    }
+    return 125;
+}
+
+} // namespace kagemusha::control
