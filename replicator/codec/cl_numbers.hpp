@@ -57,7 +57,10 @@ inline constexpr std::int32_t cl_out_of_host_memory = -6;
 inline constexpr std::int32_t cl_image_format_not_supported = -10;
 inline constexpr std::int32_t cl_wait_list_error = -14; // CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
 inline constexpr std::int32_t cl_link_program_failure = -17;
+inline constexpr std::int32_t cl_invalid_value = -30;
 inline constexpr std::int32_t cl_invalid_device = -33;
+inline constexpr std::int32_t cl_invalid_context = -34;
+inline constexpr std::int32_t cl_invalid_mem_object = -38;
 inline constexpr std::int32_t cl_invalid_image_size = -40;
 inline constexpr std::int32_t cl_invalid_image_descriptor = -65;
 

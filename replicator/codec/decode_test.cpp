@@ -47,6 +47,9 @@ TEST(cl_numbers, are_those_of_opencl) {
     EXPECT_EQ(cl_image_format_not_supported, CL_IMAGE_FORMAT_NOT_SUPPORTED);
     EXPECT_EQ(cl_wait_list_error, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
     EXPECT_EQ(cl_link_program_failure, CL_LINK_PROGRAM_FAILURE);
+    EXPECT_EQ(cl_invalid_value, CL_INVALID_VALUE);
+    EXPECT_EQ(cl_invalid_context, CL_INVALID_CONTEXT);
+    EXPECT_EQ(cl_invalid_mem_object, CL_INVALID_MEM_OBJECT);
     EXPECT_EQ(cl_invalid_device, CL_INVALID_DEVICE);
     EXPECT_EQ(cl_invalid_image_size, CL_INVALID_IMAGE_SIZE);
     EXPECT_EQ(cl_invalid_image_descriptor, CL_INVALID_IMAGE_DESCRIPTOR);

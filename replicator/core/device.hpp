@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// device: carries out what file_fsm decides. It owns the open files and their ports, one epoll descriptor
+// over them and a timer, and calls QEMU's callbacks. It decides nothing about a request itself.
+//
+// Threads: one thread calls everything but stats(). Nothing here locks or blocks, except that ending a worker
+// waits until it is gone.
+#ifndef KAGEMUSHA_CORE_DEVICE_HPP
+#define KAGEMUSHA_CORE_DEVICE_HPP
+
+#include <kagemusha/device.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/rate_limiter.hpp"
+#include "core/counter.hpp"
+#include "core/file_fsm.hpp"
+#include "core/object_table.hpp"
+#include "worker/port.hpp"
+
+namespace kagemusha::core {
+
+struct device_config {
+    std::string name; // of the VM, for log lines
+    std::uint32_t max_files = 0;
+    file_limits file;
+    std::uint64_t max_memory_bytes = 0; // of all files
+    std::uint32_t hang_timeout_ms = 0;  // 0: never
+    std::uint64_t hash_seed = 0;        // random
+    kagemusha_callbacks callbacks{};
+    void* user_data = nullptr;
+};
+
+// Makes the port of a file that got its first request. Null with a sentence in `error` if there can't be one.
+using port_factory = std::function<std::unique_ptr<worker::port>(std::uint32_t file, std::string& error)>;
+
+class device {
+public:
+    // Null with a sentence in `error` if the system has no descriptors left.
+    static std::unique_ptr<device> create(device_config config, port_factory factory, std::string& error);
+    ~device();
+    device(const device&) = delete;
+    device& operator=(const device&) = delete;
+
+    // A region number is used once; before the first file is opened.
+    void add_region(std::uint32_t region, std::uint64_t bytes);
+    bool has_region(std::uint32_t region) const { return region < regions_.size() && regions_[region] != 0; }
+    bool had_files() const { return files_total_.get() != 0; }
+
+    void open_file(std::uint32_t file, std::uint64_t token);
+    void close_file(std::uint32_t file, std::uint64_t token);
+    void submit(const kagemusha_request& request, std::uint64_t now_ms);
+
+    int poll_fd() const { return epoll_; }
+    void dispatch(std::uint64_t now_ms);
+    void event_space();
+    void reset();
+
+    void stats(kagemusha_device_stats& out) const; // any thread
+    const device_config& config() const { return config_; }
+
+    void log(kagemusha_log_level level, const std::string& message) const;
+
+private:
+    struct file_entry;
+    struct waiting_request;
+
+    device(device_config config, port_factory factory, int epoll, int timer);
+
+    bool start_worker(file_entry& f);
+    void forward(file_entry& f, const worker::request_view& request);
+    void flush_waiting(file_entry& f);
+    void drain(file_entry& f);
+    void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
+    void end_port(file_entry& f);
+    void cancel(file_entry& f);
+    void check_watchdogs(std::uint64_t now_ms);
+    void arm_timer(bool on);
+    void deliver(file_entry& f);
+    bool deliver_some(file_entry& f, unsigned at_most);
+    void answer(std::uint64_t token, const vgpu_response& response);
+    void answer(std::uint64_t token, vgpu_status status);
+    void log_broken_rule(std::uint32_t file, const char* who, const char* rule, std::uint64_t now_ms);
+    void publish();
+
+    const device_config config_;
+    const port_factory factory_;
+    const int epoll_;
+    const int timer_;
+    bool timer_armed_ = false;
+    std::vector<std::uint64_t> regions_;
+    device_usage usage_;
+    std::unordered_map<std::uint32_t, std::unique_ptr<file_entry>> files_;
+    std::deque<std::uint32_t> undelivered_; // files with records, when the guest had no room
+    bool no_room_ = false;                  // until event_space()
+    std::size_t waiting_bytes_ = 0;
+    base::rate_limiter guest_log_;
+    std::uint64_t now_ms_ = 0; // of the entry in hand
+
+    counter files_open_, files_total_, requests_, requests_in_flight_, requests_refused_, commands_,
+        launches_, calls_, bytes_to_gpu_, bytes_from_gpu_, events_completed_, events_failed_, objects_,
+        memory_bytes_, workers_started_, workers_lost_, workers_killed_hung_, text_bytes_,
+        text_dropped_bytes_, doorbells_;
+};
+
+} // namespace kagemusha::core
+
+#endif

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "core/file_fsm.hpp"
+
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "codec/cl_numbers.hpp"
+#include "core/limits.hpp"
+
+namespace kagemusha::core {
+
+namespace {
+
+constexpr std::uint32_t not_in_stream = UINT32_MAX;
+
+submit_decision answer(vgpu_status status, std::uint32_t failed_offset, const char* broken_rule) {
+    submit_decision d;
+    d.response.status = status;
+    d.response.failed_offset = failed_offset;
+    d.broken_rule = broken_rule;
+    return d;
+}
+
+void count_work(const codec::op& o, request_work& work) {
+    const std::uint16_t opcode = codec::header_of(o).opcode;
+    ++work.commands;
+    work.launches += opcode == VGPU_CMD_LAUNCH;
+    work.calls += codec::is_call(opcode);
+    std::visit(
+        [&work](const auto& x) {
+            if constexpr (requires {
+                              x.data;
+                              x.write();
+                          }) {
+                (x.write() ? work.bytes_to_gpu : work.bytes_from_gpu) += x.data.bytes;
+            } else if constexpr (requires { x.content; }) {
+                work.bytes_to_gpu += x.content.bytes;
+            }
+        },
+        o);
+}
+
+} // namespace
+
+file_fsm::file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage,
+                   std::uint64_t hash_seed)
+    : file_(file)
+    , limits_(limits)
+    , usage_(usage)
+    , table_({limits.max_objects, limits.max_memory_bytes}, usage, hash_seed) {
+    events_.limit = limits.max_events;
+}
+
+// The payload and segment tables, before anything looks at a command. Every segment belongs to at most one
+// payload; that also bounds the work here.
+const char* file_fsm::check_tables(const kagemusha_request& r, region_sizes regions) const {
+    if (r.payload_count > VGPU_MAX_PAYLOADS || r.segment_count > VGPU_MAX_SEGMENTS || r.pad != 0) {
+        return "a payload or segment table is too long, or a pad is not 0";
+    }
+    std::uint64_t segments_used = 0;
+    for (std::uint32_t p = 0; p < r.payload_count; ++p) {
+        const kagemusha_payload& payload = r.payloads[p];
+        if (payload.pad != 0 || payload.writable > 1) {
+            return "a payload has an unknown flag or a pad that is not 0";
+        }
+        segments_used += payload.segment_count;
+        if (payload.segment_count == 0 || segments_used > r.segment_count ||
+            !base::range_inside(payload.first_segment, payload.segment_count, r.segment_count)) {
+            return "a payload has no segments, segments beyond the table, or segments of another payload";
+        }
+        base::checked_u64 sum = 0;
+        for (std::uint32_t s = 0; s < payload.segment_count; ++s) {
+            const kagemusha_segment& segment = r.segments[payload.first_segment + s];
+            if (segment.pad != 0 || segment.bytes == 0 || segment.region >= regions.size() ||
+                !base::range_inside(segment.offset, segment.bytes, regions[segment.region])) {
+                return "a segment is empty or outside the guest's memory";
+            }
+            sum = sum + segment.bytes;
+        }
+        if (sum.value() != payload.bytes) {
+            return "a payload is not as long as its segments together";
+        }
+    }
+    return nullptr;
+}
+
+// Leaves one command out of what is forwarded.
+void file_fsm::cut(std::span<const std::byte> stream, std::uint32_t offset, std::uint32_t bytes) {
+    const auto kept = stream.subspan(copied_to_, offset - copied_to_);
+    const std::size_t at = cut_stream_.size();
+    cut_stream_.resize(at + kept.size() / 8);
+    if (!kept.empty()) {
+        std::memcpy(cut_stream_.data() + at, kept.data(), kept.size());
+    }
+    copied_to_ = offset + bytes;
+}
+
+submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes regions) {
+    if (lost_) {
+        return answer(VGPU_STATUS_LOST, 0, nullptr);
+    }
+    if (requests_in_flight_ >= limits_.max_requests) {
+        return answer(VGPU_STATUS_LIMIT, 0, "more requests in flight than max_requests_per_file");
+    }
+    if (const char* rule = check_tables(r, regions)) {
+        return answer(VGPU_STATUS_MALFORMED, not_in_stream, rule);
+    }
+
+    const std::span<const std::byte> stream(static_cast<const std::byte*>(r.stream), r.stream_bytes);
+    codec::stream_decoder decoder(stream, {std::span(r.payloads, r.payload_count)});
+    validator check(table_, events_);
+    submit_decision d;
+    request_slot slot;
+    slot.used = true;
+    slot.token = r.token;
+    refusals_.clear();
+    cut_stream_.clear();
+    copied_to_ = 0;
+    std::uint32_t completions = 0;
+    const event_credit events_before = events_;
+    table_.begin();
+    const auto refuse_all = [&](vgpu_status status, std::uint32_t offset, const char* rule) {
+        table_.rollback();
+        events_ = events_before;
+        return answer(status, offset, rule);
+    };
+
+    codec::op o;
+    for (;;) {
+        const codec::decode_status status = decoder.next(o);
+        if (status == codec::decode_status::error) {
+            return refuse_all(VGPU_STATUS_MALFORMED, decoder.error().offset, decoder.error().message);
+        }
+        if (status == codec::decode_status::end) {
+            break;
+        }
+        const vgpu_enqueue* enqueue = codec::enqueue_of(o);
+        completions += enqueue && enqueue->event != 0;
+        const verdict v = check.check(o);
+        if (v.what == verdict::kind::malformed) {
+            return refuse_all(VGPU_STATUS_MALFORMED, decoder.offset(), v.message);
+        }
+        if (v.what == verdict::kind::limit) {
+            return refuse_all(VGPU_STATUS_LIMIT, decoder.offset(), v.message);
+        }
+        const vgpu_cmd& header = codec::header_of(o);
+        slot.is_call = codec::is_call(header.opcode);
+        if (v.ok()) {
+            count_work(o, d.work);
+            slot.created = check.created();
+            slot.keeps_on_link_failure = header.opcode == VGPU_CMD_LINK_PROGRAM;
+            continue;
+        }
+        cut(stream, decoder.offset(), header.bytes);
+        if (slot.is_call) {
+            slot.result_overridden = true;
+            slot.result = v.error;
+        } else if (v.error != codec::cl_success) {
+            refusals_.push_back({enqueue->queue, enqueue->event, v.error, header.opcode});
+        }
+    }
+    if (completions != r.completion_count) {
+        return refuse_all(VGPU_STATUS_MALFORMED, not_in_stream,
+                          "completion_count is not the number of events in the stream");
+    }
+    table_.commit();
+    for (const refusal& x : refusals_) {
+        if (x.event != 0) {
+            push_completion(x.event, x.error);
+        } else {
+            push_queue_error(x.queue, x.error, x.opcode);
+        }
+    }
+
+    std::span<const std::byte> forwarded = stream;
+    if (copied_to_ != 0) {
+        cut(stream, r.stream_bytes, 0);
+        forwarded = std::as_bytes(std::span(cut_stream_));
+    }
+    if (forwarded.empty()) {
+        d.response.result = slot.result;
+        return d;
+    }
+    std::uint32_t number = 0;
+    if (free_slots_.empty()) {
+        number = static_cast<std::uint32_t>(requests_.size());
+        requests_.emplace_back();
+    } else {
+        number = free_slots_.back();
+        free_slots_.pop_back();
+    }
+    slot.generation = requests_[number].generation + 1;
+    requests_[number] = slot;
+    ++requests_in_flight_;
+    ++usage_.requests_in_flight;
+    d.what = submit_decision::action::forward;
+    d.request.token = std::uint64_t{slot.generation} << 32 | number;
+    d.request.stream = forwarded;
+    d.request.payloads = std::span(r.payloads, r.payload_count);
+    d.request.segments = std::span(r.segments, r.segment_count);
+    return d;
+}
+
+void file_fsm::free_slot(std::uint32_t slot) {
+    requests_[slot].used = false;
+    free_slots_.push_back(slot);
+    --requests_in_flight_;
+    --usage_.requests_in_flight;
+}
+
+done_decision file_fsm::on_done(std::uint64_t token, const vgpu_response& response) {
+    assert(!lost_);
+    done_decision d;
+    const auto violation = [&d](const char* rule) {
+        d.violation = true;
+        d.broken_rule = rule;
+        return d;
+    };
+    const auto number = static_cast<std::uint32_t>(token);
+    if (number >= requests_.size() || !requests_[number].used ||
+        requests_[number].generation != token >> 32) {
+        return violation("it answered a request that it was not given, or one twice");
+    }
+    if (response.status != VGPU_STATUS_OK && response.status != VGPU_STATUS_MALFORMED &&
+        response.status != VGPU_STATUS_NO_MEMORY) {
+        return violation("it answered with a status that is not its to give");
+    }
+    if (response.pad != 0 || response.value != 0 || response.result > 0 ||
+        response.result_bytes > VGPU_MAX_RESULT_BYTES) {
+        return violation("an answer is out of bounds");
+    }
+    const request_slot& slot = requests_[number];
+    d.token = slot.token;
+    d.response.status = response.status;
+    if (response.status == VGPU_STATUS_MALFORMED) {
+        // The device found nothing wrong, so the two ends disagree: the offset would be that of the worker's
+        // view.
+        d.response.failed_offset = not_in_stream;
+        d.broken_rule = "the worker refused a request that was found valid";
+    }
+    if (slot.is_call) {
+        d.response.result = slot.result_overridden ? slot.result : response.result;
+        d.response.result_bytes = slot.result_overridden ? 0 : response.result_bytes;
+    }
+    const bool kept = response.status == VGPU_STATUS_OK &&
+                      (response.result == codec::cl_success ||
+                       (slot.keeps_on_link_failure && response.result == codec::cl_link_program_failure));
+    if (slot.created.serial != 0 && !kept) {
+        table_.take_back(slot.created.id, slot.created.serial);
+    }
+    free_slot(number);
+    return d;
+}
+
+} // namespace kagemusha::core

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "core/object_table.hpp"
+
+#include <cassert>
+#include <utility>
+
+namespace kagemusha::core {
+
+std::size_t object_table::hash::operator()(guest_id id) const {
+    // The finalizer of splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators") over
+    // a seeded id.
+    std::uint64_t x = id ^ seed;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+object_table::object_table(const quota& q, device_usage& usage, std::uint64_t hash_seed)
+    : quota_(q), usage_(usage), objects_(0, hash{hash_seed}) {}
+
+object_table::~object_table() {
+    clear();
+}
+
+void object_table::clear() {
+    usage_.objects -= objects_.size();
+    usage_.memory_bytes -= memory_bytes_;
+    objects_.clear();
+    allocations_.clear();
+    free_allocations_.clear();
+    freed_.clear();
+    journal_.clear();
+    in_change_ = false;
+    memory_bytes_ = unset_user_events_ = pending_events_ = 0;
+}
+
+void object_table::begin() {
+    assert(!in_change_ && journal_.empty() && freed_.empty());
+    in_change_ = true;
+}
+
+void object_table::commit() {
+    in_change_ = false;
+    journal_.clear();
+    free_allocations_.insert(free_allocations_.end(), freed_.begin(), freed_.end());
+    freed_.clear();
+}
+
+void object_table::rollback() {
+    in_change_ = false;
+    while (!journal_.empty()) {
+        change c = std::move(journal_.back());
+        journal_.pop_back();
+        const auto at = objects_.find(c.id);
+        if (at != objects_.end()) {
+            erase(at);
+        }
+        if (c.before) {
+            if (c.before->kind == VGPU_OBJECT_MEMORY) {
+                allocation& a = allocations_[c.before->allocation];
+                if (a.references++ == 0) {
+                    add_memory(a.bytes);
+                }
+            }
+            count(*c.before, +1);
+            objects_.emplace(c.id, *c.before);
+        }
+    }
+    // Some were taken into use again, others were made since begin(): only those without references are free.
+    for (const std::uint32_t slot : freed_) {
+        if (allocations_[slot].references == 0) {
+            free_allocations_.push_back(slot);
+        }
+    }
+    freed_.clear();
+}
+
+const object* object_table::find(guest_id id, vgpu_object_kind kind) const {
+    const auto at = objects_.find(id);
+    return at != objects_.end() && at->second.kind == kind && !at->second.destroyed ? &at->second : nullptr;
+}
+
+bool object_table::room_for_object(std::uint64_t above_quota) const {
+    return objects_.size() < quota_.max_objects + above_quota &&
+           usage_.objects < usage_.max_objects + above_quota;
+}
+
+bool object_table::room_for_memory(std::uint64_t bytes) const {
+    return bytes <= quota_.max_memory_bytes && memory_bytes_ <= quota_.max_memory_bytes - bytes &&
+           bytes <= usage_.max_memory_bytes && usage_.memory_bytes <= usage_.max_memory_bytes - bytes;
+}
+
+void object_table::add_memory(std::uint64_t bytes) {
+    memory_bytes_ += bytes;
+    usage_.memory_bytes += bytes;
+}
+
+// Counters that follow from the objects that are there.
+void object_table::count(const object& o, int sign) {
+    const auto n = static_cast<std::uint64_t>(static_cast<std::int64_t>(sign));
+    usage_.objects += n;
+    if (o.kind == VGPU_OBJECT_EVENT) {
+        unset_user_events_ += o.event == event_state::user_unset ? n : 0;
+        pending_events_ += o.event == event_state::pending ? n : 0;
+    }
+}
+
+void object_table::note(guest_id id, const object* before) {
+    if (in_change_) {
+        journal_.push_back({id, before ? std::optional<object>(*before) : std::nullopt});
+    }
+}
+
+std::uint64_t object_table::insert(guest_id id, object o) {
+    assert(!taken(id));
+    note(id, nullptr);
+    o.serial = next_serial_++;
+    if (o.kind == VGPU_OBJECT_CONTEXT) {
+        o.context = o.serial;
+    }
+    count(o, +1);
+    objects_.emplace(id, o);
+    return o.serial;
+}
+
+std::uint64_t object_table::insert_memory(guest_id id, object o, std::uint64_t charge) {
+    if (free_allocations_.empty()) {
+        o.allocation = static_cast<std::uint32_t>(allocations_.size());
+        allocations_.push_back({charge, 1});
+    } else {
+        o.allocation = free_allocations_.back();
+        free_allocations_.pop_back();
+        allocations_[o.allocation] = {charge, 1};
+    }
+    add_memory(charge);
+    return insert(id, o);
+}
+
+std::uint64_t object_table::insert_shared_memory(guest_id id, object o, const object& owner) {
+    o.allocation = owner.allocation;
+    ++allocations_[o.allocation].references;
+    return insert(id, o);
+}
+
+void object_table::release_memory(const object& o) {
+    allocation& a = allocations_[o.allocation];
+    if (--a.references == 0) {
+        memory_bytes_ -= a.bytes;
+        usage_.memory_bytes -= a.bytes;
+        // Inside a change the slot must keep its size for a rollback, so it is not given to another object
+        // yet.
+        freed_.push_back(o.allocation);
+        if (!in_change_ && journal_.empty()) {
+            free_allocations_.push_back(freed_.back());
+            freed_.pop_back();
+        }
+    }
+}
+
+void object_table::erase(map::iterator at) {
+    if (at->second.kind == VGPU_OBJECT_MEMORY) {
+        release_memory(at->second);
+    }
+    count(at->second, -1);
+    objects_.erase(at);
+}
+
+void object_table::destroy(guest_id id) {
+    const auto at = objects_.find(id);
+    assert(at != objects_.end() && !at->second.destroyed);
+    note(id, &at->second);
+    if (at->second.kind == VGPU_OBJECT_EVENT && at->second.event == event_state::pending) {
+        at->second.destroyed = true;
+    } else {
+        erase(at);
+    }
+}
+
+void object_table::set_user_event(guest_id id) {
+    const auto at = objects_.find(id);
+    assert(at != objects_.end() && at->second.event == event_state::user_unset);
+    note(id, &at->second);
+    at->second.event = event_state::done;
+    --unset_user_events_;
+}
+
+bool object_table::complete_event(guest_id id) {
+    assert(!in_change_);
+    const auto at = objects_.find(id);
+    if (at == objects_.end() || at->second.kind != VGPU_OBJECT_EVENT ||
+        at->second.event != event_state::pending) {
+        return false;
+    }
+    if (at->second.destroyed) {
+        erase(at);
+    } else {
+        at->second.event = event_state::done;
+        --pending_events_;
+    }
+    return true;
+}
+
+void object_table::take_back(guest_id id, std::uint64_t serial) {
+    assert(!in_change_);
+    const auto at = objects_.find(id);
+    if (at != objects_.end() && at->second.serial == serial) {
+        erase(at);
+    }
+}
+
+bool object_table::set_error_undelivered(guest_id queue, bool value) {
+    assert(!in_change_);
+    const auto at = objects_.find(queue);
+    if (at == objects_.end() || at->second.kind != VGPU_OBJECT_QUEUE) {
+        return false;
+    }
+    at->second.error_undelivered = value;
+    return true;
+}
+
+bool object_table::error_undelivered(guest_id queue) const {
+    const object* q = find(queue, VGPU_OBJECT_QUEUE);
+    return q && q->error_undelivered;
+}
+
+} // namespace kagemusha::core

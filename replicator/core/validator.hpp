@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// validator: one decoded command against the objects of its file. Pure.
+//
+// What is MALFORMED and what is an OpenCL error (docs/spec/device.md, section 5):
+//   MALFORMED  a rule that the guest's driver can always keep because it knows its own objects: an id names
+//   nothing, or an object of another
+//              kind; a new id is in use; a user event is set twice; a payload is not as long as its region.
+//              The driver's bug, or an attack. Nothing of the request is executed.
+//   error      what an OpenCL program can do wrong or run into: a range outside its object, objects of two
+//   contexts in one command, an image
+//              format that does not exist, a quota. That command is not executed and fails with OpenCL's
+//              code; the stream goes on.
+//   limit      failures themselves have a bound (core/limits.hpp): the request is answered VGPU_STATUS_LIMIT,
+//   nothing is executed.
+#ifndef KAGEMUSHA_CORE_VALIDATOR_HPP
+#define KAGEMUSHA_CORE_VALIDATOR_HPP
+
+#include <cstdint>
+
+#include "codec/op.hpp"
+#include "core/object_table.hpp"
+
+namespace kagemusha::core {
+
+struct verdict {
+    enum class kind : std::uint8_t { accepted, refused, malformed, limit };
+    kind what = kind::accepted;
+    std::int32_t error = 0;        // refused: OpenCL's code
+    const char* message = nullptr; // malformed, limit: a static sentence
+
+    bool ok() const { return what == kind::accepted; }
+    static verdict refuse(std::int32_t error) { return {kind::refused, error, nullptr}; }
+    static verdict malformed(const char* message) { return {kind::malformed, 0, message}; }
+    static verdict limit(const char* message) { return {kind::limit, 0, message}; }
+};
+
+// Commands with an event whose completion record the guest has not taken. Refused ones are among them, and
+// may exceed the limit by max_refused_per_file.
+struct event_credit {
+    std::uint64_t limit = 0;
+    std::uint64_t in_flight = 0;
+};
+
+// What the last accepted call creates; if it fails, object_table::take_back().
+struct created_object {
+    guest_id id = 0;
+    std::uint64_t serial = 0; // 0: nothing
+};
+
+class validator {
+public:
+    validator(object_table& table, event_credit& events) : table_(table), events_(events) {}
+
+    // Checks the next command and, unless it is malformed or beyond a limit, does what it does to the table:
+    // new objects, destroyed ones. The event of a refused command becomes an object too. Between begin() and
+    // commit() of the table.
+    verdict check(const codec::op& op);
+
+    created_object created() const { return created_; }
+
+private:
+    verdict check(const codec::op_info& o);
+    verdict check(const codec::op_create_context& o);
+    verdict check(const codec::op_create_queue& o);
+    verdict check(const codec::op_create_buffer& o);
+    verdict check(const codec::op_create_sub_buffer& o);
+    verdict check(const codec::op_create_image& o);
+    verdict check(const codec::op_create_sampler& o);
+    verdict check(const codec::op_create_program& o);
+    verdict check(const codec::op_build_program& o);
+    verdict check(const codec::op_compile_program& o);
+    verdict check(const codec::op_link_program& o);
+    verdict check(const codec::op_create_kernel& o);
+    verdict check(const codec::op_create_user_event& o);
+    verdict check(const codec::op_set_user_event& o);
+    verdict check(const codec::op_destroy& o);
+    verdict check(const codec::op_flush& o);
+    verdict check(const codec::op_set_spec_constant& o);
+
+    // The body of an enqueued command, given its queue.
+    verdict body(const codec::op_transfer_buffer& o, const object& queue);
+    verdict body(const codec::op_transfer_rect& o, const object& queue);
+    verdict body(const codec::op_copy_buffer& o, const object& queue);
+    verdict body(const codec::op_copy_rect& o, const object& queue);
+    verdict body(const codec::op_fill_buffer& o, const object& queue);
+    verdict body(const codec::op_transfer_image& o, const object& queue);
+    verdict body(const codec::op_copy_image& o, const object& queue);
+    verdict body(const codec::op_copy_image_buffer& o, const object& queue);
+    verdict body(const codec::op_fill_image& o, const object& queue);
+    verdict body(const codec::op_launch& o, const object& queue);
+    verdict body(const codec::op_sync& o, const object& queue);
+    verdict body(const codec::op_migrate& o, const object& queue);
+
+    verdict enqueue(const vgpu_enqueue& e, codec::id_list waits, const object*& queue);
+    verdict finish_enqueue(const vgpu_enqueue& e, const object& queue, verdict v);
+    verdict create(guest_id id, guest_id context, vgpu_object_kind kind);
+    verdict insert(guest_id id, vgpu_object_kind kind, std::uint64_t context);
+    verdict buffer(guest_id id, const object& queue, const object*& out);
+    verdict image(guest_id id, const object& queue, const object*& out);
+
+    object_table& table_;
+    event_credit& events_;
+    created_object created_;
+};
+
+} // namespace kagemusha::core
+
+#endif
