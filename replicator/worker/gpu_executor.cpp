@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// gpu_executor: see gpu_executor.hpp.
+#include "worker/gpu_executor.hpp"
+
+#include <utility>
+
+#include "gpu/backend.hpp"
+
+namespace kagemusha::worker {
+
+namespace {
+
+class gpu_request_executor final : public request_executor {
+public:
+    gpu_request_executor(std::shared_ptr<gpu::backend_device> device,
+                         std::span<const gpu::region_view> regions, gpu::executor_sink& sink)
+        : executor_(std::move(device), regions, sink) {}
+    void execute(const request_view& request) override { executor_.execute(request); }
+    std::uint64_t progress() const override { return executor_.progress(); }
+
+private:
+    gpu::executor executor_;
+};
+
+} // namespace
+
+executor_factory gpu_executor_factory(std::string backend, std::string gpu, std::string options) {
+    return [backend = std::move(backend), gpu = std::move(gpu), options = std::move(options)](
+               std::span<const gpu::region_view> regions, gpu::executor_sink& sink) -> opened_executor {
+        auto opened = gpu::open_gpu(backend, gpu, options);
+        if (!opened.device)
+            return {nullptr, "", std::move(opened.error)};
+        std::string name = gpu::describe(*opened.device).name;
+        return {std::make_unique<gpu_request_executor>(std::move(opened.device), regions, sink),
+                std::move(name), ""};
+    };
+}
+
+} // namespace kagemusha::worker

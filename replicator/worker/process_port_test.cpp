@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Tests of the device's end of a worker process, with workers that echo, crash, lie, hang and stay silent.
+#include "worker/process_port.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "worker/limits.hpp"
+#include "worker/port_test_helpers.hpp"
+#include "worker/test_worker.hpp"
+
+namespace kagemusha::worker {
+namespace {
+
+struct process_port_fixture : ::testing::Test {
+    worker_options options;
+    std::vector<std::string> log;
+    recording_sink sink;
+
+    process_port_fixture() {
+        options.name = "test";
+        options.backend = "echo";
+        options.gpu = "zero";
+        options.worker_path = KAGEMUSHA_TEST_WORKER;
+        options.sandbox = sandbox_mode::off;
+        options.log = [this](kagemusha_log_level level, const std::string& line) {
+            if (level <= KAGEMUSHA_LOG_WARNING)
+                log.push_back(line);
+        };
+    }
+
+    std::unique_ptr<port> start() {
+        std::string error;
+        auto made = start_worker(options, error);
+        EXPECT_TRUE(made) << error;
+        return made;
+    }
+
+    bool submit(port& p, std::uint64_t token, test_command command) {
+        const auto word = static_cast<std::uint64_t>(command);
+        return submit_words(p, token, {&word, 1});
+    }
+
+    std::uint64_t worker_pid(port& p) {
+        submit(p, 4711, test_command::tell_pid);
+        const std::size_t before = sink.done.size();
+        EXPECT_TRUE(drain_until(p, sink, [&] { return sink.done.size() > before; }));
+        return sink.done.back().response.value;
+    }
+
+    std::string whole_log() const {
+        std::string all;
+        for (const auto& line : log)
+            all += line + "\n";
+        return all;
+    }
+};
+
+std::size_t open_descriptors() {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+        ++count;
+    return count;
+}
+
+TEST_F(process_port_fixture, answers_thousands_of_requests_in_order) {
+    const auto port = start();
+    constexpr std::uint64_t count = 20000;
+    std::vector<std::uint64_t> stream(200);
+    for (std::uint64_t token = 0; token < count; ++token) {
+        const auto bytes = std::as_bytes(std::span(stream)).first(8 * (token % 200));
+        while (port->submit({token, bytes, {}, {}}) == submit_result::full) {
+            port->kick();
+            const std::size_t before = sink.done.size();
+            ASSERT_TRUE(drain_until(*port, sink, [&] { return sink.done.size() > before; }));
+        }
+    }
+    port->kick();
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return sink.done.size() == count; }));
+    for (std::uint64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(sink.done[i].token, i);
+        ASSERT_EQ(sink.done[i].response.value, 8 * (i % 200));
+    }
+    EXPECT_GE(port->progress(), count);
+    EXPECT_TRUE(sink.lost.empty());
+}
+
+TEST_F(process_port_fixture, carries_the_largest_request) {
+    const auto port = start();
+    std::vector<std::uint64_t> stream(VGPU_MAX_STREAM_BYTES / 8);
+    std::vector<kagemusha_payload> payloads(VGPU_MAX_PAYLOADS);
+    std::vector<kagemusha_segment> segments(VGPU_MAX_SEGMENTS);
+    for (std::uint64_t token = 0; token < 5; ++token) {
+        const request_view request{token, std::as_bytes(std::span(stream)), payloads, segments};
+        while (port->submit(request) == submit_result::full)
+            ASSERT_TRUE(drain_until(*port, sink, [&] { return sink.done.size() == token; }));
+        port->kick();
+    }
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return sink.done.size() == 5; }));
+    EXPECT_EQ(sink.done[4].response.value, VGPU_MAX_STREAM_BYTES);
+    EXPECT_EQ(sink.done[4].response.result_bytes, VGPU_MAX_SEGMENTS);
+}
+
+TEST_F(process_port_fixture, the_worker_reads_and_writes_the_regions) {
+    const int fd = memfd_create("region", MFD_CLOEXEC);
+    ASSERT_EQ(ftruncate(fd, 3 * 4096), 0);
+    auto* memory =
+        static_cast<unsigned char*>(mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    std::memset(memory, 0x0f, 3 * 4096);
+    options.regions.resize(4);
+    options.regions[3] = {fd, 4096, 8192}; // numbers 0 to 2 do not exist
+    const auto port = start();
+    close(fd);
+    const auto word = static_cast<std::uint64_t>(test_command::invert);
+    const kagemusha_segment segment{10, 20, 3, 0};
+    const kagemusha_payload payload{20, 0, 1, 1, 0};
+    ASSERT_EQ(port->submit({1, std::as_bytes(std::span(&word, 1)), {&payload, 1}, {&segment, 1}}),
+              submit_result::accepted);
+    port->kick();
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.done.empty(); }));
+    EXPECT_EQ(memory[4096 + 9], 0x0f);
+    EXPECT_EQ(memory[4096 + 10], 0xf0);
+    EXPECT_EQ(memory[4096 + 29], 0xf0);
+    EXPECT_EQ(memory[4096 + 30], 0x0f);
+    munmap(memory, 3 * 4096);
+}
+
+TEST_F(process_port_fixture, everything_printed_comes_before_the_completion) {
+    std::string expected;
+    for (int i = 0; i < 20000; ++i)
+        expected += "line " + std::to_string(i) + "\n";
+    const auto port = start();
+    ASSERT_TRUE(submit(*port, 1, test_command::print));
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.done.empty(); }));
+    EXPECT_EQ(sink.text, expected);
+    ASSERT_EQ(sink.text_at_record.size(), 1u);
+    EXPECT_EQ(sink.text_at_record[0], expected.size());
+}
+
+TEST_F(process_port_fixture, a_crash_is_told_once_with_its_signal) {
+    const auto port = start();
+    ASSERT_TRUE(submit(*port, 1, test_command::echo));
+    ASSERT_TRUE(submit(*port, 2, test_command::crash));
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    port->drain(sink);
+    ASSERT_EQ(sink.lost.size(), 1u);
+    EXPECT_EQ(sink.lost[0], std::make_pair(VGPU_LOST_CRASHED, std::uint32_t{SIGSEGV}));
+    ASSERT_EQ(sink.done.size(), 1u) << "what was finished before the crash is told";
+    EXPECT_EQ(port->submit({3, {}, {}, {}}), submit_result::dead);
+}
+
+TEST_F(process_port_fixture, a_lost_gpu_is_told) {
+    const auto port = start();
+    ASSERT_TRUE(submit(*port, 1, test_command::lose_gpu));
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    EXPECT_EQ(sink.lost[0], std::make_pair(VGPU_LOST_GPU, std::uint32_t{99}));
+}
+
+TEST_F(process_port_fixture, a_worker_without_a_gpu_tells_why) {
+    options.backend = "refuse";
+    const auto port = start();
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    EXPECT_EQ(sink.lost[0].first, VGPU_LOST_START);
+    EXPECT_NE(whole_log().find("there is no GPU \\x1b here"), std::string::npos) << whole_log();
+}
+
+TEST_F(process_port_fixture, a_worker_that_dies_while_it_starts_is_a_failed_start) {
+    options.backend = "crash";
+    const auto port = start();
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    EXPECT_EQ(sink.lost[0], std::make_pair(VGPU_LOST_START, std::uint32_t{SIGABRT}));
+}
+
+TEST_F(process_port_fixture, a_missing_executable_is_a_sentence) {
+    options.worker_path = "/nowhere/kagemusha-worker";
+    std::string error;
+    EXPECT_FALSE(start_worker(options, error));
+    EXPECT_NE(error.find("/nowhere/kagemusha-worker"), std::string::npos);
+}
+
+TEST_F(process_port_fixture, a_program_that_is_no_worker_is_a_failed_start) {
+    options.worker_path = "/bin/false";
+    const auto port = start();
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    EXPECT_EQ(sink.lost[0], std::make_pair(VGPU_LOST_START, std::uint32_t{1}));
+}
+
+TEST_F(process_port_fixture, a_flood_of_messages_becomes_few_lines) {
+    const auto port = start();
+    ASSERT_TRUE(submit(*port, 1, test_command::flood_log));
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.done.empty(); }));
+    port->kill();
+    EXPECT_GE(log.size(), 2u);
+    EXPECT_LT(log.size(), 1000u);
+    EXPECT_NE(log[0].find("flood \\x1b 0"), std::string::npos) << log[0];
+    EXPECT_NE(whole_log().find("lines were left out"), std::string::npos);
+}
+
+struct garbage_worker : process_port_fixture, ::testing::WithParamInterface<int> {};
+
+TEST_P(garbage_worker, is_a_broken_protocol_and_nothing_else) {
+    options.name = "garbage " + std::to_string(GetParam());
+    const auto port = start();
+    // Way 5 is seen by the device only when it submits.
+    ASSERT_TRUE(drain_until(*port, sink, [&] {
+        port->submit({1, {}, {}, {}});
+        return !sink.lost.empty();
+    }));
+    EXPECT_EQ(sink.lost[0].first, VGPU_LOST_PROTOCOL);
+    EXPECT_TRUE(sink.done.empty());
+    EXPECT_EQ(port->submit({2, {}, {}, {}}), submit_result::dead);
+}
+
+INSTANTIATE_TEST_SUITE_P(ways, garbage_worker, ::testing::Range(0, 7));
+
+TEST_F(process_port_fixture, a_worker_that_reads_nothing_fills_its_ring_and_can_be_killed) {
+    options.name = "garbage 7";
+    const auto port = start();
+    std::vector<std::uint64_t> stream(VGPU_MAX_STREAM_BYTES / 8);
+    int accepted = 0;
+    submit_result result;
+    while ((result = port->submit({1, std::as_bytes(std::span(stream)), {}, {}})) == submit_result::accepted)
+        ++accepted;
+    EXPECT_EQ(result, submit_result::full);
+    EXPECT_EQ(accepted, 15); // 16 streams fill 4 MiB, but for the frames
+    port->kill();
+    port->drain(sink);
+    EXPECT_TRUE(sink.lost.empty());
+}
+
+TEST_F(process_port_fixture, kill_returns_when_the_process_is_gone) {
+    const auto port = start();
+    const auto pid = static_cast<pid_t>(worker_pid(*port));
+    ASSERT_TRUE(submit(*port, 2, test_command::hang));
+    port->kill();
+    EXPECT_EQ(::kill(pid, 0), -1);
+    EXPECT_EQ(errno, ESRCH);
+}
+
+TEST_F(process_port_fixture, kills_at_random_points_leave_nothing_behind) {
+    {
+        const auto first = start(); // whatever is made once per program is there now
+    }
+    const std::size_t descriptors = open_descriptors();
+    for (unsigned round = 0; round < 30; ++round) {
+        const auto port = start();
+        for (std::uint64_t token = 0; token < 200; ++token)
+            submit(*port, token, round % 2 == 0 ? test_command::record : test_command::echo);
+        std::this_thread::sleep_for(std::chrono::microseconds(round * 400));
+        if (round % 3 == 0)
+            port->drain(sink);
+        port->kill();
+    }
+    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a worker was not reaped";
+    EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(process_port_fixture, a_worker_killed_from_outside_is_a_crash) {
+    const auto port = start();
+    const auto pid = static_cast<pid_t>(worker_pid(*port));
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    EXPECT_EQ(sink.lost[0], std::make_pair(VGPU_LOST_CRASHED, std::uint32_t{SIGKILL}));
+}
+
+TEST_F(process_port_fixture, two_workers_do_not_notice_each_other) {
+    const auto one = start(), two = start();
+    recording_sink other;
+    ASSERT_TRUE(submit(*one, 1, test_command::crash));
+    ASSERT_TRUE(drain_until(*one, sink, [&] { return !sink.lost.empty(); }));
+    ASSERT_TRUE(submit(*two, 2, test_command::echo));
+    ASSERT_TRUE(drain_until(*two, other, [&] { return !other.done.empty(); }));
+    EXPECT_TRUE(other.lost.empty());
+}
+
+// Not a test of its own: the program that the next test starts and that ends without a word to its worker.
+TEST_F(process_port_fixture, DISABLED_device_that_dies) {
+    const char* out = std::getenv("KAGEMUSHA_TEST_PID_FD");
+    ASSERT_NE(out, nullptr);
+    const auto port = start();
+    const std::uint64_t pid = worker_pid(*port);
+    submit(*port, 9, test_command::hang);
+    _exit(write(std::atoi(out), &pid, sizeof pid) == sizeof pid ? 0 : 1);
+}
+
+TEST_F(process_port_fixture, a_worker_ends_with_the_device) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t device = fork();
+    if (device == 0) {
+        setenv("KAGEMUSHA_TEST_PID_FD", std::to_string(ends[1]).c_str(), 1);
+        execl("/proc/self/exe", "device", "--gtest_also_run_disabled_tests",
+              "--gtest_filter=*DISABLED_device_that_dies", "--gtest_brief=1", static_cast<char*>(nullptr));
+        _exit(1);
+    }
+    std::uint64_t pid = 0;
+    ASSERT_EQ(read(ends[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+    waitpid(device, nullptr, 0);
+    bool gone = false;
+    for (int i = 0; i < 6000 && !gone; ++i) {
+        gone = ::kill(static_cast<pid_t>(pid), 0) != 0;
+        // A zombie that nobody reaps (a container without an init) is gone as well.
+        if (!gone) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            std::error_code error;
+            gone = !std::filesystem::exists("/proc/" + std::to_string(pid) + "/exe", error);
+        }
+    }
+    EXPECT_TRUE(gone);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST_F(process_port_fixture, a_probe_tells_the_name_of_the_gpu) {
+    std::string error;
+    EXPECT_EQ(probe_gpu(options, 60000, error), "test GPU zero") << error;
+}
+
+TEST_F(process_port_fixture, a_probe_tells_why_there_is_none) {
+    options.backend = "refuse";
+    std::string error;
+    EXPECT_EQ(probe_gpu(options, 60000, error), "");
+    EXPECT_EQ(error, "there is no GPU \\x1b here");
+}
+
+TEST_F(process_port_fixture, a_probe_of_a_crashing_driver_ends) {
+    options.backend = "crash";
+    std::string error;
+    EXPECT_EQ(probe_gpu(options, 60000, error), "");
+    EXPECT_NE(error.find("signal"), std::string::npos) << error;
+}
+
+TEST_F(process_port_fixture, a_probe_does_not_wait_for_ever) {
+    options.backend = "hang";
+    std::string error;
+    EXPECT_EQ(probe_gpu(options, 300, error), "");
+    EXPECT_NE(error.find("300 ms"), std::string::npos) << error;
+}
+
+} // namespace
+} // namespace kagemusha::worker

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// setup: the one message with which the device tells a fresh worker what to do, and hands it its descriptors.
+// It crosses a socket pair before any code of the guest runs, so the worker believes it.
+#ifndef KAGEMUSHA_WORKER_SETUP_HPP
+#define KAGEMUSHA_WORKER_SETUP_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/limits.hpp"
+
+namespace kagemusha::worker {
+
+// Changed whenever this message or the rings change: the device refuses to talk to a worker of another build.
+inline constexpr std::uint32_t setup_version = 1;
+
+// The worker's end of the socket pair.
+inline constexpr int setup_fd = 3;
+
+struct setup_region {
+    std::uint64_t file_offset;
+    std::uint64_t bytes;   // 0: no region with this number, no descriptor
+    std::uint32_t present; // 0 or 1
+    std::uint32_t pad;
+};
+
+struct setup_message {
+    std::uint32_t version;
+    std::uint32_t sandbox; // enum sandbox_mode
+    std::uint32_t probe;   // 1: open the GPU, tell its name, end
+    std::uint32_t region_count;
+    std::uint64_t max_worker_bytes;
+    char backend[32]; // texts end with a 0
+    char gpu[256];
+    char options[1024];
+    setup_region regions[max_regions];
+};
+
+// Descriptors that travel with the message, in this order, then one for each region that is present.
+enum setup_descriptor {
+    setup_ring_memory,
+    setup_submission_event,
+    setup_completion_event,
+    setup_fixed_count
+};
+
+// Both return "" or why it failed.
+std::string send_setup(int socket, const setup_message& message, std::span<const int> descriptors);
+std::string receive_setup(int socket, setup_message& message, std::vector<int>& descriptors);
+
+} // namespace kagemusha::worker
+
+#endif

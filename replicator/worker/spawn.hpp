@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// spawn: starts a worker's process out of a large program with many threads (QEMU).
+#ifndef KAGEMUSHA_WORKER_SPAWN_HPP
+#define KAGEMUSHA_WORKER_SPAWN_HPP
+
+#include <string>
+
+#include "worker/unique_fd.hpp"
+
+namespace kagemusha::worker {
+
+struct spawned_process {
+    unique_fd pidfd;
+    int pid = -1;
+};
+
+// Starts `path` with descriptor 0 and 1 on /dev/null, 2 = `error_output`, setup_fd = `setup`, no other
+// descriptor, no blocked signals, default signal actions, a session of its own (a terminal's Ctrl-C ends the
+// VM, which ends its workers), and only those variables of the environment that GPU runtimes are configured
+// with. An invalid pidfd and a sentence in `error` on failure.
+spawned_process spawn_worker(const std::string& path, const std::string& title, int setup, int error_output,
+                             std::string& error);
+
+} // namespace kagemusha::worker
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// worker_process: see worker_process.hpp.
+//
+// Order matters: whatever needs more than the sandbox allows comes before it, and every thread after it,
+// because Landlock and the system-call filter hold for the thread that entered them and for its children
+// only.
+#include "worker/worker_process.hpp"
+
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker/ring.hpp"
+#include "worker/setup.hpp"
+#include "worker/unique_fd.hpp"
+#include "worker/wire.hpp"
+#include "worker/worker_output.hpp"
+
+namespace kagemusha::worker {
+
+namespace {
+
+std::string system_error(const char* what) {
+    return std::string(what) + ": " + std::strerror(errno);
+}
+
+// Maps guest memory. The descriptors are closed: with one in hand a kernel could cut the file, and QEMU would
+// fault.
+std::string map_regions(const setup_message& message, std::vector<unique_fd>& descriptors,
+                        std::vector<gpu::region_view>& regions) {
+    std::size_t next = setup_fixed_count;
+    for (std::uint32_t i = 0; i < message.region_count; ++i) {
+        const setup_region& region = message.regions[i];
+        if (region.present == 0) {
+            regions.push_back({nullptr, 0});
+            continue;
+        }
+        void* at = mmap(nullptr, region.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                        descriptors[next].get(), static_cast<off_t>(region.file_offset));
+        if (at == MAP_FAILED)
+            return system_error("guest memory can't be mapped");
+        descriptors[next++].reset();
+        madvise(at, region.bytes, MADV_DONTDUMP); // a crash must not write the guest's memory to disk
+        regions.push_back({static_cast<std::byte*>(at), region.bytes});
+    }
+    return "";
+}
+
+// Waits until the device has woken this reader.
+void sleep_on(int event) {
+    pollfd fd{event, POLLIN, 0};
+    poll(&fd, 1, -1);
+    std::uint64_t ignored;
+    [[maybe_unused]] const auto got = read(event, &ignored, sizeof ignored);
+}
+
+[[noreturn]] void serve(ring_reader& requests, int submission_event, request_executor& executor,
+                        worker_output& output) {
+    for (;;) {
+        record_type type;
+        std::span<const std::byte> record;
+        switch (requests.read(type, record)) {
+        case ring_status::nothing:
+            if (requests.prepare_sleep())
+                sleep_on(submission_event);
+            continue;
+        case ring_status::broken:
+            std::fprintf(stderr, "the ring of requests is broken\n");
+            _exit(1);
+        case ring_status::ok:
+            break;
+        }
+        const auto request = type == record_type::request ? decode_request(record) : std::nullopt;
+        if (request) {
+            executor.execute(*request);
+        } else if (record.size() >= sizeof(request_header)) {
+            // The device sends none like this: a kernel scribbled over the ring.
+            request_header header;
+            std::memcpy(&header, record.data(), sizeof header);
+            vgpu_response response{};
+            response.status = VGPU_STATUS_MALFORMED;
+            response.failed_offset = UINT32_MAX;
+            output.on_done(header.token, response);
+        }
+    }
+}
+
+} // namespace
+
+int run_worker(const factory_maker& make_factory) {
+    setup_message message;
+    std::vector<int> received;
+    const std::string setup_error = receive_setup(setup_fd, message, received);
+    std::vector<unique_fd> descriptors;
+    for (const int fd : received)
+        descriptors.emplace_back(fd);
+    if (!setup_error.empty()) {
+        std::fprintf(stderr, "%s\n", setup_error.c_str());
+        return 1;
+    }
+
+    void* at = mmap(nullptr, sizeof(channel_memory), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    descriptors[setup_ring_memory].get(), 0);
+    if (at == MAP_FAILED) {
+        std::fprintf(stderr, "%s\n", system_error("the rings can't be mapped").c_str());
+        return 1;
+    }
+    descriptors[setup_ring_memory].reset();
+    auto& channel = *static_cast<channel_memory*>(at);
+    // These live as long as the process: threads of the GPU's runtime use them until _exit().
+    auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_event]));
+    auto& regions = *new std::vector<gpu::region_view>;
+
+    std::string error = map_regions(message, descriptors, regions);
+    if (error.empty())
+        error = output.capture_standard_output();
+    opened_executor opened;
+    if (error.empty()) {
+        opened = make_factory(message.backend, message.gpu, message.options)(regions, output);
+        error = opened.error;
+    }
+    if (!opened.executor) {
+        output.refused(error.empty() ? "the GPU can't be opened" : error);
+        _exit(1);
+    }
+    output.ready(opened.gpu_name);
+    if (message.probe != 0)
+        _exit(0);
+
+    request_executor& executor = *opened.executor.release();
+    output.start(executor, setup_fd);
+    ring_reader requests(channel.submission_ring(), max_request_bytes);
+    serve(requests, descriptors[setup_submission_event].get(), executor, output);
+}
+
+} // namespace kagemusha::worker
