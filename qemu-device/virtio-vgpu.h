@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * virtio-vgpu: a GPU for computing, forwarded to a GPU of the host
+ *
+ * The device takes requests off a virtqueue, checks their framing, translates
+ * the guest memory that they name and hands them to libkagemusha_device, which
+ * holds everything with a decision in it. What the guest sees is specified in
+ * docs/spec/device.md and proto/abi/vgpu_protocol.h of the Kagemusha project.
+ *
+ * Threads and locking
+ *
+ *   main    the main loop or a vCPU, with the BQL: realize, start, stop, reset,
+ *           properties.
+ *   io      the IOThread, without the BQL: requests, completions, records.
+ *
+ * The library belongs to one thread at a time. Between virtio_vgpu_start() and
+ * virtio_vgpu_stop() that is io; main changes nothing of io's state then, and
+ * stop() returns only after io has let go. So there is no lock in this device.
+ */
+#ifndef HW_VGPU_VIRTIO_VGPU_H
+#define HW_VGPU_VIRTIO_VGPU_H
+
+#include "block/aio.h"
+#include "exec/memory.h"
+#include "hw/virtio/virtio.h"
+#include "qom/object.h"
+#include "system/iothread.h"
+
+#include "kagemusha/device.h"
+#include "proto/abi/vgpu_protocol.h"
+
+#define TYPE_VIRTIO_VGPU "virtio-vgpu-device"
+OBJECT_DECLARE_SIMPLE_TYPE(VirtIOVGPU, VIRTIO_VGPU)
+
+/*
+ * A chain of descriptors may not be longer than its queue. The largest request
+ * (stream, payload table, segment table: about 3.4 MiB) lies in up to 870
+ * scattered pages, so the request queue has the largest size that QEMU allows.
+ */
+#define VIRTIO_VGPU_REQUEST_QUEUE_SIZE VIRTQUEUE_MAX_SIZE
+#define VIRTIO_VGPU_EVENT_QUEUE_SIZE 64
+
+/* Blocks of guest RAM (the machine's, NUMA nodes', DIMMs') and the window. */
+#define VIRTIO_VGPU_MAX_REGIONS 64
+#define VIRTIO_VGPU_REGION_WINDOW 1
+
+/*
+ * Writable ranges of all requests in flight together: what this device has to
+ * remember until they are done, 24 bytes each. Twice the worst single request
+ * would do; 8 let several programs read large scattered buffers at once.
+ */
+#define VIRTIO_VGPU_MAX_WRITES_IN_FLIGHT (8 * VGPU_MAX_SEGMENTS)
+
+/* Requests taken in one go, before completions get their turn. */
+#define VIRTIO_VGPU_REQUEST_BATCH 256
+
+/* A range of guest RAM that the GPU writes into: dirty once it is done. */
+typedef struct VirtIOVGPUWrite {
+    uint64_t offset; /* into the region */
+    uint64_t bytes;
+    uint32_t region;
+} VirtIOVGPUWrite;
+
+typedef struct VirtIOVGPURequest {
+    VirtQueueElement elem; /* first: virtqueue_pop() allocates the whole */
+    uint64_t token;
+    uint32_t n_writes;
+    VirtIOVGPUWrite *writes;
+} VirtIOVGPURequest;
+
+/* Memory that segments can name. Index in the array = number of the region. */
+typedef struct VirtIOVGPURegion {
+    MemoryRegion *mr; /* NULL: free. We hold a reference: it can't go away */
+    uint8_t *base;
+    uint64_t bytes;
+} VirtIOVGPURegion;
+
+typedef enum VirtIOVGPUSpanResult {
+    VIRTIO_VGPU_SPAN_OK,
+    VIRTIO_VGPU_SPAN_BAD_ADDRESS,
+    VIRTIO_VGPU_SPAN_TOO_MANY,
+} VirtIOVGPUSpanResult;
+
+/* What this device counts itself; the library has the rest. */
+typedef struct VirtIOVGPUCounters {
+    uint64_t malformed;          /* elements that broke a rule of the framing */
+    uint64_t bad_addresses;      /* of those: not guest RAM */
+    uint64_t records;
+    uint64_t event_buffers;      /* filled and given back */
+    uint64_t event_starvations;  /* times that no event buffer was there */
+} VirtIOVGPUCounters;
+
+struct VirtIOVGPU {
+    VirtIODevice parent_obj;
+
+    /* properties; constant after realize */
+    char *backend;
+    char *gpu;
+    char *options;
+    char *worker;
+    char *sandbox;
+    bool in_process;
+    uint64_t window_bytes;
+    IOThread *iothread;
+    kagemusha_device_config config; /* the numeric limits are properties */
+
+    /* constant between realize and unrealize */
+    VirtQueue *request_vq;
+    VirtQueue *event_vq;
+    AioContext *ctx;
+    IOThread *own_iothread; /* if no iothread was given */
+    QEMUBH *kick_bh;        /* in ctx: look at the queues */
+    kagemusha_device *device;
+    kagemusha_device_limits limits;
+    int poll_fd;
+    char *name; /* for log lines and the names of workers */
+    MemoryRegion window;
+    MemoryRegion *window_container; /* the BAR; set by the transport */
+    Error *migration_blocker;
+    Notifier exit_notifier;
+
+    /* main */
+    bool started;
+    bool host_notifiers; /* kicks reach io directly; else through kick_bh */
+
+    /* io; main while stopped */
+    bool running;
+    bool discarding; /* reset or end: nothing goes to the guest any more */
+    bool opened;     /* a file was opened: no more regions */
+    bool notify_requests;
+    bool notify_events;
+    bool event_starved; /* the library waits for event buffers */
+    VirtIOVGPURegion regions[VIRTIO_VGPU_MAX_REGIONS];
+    VirtIOVGPURequest *in_flight[VIRTIO_VGPU_REQUEST_QUEUE_SIZE];
+    uint16_t free_slots[VIRTIO_VGPU_REQUEST_QUEUE_SIZE];
+    uint32_t n_free_slots;
+    uint64_t generation; /* of tokens */
+    uint64_t writes_in_flight;
+    void *scratch; /* the copy of the request at hand: stream and tables */
+    size_t scratch_bytes;
+    kagemusha_payload *payloads; /* VGPU_MAX_PAYLOADS */
+    GArray *segments; /* kagemusha_segment */
+    VirtQueueElement *event_elem; /* the event buffer at hand, if any */
+    size_t event_room;
+    uint32_t event_bytes; /* records in event_buffer */
+    uint32_t event_count;
+    uint8_t *event_buffer;
+    int64_t error_window_ms; /* rate limit of virtio_vgpu_guest_error() */
+    uint32_t error_lines;
+
+    /* written by io, read by main: each a single aligned word */
+    VirtIOVGPUCounters counters;
+};
+
+#define virtio_vgpu_count(s, counter) \
+    qatomic_set_u64(&(s)->counters.counter, (s)->counters.counter + 1)
+
+/* virtio-vgpu-memory.c */
+bool virtio_vgpu_check_ram(VirtIOVGPU *s, Error **errp);
+bool virtio_vgpu_add_regions(VirtIOVGPU *s, Error **errp);
+bool virtio_vgpu_create_window(VirtIOVGPU *s, Error **errp);
+void virtio_vgpu_remove_window(VirtIOVGPU *s);
+void virtio_vgpu_put_regions(VirtIOVGPU *s);
+VirtIOVGPUSpanResult virtio_vgpu_translate(VirtIOVGPU *s,
+                                           const struct vgpu_payload *payloads,
+                                           uint32_t n_payloads,
+                                           const struct vgpu_segment *segments,
+                                           uint64_t *n_writes);
+void virtio_vgpu_collect_writes(VirtIOVGPU *s, uint32_t n_payloads,
+                                VirtIOVGPUWrite *writes);
+void virtio_vgpu_mark_dirty(VirtIOVGPU *s, const VirtIOVGPUWrite *writes,
+                            uint32_t n_writes);
+
+/* virtio-vgpu-queue.c */
+void virtio_vgpu_queue_init(VirtIOVGPU *s);
+void virtio_vgpu_queue_cleanup(VirtIOVGPU *s);
+void virtio_vgpu_handle_output(VirtIODevice *vdev, VirtQueue *vq);
+void virtio_vgpu_kick_bh(void *opaque);
+void virtio_vgpu_dispatch(void *opaque);
+void virtio_vgpu_flush(VirtIOVGPU *s);
+void virtio_vgpu_request_done(void *opaque, uint64_t token,
+                              const struct vgpu_response *response);
+int virtio_vgpu_record(void *opaque, const void *record, size_t bytes);
+
+/* virtio-vgpu-stats.c */
+void virtio_vgpu_stats_class_init(ObjectClass *klass);
+
+#endif /* HW_VGPU_VIRTIO_VGPU_H */
