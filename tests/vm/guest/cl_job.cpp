@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Runs in the guest (or on the host, for comparison): small OpenCL jobs that the whole-VM tests put together,
+// one per word of the command line. It links nothing but the standard OpenCL loader. Exit status 0: what the
+// job is about happened and every result was right; 1: it was not; a line says what.
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+[[noreturn]] void fail(const char* what, cl_int error = 0) {
+    std::printf("FAILED: %s (OpenCL error %d)\n", what, error);
+    std::fflush(stdout);
+    std::exit(1);
+}
+
+void need(cl_int error, const char* what) {
+    if (error != CL_SUCCESS)
+        fail(what, error);
+}
+
+const char* source = R"(
+kernel void add(global const int* a, global const int* b, global int* sum)
+{
+    size_t i = get_global_id(0);
+    sum[i] = a[i] + b[i];
+}
+kernel void advance(global uint* values, uint add)
+{
+    size_t i = get_global_id(0);
+    values[i] = values[i] * 1664525u + add;
+}
+kernel void busy(global uint* values, uint rounds)
+{
+    uint x = values[get_global_id(0)];
+    for (uint i = 0; i < rounds; ++i)
+        x = x * 1664525u + 1013904223u;
+    values[get_global_id(0)] = x;
+}
+kernel void speak(int answer)
+{
+    printf("work item %d says %d\n", (int)get_global_id(0), answer);
+}
+kernel void endless(global volatile uint* values)
+{
+    while (values[0] == 0)
+        values[1]++;
+}
+kernel void wild_write(global uint* values, ulong address)
+{
+    *(global volatile uint*)address = values[0];
+}
+kernel void wild_read(global uint* values, ulong address)
+{
+    values[0] = *(global volatile uint*)address;
+}
+)";
+
+// The trap is not portable OpenCL C: a source of its own, because a compiler may refuse it.
+const char* trap_source = "kernel void trap(global uint* values) { values[0] = 1; __builtin_trap(); }";
+
+struct gpu {
+    cl_platform_id platform{};
+    cl_device_id device{};
+    cl_context context{};
+    cl_command_queue queue{};
+
+    gpu() {
+        cl_int error;
+        need(clGetPlatformIDs(1, &platform, nullptr), "clGetPlatformIDs");
+        need(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, nullptr), "clGetDeviceIDs");
+        context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
+        need(error, "clCreateContext");
+        queue = clCreateCommandQueueWithProperties(context, device, nullptr, &error);
+        need(error, "clCreateCommandQueueWithProperties");
+    }
+
+    cl_program build(const char* text) const {
+        cl_int error;
+        cl_program program = clCreateProgramWithSource(context, 1, &text, nullptr, &error);
+        need(error, "clCreateProgramWithSource");
+        need(clBuildProgram(program, 1, &device, "", nullptr, nullptr), "clBuildProgram");
+        return program;
+    }
+
+    cl_kernel kernel(cl_program program, const char* name) const {
+        cl_int error;
+        cl_kernel made = clCreateKernel(program, name, &error);
+        need(error, name);
+        return made;
+    }
+
+    cl_mem buffer(std::size_t bytes) const {
+        cl_int error;
+        cl_mem made = clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, nullptr, &error);
+        need(error, "clCreateBuffer");
+        return made;
+    }
+};
+
+template <typename T>
+void argument(cl_kernel kernel, cl_uint index, const T& value) {
+    need(clSetKernelArg(kernel, index, sizeof value, &value), "clSetKernelArg");
+}
+
+// a + b, compared with the CPU's sums.
+void add_vectors(std::size_t count) {
+    gpu g;
+    cl_kernel add = g.kernel(g.build(source), "add");
+    std::vector<int> a(count), b(count), sum(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        a[i] = static_cast<int>(i * 7);
+        b[i] = static_cast<int>(i) - 1000;
+    }
+    const auto bytes = count * sizeof(int);
+    cl_mem buffers[] = {g.buffer(bytes), g.buffer(bytes), g.buffer(bytes)};
+    for (cl_uint i = 0; i < 3; ++i)
+        argument(add, i, buffers[i]);
+    need(clEnqueueWriteBuffer(g.queue, buffers[0], CL_FALSE, 0, bytes, a.data(), 0, nullptr, nullptr),
+         "write a");
+    need(clEnqueueWriteBuffer(g.queue, buffers[1], CL_FALSE, 0, bytes, b.data(), 0, nullptr, nullptr),
+         "write b");
+    need(clEnqueueNDRangeKernel(g.queue, add, 1, nullptr, &count, nullptr, 0, nullptr, nullptr), "launch");
+    need(clEnqueueReadBuffer(g.queue, buffers[2], CL_TRUE, 0, bytes, sum.data(), 0, nullptr, nullptr),
+         "read");
+    for (std::size_t i = 0; i < count; ++i)
+        if (sum[i] != a[i] + b[i])
+            fail("a wrong sum");
+    std::printf("%zu sums are right\n", count);
+}
+
+// Kernels that build on each other's results for some time; every round is checked.
+void churn(double seconds) {
+    gpu g;
+    cl_kernel step = g.kernel(g.build(source), "advance");
+    const std::size_t count = 1024;
+    std::vector<cl_uint> expected(count), got(count);
+    for (std::size_t i = 0; i < count; ++i)
+        expected[i] = static_cast<cl_uint>(i);
+    cl_mem values = g.buffer(count * sizeof(cl_uint));
+    argument(step, 0, values);
+    need(clEnqueueWriteBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), expected.data(), 0,
+                              nullptr, nullptr),
+         "write");
+    const auto end = clock_type::now() + std::chrono::duration<double>(seconds);
+    unsigned rounds = 0;
+    do {
+        for (cl_uint launch = 0; launch < 16; ++launch) {
+            argument(step, 1, launch);
+            need(clEnqueueNDRangeKernel(g.queue, step, 1, nullptr, &count, nullptr, 0, nullptr, nullptr),
+                 "launch");
+            for (auto& value : expected)
+                value = value * 1664525u + launch;
+        }
+        need(clEnqueueReadBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), got.data(), 0, nullptr,
+                                 nullptr),
+             "read");
+        if (got != expected)
+            fail("a wrong value");
+        ++rounds;
+    } while (clock_type::now() < end);
+    std::printf("%u rounds are right\n", rounds);
+}
+
+void print_from_kernel(int answer) {
+    gpu g;
+    cl_kernel speak = g.kernel(g.build(source), "speak");
+    argument(speak, 0, answer);
+    const std::size_t count = 3;
+    need(clEnqueueNDRangeKernel(g.queue, speak, 1, nullptr, &count, nullptr, 0, nullptr, nullptr), "launch");
+    need(clFinish(g.queue), "clFinish");
+}
+
+void build_nonsense() {
+    gpu g;
+    cl_int error;
+    const char* text = "kernel void f(global int* a) { a[0] = this_is_nowhere_declared; }";
+    cl_program program = clCreateProgramWithSource(g.context, 1, &text, nullptr, &error);
+    need(error, "clCreateProgramWithSource");
+    error = clBuildProgram(program, 1, &g.device, "", nullptr, nullptr);
+    if (error != CL_BUILD_PROGRAM_FAILURE)
+        fail("clBuildProgram did not say CL_BUILD_PROGRAM_FAILURE", error);
+    std::size_t bytes = 0;
+    need(clGetProgramBuildInfo(program, g.device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &bytes),
+         "size of the log");
+    std::string log(bytes, '\0');
+    need(clGetProgramBuildInfo(program, g.device, CL_PROGRAM_BUILD_LOG, bytes, log.data(), nullptr), "log");
+    std::printf("build log: %s\n", log.c_str());
+    if (log.find("this_is_nowhere_declared") == std::string::npos)
+        fail("the log does not name the mistake");
+}
+
+// Many long launches and no wait: whoever kills this process, the device or the machine finds work in flight.
+void leave_in_flight(double seconds, bool map) {
+    gpu g;
+    cl_kernel busy = g.kernel(g.build(source), "busy");
+    const std::size_t count = 1 << 16;
+    cl_mem values = g.buffer(64 << 20);
+    argument(busy, 0, values);
+    argument(busy, 1, cl_uint{20000});
+    std::vector<char> data(8 << 20, 1);
+    for (int i = 0; i < 32; ++i) {
+        need(
+            clEnqueueWriteBuffer(g.queue, values, CL_FALSE, 0, data.size(), data.data(), 0, nullptr, nullptr),
+            "write");
+        need(clEnqueueNDRangeKernel(g.queue, busy, 1, nullptr, &count, nullptr, 0, nullptr, nullptr),
+             "launch");
+        need(clEnqueueReadBuffer(g.queue, values, CL_FALSE, 0, data.size(), data.data(), 0, nullptr, nullptr),
+             "read");
+    }
+    need(clFlush(g.queue), "clFlush");
+    if (map) {
+        cl_int error;
+        clEnqueueMapBuffer(g.queue, values, CL_FALSE, CL_MAP_WRITE, 0, 1 << 20, 0, nullptr, nullptr, &error);
+        need(error, "map");
+    }
+    std::printf("in flight\n");
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    std::printf("finished with %d\n", clFinish(g.queue));
+}
+
+// A kernel that takes its worker down or never ends. The standard's errors are expected, and soon: the exit
+// status says whether one came. Then the program tries once more from the beginning, as a careful program
+// may.
+void hostile(const std::string& how) {
+    gpu g;
+    cl_kernel kernel;
+    cl_mem values = g.buffer(4096);
+    const cl_uint zero = 0;
+    need(clEnqueueFillBuffer(g.queue, values, &zero, sizeof zero, 0, 4096, 0, nullptr, nullptr), "fill");
+    need(clFinish(g.queue), "clFinish before");
+    if (how == "trap")
+        kernel = g.kernel(g.build(trap_source), "trap");
+    else if (how == "endless")
+        kernel = g.kernel(g.build(source), "endless");
+    else
+        kernel = g.kernel(g.build(source), how == "wild-read" ? "wild_read" : "wild_write");
+    argument(kernel, 0, values);
+    if (how == "wild-read" || how == "wild-write")
+        argument(kernel, 1, cl_ulong{0x10});
+    const std::size_t one = 1;
+    cl_event event = nullptr;
+    cl_int error = clEnqueueNDRangeKernel(g.queue, kernel, 1, nullptr, &one, nullptr, 0, nullptr, &event);
+    std::printf("launch: %d\n", error);
+    if (error == CL_SUCCESS) {
+        const cl_int waited = clWaitForEvents(1, &event);
+        cl_int status = 0;
+        const cl_int asked =
+            clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
+        std::printf("wait: %d, status of the event: %d (%d)\n", waited, status, asked);
+        if (waited == CL_SUCCESS || (asked == CL_SUCCESS && status >= 0))
+            fail("the launch is said to have worked");
+    }
+    error = clFinish(g.queue);
+    std::vector<char> data(4096);
+    const cl_int read =
+        clEnqueueReadBuffer(g.queue, values, CL_TRUE, 0, 4096, data.data(), 0, nullptr, nullptr);
+    std::printf("finish: %d, read: %d\n", error, read);
+    if (read == CL_SUCCESS)
+        fail("the lost buffer can be read");
+    std::fflush(stdout);
+}
+
+// More than the device may give: the error of the standard, and the program goes on.
+void too_much_memory() {
+    gpu g;
+    cl_ulong most = 0;
+    need(clGetDeviceInfo(g.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, nullptr), "max alloc");
+    cl_int error = CL_SUCCESS;
+    if (clCreateBuffer(g.context, CL_MEM_READ_WRITE, most + 1, nullptr, &error) ||
+        error != CL_INVALID_BUFFER_SIZE)
+        fail("a buffer larger than CL_DEVICE_MAX_MEM_ALLOC_SIZE", error);
+    const cl_uint one = 1;
+    std::vector<cl_mem> all;
+    for (int i = 0; i < 100000; ++i) {
+        cl_mem made = clCreateBuffer(g.context, CL_MEM_READ_WRITE, 64 << 20, nullptr, &error);
+        if (error == CL_SUCCESS) // memory may be taken at first use only
+            error = clEnqueueFillBuffer(g.queue, made, &one, sizeof one, 0, 64, 0, nullptr, nullptr);
+        if (error == CL_SUCCESS)
+            error = clFinish(g.queue);
+        if (error != CL_SUCCESS) {
+            std::printf("after %zu buffers of 64 MiB: error %d\n", all.size(), error);
+            if (error != CL_MEM_OBJECT_ALLOCATION_FAILURE && error != CL_OUT_OF_RESOURCES &&
+                error != CL_OUT_OF_HOST_MEMORY)
+                fail("not an error about memory", error);
+            return;
+        }
+        all.push_back(made);
+    }
+    fail("no limit in sight");
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const std::string what = argc > 1 ? argv[1] : "";
+    const double number = argc > 2 ? std::atof(argv[2]) : 0;
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    if (what == "add")
+        add_vectors(number > 0 ? static_cast<std::size_t>(number) : 1000);
+    else if (what == "churn")
+        churn(number);
+    else if (what == "printf")
+        print_from_kernel(static_cast<int>(number));
+    else if (what == "nonsense")
+        build_nonsense();
+    else if (what == "in-flight")
+        leave_in_flight(number, false);
+    else if (what == "mapped")
+        leave_in_flight(number, true);
+    else if (what == "too-much-memory")
+        too_much_memory();
+    else if (what == "trap" || what == "endless" || what == "wild-write" || what == "wild-read")
+        hostile(what);
+    else
+        fail("usage: cl_job add N | churn SECONDS | printf NUMBER | nonsense | in-flight SECONDS | mapped "
+             "SECONDS | "
+             "too-much-memory | trap | endless | wild-write | wild-read");
+    return 0;
+}
