@@ -2,9 +2,10 @@
 /*
  * A byte string in chunks of 32 KiB, each physically contiguous.
  *
- * A request's stream and tables together reach 3.4 MiB. One kmalloc of that size fails on a fragmented guest, and a
- * kvmalloc'd one needs a descriptor for every page, which is more than a ring has. Chunks of 32 KiB are the largest that
- * the allocator does not refuse for fragmentation, and keep the largest request at about 110 descriptors.
+ * A request's stream and tables together reach 3.4 MiB. One kmalloc of that size fails on a
+ * fragmented guest, and a kvmalloc'd one needs a descriptor for every page, which is more than a
+ * ring has. Chunks of 32 KiB are the largest that the allocator does not refuse for fragmentation,
+ * and keep the largest request at about 110 descriptors.
  */
 #include <linux/scatterlist.h>
 #include <linux/slab.h>

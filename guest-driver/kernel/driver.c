@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The kagemusha_vgpu driver: a virtio device that computes, as the character device /dev/kagemusha-vgpuN.
+ * The kagemusha_vgpu driver: a virtio device that computes, as the character device
+ * /dev/kagemusha-vgpuN.
  *
- * This file binds to the virtio device, reads its limits, makes the node and stops everything when the device goes. The
- * life of requests, records and window ranges is in the files of these names; kvg.h draws the lock lines.
+ * This file binds to the virtio device, reads its limits, makes the node and stops everything when
+ * the device goes. The life of requests, records and window ranges is in the files of these names;
+ * kvg.h draws the lock lines.
  */
 #include <linux/idr.h>
 #include <linux/mm.h>
@@ -16,7 +18,7 @@
 
 #include "kvg.h"
 
-#define KVG_FILESYSTEM_MAGIC 0x4b564750	/* "KVGP"; the file system is never mounted by a user */
+#define KVG_FILESYSTEM_MAGIC 0x4b564750 /* "KVGP"; the file system is never mounted by a user */
 
 DEFINE_SRCU(kvg_srcu);
 struct workqueue_struct *kvg_workqueue;
@@ -29,7 +31,7 @@ module_param(pinned_limit_mib, uint, 0444);
 MODULE_PARM_DESC(pinned_limit_mib,
 		 "user memory pinned at once for a device, in MiB; a file gets half of it (0: half of the memory)");
 
-/* ---- life of the device object ---------------------------------------------------------------------------------- */
+/* ---- life of the device object ---- */
 
 void kvg_device_get(struct kvg_device *dev)
 {
@@ -53,8 +55,9 @@ void kvg_device_put(struct kvg_device *dev)
 }
 
 /*
- * The device is reset, then everything that it held is given back: only now it certainly touches no memory any more. Files
- * stay open and get -ENODEV. Happens once, from remove or after the device broke its protocol.
+ * The device is reset, then everything that it held is given back: only now it certainly touches no
+ * memory any more. Files stay open and get -ENODEV. Happens once, from remove or after the device
+ * broke its protocol.
  */
 static void device_stop(struct kvg_device *dev)
 {
@@ -65,8 +68,8 @@ static void device_stop(struct kvg_device *dev)
 	spin_lock_irq(&dev->request_lock);
 	dev->gone = true;
 	spin_unlock_irq(&dev->request_lock);
-	synchronize_srcu(&kvg_srcu);	/* nobody uses the queues any more, except the interrupts */
-	virtio_reset_device(dev->vdev);	/* and now no interrupt comes */
+	synchronize_srcu(&kvg_srcu); /* nobody uses the queues any more, except the interrupts */
+	virtio_reset_device(dev->vdev); /* and now no interrupt comes */
 	cancel_work_sync(&dev->event_work);
 	kvg_requests_cancel(dev);
 	flush_work(&dev->done_work);
@@ -89,25 +92,28 @@ static void fail_work(struct work_struct *work)
 void kvg_device_fail(struct kvg_device *dev, const char *why)
 {
 	if (!test_and_set_bit(KVG_FAILED, &dev->flags))
-		pr_err("%s: %s; the device is stopped, bind the driver again to restart it\n", dev->name, why);
+		pr_err("%s: %s; the device is stopped, bind the driver again to restart it\n",
+		       dev->name, why);
 	queue_work(kvg_workqueue, &dev->fail_work);
 }
 
-/* ---- statistics: /sys/class/misc/kagemusha-vgpuN/ ------------------------------------------------------------------ */
+/* ---- statistics: /sys/class/misc/kagemusha-vgpuN/ ---- */
 
 static struct kvg_device *from_sysfs(struct device *device)
 {
 	return container_of(dev_get_drvdata(device), struct kvg_device, misc);
 }
 
-static ssize_t open_files_show(struct device *device, struct device_attribute *attribute, char *buffer)
+static ssize_t open_files_show(struct device *device, struct device_attribute *attribute,
+			       char *buffer)
 {
 	return sysfs_emit(buffer, "%u\n", READ_ONCE(from_sysfs(device)->file_count));
 }
 static DEVICE_ATTR_RO(open_files);
 
 /* Files that the device knows: from the first SUBMIT until CLOSE is answered. */
-static ssize_t device_files_show(struct device *device, struct device_attribute *attribute, char *buffer)
+static ssize_t device_files_show(struct device *device, struct device_attribute *attribute,
+				 char *buffer)
 {
 	struct kvg_device *dev = from_sysfs(device);
 	unsigned long id;
@@ -120,25 +126,29 @@ static ssize_t device_files_show(struct device *device, struct device_attribute 
 }
 static DEVICE_ATTR_RO(device_files);
 
-static ssize_t requests_in_flight_show(struct device *device, struct device_attribute *attribute, char *buffer)
+static ssize_t requests_in_flight_show(struct device *device, struct device_attribute *attribute,
+				       char *buffer)
 {
 	return sysfs_emit(buffer, "%u\n", READ_ONCE(from_sysfs(device)->slots_used));
 }
 static DEVICE_ATTR_RO(requests_in_flight);
 
-static ssize_t pinned_pages_show(struct device *device, struct device_attribute *attribute, char *buffer)
+static ssize_t pinned_pages_show(struct device *device, struct device_attribute *attribute,
+				 char *buffer)
 {
 	return sysfs_emit(buffer, "%lu\n", READ_ONCE(from_sysfs(device)->pinned_pages));
 }
 static DEVICE_ATTR_RO(pinned_pages);
 
-static ssize_t pinned_limit_pages_show(struct device *device, struct device_attribute *attribute, char *buffer)
+static ssize_t pinned_limit_pages_show(struct device *device, struct device_attribute *attribute,
+				       char *buffer)
 {
 	return sysfs_emit(buffer, "%lu\n", from_sysfs(device)->pinned_limit);
 }
 static DEVICE_ATTR_RO(pinned_limit_pages);
 
-static ssize_t window_used_bytes_show(struct device *device, struct device_attribute *attribute, char *buffer)
+static ssize_t window_used_bytes_show(struct device *device, struct device_attribute *attribute,
+				      char *buffer)
 {
 	return sysfs_emit(buffer, "%lld\n", atomic64_read(&from_sysfs(device)->window_used_bytes));
 }
@@ -155,9 +165,12 @@ static struct attribute *kvg_attrs[] = {
 };
 ATTRIBUTE_GROUPS(kvg);
 
-/* ---- probe and remove -------------------------------------------------------------------------------------------- */
+/* ---- probe and remove ---- */
 
-/* How many segments fit into an element of at most half the ring, beside the largest stream and payload table. */
+/*
+ * How many segments fit into an element of at most half the ring, beside the largest stream and
+ * payload table.
+ */
 static u32 ring_segments(u32 ring, u32 stream_bytes)
 {
 	u32 chunks = ring / 2;
@@ -186,7 +199,8 @@ static int read_limits(struct kvg_device *dev, u64 *window_bytes)
 	virtio_cread_le(vdev, struct vgpu_config, max_events_per_file, &max_events);
 
 	if (abi_version != VGPU_ABI_VERSION) {
-		dev_err(&vdev->dev, "the device speaks version %u, this driver %u: install the driver that came with the device\n",
+		dev_err(&vdev->dev,
+			"the device speaks version %u, this driver %u: install the driver that came with the device\n",
 			abi_version, VGPU_ABI_VERSION);
 		return -EPROTONOSUPPORT;
 	}
@@ -200,15 +214,20 @@ static int read_limits(struct kvg_device *dev, u64 *window_bytes)
 	dev->pinned_limit = min(dev->pinned_limit, KVG_MAX_PINNED_PAGES);
 	segments = min3(max_segments, VGPU_MAX_SEGMENTS, ring_segments(ring, limits->stream_bytes));
 	limits->pages = min_t(unsigned long, segments, dev->pinned_limit / 2);
-	/* a payload touches at most two pages more than its length has, so these bounds hold together at any alignment */
+	/*
+	 * a payload touches at most two pages more than its length has, so these bounds hold
+	 * together at any alignment
+	 */
 	limits->payloads = min(limits->pages / 4, VGPU_MAX_PAYLOADS);
 	limits->payload_bytes = (u64)(limits->pages - 2 * limits->payloads) << PAGE_SHIFT;
 	/* window payloads pin nothing but need a segment each */
 	limits->pages -= limits->payloads;
 	limits->payload_bytes -= (u64)limits->payloads << PAGE_SHIFT;
 
-	if (limits->stream_bytes < VGPU_EVENT_BUFFER_BYTES || !limits->payloads || !limits->requests || !limits->events) {
-		dev_err(&vdev->dev, "unusable limits: ring %u, stream %u bytes, %u segments, %u requests, %u events\n",
+	if (limits->stream_bytes < VGPU_EVENT_BUFFER_BYTES || !limits->payloads ||
+	    !limits->requests || !limits->events) {
+		dev_err(&vdev->dev,
+			"unusable limits: ring %u, stream %u bytes, %u segments, %u requests, %u events\n",
 			ring, max_stream, max_segments, max_requests, max_events);
 		return -EINVAL;
 	}
@@ -219,14 +238,19 @@ static int read_limits(struct kvg_device *dev, u64 *window_bytes)
 static int kvg_validate(struct virtio_device *vdev)
 {
 	if (!vdev->config->get || !virtio_has_feature(vdev, VIRTIO_F_VERSION_1)) {
-		dev_err(&vdev->dev, "the device is not a modern virtio device with a configuration space\n");
+		dev_err(&vdev->dev,
+			"the device is not a modern virtio device with a configuration space\n");
 		return -EINVAL;
 	}
 	if (!virtio_has_feature(vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
-		dev_err(&vdev->dev, "the device offers no indirect descriptors (indirect_desc=on), which requests need\n");
+		dev_err(&vdev->dev,
+			"the device offers no indirect descriptors (indirect_desc=on), which requests need\n");
 		return -EINVAL;
 	}
-	/* Segments carry guest-physical addresses; a device that insists on translated ones refuses us here. */
+	/*
+	 * Segments carry guest-physical addresses; a device that insists on translated ones refuses
+	 * us here.
+	 */
 	__virtio_clear_bit(vdev, VIRTIO_F_ACCESS_PLATFORM);
 	return 0;
 }
@@ -278,7 +302,8 @@ static int kvg_probe(struct virtio_device *vdev)
 		goto fail_index;
 	}
 	vdev->priv = dev;
-	ret = kvg_find_queues(vdev, queues, kvg_request_interrupt, "request", kvg_event_interrupt, "event");
+	ret = kvg_find_queues(vdev, queues, kvg_request_interrupt, "request", kvg_event_interrupt,
+			      "event");
 	if (ret)
 		goto fail_index;
 	dev->request_vq = queues[VGPU_QUEUE_REQUEST];
@@ -298,14 +323,18 @@ static int kvg_probe(struct virtio_device *vdev)
 	dev->misc.fops = &kvg_file_operations;
 	dev->misc.parent = &vdev->dev;
 	dev->misc.groups = kvg_groups;
-	/* as a render node: every user may compute, files are isolated from each other and bounded by the device */
+	/*
+	 * as a render node: every user may compute, files are isolated from each other and bounded
+	 * by the device
+	 */
 	dev->misc.mode = 0666;
 	ret = misc_register(&dev->misc);
 	if (ret)
 		goto fail_stop;
-	dev_info(&vdev->dev, "%s: %u slots, %u events and %u requests per file, %llu MiB per request, window %llu MiB\n",
-		 dev->name, dev->slots, dev->limits.events, dev->limits.requests, dev->limits.payload_bytes >> 20,
-		 dev->limits.window_bytes >> 20);
+	dev_info(&vdev->dev,
+		 "%s: %u slots, %u events and %u requests per file, %llu MiB per request, window %llu MiB\n",
+		 dev->name, dev->slots, dev->limits.events, dev->limits.requests,
+		 dev->limits.payload_bytes >> 20, dev->limits.window_bytes >> 20);
 	return 0;
 
 fail_stop:
@@ -326,14 +355,14 @@ static void kvg_remove(struct virtio_device *vdev)
 {
 	struct kvg_device *dev = vdev->priv;
 
-	misc_deregister(&dev->misc);	/* no new files */
+	misc_deregister(&dev->misc); /* no new files */
 	device_stop(dev);
 	cancel_work_sync(&dev->fail_work);
 	vdev->config->del_vqs(vdev);
 	kvg_window_free_memory(dev);
 	ida_free(&kvg_indices, dev->index);
 	vdev->priv = NULL;
-	kvg_device_put(dev);		/* open files have their own references */
+	kvg_device_put(dev); /* open files have their own references */
 }
 
 static void kvg_config_changed(struct virtio_device *vdev)
@@ -349,7 +378,8 @@ static void kvg_config_changed(struct virtio_device *vdev)
 /* The state on the GPU is not in the guest, so it would not come back after a hibernation. */
 static int kvg_freeze(struct virtio_device *vdev)
 {
-	dev_err(&vdev->dev, "suspend and hibernation are not supported: unload kagemusha_vgpu first\n");
+	dev_err(&vdev->dev,
+		"suspend and hibernation are not supported: unload kagemusha_vgpu first\n");
 	return -EOPNOTSUPP;
 }
 #endif
@@ -373,17 +403,20 @@ static struct virtio_driver kvg_driver = {
 #endif
 };
 
-/* ---- module ------------------------------------------------------------------------------------------------------- */
+/* ---- module ---- */
 
 static int kvg_init_fs_context(struct fs_context *context)
 {
 	return init_pseudo(context, KVG_FILESYSTEM_MAGIC) ? 0 : -ENOMEM;
 }
 
-/* Only to have an inode for each device: a char device's own is one for each node that was made of it. */
+/*
+ * Only to have an inode for each device: a char device's own is one for each node that was made of
+ * it. No .owner: the module's own mount would keep the module from being unloaded, and it is gone
+ * before the module is.
+ */
 static struct file_system_type kvg_filesystem = {
 	.name = KBUILD_MODNAME,
-	.owner = THIS_MODULE,
 	.init_fs_context = kvg_init_fs_context,
 	.kill_sb = kill_anon_super,
 };

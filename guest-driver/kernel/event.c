@@ -2,9 +2,9 @@
 /*
  * The event queue: buffers that the device fills with records of any file.
  *
- * The device is trusted with the guest's memory but not with the kernel's control flow: what it wrote is copied once and
- * every length is checked on the copy. A device that breaks the format is reset, because nobody could say any more which
- * completions were lost.
+ * The device is trusted with the guest's memory but not with the kernel's control flow: what it
+ * wrote is copied once and every length is checked on the copy. A device that breaks the format is
+ * reset, because nobody could say any more which completions were lost.
  */
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
@@ -78,7 +78,8 @@ static const char *check_record(const struct vgpu_record *record, u32 room)
 		exact = sizeof(struct vgpu_record_completion);
 		break;
 	case VGPU_RECORD_TEXT:
-		if (record->bytes < sizeof(*text) || text->text_bytes > record->bytes - sizeof(*text))
+		if (record->bytes < sizeof(*text) ||
+		    text->text_bytes > record->bytes - sizeof(*text))
 			return "the length of a text record is wrong";
 		return NULL;
 	case VGPU_RECORD_QUEUE_ERROR:

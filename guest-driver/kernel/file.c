@@ -2,7 +2,8 @@
 /*
  * The device node: open, release, ioctl dispatch and the checks that every ioctl shares.
  *
- * A descriptor that is shared by fork or passed to another process is one file: the last close counts.
+ * A descriptor that is shared by fork or passed to another process is one file: the last close
+ * counts.
  */
 #include <linux/poll.h>
 #include <linux/slab.h>
@@ -37,7 +38,7 @@ struct kvg_file *kvg_file_find(struct kvg_device *dev, u32 id)
 	xa_lock(&dev->ids);
 	file = xa_load(&dev->ids, id);
 	if (file)
-		kvg_file_get(file); /* what is in `ids` has a reference: CLOSE's request, or the open file itself */
+		kvg_file_get(file); /* has at least CLOSE's or the open file's reference */
 	xa_unlock(&dev->ids);
 	return file;
 }
@@ -81,7 +82,10 @@ static int kvg_open(struct inode *inode, struct file *filp)
 	dev->file_count++;
 	spin_unlock(&dev->files_lock);
 
-	/* A failed device keeps its node until it is unbound. Checked after the file is listed: one of both sees the other. */
+	/*
+	 * A failed device keeps its node until it is unbound. Checked after the file is listed: one
+	 * of both sees the other.
+	 */
 	spin_lock_irq(&dev->request_lock);
 	gone = dev->gone;
 	spin_unlock_irq(&dev->request_lock);
@@ -184,8 +188,8 @@ static const unsigned int known_ioctls[] = {
 };
 
 /*
- * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and never smaller than that of the first
- * version, which for now is ours.
+ * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and never
+ * smaller than that of the first version, which for now is ours.
  */
 static long kvg_ioctl(struct file *filp, unsigned int command, unsigned long argument)
 {

@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Internal header of the kagemusha_vgpu driver: the objects, who owns them and which lock guards which field.
+ * Internal header of the kagemusha_vgpu driver: the objects, who owns them and which lock guards
+ * which field.
  *
- * Prefixes: kvg_ is this driver's own, vgpu_ the wire format (vgpu_protocol.h), kagemusha_vgpu_ the user interface.
+ * Prefixes: kvg_ is this driver's own, vgpu_ the wire format (vgpu_protocol.h), kagemusha_vgpu_ the
+ * user interface.
  *
  * Objects and references
- *	kvg_device	one virtio device. References: the binding to the driver, every open file.
- *	kvg_file	one open of the node. References: the struct file, every request of it that the ring holds,
- *			and short ones of whoever looked it up by its id.
- *	kvg_request	one element of the request queue. References: the ring (until answered and released), the
- *			file's `answers` if WAITABLE, each waiter.
- *	kvg_range	one range of the VRAM window. References: its file, each mapping, each request that uses it.
+ *	kvg_device	one virtio device. References: the binding to the driver, every open file,
+ *			every range of the window.
+ *	kvg_file	one open of the node. References: the struct file, every request of it, and
+ *			short ones of whoever looked it up by its id.
+ *	kvg_request	one element of the request queue. References: the ring (until answered and
+ *			released), the file's `answers` if WAITABLE, each waiter.
+ *	kvg_range	one range of the VRAM window. References: its file, each mapping, each
+ *			request that uses it.
  *
  * Locks, outermost first; what is not in one line with another is never nested
- *	stop_mutex -> request_lock
- *	open_mutex -> submit_mutex -> request_lock (irq-safe: the answer interrupt takes it)
- *	read_mutex -> file->lock
+ *	stop_mutex -> request_lock, files_lock, window_rwsem
+ *	open_mutex -> request_lock
+ *	submit_mutex -> request_lock (irq-safe: the answer interrupt takes it)
+ *	read_mutex -> mmap_lock (core), file->lock
  *	mmap_lock (core) -> window_mutex
  *	mmap_lock (core) -> window_rwsem
  *	files_lock -> file->lock
- *	kvg_srcu: held over every use of a virtqueue from a process, so that stopping can wait for them
+ *	kvg_srcu is held over every use of a virtqueue by a process, so that stopping can wait for
+ *	them; nothing sleeps inside it.
  *
- * Contexts: the answer interrupt only takes elements off the ring, frees their slots and wakes; everything that may
- * sleep (unpinning, freeing, credits, records) happens in `done_work`. Records are read in `event_work`.
+ * Contexts: the answer interrupt only takes elements off the ring, gives back their slots and wakes.
+ * Everything that may sleep (unpinning, freeing, credits, records) happens in done_work. Records are
+ * read in event_work.
  */
 #ifndef KVG_H
 #define KVG_H
@@ -47,25 +54,36 @@
 #include "proto/abi/vgpu_protocol.h"
 #include "compat.h"
 
-#define KVG_MAX_EVENTS 65536u		/* of one file, whatever the device offers: each costs 96 bytes until it is read */
-#define KVG_MAX_ANSWERS 4096u		/* WAITABLE requests of one file that nobody has taken yet */
+/* of one file, whatever the device offers: each costs 96 bytes until it is read */
+#define KVG_MAX_EVENTS 65536u
+/* WAITABLE requests of one file that nobody has taken yet */
+#define KVG_MAX_ANSWERS 4096u
 #define KVG_MAX_TEXT_BYTES (256u << 10)	/* printf output of one file that nobody has read yet */
-#define KVG_MAX_QUEUE_ERRORS 1024u	/* VGPU_RECORD_QUEUE_ERROR of one file that nobody has read yet */
-/* What is in flight, whatever the guest's size: the device too keeps an entry for each piece that it writes into. */
+/* VGPU_RECORD_QUEUE_ERROR of one file that nobody has read yet */
+#define KVG_MAX_QUEUE_ERRORS 1024u
+/*
+ * What is in flight, whatever the guest's size: the device too keeps an entry for each piece that
+ * it writes into.
+ */
 #define KVG_MAX_PINNED_PAGES (8ul * VGPU_MAX_SEGMENTS)
 #define KVG_EVENT_BUFFERS 64u		/* posted on the event queue, if it is that long */
-#define KVG_CLOSE_WAIT_MS 1000u		/* close(2) waits that long for the device, then leaves the rest to done_work */
+/* close(2) waits that long for the device, then leaves the rest to done_work */
+#define KVG_CLOSE_WAIT_MS 1000u
 
 #define KVG_FAILED 0			/* bit of kvg_device.flags: the failure was reported */
 
 /* Also after the node is gone, when there is no struct device to print with. */
 #define kvg_warn(dev, format, ...) pr_warn_ratelimited("%s: " format, (dev)->name, ##__VA_ARGS__)
 
-/* What the device's configuration, the ring and the guest's memory allow together; fixed after probe. */
+/*
+ * What the device's configuration, the ring and the guest's memory allow together; fixed after
+ * probe.
+ */
 struct kvg_limits {
 	u32 stream_bytes;
 	u32 payloads;		/* entries of one request */
-	u32 pages;		/* pinned by one request: the same number of segments in the worst case */
+	/* pinned by one request: the same number of segments in the worst case */
+	u32 pages;
 	u32 requests;		/* SUBMITs of one file in flight */
 	u32 events;		/* completions of one file outstanding */
 	u64 payload_bytes;	/* of one request at any alignment of its payloads */
@@ -78,7 +96,8 @@ struct kvg_device {
 	char name[32];
 	struct miscdevice misc;
 	struct kvg_limits limits;
-	struct inode *inode;		/* the address space of every mapping, whatever node was opened */
+	/* the address space of every mapping, whatever node was opened */
+	struct inode *inode;
 
 	struct virtio_device *vdev;	/* valid until remove returns */
 	struct virtqueue *event_vq;	/* event_work, and stop once event_work is off */
@@ -86,10 +105,12 @@ struct kvg_device {
 
 	spinlock_t request_lock;	/* irq-safe */
 	/* --- request_lock: */
-	bool gone;			/* the device was reset for good: nothing is added any more */
+	/* the device was reset for good: nothing is added any more */
+	bool gone;
 	u32 slots;			/* elements that the ring holds */
 	u32 slots_used;
-	u32 payload_slots_used;		/* at most half of slots, so that streams without payload always get through */
+	/* at most half of slots, so that streams without payload always get through */
+	u32 payload_slots_used;
 	unsigned long pinned_pages;	/* reserved before pinning, returned after unpinning */
 	struct list_head backlog;	/* OPEN and CLOSE that found the ring full */
 	struct list_head done;		/* answered, not yet released */
@@ -104,11 +125,14 @@ struct kvg_device {
 	bool stopped;			/* stop_mutex */
 	unsigned long flags;		/* KVG_FAILED; atomic */
 
-	void *event_scratch;		/* event_work: what the device wrote, copied before it is looked at */
-	void **event_buffers;		/* owned by the device while posted, freed when it is stopped */
+	/* event_work: what the device wrote, copied before it is looked at */
+	void *event_scratch;
+	/* owned by the device while posted, freed when it is stopped */
+	void **event_buffers;
 	u32 event_buffer_count;
 
-	struct xarray ids;		/* id on the wire -> kvg_file, from OPEN until CLOSE is answered */
+	/* id on the wire -> kvg_file, from OPEN until CLOSE is answered */
+	struct xarray ids;
 	u32 next_id;			/* ids' lock */
 	spinlock_t files_lock;
 	/* --- files_lock: */
@@ -118,25 +142,32 @@ struct kvg_device {
 
 	struct mutex window_mutex;	/* allocation and lookup of ranges */
 	struct maple_tree window_ranges;/* window_mutex; page number -> kvg_range */
-	struct rw_semaphore window_rwsem;/* read: inserting a PTE, touching window_memory; write: taking them away */
+	/* read: inserting a PTE, touching window_memory; write: taking them away */
+	struct rw_semaphore window_rwsem;
 	bool window_gone;		/* window_rwsem */
 	phys_addr_t window_start;
-	void *window_memory;		/* also holds the write-back reservation that user mappings inherit */
+	/* also holds the write-back reservation that user mappings inherit */
+	void *window_memory;
 	atomic64_t window_used_bytes;
 };
 
 struct kvg_range {
 	struct kref refs;
 	struct kvg_device *dev;
-	struct kvg_file *file;		/* owner, not a reference: the file drops its ranges before it goes */
+	/* owner, not a reference: the file drops its ranges before it goes */
+	struct kvg_file *file;
 	struct list_head link;		/* file->ranges under window_mutex */
 	u64 offset;
 	u64 bytes;
 	bool dead;			/* freed or its file closed; window_rwsem */
 };
 
-/* A growing byte string in physically contiguous pieces: the device-readable part of a request, and its scatter list. */
-#define KVG_BLOB_CHUNK_BYTES (32u << 10)	/* the largest order that the page allocator does not give up on */
+/*
+ * A growing byte string in physically contiguous pieces: the device-readable part of a request, and
+ * its scatter list.
+ */
+/* the largest order that the page allocator does not give up on */
+#define KVG_BLOB_CHUNK_BYTES (32u << 10)
 
 struct kvg_blob {
 	void **chunks;
@@ -186,10 +217,12 @@ struct kvg_file {
 	enum kvg_open_state open_state;
 	u32 id;				/* on the wire; constant while open */
 	struct kvg_request *open_request;
-	struct kvg_request *close_request; /* made before OPEN is sent, so that closing cannot fail */
+	/* made before OPEN is sent, so that closing cannot fail */
+	struct kvg_request *close_request;
 	/* --- */
 
-	struct mutex submit_mutex;	/* sequence numbers and ring order are the same order; never held over a wait */
+	/* sequence numbers and ring order are the same order; never held over a wait */
+	struct mutex submit_mutex;
 	u64 next_sequence;		/* submit_mutex */
 	struct xarray answers;		/* sequence -> WAITABLE kvg_request */
 	atomic_t answer_count;
@@ -201,7 +234,8 @@ struct kvg_file {
 	/* --- */
 	struct list_head ranges;	/* dev->window_mutex */
 
-	struct mutex read_mutex;	/* one reader at a time, so that the head of `records` stays */
+	/* one reader at a time, so that the head of `records` stays */
+	struct mutex read_mutex;
 	wait_queue_head_t read_wait;	/* a record, or the end */
 	wait_queue_head_t credit_wait;	/* a completion was read, or the file died */
 
@@ -235,9 +269,16 @@ void kvg_file_put(struct kvg_file *file);
 struct kvg_file *kvg_file_find(struct kvg_device *dev, u32 id);
 void kvg_files_end(struct kvg_device *dev);
 
-/* request.c */
+/* submit.c */
 int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args);
 int kvg_wait(struct kvg_file *file, struct kagemusha_vgpu_wait *args);
+
+/* request.c */
+struct kvg_request *kvg_request_new(struct kvg_file *file, u32 type, u32 capacity);
+int kvg_room_take(struct kvg_request *request, bool nonblock);
+void kvg_room_return(struct kvg_request *request);
+int kvg_ring_submit(struct kvg_request *request);
+bool kvg_request_is_answered(struct kvg_request *request);
 int kvg_file_ensure_open(struct kvg_file *file);
 void kvg_file_close(struct kvg_file *file);
 void kvg_request_put(struct kvg_request *request);
@@ -256,8 +297,9 @@ void kvg_blob_fill_scatter(const struct kvg_blob *blob, struct scatterlist *list
 u32 kvg_blob_max_chunks(u64 bytes);
 
 /* payload.c */
-int kvg_payloads_count_pages(const struct kvg_limits *limits, const struct kagemusha_vgpu_payload *payloads,
-			     u32 count, unsigned long *pages);
+int kvg_payloads_count_pages(const struct kvg_limits *limits,
+			     const struct kagemusha_vgpu_payload *payloads, u32 count,
+			     unsigned long *pages);
 int kvg_payloads_pin(struct kvg_request *request, const struct kagemusha_vgpu_payload *payloads);
 void kvg_payloads_release(struct kvg_request *request);
 

@@ -2,13 +2,13 @@
 /*
  * Payloads: user memory that the device reads or writes in place.
  *
- * Pages are pinned as for O_DIRECT (FOLL_PIN without FOLL_LONGTERM). LONGTERM would be wrong twice: it breaks the
- * sharing of private file mappings, so that uploading a mapped file would copy all of it into anonymous memory first, and
- * it refuses to read into shared file mappings. Its purpose, to keep pages that stay pinned for ever out of movable zones,
- * is met by the bound on pinned pages.
+ * Pages are pinned as for O_DIRECT (FOLL_PIN without FOLL_LONGTERM). LONGTERM would be wrong twice:
+ * it breaks the sharing of private file mappings, so that uploading a mapped file would copy all of
+ * it into anonymous memory first, and it refuses to read into shared file mappings. Its purpose, to
+ * keep pages that stay pinned for ever out of movable zones, is met by the bound on pinned pages.
  *
- * Physically contiguous pages of a payload become one segment. The segments on the wire are also the only record of
- * what is pinned: a segment's address leads back to its pages.
+ * Physically contiguous pages of a payload become one segment. The segments on the wire are also
+ * the only record of what is pinned: a segment's address leads back to its pages.
  */
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
@@ -16,22 +16,25 @@
 
 #include "kvg.h"
 
-#define KVG_PIN_BATCH 512u	/* pages pinned by one call: one page of pointers */
-#define KVG_PIN_SMALL 16u	/* up to here the pointers live on the stack */
+#define KVG_PIN_BATCH 512u /* pages pinned by one call: one page of pointers */
+#define KVG_PIN_SMALL 16u /* up to here the pointers live on the stack */
 
 static u32 payload_offset(const struct kvg_request *request, u32 index)
 {
-	return sizeof(struct vgpu_request) + request->stream_bytes + index * (u32)sizeof(struct vgpu_payload);
+	return sizeof(struct vgpu_request) + request->stream_bytes +
+	       index * (u32)sizeof(struct vgpu_payload);
 }
 
 static u32 segment_offset(const struct kvg_request *request, u32 index)
 {
-	return payload_offset(request, request->payload_count) + index * (u32)sizeof(struct vgpu_segment);
+	return payload_offset(request, request->payload_count) +
+	       index * (u32)sizeof(struct vgpu_segment);
 }
 
 /* Checks the table and says how many pages it pins at most. */
-int kvg_payloads_count_pages(const struct kvg_limits *limits, const struct kagemusha_vgpu_payload *payloads,
-			     u32 count, unsigned long *pages)
+int kvg_payloads_count_pages(const struct kvg_limits *limits,
+			     const struct kagemusha_vgpu_payload *payloads, u32 count,
+			     unsigned long *pages)
 {
 	const u32 known = KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW;
 	u32 i;
@@ -51,7 +54,8 @@ int kvg_payloads_count_pages(const struct kvg_limits *limits, const struct kagem
 			return -EFAULT;
 		if (payload->bytes > (u64)limits->pages << PAGE_SHIFT)
 			return -E2BIG;
-		*pages += DIV_ROUND_UP_ULL(offset_in_page(payload->address) + payload->bytes, PAGE_SIZE);
+		*pages += DIV_ROUND_UP_ULL(offset_in_page(payload->address) + payload->bytes,
+					   PAGE_SIZE);
 		if (*pages > limits->pages)
 			return -E2BIG;
 	}
@@ -60,7 +64,8 @@ int kvg_payloads_count_pages(const struct kvg_limits *limits, const struct kagem
 
 static void unpin_segment(const struct vgpu_segment *segment, bool dirty)
 {
-	unsigned long pages = DIV_ROUND_UP_ULL(offset_in_page(segment->address) + segment->bytes, PAGE_SIZE);
+	unsigned long pages =
+		DIV_ROUND_UP_ULL(offset_in_page(segment->address) + segment->bytes, PAGE_SIZE);
 
 	unpin_user_page_range_dirty_lock(pfn_to_page(PHYS_PFN(segment->address)), pages, dirty);
 }
@@ -128,7 +133,9 @@ static int pin_user_memory(struct kvg_request *request, u64 address, u64 bytes, 
 
 static int add_window_segment(struct kvg_request *request, u64 offset, u64 bytes)
 {
-	struct vgpu_segment segment = { .address = offset, .bytes = bytes, .flags = VGPU_SEGMENT_WINDOW };
+	struct vgpu_segment segment = { .address = offset,
+					.bytes = bytes,
+					.flags = VGPU_SEGMENT_WINDOW };
 	struct kvg_range *range = kvg_range_find(request->file, offset, bytes);
 	int ret;
 
@@ -142,8 +149,8 @@ static int add_window_segment(struct kvg_request *request, u64 offset, u64 bytes
 }
 
 /*
- * Fills the payload table (whose room is already in the blob) and appends the segments. After an error the caller calls
- * kvg_payloads_release as usual: the table always says what is pinned.
+ * Fills the payload table (whose room is already in the blob) and appends the segments. After an
+ * error the caller calls kvg_payloads_release as usual: the table always says what is pinned.
  */
 int kvg_payloads_pin(struct kvg_request *request, const struct kagemusha_vgpu_payload *payloads)
 {
@@ -180,7 +187,8 @@ int kvg_payloads_pin(struct kvg_request *request, const struct kagemusha_vgpu_pa
 		if (from->flags & KAGEMUSHA_VGPU_PAYLOAD_WINDOW)
 			ret = add_window_segment(request, from->address, from->bytes);
 		else
-			ret = pin_user_memory(request, from->address, from->bytes, write, pages, batch);
+			ret = pin_user_memory(request, from->address, from->bytes, write, pages,
+					      batch);
 		to.segment_count = request->segment_count - to.first_segment;
 		kvg_blob_write(&request->blob, payload_offset(request, i), &to, sizeof(to));
 	}
@@ -197,11 +205,13 @@ void kvg_payloads_release(struct kvg_request *request)
 	for (i = 0; i < request->payload_count && request->segment_count; i++) {
 		struct vgpu_payload payload;
 
-		kvg_blob_read(&request->blob, payload_offset(request, i), &payload, sizeof(payload));
+		kvg_blob_read(&request->blob, payload_offset(request, i), &payload,
+			      sizeof(payload));
 		for (k = 0; k < payload.segment_count; k++) {
 			struct vgpu_segment segment;
 
-			kvg_blob_read(&request->blob, segment_offset(request, payload.first_segment + k), &segment,
+			kvg_blob_read(&request->blob,
+				      segment_offset(request, payload.first_segment + k), &segment,
 				      sizeof(segment));
 			if (!(segment.flags & VGPU_SEGMENT_WINDOW))
 				unpin_segment(&segment, payload.flags & VGPU_PAYLOAD_WRITE);

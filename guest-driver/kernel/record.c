@@ -2,9 +2,10 @@
 /*
  * Records of one file: event credits, the queue between event_work and read(2), poll and eventfd.
  *
- * The queue is bounded and still never loses a completion: SUBMIT takes a credit for each completion that it asks for and
- * makes the node that will hold it; read(2) gives the credit back. Text and queue errors have bounds of their own, and
- * what does not fit is counted and told (VGPU_RECORD_TEXT_DROPPED, VGPU_RECORD_OVERFLOW).
+ * The queue is bounded and still never loses a completion: SUBMIT takes a credit for each
+ * completion that it asks for and makes the node that will hold it; read(2) gives the credit back.
+ * Text and queue errors have bounds of their own, and what does not fit is counted and told
+ * (VGPU_RECORD_TEXT_DROPPED, VGPU_RECORD_OVERFLOW).
  */
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
@@ -30,7 +31,7 @@ static void tell(struct kvg_file *file)
 	wake_up_interruptible_poll(&file->read_wait, EPOLLIN | EPOLLRDNORM);
 }
 
-/* ---- credits ------------------------------------------------------------------------------------------------- */
+/* ---- credits ---- */
 
 static int credits_try(struct kvg_file *file, u32 count, u32 *missing_nodes)
 {
@@ -56,8 +57,8 @@ static int credits_try(struct kvg_file *file, u32 count, u32 *missing_nodes)
 }
 
 /*
- * Nodes counted in node_count but not made yet are never more than the credits of those who are still making them and
- * have not submitted, so there is a node for every completion that can come.
+ * Nodes counted in node_count but not made yet are never more than the credits of those who are
+ * still making them and have not submitted, so there is a node for every completion that can come.
  */
 static int nodes_make(struct kvg_file *file, u32 count)
 {
@@ -87,16 +88,17 @@ fail:
 int kvg_credits_take(struct kvg_file *file, u32 count, bool nonblock)
 {
 	u32 missing = 0;
+	int killed = 0;
 	int ret;
 
 	if (!count)
 		return 0;
 	ret = credits_try(file, count, &missing);
-	if (ret == -EAGAIN && !nonblock &&
-	    wait_event_killable(file->credit_wait, (ret = credits_try(file, count, &missing)) != -EAGAIN))
-		return -EINTR;
-	if (ret)
-		return ret;
+	if (ret == -EAGAIN && !nonblock)
+		killed = wait_event_killable(file->credit_wait,
+					     (ret = credits_try(file, count, &missing)) != -EAGAIN);
+	if (killed || ret)
+		return killed ? -EINTR : ret;
 	if (missing && nodes_make(file, missing)) {
 		kvg_credits_return(file, count);
 		return -ENOMEM;
@@ -110,7 +112,9 @@ void kvg_credits_return(struct kvg_file *file, u32 count)
 	if (!count)
 		return;
 	spin_lock(&file->lock);
-	/* less than `count` only if the device sent completions for what it said it did not execute */
+	/*
+	 * less than `count` only if the device sent completions for what it said it did not execute
+	 */
 	count = min(count, file->expected);
 	file->expected -= count;
 	file->credits_used -= count;
@@ -118,7 +122,7 @@ void kvg_credits_return(struct kvg_file *file, u32 count)
 	wake_up_all(&file->credit_wait);
 }
 
-/* ---- in ------------------------------------------------------------------------------------------------------ */
+/* ---- in ---- */
 
 void kvg_file_overflow(struct kvg_file *file)
 {
@@ -129,7 +133,8 @@ void kvg_file_overflow(struct kvg_file *file)
 }
 
 /* file->lock is held; `count` bytes of text or one queue error go into a node made now. */
-static bool queue_copy(struct kvg_file *file, const struct vgpu_record *record, struct kvg_node *node)
+static bool queue_copy(struct kvg_file *file, const struct vgpu_record *record,
+		       struct kvg_node *node)
 {
 	if (!node)
 		return false;
@@ -171,7 +176,8 @@ void kvg_record_queue(struct kvg_file *file, const struct vgpu_record *record)
 		}
 		break;
 	case VGPU_RECORD_TEXT:
-		if (record->bytes > KVG_MAX_TEXT_BYTES - file->text_bytes || !queue_copy(file, record, node)) {
+		if (record->bytes > KVG_MAX_TEXT_BYTES - file->text_bytes ||
+		    !queue_copy(file, record, node)) {
 			file->text_dropped += ((const struct vgpu_record_text *)record)->text_bytes;
 			break;
 		}
@@ -187,7 +193,8 @@ void kvg_record_queue(struct kvg_file *file, const struct vgpu_record *record)
 		node = NULL;
 		break;
 	case VGPU_RECORD_TEXT_DROPPED:
-		file->text_dropped += ((const struct vgpu_record_text_dropped *)record)->dropped_bytes;
+		file->text_dropped +=
+			((const struct vgpu_record_text_dropped *)record)->dropped_bytes;
 		break;
 	case VGPU_RECORD_LOST:
 		if (!queue_copy(file, record, node))
@@ -227,7 +234,7 @@ void kvg_file_end(struct kvg_file *file)
 	wake_up_interruptible_poll(&file->read_wait, EPOLLERR);
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------------- */
+/* ---- out ---- */
 
 /* What read(2) gives next: a record made here, or the head of the queue. */
 struct next_record {

@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Requests: from SUBMIT to the ring, and from the device's answer to WAIT.
+ * Requests between the driver and the device: room, the ring, answers, and opening and closing a
+ * file on the device. What SUBMIT and WAIT do around them is in submit.c.
  *
- * Life of a SUBMIT
- *	checked and copied -> event credits taken -> room taken (a slot of the ring, pages of the pinned bound)
- *	-> pages pinned -> sequence number, on the ring (one step, under submit_mutex)
- *	-> answered (interrupt: off the ring, slot back, waiters woken)
- *	-> released (done_work: pages unpinned, pages back, credits of what was not executed back)
- *
- * All waiting happens before pages are pinned, and no lock is held meanwhile: a file that waits for room for a payload
- * can still submit, from another thread, the small stream that makes the room.
+ * Room is a slot of the ring and a part of the bound on pinned pages. The answer interrupt takes
+ * requests off the ring and gives their slots back; done_work gives back the rest.
  */
-#include <linux/hrtimer.h>
 #include <linux/jiffies.h>
 #include <linux/scatterlist.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "kvg.h"
 
 #define KVG_SMALL_SCATTER 8
 
-static struct kvg_request *request_new(struct kvg_file *file, u32 type, u32 capacity)
+struct kvg_request *kvg_request_new(struct kvg_file *file, u32 type, u32 capacity)
 {
 	struct kvg_request *request = kzalloc(sizeof(*request), GFP_KERNEL_ACCOUNT);
 
@@ -57,7 +49,7 @@ void kvg_request_put(struct kvg_request *request)
 	kref_put(&request->refs, request_free);
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
 /* A few slots are left to OPEN and CLOSE, which have no one to wait for them. */
 static u32 submit_slots(const struct kvg_device *dev)
@@ -76,12 +68,11 @@ static int room_try(struct kvg_request *request)
 	if (dev->gone || READ_ONCE(file->dead)) {
 		ret = -ENODEV;
 	} else if (dev->slots_used < submit_slots(dev) && file->in_flight < dev->limits.requests &&
-		   (!payload ||
-		    (dev->payload_slots_used < dev->slots / 2 &&
-		     /* one file alone cannot keep the others from transferring */
-		     file->payload_in_flight < max(dev->slots / 8, 1u) &&
-		     request->pages <= dev->pinned_limit - dev->pinned_pages &&
-		     request->pages <= dev->pinned_limit / 2 - file->pinned_pages))) {
+		   (!payload || (dev->payload_slots_used < dev->slots / 2 &&
+				 /* one file alone cannot keep the others from transferring */
+				 file->payload_in_flight < max(dev->slots / 8, 1u) &&
+				 request->pages <= dev->pinned_limit - dev->pinned_pages &&
+				 request->pages <= dev->pinned_limit / 2 - file->pinned_pages))) {
 		dev->slots_used++;
 		file->in_flight++;
 		if (payload) {
@@ -97,15 +88,15 @@ static int room_try(struct kvg_request *request)
 	return ret;
 }
 
-static int room_take(struct kvg_request *request, bool nonblock)
+int kvg_room_take(struct kvg_request *request, bool nonblock)
 {
+	int killed = 0;
 	int ret = room_try(request);
 
-	if (ret != -EAGAIN || nonblock)
-		return ret;
-	if (wait_event_killable(request->dev->room_wait, (ret = room_try(request)) != -EAGAIN))
-		return -EINTR;
-	return ret;
+	if (ret == -EAGAIN && !nonblock)
+		killed = wait_event_killable(request->dev->room_wait,
+					     (ret = room_try(request)) != -EAGAIN);
+	return killed ? -EINTR : ret;
 }
 
 /* The slot comes back when the device has answered. request_lock is held. */
@@ -141,7 +132,16 @@ static void room_return_pages(struct kvg_request *request)
 	wake_up_all(&dev->room_wait);
 }
 
-/* ---- the ring ------------------------------------------------------------------------------------------------ */
+/* A request that never reached the ring. */
+void kvg_room_return(struct kvg_request *request)
+{
+	spin_lock_irq(&request->dev->request_lock);
+	room_return_slot(request);
+	spin_unlock_irq(&request->dev->request_lock);
+	room_return_pages(request);
+}
+
+/* ---- the ring ---- */
 
 /* request_lock is held. On success the ring holds a reference, which the caller gives. */
 static int ring_add(struct kvg_request *request, struct scatterlist *out, gfp_t gfp)
@@ -169,7 +169,7 @@ static int ring_add_small(struct kvg_request *request)
 }
 
 /* A process puts a SUBMIT on the ring, in room that it took before. */
-static int ring_submit(struct kvg_request *request)
+int kvg_ring_submit(struct kvg_request *request)
 {
 	struct kvg_device *dev = request->dev;
 	struct scatterlist small[KVG_SMALL_SCATTER];
@@ -212,7 +212,10 @@ static int ring_submit(struct kvg_request *request)
 	return ret;
 }
 
-/* A process sends OPEN or CLOSE: now, or when an answer makes room. Takes over the caller's reference. */
+/*
+ * A process sends OPEN or CLOSE: now, or when an answer makes room. Takes over the caller's
+ * reference.
+ */
 static int ring_send(struct kvg_request *request)
 {
 	struct kvg_device *dev = request->dev;
@@ -244,13 +247,14 @@ static void request_answered(struct kvg_request *request, const struct vgpu_resp
 	room_return_slot(request);
 	request->answer = *answer;
 	list_add_tail(&request->link, &request->dev->done);
-	/* Pairs with the acquire in request_is_answered: `answer` is complete. */
+	/* Pairs with the acquire in kvg_request_is_answered: `answer` is complete. */
 	smp_store_release(&request->answered, true);
 	wake_up_all(&request->wait);
 }
 
-static bool request_is_answered(struct kvg_request *request)
+bool kvg_request_is_answered(struct kvg_request *request)
 {
+	/* Pairs with the release in request_answered. */
 	return smp_load_acquire(&request->answered);
 }
 
@@ -299,7 +303,7 @@ void kvg_request_interrupt(struct virtqueue *vq)
 		kvg_device_fail(dev, wrong);
 }
 
-/* ---- after the answer ---------------------------------------------------------------------------------------- */
+/* ---- after the answer ---- */
 
 /* How many of the request's completions will never come. */
 static u32 completions_lost(const struct kvg_request *request)
@@ -332,9 +336,10 @@ static void request_release(struct kvg_request *request)
 		break;
 	case VGPU_REQUEST_CLOSE:
 		/* Nothing of the file touches memory any more, and its id may be used again. */
-		if (status != VGPU_STATUS_OK && status != VGPU_STATUS_NO_FILE && status != VGPU_STATUS_CANCELED)
-			kvg_warn(dev, "closing file %u was answered with status %u\n",
-				 file->id, status);
+		if (status != VGPU_STATUS_OK && status != VGPU_STATUS_NO_FILE &&
+		    status != VGPU_STATUS_CANCELED)
+			kvg_warn(dev, "closing file %u was answered with status %u\n", file->id,
+				 status);
 		xa_erase(&dev->ids, file->id);
 		break;
 	}
@@ -358,7 +363,9 @@ void kvg_request_done_work(struct work_struct *work)
 	}
 }
 
-/* The device was reset and touches no memory any more: everything it held is answered in its place. */
+/*
+ * The device was reset and touches no memory any more: everything it held is answered in its place.
+ */
 void kvg_requests_cancel(struct kvg_device *dev)
 {
 	const struct vgpu_response canceled = { .status = VGPU_STATUS_CANCELED };
@@ -376,12 +383,12 @@ void kvg_requests_cancel(struct kvg_device *dev)
 	queue_work(kvg_workqueue, &dev->done_work);
 }
 
-/* ---- opening and closing on the device ------------------------------------------------------------------------ */
+/* ---- opening and closing on the device ---- */
 
 static struct kvg_request *control_new(struct kvg_file *file, u32 type)
 {
 	struct vgpu_request header = { .type = type, .file = file->id };
-	struct kvg_request *request = request_new(file, type, sizeof(header));
+	struct kvg_request *request = kvg_request_new(file, type, sizeof(header));
 
 	if (!request)
 		return NULL;
@@ -399,7 +406,8 @@ static int open_send(struct kvg_file *file)
 	struct kvg_request *open, *close = NULL;
 	int ret;
 
-	ret = xa_alloc_cyclic(&dev->ids, &file->id, file, XA_LIMIT(1, INT_MAX), &dev->next_id, GFP_KERNEL);
+	ret = xa_alloc_cyclic(&dev->ids, &file->id, file, XA_LIMIT(1, INT_MAX), &dev->next_id,
+			      GFP_KERNEL);
 	if (ret < 0)
 		return ret;
 	open = control_new(file, VGPU_REQUEST_OPEN);
@@ -443,7 +451,8 @@ static int open_finish(struct kvg_file *file)
 {
 	u32 status;
 
-	if (wait_event_killable(file->open_request->wait, request_is_answered(file->open_request)))
+	if (wait_event_killable(file->open_request->wait,
+				kvg_request_is_answered(file->open_request)))
 		return -EINTR;
 	status = file->open_request->answer.status;
 	if (status == VGPU_STATUS_OK) {
@@ -465,13 +474,14 @@ static int open_finish(struct kvg_file *file)
 }
 
 /*
- * The file is opened on the device by its first SUBMIT, not by open(2): programs open the node only to look at it, and
- * then cost the host nothing.
+ * The file is opened on the device by its first SUBMIT, not by open(2): programs open the node only
+ * to look at it, and then cost the host nothing.
  */
 int kvg_file_ensure_open(struct kvg_file *file)
 {
 	int ret = 0;
 
+	/* Pairs with the release in open_finish. */
 	if (smp_load_acquire(&file->open_state) == KVG_OPEN)
 		return 0;
 	if (mutex_lock_killable(&file->open_mutex))
@@ -485,8 +495,9 @@ int kvg_file_ensure_open(struct kvg_file *file)
 }
 
 /*
- * The last descriptor is gone. Whatever is in flight is released when the device answers it; CLOSE makes it do so.
- * The bounded wait only serves the program that opens and closes in a loop: when the device is slow, closing is slow.
+ * The last descriptor is gone. Whatever is in flight is released when the device answers it; CLOSE
+ * makes it do so. The bounded wait only serves the program that opens and closes in a loop: when
+ * the device is slow, closing is slow.
  */
 void kvg_file_close(struct kvg_file *file)
 {
@@ -503,239 +514,7 @@ void kvg_file_close(struct kvg_file *file)
 	if (ring_send(close))
 		xa_erase(&file->dev->ids, file->id); /* the device was reset and has forgotten it */
 	else
-		wait_event_timeout(close->wait, request_is_answered(close), msecs_to_jiffies(KVG_CLOSE_WAIT_MS));
+		wait_event_timeout(close->wait, kvg_request_is_answered(close),
+				   msecs_to_jiffies(KVG_CLOSE_WAIT_MS));
 	kvg_request_put(close);
-}
-
-/* ---- SUBMIT and WAIT ------------------------------------------------------------------------------------------ */
-
-static int submit_check(const struct kvg_limits *limits, const struct kagemusha_vgpu_submit *args)
-{
-	const u32 known = KAGEMUSHA_VGPU_SUBMIT_WAITABLE | KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
-
-	if (args->flags & ~known)
-		return -EINVAL;
-	if (!args->stream_bytes || args->stream_bytes % 8)
-		return -EINVAL;
-	if (args->stream_bytes > limits->stream_bytes || args->payload_count > limits->payloads ||
-	    args->completion_count > limits->events)
-		return -E2BIG;
-	/* A command with an event is never smaller, so this cannot be the truth. */
-	if (args->completion_count > args->stream_bytes / sizeof(struct vgpu_cmd_sync))
-		return -EINVAL;
-	if (!args->payload_count && args->payloads)
-		return -EINVAL;
-	return 0;
-}
-
-static struct kagemusha_vgpu_payload *copy_payload_table(const struct kagemusha_vgpu_submit *args)
-{
-	if (!args->payload_count)
-		return NULL;
-	return vmemdup_user(u64_to_user_ptr(args->payloads),
-			    args->payload_count * sizeof(struct kagemusha_vgpu_payload));
-}
-
-static struct kvg_request *submit_prepare(struct kvg_file *file, const struct kagemusha_vgpu_submit *args,
-					  const struct kagemusha_vgpu_payload *payloads)
-{
-	const struct kvg_limits *limits = &file->dev->limits;
-	struct kvg_request *request;
-	unsigned long pages;
-	u64 capacity;
-	int ret;
-
-	ret = kvg_payloads_count_pages(limits, payloads, args->payload_count, &pages);
-	if (ret)
-		return ERR_PTR(ret);
-	/* a segment for each page, and one for each payload in the window: fits in u32 by the limits */
-	capacity = sizeof(struct vgpu_request) + args->stream_bytes +
-		   (u64)args->payload_count * sizeof(struct vgpu_payload) +
-		   (u64)(pages + args->payload_count) * sizeof(struct vgpu_segment);
-	request = request_new(file, VGPU_REQUEST_SUBMIT, capacity);
-	if (!request)
-		return ERR_PTR(-ENOMEM);
-	request->waitable = args->flags & KAGEMUSHA_VGPU_SUBMIT_WAITABLE;
-	request->stream_bytes = args->stream_bytes;
-	request->payload_count = args->payload_count;
-	request->completion_count = args->completion_count;
-	request->pages = pages;
-
-	ret = kvg_blob_append(&request->blob, NULL, sizeof(struct vgpu_request));
-	if (!ret)
-		ret = kvg_blob_append_user(&request->blob, u64_to_user_ptr(args->stream), args->stream_bytes);
-	if (!ret)
-		ret = kvg_blob_append(&request->blob, NULL, args->payload_count * sizeof(struct vgpu_payload));
-	if (ret) {
-		kvg_request_put(request);
-		return ERR_PTR(ret);
-	}
-	return request;
-}
-
-static int submit_commit(struct kvg_request *request, u64 *sequence)
-{
-	struct kvg_file *file = request->file;
-	struct vgpu_request header = {
-		.type = VGPU_REQUEST_SUBMIT,
-		.file = file->id,
-		.stream_bytes = request->stream_bytes,
-		.payload_count = request->payload_count,
-		.segment_count = request->segment_count,
-		.completion_count = request->completion_count,
-	};
-	int ret = 0;
-
-	mutex_lock(&file->submit_mutex);
-	request->sequence = file->next_sequence;
-	header.sequence = request->sequence;
-	kvg_blob_write(&request->blob, 0, &header, sizeof(header));
-	if (request->waitable) {
-		kref_get(&request->refs);
-		ret = xa_insert(&file->answers, request->sequence, request, GFP_KERNEL_ACCOUNT);
-		if (ret)
-			kvg_request_put(request);
-	}
-	if (!ret) {
-		*sequence = request->sequence;
-		ret = ring_submit(request);
-		if (!ret) {
-			file->next_sequence++;
-		} else if (request->waitable) {
-			xa_erase(&file->answers, request->sequence);
-			kvg_request_put(request);
-		}
-	}
-	mutex_unlock(&file->submit_mutex);
-	return ret;
-}
-
-int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
-{
-	bool nonblock = args->flags & KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
-	bool waitable = args->flags & KAGEMUSHA_VGPU_SUBMIT_WAITABLE;
-	struct kagemusha_vgpu_payload *payloads;
-	struct kvg_request *request;
-	int ret;
-
-	ret = submit_check(&file->dev->limits, args);
-	if (ret)
-		return ret;
-	if (READ_ONCE(file->dead))
-		return -ENODEV;
-	payloads = copy_payload_table(args);
-	if (IS_ERR(payloads))
-		return PTR_ERR(payloads);
-	request = submit_prepare(file, args, payloads);
-	if (IS_ERR(request)) {
-		ret = PTR_ERR(request);
-		goto out_table;
-	}
-	ret = kvg_file_ensure_open(file);
-	if (ret)
-		goto out_request;
-	if (waitable && atomic_inc_return(&file->answer_count) > KVG_MAX_ANSWERS) {
-		ret = -EBUSY;
-		goto out_answer;
-	}
-	ret = kvg_credits_take(file, request->completion_count, nonblock);
-	if (ret)
-		goto out_answer;
-	ret = room_take(request, nonblock);
-	if (ret)
-		goto out_credits;
-	ret = kvg_payloads_pin(request, payloads);
-	if (!ret)
-		ret = submit_commit(request, &args->sequence);
-	if (!ret)
-		goto out_request; /* the ring has its own reference */
-
-	kvg_payloads_release(request);
-	spin_lock_irq(&file->dev->request_lock);
-	room_return_slot(request);
-	spin_unlock_irq(&file->dev->request_lock);
-	room_return_pages(request);
-out_credits:
-	kvg_credits_return(file, request->completion_count);
-out_answer:
-	if (waitable)
-		atomic_dec(&file->answer_count);
-out_request:
-	kvg_request_put(request);
-out_table:
-	kvfree(payloads);
-	return ret;
-}
-
-static struct kvg_request *answer_find(struct kvg_file *file, u64 sequence)
-{
-	struct kvg_request *request;
-
-	xa_lock(&file->answers);
-	request = xa_load(&file->answers, sequence);
-	if (request)
-		kref_get(&request->refs);
-	xa_unlock(&file->answers);
-	return request;
-}
-
-/* Killable, until an absolute time of CLOCK_MONOTONIC; NULL: no limit. */
-static int answer_wait(struct kvg_request *request, ktime_t *deadline)
-{
-	DEFINE_WAIT(entry);
-	int ret = 0;
-
-	for (;;) {
-		bool over;
-
-		prepare_to_wait(&request->wait, &entry, TASK_KILLABLE);
-		if (request_is_answered(request))
-			break;
-		if (fatal_signal_pending(current)) {
-			ret = -EINTR;
-			break;
-		}
-		over = !schedule_hrtimeout(deadline, HRTIMER_MODE_ABS);
-		if (over && !request_is_answered(request)) {
-			ret = -ETIME;
-			break;
-		}
-	}
-	finish_wait(&request->wait, &entry);
-	return ret;
-}
-
-int kvg_wait(struct kvg_file *file, struct kagemusha_vgpu_wait *args)
-{
-	struct kvg_request *request;
-	ktime_t deadline;
-	int ret = 0;
-
-	if (args->pad)
-		return -EINVAL;
-	request = answer_find(file, args->sequence);
-	if (!request)
-		return -ENOENT;
-	if (!args->deadline_ns) {
-		ret = request_is_answered(request) ? 0 : -ETIME;
-	} else {
-		deadline = ns_to_ktime(min_t(u64, args->deadline_ns, KTIME_MAX));
-		ret = answer_wait(request, args->deadline_ns >= KTIME_MAX ? NULL : &deadline);
-	}
-	if (ret)
-		goto out;
-	/* Of two waiters one takes it. */
-	if (xa_cmpxchg(&file->answers, args->sequence, request, NULL, 0) != request) {
-		ret = -ENOENT;
-		goto out;
-	}
-	atomic_dec(&file->answer_count);
-	args->status = request->answer.status;
-	args->result = request->answer.result;
-	args->failed_offset = request->answer.failed_offset;
-	args->result_bytes = request->answer.result_bytes;
-	kvg_request_put(request); /* the one of `answers` */
-out:
-	kvg_request_put(request);
-	return ret;
 }

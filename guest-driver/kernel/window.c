@@ -2,13 +2,14 @@
 /*
  * The VRAM window: ranges of the device's shared-memory region that a file owns and maps.
  *
- * A range returns to the allocator only when its file has given it up, no mapping of it is left and no request uses it.
- * Mappings of a dead range stay as address space, but their pages are taken away and faults give SIGBUS. A range is
- * cleared when it is handed out, so no file sees what another one left there.
+ * A range returns to the allocator only when its file has given it up, no mapping of it is left and
+ * no request uses it. Mappings of a dead range stay as address space, but their pages are taken
+ * away and faults give SIGBUS. A range is cleared when it is handed out, so no file sees what
+ * another one left there.
  *
- * Page tables: `dead` and `window_gone` are set under window_rwsem for writing; a fault looks at them and inserts its page
- * under window_rwsem for reading. So after the writer has left, no page of the range can appear any more, and zapping (which
- * needs no lock of ours) is final.
+ * Page tables: `dead` and `window_gone` are set under window_rwsem for writing; a fault looks at
+ * them and inserts its page under window_rwsem for reading. So after the writer has left, no page
+ * of the range can appear any more, and zapping (which needs no lock of ours) is final.
  */
 #include <linux/io.h>
 #include <linux/ioport.h>
@@ -48,7 +49,10 @@ struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes)
 		return ERR_PTR(-EINVAL);
 	mutex_lock(&dev->window_mutex);
 	range = mtree_load(&dev->window_ranges, offset >> PAGE_SHIFT);
-	/* A range on its way out is not `dead` to us only if it is still listed, and then its file holds a reference. */
+	/*
+	 * A range on its way out is not `dead` to us only if it is still listed, and then its file
+	 * holds a reference.
+	 */
 	if (range && range->file == file && !list_empty(&range->link) &&
 	    bytes <= range->bytes - (offset - range->offset))
 		kref_get(&range->refs);
@@ -146,7 +150,8 @@ int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_fr
 		return -EINVAL;
 	mutex_lock(&dev->window_mutex);
 	range = mtree_load(&dev->window_ranges, args->offset >> PAGE_SHIFT);
-	if (!range || range->file != file || list_empty(&range->link) || range->offset != args->offset) {
+	if (!range || range->file != file || list_empty(&range->link) ||
+	    range->offset != args->offset) {
 		mutex_unlock(&dev->window_mutex);
 		return -EINVAL;
 	}
@@ -156,7 +161,10 @@ int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_fr
 	return 0;
 }
 
-/* The last descriptor and the last mapping are gone; only requests in flight may still use the ranges. */
+/*
+ * The last descriptor and the last mapping are gone; only requests in flight may still use the
+ * ranges.
+ */
 void kvg_window_release_file(struct kvg_file *file)
 {
 	struct kvg_device *dev = file->dev;
@@ -196,7 +204,8 @@ static vm_fault_t window_fault(struct vm_fault *vmf)
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	down_read(&dev->window_rwsem);
-	if (!range->dead && !dev->window_gone && offset >= range->offset && offset - range->offset < range->bytes)
+	if (!range->dead && !dev->window_gone && offset >= range->offset &&
+	    offset - range->offset < range->bytes)
 		ret = vmf_insert_pfn(vmf->vma, vmf->address, PHYS_PFN(dev->window_start + offset));
 	up_read(&dev->window_rwsem);
 	return ret;
@@ -233,7 +242,9 @@ int kvg_window_mmap(struct file *filp, struct vm_area_struct *vma)
 	return 0;
 }
 
-/* Without a window, or if it cannot be used, everything else works: the ioctls then give -ENODEV. */
+/*
+ * Without a window, or if it cannot be used, everything else works: the ioctls then give -ENODEV.
+ */
 void kvg_window_init(struct kvg_device *dev, u64 configured_bytes)
 {
 	struct device *parent = &dev->vdev->dev;
@@ -248,15 +259,20 @@ void kvg_window_init(struct kvg_device *dev, u64 configured_bytes)
 		return;
 	}
 	if (!devm_request_mem_region(parent, region.addr, bytes, dev->name)) {
-		dev_warn(parent, "the VRAM window at %#llx is taken by another driver and is not used\n", region.addr);
+		dev_warn(parent,
+			 "the VRAM window at %#llx is taken by another driver and is not used\n",
+			 region.addr);
 		return;
 	}
 	/* x86 makes memory type ranges below 4 GiB uncached, whatever is asked for */
 	if (region.addr < SZ_4G)
-		dev_warn(parent, "the VRAM window lies below 4 GiB and will be slow; give the BAR a 64-bit address\n");
+		dev_warn(
+			parent,
+			"the VRAM window lies below 4 GiB and will be slow; give the BAR a 64-bit address\n");
 	dev->window_memory = memremap(region.addr, bytes, MEMREMAP_WB);
 	if (!dev->window_memory) {
-		dev_warn(parent, "the VRAM window cannot be mapped by the kernel and is not used\n");
+		dev_warn(parent,
+			 "the VRAM window cannot be mapped by the kernel and is not used\n");
 		devm_release_mem_region(parent, region.addr, bytes);
 		return;
 	}

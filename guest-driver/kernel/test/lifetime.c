@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Ends: closing with work in flight, kill -9 at every kind of wait, storms of opens, and the device taken away.
+ * Ends: closing with work in flight, kill -9 at every kind of wait, storms of opens, and the device
+ * taken away.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -19,18 +20,23 @@
 
 #define HELD_BYTES (1u << 20)
 
-/* A write and a read of HELD_BYTES that the shut gate holds back; the waitable sequence of the read. */
+/*
+ * A write and a read of HELD_BYTES that the shut gate holds back; the waitable sequence of the
+ * read.
+ */
 static uint64_t hold_work(int fd, uint8_t *memory)
 {
 	struct stream stream;
 	uint64_t sequence;
 
 	stream_init(&stream);
-	add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0, stream_payload(&stream, memory, HELD_BYTES, 0), HELD_BYTES);
+	add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0,
+		     stream_payload(&stream, memory, HELD_BYTES, 0), HELD_BYTES);
 	MUST(submit(fd, &stream, 0, NULL) == 0);
 	stream_reset(&stream);
 	add_transfer(&stream, true, QUEUE, FIRST_EVENT, GATE, BUFFER, 0,
-		     stream_payload(&stream, memory, HELD_BYTES, KAGEMUSHA_VGPU_PAYLOAD_WRITE), HELD_BYTES);
+		     stream_payload(&stream, memory, HELD_BYTES, KAGEMUSHA_VGPU_PAYLOAD_WRITE),
+		     HELD_BYTES);
 	MUST(submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, &sequence) == 0);
 	stream_free(&stream);
 	return sequence;
@@ -79,7 +85,8 @@ static void run_child(enum child_kind kind, int ready)
 			_exit(2);
 		break;
 	case IN_CREDITS:
-		for (uint64_t i = 1; i <= limits.events; i++) { /* one is used already: the last does not fit */
+		for (uint64_t i = 1; i <= limits.events; i++) { /* one is used already: the last
+								   does not fit */
 			add_marker(&stream, QUEUE, FIRST_EVENT + i, 0);
 			if (i % 1000 == 0 || i == limits.events) {
 				submit(fd, &stream, 0, NULL);
@@ -88,7 +95,8 @@ static void run_child(enum child_kind kind, int ready)
 		}
 		break;
 	case IN_ROOM:
-		add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0, stream_payload(&stream, memory, 4096, 0), 4096);
+		add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0,
+			     stream_payload(&stream, memory, 4096, 0), 4096);
 		for (;;)
 			submit(fd, &stream, 0, NULL);
 	}
@@ -202,7 +210,7 @@ void test_open_storm(void)
 	CHECK(kernel_pins_become(pins));
 }
 
-/* ---- the device goes while it is used -------------------------------------------------------------------------- */
+/* ---- the device goes while it is used ---- */
 
 struct victim {
 	pthread_t thread;

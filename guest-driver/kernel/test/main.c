@@ -4,8 +4,9 @@
  *
  *	kagemusha_vgpu_uapi_test [--contents] [--node /dev/kagemusha-vgpuN] [name…]
  *
- * --contents: the backend stores what is written (any but `null`), so read it back and compare. With names only these tests run. Prints TAP;
- * the exit status is 0 if every test passed. Nothing else may use the device meanwhile: the tests compare its counters.
+ * --contents: the backend stores what is written (any but `null`), so read it back and compare.
+ *With names only these tests run. Prints TAP; the exit status is 0 if every test passed. Nothing
+ *else may use the device meanwhile: the tests compare its counters.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -49,16 +50,40 @@ void bail_out(void)
 	_exit(1);
 }
 
-#define TEST(name) { #name, test_##name }
+#define TEST(name)                 \
+	{                          \
+#name, test_##name \
+	}
 static const struct test {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	TEST(parameters), TEST(ioctl_numbers), TEST(submit_rejections), TEST(wait_rejections), TEST(eventfd_rejections),
-	TEST(lazy_open), TEST(info), TEST(malformed), TEST(contents), TEST(large_payload), TEST(threads), TEST(fork),
-	TEST(records), TEST(poll_and_eventfd), TEST(blocking_read), TEST(credits), TEST(payload_bound),
-	TEST(untaken_answers), TEST(close_with_work), TEST(kill_with_work), TEST(kill_waiters), TEST(open_storm),
-	TEST(window_ranges), TEST(window_mapping), TEST(window_payload), TEST(unbind),
+	TEST(parameters),
+	TEST(ioctl_numbers),
+	TEST(submit_rejections),
+	TEST(wait_rejections),
+	TEST(eventfd_rejections),
+	TEST(lazy_open),
+	TEST(info),
+	TEST(malformed),
+	TEST(contents),
+	TEST(large_payload),
+	TEST(threads),
+	TEST(fork),
+	TEST(records),
+	TEST(poll_and_eventfd),
+	TEST(blocking_read),
+	TEST(credits),
+	TEST(payload_bound),
+	TEST(untaken_answers),
+	TEST(close_with_work),
+	TEST(kill_with_work),
+	TEST(kill_waiters),
+	TEST(open_storm),
+	TEST(window_ranges),
+	TEST(window_mapping),
+	TEST(window_payload),
+	TEST(unbind),
 };
 #define TEST_COUNT (sizeof(tests) / sizeof(tests[0]))
 
@@ -117,8 +142,8 @@ int main(int argc, char **argv)
 		check_idle(0);
 		number++;
 		failed_tests += test_failed;
-		printf("%s %d - %s%s%s\n", test_failed ? "not ok" : "ok", number, tests[i].name, skipped ? " # SKIP " : "",
-		       skipped ? skipped : "");
+		printf("%s %d - %s%s%s\n", test_failed ? "not ok" : "ok", number, tests[i].name,
+		       skipped ? " # SKIP " : "", skipped ? skipped : "");
 		fflush(stdout);
 	}
 	printf("1..%d\n", number);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Records: completions, poll, eventfd, blocking reads, event credits; and the bounds on what is in flight.
+ * Records: completions, poll, eventfd, blocking reads, event credits; and the bounds on what is in
+ * flight.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -59,7 +60,8 @@ void test_poll_and_eventfd(void)
 	struct stream stream;
 	uint64_t count = 0;
 	int fd = open_with_queue(O_NONBLOCK, 0);
-	struct pollfd wait[2] = { { .fd = fd, .events = POLLIN }, { .fd = set.fd, .events = POLLIN } };
+	struct pollfd wait[2] = { { .fd = fd, .events = POLLIN },
+				  { .fd = set.fd, .events = POLLIN } };
 
 	MUST(ioctl(fd, KAGEMUSHA_VGPU_SET_EVENTFD, &set) == 0);
 	CHECK_EQUAL(poll(wait, 2, 0), 0);
@@ -103,7 +105,8 @@ static void *read_one(void *argument)
 	struct vgpu_record_completion record;
 	struct reader *reader = argument;
 
-	while (reader->seen < reader->wanted && read(reader->fd, &record, sizeof(record)) == sizeof(record))
+	while (reader->seen < reader->wanted &&
+	       read(reader->fd, &record, sizeof(record)) == sizeof(record))
 		reader->seen++;
 	return NULL;
 }
@@ -157,7 +160,8 @@ void test_credits(void)
 	for (uint32_t batch = 2048; batch;) {
 		stream_reset(&stream);
 		for (uint32_t i = 0; i < batch; i++)
-			add_marker(&stream, QUEUE, FIRST_EVENT + submitted + i, submitted + i ? 0 : GATE);
+			add_marker(&stream, QUEUE, FIRST_EVENT + submitted + i,
+				   submitted + i ? 0 : GATE);
 		if (submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_NONBLOCK, NULL) == 0) {
 			submitted += batch;
 		} else if (errno == EAGAIN && counter("requests_in_flight")) {
@@ -189,7 +193,8 @@ void test_payload_bound(void)
 	int fd = open_with_queue(O_NONBLOCK, 65536);
 
 	stream_init(&stream);
-	add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0, stream_payload(&stream, memory, 65536, 0), 65536);
+	add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0,
+		     stream_payload(&stream, memory, 65536, 0), 65536);
 	while (submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_NONBLOCK, NULL) == 0)
 		submitted++;
 	CHECK_EQUAL(errno, EAGAIN);
@@ -217,7 +222,8 @@ void test_untaken_answers(void)
 	stream_init(&stream);
 	add_info(&stream, VGPU_INFO_PLATFORM, 0x0902, NULL, 0);
 	MUST(submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, &first) == 0);
-	while (submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, &sequence) == 0 && count < 1000000)
+	while (submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, &sequence) == 0 &&
+	       count < 1000000)
 		count++;
 	CHECK_EQUAL(errno, EBUSY);
 	CHECK(count >= limits.requests);

@@ -44,16 +44,30 @@ void test_ioctl_numbers(void)
 	const unsigned long known = KAGEMUSHA_VGPU_GET_PARAM;
 	int fd = open_node(0);
 
-	CHECK_ERROR(ioctl(fd, _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x3f, longer.args), &longer), ENOTTY);
-	CHECK_ERROR(ioctl(fd, _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE + 1, 0x00, longer.args), &longer), ENOTTY);
+	CHECK_ERROR(ioctl(fd, _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x3f, longer.args), &longer),
+		    ENOTTY);
+	CHECK_ERROR(ioctl(fd, _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE + 1, 0x00, longer.args), &longer),
+		    ENOTTY);
 	CHECK_ERROR(ioctl(fd, _IOW(KAGEMUSHA_VGPU_IOCTL_BASE, 0x00, longer.args), &longer), ENOTTY);
-	CHECK_ERROR(ioctl(fd, _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x05, struct kagemusha_vgpu_set_eventfd), &longer), ENOTTY);
-	CHECK_ERROR(ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, _IOC_TYPE(known), _IOC_NR(known), 8), &longer), EINVAL);
+	CHECK_ERROR(ioctl(fd,
+			  _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x05, struct kagemusha_vgpu_set_eventfd),
+			  &longer),
+		    ENOTTY);
+	CHECK_ERROR(ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, _IOC_TYPE(known), _IOC_NR(known), 8),
+			  &longer),
+		    EINVAL);
 	/* a longer structure from newer user space: taken if what we do not know is 0 */
-	CHECK_EQUAL(ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, _IOC_TYPE(known), _IOC_NR(known), sizeof(longer)), &longer), 0);
+	CHECK_EQUAL(ioctl(fd,
+			  _IOC(_IOC_READ | _IOC_WRITE, _IOC_TYPE(known), _IOC_NR(known),
+			       sizeof(longer)),
+			  &longer),
+		    0);
 	CHECK_EQUAL(longer.args.value, VGPU_ABI_VERSION);
 	longer.more[3] = 1;
-	CHECK_ERROR(ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, _IOC_TYPE(known), _IOC_NR(known), sizeof(longer)), &longer),
+	CHECK_ERROR(ioctl(fd,
+			  _IOC(_IOC_READ | _IOC_WRITE, _IOC_TYPE(known), _IOC_NR(known),
+			       sizeof(longer)),
+			  &longer),
 		    E2BIG);
 	CHECK_ERROR(ioctl(fd, KAGEMUSHA_VGPU_GET_PARAM, (void *)8), EFAULT);
 	CHECK_ERROR(ioctl(fd, KAGEMUSHA_VGPU_GET_PARAM, NULL), EFAULT);
@@ -71,19 +85,19 @@ static struct kagemusha_vgpu_submit valid_submit(const struct stream *stream)
 	};
 }
 
-#define REFUSED(field, value, error)                                             \
-	do {                                                                     \
-		struct kagemusha_vgpu_submit args_ = valid_submit(&stream);      \
-		args_.field = (value);                                           \
-		CHECK_ERROR(ioctl(fd, KAGEMUSHA_VGPU_SUBMIT, &args_), error);    \
+#define REFUSED(field, value, error)                                          \
+	do {                                                                  \
+		struct kagemusha_vgpu_submit args_ = valid_submit(&stream);   \
+		args_.field = (value);                                        \
+		CHECK_ERROR(ioctl(fd, KAGEMUSHA_VGPU_SUBMIT, &args_), error); \
 	} while (0)
 
-#define PAYLOAD_REFUSED(field, value, error)                                             \
-	do {                                                                             \
-		struct kagemusha_vgpu_payload saved_ = stream.payloads[1];               \
-		stream.payloads[1].field = (value);                                      \
+#define PAYLOAD_REFUSED(field, value, error)                                                   \
+	do {                                                                                   \
+		struct kagemusha_vgpu_payload saved_ = stream.payloads[1];                     \
+		stream.payloads[1].field = (value);                                            \
 		CHECK_ERROR(submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, NULL), error); \
-		stream.payloads[1] = saved_;                                             \
+		stream.payloads[1] = saved_;                                                   \
 	} while (0)
 
 void test_submit_rejections(void)
@@ -91,7 +105,8 @@ void test_submit_rejections(void)
 	const size_t page = 4096;
 	int64_t pins = kernel_pins();
 	struct stream stream;
-	uint8_t *memory = mmap(NULL, 16 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *memory =
+		mmap(NULL, 16 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int fd = open_node(0);
 
 	MUST(memory != MAP_FAILED);
@@ -125,7 +140,8 @@ void test_submit_rejections(void)
 	PAYLOAD_REFUSED(address, 0xffff888000000000u, EFAULT);
 	PAYLOAD_REFUSED(address, 0, EFAULT);
 	PAYLOAD_REFUSED(bytes, 12 * page, EFAULT); /* begins well, ends in the hole */
-	PAYLOAD_REFUSED(flags, KAGEMUSHA_VGPU_PAYLOAD_WINDOW, limits.window_bytes ? EINVAL : ENODEV);
+	PAYLOAD_REFUSED(flags, KAGEMUSHA_VGPU_PAYLOAD_WINDOW,
+			limits.window_bytes ? EINVAL : ENODEV);
 	stream.payloads[1].flags = KAGEMUSHA_VGPU_PAYLOAD_WRITE;
 	PAYLOAD_REFUSED(address, (uint64_t)(uintptr_t)memory + 8 * page, EFAULT); /* not writable */
 
@@ -165,7 +181,8 @@ void test_wait_rejections(void)
 	fd = open_with_queue(0, 4096);
 	stream_reset(&stream);
 	add_transfer(&stream, true, QUEUE, 0, GATE, BUFFER, 0,
-		     stream_payload(&stream, name, sizeof(name), KAGEMUSHA_VGPU_PAYLOAD_WRITE), sizeof(name));
+		     stream_payload(&stream, name, sizeof(name), KAGEMUSHA_VGPU_PAYLOAD_WRITE),
+		     sizeof(name));
 	MUST(submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, &sequence) == 0);
 	CHECK_ERROR(wait_answer(fd, sequence, 0, &args), ETIME);
 	CHECK_ERROR(wait_answer(fd, sequence, 1, &args), ETIME);

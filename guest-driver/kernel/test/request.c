@@ -99,7 +99,8 @@ void test_malformed(void)
 
 			stream_reset(&stream);
 			for (uint32_t i = 0; i < count; i++)
-				add_marker(&stream, QUEUE + 12345, FIRST_EVENT + i, 0); /* no such queue */
+				add_marker(&stream, QUEUE + 12345, FIRST_EVENT + i, 0); /* no such
+											   queue */
 			CHECK_EQUAL(call(fd, &stream, NULL), VGPU_STATUS_MALFORMED);
 			left -= count;
 		}
@@ -108,7 +109,8 @@ void test_malformed(void)
 	close(fd);
 }
 
-static void round_trip(int fd, uint64_t buffer_bytes, uint64_t offset, uint64_t bytes, uint8_t *memory, uint32_t shift)
+static void round_trip(int fd, uint64_t buffer_bytes, uint64_t offset, uint64_t bytes,
+		       uint8_t *memory, uint32_t shift)
 {
 	struct stream stream;
 	uint8_t *source = memory + shift;
@@ -119,7 +121,8 @@ static void round_trip(int fd, uint64_t buffer_bytes, uint64_t offset, uint64_t 
 		source[i] = (uint8_t)((i * 2654435761u) >> 13);
 	memset(target - 1, 0xee, bytes + 2);
 	stream_init(&stream);
-	add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, offset, stream_payload(&stream, source, bytes, 0), bytes);
+	add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, offset,
+		     stream_payload(&stream, source, bytes, 0), bytes);
 	add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, offset,
 		     stream_payload(&stream, target, bytes, KAGEMUSHA_VGPU_PAYLOAD_WRITE), bytes);
 	CHECK_EQUAL(call(fd, &stream, NULL), VGPU_STATUS_OK);
@@ -157,10 +160,12 @@ void test_large_payload(void)
 	if (bytes > limits.payload_bytes / 2)
 		bytes = (limits.payload_bytes / 2) & ~4095ull;
 	fd = open_with_queue(0, bytes);
-	memory = mmap(NULL, 2 * bytes + 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memory = mmap(NULL, 2 * bytes + 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		      -1, 0);
 	MUST(memory != MAP_FAILED);
 	madvise(memory, 2 * bytes + 65536, MADV_NOHUGEPAGE);
-	for (uint64_t page = 0; page < bytes / 4096; page++) /* touched in an order far from the address' */
+	for (uint64_t page = 0; page < bytes / 4096; page++) /* touched in an order far from the
+								address' */
 		memory[(page * 7919 % (bytes / 4096)) * 4096] = 1;
 	round_trip(fd, bytes, 0, bytes, memory, 3);
 	close(fd);

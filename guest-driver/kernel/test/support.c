@@ -67,7 +67,8 @@ int64_t kernel_pins(void)
 	long long acquired = 0, released = 0, value;
 	FILE *file;
 	char name[64];
-	int refresh = open("/proc/sys/vm/stat_refresh", O_WRONLY); /* sums what the CPUs hold back */
+	int refresh = open("/proc/sys/vm/stat_refresh", O_WRONLY); /* sums what the CPUs hold back
+								    */
 
 	MUST(refresh >= 0 && write(refresh, "1", 1) == 1);
 	close(refresh);
@@ -89,7 +90,8 @@ bool kernel_pins_become(int64_t value)
 
 	while (kernel_pins() != value) {
 		if (now_ns() > end) {
-			printf("# %lld pages are pinned instead of %lld\n", (long long)kernel_pins(), (long long)value);
+			printf("# %lld pages are pinned instead of %lld\n",
+			       (long long)kernel_pins(), (long long)value);
 			return false;
 		}
 		usleep(10000);
@@ -161,7 +163,8 @@ void add_info(struct stream *stream, uint32_t subject, uint32_t name, void *resu
 	cmd->result.index = VGPU_PAYLOAD_NONE;
 	cmd->input.index = VGPU_PAYLOAD_NONE;
 	if (result) {
-		cmd->result.index = stream_payload(stream, result, bytes, KAGEMUSHA_VGPU_PAYLOAD_WRITE);
+		cmd->result.index =
+			stream_payload(stream, result, bytes, KAGEMUSHA_VGPU_PAYLOAD_WRITE);
 		cmd->result.bytes = bytes;
 	}
 }
@@ -195,7 +198,8 @@ void add_create_buffer(struct stream *stream, uint64_t id, uint64_t context, uin
 
 void add_create_user_event(struct stream *stream, uint64_t id, uint64_t context)
 {
-	struct vgpu_cmd_create_user_event *cmd = add(stream, VGPU_CMD_CREATE_USER_EVENT, sizeof(*cmd));
+	struct vgpu_cmd_create_user_event *cmd =
+		add(stream, VGPU_CMD_CREATE_USER_EVENT, sizeof(*cmd));
 
 	cmd->id = id;
 	cmd->context = context;
@@ -218,11 +222,12 @@ void add_destroy(struct stream *stream, uint32_t kind, uint64_t id)
 }
 
 /* Fills the enqueue part of a command whose fixed structure has `fixed` bytes. */
-static void *add_enqueue(struct stream *stream, uint16_t opcode, uint32_t fixed, uint64_t queue, uint64_t event,
-			 uint64_t wait_for)
+static void *add_enqueue(struct stream *stream, uint16_t opcode, uint32_t fixed, uint64_t queue,
+			 uint64_t event, uint64_t wait_for)
 {
 	void *cmd = add(stream, opcode, fixed + (wait_for ? 8 : 0));
-	struct vgpu_enqueue *enqueue = (struct vgpu_enqueue *)((uint8_t *)cmd + sizeof(struct vgpu_cmd));
+	struct vgpu_enqueue *enqueue =
+		(struct vgpu_enqueue *)((uint8_t *)cmd + sizeof(struct vgpu_cmd));
 
 	enqueue->queue = queue;
 	enqueue->event = event;
@@ -239,11 +244,13 @@ void add_marker(struct stream *stream, uint64_t queue, uint64_t event, uint64_t 
 	add_enqueue(stream, VGPU_CMD_MARKER, sizeof(struct vgpu_cmd_sync), queue, event, wait_for);
 }
 
-void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t event, uint64_t wait_for, uint64_t buffer,
-		  uint64_t offset, uint32_t payload, uint64_t bytes)
+void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t event,
+		  uint64_t wait_for, uint64_t buffer, uint64_t offset, uint32_t payload,
+		  uint64_t bytes)
 {
-	struct vgpu_cmd_transfer_buffer *cmd = add_enqueue(stream, read ? VGPU_CMD_READ_BUFFER : VGPU_CMD_WRITE_BUFFER,
-							   sizeof(*cmd), queue, event, wait_for);
+	struct vgpu_cmd_transfer_buffer *cmd =
+		add_enqueue(stream, read ? VGPU_CMD_READ_BUFFER : VGPU_CMD_WRITE_BUFFER,
+			    sizeof(*cmd), queue, event, wait_for);
 
 	cmd->buffer = buffer;
 	cmd->offset = offset;
@@ -349,7 +356,8 @@ unsigned read_completions(int fd, unsigned count)
 			continue; /* another reader was faster */
 		MUST(bytes > 0);
 		for (ssize_t offset = 0; offset < bytes;) {
-			const struct vgpu_record *record = (const void *)((const uint8_t *)buffer + offset);
+			const struct vgpu_record *record =
+				(const void *)((const uint8_t *)buffer + offset);
 
 			MUST(record->bytes >= sizeof(*record) && record->bytes <= bytes - offset);
 			if (record->type == VGPU_RECORD_COMPLETION)

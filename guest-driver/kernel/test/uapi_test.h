@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the tests of the driver's user interface share: TAP output, the ioctls, a builder of command streams and the
- * driver's counters.
+ * What the tests of the driver's user interface share: TAP output, the ioctls, a builder of command
+ * streams and the driver's counters.
  */
 #ifndef UAPI_TEST_H
 #define UAPI_TEST_H
@@ -19,50 +19,52 @@
 extern const char *current_test;
 extern int failed_tests;
 
-void check_failed(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void check_failed(const char *file, int line, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 void skip_test(const char *why);
 
 /* A failed check is shown and makes the test "not ok"; the test goes on. */
-#define CHECK(condition)                                                        \
-	do {                                                                    \
-		if (!(condition))                                               \
-			check_failed(__FILE__, __LINE__, "%s", #condition);     \
+#define CHECK(condition)                                                    \
+	do {                                                                \
+		if (!(condition))                                           \
+			check_failed(__FILE__, __LINE__, "%s", #condition); \
 	} while (0)
 
-#define CHECK_EQUAL(actual, expected)                                                               \
-	do {                                                                                        \
-		long long a_ = (long long)(actual), e_ = (long long)(expected);                     \
-		if (a_ != e_)                                                                       \
-			check_failed(__FILE__, __LINE__, "%s is %lld, expected %s (%lld)", #actual, \
-				     a_, #expected, e_);                                            \
+#define CHECK_EQUAL(actual, expected)                                                      \
+	do {                                                                               \
+		long long a_ = (long long)(actual), e_ = (long long)(expected);            \
+		if (a_ != e_)                                                              \
+			check_failed(__FILE__, __LINE__, "%s is %lld, expected %s (%lld)", \
+				     #actual, a_, #expected, e_);                          \
 	} while (0)
 
 /* `call` must fail with errno `error`. */
-#define CHECK_ERROR(call, error)                                                                   \
-	do {                                                                                       \
-		errno = 0;                                                                         \
-		long long r_ = (long long)(call);                                                  \
-		int e_ = errno;                                                                    \
-		if (r_ != -1 || e_ != (error))                                                     \
-			check_failed(__FILE__, __LINE__, "%s gave %lld, errno %d (%s), expected %s", \
-				     #call, r_, e_, strerror(e_), #error);                         \
+#define CHECK_ERROR(call, error)                                                                \
+	do {                                                                                    \
+		errno = 0;                                                                      \
+		long long r_ = (long long)(call);                                               \
+		int e_ = errno;                                                                 \
+		if (r_ != -1 || e_ != (error))                                                  \
+			check_failed(__FILE__, __LINE__,                                        \
+				     "%s gave %lld, errno %d (%s), expected %s", #call, r_, e_, \
+				     strerror(e_), #error);                                     \
 	} while (0)
 
 /* What a test cannot go on without. Ends the program: the rest would only repeat it. */
-#define MUST(condition)                                                                    \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
+#define MUST(condition)                                                                       \
+	do {                                                                                  \
+		if (!(condition)) {                                                           \
 			check_failed(__FILE__, __LINE__, "%s (errno %d)", #condition, errno); \
-			bail_out();                                                        \
-		}                                                                          \
+			bail_out();                                                           \
+		}                                                                             \
 	} while (0)
 
 void bail_out(void) __attribute__((noreturn));
 
 /* ---- the device ---- */
 
-extern const char *node;     /* /dev/kagemusha-vgpu0 */
-extern bool check_contents;  /* the backend stores what is written (not `null`) */
+extern const char *node; /* /dev/kagemusha-vgpu0 */
+extern bool check_contents; /* the backend stores what is written (not `null`) */
 
 struct limits {
 	uint64_t stream_bytes, payload_bytes, events, requests, window_bytes;
@@ -102,13 +104,16 @@ void add_create_user_event(struct stream *stream, uint64_t id, uint64_t context)
 void add_set_user_event(struct stream *stream, uint64_t event, int32_t status);
 void add_destroy(struct stream *stream, uint32_t kind, uint64_t id);
 void add_marker(struct stream *stream, uint64_t queue, uint64_t event, uint64_t wait_for);
-void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t event, uint64_t wait_for, uint64_t buffer,
-		  uint64_t offset, uint32_t payload, uint64_t bytes);
+void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t event,
+		  uint64_t wait_for, uint64_t buffer, uint64_t offset, uint32_t payload,
+		  uint64_t bytes);
 
 /* 0 or -1 with errno. */
 int submit(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequence);
-int wait_answer(int fd, uint64_t sequence, uint64_t deadline_ns, struct kagemusha_vgpu_wait *answer);
-/* Submits waitably and waits: the answer's status, and its result in *result. Bails out if the ioctls fail. */
+int wait_answer(int fd, uint64_t sequence, uint64_t deadline_ns,
+		struct kagemusha_vgpu_wait *answer);
+/* Submits waitably and waits: the answer's status, and its result in *result. Bails out if the
+ * ioctls fail. */
 uint32_t call(int fd, const struct stream *stream, int32_t *result);
 /* Submits what must be accepted, and waits for the answer. */
 void call_ok(int fd, const struct stream *stream);

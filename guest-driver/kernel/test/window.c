@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The VRAM window: whose range it is, what may be mapped, and that no file sees what another one left.
+ * The VRAM window: whose range it is, what may be mapped, and that no file sees what another one
+ * left.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -119,7 +120,8 @@ void test_window_mapping(void)
 	CHECK_ERROR((long)mmap(NULL, PAGE, both | PROT_EXEC, MAP_SHARED, fd, (off_t)offset), EPERM);
 	CHECK_ERROR((long)mmap(NULL, 5 * PAGE, both, MAP_SHARED, fd, (off_t)offset), EINVAL);
 	CHECK_ERROR((long)mmap(NULL, PAGE, both, MAP_SHARED, other, (off_t)offset), EINVAL);
-	CHECK_ERROR((long)mmap(NULL, PAGE, both, MAP_SHARED, fd, (off_t)limits.window_bytes), EINVAL);
+	CHECK_ERROR((long)mmap(NULL, PAGE, both, MAP_SHARED, fd, (off_t)limits.window_bytes),
+		    EINVAL);
 	map = mmap(NULL, 4 * PAGE, both, MAP_SHARED, fd, (off_t)offset);
 	MUST(map != MAP_FAILED);
 	for (unsigned i = 0; i < 4 * PAGE; i++)
@@ -218,7 +220,8 @@ void test_window_payload(void)
 	stream_reset(&stream);
 	add_transfer(&stream, true, QUEUE, 0, GATE, BUFFER, 0,
 		     stream_payload(&stream, (void *)(uintptr_t)offset, PAGE,
-				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW), PAGE);
+				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
+		     PAGE);
 	CHECK_EQUAL(submit(fd, &stream, 0, NULL), 0);
 	CHECK_EQUAL(munmap(map, 2 * PAGE), 0);
 	CHECK_EQUAL(window_free(fd, offset), 0);

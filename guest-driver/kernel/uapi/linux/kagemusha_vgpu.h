@@ -10,7 +10,8 @@
  * CLOCK_MONOTONIC nanoseconds, waits end on a fatal signal, unknown ioctls give -ENOTTY.
  *
  * read(2) gives whole records (struct vgpu_record …) and never a part of one; -EINVAL if the buffer is smaller than the next
- * one (VGPU_MAX_RECORD_BYTES always suffices). poll(2): POLLIN when a record waits, POLLERR once the file is lost (after the last record).
+ * one (VGPU_MAX_RECORD_BYTES always suffices). poll(2): POLLIN when a record waits, POLLERR once the file is lost (after the last record);
+ * read(2) then gives -ENODEV.
  */
 #ifndef _UAPI_LINUX_KAGEMUSHA_VGPU_H
 #define _UAPI_LINUX_KAGEMUSHA_VGPU_H
@@ -49,11 +50,13 @@ struct kagemusha_vgpu_payload {
 /*
  * Queues one request; returns before the device has answered. Requests of one file reach the device in the order of their
  * sequence numbers. A request without WAITABLE that the device refuses shows as a record (VGPU_RECORD_OVERFLOW) so that it is not lost silently.
- * Errors: -EFAULT, -EINVAL, -E2BIG (stream or payload above the device's limits), -EAGAIN, -ENODEV (device gone or file lost), -ENOMEM, -EINTR (fatal signal).
+ * The first one opens the file on the device and waits for that.
+ * Errors: -EFAULT, -EINVAL, -E2BIG (stream, payload or completions above the device's limits), -EAGAIN, -ENODEV (device gone or file lost), -ENOMEM,
+ * -EINTR (fatal signal), -EMFILE (the device has no room for another file), -EBUSY (thousands of answers were never taken by WAIT).
  */
 struct kagemusha_vgpu_submit {
 	__u64 stream; /* user pointer */
-	__u32 stream_bytes;
+	__u32 stream_bytes; /* multiple of 8, not 0 */
 	__u32 flags;
 	__u64 payloads; /* user pointer to struct kagemusha_vgpu_payload[payload_count] */
 	__u32 payload_count;
@@ -85,7 +88,7 @@ struct kagemusha_vgpu_window_free {
 	__u64 offset;
 };
 
-/* The eventfd is signalled whenever a record is queued; -1 takes it away. */
+/* The eventfd is signalled whenever a record is queued, at the end of the file, and at once if a record waits already; -1 takes it away. */
 struct kagemusha_vgpu_set_eventfd {
 	__s32 fd;
 	__u32 pad;
