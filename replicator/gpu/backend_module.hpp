@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// backend_module: what a GPU backend implements. Users of a backend (the worker, the control tool) see
+// gpu/backend.hpp only; the executor is the one caller of what is declared here.
+//
+// Host handles. Each kind of object is a C++ type of its own, owned by exactly one unique_ptr, and never leaves its
+// host: the guest knows ids, gpu/handle_map.hpp is the only place where both meet. A backend gets back only objects
+// that it made itself, so it may static_cast them to its own types.
+//
+// Lifetimes. Destroying an object is always allowed and returns at once, also while commands in flight use it: a
+// backend defers what its native API cannot release yet. Destruction happens on the executor's thread or, for events,
+// inside the callback of notify().
+//
+// Threads. Every function is called by the executor's one thread, except host_event::timing() and the destructor of an
+// event, which may also run inside notify()'s callback. Nothing waits for the GPU except where noted.
+//
+// Errors are OpenCL's numbers, as on the wire. What a backend does not have is an error of the standard, never a crash.
+#ifndef KAGEMUSHA_GPU_BACKEND_MODULE_HPP
+#define KAGEMUSHA_GPU_BACKEND_MODULE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "gpu/backend.hpp"
+#include "gpu/guest_memory.hpp"
+#include "proto/abi/vgpu_protocol.h"
+
+namespace kagemusha::gpu {
+
+class host_context {
+public:
+    virtual ~host_context() = default;
+};
+
+class host_queue {
+public:
+    virtual ~host_queue() = default;
+};
+
+class host_memory { // buffer, sub-buffer or image
+public:
+    virtual ~host_memory() = default;
+};
+
+class host_sampler {
+public:
+    virtual ~host_sampler() = default;
+};
+
+class host_program {
+public:
+    virtual ~host_program() = default;
+};
+
+class host_kernel {
+public:
+    virtual ~host_kernel() = default;
+};
+
+struct event_timing {
+    std::uint64_t queued_ns = 0, submit_ns = 0, start_ns = 0, end_ns = 0; // the GPU's clock
+};
+
+class host_event {
+public:
+    using callback = void (*)(void* data, std::int32_t status);
+
+    virtual ~host_event() = default;
+
+    // Calls fn(data, status) exactly once when the command has finished (0) or failed (< 0) and nothing of it touches
+    // guest memory any more: on any thread, perhaps before notify() returns, and then as the last thing notify() does.
+    // The caller keeps the event alive until fn was called; fn may destroy it. Called at most once per event. An error
+    // means that fn is not called.
+    virtual std::int32_t notify(callback fn, void* data) = 0;
+
+    // Only after it finished, and only if the queue profiles.
+    virtual bool timing(event_timing& out) const = 0;
+
+    // User events only; at most once. `status` is 0 or negative.
+    virtual std::int32_t set_status(std::int32_t status) = 0;
+};
+
+// ---- commands ------------------------------------------------------------------------------------------------
+// The wire structure gives the numbers, the host objects stand beside it. Everything is valid during enqueue() only,
+// except payloads, which are shared.
+
+using payload_ptr = std::shared_ptr<const guest_payload>;
+
+// clang-format off
+struct command_transfer_buffer   { const vgpu_cmd_transfer_buffer& c; bool write; host_memory& memory; payload_ptr data; };
+struct command_transfer_rect     { const vgpu_cmd_transfer_rect& c; bool write; host_memory& memory; payload_ptr data; };
+struct command_transfer_image    { const vgpu_cmd_transfer_image& c; bool write; host_memory& memory; payload_ptr data; };
+struct command_copy_buffer       { const vgpu_cmd_copy_buffer& c; host_memory& source; host_memory& destination; };
+struct command_copy_rect         { const vgpu_cmd_copy_rect& c; host_memory& source; host_memory& destination; };
+struct command_copy_image        { const vgpu_cmd_copy_image& c; host_memory& source; host_memory& destination; };
+struct command_copy_image_buffer { const vgpu_cmd_copy_image_buffer& c; bool to_buffer; host_memory& image; host_memory& buffer; };
+struct command_fill_buffer       { const vgpu_cmd_fill_buffer& c; host_memory& memory; };
+struct command_fill_image        { const vgpu_cmd_fill_image& c; host_memory& memory; };
+struct command_sync              { bool barrier; };
+struct command_migrate           { std::uint64_t flags; std::span<host_memory* const> objects; };
+// clang-format on
+
+struct host_argument {
+    std::uint32_t index;
+    vgpu_argument_kind kind;
+    std::uint64_t bytes;              // of value, or of the local memory
+    std::span<const std::byte> value; // BYTES
+    host_memory* memory;              // MEMORY; nullptr is a null pointer
+    host_sampler* sampler;            // SAMPLER
+};
+
+// `changed` lists the arguments that differ from the last successful launch of this kernel object; the others keep
+// their value. When a launch fails the executor sends all of them again.
+struct command_launch {
+    const vgpu_cmd_launch& c;
+    host_kernel& kernel;
+    std::span<const host_argument> changed;
+};
+
+using command = std::variant<command_transfer_buffer, command_transfer_rect, command_transfer_image,
+                             command_copy_buffer, command_copy_rect, command_copy_image, command_copy_image_buffer,
+                             command_fill_buffer, command_fill_image, command_launch, command_sync, command_migrate>;
+
+struct enqueued {
+    std::unique_ptr<host_event> event; // always there when enqueue() succeeds
+    // Guest memory of the command's payload is in use until the event finishes. False: its bytes were already taken.
+    bool payload_busy = false;
+};
+
+struct info_query {
+    vgpu_info_subject subject;
+    std::uint32_t name;
+    std::uint64_t index;
+    std::span<const std::byte> input;
+    host_context* context = nullptr; // IMAGE_FORMATS
+    host_memory* memory = nullptr;   // MEMORY, IMAGE
+    host_program* program = nullptr; // PROGRAM, PROGRAM_BUILD
+    host_kernel* kernel = nullptr;   // KERNEL…
+};
+
+// One GPU.
+class backend_device {
+public:
+    virtual ~backend_device() = default;
+
+    virtual const gpu_description& description() const = 0;
+
+    // Names were checked against gpu/info_table.hpp. `result` becomes the bytes that OpenCL's query gives.
+    virtual std::int32_t info(const info_query& query, std::vector<std::byte>& result) = 0;
+
+    virtual std::int32_t create_context(std::unique_ptr<host_context>& out) = 0;
+    virtual std::int32_t create_queue(host_context& context, std::uint64_t properties,
+                                      std::unique_ptr<host_queue>& out) = 0;
+    // `content` may be nullptr; it is read before the function returns.
+    virtual std::int32_t create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
+                                       const guest_payload* content, std::unique_ptr<host_memory>& out) = 0;
+    virtual std::int32_t create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
+                                           std::uint64_t bytes, std::unique_ptr<host_memory>& out) = 0;
+    // `buffer`: of 1D buffer images and 2D images from a buffer, else nullptr.
+    virtual std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
+                                      const guest_payload* content, std::unique_ptr<host_memory>& out) = 0;
+    virtual std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
+                                        std::uint32_t filter, std::unique_ptr<host_sampler>& out) = 0;
+    virtual std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) = 0;
+
+    virtual std::int32_t create_program(host_context& context, vgpu_program_kind kind,
+                                        std::span<const std::byte> content, std::unique_ptr<host_program>& out) = 0;
+    virtual std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
+                                           std::span<const std::byte> value) = 0;
+    // These three wait for the compiler.
+    virtual std::int32_t build_program(host_program& program, const std::string& options) = 0;
+    virtual std::int32_t compile_program(host_program& program, const std::string& options,
+                                         std::span<host_program* const> headers,
+                                         std::span<const char* const> names) = 0;
+    // CL_LINK_PROGRAM_FAILURE also gives a program, which has the log.
+    virtual std::int32_t link_program(host_context& context, const std::string& options,
+                                      std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) = 0;
+    virtual std::int32_t create_kernel(host_program& program, const std::string& name,
+                                       std::unique_ptr<host_kernel>& out) = 0;
+
+    // Does not wait. Waits are events of this device that were not seen to fail.
+    virtual std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
+                                 enqueued& out) = 0;
+    // Starts what was enqueued.
+    virtual std::int32_t flush(host_queue& queue) = 0;
+
+    // An error code that means that this GPU is gone, not only the command.
+    virtual bool means_lost(std::int32_t status) const = 0;
+};
+
+// A backend is a name, a list of GPUs and a way to open one. Registered in backend.cpp.
+class backend_module {
+public:
+    virtual ~backend_module() = default;
+
+    virtual std::string_view name() const = 0;
+    // GPUs in the order of their index. Empty with a sentence in `error` when there is nothing to list.
+    virtual std::vector<gpu_description> list(const backend_options& options, std::string& error) const = 0;
+    // One that list() gave. nullptr with a sentence in `error`.
+    virtual std::shared_ptr<backend_device> open(const gpu_description& gpu, const backend_options& options,
+                                                 std::string& error) const = 0;
+};
+
+const backend_module& opencl_module();
+const backend_module& null_module();
+const backend_module& faulty_module();
+
+} // namespace kagemusha::gpu
+
+#endif

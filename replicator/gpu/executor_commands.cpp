@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// executor_commands: what is enqueued. Each run() finds the objects, and enqueue() does what all commands share.
+#include <CL/cl.h>
+
+#include <algorithm>
+
+#include "base/checked.hpp"
+#include "codec/rect.hpp"
+#include "gpu/executor_impl.hpp"
+
+namespace kagemusha::gpu {
+
+memory_object* executor::impl::find_buffer(codec::guest_id id) {
+    auto* object = objects.find<memory_object>(id);
+    return object && !object->is_image ? object : nullptr;
+}
+
+memory_object* executor::impl::find_image(codec::guest_id id) {
+    auto* object = objects.find<memory_object>(id);
+    return object && object->is_image ? object : nullptr;
+}
+
+// ---- what every command shares ------------------------------------------------------------------------------------
+
+// Fills `waits`. Events that are complete need not be waited for. One that has failed fails the command here, with the
+// standard's code, because runtimes differ in what they do with it.
+std::int32_t executor::impl::collect_waits(codec::id_list ids) {
+    waits.clear();
+    for (const codec::guest_id id : ids) {
+        auto* event = objects.find<event_object>(id);
+        if (!event)
+            return CL_INVALID_EVENT_WAIT_LIST;
+        const std::int32_t status = event->state->status.load(std::memory_order_acquire);
+        if (status < 0)
+            return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+        if (status == status_pending)
+            waits.push_back(event->state->native.get());
+    }
+    return CL_SUCCESS;
+}
+
+// A command that never reached the GPU: the guest is told the same way as of one that failed there.
+void executor::impl::refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int32_t error) {
+    auto state = std::make_shared<event_state>();
+    state->status.store(error, std::memory_order_relaxed);
+    if (e.event != 0)
+        objects.insert(e.event, event_object{state, false});
+    pending_command command;
+    command.shared = shared;
+    command.event_id = e.event;
+    command.queue_id = e.queue;
+    command.opcode = cmd.opcode;
+    command.report(error, {});
+    check_lost(error);
+}
+
+std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids,
+                                     const command& what, payload_ptr data) {
+    const auto refused = [&](std::int32_t error) {
+        refuse(cmd, e, error);
+        return error;
+    };
+    auto* queue = objects.find<queue_object>(e.queue);
+    if (!queue)
+        return refused(CL_INVALID_COMMAND_QUEUE);
+    if (e.event != 0 && objects.contains(e.event))
+        return refused(CL_INVALID_VALUE);
+    if (const std::int32_t error = collect_waits(wait_ids))
+        return refused(error);
+
+    enqueued out;
+    if (const std::int32_t error = device().enqueue(*queue->native, what, waits, out))
+        return refused(error);
+    if (std::find(touched.begin(), touched.end(), queue->native.get()) == touched.end())
+        touched.push_back(queue->native.get());
+
+    auto pending = std::make_unique<pending_command>();
+    pending->shared = shared;
+    pending->event = std::make_shared<event_state>();
+    pending->event->native = std::move(out.event);
+    pending->event_id = e.event;
+    pending->queue_id = e.queue;
+    pending->opcode = cmd.opcode;
+    pending->profiles = queue->profiles && e.event != 0;
+    if (out.payload_busy && data && data->in_guest_memory()) {
+        if (!pending_request)
+            pending_request = std::make_shared<request_state>(shared, request->token);
+        pending_request->add_use();
+        pending->request = pending_request;
+    }
+    pending->payload = std::move(data);
+    if (e.event != 0)
+        objects.insert(e.event, event_object{pending->event, false});
+
+    // From here on the callback owns the command, and may have finished it before notify() returns.
+    host_event& native = *pending->event->native;
+    pending_command* raw = pending.release();
+    if (const std::int32_t error = native.notify(&pending_command::finished, raw)) {
+        // The runtime runs the command but won't tell when it ends: it can't be waited for without trusting the guest,
+        // so the GPU is given up. `raw` stays, because its payload may still be in use.
+        shared->report_lost(error);
+        return error;
+    }
+    return CL_SUCCESS;
+}
+
+// ---- buffers --------------------------------------------------------------------------------------------------------
+
+void executor::impl::run(const codec::op_transfer_buffer& op) {
+    auto* memory = find_buffer(op.c->buffer);
+    if (!memory)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    payload_ptr data = payload(op.data, !op.write());
+    if (malformed)
+        return;
+    if (!data || !base::range_inside(op.c->offset, data->bytes(), memory->bytes))
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_transfer_buffer{*op.c, op.write(), *memory->native, data},
+            data);
+}
+
+void executor::impl::run(const codec::op_transfer_rect& op) {
+    auto* memory = find_buffer(op.c->buffer);
+    if (!memory)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    payload_ptr data = payload(op.data, !op.write());
+    if (malformed)
+        return;
+    const vgpu_cmd_transfer_rect& c = *op.c;
+    // The decoder has checked that sides and pitches make sense and that the payload is as long as the box in host memory.
+    const auto end = codec::rect_end(c.buffer_origin, c.region, c.buffer_row_pitch, c.buffer_slice_pitch).value();
+    if (!data || !end || *end > memory->bytes)
+        return refuse(c.cmd, c.enqueue, CL_INVALID_VALUE);
+    enqueue(c.cmd, c.enqueue, op.waits, command_transfer_rect{c, op.write(), *memory->native, data}, data);
+}
+
+void executor::impl::run(const codec::op_copy_buffer& op) {
+    auto* source = find_buffer(op.c->source);
+    auto* destination = find_buffer(op.c->destination);
+    if (!source || !destination)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    if (!base::range_inside(op.c->source_offset, op.c->bytes, source->bytes) ||
+        !base::range_inside(op.c->destination_offset, op.c->bytes, destination->bytes))
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_copy_buffer{*op.c, *source->native, *destination->native});
+}
+
+void executor::impl::run(const codec::op_copy_rect& op) {
+    auto* source = find_buffer(op.c->source);
+    auto* destination = find_buffer(op.c->destination);
+    if (!source || !destination)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_copy_rect{*op.c, *source->native, *destination->native});
+}
+
+void executor::impl::run(const codec::op_fill_buffer& op) {
+    auto* memory = find_buffer(op.c->buffer);
+    if (!memory)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    if (!base::range_inside(op.c->offset, op.c->bytes, memory->bytes))
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_buffer{*op.c, *memory->native});
+}
+
+// ---- images ---------------------------------------------------------------------------------------------------------
+
+void executor::impl::run(const codec::op_transfer_image& op) {
+    auto* memory = find_image(op.c->image);
+    if (!memory)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    payload_ptr data = payload(op.data, !op.write());
+    if (malformed)
+        return;
+    if (!data)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
+    // The backend knows the size of a pixel and with it whether the payload is long enough.
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_transfer_image{*op.c, op.write(), *memory->native, data}, data);
+}
+
+void executor::impl::run(const codec::op_copy_image& op) {
+    auto* source = find_image(op.c->source);
+    auto* destination = find_image(op.c->destination);
+    if (!source || !destination)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_copy_image{*op.c, *source->native, *destination->native});
+}
+
+void executor::impl::run(const codec::op_copy_image_buffer& op) {
+    auto* image = find_image(op.c->image);
+    auto* buffer = find_buffer(op.c->buffer);
+    if (!image || !buffer)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits,
+            command_copy_image_buffer{*op.c, op.to_buffer(), *image->native, *buffer->native});
+}
+
+void executor::impl::run(const codec::op_fill_image& op) {
+    auto* memory = find_image(op.c->image);
+    if (!memory)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_image{*op.c, *memory->native});
+}
+
+// ---- launch ---------------------------------------------------------------------------------------------------------
+
+// Fills `changed` with the arguments whose bytes or objects differ from what the kernel object has.
+std::int32_t executor::impl::changed_arguments(const codec::op_launch& op, kernel_object& kernel) {
+    changed.clear();
+    std::int32_t error = CL_SUCCESS;
+    op.arguments.for_each([&](const codec::launch_argument& a) {
+        if (error || a.index >= VGPU_MAX_ARGUMENTS) {
+            error = error ? error : CL_INVALID_ARG_INDEX;
+            return;
+        }
+        host_argument argument{a.index, a.kind, a.bytes, a.value, nullptr, nullptr};
+        std::uint64_t serial = 0;
+        if (a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0) {
+            auto* memory = objects.find<memory_object>(a.object);
+            if (!memory) {
+                error = CL_INVALID_MEM_OBJECT;
+                return;
+            }
+            argument.memory = memory->native.get();
+            serial = memory->serial;
+        } else if (a.kind == VGPU_ARGUMENT_SAMPLER) {
+            auto* sampler = objects.find<sampler_object>(a.object);
+            if (!sampler) {
+                error = CL_INVALID_SAMPLER;
+                return;
+            }
+            argument.sampler = sampler->native.get();
+            serial = sampler->serial;
+        }
+        if (a.index >= kernel.arguments.size())
+            kernel.arguments.resize(a.index + 1);
+        argument_cache& cache = kernel.arguments[a.index];
+        if (cache.valid && cache.kind == a.kind && cache.bytes == a.bytes && cache.serial == serial &&
+            std::equal(a.value.begin(), a.value.end(), cache.value.begin(), cache.value.end()))
+            return;
+        // Valid again once the launch has succeeded.
+        cache.valid = false;
+        cache.kind = a.kind;
+        cache.bytes = a.bytes;
+        cache.serial = serial;
+        cache.value.assign(a.value.begin(), a.value.end());
+        changed.push_back(argument);
+    });
+    return error;
+}
+
+void executor::impl::run(const codec::op_launch& op) {
+    auto* kernel = objects.find<kernel_object>(op.c->kernel);
+    if (!kernel)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_KERNEL);
+    std::int32_t error = changed_arguments(op, *kernel);
+    if (error)
+        refuse(op.c->cmd, op.c->enqueue, error);
+    else
+        error = enqueue(op.c->cmd, op.c->enqueue, op.waits, command_launch{*op.c, *kernel->native, changed});
+    if (error)
+        for (argument_cache& cache : kernel->arguments)
+            cache.valid = false;
+    else
+        for (const host_argument& argument : changed)
+            kernel->arguments[argument.index].valid = true;
+}
+
+// ---- markers, barriers, migration ---------------------------------------------------------------------------------------
+
+void executor::impl::run(const codec::op_sync& op) {
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_sync{op.barrier()});
+}
+
+void executor::impl::run(const codec::op_migrate& op) {
+    std::vector<host_memory*> list;
+    for (const codec::guest_id id : op.objects) {
+        auto* memory = objects.find<memory_object>(id);
+        if (!memory)
+            return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+        list.push_back(memory->native.get());
+    }
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_migrate{op.c->flags, list});
+}
+
+} // namespace kagemusha::gpu

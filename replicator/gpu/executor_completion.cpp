@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// executor_completion: a command has finished. Runs on threads of the GPU's runtime, or inside enqueue() when a command
+// finishes at once.
+#include <CL/cl.h>
+
+#include "gpu/executor_impl.hpp"
+
+namespace kagemusha::gpu {
+
+void completion_state::report_lost(std::int32_t status) {
+    if (!lost.exchange(true))
+        sink.on_gpu_lost(static_cast<std::uint32_t>(-status));
+}
+
+void completion_state::report_record(const void* record, std::size_t bytes) {
+    sink.on_record({static_cast<const std::byte*>(record), bytes});
+}
+
+void request_state::end_use() {
+    if (uses_.fetch_sub(1, std::memory_order_acq_rel) != 1)
+        return;
+    if (!shared_->gate.enter())
+        return;
+    shared_->sink.on_done(token_, response);
+    shared_->gate.leave();
+}
+
+void pending_command::report(std::int32_t status, const event_timing& timing) const {
+    if (event_id != 0) {
+        const vgpu_record_completion record{.record = {.type = VGPU_RECORD_COMPLETION, .bytes = sizeof(record), .file = 0, .pad = 0},
+                                            .event = event_id,
+                                            .status = status,
+                                            .pad = 0,
+                                            .queued_ns = timing.queued_ns,
+                                            .submit_ns = timing.submit_ns,
+                                            .start_ns = timing.start_ns,
+                                            .end_ns = timing.end_ns};
+        shared->report_record(&record, sizeof(record));
+    } else if (status < 0) {
+        const vgpu_record_queue_error record{.record = {.type = VGPU_RECORD_QUEUE_ERROR, .bytes = sizeof(record), .file = 0, .pad = 0},
+                                             .queue = queue_id,
+                                             .error = status,
+                                             .opcode = opcode};
+        shared->report_record(&record, sizeof(record));
+    }
+}
+
+void pending_command::finished(void* pending, std::int32_t status) {
+    const std::unique_ptr<pending_command> self(static_cast<pending_command*>(pending));
+    completion_state& shared = *self->shared;
+    if (status > 0)
+        status = 0; // CL_COMPLETE is 0; a runtime that reports an earlier state here means that it got there
+    event_timing timing;
+    if (self->profiles && status == 0)
+        self->event->native->timing(timing);
+
+    shared.progress.fetch_add(1, std::memory_order_relaxed);
+    self->event->status.store(status, std::memory_order_release);
+    if (shared.gate.enter()) {
+        if (shared.may_print.load(std::memory_order_relaxed))
+            shared.sink.before_completion();
+        // The answer that lets the guest's kernel unpin goes before the record that wakes the program.
+        if (self->request)
+            self->request->end_use();
+        self->report(status, timing);
+        if (shared.device->means_lost(status))
+            shared.report_lost(status);
+        shared.gate.leave();
+    }
+}
+
+} // namespace kagemusha::gpu

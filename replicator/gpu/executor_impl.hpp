@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// executor_impl: what the files of the executor share. One file per noun:
+//   executor.cpp            requests, the loop over ops, the destructor
+//   executor_completion.cpp what happens when a command finishes, on whatever thread
+//   executor_objects.cpp    create and destroy, user events
+//   executor_programs.cpp   programs and kernels
+//   executor_commands.cpp   enqueued commands, wait lists
+//   executor_info.cpp       queries
+//
+// Locking: there is none of its own. `impl` belongs to the thread that calls execute(). What callbacks of the GPU's
+// runtime use is in `completion_state`, `event_state` and `request_state`, which they share by shared_ptr: immutable
+// after construction, or atomic.
+#ifndef KAGEMUSHA_GPU_EXECUTOR_IMPL_HPP
+#define KAGEMUSHA_GPU_EXECUTOR_IMPL_HPP
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codec/decode.hpp"
+#include "codec/op.hpp"
+#include "gpu/backend_module.hpp"
+#include "gpu/executor.hpp"
+#include "gpu/guest_memory.hpp"
+#include "gpu/handle_map.hpp"
+
+namespace kagemusha::gpu {
+
+constexpr std::int32_t status_pending = 1; // of an event: neither complete (0) nor failed (< 0)
+
+struct completion_state {
+    completion_state(std::shared_ptr<backend_device> d, executor_sink& s) : device(std::move(d)), sink(s) {}
+
+    const std::shared_ptr<backend_device> device; // first: outlives every native object of this executor
+    executor_sink& sink;                          // used inside the gate only
+    rundown_gate gate;
+    std::shared_ptr<rundown_gate> memory_gate = std::make_shared<rundown_gate>();
+    std::atomic<std::uint64_t> progress = 0;
+    std::atomic<bool> may_print = false;
+    std::atomic<bool> lost = false;
+
+    void report_lost(std::int32_t status); // inside the gate
+    void report_record(const void* record, std::size_t bytes);
+};
+
+// Answers a request when the last of its payloads is not in use any more. Starts with one use: the executor's.
+class request_state {
+public:
+    request_state(std::shared_ptr<completion_state> shared, std::uint64_t token)
+        : shared_(std::move(shared)), token_(token) {}
+    void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
+    void end_use();
+    vgpu_response response{}; // written before the executor ends its use
+
+private:
+    std::shared_ptr<completion_state> shared_;
+    std::uint64_t token_;
+    std::atomic<std::uint32_t> uses_ = 1;
+};
+
+struct event_state {
+    std::unique_ptr<host_event> native; // nullptr: the command was refused
+    std::atomic<std::int32_t> status = status_pending;
+};
+
+struct pending_command {
+    std::shared_ptr<completion_state> shared;
+    std::shared_ptr<event_state> event;
+    std::shared_ptr<request_state> request; // when it uses the request's payload
+    payload_ptr payload;                    // kept until the GPU is done with it
+    codec::guest_id event_id = 0;
+    codec::guest_id queue_id = 0;
+    std::uint32_t opcode = 0;
+    bool profiles = false;
+
+    static void finished(void* pending, std::int32_t status); // host_event::callback
+    void report(std::int32_t status, const event_timing& timing) const; // inside the gate
+};
+
+// ---- objects, as the handle map holds them --------------------------------------------------------------------
+
+struct context_object {
+    std::unique_ptr<host_context> native;
+};
+struct queue_object {
+    std::unique_ptr<host_queue> native;
+    bool profiles;
+};
+struct memory_object {
+    std::unique_ptr<host_memory> native;
+    std::uint64_t serial; // never used twice: tells an object from a later one with the same id
+    std::uint64_t bytes;  // 0: an image
+    bool is_image;
+};
+struct sampler_object {
+    std::unique_ptr<host_sampler> native;
+    std::uint64_t serial;
+};
+struct program_object {
+    std::unique_ptr<host_program> native;
+    bool is_source;
+};
+
+// What was set last on a kernel object, so that a launch sets only what changed.
+struct argument_cache {
+    bool valid = false;
+    vgpu_argument_kind kind{};
+    std::uint64_t bytes = 0;
+    std::uint64_t serial = 0; // of the memory object or sampler; 0: null pointer
+    std::vector<std::byte> value;
+};
+struct kernel_object {
+    std::unique_ptr<host_kernel> native;
+    std::vector<argument_cache> arguments;
+};
+struct event_object {
+    std::shared_ptr<event_state> state;
+    bool user;
+};
+
+// Counts up while a compiler works, so that the watchdog does not take a long build for a hang; a build that takes
+// longer than the limit is one.
+constexpr std::uint64_t max_build_seconds = 600;
+
+struct executor::impl {
+    impl(std::shared_ptr<backend_device> device, std::span<const region_view> regions_, executor_sink& sink)
+        : shared(std::make_shared<completion_state>(std::move(device), sink)), regions(regions_) {}
+
+    std::shared_ptr<completion_state> shared;
+    std::span<const region_view> regions;
+    handle_map<context_object, queue_object, memory_object, sampler_object, program_object, kernel_object, event_object>
+        objects;
+    std::uint64_t next_serial = 1;
+    std::atomic<std::int64_t> build_began_s{-1}; // seconds of the steady clock; -1: no build
+
+    // Of the request being executed.
+    const worker::request_view* request = nullptr;
+    std::shared_ptr<request_state> pending_request; // made when the first payload stays in use
+    std::uint64_t result_bytes = 0;
+    bool malformed = false; // a payload that the device should never have let through
+    std::vector<host_queue*> touched;
+
+    // Scratch, kept to save allocations.
+    std::vector<host_event*> waits;
+    std::vector<host_argument> changed;
+    std::vector<std::byte> result;
+
+    backend_device& device() { return *shared->device; }
+
+    void run_stream(vgpu_response& response);
+    // The payload of a command; nullptr with `malformed` set when it does not fit the request, nullptr alone for NONE.
+    payload_ptr payload(const codec::payload_source& source, bool gpu_writes);
+
+    // executor_objects.cpp. All give an OpenCL error code.
+    std::int32_t run(const codec::op_create_context& op);
+    std::int32_t run(const codec::op_create_queue& op);
+    std::int32_t run(const codec::op_create_buffer& op);
+    std::int32_t run(const codec::op_create_sub_buffer& op);
+    std::int32_t run(const codec::op_create_image& op);
+    std::int32_t run(const codec::op_create_sampler& op);
+    std::int32_t run(const codec::op_create_user_event& op);
+    std::int32_t run(const codec::op_set_user_event& op);
+    std::int32_t run(const codec::op_destroy& op);
+    std::int32_t run(const codec::op_flush& op);
+
+    // executor_programs.cpp
+    std::int32_t run(const codec::op_create_program& op);
+    std::int32_t run(const codec::op_build_program& op);
+    std::int32_t run(const codec::op_compile_program& op);
+    std::int32_t run(const codec::op_link_program& op);
+    std::int32_t run(const codec::op_create_kernel& op);
+    std::int32_t run(const codec::op_set_spec_constant& op);
+
+    // executor_info.cpp
+    std::int32_t run(const codec::op_info& op);
+
+    // executor_commands.cpp. Errors of these are told by records, so they give nothing.
+    void run(const codec::op_transfer_buffer& op);
+    void run(const codec::op_transfer_rect& op);
+    void run(const codec::op_transfer_image& op);
+    void run(const codec::op_copy_buffer& op);
+    void run(const codec::op_copy_rect& op);
+    void run(const codec::op_fill_buffer& op);
+    void run(const codec::op_copy_image& op);
+    void run(const codec::op_copy_image_buffer& op);
+    void run(const codec::op_fill_image& op);
+    void run(const codec::op_launch& op);
+    void run(const codec::op_sync& op);
+    void run(const codec::op_migrate& op);
+
+    memory_object* find_buffer(codec::guest_id id);
+    memory_object* find_image(codec::guest_id id);
+    std::int32_t changed_arguments(const codec::op_launch& op, kernel_object& kernel);
+    std::int32_t collect_waits(codec::id_list ids);
+    // Resolves queue and wait list, enqueues, and arranges for the completion. Gives the error that was reported.
+    std::int32_t enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids, const command& what,
+                         payload_ptr data = {});
+    void refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int32_t error);
+    void check_lost(std::int32_t status);
+};
+
+} // namespace kagemusha::gpu
+
+#endif

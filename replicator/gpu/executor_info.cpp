@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// executor_info: queries. Finds the object, refuses names that info_table.hpp does not have, copies the answer out.
+#include <CL/cl.h>
+
+#include <algorithm>
+
+#include "gpu/executor_impl.hpp"
+#include "gpu/info_table.hpp"
+
+namespace kagemusha::gpu {
+
+std::int32_t executor::impl::run(const codec::op_info& op) {
+    info_query query{};
+    query.subject = static_cast<vgpu_info_subject>(op.c->subject);
+    query.name = op.c->name;
+    query.index = op.c->index;
+    query.input = op.input.inline_bytes;
+
+    switch (query.subject) {
+    case VGPU_INFO_PLATFORM:
+    case VGPU_INFO_TIMERS:
+        break;
+    case VGPU_INFO_DEVICE:
+        if (op.c->index != 0)
+            return CL_INVALID_DEVICE;
+        break;
+    case VGPU_INFO_IMAGE_FORMATS: {
+        auto* context = objects.find<context_object>(op.c->object);
+        if (!context)
+            return CL_INVALID_CONTEXT;
+        query.context = context->native.get();
+        break;
+    }
+    case VGPU_INFO_MEMORY: {
+        auto* memory = objects.find<memory_object>(op.c->object);
+        if (!memory)
+            return CL_INVALID_MEM_OBJECT;
+        query.memory = memory->native.get();
+        break;
+    }
+    case VGPU_INFO_IMAGE: {
+        auto* memory = find_image(op.c->object);
+        if (!memory)
+            return CL_INVALID_MEM_OBJECT;
+        query.memory = memory->native.get();
+        break;
+    }
+    case VGPU_INFO_PROGRAM:
+    case VGPU_INFO_PROGRAM_BUILD: {
+        auto* program = objects.find<program_object>(op.c->object);
+        if (!program)
+            return CL_INVALID_PROGRAM;
+        query.program = program->native.get();
+        break;
+    }
+    case VGPU_INFO_KERNEL:
+    case VGPU_INFO_KERNEL_ARG:
+    case VGPU_INFO_KERNEL_WORK_GROUP:
+    case VGPU_INFO_KERNEL_SUB_GROUP: {
+        auto* kernel = objects.find<kernel_object>(op.c->object);
+        if (!kernel)
+            return CL_INVALID_KERNEL;
+        query.kernel = kernel->native.get();
+        break;
+    }
+    default:
+        return CL_INVALID_VALUE;
+    }
+    const bool named = query.subject != VGPU_INFO_IMAGE_FORMATS && query.subject != VGPU_INFO_TIMERS;
+    if (named && !find_info(query.subject, query.name))
+        return CL_INVALID_VALUE;
+
+    result.clear();
+    if (const std::int32_t error = device().info(query, result))
+        return error;
+    if (result.size() > VGPU_MAX_RESULT_BYTES)
+        return CL_OUT_OF_HOST_MEMORY;
+    const payload_ptr out = payload(op.result, true);
+    if (malformed)
+        return CL_INVALID_VALUE;
+    if (out && !out->write(0, result.data(), std::min<std::uint64_t>(result.size(), out->bytes())))
+        return CL_OUT_OF_RESOURCES;
+    result_bytes = result.size();
+    if (result.capacity() > (1u << 20))
+        std::vector<std::byte>().swap(result); // a binary once does not keep its memory for ever
+    return CL_SUCCESS;
+}
+
+} // namespace kagemusha::gpu

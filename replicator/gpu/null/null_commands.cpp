@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// null_commands: order and completion of commands, and what they do to memory.
+#include <CL/cl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "gpu/null/null_device.hpp"
+
+namespace kagemusha::gpu {
+
+namespace {
+
+std::uint64_t now_ns() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+// Waiters that became ready while this thread is inside complete(). See null_signal::complete.
+struct ready_waiters {
+    bool draining = false;
+    std::vector<std::pair<null_signal::waiter, std::int32_t>> list;
+};
+thread_local ready_waiters ready;
+
+bool is_pending(const signal_ptr& signal) {
+    return signal && signal->status() > 0;
+}
+
+void write_zeros(const guest_payload& payload, const box_shape& shape, const box_pitch& pitch) {
+    static constexpr std::byte zeros[16384] = {};
+    for (std::uint64_t z = 0; z < shape.slices; ++z)
+        for (std::uint64_t y = 0; y < shape.rows; ++y)
+            for (std::uint64_t x = 0; x < shape.row_bytes; x += sizeof(zeros))
+                if (!payload.write(z * pitch.slice + y * pitch.row + x, zeros,
+                                   std::min<std::uint64_t>(sizeof(zeros), shape.row_bytes - x)))
+                    return;
+}
+
+// What a transfer does when its turn comes; keeps what it needs.
+struct transfer_job {
+    bool write;
+    payload_ptr data;
+    std::shared_ptr<std::byte> storage;
+    std::uint64_t offset; // in the storage
+    box_shape shape;
+    box_pitch host, buffer;
+
+    void operator()() const {
+        if (storage && write)
+            data->read_box(shape, host, storage.get() + offset, buffer);
+        else if (storage)
+            data->write_box(shape, host, storage.get() + offset, buffer);
+        else if (!write)
+            write_zeros(*data, shape, host);
+    }
+};
+
+struct copy_job {
+    std::shared_ptr<std::byte> from, to;
+    std::uint64_t from_offset, to_offset;
+    box_shape shape;
+    box_pitch from_pitch, to_pitch;
+
+    void operator()() const {
+        if (!from || !to)
+            return;
+        for (std::uint64_t z = 0; z < shape.slices; ++z)
+            for (std::uint64_t y = 0; y < shape.rows; ++y)
+                std::memmove(to.get() + to_offset + z * to_pitch.slice + y * to_pitch.row,
+                             from.get() + from_offset + z * from_pitch.slice + y * from_pitch.row, shape.row_bytes);
+    }
+};
+
+struct fill_job {
+    std::shared_ptr<std::byte> to;
+    std::uint64_t offset, bytes;
+    std::uint32_t pattern_bytes;
+    std::byte pattern[128];
+
+    void operator()() const {
+        for (std::uint64_t at = 0; to && at < bytes; at += pattern_bytes)
+            std::memcpy(to.get() + offset + at, pattern, pattern_bytes);
+    }
+};
+
+std::uint64_t box_offset(const __u64 (&origin)[3], const box_pitch& pitch) {
+    return origin[2] * pitch.slice + origin[1] * pitch.row + origin[0];
+}
+
+// Where the last byte of the box lies is checked by the executor for transfers; for copies here.
+bool box_inside(const __u64 (&origin)[3], const __u64 (&region)[3], const box_pitch& pitch, std::uint64_t bytes) {
+    const __uint128_t end = static_cast<__uint128_t>(origin[2] + region[2] - 1) * pitch.slice +
+                            static_cast<__uint128_t>(origin[1] + region[1] - 1) * pitch.row + origin[0] + region[0];
+    return end <= bytes;
+}
+
+// A command that waits for others.
+struct waiting_command {
+    std::atomic<std::uint32_t> left;
+    std::atomic<bool> failed = false;
+    signal_ptr done;
+    bool profiles;
+    std::function<void()> job;
+
+    void one_done(bool ok) {
+        if (!ok)
+            failed.store(true, std::memory_order_relaxed);
+        if (left.fetch_sub(1, std::memory_order_acq_rel) != 1)
+            return;
+        const bool run = !failed.load(std::memory_order_relaxed);
+        if (run && profiles)
+            done->timing.start_ns = now_ns();
+        if (run)
+            job();
+        job = nullptr; // lets go of the payload before anybody is told
+        if (run && profiles)
+            done->timing.end_ns = now_ns();
+        done->complete(run ? CL_COMPLETE : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+    }
+};
+
+} // namespace
+
+bool null_signal::subscribe(waiter& f) {
+    const std::lock_guard lock(mutex_);
+    if (status_.load(std::memory_order_relaxed) <= 0)
+        return false;
+    waiters_.push_back(std::move(f));
+    return true;
+}
+
+void null_signal::complete(std::int32_t status) {
+    std::vector<waiter> waiters;
+    {
+        const std::lock_guard lock(mutex_);
+        status_.store(status, std::memory_order_release);
+        waiters.swap(waiters_);
+    }
+    for (waiter& f : waiters)
+        ready.list.emplace_back(std::move(f), status);
+    if (ready.draining)
+        return;
+    ready.draining = true;
+    // First in, first out: completions are reported in the order in which commands were enqueued.
+    for (std::size_t i = 0; i < ready.list.size(); ++i) {
+        auto [f, s] = std::move(ready.list[i]);
+        f(s);
+    }
+    ready.list.clear();
+    ready.draining = false;
+}
+
+std::int32_t null_event::notify(callback fn, void* data) {
+    null_signal::waiter later = [fn, data](std::int32_t status) { fn(data, status); };
+    const signal_ptr signal = signal_; // fn may destroy this event
+    if (signal && signal->subscribe(later))
+        return CL_SUCCESS;
+    fn(data, signal ? signal->status() : CL_COMPLETE);
+    return CL_SUCCESS;
+}
+
+bool null_event::timing(event_timing& out) const {
+    out = signal_ ? signal_->timing : times;
+    return true;
+}
+
+std::int32_t null_event::set_status(std::int32_t status) {
+    const signal_ptr signal = signal_;
+    signal->complete(status);
+    return CL_SUCCESS;
+}
+
+template <class Job>
+std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const> waits, bool waits_for_all,
+                                 bool is_barrier, bool uses_payload, enqueued& out, Job&& job) {
+    std::vector<signal_ptr> before; // empty, and so without an allocation, for what need not wait
+    if (is_pending(queue.last))
+        before.push_back(queue.last);
+    std::erase_if(queue.pending, [](const signal_ptr& s) { return !is_pending(s); });
+    if (waits_for_all)
+        before.insert(before.end(), queue.pending.begin(), queue.pending.end());
+    std::vector<signal_ptr> listed;
+    for (host_event* event : waits)
+        if (const signal_ptr& signal = static_cast<null_event*>(event)->signal(); signal && signal->status() != 0)
+            listed.push_back(signal);
+
+    if (before.empty() && listed.empty()) {
+        auto event = std::make_unique<null_event>();
+        if (queue.profiles)
+            event->times.queued_ns = event->times.submit_ns = event->times.start_ns = now_ns();
+        job();
+        if (queue.profiles)
+            event->times.end_ns = now_ns();
+        out.event = std::move(event);
+        return CL_SUCCESS;
+    }
+
+    auto command = std::make_shared<waiting_command>();
+    command->left.store(static_cast<std::uint32_t>(before.size() + listed.size() + 1), std::memory_order_relaxed);
+    command->done = std::make_shared<null_signal>();
+    command->profiles = queue.profiles;
+    command->job = std::forward<Job>(job);
+    if (queue.profiles)
+        command->done->timing.queued_ns = command->done->timing.submit_ns = now_ns();
+    out.event = std::make_unique<null_event>(command->done);
+    out.payload_busy = uses_payload;
+    if (queue.in_order || is_barrier)
+        queue.last = command->done;
+    if (!queue.in_order)
+        queue.pending.push_back(command->done);
+
+    // That the command before failed does not fail this one; that a listed event failed does.
+    for (const signal_ptr& signal : before) {
+        null_signal::waiter f = [command](std::int32_t) { command->one_done(true); };
+        if (!signal->subscribe(f))
+            command->one_done(true);
+    }
+    for (const signal_ptr& signal : listed) {
+        null_signal::waiter f = [command](std::int32_t status) { command->one_done(status == 0); };
+        if (!signal->subscribe(f))
+            command->one_done(signal->status() == 0);
+    }
+    command->one_done(true); // the one for this function
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::enqueue(host_queue& host, const command& what, std::span<host_event* const> waits,
+                                  enqueued& out) {
+    auto& queue = static_cast<null_queue&>(host);
+    const auto simple = [&](auto&& job) {
+        return submit(queue, waits, false, false, false, out, std::forward<decltype(job)>(job));
+    };
+    if (const auto* c = std::get_if<command_launch>(&what)) {
+        for (const host_argument& a : c->changed)
+            if (a.index >= static_cast<null_kernel&>(c->kernel).signature.arguments.size())
+                return CL_INVALID_ARG_INDEX;
+        return simple([] {});
+    }
+    if (const auto* c = std::get_if<command_transfer_buffer>(&what)) {
+        const auto& memory = static_cast<const null_memory&>(c->memory);
+        return submit(queue, waits, false, false, true, out,
+                      transfer_job{c->write, c->data, memory.storage, memory.origin + c->c.offset,
+                                   {c->data->bytes(), 1, 1}, {}, {}});
+    }
+    if (const auto* c = std::get_if<command_transfer_rect>(&what)) {
+        const auto& memory = static_cast<const null_memory&>(c->memory);
+        const box_pitch pitch{c->c.buffer_row_pitch, c->c.buffer_slice_pitch};
+        return submit(queue, waits, false, false, true, out,
+                      transfer_job{c->write, c->data, memory.storage,
+                                   memory.origin + box_offset(c->c.buffer_origin, pitch),
+                                   {c->c.region[0], c->c.region[1], c->c.region[2]},
+                                   {c->c.host_row_pitch, c->c.host_slice_pitch}, pitch});
+    }
+    if (const auto* c = std::get_if<command_copy_buffer>(&what)) {
+        const auto& from = static_cast<const null_memory&>(c->source);
+        const auto& to = static_cast<const null_memory&>(c->destination);
+        const std::uint64_t a = from.origin + c->c.source_offset, b = to.origin + c->c.destination_offset;
+        if (&from == &to && a < b + c->c.bytes && b < a + c->c.bytes)
+            return CL_MEM_COPY_OVERLAP;
+        return simple(copy_job{from.storage, to.storage, a, b, {c->c.bytes, 1, 1}, {}, {}});
+    }
+    if (const auto* c = std::get_if<command_copy_rect>(&what)) {
+        const auto& from = static_cast<const null_memory&>(c->source);
+        const auto& to = static_cast<const null_memory&>(c->destination);
+        const box_pitch a{c->c.source_row_pitch, c->c.source_slice_pitch};
+        const box_pitch b{c->c.destination_row_pitch, c->c.destination_slice_pitch};
+        if (!box_inside(c->c.source_origin, c->c.region, a, from.bytes) ||
+            !box_inside(c->c.destination_origin, c->c.region, b, to.bytes))
+            return CL_INVALID_VALUE;
+        return simple(copy_job{from.storage, to.storage, from.origin + box_offset(c->c.source_origin, a),
+                               to.origin + box_offset(c->c.destination_origin, b),
+                               {c->c.region[0], c->c.region[1], c->c.region[2]}, a, b});
+    }
+    if (const auto* c = std::get_if<command_fill_buffer>(&what)) {
+        const auto& memory = static_cast<const null_memory&>(c->memory);
+        if (c->c.bytes % c->c.pattern_bytes || c->c.offset % c->c.pattern_bytes)
+            return CL_INVALID_VALUE;
+        fill_job job{memory.storage, memory.origin + c->c.offset, c->c.bytes, c->c.pattern_bytes, {}};
+        std::memcpy(job.pattern, c->c.pattern, sizeof(job.pattern));
+        return simple(job);
+    }
+    if (const auto* c = std::get_if<command_sync>(&what))
+        return submit(queue, waits, waits.empty() && !queue.in_order, c->barrier, false, out, [] {});
+    if (std::holds_alternative<command_migrate>(what))
+        return simple([] {});
+    return CL_INVALID_OPERATION; // images
+}
+
+} // namespace kagemusha::gpu

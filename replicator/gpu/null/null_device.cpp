@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// null_device: objects of the null backend, and the module that offers it.
+#include "gpu/null/null_device.hpp"
+
+#include <CL/cl.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace kagemusha::gpu {
+
+namespace {
+
+gpu_description null_description() {
+    gpu_description d;
+    d.platform = "Kagemusha";
+    d.name = "Null GPU";
+    d.vendor = "Kagemusha";
+    d.type = "none";
+    d.memory_bytes = null_memory_bytes;
+    d.version = "OpenCL 3.0 Kagemusha null";
+    d.driver_version = "1";
+    d.fingerprint = "0000000000000000";
+    d.is_default = true;
+    return d;
+}
+
+bool read_options(const backend_options& options, bool& has_memory, std::string& error) {
+    has_memory = false;
+    for (const auto& [key, value] : options) {
+        if (key != "memory" || (value != "0" && value != "1")) {
+            error = "the null backend does not know the option '" + key + "=" + value + "'; it has memory=0 and memory=1";
+            return false;
+        }
+        has_memory = value == "1";
+    }
+    return true;
+}
+
+class null_backend final : public backend_module {
+public:
+    std::string_view name() const override { return "null"; }
+    std::vector<gpu_description> list(const backend_options& options, std::string& error) const override {
+        bool has_memory;
+        if (!read_options(options, has_memory, error))
+            return {};
+        return {null_description()};
+    }
+    std::shared_ptr<backend_device> open(const gpu_description& gpu, const backend_options& options,
+                                         std::string& error) const override {
+        bool has_memory;
+        return read_options(options, has_memory, error) ? std::make_shared<null_device>(gpu, has_memory) : nullptr;
+    }
+};
+
+constexpr std::string_view binary_magic = "kagemusha-null-binary\n";
+
+} // namespace
+
+const backend_module& null_module() {
+    static const null_backend module;
+    return module;
+}
+
+null_device::null_device(gpu_description description, bool has_memory)
+    : description_(std::move(description)), has_memory_(has_memory) {}
+
+bool null_device::means_lost(std::int32_t status) const {
+    return status == CL_DEVICE_NOT_AVAILABLE;
+}
+
+std::int32_t null_device::create_context(std::unique_ptr<host_context>& out) {
+    out = std::make_unique<null_context>();
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::create_queue(host_context&, std::uint64_t properties, std::unique_ptr<host_queue>& out) {
+    auto queue = std::make_unique<null_queue>();
+    queue->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+    queue->profiles = (properties & CL_QUEUE_PROFILING_ENABLE) != 0;
+    out = std::move(queue);
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::create_buffer(host_context&, std::uint64_t flags, std::uint64_t bytes,
+                                        const guest_payload* content, std::unique_ptr<host_memory>& out) {
+    if (bytes == 0 || bytes > null_max_allocation_bytes)
+        return CL_INVALID_BUFFER_SIZE;
+    auto memory = std::make_unique<null_memory>();
+    memory->bytes = bytes;
+    memory->flags = flags;
+    if (has_memory_) {
+        memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)), [](std::byte* p) { std::free(p); });
+        if (!memory->storage)
+            return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+        if (content && !content->read(0, memory->storage.get(), bytes))
+            return CL_OUT_OF_RESOURCES;
+    }
+    out = std::move(memory);
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
+                                            std::uint64_t bytes, std::unique_ptr<host_memory>& out) {
+    const auto& parent = static_cast<null_memory&>(buffer);
+    auto memory = std::make_unique<null_memory>();
+    memory->storage = parent.storage;
+    memory->origin = parent.origin + origin;
+    memory->parent_origin = origin;
+    memory->bytes = bytes;
+    memory->flags = flags ? flags : parent.flags;
+    out = std::move(memory);
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::create_image(host_context&, const vgpu_cmd_create_image&, host_memory*, const guest_payload*,
+                                       std::unique_ptr<host_memory>&) {
+    return CL_INVALID_OPERATION; // the standard's answer of a device without images
+}
+
+std::int32_t null_device::create_sampler(host_context&, bool, std::uint32_t, std::uint32_t,
+                                         std::unique_ptr<host_sampler>&) {
+    return CL_INVALID_OPERATION;
+}
+
+std::int32_t null_device::create_user_event(host_context&, std::unique_ptr<host_event>& out) {
+    out = std::make_unique<null_event>(std::make_shared<null_signal>());
+    return CL_SUCCESS;
+}
+
+// ---- programs -------------------------------------------------------------------------------------------------------
+
+std::int32_t null_device::create_program(host_context&, vgpu_program_kind kind, std::span<const std::byte> content,
+                                         std::unique_ptr<host_program>& out) {
+    auto program = std::make_unique<null_program>();
+    program->kind = kind;
+    program->content.assign(reinterpret_cast<const char*>(content.data()), content.size());
+    if (kind == VGPU_PROGRAM_BINARY) {
+        if (!program->content.starts_with(binary_magic))
+            return CL_INVALID_BINARY;
+        program->content.erase(0, binary_magic.size());
+        program->binary_type = CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
+    } else if (kind != VGPU_PROGRAM_SOURCE) {
+        return CL_INVALID_OPERATION;
+    }
+    out = std::move(program);
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::set_spec_constant(host_program&, std::uint32_t, std::span<const std::byte>) {
+    return CL_INVALID_OPERATION; // no IL
+}
+
+std::int32_t null_device::build_program(host_program& program, const std::string& options) {
+    auto& p = static_cast<null_program&>(program);
+    p.kernels = find_kernels(p.content);
+    p.options = options;
+    p.built = true;
+    p.binary_type = CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::compile_program(host_program& program, const std::string& options,
+                                          std::span<host_program* const>, std::span<const char* const>) {
+    auto& p = static_cast<null_program&>(program);
+    p.options = options;
+    p.built = true;
+    p.binary_type = CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT;
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::link_program(host_context&, const std::string& options,
+                                       std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) {
+    auto program = std::make_unique<null_program>();
+    program->kind = VGPU_PROGRAM_SOURCE;
+    for (host_program* input : inputs) {
+        const auto& p = static_cast<null_program&>(*input);
+        if (!p.built)
+            return CL_INVALID_OPERATION;
+        program->content += p.content + "\n";
+    }
+    build_program(*program, options);
+    out = std::move(program);
+    return CL_SUCCESS;
+}
+
+std::int32_t null_device::create_kernel(host_program& program, const std::string& name,
+                                        std::unique_ptr<host_kernel>& out) {
+    const auto& p = static_cast<null_program&>(program);
+    if (p.binary_type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || !p.built)
+        return CL_INVALID_PROGRAM_EXECUTABLE;
+    for (const kernel_signature& signature : p.kernels)
+        if (signature.name == name) {
+            auto kernel = std::make_unique<null_kernel>();
+            kernel->signature = signature;
+            out = std::move(kernel);
+            return CL_SUCCESS;
+        }
+    return CL_INVALID_KERNEL_NAME;
+}
+
+} // namespace kagemusha::gpu

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// opencl_device: contexts, queues, memory, samplers, user events.
+#include "gpu/opencl/opencl_device.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "base/checked.hpp"
+#include "codec/image_format.hpp"
+
+namespace kagemusha::gpu {
+
+namespace {
+
+// Host memory that transfers of one device may hold at once, beside guest memory. Large enough for several
+// transfers in flight to overlap, small against what a worker may have.
+constexpr std::uint64_t staging_limit_bytes = 256ull << 20;
+
+// Content that is scattered in guest memory is gathered up to this size, because then the runtime copies it once more at
+// most; above it goes piece by piece.
+constexpr std::uint64_t gather_limit_bytes = 64ull << 20;
+
+std::unique_ptr<std::byte[]> allocate(std::uint64_t bytes) {
+    return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]);
+}
+
+// "OpenCL 3.0 …" -> 300
+std::uint32_t version_number(const std::string& text) {
+    unsigned major = 1, minor = 0;
+    std::sscanf(text.c_str(), "OpenCL %u.%u", &major, &minor);
+    return major * 100 + minor * 10;
+}
+
+} // namespace
+
+std::unique_ptr<staging> staging::make(std::shared_ptr<staging_budget> budget, std::uint64_t bytes) {
+    if (!budget->take(bytes))
+        return nullptr;
+    auto memory = allocate(bytes);
+    if (!memory) {
+        budget->give(bytes);
+        return nullptr;
+    }
+    return std::unique_ptr<staging>(new staging(std::move(budget), std::move(memory), bytes));
+}
+
+opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device,
+                             gpu_description description, transfer_mode mode)
+    : api_(api), platform_(platform), device_(device), description_(std::move(description)), mode_(mode),
+      version_(version_number(description_.version)), staging_(std::make_shared<staging_budget>(staging_limit_bytes)) {
+    cl_device_exec_capabilities can = 0;
+    api_.clGetDeviceInfo(device_, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof(can), &can, nullptr);
+    native_kernels_ = (can & CL_EXEC_NATIVE_KERNEL) != 0;
+}
+
+bool opencl_device::means_lost(std::int32_t status) const {
+    // The device was there when it was opened. Other codes that drivers give after a fault (out of resources, invalid
+    // queue) also have harmless meanings and stay with the command.
+    return status == CL_DEVICE_NOT_AVAILABLE;
+}
+
+std::int32_t opencl_device::create_context(std::unique_ptr<host_context>& out) {
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
+                                                reinterpret_cast<cl_context_properties>(platform_), 0};
+    cl_int error = CL_SUCCESS;
+    auto object = std::make_unique<opencl_context>();
+    object->native = {api_, api_.clCreateContext(properties, 1, &device_, nullptr, nullptr, &error)};
+    if (error == CL_SUCCESS)
+        out = std::move(object);
+    return error;
+}
+
+std::int32_t opencl_device::create_queue(host_context& context, std::uint64_t properties,
+                                         std::unique_ptr<host_queue>& out) {
+    cl_int error = CL_SUCCESS;
+    auto object = std::make_unique<opencl_queue>();
+    object->native = {api_, api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(), device_,
+                                                      properties, &error)};
+    object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+    if (error == CL_SUCCESS)
+        out = std::move(object);
+    return error;
+}
+
+std::int32_t opencl_device::flush(host_queue& queue) {
+    return api_.clFlush(static_cast<opencl_queue&>(queue).native.get());
+}
+
+std::int32_t opencl_device::create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
+                                          const guest_payload* content, std::unique_ptr<host_memory>& out) {
+    const cl_context native_context = static_cast<opencl_context&>(context).native.get();
+    flags &= ~static_cast<std::uint64_t>(CL_MEM_KERNEL_READ_AND_WRITE); // of images only
+    void* initial = content ? content->contiguous() : nullptr;
+    std::unique_ptr<std::byte[]> gathered;
+    const bool host_may_write = (flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)) == 0;
+    if (content && !initial && (bytes <= gather_limit_bytes || !host_may_write)) {
+        gathered = allocate(bytes);
+        if (!gathered)
+            return CL_OUT_OF_HOST_MEMORY;
+        if (!content->read(0, gathered.get(), bytes))
+            return CL_OUT_OF_RESOURCES;
+        initial = gathered.get();
+    }
+
+    cl_int error = CL_SUCCESS;
+    auto object = std::make_unique<opencl_memory>();
+    object->native = {api_, api_.clCreateBuffer(native_context, flags | (initial ? CL_MEM_COPY_HOST_PTR : 0), bytes,
+                                                initial, &error)};
+    if (error != CL_SUCCESS)
+        return error;
+    if (content && !initial && (error = fill_from_content(native_context, object->native.get(), *content)))
+        return error;
+    api_.clRetainMemObject(object->native.get());
+    object->root = {api_, object->native.get()};
+    object->flags = flags;
+    object->bytes = bytes;
+    out = std::move(object);
+    return CL_SUCCESS;
+}
+
+// Large scattered content: one write for each run. Waits only for these writes, on a queue that the guest does not know.
+std::int32_t opencl_device::fill_from_content(cl_context context, cl_mem memory, const guest_payload& content) {
+    cl_int error = CL_SUCCESS;
+    const queue_handle queue(api_, api_.clCreateCommandQueue(context, device_, 0, &error));
+    for (const guest_payload::run& run : content.runs()) {
+        if (error != CL_SUCCESS)
+            break;
+        error = api_.clEnqueueWriteBuffer(queue.get(), memory, CL_FALSE, run.offset, run.bytes, run.base, 0, nullptr,
+                                          nullptr);
+    }
+    if (queue) {
+        const cl_int finish_error = api_.clFinish(queue.get());
+        error = error == CL_SUCCESS ? finish_error : error;
+    }
+    return error;
+}
+
+std::int32_t opencl_device::create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
+                                              std::uint64_t bytes, std::unique_ptr<host_memory>& out) {
+    auto& parent = static_cast<opencl_memory&>(buffer);
+    const cl_buffer_region region{origin, bytes};
+    cl_int error = CL_SUCCESS;
+    auto object = std::make_unique<opencl_memory>();
+    object->native = {api_, api_.clCreateSubBuffer(parent.native.get(), flags, CL_BUFFER_CREATE_TYPE_REGION, &region,
+                                                   &error)};
+    if (error != CL_SUCCESS)
+        return error;
+    api_.clRetainMemObject(parent.root.get());
+    object->root = {api_, parent.root.get()};
+    object->root_offset = parent.root_offset + origin;
+    object->bytes = bytes;
+    // Host access that is not given is the parent's.
+    const cl_mem_flags host_access = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
+    object->flags = flags & host_access ? flags : flags | (parent.flags & host_access);
+    out = std::move(object);
+    return CL_SUCCESS;
+}
+
+std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
+                                         const guest_payload* content, std::unique_ptr<host_memory>& out) {
+    const cl_image_format format{c.channel_order, c.channel_type};
+    cl_image_desc desc{};
+    desc.image_type = c.image_type;
+    desc.image_width = c.width;
+    desc.image_height = c.height;
+    desc.image_depth = c.depth;
+    desc.image_array_size = c.array_size;
+    if (buffer) {
+        desc.mem_object = static_cast<opencl_memory*>(buffer)->native.get();
+        desc.image_row_pitch = c.row_pitch;
+        desc.image_slice_pitch = c.slice_pitch;
+    }
+
+    // Content is always given to the runtime without gaps, so that it can't read behind the end of the last row.
+    std::unique_ptr<std::byte[]> gathered;
+    if (content) {
+        const std::uint64_t element = codec::image_element_bytes(c.channel_order, c.channel_type);
+        if (element == 0)
+            return CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
+        const codec::image_extent extent = codec::image_extent_of(c);
+        const auto& side = extent.side;
+        const bool layers_are_rows = c.image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+        const auto row_bytes = (base::checked_u64(side[0]) * element).value();
+        if (!row_bytes)
+            return CL_INVALID_IMAGE_SIZE;
+        const std::uint64_t row_pitch =
+            layers_are_rows && c.slice_pitch ? c.slice_pitch : (c.row_pitch ? c.row_pitch : *row_bytes);
+        const auto tight_slice = (base::checked_u64(*row_bytes) * side[1]).value();
+        const auto padded_slice = (base::checked_u64(row_pitch) * side[1]).value();
+        if (!tight_slice || !padded_slice)
+            return CL_INVALID_IMAGE_SIZE;
+        const std::uint64_t slice_pitch = c.slice_pitch ? c.slice_pitch : *padded_slice;
+        const auto total = (base::checked_u64(*tight_slice) * side[2]).value();
+        const auto needed = (base::checked_u64(side[2] - 1) * slice_pitch +
+                             base::checked_u64(side[1] - 1) * row_pitch + *row_bytes)
+                                .value();
+        if (!total || !needed || row_pitch < *row_bytes || *needed > content->bytes() || *total > content->bytes())
+            return CL_INVALID_VALUE;
+        gathered = allocate(*total);
+        if (!gathered)
+            return CL_OUT_OF_HOST_MEMORY;
+        if (!content->read_box({*row_bytes, side[1], side[2]}, {row_pitch, slice_pitch}, gathered.get(),
+                               {*row_bytes, *tight_slice}))
+            return CL_OUT_OF_RESOURCES;
+    }
+
+    cl_int error = CL_SUCCESS;
+    auto object = std::make_unique<opencl_memory>();
+    object->native = {api_, api_.clCreateImage(static_cast<opencl_context&>(context).native.get(),
+                                               c.flags | (gathered ? CL_MEM_COPY_HOST_PTR : 0), &format, &desc,
+                                               gathered.get(), &error)};
+    if (error != CL_SUCCESS)
+        return error;
+    std::size_t element_bytes = 0;
+    if ((error = api_.clGetImageInfo(object->native.get(), CL_IMAGE_ELEMENT_SIZE, sizeof(element_bytes), &element_bytes,
+                                     nullptr)))
+        return error;
+    object->flags = c.flags;
+    object->type = c.image_type;
+    object->element_bytes = element_bytes;
+    out = std::move(object);
+    return CL_SUCCESS;
+}
+
+std::int32_t opencl_device::create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
+                                           std::uint32_t filter, std::unique_ptr<host_sampler>& out) {
+    cl_int error = CL_SUCCESS;
+    auto object = std::make_unique<opencl_sampler>();
+    object->native = {api_, api_.clCreateSampler(static_cast<opencl_context&>(context).native.get(), normalized,
+                                                 addressing, filter, &error)};
+    if (error == CL_SUCCESS)
+        out = std::move(object);
+    return error;
+}
+
+std::int32_t opencl_device::create_user_event(host_context& context, std::unique_ptr<host_event>& out) {
+    cl_int error = CL_SUCCESS;
+    event_handle event(api_, api_.clCreateUserEvent(static_cast<opencl_context&>(context).native.get(), &error));
+    if (error == CL_SUCCESS)
+        out = std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr);
+    return error;
+}
+
+} // namespace kagemusha::gpu

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// opencl_device: one device of the host's OpenCL. Files:
+//   opencl_api        the loader
+//   opencl_module     lists and opens devices
+//   opencl_device     contexts, queues, memory, samplers, user events
+//   opencl_programs   programs, kernels
+//   opencl_info       queries
+//   opencl_commands   enqueue: copies, fills, launches, markers
+//   opencl_transfer   enqueue: reads and writes between guest memory and GPU
+//   opencl_event      completions
+#ifndef KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
+#define KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/backend_module.hpp"
+#include "gpu/opencl/opencl_api.hpp"
+
+namespace kagemusha::gpu {
+
+struct opencl_context final : host_context {
+    context_handle native;
+};
+
+struct opencl_queue final : host_queue {
+    queue_handle native;
+    bool in_order = true;
+};
+
+struct opencl_memory final : host_memory {
+    memory_handle native;
+    cl_mem_flags flags = 0;
+    // Buffers: where it lies in the buffer that it is a part of (itself, or the parent of a sub-buffer). The handle is a
+    // reference of its own, so that a transfer can name the parent after the guest has destroyed it.
+    memory_handle root;
+    std::uint64_t root_offset = 0, bytes = 0;
+    // Images.
+    cl_mem_object_type type = CL_MEM_OBJECT_BUFFER;
+    std::uint64_t element_bytes = 0;
+};
+
+struct opencl_sampler final : host_sampler {
+    sampler_handle native;
+};
+
+struct opencl_program final : host_program {
+    program_handle native; // empty after a link that failed without giving a program
+};
+
+struct opencl_kernel final : host_kernel {
+    kernel_handle native;
+};
+
+// Host memory of transfers that can't go to or from guest memory directly, bounded for the whole device.
+class staging_budget {
+public:
+    explicit staging_budget(std::uint64_t limit_bytes) : left_(limit_bytes) {}
+    bool take(std::uint64_t bytes) {
+        std::uint64_t left = left_.load(std::memory_order_relaxed);
+        do {
+            if (bytes > left)
+                return false;
+        } while (!left_.compare_exchange_weak(left, left - bytes, std::memory_order_relaxed));
+        return true;
+    }
+    void give(std::uint64_t bytes) { left_.fetch_add(bytes, std::memory_order_relaxed); }
+
+private:
+    std::atomic<std::uint64_t> left_;
+};
+
+// A piece of staging memory, not initialised.
+class staging {
+public:
+    static std::unique_ptr<staging> make(std::shared_ptr<staging_budget> budget, std::uint64_t bytes);
+    ~staging() { budget_->give(bytes_); }
+    staging(const staging&) = delete;
+    staging& operator=(const staging&) = delete;
+    std::byte* data() { return memory_.get(); }
+
+private:
+    staging(std::shared_ptr<staging_budget> budget, std::unique_ptr<std::byte[]> memory, std::uint64_t bytes)
+        : budget_(std::move(budget)), memory_(std::move(memory)), bytes_(bytes) {}
+    std::shared_ptr<staging_budget> budget_;
+    std::unique_ptr<std::byte[]> memory_;
+    std::uint64_t bytes_;
+};
+
+// What a transfer needs until its native commands are done, and what is left to do then.
+class transfer_rest {
+public:
+    virtual ~transfer_rest() = default;
+    // On the thread that tells of the completion, before anybody else is told. `ok`: the commands succeeded.
+    virtual void finish(bool ok) = 0;
+};
+
+class opencl_event final : public host_event {
+public:
+    // `first`: where the command is more than one native command, else empty. `error`: what to report instead of success.
+    opencl_event(const opencl_api& api, event_handle first, event_handle last, std::unique_ptr<transfer_rest> rest,
+                 std::int32_t error = CL_SUCCESS)
+        : api_(api), first_(std::move(first)), last_(std::move(last)), rest_(std::move(rest)), error_(error) {}
+    std::int32_t notify(callback fn, void* data) override;
+    bool timing(event_timing& out) const override;
+    std::int32_t set_status(std::int32_t status) override;
+    cl_event native() const { return last_.get(); }
+
+private:
+    static void CL_CALLBACK completed(cl_event, cl_int status, void* self);
+
+    const opencl_api& api_;
+    event_handle first_;
+    event_handle last_;
+    std::unique_ptr<transfer_rest> rest_;
+    std::int32_t error_;
+    callback callback_ = nullptr;
+    void* callback_data_ = nullptr;
+};
+
+enum class transfer_mode {
+    automatic, // native kernels where the device has them (one copy, also of scattered memory), else staging
+    staging,   // never native kernels
+    direct,    // never native kernels nor staging: one native command for each run of guest memory
+};
+
+class opencl_device final : public backend_device {
+public:
+    opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device, gpu_description description,
+                  transfer_mode mode);
+
+    const gpu_description& description() const override { return description_; }
+    std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
+    std::int32_t create_context(std::unique_ptr<host_context>& out) override;
+    std::int32_t create_queue(host_context& context, std::uint64_t properties,
+                              std::unique_ptr<host_queue>& out) override;
+    std::int32_t create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
+                               const guest_payload* content, std::unique_ptr<host_memory>& out) override;
+    std::int32_t create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
+                                   std::uint64_t bytes, std::unique_ptr<host_memory>& out) override;
+    std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
+                              const guest_payload* content, std::unique_ptr<host_memory>& out) override;
+    std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
+                                std::uint32_t filter, std::unique_ptr<host_sampler>& out) override;
+    std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
+    std::int32_t create_program(host_context& context, vgpu_program_kind kind, std::span<const std::byte> content,
+                                std::unique_ptr<host_program>& out) override;
+    std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
+                                   std::span<const std::byte> value) override;
+    std::int32_t build_program(host_program& program, const std::string& options) override;
+    std::int32_t compile_program(host_program& program, const std::string& options,
+                                 std::span<host_program* const> headers, std::span<const char* const> names) override;
+    std::int32_t link_program(host_context& context, const std::string& options,
+                              std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) override;
+    std::int32_t create_kernel(host_program& program, const std::string& name,
+                               std::unique_ptr<host_kernel>& out) override;
+    std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
+                         enqueued& out) override;
+    std::int32_t flush(host_queue& queue) override;
+    bool means_lost(std::int32_t status) const override;
+
+private:
+    struct wait_list {
+        cl_uint count;
+        const cl_event* events;
+    };
+    // A read or write of any shape, see opencl_transfer.cpp.
+    struct box_transfer;
+
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_rect& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image_buffer& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_buffer& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_image& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_launch& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_sync& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_migrate& c, wait_list waits, cl_event* event);
+
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c, wait_list waits, enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c, wait_list waits, enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits, enqueued& out);
+    std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host, const box_pitch& pitch,
+                             wait_list waits, cl_event* event);
+    std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
+
+    const opencl_api& api_;
+    cl_platform_id platform_;
+    cl_device_id device_;
+    gpu_description description_;
+    transfer_mode mode_;
+    std::uint32_t version_ = 0; // 120, 200, 300 …
+    bool native_kernels_ = false;
+    std::shared_ptr<staging_budget> staging_;
+    std::vector<cl_event> wait_scratch_;
+};
+
+// The answer of one of OpenCL's clGet…Info functions, called twice: for the size, then for the bytes.
+template <class Ask>
+std::int32_t opencl_ask(Ask&& ask, std::vector<std::byte>& result) {
+    std::size_t bytes = 0;
+    if (const cl_int error = ask(0, nullptr, &bytes))
+        return error;
+    result.resize(bytes);
+    return bytes == 0 ? CL_SUCCESS : ask(bytes, result.data(), nullptr);
+}
+
+} // namespace kagemusha::gpu
+
+#endif

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// opencl_transfer: reads and writes between guest memory and GPU. Guest memory is scattered in pages; four ways:
+//
+//   direct         one run of guest memory: the native command gets the pointer. One copy, made by the runtime.
+//   native kernel  devices that share the host's memory and run host functions (PoCL): one host function copies between
+//                  all runs and the buffer. One copy, one command, and the runtime's own ordering and events.
+//   staged         small pieces are gathered into (or scattered from) bounded staging memory; long runs in between go
+//                  directly. A write has taken its bytes when it returns.
+//   runs           no staging left: one native command for each run. Slow, but it never waits for the guest.
+//
+// What is more than one native command ends in a marker that waits for all of them, and that is the command's event.
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.hpp"
+#include "codec/image_format.hpp"
+#include "gpu/opencl/opencl_device.hpp"
+
+namespace kagemusha::gpu {
+
+namespace {
+
+// A run at least as long as this goes to the runtime directly: a native command costs a few microseconds, which is what
+// copying 64 KiB costs.
+constexpr std::uint64_t direct_run_bytes = 64 << 10;
+
+// Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
+constexpr std::uint64_t staging_piece_bytes = 4 << 20;
+
+constexpr cl_mem_flags no_host_write = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+constexpr cl_mem_flags no_host_read = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
+
+} // namespace
+
+// Guest memory has `shape` with pitches `host` and begins at the payload's first byte.
+struct opencl_device::box_transfer {
+    bool write;
+    opencl_memory& memory;
+    const payload_ptr& data;
+    box_shape shape;
+    box_pitch host;
+    // Buffers: where the box lies in it.
+    std::uint64_t offset = 0;
+    box_pitch buffer = {};
+    // As the rect and image functions of OpenCL take it; unused for linear transfers.
+    std::size_t origin[3] = {};
+    std::size_t region[3] = {};
+
+    bool image() const { return memory.type != CL_MEM_OBJECT_BUFFER; }
+    bool linear() const { return !image() && shape.rows == 1 && shape.slices == 1; }
+    box_pitch tight() const { return {shape.row_bytes, shape.row_bytes * shape.rows}; }
+};
+
+namespace {
+
+// Everything that must stay until the native commands are done, and the scattering of staged reads.
+class staged_rest final : public transfer_rest {
+public:
+    struct piece {
+        std::unique_ptr<staging> memory;
+        box_shape shape;
+        box_pitch host;
+        std::uint64_t offset; // in the payload
+    };
+
+    staged_rest(payload_ptr data, bool write) : data_(std::move(data)), write_(write) {}
+    void finish(bool ok) override {
+        if (write_ || !ok)
+            return;
+        for (piece& p : pieces) {
+            const box_pitch tight{p.shape.row_bytes, p.shape.row_bytes * p.shape.rows};
+            if (p.shape.rows == 1 && p.shape.slices == 1)
+                data_->write(p.offset, p.memory->data(), p.shape.row_bytes);
+            else
+                data_->write_box(p.shape, p.host, p.memory->data(), tight);
+        }
+    }
+
+    std::vector<piece> pieces;
+
+private:
+    payload_ptr data_;
+    bool write_;
+};
+
+// The host function's work. It belongs to the event, so it lives until the command is done or has failed.
+class copy_job final : public transfer_rest {
+public:
+    copy_job(payload_ptr data, bool write, box_shape shape, box_pitch host, std::uint64_t offset, box_pitch buffer)
+        : data_(std::move(data)), write_(write), shape_(shape), host_(host), offset_(offset), buffer_(buffer) {}
+    void finish(bool) override {}
+
+    // What OpenCL copies for the host function; it puts the buffer's address in the place of `buffer`.
+    struct arguments {
+        void* buffer;
+        copy_job* job;
+    };
+    static void CL_CALLBACK run(void* raw) {
+        arguments a;
+        std::memcpy(&a, raw, sizeof(a));
+        auto* begin = static_cast<std::byte*>(a.buffer) + a.job->offset_;
+        if (a.job->write_)
+            a.job->data_->read_box(a.job->shape_, a.job->host_, begin, a.job->buffer_);
+        else
+            a.job->data_->write_box(a.job->shape_, a.job->host_, begin, a.job->buffer_);
+    }
+
+private:
+    payload_ptr data_;
+    bool write_;
+    box_shape shape_;
+    box_pitch host_;
+    std::uint64_t offset_;
+    box_pitch buffer_;
+};
+
+} // namespace
+
+// ---- the three commands -----------------------------------------------------------------------------------------------
+
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c, wait_list waits,
+                                             enqueued& out) {
+    box_transfer t{c.write, static_cast<opencl_memory&>(c.memory), c.data, {c.data->bytes(), 1, 1}, {}};
+    t.offset = c.c.offset;
+    return transfer(queue, t, waits, out);
+}
+
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c, wait_list waits,
+                                             enqueued& out) {
+    box_transfer t{c.write,
+                   static_cast<opencl_memory&>(c.memory),
+                   c.data,
+                   {c.c.region[0], c.c.region[1], c.c.region[2]},
+                   {c.c.host_row_pitch, c.c.host_slice_pitch}};
+    t.buffer = {c.c.buffer_row_pitch, c.c.buffer_slice_pitch};
+    t.offset = c.c.buffer_origin[2] * t.buffer.slice + c.c.buffer_origin[1] * t.buffer.row + c.c.buffer_origin[0];
+    std::copy(std::begin(c.c.buffer_origin), std::end(c.c.buffer_origin), t.origin);
+    std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
+    return transfer(queue, t, waits, out);
+}
+
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits,
+                                             enqueued& out) {
+    auto& memory = static_cast<opencl_memory&>(c.memory);
+    const auto row_bytes = (base::checked_u64(c.c.region[0]) * memory.element_bytes).value();
+    // The layers of a 1D array are one below the other; OpenCL calls their distance the slice pitch.
+    const bool layers_are_rows = memory.type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+    const std::uint64_t row_pitch = layers_are_rows && c.c.slice_pitch ? c.c.slice_pitch : c.c.row_pitch;
+    if (!row_bytes)
+        return CL_INVALID_VALUE;
+    const auto needed = codec::image_linear_bytes(c.c.region, static_cast<std::uint32_t>(memory.element_bytes),
+                                                  row_pitch, c.c.slice_pitch)
+                            .value();
+    if (!needed || *needed > c.data->bytes() || row_pitch < *row_bytes ||
+        (c.c.region[2] > 1 && c.c.slice_pitch < *row_bytes))
+        return CL_INVALID_VALUE;
+    box_transfer t{c.write,
+                   memory,
+                   c.data,
+                   {*row_bytes, c.c.region[1], c.c.region[2]},
+                   {row_pitch, c.c.slice_pitch}};
+    std::copy(std::begin(c.c.origin), std::end(c.c.origin), t.origin);
+    std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
+    return transfer(queue, t, waits, out);
+}
+
+// ---- the four ways ------------------------------------------------------------------------------------------------------
+
+std::int32_t opencl_device::transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out) {
+    if (t.data->contiguous())
+        return transfer_direct(queue, t, waits, out);
+    if (native_kernels_ && mode_ == transfer_mode::automatic && !t.image())
+        return transfer_native_kernel(queue, t, waits, out);
+    if (t.linear())
+        return transfer_runs(queue, t, waits, out);
+    if (mode_ != transfer_mode::direct || t.image()) {
+        const std::int32_t error = transfer_staged(queue, t, waits, out);
+        if (error != CL_OUT_OF_HOST_MEMORY || t.image())
+            return error;
+    }
+    return transfer_runs(queue, t, waits, out);
+}
+
+// The whole box between the GPU and one piece of host memory.
+std::int32_t opencl_device::enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host,
+                                        const box_pitch& pitch, wait_list waits, cl_event* event) {
+    const cl_mem memory = t.memory.native.get();
+    if (t.image()) {
+        // Only images with slices (or layers) have a slice pitch.
+        const bool sliced = t.memory.type == CL_MEM_OBJECT_IMAGE3D || t.memory.type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
+        const bool layered = t.memory.type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+        const std::size_t slice = sliced ? pitch.slice : layered ? pitch.row : 0;
+        return t.write ? api_.clEnqueueWriteImage(queue, memory, CL_FALSE, t.origin, t.region, pitch.row, slice, host,
+                                                  waits.count, waits.events, event)
+                       : api_.clEnqueueReadImage(queue, memory, CL_FALSE, t.origin, t.region, pitch.row, slice, host,
+                                                 waits.count, waits.events, event);
+    }
+    if (t.linear())
+        return t.write ? api_.clEnqueueWriteBuffer(queue, memory, CL_FALSE, t.offset, t.shape.row_bytes, host,
+                                                   waits.count, waits.events, event)
+                       : api_.clEnqueueReadBuffer(queue, memory, CL_FALSE, t.offset, t.shape.row_bytes, host,
+                                                  waits.count, waits.events, event);
+    const std::size_t host_origin[3] = {};
+    return t.write ? api_.clEnqueueWriteBufferRect(queue, memory, CL_FALSE, t.origin, host_origin, t.region,
+                                                   t.buffer.row, t.buffer.slice, pitch.row, pitch.slice, host,
+                                                   waits.count, waits.events, event)
+                   : api_.clEnqueueReadBufferRect(queue, memory, CL_FALSE, t.origin, host_origin, t.region, t.buffer.row,
+                                                  t.buffer.slice, pitch.row, pitch.slice, host, waits.count,
+                                                  waits.events, event);
+}
+
+std::int32_t opencl_device::transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                            enqueued& out) {
+    cl_event event = nullptr;
+    if (const std::int32_t error =
+            enqueue_box(queue.native.get(), t, t.data->contiguous(), t.host, waits, &event))
+        return error;
+    out.event = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event),
+                                               std::make_unique<staged_rest>(t.data, t.write));
+    out.payload_busy = true;
+    return CL_SUCCESS;
+}
+
+std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                                   enqueued& out) {
+    if (t.memory.flags & (t.write ? no_host_write : no_host_read))
+        return CL_INVALID_OPERATION; // as the runtime's own transfers answer
+    auto job = std::make_unique<copy_job>(t.data, t.write, t.shape, t.host, t.memory.root_offset + t.offset, t.buffer);
+    copy_job::arguments arguments{nullptr, job.get()};
+    const cl_mem memory = t.memory.root.get();
+    const void* where = &arguments.buffer;
+    cl_event event = nullptr;
+    if (const cl_int error =
+            api_.clEnqueueNativeKernel(queue.native.get(), &copy_job::run, &arguments, sizeof(arguments), 1, &memory,
+                                       &where, waits.count, waits.events, &event))
+        return error;
+    out.event =
+        std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(job));
+    out.payload_busy = true;
+    return CL_SUCCESS;
+}
+
+std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                            enqueued& out) {
+    const box_pitch tight = t.tight();
+    auto memory = staging::make(staging_, tight.slice * t.shape.slices);
+    if (!memory)
+        return CL_OUT_OF_HOST_MEMORY;
+    if (t.write && !t.data->read_box(t.shape, t.host, memory->data(), tight))
+        return CL_OUT_OF_RESOURCES;
+    cl_event event = nullptr;
+    if (const std::int32_t error = enqueue_box(queue.native.get(), t, memory->data(), tight, waits, &event))
+        return error;
+    auto rest = std::make_unique<staged_rest>(t.data, t.write);
+    rest->pieces.push_back({std::move(memory), t.shape, t.host, 0});
+    out.event = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(rest));
+    out.payload_busy = !t.write;
+    return CL_SUCCESS;
+}
+
+// Buffers only. Goes through the rows and cuts each where guest memory is cut; long pieces go directly, short ones that
+// are neighbours in the buffer are staged together as far as there is staging memory.
+std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out) {
+    auto rest = std::make_unique<staged_rest>(t.data, t.write);
+    std::vector<event_handle> events;
+    std::int32_t error = CL_SUCCESS;
+    bool busy = !t.write;
+
+    const auto one = [&](std::uint64_t offset, std::byte* host, std::uint64_t bytes) {
+        cl_event event = nullptr;
+        error = t.write ? api_.clEnqueueWriteBuffer(queue.native.get(), t.memory.native.get(), CL_FALSE, offset, bytes,
+                                                    host, waits.count, waits.events, &event)
+                        : api_.clEnqueueReadBuffer(queue.native.get(), t.memory.native.get(), CL_FALSE, offset, bytes,
+                                                   host, waits.count, waits.events, &event);
+        if (error == CL_SUCCESS)
+            events.emplace_back(api_, event);
+    };
+    const auto staged = [&](std::uint64_t offset, std::uint64_t payload_offset, std::uint64_t bytes) {
+        auto memory = mode_ == transfer_mode::direct ? nullptr : staging::make(staging_, bytes);
+        if (!memory)
+            return false;
+        if (t.write && !t.data->read(payload_offset, memory->data(), bytes)) {
+            error = CL_OUT_OF_RESOURCES;
+            return true;
+        }
+        one(offset, memory->data(), bytes);
+        if (error == CL_SUCCESS)
+            rest->pieces.push_back({std::move(memory), {bytes, 1, 1}, {}, payload_offset});
+        return true;
+    };
+
+    const auto runs = t.data->runs();
+    for (std::uint64_t z = 0; z < t.shape.slices && error == CL_SUCCESS; ++z)
+        for (std::uint64_t y = 0; y < t.shape.rows && error == CL_SUCCESS; ++y) {
+            const std::uint64_t begin = z * t.host.slice + y * t.host.row;
+            const std::uint64_t end = begin + t.shape.row_bytes;
+            const std::uint64_t in_buffer = t.offset + z * t.buffer.slice + y * t.buffer.row;
+            auto run = std::upper_bound(runs.begin(), runs.end(), begin,
+                                        [](std::uint64_t o, const guest_payload::run& r) { return o < r.offset; }) -
+                       1;
+            for (std::uint64_t at = begin; at < end && error == CL_SUCCESS;) {
+                while (run->offset + run->bytes <= at)
+                    ++run;
+                // How far to stage: until a run is worth a command of its own, or the piece is full.
+                std::uint64_t stop = at;
+                for (auto next = run; stop < end && next != runs.end(); ++next) {
+                    const std::uint64_t run_end = std::min(end, next->offset + next->bytes);
+                    if (run_end - stop >= direct_run_bytes || run_end - at > staging_piece_bytes)
+                        break;
+                    stop = run_end;
+                }
+                if (stop > at && staged(in_buffer + (at - begin), at, stop - at)) {
+                    at = stop;
+                    continue;
+                }
+                const std::uint64_t n = std::min(end, run->offset + run->bytes) - at;
+                one(in_buffer + (at - begin), run->base + (at - run->offset), n);
+                busy = true;
+                at += n;
+            }
+        }
+
+    if (events.empty())
+        return error;
+    // Also when a part failed: the parts before it are under way, and the command ends, as failed, after them.
+    event_handle first = std::move(events.front());
+    event_handle last;
+    if (events.size() > 1) {
+        std::vector<cl_event> list{first.get()};
+        for (std::size_t i = 1; i < events.size(); ++i)
+            list.push_back(events[i].get());
+        cl_event event = nullptr;
+        const cl_int marker_error = api_.clEnqueueMarkerWithWaitList(
+            queue.native.get(), static_cast<cl_uint>(list.size()), list.data(), &event);
+        last = marker_error == CL_SUCCESS ? event_handle(api_, event) : std::move(events.back());
+        error = error == CL_SUCCESS ? marker_error : error;
+    } else {
+        last = std::move(first);
+        first = {};
+    }
+    out.event =
+        std::make_unique<opencl_event>(api_, std::move(first), std::move(last), std::move(rest), error);
+    out.payload_busy = busy;
+    return CL_SUCCESS;
+}
+
+} // namespace kagemusha::gpu
