@@ -7,6 +7,7 @@
  * the device goes. The life of requests, records and window ranges is in the files of these names;
  * kvg.h draws the lock lines.
  */
+#include <linux/genalloc.h>
 #include <linux/idr.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -43,7 +44,8 @@ static void device_free(struct kref *refs)
 	struct kvg_device *dev = container_of(refs, struct kvg_device, refs);
 
 	xa_destroy(&dev->ids);
-	mtree_destroy(&dev->window_ranges);
+	if (dev->window_pool)
+		gen_pool_destroy(dev->window_pool);
 	if (dev->inode)
 		iput(dev->inode);
 	kfree(dev);
@@ -275,7 +277,7 @@ static struct kvg_device *device_new(struct virtio_device *vdev)
 	spin_lock_init(&dev->files_lock);
 	INIT_LIST_HEAD(&dev->files);
 	mutex_init(&dev->window_mutex);
-	mt_init_flags(&dev->window_ranges, MT_FLAGS_ALLOC_RANGE);
+	dev->window_ranges = RB_ROOT;
 	init_rwsem(&dev->window_rwsem);
 	return dev;
 }

@@ -38,9 +38,9 @@
 #include <linux/fs.h>
 #include <linux/kref.h>
 #include <linux/list.h>
-#include <linux/maple_tree.h>
 #include <linux/miscdevice.h>
 #include <linux/mutex.h>
+#include <linux/rbtree.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/srcu.h>
@@ -141,7 +141,8 @@ struct kvg_device {
 	/* --- */
 
 	struct mutex window_mutex;	/* allocation and lookup of ranges */
-	struct maple_tree window_ranges;/* window_mutex; page number -> kvg_range */
+	struct rb_root window_ranges;	/* window_mutex; by offset */
+	struct gen_pool *window_pool;	/* window_mutex; its space */
 	/* read: inserting a PTE, touching window_memory; write: taking them away */
 	struct rw_semaphore window_rwsem;
 	bool window_gone;		/* window_rwsem */
@@ -156,7 +157,8 @@ struct kvg_range {
 	struct kvg_device *dev;
 	/* owner, not a reference: the file drops its ranges before it goes */
 	struct kvg_file *file;
-	struct list_head link;		/* file->ranges under window_mutex */
+	struct rb_node node;		/* dev->window_ranges */
+	struct list_head link;		/* file->ranges; both under window_mutex */
 	u64 offset;
 	u64 bytes;
 	bool dead;			/* freed or its file closed; window_rwsem */

@@ -11,6 +11,7 @@
  * them and inserts its page under window_rwsem for reading. So after the writer has left, no page
  * of the range can appear any more, and zapping (which needs no lock of ours) is final.
  */
+#include <linux/genalloc.h>
 #include <linux/io.h>
 #include <linux/ioport.h>
 #include <linux/mm.h>
@@ -19,13 +20,42 @@
 
 #include "kvg.h"
 
+#define KVG_POOL_BASE PAGE_SIZE /* the pool's addresses begin here, as 0 is its "no" */
+
+/* ---- ranges of the device: window_mutex ---- */
+
+/* The range that `offset` lies in, dying ones too. */
+static struct kvg_range *tree_find(struct kvg_device *dev, u64 offset)
+{
+	struct rb_node *node = dev->window_ranges.rb_node;
+
+	while (node) {
+		struct kvg_range *range = rb_entry(node, struct kvg_range, node);
+
+		if (offset < range->offset)
+			node = node->rb_left;
+		else if (offset - range->offset >= range->bytes)
+			node = node->rb_right;
+		else
+			return range;
+	}
+	return NULL;
+}
+
+static bool tree_less(struct rb_node *a, const struct rb_node *b)
+{
+	return rb_entry(a, struct kvg_range, node)->offset <
+	       rb_entry(b, struct kvg_range, node)->offset;
+}
+
 static void range_free(struct kref *refs)
 {
 	struct kvg_range *range = container_of(refs, struct kvg_range, refs);
 	struct kvg_device *dev = range->dev;
 
 	mutex_lock(&dev->window_mutex);
-	mtree_erase(&dev->window_ranges, range->offset >> PAGE_SHIFT);
+	rb_erase(&range->node, &dev->window_ranges);
+	gen_pool_free(dev->window_pool, range->offset + KVG_POOL_BASE, range->bytes);
 	mutex_unlock(&dev->window_mutex);
 	atomic64_sub(range->bytes, &dev->window_used_bytes);
 	kvg_device_put(dev);
@@ -37,6 +67,17 @@ void kvg_range_put(struct kvg_range *range)
 	kref_put(&range->refs, range_free);
 }
 
+/*
+ * The range of this file that `offset` lies in. One that is still listed has its file's reference;
+ * window_mutex is held.
+ */
+static struct kvg_range *owned_range(struct kvg_file *file, u64 offset)
+{
+	struct kvg_range *range = tree_find(file->dev, offset);
+
+	return range && range->file == file && !list_empty(&range->link) ? range : NULL;
+}
+
 /* The range of this file in which all of [offset, offset + bytes) lies, with a reference. */
 struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes)
 {
@@ -45,22 +86,17 @@ struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes)
 
 	if (!dev->limits.window_bytes)
 		return ERR_PTR(-ENODEV);
-	if (offset >= dev->limits.window_bytes)
-		return ERR_PTR(-EINVAL);
 	mutex_lock(&dev->window_mutex);
-	range = mtree_load(&dev->window_ranges, offset >> PAGE_SHIFT);
-	/*
-	 * A range on its way out is not `dead` to us only if it is still listed, and then its file
-	 * holds a reference.
-	 */
-	if (range && range->file == file && !list_empty(&range->link) &&
-	    bytes <= range->bytes - (offset - range->offset))
+	range = owned_range(file, offset);
+	if (range && bytes <= range->bytes - (offset - range->offset))
 		kref_get(&range->refs);
 	else
 		range = ERR_PTR(-EINVAL);
 	mutex_unlock(&dev->window_mutex);
 	return range;
 }
+
+/* ---- WINDOW_ALLOC and WINDOW_FREE ---- */
 
 /* Returns false if the device is gone. */
 static bool clear_range(struct kvg_device *dev, u64 offset, u64 bytes)
@@ -85,8 +121,7 @@ int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *
 {
 	struct kvg_device *dev = file->dev;
 	struct kvg_range *range;
-	unsigned long page = 0;
-	int ret;
+	unsigned long address;
 
 	if (!dev->limits.window_bytes)
 		return -ENODEV;
@@ -104,14 +139,15 @@ int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *
 	range->bytes = PAGE_ALIGN(args->bytes);
 
 	mutex_lock(&dev->window_mutex);
-	ret = mtree_alloc_range(&dev->window_ranges, &page, range, range->bytes >> PAGE_SHIFT, 0,
-				(dev->limits.window_bytes >> PAGE_SHIFT) - 1, GFP_KERNEL);
-	range->offset = (u64)page << PAGE_SHIFT;
-	mutex_unlock(&dev->window_mutex);
-	if (ret) {
+	address = gen_pool_alloc(dev->window_pool, range->bytes);
+	if (!address) {
+		mutex_unlock(&dev->window_mutex);
 		kfree(range);
-		return ret == -ENOMEM ? -ENOMEM : -ENOSPC;
+		return -ENOSPC;
 	}
+	range->offset = address - KVG_POOL_BASE;
+	rb_add(&range->node, &dev->window_ranges, tree_less);
+	mutex_unlock(&dev->window_mutex);
 	kvg_device_get(dev);
 	atomic64_add(range->bytes, &dev->window_used_bytes);
 
@@ -146,12 +182,9 @@ int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_fr
 
 	if (!dev->limits.window_bytes)
 		return -ENODEV;
-	if (args->offset >= dev->limits.window_bytes)
-		return -EINVAL;
 	mutex_lock(&dev->window_mutex);
-	range = mtree_load(&dev->window_ranges, args->offset >> PAGE_SHIFT);
-	if (!range || range->file != file || list_empty(&range->link) ||
-	    range->offset != args->offset) {
+	range = owned_range(file, args->offset);
+	if (!range || range->offset != args->offset) {
 		mutex_unlock(&dev->window_mutex);
 		return -EINVAL;
 	}
@@ -183,6 +216,8 @@ void kvg_window_release_file(struct kvg_file *file)
 		range_retire(range);
 	}
 }
+
+/* ---- mappings ---- */
 
 static void window_vma_open(struct vm_area_struct *vma)
 {
@@ -242,6 +277,8 @@ int kvg_window_mmap(struct file *filp, struct vm_area_struct *vma)
 	return 0;
 }
 
+/* ---- the device's side ---- */
+
 /*
  * Without a window, or if it cannot be used, everything else works: the ioctls then give -ENODEV.
  */
@@ -258,7 +295,7 @@ void kvg_window_init(struct kvg_device *dev, u64 configured_bytes)
 		dev_warn(parent, "the VRAM window is not made of pages and is not used\n");
 		return;
 	}
-	if (!devm_request_mem_region(parent, region.addr, bytes, dev->name)) {
+	if (!devm_request_mem_region(parent, region.addr, bytes, KBUILD_MODNAME)) {
 		dev_warn(parent,
 			 "the VRAM window at %#llx is taken by another driver and is not used\n",
 			 region.addr);
@@ -266,18 +303,27 @@ void kvg_window_init(struct kvg_device *dev, u64 configured_bytes)
 	}
 	/* x86 makes memory type ranges below 4 GiB uncached, whatever is asked for */
 	if (region.addr < SZ_4G)
-		dev_warn(
-			parent,
-			"the VRAM window lies below 4 GiB and will be slow; give the BAR a 64-bit address\n");
+		dev_warn(parent,
+			 "the VRAM window lies below 4 GiB and will be slow: give the BAR a 64-bit address\n");
 	dev->window_memory = memremap(region.addr, bytes, MEMREMAP_WB);
 	if (!dev->window_memory) {
 		dev_warn(parent,
 			 "the VRAM window cannot be mapped by the kernel and is not used\n");
-		devm_release_mem_region(parent, region.addr, bytes);
-		return;
+		goto release;
+	}
+	dev->window_pool = gen_pool_create(PAGE_SHIFT, -1);
+	if (!dev->window_pool || gen_pool_add(dev->window_pool, KVG_POOL_BASE, bytes, -1)) {
+		dev_warn(parent, "no memory to manage the VRAM window, which is not used\n");
+		goto unmap;
 	}
 	dev->window_start = region.addr;
 	dev->limits.window_bytes = bytes;
+	return;
+
+unmap:
+	kvg_window_free_memory(dev);
+release:
+	devm_release_mem_region(parent, region.addr, bytes);
 }
 
 void kvg_window_stop(struct kvg_device *dev)
