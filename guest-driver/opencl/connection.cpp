@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Batching and submission: the half of the connection that runs in the program's threads.
+// connection_records.cpp has the half that runs in ours.
+#include "connection.hpp"
+
+#include "event.hpp"
+#include "queue.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <pthread.h>
+
+namespace kagemusha::opencl {
+namespace {
+
+/// How long a full device may make no progress while user events are unset before the batch is given up: then
+/// the program itself may be what everything waits for.
+constexpr auto user_event_patience = std::chrono::seconds(2);
+
+std::atomic<std::uint64_t> generation{1};
+
+struct process_state {
+    std::mutex mutex; // also held across a fork
+    std::shared_ptr<connection> current;
+    std::vector<connection*> all;
+    bool fork_handlers = false;
+};
+
+/// Never destroyed: threads and static objects of the program may come here until the very end.
+process_state& process() {
+    static auto* const state = new process_state;
+    return *state;
+}
+
+void before_fork() {
+    process().mutex.lock();
+}
+
+void after_fork_in_parent() {
+    process().mutex.unlock();
+}
+
+void after_fork_in_child() {
+    process_state& state = process();
+    generation.fetch_add(1);
+    for (connection* one : state.all)
+        one->abandon_after_fork();
+    // The parent's connections are never destroyed here: their threads, which own them, do not exist in this
+    // process.
+    new std::shared_ptr<connection>(std::move(state.current));
+    state.current.reset();
+    state.all.clear();
+    state.mutex.unlock();
+}
+
+} // namespace
+
+std::uint64_t fork_generation() noexcept {
+    return generation.load(std::memory_order_relaxed);
+}
+
+std::shared_ptr<connection> connection::current(std::string* error) {
+    process_state& state = process();
+    std::shared_ptr<connection> replaced; // destroyed after the lock is given back
+    const std::lock_guard held(state.mutex);
+    if (state.current && state.current->usable())
+        return state.current;
+    std::string reason;
+    std::unique_ptr<transport> device = make_transport(reason);
+    if (!device) {
+        if (error)
+            *error = reason;
+        return nullptr;
+    }
+    auto made = std::make_shared<connection>(std::move(device));
+    made->start();
+    if (!state.fork_handlers)
+        state.fork_handlers = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+    state.all.push_back(made.get());
+    replaced = std::exchange(state.current, made);
+    return made;
+}
+
+connection::connection(std::unique_ptr<transport> device)
+    : transport_(std::move(device)), limits_(transport_->limits()), fork_generation_(fork_generation()) {
+    batch_.reserve(limits_);
+}
+
+connection::~connection() {
+    process_state& state = process();
+    const std::lock_guard held(state.mutex);
+    std::erase(state.all, this);
+}
+
+bool connection::usable() const noexcept {
+    return !lost_.load(std::memory_order_acquire) && fork_generation_ == fork_generation();
+}
+
+void connection::abandon_after_fork() noexcept {
+    transport_->abandon_after_fork();
+}
+
+cl_int connection::append(const outgoing& command, event* completes, queue& where) {
+    if (!usable() || !batch_.possible(command))
+        return CL_OUT_OF_RESOURCES;
+    lock held(batch_mutex_);
+    wait_for_sender_locked(held);
+    drain_destroys_locked(held);
+    if (completes) {
+        const std::lock_guard pending_held(pending_mutex_);
+        if (lost_.load(std::memory_order_relaxed))
+            return CL_OUT_OF_RESOURCES;
+        pending_.emplace(completes->id(), ref<event>(completes));
+        completes->set_known_to_device(true);
+    }
+    where.needs_flush.store(true, std::memory_order_relaxed);
+    append_locked(held, command, completes ? completes->id() : 0, where.id());
+    if (batch_.command_count() >= batch_commands_threshold || batch_.stream_bytes() >= batch_bytes_threshold)
+        send_locked(held);
+    return CL_SUCCESS;
+}
+
+cl_int connection::flush(queue* where) {
+    if (!usable())
+        return CL_OUT_OF_RESOURCES;
+    lock held(batch_mutex_);
+    wait_for_sender_locked(held);
+    drain_destroys_locked(held);
+    if (where && where->needs_flush.exchange(false, std::memory_order_relaxed)) {
+        auto command = make_command<vgpu_cmd_flush>(VGPU_CMD_FLUSH);
+        command.queue = where->id();
+        append_locked(held, make_outgoing(command), 0, 0);
+    }
+    return batch_.empty() ? CL_SUCCESS : send_locked(held);
+}
+
+cl_int connection::call(const outgoing& command, vgpu_response* answer) {
+    std::uint64_t ticket = 0;
+    const cl_int error = begin_call(command, ticket);
+    return error == CL_SUCCESS ? finish_call(ticket, answer) : error;
+}
+
+cl_int connection::begin_call(const outgoing& command, std::uint64_t& ticket) {
+    if (!usable())
+        return CL_OUT_OF_RESOURCES;
+    if (!batch_.possible(command))
+        return CL_OUT_OF_HOST_MEMORY;
+    lock held(batch_mutex_);
+    wait_for_sender_locked(held);
+    drain_destroys_locked(held);
+    // An answer comes when every payload of its request was used. Payloads of earlier commands may have to
+    // wait for an event that the caller is about to set, so they go ahead in a request of their own.
+    if (batch_.has_payloads() || !batch_.fits(command))
+        send_locked(held);
+    append_locked(held, command, 0, 0);
+    return send_locked(held, true, &ticket);
+}
+
+cl_int connection::finish_call(std::uint64_t ticket, vgpu_response* answer) {
+    vgpu_response response{};
+    int result;
+    do {
+        result = transport_->wait(ticket, response);
+    } while (result == -EINTR);
+    if (result < 0) {
+        lose();
+        return CL_OUT_OF_RESOURCES;
+    }
+    if (answer)
+        *answer = response;
+    return error_of(response);
+}
+
+void connection::destroy(vgpu_object_kind kind, std::uint64_t id) noexcept {
+    if (!usable())
+        return;
+    try {
+        const std::lock_guard held(destroys_mutex_);
+        destroys_.emplace_back(kind, id);
+        destroys_wait_.store(true, std::memory_order_release);
+    } catch (...) {
+        std::fputs("kagemusha: out of memory; an object of the GPU stays until the process ends\n", stderr);
+    }
+}
+
+cl_int connection::set_user_event(std::uint64_t id, cl_int status) {
+    if (!usable())
+        return CL_OUT_OF_RESOURCES;
+    auto command = make_command<vgpu_cmd_set_user_event>(VGPU_CMD_SET_USER_EVENT);
+    command.cmd.bytes = sizeof command;
+    command.event = id;
+    command.status = status;
+    std::uint64_t sequence = 0;
+    const submission request{std::as_bytes(std::span(&command, 1)), {}, 0, false};
+    int result;
+    while ((result = transport_->submit(request, sequence)) == -EAGAIN) {
+        lock held(pending_mutex_);
+        progress_.wait_for(held, std::chrono::milliseconds(1));
+    }
+    requests_.fetch_add(1, std::memory_order_relaxed);
+    if (result < 0) {
+        lose();
+        return CL_OUT_OF_RESOURCES;
+    }
+    return CL_SUCCESS;
+}
+
+void connection::add_queue(queue& added) {
+    const std::lock_guard held(pending_mutex_);
+    queues_.emplace(added.id(), &added);
+}
+
+void connection::remove_queue(queue& removed) noexcept {
+    const std::lock_guard held(pending_mutex_);
+    queues_.erase(removed.id());
+}
+
+void connection::wait_for_sender_locked(lock& held) {
+    sender_done_.wait(held, [this] { return !sending_; });
+}
+
+void connection::append_locked(lock& held, const outgoing& command, std::uint64_t event_id,
+                               std::uint64_t queue_id) {
+    if (!batch_.fits(command) && !batch_.empty())
+        send_locked(held);
+    if (batch_.empty()) {
+        batch_is_old_ = false;
+        if (flusher_sleeps_) {
+            flusher_sleeps_ = false;
+            flusher_wakes_.notify_one();
+        }
+    }
+    batch_.append(command, event_id, queue_id);
+}
+
+void connection::drain_destroys_locked(lock& held) {
+    if (!destroys_wait_.load(std::memory_order_acquire))
+        return;
+    {
+        const std::lock_guard destroys_held(destroys_mutex_);
+        draining_.swap(destroys_);
+        destroys_wait_.store(false, std::memory_order_relaxed);
+    }
+    auto command = make_command<vgpu_cmd_destroy>(VGPU_CMD_DESTROY);
+    // Taken out of the member: sending may release the lock for a while.
+    std::vector<std::pair<vgpu_object_kind, std::uint64_t>> dead = std::move(draining_);
+    for (const auto& [kind, id] : dead) {
+        command.kind = static_cast<__u32>(kind);
+        command.id = id;
+        append_locked(held, make_outgoing(command), 0, 0);
+    }
+    dead.clear();
+    if (draining_.empty())
+        draining_ = std::move(dead);
+}
+
+cl_int connection::send_locked(lock& held, bool waitable, std::uint64_t* sequence) {
+    if (batch_.completion_count() > 0) {
+        const std::lock_guard pending_held(pending_mutex_);
+        for (const batch::entry& one : batch_.entries()) {
+            if (one.event == 0)
+                continue;
+            const auto found = pending_.find(one.event);
+            if (found != pending_.end())
+                found->second->mark_submitted();
+        }
+    }
+    std::uint64_t number = 0;
+    int result = submit_locked(held, batch_.request(waitable), number);
+    // The kernel refused the request as a whole: a pointer of the program that cannot be read, or no memory
+    // to pin it. The commands that are not to blame are sent by themselves.
+    if (result < 0 && result != -ENODEV && result != -EBUSY && batch_.command_count() > 1)
+        result = send_one_by_one_locked(held, waitable, number);
+    else if (result < 0)
+        for (const batch::entry& one : batch_.entries())
+            fail_command(one, CL_OUT_OF_RESOURCES);
+    batch_.clear();
+    if (result == -ENODEV)
+        lose();
+    if (sequence)
+        *sequence = number;
+    return result < 0 ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
+}
+
+int connection::send_one_by_one_locked(lock& held, bool waitable, std::uint64_t& sequence) {
+    int result = 0;
+    for (std::size_t i = 0; i < batch_.command_count(); ++i) {
+        const bool last = i + 1 == batch_.command_count();
+        result = submit_locked(held, batch_.single(i, waitable && last), sequence);
+        if (result < 0)
+            fail_command(batch_.entries()[i], CL_OUT_OF_RESOURCES);
+        if (result == -ENODEV)
+            break;
+    }
+    return waitable || result == -ENODEV ? result : 0;
+}
+
+int connection::submit_locked(lock& held, const submission& request, std::uint64_t& sequence) {
+    requests_.fetch_add(1, std::memory_order_relaxed);
+    int result = transport_->submit(request, sequence);
+    if (result != -EAGAIN)
+        return result;
+
+    // No room. The lock is given back so that user events can be set and completions delivered; the batch
+    // stays as it is.
+    sending_ = true;
+    held.unlock();
+    auto since = std::chrono::steady_clock::now();
+    std::uint64_t seen = 0;
+    auto pause = std::chrono::microseconds(100);
+    do {
+        {
+            lock pending_held(pending_mutex_);
+            progress_.wait_for(pending_held, pause);
+            if (seen != completions_) {
+                seen = completions_;
+                since = std::chrono::steady_clock::now();
+            }
+        }
+        pause = std::min(pause * 2, std::chrono::microseconds(5000));
+        if (lost_.load(std::memory_order_acquire))
+            result = -ENODEV;
+        else if (unset_user_events_.load(std::memory_order_relaxed) > 0 &&
+                 std::chrono::steady_clock::now() - since > user_event_patience)
+            result = -EBUSY;
+        else
+            result = transport_->submit(request, sequence);
+    } while (result == -EAGAIN);
+    held.lock();
+    sending_ = false;
+    sender_done_.notify_all();
+    return result;
+}
+
+cl_int connection::error_of(const vgpu_response& answer) {
+    switch (answer.status) {
+    case VGPU_STATUS_OK:
+        return answer.result;
+    case VGPU_STATUS_LIMIT:
+        return CL_OUT_OF_RESOURCES;
+    case VGPU_STATUS_NO_MEMORY:
+        return CL_OUT_OF_HOST_MEMORY;
+    case VGPU_STATUS_MALFORMED:
+        std::fprintf(stderr,
+                     "kagemusha: the device refused a command at offset %u of a request; report this as a "
+                     "bug of the driver\n",
+                     answer.failed_offset);
+        // Commands of the same request behind that offset will never complete.
+        fail_pending(CL_OUT_OF_RESOURCES);
+        return CL_OUT_OF_RESOURCES;
+    default:
+        lose();
+        return CL_OUT_OF_RESOURCES;
+    }
+}
+
+void connection::lose() noexcept {
+    if (lost_.exchange(true))
+        return;
+    try {
+        fail_pending(CL_OUT_OF_RESOURCES);
+    } catch (...) {
+        std::fputs("kagemusha: out of memory while the GPU was lost; waiting programs may not notice\n",
+                   stderr);
+    }
+}
+
+} // namespace kagemusha::opencl

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// One open file of the device and everything that goes through it: the batch of commands that were not sent
+// yet, calls that wait for their answer, and a thread that reads what the device tells by itself
+// (completions, printf output, errors).
+//
+// A process has one connection at a time. It is opened at the first use, replaced when it was lost (contexts
+// made before stay lost, new ones work) and never used by the child of a fork, which opens its own.
+//
+// Locks, outermost first: batch_mutex_ (batch, order of submission), pending_mutex_ (events and queues by
+// id), destroys_mutex_. None of them is held while user code runs or while an answer is awaited. The
+// completion thread never takes batch_mutex_: whoever holds it may be waiting for the completions that this
+// thread delivers.
+#pragma once
+
+#include "batch.hpp"
+#include "object.hpp"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace kagemusha::opencl {
+
+class event;
+class queue;
+
+/// Batches go out when they hold this much, whatever the program does.
+inline constexpr std::size_t batch_commands_threshold = 128;
+inline constexpr std::size_t batch_bytes_threshold = std::size_t{96} << 10;
+
+/// Data up to this size travels inside the command; copying it costs less than pinning its page.
+inline constexpr std::size_t max_inline_bytes = 4096;
+
+/// Counts the forks between this process and the one that loaded the driver: what was made under another
+/// number belongs to a parent.
+std::uint64_t fork_generation() noexcept;
+
+class connection : public std::enable_shared_from_this<connection> {
+public:
+    /// The process' connection; opened or reopened if need be. Null with a reason if there is no device.
+    static std::shared_ptr<connection> current(std::string* error = nullptr);
+
+    /// Over this transport; start() begins the threads.
+    explicit connection(std::unique_ptr<transport> device);
+    connection(const connection&) = delete;
+    connection& operator=(const connection&) = delete;
+    ~connection();
+
+    void start();
+
+    /// Ends the threads and fails what is pending. For tests and for a process that gives up its device.
+    void close();
+
+    /// False once the file is lost or belongs to the parent of a fork.
+    bool usable() const noexcept;
+
+    const transport_limits& limits() const noexcept { return limits_; }
+
+    std::uint64_t new_id() noexcept { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+
+    /// A call: everything before it is sent, then its answer is awaited. Gives the OpenCL error of the call.
+    cl_int call(const outgoing& command, vgpu_response* answer = nullptr);
+
+    /// The two halves of call(), to have several on their way. `ticket` is only valid after CL_SUCCESS.
+    cl_int begin_call(const outgoing& command, std::uint64_t& ticket);
+    cl_int finish_call(std::uint64_t ticket, vgpu_response* answer);
+
+    /// Appends an enqueued command to the batch. If `completes` is given, its id is in the command and it
+    /// stays pending until the device's record.
+    cl_int append(const outgoing& command, event* completes, queue& where);
+
+    /// Sends the batch. With a queue: also tells the host to flush it, if something was enqueued since the
+    /// last time.
+    cl_int flush(queue* where = nullptr);
+
+    /// The host's object goes when the commands before this are executed. Never blocks, never fails.
+    void destroy(vgpu_object_kind kind, std::uint64_t id) noexcept;
+
+    /// Sent at once, past the batch: what is held back there may be waiting for room that only this event
+    /// makes.
+    cl_int set_user_event(std::uint64_t id, cl_int status);
+
+    void add_user_event() noexcept { unset_user_events_.fetch_add(1, std::memory_order_relaxed); }
+    void remove_user_event() noexcept { unset_user_events_.fetch_sub(1, std::memory_order_relaxed); }
+
+    void add_queue(queue& added);
+    void remove_queue(queue& removed) noexcept;
+
+    /// For the tests: requests sent so far.
+    std::uint64_t request_count() const noexcept { return requests_.load(std::memory_order_relaxed); }
+
+    /// In the child of a fork.
+    void abandon_after_fork() noexcept;
+
+private:
+    using lock = std::unique_lock<std::mutex>;
+
+    // batch_mutex_ held
+    void append_locked(lock& held, const outgoing& command, std::uint64_t event_id, std::uint64_t queue_id);
+    void drain_destroys_locked(lock& held);
+    bool take_pending(std::uint64_t id, ref<event>& taken);
+    cl_int send_locked(lock& held, bool waitable = false, std::uint64_t* sequence = nullptr);
+    int submit_locked(lock& held, const submission& request, std::uint64_t& sequence);
+    int send_one_by_one_locked(lock& held, bool waitable, std::uint64_t& sequence);
+    void wait_for_sender_locked(lock& held);
+
+    // any context
+    void fail_command(const batch::entry& failed, cl_int error);
+    void fail_pending(cl_int error);
+    void lose() noexcept;
+    cl_int error_of(const vgpu_response& answer);
+
+    // completion thread
+    void read_records();
+    void handle_record(const vgpu_record& header, const std::byte* body);
+
+    // flush thread
+    void flush_periodically();
+
+    const std::unique_ptr<transport> transport_;
+    const transport_limits limits_;
+    const std::uint64_t fork_generation_;
+    std::atomic<std::uint64_t> next_id_{1};
+    std::atomic<bool> lost_{false};
+    std::atomic<std::uint64_t> requests_{0};
+    std::atomic<std::int64_t> unset_user_events_{0};
+
+    std::mutex batch_mutex_;
+    std::condition_variable sender_done_; // sending_ became false
+    bool sending_ = false; // a sender waits for room with batch_mutex_ released; nobody else may append
+    batch batch_;
+    bool batch_is_old_ = false; // the flush thread saw it before
+    bool flusher_sleeps_ = true;
+    std::condition_variable flusher_wakes_;
+
+    std::mutex pending_mutex_;
+    std::unordered_map<std::uint64_t, ref<event>> pending_;
+    std::unordered_map<std::uint64_t, queue*> queues_;
+    std::condition_variable progress_; // with pending_mutex_: something completed
+    std::uint64_t completions_ = 0;
+
+    std::mutex destroys_mutex_;
+    std::vector<std::pair<vgpu_object_kind, std::uint64_t>> destroys_;
+    std::vector<std::pair<vgpu_object_kind, std::uint64_t>> draining_; // batch_mutex_
+    std::atomic<bool> destroys_wait_{false};
+
+    // The threads are detached and hold the connection, so that neither a fork nor the exit of the process
+    // has to wait for them; close() does, through this count (pending_mutex_, progress_).
+    std::atomic<bool> closing_{false};
+    unsigned running_threads_ = 0;
+};
+
+} // namespace kagemusha::opencl

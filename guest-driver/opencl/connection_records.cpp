@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The connection's own threads: one reads the device's records and completes events, one sends batches that
+// the program left lying, so that work makes progress without a flush.
+#include "connection.hpp"
+
+#include "event.hpp"
+#include "queue.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace kagemusha::opencl {
+namespace {
+
+constexpr std::size_t record_buffer_bytes = std::size_t{64} << 10;
+static_assert(record_buffer_bytes >= VGPU_MAX_RECORD_BYTES);
+
+constexpr auto flush_interval = std::chrono::milliseconds(2);
+constexpr int idle_intervals_until_sleep = 16;
+
+template <class Record>
+bool take(Record& record, const vgpu_record& header, const std::byte* place) {
+    if (header.bytes < sizeof record)
+        return false;
+    std::memcpy(&record, place, sizeof record);
+    return true;
+}
+
+} // namespace
+
+void connection::start() {
+    {
+        const std::lock_guard held(pending_mutex_);
+        running_threads_ = 2;
+    }
+    const auto run = [self = shared_from_this()](void (connection::*work)()) {
+        std::thread([self, work] {
+            ((*self).*work)();
+            const std::lock_guard held(self->pending_mutex_);
+            --self->running_threads_;
+            self->progress_.notify_all();
+        }).detach();
+    };
+    run(&connection::read_records);
+    run(&connection::flush_periodically);
+}
+
+void connection::close() {
+    closing_.store(true);
+    transport_->shut_down();
+    {
+        const lock held(batch_mutex_);
+        flusher_sleeps_ = false;
+        flusher_wakes_.notify_all();
+    }
+    {
+        lock held(pending_mutex_);
+        progress_.wait(held, [this] { return running_threads_ == 0; });
+    }
+    lose();
+}
+
+void connection::read_records() {
+    std::vector<std::byte> buffer(record_buffer_bytes);
+    for (;;) {
+        const std::ptrdiff_t got = transport_->read_records(buffer);
+        if (got <= 0)
+            break;
+        const auto bytes = static_cast<std::size_t>(got);
+        std::size_t offset = 0;
+        while (bytes - offset >= sizeof(vgpu_record)) {
+            vgpu_record header;
+            std::memcpy(&header, buffer.data() + offset, sizeof header);
+            if (header.bytes < sizeof header || header.bytes > bytes - offset)
+                break;
+            handle_record(header, buffer.data() + offset);
+            offset += header.bytes;
+        }
+    }
+    lose();
+    const lock held(batch_mutex_);
+    flusher_sleeps_ = false;
+    flusher_wakes_.notify_all();
+}
+
+void connection::handle_record(const vgpu_record& header, const std::byte* place) {
+    switch (header.type) {
+    case VGPU_RECORD_COMPLETION: {
+        vgpu_record_completion record;
+        ref<event> completed;
+        if (take(record, header, place) && take_pending(record.event, completed))
+            completed->complete(record.status > 0 ? CL_COMPLETE : record.status,
+                                {record.queued_ns, record.submit_ns, record.start_ns, record.end_ns});
+        break;
+    }
+    case VGPU_RECORD_TEXT: {
+        vgpu_record_text record;
+        if (take(record, header, place) && record.text_bytes <= header.bytes - sizeof record) {
+            std::fwrite(place + sizeof record, 1, record.text_bytes, stdout);
+            std::fflush(stdout);
+        }
+        break;
+    }
+    case VGPU_RECORD_TEXT_DROPPED: {
+        vgpu_record_text_dropped record;
+        if (take(record, header, place))
+            std::fprintf(stderr,
+                         "kagemusha: %llu bytes of printf output of kernels were too much and are lost\n",
+                         static_cast<unsigned long long>(record.dropped_bytes));
+        break;
+    }
+    case VGPU_RECORD_QUEUE_ERROR: {
+        vgpu_record_queue_error record;
+        if (take(record, header, place)) {
+            const std::lock_guard held(pending_mutex_);
+            const auto found = queues_.find(record.queue);
+            if (found != queues_.end())
+                found->second->set_error(record.error);
+        }
+        break;
+    }
+    case VGPU_RECORD_OVERFLOW:
+        std::fputs("kagemusha: answers of the GPU were lost; every command in flight counts as failed\n",
+                   stderr);
+        fail_pending(CL_OUT_OF_RESOURCES);
+        break;
+    case VGPU_RECORD_LOST:
+        lose();
+        break;
+    default: // a newer device says something that this driver does not know; nothing here depends on it
+        break;
+    }
+}
+
+bool connection::take_pending(std::uint64_t id, ref<event>& taken) {
+    const std::lock_guard held(pending_mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end())
+        return false;
+    taken = std::move(found->second);
+    pending_.erase(found);
+    ++completions_;
+    progress_.notify_all();
+    return true;
+}
+
+void connection::fail_command(const batch::entry& failed, cl_int error) {
+    if (failed.event) {
+        ref<event> taken;
+        if (take_pending(failed.event, taken)) {
+            taken->set_known_to_device(false);
+            taken->complete(error);
+        }
+    } else if (failed.queue) {
+        const std::lock_guard held(pending_mutex_);
+        const auto found = queues_.find(failed.queue);
+        if (found != queues_.end())
+            found->second->set_error(error);
+    }
+}
+
+void connection::fail_pending(cl_int error) {
+    std::unordered_map<std::uint64_t, ref<event>> failed;
+    {
+        const std::lock_guard held(pending_mutex_);
+        failed.swap(pending_);
+        for (const auto& [id, affected] : queues_)
+            affected->set_error(error);
+        ++completions_;
+        progress_.notify_all();
+    }
+    for (auto& [id, one] : failed) {
+        // What the device made of it is not known; a wrong id in a later command would do more harm than one
+        // that stays.
+        one->set_known_to_device(false);
+        one->complete(error);
+    }
+}
+
+void connection::flush_periodically() {
+    int idle = 0;
+    lock held(batch_mutex_);
+    while (!closing_.load() && usable()) {
+        wait_for_sender_locked(held);
+        if (batch_.empty() && !destroys_wait_.load(std::memory_order_acquire)) {
+            if (++idle > idle_intervals_until_sleep) {
+                flusher_sleeps_ = true;
+                flusher_wakes_.wait(held, [this] { return !flusher_sleeps_; });
+                idle = 0;
+            }
+        } else {
+            idle = 0;
+            drain_destroys_locked(held);
+            if (batch_is_old_ && !batch_.empty())
+                send_locked(held);
+            batch_is_old_ = !batch_.empty();
+        }
+        if (!closing_.load())
+            flusher_wakes_.wait_for(held, flush_interval);
+    }
+}
+
+} // namespace kagemusha::opencl

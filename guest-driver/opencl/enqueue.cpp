@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The common part of enqueueing; enqueue.hpp has the idea.
+#include "enqueue.hpp"
+
+namespace kagemusha::opencl {
+
+enqueueing::enqueueing(cl_command_queue where, cl_command_type command, cl_uint wait_count,
+                       const cl_event* wait_list, cl_event* event_out, bool blocking)
+    : where_(from_handle<queue>(where)), command_(command), event_out_(event_out), blocking_(blocking) {
+    if (!where_)
+        error_ = CL_INVALID_COMMAND_QUEUE;
+    else
+        read_wait_list(wait_count, wait_list);
+}
+
+void enqueueing::read_wait_list(cl_uint count, const cl_event* list) {
+    if ((count == 0) != (list == nullptr)) {
+        error_ = CL_INVALID_EVENT_WAIT_LIST;
+        return;
+    }
+    for (cl_uint i = 0; i < count; ++i) {
+        event* const one = from_handle<event>(list[i]);
+        if (!one) {
+            error_ = CL_INVALID_EVENT_WAIT_LIST;
+            return;
+        }
+        if (&one->owner() != &owner()) {
+            error_ = CL_INVALID_CONTEXT;
+            return;
+        }
+        const cl_int status = one->status();
+        if (status == CL_COMPLETE)
+            continue;
+        if (!one->known_to_device()) {
+            error_ = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+            return;
+        }
+        wait_ids_.push_back(one->id());
+    }
+    if (wait_ids_.size() > VGPU_MAX_WAIT_COUNT)
+        error_ = shorten_wait_list();
+}
+
+/// More events than one command may wait for: markers that wait for some of them each take their place.
+cl_int enqueueing::shorten_wait_list() {
+    while (wait_ids_.size() > VGPU_MAX_WAIT_COUNT) {
+        std::vector<std::uint64_t> rest(wait_ids_.begin() + VGPU_MAX_WAIT_COUNT, wait_ids_.end());
+        wait_ids_.resize(VGPU_MAX_WAIT_COUNT);
+        ref<event> marker = make_object<event>(where_->owner_ref(), ref<queue>(where_), CL_COMMAND_MARKER);
+        if (!marker)
+            return CL_OUT_OF_HOST_MEMORY;
+        auto command = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+        command.enqueue.queue = where_->id();
+        command.enqueue.event = marker->id();
+        command.enqueue.wait_count = VGPU_MAX_WAIT_COUNT;
+        const part ids{wait_ids_.data(), wait_ids_.size() * sizeof wait_ids_[0]};
+        const cl_int error = owner().link().append(make_outgoing(command, {&ids, 1}), marker.get(), *where_);
+        if (error != CL_SUCCESS)
+            return error;
+        rest.push_back(marker->id());
+        steps_.push_back(
+            std::move(marker)); // its id stays valid until the command that names it is in the batch
+        wait_ids_ = std::move(rest);
+    }
+    return CL_SUCCESS;
+}
+
+cl_int enqueueing::send(vgpu_cmd& command, std::size_t bytes, vgpu_enqueue& enqueue,
+                        std::initializer_list<part> more, vgpu_payload_ref* reference, const payload& data,
+                        bool step) {
+    // An in-order queue keeps steps in order by itself: the first waits, the last tells.
+    const bool needs_event = step ? !where_->in_order() : event_out_ || blocking_ || kept_;
+    ref<event> made;
+    if (needs_event) {
+        made = make_object<event>(where_->owner_ref(), ref<queue>(where_), command_);
+        if (!made)
+            return CL_OUT_OF_HOST_MEMORY;
+        if (kept_)
+            made->keep(kept_);
+    }
+    enqueue.queue = where_->id();
+    enqueue.event = made ? made->id() : 0;
+    enqueue.wait_count = static_cast<__u32>(wait_ids_.size());
+
+    part parts[4];
+    std::size_t count = 0;
+    parts[count++] = {wait_ids_.data(), wait_ids_.size() * sizeof(std::uint64_t)};
+    for (const part& piece : more)
+        parts[count++] = piece;
+    const outgoing out{&command, bytes, {parts, count}, reference, data};
+    const cl_int error = owner().link().append(out, made.get(), *where_);
+    if (error != CL_SUCCESS)
+        return error;
+    if (step) {
+        if (made)
+            steps_.push_back(std::move(made));
+        else
+            wait_ids_.clear();
+        return CL_SUCCESS;
+    }
+    if (blocking_) {
+        const cl_int result = wait_blocking(*made, *where_);
+        if (result != CL_SUCCESS)
+            return result;
+    }
+    if (event_out_)
+        *event_out_ = hand_out<cl_event>(std::move(made));
+    return CL_SUCCESS;
+}
+
+cl_int enqueueing::join() {
+    // In the order of the queue everything before counts; elsewhere only the steps do.
+    for (const ref<event>& one : steps_)
+        wait_ids_.push_back(one->id());
+    if (wait_ids_.size() > VGPU_MAX_WAIT_COUNT) {
+        const cl_int error = shorten_wait_list();
+        if (error != CL_SUCCESS)
+            return error;
+    }
+    auto command = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+    return send(command);
+}
+
+cl_int wait_blocking(event& awaited, queue& where) {
+    if (!awaited.is_over())
+        where.owner().link().flush(&where); // an error here completes the event
+    const cl_int status = awaited.wait();
+    const cl_int earlier = where.take_error();
+    return status < 0 ? status : earlier;
+}
+
+cl_int finish_queue(queue& where) {
+    ref<event> marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
+    if (!marker)
+        return CL_OUT_OF_HOST_MEMORY;
+    auto command = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+    command.enqueue.queue = where.id();
+    command.enqueue.event = marker->id();
+    const cl_int error = where.owner().link().append(make_outgoing(command), marker.get(), where);
+    return error != CL_SUCCESS ? error : wait_blocking(*marker, where);
+}
+
+} // namespace kagemusha::opencl

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Launches. What the standard reports synchronously is checked here, before the launch becomes one command in
+// the batch.
+#include "api.hpp"
+#include "enqueue.hpp"
+#include "kernel.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace kagemusha::opencl {
+namespace {
+
+/// What launches need to know of the device, asked once.
+struct launch_limits {
+    explicit launch_limits(device& gpu)
+        : version(gpu.version())
+        , dimensions(std::min<cl_uint>(gpu.number<cl_uint>(CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, 3), 3))
+        , group(gpu.number<std::size_t>(CL_DEVICE_MAX_WORK_GROUP_SIZE, 1))
+        , uneven_groups(gpu.number<cl_bool>(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, CL_FALSE))
+        , address_bits(gpu.number<cl_uint>(CL_DEVICE_ADDRESS_BITS, 64)) {
+        items.fill(group);
+        const auto known = gpu.host_info(CL_DEVICE_MAX_WORK_ITEM_SIZES);
+        if (known->error == CL_SUCCESS)
+            std::memcpy(items.data(), known->bytes.data(), std::min(known->bytes.size(), sizeof items));
+    }
+
+    cl_version version;
+    cl_uint dimensions;
+    std::size_t group;
+    bool uneven_groups;
+    cl_uint address_bits;
+    std::array<std::size_t, 3> items;
+};
+
+const launch_limits& limits_of(device& gpu) {
+    static const launch_limits limits(gpu); // there is one device
+    return limits;
+}
+
+cl_int check_local(const launch_limits& limits, const kernel& launched, cl_uint dimensions,
+                   const size_t* global, const size_t* local) {
+    const kernel_description& known = launched.description();
+    const auto& required = known.required_group;
+    if (!local)
+        return CL_SUCCESS; // the host chooses, and takes the required size where there is one
+    std::size_t group = 1;
+    for (cl_uint i = 0; i < dimensions; ++i) {
+        if (local[i] == 0)
+            return CL_INVALID_WORK_GROUP_SIZE;
+        if (local[i] > limits.items[i])
+            return CL_INVALID_WORK_ITEM_SIZE;
+        if (__builtin_mul_overflow(group, local[i], &group))
+            return CL_INVALID_WORK_GROUP_SIZE;
+        if (required[0] != 0 && local[i] != required[i])
+            return CL_INVALID_WORK_GROUP_SIZE;
+    }
+    if (group > limits.group || (known.max_work_group != 0 && group > known.max_work_group))
+        return CL_INVALID_WORK_GROUP_SIZE;
+    bool uneven = false;
+    for (cl_uint i = 0; i < dimensions; ++i)
+        uneven = uneven || global[i] % local[i] != 0;
+    if (uneven) {
+        const std::string options = launched.owner().options();
+        const bool allowed =
+            limits.uneven_groups && required[0] == 0 &&
+            (options.find("-cl-std=CL2") != std::string::npos ||
+             options.find("-cl-std=CL3") != std::string::npos || !launched.owner().il().empty()) &&
+            options.find("-cl-uniform-work-group-size") == std::string::npos;
+        if (!allowed)
+            return CL_INVALID_WORK_GROUP_SIZE;
+    }
+    return CL_SUCCESS;
+}
+
+cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl_uint dimensions,
+              const size_t* offset, const size_t* global, const size_t* local, cl_uint count,
+              const cl_event* list, cl_event* out) {
+    enqueueing call(where, type, count, list, out);
+    if (call.error() != CL_SUCCESS)
+        return call.error();
+    kernel* const launched = from_handle<kernel>(handle);
+    if (!launched)
+        return CL_INVALID_KERNEL;
+    if (&launched->owner().owner() != &call.owner())
+        return CL_INVALID_CONTEXT;
+    if (!launched->complete())
+        return CL_INVALID_KERNEL_ARGS;
+    const launch_limits& limits = limits_of(call.owner().gpu());
+    if (dimensions < 1 || dimensions > limits.dimensions)
+        return CL_INVALID_WORK_DIMENSION;
+
+    auto command = make_command<vgpu_cmd_launch>(VGPU_CMD_LAUNCH);
+    bool nothing = !global;
+    for (cl_uint i = 0; i < 3; ++i) {
+        const bool used = i < dimensions;
+        command.offset[i] = used && offset ? offset[i] : 0;
+        command.global[i] = used && global ? global[i] : 1;
+        command.local[i] = used && local ? local[i] : 1;
+        nothing = nothing || command.global[i] == 0;
+        const std::uint64_t largest =
+            limits.address_bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << limits.address_bits) - 1;
+        if (command.global[i] > largest)
+            return CL_INVALID_GLOBAL_WORK_SIZE;
+        if (command.offset[i] > largest - command.global[i])
+            return CL_INVALID_GLOBAL_OFFSET;
+    }
+    if (nothing) // allowed since 2.1: only waits and tells
+        return limits.version < CL_MAKE_VERSION(2, 1, 0) ? CL_INVALID_GLOBAL_WORK_SIZE : call.join();
+    const cl_int error = check_local(limits, *launched, dimensions, global, local);
+    if (error != CL_SUCCESS)
+        return error;
+
+    command.kernel = launched->id();
+    command.work_dim = dimensions;
+    command.flags = local ? VGPU_LAUNCH_LOCAL_SIZE : 0;
+    command.argument_count = static_cast<__u32>(launched->description().arguments.size());
+    return launched->with_arguments([&](std::span<const std::byte> encoded) {
+        command.argument_bytes = static_cast<__u32>(encoded.size());
+        return call.send(command, {{encoded.data(), encoded.size()}});
+    });
+}
+
+} // namespace
+
+namespace api {
+
+cl_int enqueue_ndrange_kernel(cl_command_queue where, cl_kernel handle, cl_uint dimensions,
+                              const size_t* offset, const size_t* global, const size_t* local, cl_uint count,
+                              const cl_event* list, cl_event* out) {
+    return launch(where, CL_COMMAND_NDRANGE_KERNEL, handle, dimensions, offset, global, local, count, list,
+                  out);
+}
+
+cl_int enqueue_task(cl_command_queue where, cl_kernel handle, cl_uint count, const cl_event* list,
+                    cl_event* out) {
+    const size_t one = 1;
+    return launch(where, CL_COMMAND_TASK, handle, 1, nullptr, &one, &one, count, list, out);
+}
+
+cl_int enqueue_native_kernel(cl_command_queue where, void(CL_CALLBACK*)(void*), void*, size_t, cl_uint,
+                             const cl_mem*, const void**, cl_uint, const cl_event*, cl_event*) {
+    return from_handle<queue>(where) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
+}
+
+} // namespace api
+} // namespace kagemusha::opencl

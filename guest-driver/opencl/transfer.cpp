@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Transfers of buffers and images; transfer.hpp has the idea.
+#include "transfer.hpp"
+
+#include <algorithm>
+
+namespace kagemusha::opencl {
+namespace {
+
+/// Payloads of one request are pinned pages; leaving room for unaligned ends keeps every piece below the
+/// limit.
+std::size_t largest_piece(const connection& link) {
+    const std::uint64_t limit = link.limits().max_payload_bytes;
+    return limit > 8192 ? (limit - 4096) & ~std::uint64_t{4095} : limit;
+}
+
+vgpu_cmd_transfer_buffer buffer_command(const memory& buffer, direction way, std::size_t offset) {
+    auto command = make_command<vgpu_cmd_transfer_buffer>(way == direction::to_device ? VGPU_CMD_WRITE_BUFFER
+                                                                                      : VGPU_CMD_READ_BUFFER);
+    command.buffer = buffer.id();
+    command.offset = offset;
+    return command;
+}
+
+} // namespace
+
+cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
+                       void* host) {
+    if (way == direction::to_device && bytes <= max_inline_bytes) {
+        auto command = buffer_command(buffer, way, offset);
+        command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
+        return call.send(command, {{host, bytes}});
+    }
+    const std::size_t piece = largest_piece(call.owner().link());
+    const bool to_host = way == direction::to_host;
+    if (bytes <= piece) {
+        auto command = buffer_command(buffer, way, offset);
+        return call.send(command, {}, &command.data, {host, bytes, to_host});
+    }
+    for (std::size_t at = 0; at < bytes; at += piece) {
+        auto command = buffer_command(buffer, way, offset + at);
+        const payload data{static_cast<std::byte*>(host) + at, std::min(piece, bytes - at), to_host};
+        const cl_int error = call.send_step(command, {}, &command.data, data);
+        if (error != CL_SUCCESS)
+            return error;
+    }
+    return call.join();
+}
+
+cl_int transfer_image(enqueueing& call, memory& image, direction way, const triple& origin,
+                      const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host) {
+    const image_shape& shape = image.shape();
+    const bool rows_are_layers = image.type() == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+    // The layers of a 1D array are the rows of the region, so its slice pitch is what lies between them.
+    const std::size_t row = rows_are_layers ? slice_pitch : row_pitch;
+    const std::size_t slice = slice_pitch;
+    const auto send = [&](const triple& from, const triple& size, std::byte* place, bool step) {
+        auto command = make_command<vgpu_cmd_transfer_image>(
+            way == direction::to_device ? VGPU_CMD_WRITE_IMAGE : VGPU_CMD_READ_IMAGE);
+        command.image = image.id();
+        std::copy(from.begin(), from.end(), command.origin);
+        std::copy(size.begin(), size.end(), command.region);
+        command.row_pitch = row;
+        command.slice_pitch = slice;
+        const std::uint64_t bytes =
+            (size[2] - 1) * slice + (size[1] - 1) * row + size[0] * shape.element_bytes;
+        if (way == direction::to_device && bytes <= max_inline_bytes) {
+            command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
+            return step ? call.send_step(command, {{place, bytes}}) : call.send(command, {{place, bytes}});
+        }
+        const payload data{place, bytes, way == direction::to_host};
+        return step ? call.send_step(command, {}, &command.data, data)
+                    : call.send(command, {}, &command.data, data);
+    };
+    auto* const first = static_cast<std::byte*>(host);
+    const std::size_t piece = largest_piece(call.owner().link());
+    const std::size_t rows_bytes = (region[1] - 1) * row + region[0] * shape.element_bytes;
+    if ((region[2] - 1) * slice + rows_bytes <= piece)
+        return send(origin, region, first, false);
+
+    // Too large for one request: by slices, and by rows where one slice is too large.
+    const std::size_t rows =
+        rows_bytes <= piece ? region[1] : std::max<std::size_t>(1, piece / std::max<std::size_t>(row, 1));
+    for (std::size_t z = 0; z < region[2]; ++z)
+        for (std::size_t y = 0; y < region[1]; y += rows) {
+            const cl_int error =
+                send({origin[0], origin[1] + y, origin[2] + z}, {region[0], std::min(rows, region[1] - y), 1},
+                     first + z * slice + y * row, true);
+            if (error != CL_SUCCESS)
+                return error;
+        }
+    return call.join();
+}
+
+} // namespace kagemusha::opencl

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Moving bytes between the program's memory and a memory object, once everything has been checked: inline
+// when it is small, in place when it is large, in several commands when it is more than one request can
+// carry. Used by the read and write functions and by map and unmap.
+#pragma once
+
+#include "enqueue.hpp"
+#include "memory.hpp"
+
+namespace kagemusha::opencl {
+
+enum class direction { to_device, to_host };
+
+/// `host`: the first byte.
+cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
+                       void* host);
+
+/// `host`: the first byte of the region, with the given pitches between its rows and slices.
+cl_int transfer_image(enqueueing& call, memory& image, direction way, const triple& origin,
+                      const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host);
+
+} // namespace kagemusha::opencl

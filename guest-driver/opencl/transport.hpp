@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// How the driver's command streams reach a device: one open file of it. Abstract because there are three
+// implementations: the kernel driver's character device (transport_kernel.cpp), a replicator linked into the
+// same process (tests without a VM) and the recording double of the unit tests.
+#pragma once
+
+#include "proto/abi/vgpu_protocol.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace kagemusha::opencl {
+
+/// One entry of a request's payload table: memory of this process that the device reads or writes in place.
+/// It must stay valid until the request is answered.
+struct payload {
+    void* address = nullptr;
+    std::uint64_t bytes = 0; // not 0
+    bool device_writes = false;
+};
+
+struct submission {
+    std::span<const std::byte> stream;
+    std::span<const payload> payloads;
+    std::uint32_t completion_count = 0; // commands of the stream that name an event
+    bool waitable = false;              // the answer is wanted by wait()
+};
+
+/// What one request and one open file may hold; asked once.
+struct transport_limits {
+    std::uint32_t max_stream_bytes = VGPU_MAX_STREAM_BYTES;
+    std::uint64_t max_payload_bytes = std::uint64_t{VGPU_MAX_SEGMENTS} * 4096;
+    std::uint32_t max_events = 4096;
+    std::uint32_t max_requests = 256;
+};
+
+class transport {
+public:
+    transport() = default;
+    transport(const transport&) = delete;
+    transport& operator=(const transport&) = delete;
+
+    /// Closes the file. No other call may be running.
+    virtual ~transport() = default;
+
+    virtual transport_limits limits() const = 0;
+
+    /// Queues one request without waiting for its answer. 0 or a negative errno: -EAGAIN when there is no
+    /// room now (nothing was queued, try again), -ENODEV when the file is lost. Callable from several threads
+    /// at once; requests are executed in the order of the sequence numbers they got.
+    virtual int submit(const submission& request, std::uint64_t& sequence) = 0;
+
+    /// Waits for the answer of a waitable request and takes it. 0 or a negative errno.
+    virtual int wait(std::uint64_t sequence, vgpu_response& answer) = 0;
+
+    /// Waits for records and stores whole ones. Their bytes, 0 when no more will come (after shut_down(), or
+    /// when the file is lost), or a negative errno. Called by one thread.
+    virtual std::ptrdiff_t read_records(std::span<std::byte> buffer) = 0;
+
+    /// Makes read_records() return 0 from now on.
+    virtual void shut_down() = 0;
+
+    /// In the child of a fork: the file belongs to the parent. Gives back the descriptors and touches nothing
+    /// shared; must be async-signal-safe.
+    virtual void abandon_after_fork() noexcept = 0;
+};
+
+/// Opens the device that this process uses. The translation unit that defines it decides which transport the
+/// driver has: make_transport.cpp for the real one. Null with a sentence in `error` if there is none.
+std::unique_ptr<transport> make_transport(std::string& error);
+
+} // namespace kagemusha::opencl

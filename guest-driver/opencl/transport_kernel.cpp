@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// ioctls of the kernel driver: guest-driver/kernel/uapi/linux/kagemusha_vgpu.h.
+#include "transport_kernel.hpp"
+
+#include "guest-driver/kernel/uapi/linux/kagemusha_vgpu.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace kagemusha::opencl {
+namespace {
+
+constexpr int max_nodes = 16;
+
+template <class Argument>
+int call(int file, unsigned long request, Argument& argument) {
+    int result;
+    do {
+        result = ioctl(file, request, &argument);
+    } while (result < 0 && errno == EINTR);
+    return result < 0 ? -errno : 0;
+}
+
+bool get_param(int file, kagemusha_vgpu_param param, std::uint64_t& value) {
+    kagemusha_vgpu_get_param request{};
+    request.param = param;
+    if (call(file, KAGEMUSHA_VGPU_GET_PARAM, request) < 0)
+        return false;
+    value = request.value;
+    return true;
+}
+
+class kernel_transport final : public transport {
+public:
+    kernel_transport(int file, int wake, const transport_limits& limits)
+        : file_(file), wake_(wake), limits_(limits) {}
+
+    ~kernel_transport() override { close_both(); }
+
+    transport_limits limits() const override { return limits_; }
+
+    int submit(const submission& request, std::uint64_t& sequence) override {
+        // The usual request has a few payloads; only a large one needs memory.
+        std::array<kagemusha_vgpu_payload, 16> few;
+        std::unique_ptr<kagemusha_vgpu_payload[]> many;
+        kagemusha_vgpu_payload* payloads = few.data();
+        if (request.payloads.size() > few.size()) {
+            many.reset(new (std::nothrow) kagemusha_vgpu_payload[request.payloads.size()]);
+            if (!many)
+                return -ENOMEM;
+            payloads = many.get();
+        }
+        for (std::size_t i = 0; i < request.payloads.size(); ++i) {
+            const payload& one = request.payloads[i];
+            payloads[i] = {};
+            payloads[i].address = reinterpret_cast<std::uintptr_t>(one.address);
+            payloads[i].bytes = one.bytes;
+            payloads[i].flags = one.device_writes ? KAGEMUSHA_VGPU_PAYLOAD_WRITE : 0;
+        }
+        kagemusha_vgpu_submit argument{};
+        argument.stream = reinterpret_cast<std::uintptr_t>(request.stream.data());
+        argument.stream_bytes = static_cast<__u32>(request.stream.size());
+        argument.flags =
+            KAGEMUSHA_VGPU_SUBMIT_NONBLOCK | (request.waitable ? KAGEMUSHA_VGPU_SUBMIT_WAITABLE : 0);
+        argument.payloads = reinterpret_cast<std::uintptr_t>(payloads);
+        argument.payload_count = static_cast<__u32>(request.payloads.size());
+        argument.completion_count = request.completion_count;
+        const int result = call(file_, KAGEMUSHA_VGPU_SUBMIT, argument);
+        sequence = argument.sequence;
+        return result;
+    }
+
+    int wait(std::uint64_t sequence, vgpu_response& answer) override {
+        kagemusha_vgpu_wait argument{};
+        argument.sequence = sequence;
+        argument.deadline_ns = ~__u64{0};
+        const int result = call(file_, KAGEMUSHA_VGPU_WAIT, argument);
+        if (result < 0)
+            return result;
+        answer = {};
+        answer.status = argument.status;
+        answer.result = argument.result;
+        answer.failed_offset = argument.failed_offset;
+        answer.result_bytes = argument.result_bytes;
+        return 0;
+    }
+
+    std::ptrdiff_t read_records(std::span<std::byte> buffer) override {
+        for (;;) {
+            // Non-blocking: poll() waits for a record and for shut_down() at once.
+            const ssize_t got = read(file_, buffer.data(), buffer.size());
+            if (got >= 0)
+                return got;
+            if (errno == EINTR)
+                continue;
+            if (errno != EAGAIN)
+                return errno == ENODEV ? 0 : -errno;
+            std::array<pollfd, 2> waited{{{file_, POLLIN, 0}, {wake_, POLLIN, 0}}};
+            if (poll(waited.data(), waited.size(), -1) < 0 && errno != EINTR)
+                return -errno;
+            if (waited[1].revents & POLLIN)
+                return 0;
+            // Lost, and the last record was read.
+            if ((waited[0].revents & (POLLERR | POLLHUP | POLLNVAL)) && !(waited[0].revents & POLLIN))
+                return 0;
+        }
+    }
+
+    void shut_down() override {
+        const std::uint64_t one = 1;
+        // An eventfd takes a first increment always; there is nobody to tell if it did not.
+        [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+    }
+
+    void abandon_after_fork() noexcept override { close_both(); }
+
+private:
+    void close_both() noexcept {
+        if (file_ >= 0)
+            close(file_);
+        if (wake_ >= 0)
+            close(wake_);
+        file_ = wake_ = -1;
+    }
+
+    int file_;
+    int wake_;
+    const transport_limits limits_;
+};
+
+/// -1 with a sentence if the node cannot be used.
+int open_node(const std::string& path, transport_limits& limits, std::string& error) {
+    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) {
+        error = path + ": " + std::strerror(errno);
+        return -1;
+    }
+    std::uint64_t version = 0, stream = 0, payload = 0, events = 0, requests = 0;
+    if (!get_param(file, KAGEMUSHA_VGPU_PARAM_ABI_VERSION, version) || version != VGPU_ABI_VERSION) {
+        error = path + ": the device speaks version " + std::to_string(version) +
+                " of the interface, this driver " + std::to_string(VGPU_ABI_VERSION) +
+                "; install the driver that belongs to the host's version";
+        close(file);
+        return -1;
+    }
+    if (get_param(file, KAGEMUSHA_VGPU_PARAM_MAX_STREAM_BYTES, stream) && stream > 0)
+        limits.max_stream_bytes =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(stream, VGPU_MAX_STREAM_BYTES));
+    if (get_param(file, KAGEMUSHA_VGPU_PARAM_MAX_PAYLOAD_BYTES, payload) && payload > 0)
+        limits.max_payload_bytes = payload;
+    if (get_param(file, KAGEMUSHA_VGPU_PARAM_MAX_EVENTS, events) && events > 0)
+        limits.max_events = static_cast<std::uint32_t>(std::min<std::uint64_t>(events, UINT32_MAX));
+    if (get_param(file, KAGEMUSHA_VGPU_PARAM_MAX_REQUESTS, requests) && requests > 0)
+        limits.max_requests = static_cast<std::uint32_t>(std::min<std::uint64_t>(requests, UINT32_MAX));
+    return file;
+}
+
+} // namespace
+
+std::unique_ptr<transport> open_kernel_transport(std::string& error) {
+    transport_limits limits;
+    int file = -1;
+    if (const char* chosen = std::getenv("KAGEMUSHA_VGPU")) {
+        file = open_node(chosen, limits, error);
+    } else {
+        std::string first_error;
+        for (int i = 0; i < max_nodes && file < 0; ++i) {
+            file = open_node("/dev/kagemusha-vgpu" + std::to_string(i), limits, error);
+            if (i == 0)
+                first_error = error;
+        }
+        if (file < 0)
+            error = first_error;
+    }
+    if (file < 0)
+        return nullptr;
+    const int wake = eventfd(0, EFD_CLOEXEC);
+    if (wake < 0) {
+        error = std::string("eventfd: ") + std::strerror(errno);
+        close(file);
+        return nullptr;
+    }
+    return std::make_unique<kernel_transport>(file, wake, limits);
+}
+
+} // namespace kagemusha::opencl
