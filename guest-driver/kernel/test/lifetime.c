@@ -232,12 +232,15 @@ static void *wait_for_answer(void *argument)
 	return NULL;
 }
 
+/* Sleeps until the end; what comes before it can only be told of the write that was canceled. */
 static void *wait_for_record(void *argument)
 {
 	uint64_t buffer[VGPU_MAX_RECORD_BYTES / 8];
+	const struct vgpu_record *record = (const void *)buffer;
 	struct victim *victim = argument;
 
-	victim->result = (int)read(victim->fd, buffer, sizeof(buffer));
+	while ((victim->result = (int)read(victim->fd, buffer, sizeof(buffer))) > 0)
+		CHECK_EQUAL(record->type, VGPU_RECORD_OVERFLOW);
 	victim->error = errno;
 	return NULL;
 }
