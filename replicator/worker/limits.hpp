@@ -56,6 +56,9 @@ static_assert(max_sentence_bytes <= max_answer_bytes);
 // printf of kernels may fill the completion ring only to this part, so that completions always have room.
 inline constexpr std::size_t text_ring_bytes = completion_ring_bytes / 2;
 
+// A worker's private directory: caches of compiled kernels, temporary files of compilers.
+inline constexpr std::size_t private_directory_bytes = std::size_t{256} << 20;
+
 // Lines that a worker writes to its standard error become log lines: at most so many at once, refilled at so
 // many per second; the rest is counted.
 inline constexpr unsigned log_burst_lines = 20;

@@ -16,7 +16,10 @@
 #include <optional>
 #include <vector>
 
+#include "worker/link_broker.hpp"
+#include "worker/link_client.hpp"
 #include "worker/ring.hpp"
+#include "worker/sandbox.hpp"
 #include "worker/setup.hpp"
 #include "worker/unique_fd.hpp"
 #include "worker/wire.hpp"
@@ -50,6 +53,23 @@ std::string map_regions(const setup_message& message, std::vector<unique_fd>& de
         regions.push_back({static_cast<std::byte*>(at), region.bytes});
     }
     return "";
+}
+
+// Everything between the setup message and the closed sandbox. The link broker is started before guest memory
+// is mapped, so that it has none of it.
+std::string prepare(sandbox& box, const setup_message& message, std::vector<unique_fd>& descriptors,
+                    std::vector<gpu::region_view>& regions) {
+    std::string error = box.isolate(private_directory_bytes);
+    if (!error.empty())
+        return error;
+    if (message.sandbox != static_cast<std::uint32_t>(sandbox_mode::off)) {
+        unique_fd broker =
+            start_link_broker(box.directory(), static_cast<sandbox_mode>(message.sandbox), error);
+        if (!broker)
+            return error;
+        use_link_broker(std::move(broker));
+    }
+    return map_regions(message, descriptors, regions);
 }
 
 // Waits until the device has woken this reader.
@@ -117,9 +137,14 @@ int run_worker(const factory_maker& make_factory) {
     auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_event]));
     auto& regions = *new std::vector<gpu::region_view>;
 
-    std::string error = map_regions(message, descriptors, regions);
+    sandbox box(static_cast<sandbox_mode>(message.sandbox));
+    std::string error = prepare(box, message, descriptors, regions);
     if (error.empty())
         error = output.capture_standard_output();
+    if (error.empty())
+        error = box.enter(message.max_worker_bytes);
+    for (const std::string& layer : box.missing())
+        std::fprintf(stderr, "sandbox without: %s\n", layer.c_str());
     opened_executor opened;
     if (error.empty()) {
         opened = make_factory(message.backend, message.gpu, message.options)(regions, output);

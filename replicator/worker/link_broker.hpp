@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// link_broker: the small second process of a worker that runs the linker for it, in a sandbox of its own, and
+// removes the worker's private directory at the end if that does not vanish by itself. It has no guest memory
+// and no descriptor of the device, and no code of the guest runs in it; in the linker some might, if it has a
+// bug, and finds the same files as the worker and less of everything else.
+#ifndef KAGEMUSHA_WORKER_LINK_BROKER_HPP
+#define KAGEMUSHA_WORKER_LINK_BROKER_HPP
+
+#include <string>
+
+#include "worker/sandbox.hpp"
+#include "worker/unique_fd.hpp"
+
+namespace kagemusha::worker {
+
+// Called between the two steps of the sandbox, by the only thread. Returns the connection for
+// use_link_broker(); an invalid one with a sentence in `error` on failure.
+unique_fd start_link_broker(const private_directory& directory, sandbox_mode mode, std::string& error);
+
+} // namespace kagemusha::worker
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// sandbox: takes from a worker what a GPU runtime does not need, before any code of the guest runs in it.
+// README.md says which layer denies what.
+//
+// Both steps are called by the only thread of the process; every later thread inherits them.
+#ifndef KAGEMUSHA_WORKER_SANDBOX_HPP
+#define KAGEMUSHA_WORKER_SANDBOX_HPP
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/process_port.hpp"
+
+namespace kagemusha::worker {
+
+struct private_directory {
+    std::string path;
+    bool vanishes = false; // a file system of its own, which ends with the last process of the worker
+};
+
+class sandbox {
+public:
+    explicit sandbox(sandbox_mode mode) : mode_(mode) {}
+
+    // First step: namespaces, and a private, empty, writable directory that HOME, TMPDIR and the caches of
+    // GPU runtimes point to. Needs no descriptor of the device. "" or why the worker must not go on.
+    std::string isolate(std::uint64_t max_private_bytes);
+    const private_directory& directory() const { return directory_; }
+
+    // Second step, last: limits, capabilities, files, system calls. "" or why the worker must not go on.
+    std::string enter(std::uint64_t max_worker_bytes);
+
+    // Layers that this host does not give, each in a few words, for the log.
+    const std::vector<std::string>& missing() const { return missing_; }
+
+private:
+    void enter_namespaces();
+    std::string make_private_directory(std::uint64_t max_bytes);
+    void limit_resources(std::uint64_t max_worker_bytes);
+
+    sandbox_mode mode_;
+    bool own_mounts_ = false, own_network_ = false;
+    private_directory directory_;
+    std::vector<std::string> missing_;
+};
+
+// Read access that programs of the system need: libraries, the linker, data of the compiler.
+class landlock_rules;
+void allow_system_files(landlock_rules& rules);
+
+// Gives up every capability, also those of a user namespace of its own.
+std::string drop_capabilities();
+
+} // namespace kagemusha::worker
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// syscall_filter: the system calls that a worker, its link broker and the linker may still make (seccomp).
+//
+// What a GPU runtime needs is allowed by name. What someone hostile would try first is denied with EPERM, so
+// that runtimes degrade as they would for an unprivileged user. Everything else, also what later kernels add,
+// does not exist (ENOSYS): programs know how to live with an older kernel. Calls of a foreign architecture
+// (32 bit) end the process.
+#ifndef KAGEMUSHA_WORKER_SYSCALL_FILTER_HPP
+#define KAGEMUSHA_WORKER_SYSCALL_FILTER_HPP
+
+#include <string>
+
+namespace kagemusha::worker {
+
+enum class filter_for {
+    worker, // threads, files, memory, devices; no process, no socket
+    broker, // as a worker, and may start and await processes
+    linker, // on top of the broker's, which it inherits: can't start processes any more
+};
+
+// For this thread and what it starts from now on, for good. "" or why not.
+std::string enter_syscall_filter(filter_for role);
+
+} // namespace kagemusha::worker
+
+#endif
