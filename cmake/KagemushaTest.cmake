@@ -14,6 +14,12 @@
 
 find_package(GTest QUIET)
 
+# Tests that crash a child on purpose want to see its signal, not AddressSanitizer's exit.
+set(KAGEMUSHA_TEST_ENVIRONMENT "")
+if(KAGEMUSHA_SANITIZE MATCHES "address")
+    list(APPEND KAGEMUSHA_TEST_ENVIRONMENT "ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0")
+endif()
+
 set(KAGEMUSHA_TEST_LABELS unit conformance fuzz device vm vm-long gpu)
 
 function(_kagemusha_check_label name label)
@@ -42,6 +48,7 @@ function(kagemusha_add_test name)
     target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${KAGEMUSHA_TEST_ENVIRONMENT}")
     if(arg_DATA_DIR)
         set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${arg_DATA_DIR})
     endif()
@@ -58,6 +65,7 @@ function(kagemusha_add_script_test name)
     endif()
     add_test(NAME ${name} COMMAND ${arg_COMMAND})
     set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${KAGEMUSHA_TEST_ENVIRONMENT}")
     if(arg_SERIAL)
         set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
     endif()
