@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The device around file_fsm: ports, back pressure, loss, reset in all phases, room for records, the
+// watchdog, log lines.
+#include "core/device.hpp"
+
+#include <poll.h>
+
+#include <gtest/gtest.h>
+
+#include "core/hang_watchdog.hpp"
+#include "core/limits.hpp"
+#include "core/record_queue.hpp"
+#include "core/test_helpers.hpp"
+
+namespace kagemusha::core {
+namespace {
+
+using namespace codec;
+using testing::completion;
+using testing::device_harness;
+using testing::not_answered;
+
+enum : std::uint64_t { context = 1, queue, user_event, first_event = 1000 };
+
+// A file with a context and a queue, whose worker has answered.
+void set_up(device_harness& h, std::uint32_t file) {
+    h.open(file);
+    h.submit(file, [](auto& b) { b.create_context(context); });
+    h.submit(file, [](auto& b) { b.create_queue(queue, context); });
+    h.answer_all(file);
+}
+
+std::uint64_t marker(device_harness& h, std::uint32_t file, std::uint64_t event = 0) {
+    return h.submit(file, [&](auto& b) { b.marker({queue, event, {}}); });
+}
+
+bool readable(int fd) {
+    pollfd p{fd, POLLIN, 0};
+    return poll(&p, 1, 0) == 1;
+}
+
+TEST(device, an_open_file_costs_no_worker_until_its_first_request) {
+    device_harness h;
+    h.open(1);
+    EXPECT_EQ(h.status_of(1), VGPU_STATUS_OK);
+    EXPECT_TRUE(h.ports.empty());
+    const auto token = h.submit(1, [](auto& b) { b.create_context(context); });
+    ASSERT_EQ(h.ports.size(), 1u);
+    EXPECT_EQ(h.ports[1]->kicks, 1u);
+    EXPECT_EQ(h.status_of(token), not_answered);
+    EXPECT_FALSE(readable(h.dev->poll_fd()));
+    h.ports[1]->done(h.ports[1]->received.front().token);
+    EXPECT_TRUE(readable(h.dev->poll_fd()));
+    h.dispatch();
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_OK);
+    EXPECT_FALSE(readable(h.dev->poll_fd()));
+}
+
+TEST(device, a_request_that_breaks_a_rule_starts_no_worker) {
+    device_harness h;
+    h.open(1);
+    const auto token = h.submit(1, [](auto& b) { b.flush(5); });
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_MALFORMED);
+    EXPECT_TRUE(h.ports.empty());
+}
+
+TEST(device, file_numbers_are_checked) {
+    device_harness h;
+    h.open(0);
+    EXPECT_EQ(h.status_of(1), VGPU_STATUS_MALFORMED);
+    h.open(1);
+    h.open(1);
+    EXPECT_EQ(h.status_of(3), VGPU_STATUS_MALFORMED);
+    for (std::uint32_t f = 2; f <= 4; ++f) {
+        h.open(f);
+    }
+    h.open(5);
+    EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_LIMIT);
+    h.close(6);
+    EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_NO_FILE);
+    h.submit(6, [](auto& b) { b.flush(1); });
+    EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_NO_FILE);
+    h.close(1);
+    h.open(5);
+    EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_OK);
+}
+
+TEST(device, files_do_not_see_each_others_objects) {
+    device_harness h;
+    set_up(h, 1);
+    h.open(2);
+    const auto token = h.submit(2, [](auto& b) { b.marker({queue, 0, {}}); });
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(h.lines.size(), 1u);
+    EXPECT_NE(h.lines[0].find("testvm: file 2: guest: an id does not name a queue"), std::string::npos)
+        << h.lines[0];
+}
+
+TEST(device, a_full_port_is_back_pressure_in_order) {
+    device_harness h;
+    set_up(h, 1);
+    auto& port = *h.ports[1];
+    port.next_submit = worker::submit_result::full;
+    const auto first = marker(h, 1);
+    port.next_submit = worker::submit_result::accepted;
+    const auto second = h.submit(1, [](auto& b) { b.barrier({queue, 0, {}}); });
+    EXPECT_TRUE(port.received.empty()) << "the second must not overtake the first";
+    port.say([](worker::port_sink&) {});
+    h.dispatch();
+    ASSERT_EQ(port.received.size(), 2u);
+    EXPECT_EQ(port.received[0].opcodes[0], VGPU_CMD_MARKER);
+    EXPECT_EQ(port.received[1].opcodes[0], VGPU_CMD_BARRIER);
+    h.answer_all(1);
+    EXPECT_EQ(h.status_of(first), VGPU_STATUS_OK);
+    EXPECT_EQ(h.status_of(second), VGPU_STATUS_OK);
+}
+
+TEST(device, requests_that_wait_for_a_port_have_a_bound) {
+    device_harness h([](auto& c) { c.file.max_requests = 4096; });
+    set_up(h, 1);
+    h.ports[1]->next_submit = worker::submit_result::full;
+    stream_builder big;
+    while (big.stream().size() + sizeof(vgpu_cmd_sync) <= VGPU_MAX_STREAM_BYTES) {
+        big.marker({queue, 0, {}});
+    }
+    std::uint32_t status = not_answered;
+    std::size_t waiting = 0;
+    while (status == not_answered && waiting < 4000) {
+        status = h.status_of(h.submit(1, big));
+        ++waiting;
+    }
+    EXPECT_EQ(status, VGPU_STATUS_NO_MEMORY);
+    EXPECT_LE(waiting * big.stream().size(), max_waiting_bytes_of_device + 2 * big.stream().size());
+    h.close(1);
+    set_up(h, 2);
+    EXPECT_EQ(h.status_of(marker(h, 2)), not_answered) << "closing gave the room back";
+}
+
+TEST(device, a_dead_port_loses_the_file) {
+    device_harness h;
+    set_up(h, 1);
+    h.ports[1]->next_submit = worker::submit_result::dead;
+    const auto token = marker(h, 1);
+    h.ports[1]->lost(VGPU_LOST_CRASHED, 9);
+    h.dispatch();
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_LOST);
+    ASSERT_EQ(h.records.size(), 1u);
+    EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).reason, VGPU_LOST_CRASHED);
+    EXPECT_EQ(h.status_of(marker(h, 1)), VGPU_STATUS_LOST) << "the file stays lost";
+    EXPECT_EQ(h.stats().workers_lost, 1u);
+    h.close(1);
+    set_up(h, 1);
+    EXPECT_EQ(h.status_of(marker(h, 1)), not_answered) << "a new file of the same number works";
+}
+
+TEST(device, a_lost_worker_is_one_files_matter) {
+    device_harness h;
+    set_up(h, 1);
+    set_up(h, 2);
+    const auto other = marker(h, 2, first_event);
+    h.ports[1]->lost(VGPU_LOST_GPU, 3);
+    h.dispatch();
+    h.ports[2]->record(completion(first_event));
+    h.answer_all(2);
+    EXPECT_EQ(h.status_of(other), VGPU_STATUS_OK);
+    EXPECT_EQ(testing::as<vgpu_record_completion>(h.records.back()).event, first_event);
+}
+
+TEST(device, a_worker_that_can_not_start_is_a_lost_file) {
+    device_harness h;
+    h.start_error = "no worker program";
+    h.open(1);
+    const auto token = h.submit(1, [](auto& b) { b.create_context(context); });
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_LOST);
+    ASSERT_EQ(h.records.size(), 1u);
+    EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).reason, VGPU_LOST_START);
+    EXPECT_NE(h.lines.at(0).find("no worker program"), std::string::npos);
+}
+
+TEST(device, a_worker_that_lies_is_killed) {
+    device_harness h;
+    set_up(h, 1);
+    const auto token = marker(h, 1, first_event);
+    h.ports[1]->record(completion(first_event + 1));
+    h.ports[1]->record(completion(first_event));
+    h.ports[1]->done(h.ports[1]->received.front().token);
+    h.dispatch();
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_LOST) << "nothing after the lie is believed";
+    ASSERT_EQ(h.records.size(), 1u);
+    EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).reason, VGPU_LOST_PROTOCOL);
+    EXPECT_NE(h.lines.at(0).find("completed an event that is not pending"), std::string::npos) << h.lines[0];
+}
+
+TEST(device, close_cancels_what_is_in_flight_and_drops_its_records) {
+    device_harness h;
+    set_up(h, 1);
+    h.room = 0;
+    const auto token = marker(h, 1, first_event);
+    h.ports[1]->record(completion(first_event));
+    h.dispatch();
+    h.ports[1]->next_submit = worker::submit_result::full;
+    const auto waiting = marker(h, 1);
+    h.close(1);
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_CANCELED);
+    EXPECT_EQ(h.status_of(waiting), VGPU_STATUS_CANCELED);
+    EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_OK);
+    h.room = 10;
+    h.dev->event_space();
+    EXPECT_TRUE(h.records.empty());
+    EXPECT_EQ(h.stats().objects, 0u);
+    EXPECT_EQ(h.stats().requests_in_flight, 0u);
+}
+
+// Reset, at every step of the life of a file.
+TEST(device, reset_in_all_phases_answers_everything_once_and_leaves_a_working_device) {
+    using phase = std::function<void(device_harness&)>;
+    const std::vector<std::pair<const char*, phase>> phases = {
+        {"nothing open", [](auto&) {}},
+        {"open", [](auto& h) { h.open(1); }},
+        {"request given to the worker",
+         [](auto& h) {
+             set_up(h, 1);
+             marker(h, 1);
+         }},
+        {"request waits for a full port",
+         [](auto& h) {
+             set_up(h, 1);
+             h.ports[1]->next_submit = worker::submit_result::full;
+             marker(h, 1);
+         }},
+        {"answer not drained",
+         [](auto& h) {
+             set_up(h, 1);
+             marker(h, 1);
+             h.ports[1]->done(h.ports[1]->received[0].token);
+         }},
+        {"event pending",
+         [](auto& h) {
+             set_up(h, 1);
+             marker(h, 1, first_event);
+             h.answer_all(1);
+         }},
+        {"record without room",
+         [](auto& h) {
+             set_up(h, 1);
+             h.room = 0;
+             marker(h, 1, first_event);
+             h.ports[1]->record(completion(first_event));
+             h.answer_all(1);
+         }},
+        {"loss not drained",
+         [](auto& h) {
+             set_up(h, 1);
+             marker(h, 1);
+             h.ports[1]->lost(VGPU_LOST_CRASHED, 1);
+         }},
+        {"lost",
+         [](auto& h) {
+             set_up(h, 1);
+             marker(h, 1);
+             h.ports[1]->lost(VGPU_LOST_CRASHED, 1);
+             h.dispatch();
+         }},
+        {"lost without room",
+         [](auto& h) {
+             set_up(h, 1);
+             h.room = 0;
+             h.ports[1]->lost(VGPU_LOST_CRASHED, 1);
+             h.dispatch();
+         }},
+        {"several files",
+         [](auto& h) {
+             set_up(h, 1);
+             set_up(h, 2);
+             marker(h, 1);
+             marker(h, 2);
+             h.open(3);
+         }},
+    };
+    for (const auto& [name, run] : phases) {
+        SCOPED_TRACE(name);
+        device_harness h;
+        run(h);
+        const std::uint64_t tokens = h.next_token;
+        h.dev->reset();
+        for (std::uint64_t token = 1; token < tokens; ++token) {
+            EXPECT_EQ(h.answers_of(token).size(), 1u) << "token " << token;
+        }
+        const kagemusha_device_stats s = h.stats();
+        EXPECT_EQ(s.files_open, 0u);
+        EXPECT_EQ(s.requests_in_flight, 0u);
+        EXPECT_EQ(s.objects, 0u);
+        EXPECT_EQ(s.memory_bytes, 0u);
+        EXPECT_FALSE(readable(h.dev->poll_fd())) << "nothing of the old files is left to dispatch";
+        h.room = 100;
+        h.records.clear();
+        set_up(h, 1);
+        marker(h, 1, first_event);
+        h.ports[1]->record(completion(first_event));
+        h.answer_all(1);
+        EXPECT_EQ(h.records.size(), 1u);
+        h.dev->reset();
+        h.dev->reset();
+    }
+}
+
+TEST(device, records_wait_for_room_in_order_and_files_take_turns) {
+    device_harness h;
+    set_up(h, 1);
+    set_up(h, 2);
+    h.room = 1;
+    for (std::uint64_t e = 0; e < 200; ++e) {
+        marker(h, 1, first_event + e);
+        h.ports[1]->record(completion(first_event + e));
+    }
+    marker(h, 2, first_event);
+    h.ports[2]->record(completion(first_event));
+    h.dispatch();
+    EXPECT_EQ(h.records.size(), 1u);
+    h.room = 70;
+    h.dev->event_space();
+    EXPECT_EQ(h.records.size(), 71u);
+    const bool second_file_had_its_turn = std::any_of(h.records.begin(), h.records.end(), [](const auto& r) {
+        return testing::as<vgpu_record>(r).file == 2;
+    });
+    EXPECT_TRUE(second_file_had_its_turn) << "a file with many records does not starve another";
+    h.room = 1000;
+    h.dev->event_space();
+    EXPECT_EQ(h.records.size(), 201u);
+    std::uint64_t next = first_event;
+    for (const auto& r : h.records) {
+        const auto c = testing::as<vgpu_record_completion>(r);
+        if (c.record.file == 1) {
+            EXPECT_EQ(c.event, next++);
+        }
+    }
+    EXPECT_EQ(h.stats().events_completed, 201u);
+}
+
+TEST(device, a_worker_without_progress_is_killed_and_one_with_progress_is_not) {
+    device_harness h([](auto& c) { c.hang_timeout_ms = 40; });
+    set_up(h, 1);
+    set_up(h, 2);
+    const auto hung = marker(h, 1);
+    marker(h, 2);
+    // The real timer says when to look, the clock is the test's.
+    for (int look = 0; look < 3; ++look) {
+        h.now_ms += 30;
+        ++h.ports[2]->progress_value;
+        pollfd p{h.dev->poll_fd(), POLLIN, 0};
+        ASSERT_EQ(poll(&p, 1, 10'000), 1) << "the timer is armed while there is work";
+        h.dispatch();
+    }
+    EXPECT_EQ(h.status_of(hung), VGPU_STATUS_LOST);
+    ASSERT_EQ(h.records.size(), 1u);
+    EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).reason, VGPU_LOST_HUNG);
+    EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).detail, 40u);
+    EXPECT_EQ(h.stats().workers_killed_hung, 1u);
+    EXPECT_EQ(h.stats().workers_lost, 1u);
+}
+
+TEST(device, log_lines_that_a_guest_causes_are_limited) {
+    device_harness h;
+    h.open(1);
+    for (int i = 0; i < 500; ++i) {
+        h.submit(1, [](auto& b) { b.flush(5); });
+    }
+    EXPECT_EQ(h.lines.size(), log_burst_lines);
+    h.now_ms += log_interval_ms;
+    h.submit(1, [](auto& b) { b.flush(5); });
+    EXPECT_EQ(h.lines.size(), log_burst_lines + 1);
+    EXPECT_NE(h.lines.back().find("480 more lines"), std::string::npos) << h.lines.back();
+}
+
+TEST(device, statistics_count_what_was_handed_on) {
+    device_harness h;
+    set_up(h, 1);
+    h.submit(1, [](auto& b) { b.create_buffer_inline(9, context, std::vector<std::byte>(64)); });
+    h.submit(1, [](auto& b) { b.read_buffer({queue, 0, {}}, 9, 0, b.payload(true, 0, 0, 32)); });
+    const kagemusha_device_stats s = h.stats();
+    EXPECT_EQ(s.requests, 4u);
+    EXPECT_EQ(s.requests_in_flight, 2u);
+    EXPECT_EQ(s.commands, 4u);
+    EXPECT_EQ(s.calls, 3u);
+    EXPECT_EQ(s.bytes_to_gpu, 64u);
+    EXPECT_EQ(s.bytes_from_gpu, 32u);
+    EXPECT_EQ(s.objects, 3u);
+    EXPECT_EQ(s.memory_bytes, 64u);
+    EXPECT_EQ(s.workers_started, 1u);
+    EXPECT_EQ(s.doorbells, 4u);
+}
+
+TEST(hang_watchdog, needs_work_without_progress_for_the_whole_timeout) {
+    hang_watchdog w(100);
+    EXPECT_FALSE(w.observe(0, true, 1));
+    EXPECT_FALSE(w.observe(99, true, 1));
+    EXPECT_FALSE(w.observe(100, true, 2)) << "progress";
+    EXPECT_FALSE(w.observe(199, true, 2));
+    EXPECT_FALSE(w.observe(200, false, 2)) << "idle";
+    EXPECT_FALSE(w.observe(500, true, 2)) << "idle time does not count";
+    EXPECT_TRUE(w.observe(600, true, 2));
+    hang_watchdog never(0);
+    never.observe(0, true, 1);
+    EXPECT_FALSE(never.observe(UINT64_MAX, true, 1));
+}
+
+TEST(record_queue, is_first_in_first_out_and_reuses_its_memory) {
+    record_queue q;
+    std::uint64_t pushed = 0;
+    std::uint64_t popped = 0;
+    for (int round = 0; round < 20'000; ++round) {
+        q.push(completion(++pushed));
+        if (round % 3 != 0) {
+            EXPECT_EQ(testing::as<vgpu_record_completion>(q.front()).event, ++popped);
+            q.pop();
+        }
+    }
+    while (!q.empty()) {
+        EXPECT_EQ(testing::as<vgpu_record_completion>(q.front()).event, ++popped);
+        q.pop();
+    }
+    EXPECT_EQ(popped, pushed);
+}
+
+} // namespace
+} // namespace kagemusha::core

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The life of one file: answers, quotas, records, and a worker that lies.
+#include "core/file_fsm.hpp"
+
+#include <gtest/gtest.h>
+
+#include "codec/cl_numbers.hpp"
+#include "core/limits.hpp"
+#include "core/test_helpers.hpp"
+
+namespace kagemusha::core {
+namespace {
+
+using namespace codec;
+using testing::completion;
+using testing::file_harness;
+using testing::ok_response;
+
+enum : std::uint64_t { context = 1, queue, buffer, user_event, first_event = 1000 };
+
+struct file_fsm_test : ::testing::Test {
+    explicit file_fsm_test(const file_limits& limits = testing::generous) : h(limits) {
+        h.run([](auto& b) { b.create_context(context); });
+        h.run([](auto& b) { b.create_queue(queue, context); });
+    }
+    file_harness h;
+
+    submit_decision marker(std::uint64_t event) {
+        stream_builder b;
+        b.marker({queue, event, {}});
+        return h.submit(b);
+    }
+    void violation(const std::vector<std::byte>& record) {
+        EXPECT_NE(h.fsm.on_record(record).broken_rule, nullptr);
+        EXPECT_FALSE(h.fsm.has_record());
+    }
+};
+
+// ---- requests
+
+TEST_F(file_fsm_test, a_request_is_forwarded_with_its_tables_and_answered_once) {
+    h.run([](auto& b) { b.create_buffer(buffer, context, 64); });
+    stream_builder b;
+    b.read_buffer({queue, 0, {}}, buffer, 0, b.payload(true, {{0, 8, 0, 0}, {4096, 16, 0, 0}}));
+    const submit_decision d = h.submit(b);
+    ASSERT_EQ(d.what, submit_decision::action::forward);
+    EXPECT_EQ(d.request.stream.data(), b.stream().data()) << "not copied";
+    EXPECT_EQ(d.request.payloads.size(), 1u);
+    EXPECT_EQ(d.request.segments.size(), 2u);
+    EXPECT_EQ(d.work.commands, 1u);
+    EXPECT_EQ(d.work.bytes_from_gpu, 24u);
+    const done_decision done = h.fsm.on_done(d.request.token, ok_response());
+    EXPECT_FALSE(done.violation);
+    EXPECT_EQ(done.token, h.next_token - 1);
+    EXPECT_TRUE(h.fsm.on_done(d.request.token, ok_response()).violation) << "twice";
+}
+
+TEST_F(file_fsm_test, an_empty_stream_is_answered_at_once) {
+    const submit_decision d = h.submit({});
+    EXPECT_EQ(d.what, submit_decision::action::answer);
+    EXPECT_EQ(d.response.status, VGPU_STATUS_OK);
+}
+
+TEST_F(file_fsm_test, a_create_that_fails_is_taken_back) {
+    h.run([](auto& b) { b.create_buffer(buffer, context, 64); }, cl_mem_object_allocation_failure);
+    EXPECT_FALSE(h.fsm.objects().taken(buffer));
+    EXPECT_EQ(h.fsm.objects().memory_bytes(), 0u);
+    h.run([](auto& b) { b.create_buffer(buffer, context, 64); });
+    EXPECT_TRUE(h.fsm.objects().taken(buffer));
+}
+
+TEST_F(file_fsm_test, a_create_whose_status_is_not_ok_is_taken_back) {
+    stream_builder b;
+    b.create_buffer(buffer, context, 64);
+    const submit_decision d = h.submit(b);
+    vgpu_response r{};
+    r.status = VGPU_STATUS_NO_MEMORY;
+    EXPECT_EQ(h.fsm.on_done(d.request.token, r).response.status, VGPU_STATUS_NO_MEMORY);
+    EXPECT_FALSE(h.fsm.objects().taken(buffer));
+}
+
+TEST_F(file_fsm_test, objects_can_be_used_before_their_create_is_answered) {
+    stream_builder create;
+    create.create_buffer(buffer, context, 64);
+    const submit_decision first = h.submit(create);
+    stream_builder use;
+    use.fill_buffer({queue, 0, {}}, buffer, 0, 8, std::vector<std::byte>(8))
+        .destroy(VGPU_OBJECT_MEMORY, buffer);
+    EXPECT_EQ(h.submit(use).what, submit_decision::action::forward);
+    EXPECT_FALSE(h.fsm.on_done(first.request.token, ok_response(cl_out_of_resources)).violation);
+    EXPECT_EQ(h.fsm.objects().memory_bytes(), 0u);
+}
+
+TEST_F(file_fsm_test, a_program_whose_link_failed_exists_for_its_log) {
+    h.run([](auto& b) { b.create_program(10, context, "x"); });
+    const std::uint64_t inputs[] = {10};
+    h.run([&](auto& b) { b.link_program(11, context, inputs); }, cl_link_program_failure);
+    EXPECT_TRUE(h.fsm.objects().taken(11));
+    h.run([&](auto& b) { b.link_program(12, context, inputs); }, cl_out_of_host_memory);
+    EXPECT_FALSE(h.fsm.objects().taken(12));
+    h.run([&](auto& b) { b.create_program(13, context, "x"); }, cl_link_program_failure);
+    EXPECT_FALSE(h.fsm.objects().taken(13)) << "only for links";
+}
+
+TEST_F(file_fsm_test, payload_and_segment_tables_are_checked) {
+    h.run([](auto& b) { b.create_buffer(buffer, context, 1u << 30); });
+    const auto status = [&](auto&& change) {
+        stream_builder b;
+        b.read_buffer({queue, 0, {}}, buffer, 0, b.payload(true, {{0, 8, 0, 0}, {64, 8, 0, 0}}));
+        std::vector<kagemusha_payload> payloads(b.payloads().begin(), b.payloads().end());
+        std::vector<kagemusha_segment> segments(b.segments().begin(), b.segments().end());
+        kagemusha_request r = b.request(7, 1);
+        change(payloads, segments, r);
+        r.payloads = payloads.data();
+        r.segments = segments.data();
+        const submit_decision d = h.fsm.on_submit(r, testing::regions);
+        if (d.what == submit_decision::action::forward) {
+            h.fsm.on_done(d.request.token, ok_response());
+        }
+        return d.response.status;
+    };
+    const std::uint64_t gib = 1u << 30;
+    EXPECT_EQ(status([](auto&, auto&, auto&) {}), VGPU_STATUS_OK);
+    EXPECT_EQ(status([&](auto&, auto& s, auto&) { s[0].offset = gib - 8; }), VGPU_STATUS_OK);
+    EXPECT_EQ(status([&](auto&, auto& s, auto&) { s[0].offset = gib - 7; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([&](auto&, auto& s, auto&) { s[0].offset = UINT64_MAX; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto& s, auto&) { s[0].region = 1; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto& s, auto&) { s[0].region = UINT32_MAX; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto& s, auto&) { s[1].pad = 1; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto& s, auto&) {
+                  s[0].bytes = 0;
+                  p[0].bytes = 8;
+              }),
+              VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto& s, auto&) { s[0].bytes = 9; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto&, auto&) { p[0].pad = 1; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto&, auto&) { p[0].writable = 2; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto&, auto&) { p[0].first_segment = 1; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto&, auto&) { p[0].first_segment = UINT32_MAX; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto&, auto&) {
+                  p[0].segment_count = 0;
+                  p[0].bytes = 0;
+              }),
+              VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto& p, auto&, auto& r) {
+                  p.push_back(p[0]);
+                  r.payload_count = 2;
+              }),
+              VGPU_STATUS_MALFORMED)
+        << "two payloads share segments";
+    EXPECT_EQ(status([](auto&, auto&, auto& r) { r.payload_count = VGPU_MAX_PAYLOADS + 1; }),
+              VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto&, auto& r) { r.segment_count = VGPU_MAX_SEGMENTS + 1; }),
+              VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto&, auto& r) { r.pad = 1; }), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status([](auto&, auto&, auto& r) { r.completion_count = 1; }), VGPU_STATUS_MALFORMED);
+}
+
+// ---- quotas
+
+struct small_file_test : file_fsm_test {
+    small_file_test() : file_fsm_test({2, 3, 8, 1000}) {}
+};
+
+TEST_F(small_file_test, one_request_too_many_is_answered_limit) {
+    EXPECT_EQ(marker(0).what, submit_decision::action::forward);
+    const submit_decision second = marker(0);
+    EXPECT_EQ(second.what, submit_decision::action::forward);
+    EXPECT_EQ(marker(0).response.status, VGPU_STATUS_LIMIT);
+    h.fsm.on_done(second.request.token, ok_response());
+    EXPECT_EQ(marker(0).what, submit_decision::action::forward);
+}
+
+TEST_F(small_file_test, memory_beyond_the_quota_is_an_allocation_failure) {
+    h.run([](auto& b) { b.create_buffer(buffer, context, 900); });
+    stream_builder b;
+    b.create_buffer(buffer + 10, context, 101);
+    EXPECT_EQ(h.submit(b).response.result, cl_mem_object_allocation_failure);
+    h.run([](auto& b) { b.destroy(VGPU_OBJECT_MEMORY, buffer); });
+    h.run(b);
+}
+
+TEST_F(small_file_test, objects_beyond_the_quota_are_out_of_host_memory) {
+    for (std::uint64_t id = 10; id < 16; ++id) {
+        h.run([&](auto& b) { b.create_sampler(id, context); });
+    }
+    stream_builder b;
+    b.create_sampler(99, context);
+    EXPECT_EQ(h.submit(b).response.result, cl_out_of_host_memory);
+    stream_builder enqueue;
+    enqueue.marker({queue, first_event, {}});
+    EXPECT_EQ(h.submit(enqueue).response.status, VGPU_STATUS_OK);
+    const auto records = h.take_records();
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(testing::as<vgpu_record_completion>(records[0]).status, cl_out_of_resources);
+}
+
+TEST_F(small_file_test, an_event_is_in_flight_until_the_guest_took_its_completion) {
+    for (std::uint64_t e = 0; e < 3; ++e) {
+        h.run([&](auto& b) { b.marker({queue, first_event + e, {}}); });
+    }
+    EXPECT_EQ(marker(first_event + 3).what, submit_decision::action::answer);
+    EXPECT_EQ(testing::as<vgpu_record_completion>(h.take_records().at(0)).status, cl_out_of_resources);
+    h.fsm.on_record(completion(first_event));
+    EXPECT_EQ(marker(first_event + 4).what, submit_decision::action::answer) << "its record still waits";
+    h.take_records();
+    EXPECT_EQ(marker(first_event + 5).what, submit_decision::action::forward);
+}
+
+TEST_F(small_file_test, failures_that_nobody_fetches_have_a_bound) {
+    std::uint32_t answered_ok = 0;
+    vgpu_response last{};
+    const std::vector<std::byte> eight(8);
+    for (std::uint32_t i = 0; i < max_refused_per_file + 100; ++i) {
+        last = marker(first_event + i).response; // three are forwarded to a worker that is busy, then refused
+        if (last.status == VGPU_STATUS_OK || last.status == VGPU_STATUS_LIMIT) {
+            answered_ok += last.status == VGPU_STATUS_OK;
+        }
+        if (h.fsm.requests_in_flight() == 2) {
+            h.fsm.end_all(VGPU_STATUS_OK, [](std::uint64_t, const vgpu_response&) {});
+        }
+    }
+    EXPECT_EQ(last.status, VGPU_STATUS_LIMIT);
+    EXPECT_LE(answered_ok, max_refused_per_file + 3);
+    EXPECT_LE(h.fsm.objects().size(), 8u + max_refused_per_file);
+    h.take_records();
+    EXPECT_EQ(marker(first_event + 1'000'000).response.status, VGPU_STATUS_LIMIT)
+        << "the objects are still there";
+    stream_builder b;
+    for (std::uint32_t i = 10; i < 200; ++i) {
+        b.destroy(VGPU_OBJECT_EVENT, first_event + i);
+    }
+    EXPECT_EQ(h.submit(b).response.status, VGPU_STATUS_OK);
+    EXPECT_EQ(marker(first_event + 1'000'000).response.status, VGPU_STATUS_OK);
+}
+
+// ---- a worker that lies
+
+TEST_F(file_fsm_test, answers_out_of_bounds_are_violations) {
+    const submit_decision d = marker(0);
+    const auto violates = [&](auto&& change) {
+        vgpu_response r{};
+        change(r);
+        return h.fsm.on_done(d.request.token, r).violation;
+    };
+    EXPECT_TRUE(h.fsm.on_done(d.request.token + 1, ok_response()).violation);
+    EXPECT_TRUE(h.fsm.on_done(d.request.token ^ (1ull << 32), ok_response()).violation);
+    EXPECT_TRUE(h.fsm.on_done(UINT64_MAX, ok_response()).violation);
+    EXPECT_TRUE(violates([](auto& r) { r.result = 1; }));
+    EXPECT_TRUE(violates([](auto& r) { r.pad = 1; }));
+    EXPECT_TRUE(violates([](auto& r) { r.value = 1; }));
+    EXPECT_TRUE(violates([](auto& r) { r.result_bytes = VGPU_MAX_RESULT_BYTES + 1; }));
+    for (const std::uint32_t status :
+         {VGPU_STATUS_NO_FILE, VGPU_STATUS_LIMIT, VGPU_STATUS_LOST, VGPU_STATUS_CANCELED}) {
+        EXPECT_TRUE(violates([&](auto& r) { r.status = status; })) << status;
+    }
+    EXPECT_TRUE(violates([](auto& r) { r.status = 7; }));
+    EXPECT_FALSE(violates([](auto&) {})) << "the request is still to be answered";
+}
+
+TEST_F(file_fsm_test, only_calls_have_a_result) {
+    const submit_decision d = marker(0);
+    vgpu_response r = ok_response(-5);
+    r.result_bytes = 8;
+    const done_decision done = h.fsm.on_done(d.request.token, r);
+    EXPECT_EQ(done.response.result, 0);
+    EXPECT_EQ(done.response.result_bytes, 0u);
+}
+
+TEST_F(file_fsm_test, a_completion_must_be_of_a_pending_event_and_the_only_one) {
+    violation(completion(first_event));
+    violation(completion(queue));
+    marker(first_event);
+    EXPECT_EQ(h.fsm.on_record(completion(first_event, -5)).broken_rule, nullptr);
+    EXPECT_EQ(testing::as<vgpu_record_completion>(h.take_records().at(0)).status, -5);
+    violation(completion(first_event));
+    h.run([](auto& b) { b.create_user_event(user_event, context); });
+    violation(completion(user_event));
+}
+
+TEST_F(file_fsm_test, a_destroyed_event_still_completes_once) {
+    marker(first_event);
+    h.run([](auto& b) { b.destroy(VGPU_OBJECT_EVENT, first_event); });
+    EXPECT_EQ(h.fsm.on_record(completion(first_event)).broken_rule, nullptr);
+    EXPECT_EQ(h.take_records().size(), 1u);
+    violation(completion(first_event));
+}
+
+TEST_F(file_fsm_test, malformed_records_are_violations) {
+    marker(first_event);
+    const auto with = [](std::vector<std::byte> r, auto&& change) {
+        change(r);
+        return r;
+    };
+    const auto header = [](std::vector<std::byte>& r) { return reinterpret_cast<vgpu_record*>(r.data()); };
+    violation({});
+    violation(std::vector<std::byte>(8));
+    violation(std::vector<std::byte>(VGPU_MAX_RECORD_BYTES + 8));
+    violation(with(completion(first_event), [&](auto& r) { header(r)->bytes = 8; }));
+    violation(with(completion(first_event), [&](auto& r) { header(r)->pad = 1; }));
+    violation(with(completion(first_event), [&](auto& r) { header(r)->type = VGPU_RECORD_LOST; }));
+    violation(with(completion(first_event), [&](auto& r) { header(r)->type = VGPU_RECORD_OVERFLOW; }));
+    violation(with(completion(first_event), [&](auto& r) { header(r)->type = 0; }));
+    violation(with(completion(first_event), [&](auto& r) {
+        r.resize(r.size() + 8);
+        header(r)->bytes += 8;
+    }));
+    violation(completion(first_event, 1));
+    violation(testing::queue_error(queue, 0));
+    violation(testing::queue_error(queue, -5, VGPU_CMD_FLUSH));
+    violation(testing::queue_error(queue, -5, VGPU_OPCODE_COUNT));
+    const auto text = [](std::uint32_t text_bytes, std::size_t body, std::byte last) {
+        vgpu_record_text t{};
+        t.text_bytes = text_bytes;
+        auto r = testing::record_bytes(t, VGPU_RECORD_TEXT, body);
+        r.back() = last;
+        return r;
+    };
+    violation(text(0, 8, std::byte{0}));
+    violation(text(9, 8, std::byte{0}));
+    violation(text(8, 16, std::byte{0}));
+    violation(text(7, 8, std::byte{1}));
+    violation(text(UINT32_MAX, 8, std::byte{0}));
+}
+
+// ---- records
+
+TEST_F(file_fsm_test, text_keeps_its_place_before_the_completion) {
+    marker(first_event);
+    EXPECT_EQ(h.fsm.on_record(testing::text("hello\n")).text_bytes, 6u);
+    h.fsm.on_record(completion(first_event));
+    const auto records = h.take_records();
+    ASSERT_EQ(records.size(), 2u);
+    const auto t = testing::as<vgpu_record_text>(records[0]);
+    EXPECT_EQ(t.record.type, VGPU_RECORD_TEXT);
+    EXPECT_EQ(t.record.file, 7u);
+    EXPECT_EQ(std::memcmp(records[0].data() + sizeof(t), "hello\n\0\0", 8), 0);
+}
+
+TEST_F(file_fsm_test, text_beyond_its_bound_is_dropped_and_counted) {
+    const std::string line(1000, 'x');
+    std::uint64_t kept = 0;
+    std::uint64_t dropped = 0;
+    for (int i = 0; i < 2000; ++i) {
+        const record_decision d = h.fsm.on_record(testing::text(line));
+        kept += d.text_bytes;
+        dropped += d.dropped_text_bytes;
+    }
+    EXPECT_LE(kept, max_text_queue_bytes);
+    EXPECT_EQ(kept + dropped, 2'000'000u);
+    const auto records = h.take_records();
+    EXPECT_EQ(testing::as<vgpu_record_text_dropped>(records.back()).record.type, VGPU_RECORD_TEXT_DROPPED);
+    EXPECT_EQ(testing::as<vgpu_record_text_dropped>(records.back()).dropped_bytes, dropped);
+    EXPECT_EQ(h.fsm.on_record(testing::text(line)).text_bytes, 1000u) << "there is room again";
+}
+
+TEST_F(file_fsm_test, one_error_per_queue_waits_for_the_guest) {
+    for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(h.fsm.on_record(testing::queue_error(queue, -5)).broken_rule, nullptr);
+    }
+    EXPECT_EQ(h.take_records().size(), 1u);
+    h.fsm.on_record(testing::queue_error(queue, -5));
+    EXPECT_EQ(h.take_records().size(), 1u);
+    h.run([](auto& b) { b.destroy(VGPU_OBJECT_QUEUE, queue); });
+    EXPECT_EQ(h.fsm.on_record(testing::queue_error(queue, -5)).broken_rule, nullptr) << "late, not a lie";
+    EXPECT_FALSE(h.fsm.has_record());
+}
+
+// ---- loss
+
+TEST_F(file_fsm_test, a_lost_file_says_so_last_and_stays_lost) {
+    marker(first_event);
+    h.fsm.on_record(completion(first_event));
+    const submit_decision open = marker(first_event + 1);
+    h.fsm.on_lost(VGPU_LOST_CRASHED, 11);
+    std::vector<std::uint64_t> ended;
+    h.fsm.end_all(VGPU_STATUS_LOST, [&](std::uint64_t token, const vgpu_response& r) {
+        EXPECT_EQ(r.status, VGPU_STATUS_LOST);
+        ended.push_back(token);
+    });
+    EXPECT_EQ(ended.size(), 2u) << "both markers were not answered yet";
+    EXPECT_EQ(open.what, submit_decision::action::forward);
+    const auto records = h.take_records();
+    ASSERT_EQ(records.size(), 2u);
+    const auto lost = testing::as<vgpu_record_lost>(records[1]);
+    EXPECT_EQ(lost.record.type, VGPU_RECORD_LOST);
+    EXPECT_EQ(lost.reason, VGPU_LOST_CRASHED);
+    EXPECT_EQ(lost.detail, 11u);
+    EXPECT_EQ(marker(first_event + 2).response.status, VGPU_STATUS_LOST);
+    EXPECT_EQ(h.fsm.objects().size(), 0u);
+    EXPECT_FALSE(h.fsm.busy());
+}
+
+TEST_F(file_fsm_test, is_busy_with_requests_and_events_but_not_while_the_guest_is_to_move) {
+    EXPECT_FALSE(h.fsm.busy());
+    h.run([](auto& b) { b.marker({queue, first_event, {}}); });
+    EXPECT_TRUE(h.fsm.busy()) << "an event is pending";
+    h.run([](auto& b) { b.create_user_event(user_event, context); });
+    EXPECT_FALSE(h.fsm.busy()) << "the user event may hold it up";
+    h.run([](auto& b) { b.set_user_event(user_event, 0); });
+    EXPECT_TRUE(h.fsm.busy());
+    h.fsm.on_record(completion(first_event));
+    EXPECT_FALSE(h.fsm.busy());
+    marker(0);
+    EXPECT_TRUE(h.fsm.busy()) << "a request is not answered";
+}
+
+} // namespace
+} // namespace kagemusha::core
