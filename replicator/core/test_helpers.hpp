@@ -257,7 +257,6 @@ struct device_harness {
         dev->add_region(0, std::uint64_t{1} << 30);
     }
 
-    std::unique_ptr<device> dev;
     std::map<std::uint32_t, scripted_port*> ports; // by file; dangling after the port's end
     std::vector<answer> answers;
     std::vector<std::vector<std::byte>> records;
@@ -266,6 +265,7 @@ struct device_harness {
     std::uint64_t room = UINT64_MAX; // records that the guest has buffers for
     std::uint64_t now_ms = 1000;
     std::uint64_t next_token = 1;
+    std::unique_ptr<device> dev; // last: it answers what is in flight when it ends
 
     void open(std::uint32_t file) { dev->open_file(file, next_token++); }
     void close(std::uint32_t file) { dev->close_file(file, next_token++); }
