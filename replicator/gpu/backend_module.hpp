@@ -78,6 +78,9 @@ public:
     // means that fn is not called.
     virtual std::int32_t notify(callback fn, void* data) = 0;
 
+    // Where the command is now: > 0 not finished, 0 complete, < 0 failed. Any time before fn was called.
+    virtual std::int32_t poll() const = 0;
+
     // Only after it finished, and only if the queue profiles.
     virtual bool timing(event_timing& out) const = 0;
 

@@ -30,7 +30,9 @@ std::int32_t executor::impl::collect_waits(codec::id_list ids) {
         auto* event = objects.find<event_object>(id);
         if (!event)
             return CL_INVALID_EVENT_WAIT_LIST;
-        const std::int32_t status = event->state->status.load(std::memory_order_acquire);
+        std::int32_t status = event->state->status.load(std::memory_order_acquire);
+        if (status == status_pending && event->state->native->poll() < 0)
+            status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST; // failed, but not yet reported
         if (status < 0)
             return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
         if (status == status_pending)

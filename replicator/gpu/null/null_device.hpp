@@ -51,6 +51,7 @@ public:
     null_event() = default; // complete
     explicit null_event(signal_ptr signal) : signal_(std::move(signal)) {}
     std::int32_t notify(callback fn, void* data) override;
+    std::int32_t poll() const override { return signal_ ? signal_->status() : 0; }
     bool timing(event_timing& out) const override;
     std::int32_t set_status(std::int32_t status) override;
     const signal_ptr& signal() const { return signal_; }

@@ -106,10 +106,12 @@ public:
     std::int32_t notify(callback fn, void* data) override;
     bool timing(event_timing& out) const override;
     std::int32_t set_status(std::int32_t status) override;
+    std::int32_t poll() const override;
     cl_event native() const { return last_.get(); }
+    void finish(std::int32_t status); // pending_events gave it to the caller; once
 
 private:
-    static void CL_CALLBACK completed(cl_event, cl_int status, void* self);
+    static void CL_CALLBACK completed(cl_event, cl_int status, void* number);
 
     const opencl_api& api_;
     event_handle first_;

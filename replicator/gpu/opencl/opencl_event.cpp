@@ -2,22 +2,53 @@
 // opencl_event: completions, on threads of the OpenCL runtime. Nothing here calls a function that the standard forbids in
 // an event callback (those that wait).
 #include "gpu/opencl/opencl_device.hpp"
+#include "gpu/opencl/pending_events.hpp"
 
 namespace kagemusha::gpu {
+
+namespace {
+
+// What PoCL gives a command that it did not run because one in its wait list failed. As an execution status the number has
+// no meaning in the standard, which has another one for this.
+constexpr cl_int pocl_failed = -1;
+
+} // namespace
 
 std::int32_t opencl_event::notify(callback fn, void* data) {
     callback_ = fn;
     callback_data_ = data;
-    return api_.clSetEventCallback(last_.get(), CL_COMPLETE, &opencl_event::completed, this);
+    const cl_event native = last_.get();
+    const opencl_api& api = api_;
+    // From add() on the event may finish and be destroyed at any time.
+    const std::uint64_t number = pending_events::instance().add(*this);
+    const cl_int error =
+        api.clSetEventCallback(native, CL_COMPLETE, &opencl_event::completed, reinterpret_cast<void*>(number));
+    if (error != CL_SUCCESS)
+        pending_events::instance().remove(number);
+    return error;
 }
 
-void CL_CALLBACK opencl_event::completed(cl_event, cl_int status, void* self) {
-    auto& event = *static_cast<opencl_event*>(self);
-    if (event.rest_)
-        event.rest_->finish(status >= 0);
-    if (status >= 0 && event.error_ != CL_SUCCESS)
-        status = event.error_;
-    event.callback_(event.callback_data_, status); // may destroy the event
+void CL_CALLBACK opencl_event::completed(cl_event, cl_int status, void* number) {
+    if (opencl_event* event = pending_events::instance().take(reinterpret_cast<std::uint64_t>(number), status))
+        event->finish(status);
+}
+
+void opencl_event::finish(std::int32_t status) {
+    if (status == pocl_failed)
+        status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    if (rest_)
+        rest_->finish(status >= 0);
+    if (status >= 0 && error_ != CL_SUCCESS)
+        status = error_;
+    callback_(callback_data_, status); // may destroy this event
+}
+
+std::int32_t opencl_event::poll() const {
+    cl_int status = CL_QUEUED;
+    return api_.clGetEventInfo(last_.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr) ==
+                   CL_SUCCESS
+               ? status
+               : CL_QUEUED;
 }
 
 bool opencl_event::timing(event_timing& out) const {
@@ -36,7 +67,10 @@ bool opencl_event::timing(event_timing& out) const {
 }
 
 std::int32_t opencl_event::set_status(std::int32_t status) {
-    return api_.clSetUserEventStatus(last_.get(), status);
+    const cl_int error = api_.clSetUserEventStatus(last_.get(), status);
+    if (status < 0)
+        pending_events::instance().look_now();
+    return error;
 }
 
 } // namespace kagemusha::gpu

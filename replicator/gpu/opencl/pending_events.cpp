@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// pending_events: see pending_events.hpp.
+#include "gpu/opencl/pending_events.hpp"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "gpu/opencl/opencl_device.hpp"
+
+namespace kagemusha::gpu {
+
+namespace {
+
+// How late a failure without a callback may be told. Rare, so it need not be soon; often enough for a person.
+constexpr std::chrono::milliseconds look_every{100};
+
+} // namespace
+
+pending_events& pending_events::instance() {
+    static pending_events* const self = new pending_events;
+    return *self;
+}
+
+pending_events::pending_events() {
+    std::thread([this] { run(); }).detach();
+}
+
+std::uint64_t pending_events::add(opencl_event& event) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t number = next_++;
+    entries_.emplace(number, entry{&event});
+    if (entries_.size() == 1)
+        wake_.notify_one();
+    return number;
+}
+
+opencl_event* pending_events::take(std::uint64_t number, std::int32_t status) {
+    const std::lock_guard lock(mutex_);
+    const auto at = entries_.find(number);
+    if (at == entries_.end())
+        return nullptr;
+    if (at->second.pinned) {
+        at->second.called_back = true;
+        at->second.status = status;
+        return nullptr;
+    }
+    opencl_event* event = at->second.event;
+    entries_.erase(at);
+    return event;
+}
+
+void pending_events::remove(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    entries_.erase(number);
+}
+
+void pending_events::look_now() {
+    const std::lock_guard lock(mutex_);
+    look_now_ = true;
+    wake_.notify_one();
+}
+
+void pending_events::run() {
+    std::vector<std::uint64_t> numbers;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wake_.wait(lock, [this] { return !entries_.empty(); });
+        wake_.wait_for(lock, look_every, [this] { return look_now_; });
+        look_now_ = false;
+        numbers.clear();
+        for (const auto& [number, e] : entries_)
+            numbers.push_back(number);
+        lock.unlock();
+        for (const std::uint64_t number : numbers)
+            look_at(number);
+        lock.lock();
+    }
+}
+
+void pending_events::look_at(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    auto at = entries_.find(number);
+    if (at == entries_.end())
+        return;
+    opencl_event* const event = at->second.event;
+    at->second.pinned = true;
+    lock.unlock();
+    std::int32_t status = event->poll();
+    lock.lock();
+    at = entries_.find(number);
+    if (at == entries_.end())
+        return; // removed: nobody is to be told
+    at->second.pinned = false;
+    if (at->second.called_back)
+        status = at->second.status;
+    else if (status >= 0)
+        return; // its callback will come
+    entries_.erase(at);
+    lock.unlock();
+    event->finish(status);
+}
+
+} // namespace kagemusha::gpu
