@@ -70,7 +70,7 @@ public:
         argument.stream_bytes = static_cast<__u32>(request.stream.size());
         argument.flags =
             KAGEMUSHA_VGPU_SUBMIT_NONBLOCK | (request.waitable ? KAGEMUSHA_VGPU_SUBMIT_WAITABLE : 0);
-        argument.payloads = reinterpret_cast<std::uintptr_t>(payloads);
+        argument.payloads = request.payloads.empty() ? 0 : reinterpret_cast<std::uintptr_t>(payloads);
         argument.payload_count = static_cast<__u32>(request.payloads.size());
         argument.completion_count = request.completion_count;
         const int result = call(file_, KAGEMUSHA_VGPU_SUBMIT, argument);
