@@ -216,19 +216,20 @@ static uint64_t virtio_vgpu_get_features(VirtIODevice *vdev, uint64_t features,
 
 /* ---- the library ------------------------------------------------------- */
 
+/* The library puts the device's name in front. */
 static void virtio_vgpu_log(void *opaque, int level, const char *message)
 {
     VirtIOVGPU *s = opaque;
 
     switch (level) {
     case KAGEMUSHA_LOG_ERROR:
-        error_report("virtio-vgpu %s: %s", s->name, message);
+        error_report("virtio-vgpu: %s", message);
         break;
     case KAGEMUSHA_LOG_WARNING:
-        warn_report("virtio-vgpu %s: %s", s->name, message);
+        warn_report("virtio-vgpu: %s", message);
         break;
     case KAGEMUSHA_LOG_INFO:
-        info_report("virtio-vgpu %s: %s", s->name, message);
+        info_report("virtio-vgpu: %s", message);
         break;
     default:
         trace_virtio_vgpu_log(s, message);

@@ -36,6 +36,7 @@ OBJECT_DECLARE_SIMPLE_TYPE(VirtIOVGPU, VIRTIO_VGPU)
  * A chain of descriptors may not be longer than its queue. The largest request
  * (stream, payload table, segment table: about 3.4 MiB) lies in up to 870
  * scattered pages, so the request queue has the largest size that QEMU allows.
+ * (QEMU 10.0.13 and later make every queue that large; we don't rely on it.)
  */
 #define VIRTIO_VGPU_REQUEST_QUEUE_SIZE VIRTQUEUE_MAX_SIZE
 #define VIRTIO_VGPU_EVENT_QUEUE_SIZE 64

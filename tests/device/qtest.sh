@@ -1,0 +1,25 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# qtest.sh LIBRARY_DIR [arguments of the test program, such as -p /x86_64/virtio-vgpu/reset]
+#
+# Runs qemu-device/qtest against a QEMU that scripts/build-qemu makes, with libkagemusha_device.so from LIBRARY_DIR.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+library_dir=$1
+shift
+
+build=$("$root/scripts/build-qemu" --target tests/qtest/virtio-vgpu-test | tail -n 1)
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+
+# Our QEMU brings no firmware, and libqtest takes no arguments for the machine.
+cat >"$directory/qemu-system-x86_64" <<WRAPPER
+#!/bin/sh
+exec "$build/qemu-system-x86_64" -L /usr/share/seabios -L /usr/share/qemu -nodefaults "\$@"
+WRAPPER
+chmod +x "$directory/qemu-system-x86_64"
+
+export LD_LIBRARY_PATH=$library_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export QTEST_QEMU_BINARY=$directory/qemu-system-x86_64
+"$build/tests/qtest/virtio-vgpu-test" "$@"
