@@ -2,6 +2,8 @@
 // session: see session.hpp.
 #include "gpu/conformance/session.hpp"
 
+#include <sys/mman.h>
+
 #include <chrono>
 #include <cstdlib>
 
@@ -143,10 +145,16 @@ void recording_sink::fail_if_called(const char* when) {
     closed_ = when;
 }
 
+void session::unmap::operator()(std::byte* p) const {
+    munmap(p, region_bytes);
+}
+
 session::session(const std::string& backend, const std::string& options, const std::string& selector)
-    : memory_(static_cast<std::byte*>(std::aligned_alloc(4096, region_bytes))),
+    : memory_(static_cast<std::byte*>(mmap(nullptr, region_bytes, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))),
       regions_{{memory_.get(), region_bytes}, {memory_.get() + region_bytes / 2, 4096}} {
-    std::memset(memory_.get(), 0, region_bytes);
+    if (memory_.get() == MAP_FAILED)
+        std::abort();
     open_result opened = open_gpu(backend, selector, options);
     error = opened.error;
     if (opened.device)

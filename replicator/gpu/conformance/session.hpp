@@ -124,10 +124,10 @@ public:
     std::string error; // why there is no executor
 
 private:
-    struct free_deleter {
-        void operator()(std::byte* p) const { std::free(p); }
+    struct unmap {
+        void operator()(std::byte* p) const;
     };
-    std::unique_ptr<std::byte, free_deleter> memory_;
+    std::unique_ptr<std::byte, unmap> memory_;
     region_view regions_[2];
     std::uint64_t next_id_ = 1, next_token_ = 1;
 };

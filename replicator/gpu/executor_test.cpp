@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The executor against input that the device should never have let through, and against GPUs that fail.
+#include <CL/cl.h>
+
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "codec/sample_session.hpp"
+#include "gpu/conformance/session.hpp"
+
+namespace kagemusha::gpu {
+namespace {
+
+using codec::argument_builder;
+using codec::stream_builder;
+using conformance::region_bytes;
+using conformance::session;
+
+constexpr std::string_view source = "kernel void k(global int* x, int y) { x[0] = y; }";
+
+// ---- hostile requests -----------------------------------------------------------------------------------------------
+
+class hostile : public testing::Test {
+protected:
+    session s{"null", "memory=1"};
+    std::uint64_t context = s.context(), queue = s.queue(context), buffer = s.buffer(context, 1 << 20);
+
+    std::uint32_t status_of(const kagemusha_payload& payload, std::vector<kagemusha_segment> segments, bool read,
+                            std::uint64_t bytes = 4096) {
+        stream_builder b;
+        const codec::enqueue_ref e{queue, s.new_id()};
+        const vgpu_payload_ref ref{bytes, 0, 0};
+        if (read)
+            b.read_buffer(e, buffer, 0, ref);
+        else
+            b.write_buffer(e, buffer, 0, ref);
+        const std::uint64_t token = 1'000'000 + s.new_id();
+        s.under_test->execute({token, b.stream(), std::span(&payload, 1), segments});
+        return s.sink.wait_done(token).status;
+    }
+};
+
+TEST_F(hostile, SegmentsOutsideTheirRegion) {
+    EXPECT_EQ(status_of({4096, 0, 1, 0, 0}, {{0, 4096, 0, 0}}, false), VGPU_STATUS_OK);
+    const std::uint64_t most = ~std::uint64_t{0};
+    for (const kagemusha_segment& segment : std::vector<kagemusha_segment>{{region_bytes, 4096, 0, 0},
+                                                                           {region_bytes - 4095, 4096, 0, 0},
+                                                                           {most, 4096, 0, 0},
+                                                                           {most - 4095, 4096, 0, 0},
+                                                                           {0, 4096, 2, 0},
+                                                                           {0, 4096, 0xffffffff, 0},
+                                                                           {1, 4096, 1, 0},
+                                                                           {0, 4095, 0, 0},
+                                                                           {0, 4097, 0, 0},
+                                                                           {0, 0, 0, 0},
+                                                                           {0, most, 0, 0}})
+        EXPECT_EQ(status_of({4096, 0, 1, 0, 0}, {segment}, false), VGPU_STATUS_MALFORMED)
+            << segment.offset << " " << segment.bytes << " " << segment.region;
+    EXPECT_EQ(status_of({4096, 0, 1, 0, 0}, {{0, 4096, 1, 0}}, false), VGPU_STATUS_OK);
+}
+
+TEST_F(hostile, PayloadEntriesOutsideTheirTables) {
+    const std::vector<kagemusha_segment> two = {{0, 2048, 0, 0}, {4096, 2048, 0, 0}};
+    EXPECT_EQ(status_of({4096, 0, 2, 0, 0}, two, false), VGPU_STATUS_OK);
+    EXPECT_EQ(status_of({4096, 1, 2, 0, 0}, two, false), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status_of({4096, 0, 3, 0, 0}, two, false), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status_of({4096, 0xffffffff, 2, 0, 0}, two, false), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status_of({4096, 3, 0xffffffff, 0, 0}, two, false), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status_of({4096, 0, 1, 0, 0}, two, false), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status_of({8192, 0, 2, 0, 0}, two, false), VGPU_STATUS_MALFORMED);
+    // Read into what the guest gave for reading only.
+    EXPECT_EQ(status_of({4096, 0, 2, 0, 0}, two, true), VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(status_of({4096, 0, 2, 1, 0}, two, true), VGPU_STATUS_OK);
+}
+
+TEST_F(hostile, NothingAfterTheBrokenCommandIsExecuted) {
+    const std::uint8_t one = 1;
+    const auto pattern = std::as_bytes(std::span(&one, 1));
+    const auto before = s.new_id(), after = s.new_id();
+    stream_builder b;
+    b.fill_buffer({queue, before}, buffer, 0, 16, pattern);
+    const auto cut = b.stream().size();
+    b.marker({queue, s.new_id()});
+    reinterpret_cast<vgpu_cmd*>(b.mutable_stream().data() + cut)->flags = 1;
+    b.fill_buffer({queue, after}, buffer, 0, 16, pattern);
+    const auto response = s.submit(b);
+    EXPECT_EQ(response.status, VGPU_STATUS_MALFORMED);
+    EXPECT_EQ(response.failed_offset, cut);
+    EXPECT_EQ(s.sink.wait_event(before).status, 0);
+    EXPECT_FALSE(s.sink.has_event(after));
+}
+
+// Every opcode once, in an order that makes sense; then with every object missing.
+TEST_F(hostile, TheSampleSessionRunsAndItsRestWithoutObjectsDoesNotCrash) {
+    for (const char* backend : {"null", "faulty"}) {
+        session run(backend, "memory=1");
+        std::uint64_t token = 1;
+        for (const auto& request : codec::sample_session()) {
+            const auto& b = request.builder;
+            run.under_test->execute({token, b.stream(), b.payloads(), b.segments()});
+            EXPECT_EQ(run.sink.wait_done(token++).status, VGPU_STATUS_OK) << request.name;
+        }
+        const auto requests = codec::sample_session();
+        for (std::size_t missing = 0; missing < requests.size(); ++missing) {
+            session partial(backend, "memory=1");
+            for (std::size_t i = 0; i < requests.size(); ++i)
+                if (i != missing) {
+                    const auto& b = requests[i].builder;
+                    partial.under_test->execute({i, b.stream(), b.payloads(), b.segments()});
+                    partial.sink.wait_done(i);
+                }
+        }
+    }
+}
+
+// ---- faults -----------------------------------------------------------------------------------------------------------
+
+struct launcher {
+    explicit launcher(const std::string& options) : s("faulty", options) {
+        context = s.context();
+        queue = s.queue(context);
+        buffer = s.buffer(context, 4096);
+        kernel = s.kernel(s.program(context, source), "k");
+    }
+    std::uint64_t launch() {
+        const auto event = s.new_id();
+        s.ok(stream_builder().launch({queue, event}, kernel, {},
+                                     argument_builder().memory(0, buffer).scalar(1, std::int32_t{1})));
+        return event;
+    }
+    session s;
+    std::uint64_t context, queue, buffer, kernel;
+};
+
+TEST(faults, AnErrorOnTheThirdLaunch) {
+    launcher l("on=launch:3,do=error:-5");
+    const auto a = l.launch(), b = l.launch(), c = l.launch(), d = l.launch();
+    EXPECT_EQ(l.s.sink.wait_event(a).status, 0);
+    EXPECT_EQ(l.s.sink.wait_event(b).status, 0);
+    EXPECT_EQ(l.s.sink.wait_event(c).status, CL_OUT_OF_RESOURCES);
+    EXPECT_EQ(l.s.sink.wait_event(d).status, 0);
+}
+
+TEST(faults, AFailureWhileItRuns) {
+    launcher l("on=launch:2,do=fail:-9999");
+    const auto a = l.launch(), b = l.launch(), c = l.launch();
+    EXPECT_EQ(l.s.sink.wait_event(a).status, 0);
+    EXPECT_EQ(l.s.sink.wait_event(b).status, -9999);
+    EXPECT_EQ(l.s.sink.wait_event(c).status, 0);
+    const auto dependent = l.s.new_id();
+    l.s.ok(stream_builder().marker({l.queue, dependent, {b}}));
+    EXPECT_EQ(l.s.sink.wait_event(dependent).status, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+}
+
+TEST(faults, ADelayHoldsBackWhatComesAfter) {
+    launcher l("on=launch:1,do=delay:30");
+    const auto a = l.launch(), b = l.launch();
+    EXPECT_EQ(l.s.sink.wait_event(b).status, 0);
+    EXPECT_EQ(l.s.sink.wait_event(a).status, 0);
+    const std::vector<std::uint64_t> order = {a, b};
+    EXPECT_EQ(l.s.sink.completion_order(), order);
+}
+
+TEST(faults, ALostDeviceIsToldOnceAndStaysLost) {
+    launcher l("on=launch:2,do=lost");
+    const auto a = l.launch(), b = l.launch(), c = l.launch();
+    EXPECT_EQ(l.s.sink.wait_event(a).status, 0);
+    EXPECT_EQ(l.s.sink.wait_event(b).status, CL_DEVICE_NOT_AVAILABLE);
+    EXPECT_EQ(l.s.sink.wait_event(c).status, CL_DEVICE_NOT_AVAILABLE);
+    EXPECT_EQ(l.s.sink.wait_lost(), static_cast<std::uint32_t>(-CL_DEVICE_NOT_AVAILABLE));
+    EXPECT_EQ(l.s.submit(stream_builder().create_context(l.s.new_id())).result, CL_DEVICE_NOT_AVAILABLE);
+}
+
+TEST(faults, AHangEndsWithTheExecutor) {
+    launcher l("on=launch:2,do=hang");
+    const auto a = l.launch(), b = l.launch(), c = l.launch();
+    EXPECT_EQ(l.s.sink.wait_event(a).status, 0);
+    EXPECT_FALSE(l.s.sink.has_event(b));
+    EXPECT_FALSE(l.s.sink.has_event(c));
+    l.s.under_test.reset();
+}
+
+TEST(faults, CallsFailToo) {
+    session s("faulty", "on=create:2,do=error:-6,on=build:1,do=error:-11,on=info:1,do=error:-5");
+    const auto context = s.context();
+    EXPECT_EQ(s.submit(stream_builder().create_queue(s.new_id(), context)).result, CL_OUT_OF_HOST_MEMORY);
+    const auto program = s.new_id();
+    s.ok(stream_builder().create_program(program, context, source));
+    EXPECT_EQ(s.submit(stream_builder().build_program(program)).result, CL_BUILD_PROGRAM_FAILURE);
+    s.ok(stream_builder().build_program(program));
+    EXPECT_EQ(s.submit(stream_builder().info(VGPU_INFO_DEVICE, CL_DEVICE_NAME, 0, 0, codec::no_payload)).result,
+              CL_OUT_OF_RESOURCES);
+}
+
+TEST(faults, CrashAndExitEndTheProcess) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(launcher("on=launch,do=exit:7").launch(), testing::ExitedWithCode(7), "");
+    EXPECT_EXIT(launcher("on=launch,do=crash:11").launch(), testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST(faults, DelayedTransfersLetGoOfGuestMemoryWithTheExecutor) {
+    session s("faulty", "backend=null,memory=1,on=read:1,do=delay:20");
+    const auto context = s.context(), queue = s.queue(context), buffer = s.buffer(context, 1 << 20);
+    stream_builder b;
+    const auto data = b.payload(true, 0, 0, 1 << 20);
+    s.submit_only(b.read_buffer({queue, s.new_id()}, buffer, 0, data));
+    std::memset(s.guest(), 0x5a, 1 << 20);
+    s.under_test.reset();
+    for (std::uint64_t i = 0; i < 1 << 20; i += 997)
+        ASSERT_EQ(s.guest(i)[0], std::byte{0x5a});
+}
+
+} // namespace
+} // namespace kagemusha::gpu
