@@ -185,36 +185,30 @@ static u32 ring_segments(u32 ring, u32 stream_bytes)
 	return (u64)(chunks - fixed) * KVG_BLOB_CHUNK_BYTES / sizeof(struct vgpu_segment);
 }
 
-static int read_limits(struct kvg_device *dev, u64 *window_bytes)
+static int read_limits(struct kvg_device *dev, struct vgpu_config *config)
 {
-	struct virtio_device *vdev = dev->vdev;
+	struct device *parent = &dev->vdev->dev;
 	struct kvg_limits *limits = &dev->limits;
-	u32 abi_version, max_stream, max_segments, max_requests, max_events;
 	u32 ring = virtqueue_get_vring_size(dev->request_vq);
 	u32 segments;
 
-	virtio_cread_le(vdev, struct vgpu_config, abi_version, &abi_version);
-	virtio_cread_le(vdev, struct vgpu_config, window_bytes, window_bytes);
-	virtio_cread_le(vdev, struct vgpu_config, max_stream_bytes, &max_stream);
-	virtio_cread_le(vdev, struct vgpu_config, max_segments, &max_segments);
-	virtio_cread_le(vdev, struct vgpu_config, max_requests_per_file, &max_requests);
-	virtio_cread_le(vdev, struct vgpu_config, max_events_per_file, &max_events);
-
-	if (abi_version != VGPU_ABI_VERSION) {
-		dev_err(&vdev->dev,
+	/* as one piece: its fields are little-endian, and so are we (see kvg_init) */
+	virtio_cread_bytes(dev->vdev, 0, config, sizeof(*config));
+	if (config->abi_version != VGPU_ABI_VERSION) {
+		dev_err(parent,
 			"the device speaks version %u, this driver %u: install the driver that came with the device\n",
-			abi_version, VGPU_ABI_VERSION);
+			config->abi_version, VGPU_ABI_VERSION);
 		return -EPROTONOSUPPORT;
 	}
-	limits->stream_bytes = round_down(min(max_stream, VGPU_MAX_STREAM_BYTES), 8);
-	limits->requests = max_requests;
-	limits->events = min(max_events, KVG_MAX_EVENTS);
+	limits->stream_bytes = round_down(min(config->max_stream_bytes, VGPU_MAX_STREAM_BYTES), 8);
+	limits->requests = config->max_requests_per_file;
+	limits->events = min(config->max_events_per_file, KVG_MAX_EVENTS);
 
 	dev->pinned_limit = totalram_pages() / 2;
 	if (pinned_limit_mib)
 		dev->pinned_limit = (unsigned long)pinned_limit_mib << (20 - PAGE_SHIFT);
 	dev->pinned_limit = min(dev->pinned_limit, KVG_MAX_PINNED_PAGES);
-	segments = min3(max_segments, VGPU_MAX_SEGMENTS, ring_segments(ring, limits->stream_bytes));
+	segments = min3(config->max_segments, VGPU_MAX_SEGMENTS, ring_segments(ring, limits->stream_bytes));
 	limits->pages = min_t(unsigned long, segments, dev->pinned_limit / 2);
 	/*
 	 * a payload touches at most two pages more than its length has, so these bounds hold
@@ -228,9 +222,10 @@ static int read_limits(struct kvg_device *dev, u64 *window_bytes)
 
 	if (limits->stream_bytes < VGPU_EVENT_BUFFER_BYTES || !limits->payloads ||
 	    !limits->requests || !limits->events) {
-		dev_err(&vdev->dev,
+		dev_err(parent,
 			"unusable limits: ring %u, stream %u bytes, %u segments, %u requests, %u events\n",
-			ring, max_stream, max_segments, max_requests, max_events);
+			ring, config->max_stream_bytes, config->max_segments,
+			config->max_requests_per_file, config->max_events_per_file);
 		return -EINVAL;
 	}
 	dev->slots = ring;
@@ -286,7 +281,7 @@ static int kvg_probe(struct virtio_device *vdev)
 {
 	struct virtqueue *queues[VGPU_QUEUE_COUNT];
 	struct kvg_device *dev;
-	u64 window_bytes = 0;
+	struct vgpu_config config;
 	int ret;
 
 	dev = device_new(vdev);
@@ -310,10 +305,10 @@ static int kvg_probe(struct virtio_device *vdev)
 		goto fail_index;
 	dev->request_vq = queues[VGPU_QUEUE_REQUEST];
 	dev->event_vq = queues[VGPU_QUEUE_EVENT];
-	ret = read_limits(dev, &window_bytes);
+	ret = read_limits(dev, &config);
 	if (ret)
 		goto fail_queues;
-	kvg_window_init(dev, window_bytes);
+	kvg_window_init(dev, config.window_bytes);
 	ret = kvg_events_start(dev);
 	if (ret)
 		goto fail_stop;

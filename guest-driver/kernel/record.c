@@ -160,8 +160,18 @@ void kvg_record_queue(struct kvg_file *file, const struct vgpu_record *record)
 	struct kvg_node *node = NULL;
 	const char *wrong = NULL;
 
-	if (record->type != VGPU_RECORD_COMPLETION && record->type != VGPU_RECORD_TEXT_DROPPED)
+	switch (record->type) {
+	case VGPU_RECORD_TEXT:
+	case VGPU_RECORD_QUEUE_ERROR:
+	case VGPU_RECORD_LOST:
 		node = kmalloc(struct_size(node, bytes, record->bytes), GFP_KERNEL);
+		break;
+	case VGPU_RECORD_COMPLETION: /* has its node already */
+	case VGPU_RECORD_TEXT_DROPPED: /* is only counted */
+		break;
+	default:
+		return;
+	}
 
 	spin_lock(&file->lock);
 	if (file->ended) {

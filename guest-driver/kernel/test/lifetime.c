@@ -316,3 +316,19 @@ void test_unbind(void)
 	}
 	free(memory);
 }
+
+/* What is on the GPU would not come back, so the driver says no, and goes on. */
+void test_suspend(void)
+{
+	int fd = open_with_queue(0, 0);
+	int power = open("/sys/power/state", O_WRONLY);
+
+	if (power < 0) {
+		skip_test("this kernel cannot suspend at all");
+	} else {
+		CHECK(write(power, "freeze", 6) == -1);
+		close(power);
+	}
+	open_gate(fd);
+	close(fd);
+}

@@ -75,6 +75,7 @@ static const struct test {
 	TEST(blocking_read),
 	TEST(credits),
 	TEST(payload_bound),
+	TEST(pinned_bound),
 	TEST(untaken_answers),
 	TEST(close_with_work),
 	TEST(kill_with_work),
@@ -83,6 +84,7 @@ static const struct test {
 	TEST(window_ranges),
 	TEST(window_mapping),
 	TEST(window_payload),
+	TEST(suspend),
 	TEST(unbind),
 };
 #define TEST_COUNT (sizeof(tests) / sizeof(tests[0]))

@@ -211,6 +211,36 @@ void test_payload_bound(void)
 	free(memory);
 }
 
+/* One file pins at most half of what all may pin; another one still gets its part. */
+void test_pinned_bound(void)
+{
+	uint64_t limit = counter("pinned_limit_pages") / 2;
+	uint64_t bytes = limits.payload_bytes / 3;
+	uint8_t *memory = calloc(1, bytes);
+	struct stream stream;
+	uint64_t submitted = 0;
+	int fd = open_with_queue(0, bytes);
+	int other = open_with_queue(0, bytes);
+
+	MUST(memory);
+	stream_init(&stream);
+	add_transfer(&stream, false, QUEUE, 0, GATE, BUFFER, 0,
+		     stream_payload(&stream, memory, bytes, 0), bytes);
+	while (submitted < limits.requests &&
+	       submit(fd, &stream, KAGEMUSHA_VGPU_SUBMIT_NONBLOCK, NULL) == 0)
+		submitted++;
+	CHECK_EQUAL(errno, EAGAIN);
+	CHECK(submitted >= 1);
+	CHECK(counter("pinned_pages") >= submitted * (bytes / 4096));
+	CHECK(counter("pinned_pages") <= limit);
+	CHECK_EQUAL(submit(other, &stream, KAGEMUSHA_VGPU_SUBMIT_NONBLOCK, NULL), 0);
+	stream_free(&stream);
+	close(fd);
+	close(other);
+	check_idle(0);
+	free(memory);
+}
+
 void test_untaken_answers(void)
 {
 	struct kagemusha_vgpu_wait answer;

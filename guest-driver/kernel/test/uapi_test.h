@@ -153,12 +153,14 @@ void test_poll_and_eventfd(void);
 void test_blocking_read(void);
 void test_credits(void);
 void test_payload_bound(void);
+void test_pinned_bound(void);
 void test_untaken_answers(void);
 
 void test_close_with_work(void);
 void test_kill_with_work(void);
 void test_kill_waiters(void);
 void test_open_storm(void);
+void test_suspend(void);
 void test_unbind(void);
 
 void test_window_ranges(void);
