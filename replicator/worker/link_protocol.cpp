@@ -98,7 +98,8 @@ std::string check_link_request(std::span<const std::string_view> arguments, std:
                 return "the output is not in the worker's directory";
             has_output = true;
         } else if (is_one_of(argument, with_value)) {
-            if (++i == arguments.size() || arguments[i].starts_with('-') || arguments[i].starts_with('@'))
+            // A name like elf_x86_64 or relro.
+            if (++i == arguments.size() || arguments[i].empty() || arguments[i].find_first_of("-@/.") == 0)
                 return "an option has no value";
         } else if (argument.starts_with('/')) {
             if (!lies_in(argument, directory) && !is_system_library(argument))
