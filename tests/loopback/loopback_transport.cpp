@@ -224,6 +224,9 @@ private:
             error = "can't map the loopback's shared memory";
             return false;
         }
+        // What makes this program find the loopback must not make the worker find it too.
+        ::unsetenv("OCL_ICD_VENDORS");
+        ::unsetenv("OCL_ICD_FILENAMES");
         kagemusha_device_config config;
         kagemusha_device_config_init(&config);
         config.name = "loopback";
