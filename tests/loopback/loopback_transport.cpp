@@ -92,6 +92,13 @@ struct pending_request {
     std::vector<payload> payloads;
     std::vector<kagemusha_payload> table;
     std::vector<kagemusha_segment> segments;
+    // Per payload: the event of the read that fills it (0: none), and whether the program has its data
+    // already.
+    struct read {
+        std::uint64_t event = 0;
+        bool copied = false;
+    };
+    std::vector<read> reads;
 };
 
 class loopback_transport final : public transport {
@@ -151,6 +158,7 @@ public:
         }
         pending->stream.resize(request.stream.size() / 8);
         std::memcpy(pending->stream.data(), request.stream.data(), request.stream.size());
+        note_reads(*pending);
         pending->waitable = request.waitable;
         pending->completion_count = request.completion_count;
         pending->sequence = sequence = next_sequence_++;
@@ -304,6 +312,48 @@ private:
         kagemusha_device_submit(device_, &request);
     }
 
+    // A read's completion may be told before its request is answered (another command of the request is still
+    // running), and the program may look at the data then. In a VM it is there: the worker wrote it in place.
+    // Here it is copied in time.
+    void note_reads(pending_request& pending) {
+        pending.reads.resize(pending.payloads.size());
+        const auto* bytes = reinterpret_cast<const std::byte*>(pending.stream.data());
+        const std::size_t end = pending.stream.size() * 8;
+        for (std::size_t at = 0; at + sizeof(vgpu_cmd) <= end;) {
+            const auto* command = reinterpret_cast<const vgpu_cmd*>(bytes + at);
+            const vgpu_enqueue* enqueue = nullptr;
+            const vgpu_payload_ref* data = nullptr;
+            if (command->opcode == VGPU_CMD_READ_BUFFER) {
+                const auto* read = reinterpret_cast<const vgpu_cmd_transfer_buffer*>(command);
+                enqueue = &read->enqueue;
+                data = &read->data;
+            } else if (command->opcode == VGPU_CMD_READ_BUFFER_RECT) {
+                const auto* read = reinterpret_cast<const vgpu_cmd_transfer_rect*>(command);
+                enqueue = &read->enqueue;
+                data = &read->data;
+            } else if (command->opcode == VGPU_CMD_READ_IMAGE) {
+                const auto* read = reinterpret_cast<const vgpu_cmd_transfer_image*>(command);
+                enqueue = &read->enqueue;
+                data = &read->data;
+            }
+            if (enqueue && enqueue->event && data->index < pending.payloads.size()) {
+                reads_by_event_[enqueue->event] = {&pending, data->index};
+                pending.reads[data->index].event = enqueue->event;
+            }
+            if (command->bytes < sizeof(vgpu_cmd))
+                break; // the device will refuse the stream
+            at += command->bytes;
+        }
+    }
+
+    void copy_back(pending_request& pending, std::size_t index) {
+        const payload& entry = pending.payloads[index];
+        if (entry.device_writes &&
+            !pending.reads[index].copied) // once: then the memory is the program's again
+            std::memcpy(entry.address, arena() + pending.segments[index].offset, entry.bytes);
+        pending.reads[index].copied = true;
+    }
+
     static void on_request_done(void* user_data, std::uint64_t token, const vgpu_response* response) {
         auto* self = static_cast<loopback_transport*>(user_data);
         if (token == close_token)
@@ -315,10 +365,10 @@ private:
         const std::unique_ptr<pending_request> pending = std::move(found->second);
         self->in_flight_.erase(found);
         for (std::size_t i = 0; i < pending->payloads.size(); ++i) {
-            const payload& entry = pending->payloads[i];
+            if (response->status == VGPU_STATUS_OK)
+                self->copy_back(*pending, i);
+            self->reads_by_event_.erase(pending->reads[i].event);
             const kagemusha_segment& segment = pending->segments[i];
-            if (entry.device_writes && response->status == VGPU_STATUS_OK)
-                std::memcpy(entry.address, self->arena() + segment.offset, entry.bytes);
             self->arena_ranges_.release(segment.offset, rounded(segment.bytes));
         }
         if (response->status != VGPU_STATUS_OK) {
@@ -343,6 +393,14 @@ private:
         auto* self = static_cast<loopback_transport*>(user_data);
         const auto* data = static_cast<const std::byte*>(record);
         std::lock_guard lock(self->mutex_);
+        if (static_cast<const vgpu_record*>(record)->type == VGPU_RECORD_COMPLETION) {
+            const auto read =
+                self->reads_by_event_.find(static_cast<const vgpu_record_completion*>(record)->event);
+            if (read != self->reads_by_event_.end()) {
+                self->copy_back(*read->second.first, read->second.second);
+                self->reads_by_event_.erase(read);
+            }
+        }
         self->records_.emplace_back(data, data + bytes);
         if (static_cast<const vgpu_record*>(record)->type == VGPU_RECORD_LOST)
             self->lost_ = true;
@@ -384,6 +442,7 @@ private:
     std::condition_variable changed_;
     range_allocator arena_ranges_{arena_bytes};
     std::unordered_map<std::uint64_t, std::unique_ptr<pending_request>> in_flight_;
+    std::unordered_map<std::uint64_t, std::pair<pending_request*, std::uint32_t>> reads_by_event_;
     std::unordered_map<std::uint64_t, vgpu_response> answers_;
     std::deque<std::uint64_t> inbox_;
     std::deque<std::vector<std::byte>> records_;
