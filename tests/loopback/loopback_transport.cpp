@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
@@ -30,6 +31,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace kagemusha::opencl {
@@ -39,6 +41,8 @@ constexpr std::uint64_t arena_bytes = std::uint64_t{16} << 30; // sparse
 constexpr std::uint64_t arena_alignment = 4096;
 constexpr std::uint32_t the_file = 1;
 constexpr std::uint64_t close_token = ~std::uint64_t{0};
+constexpr std::uint64_t own_token = close_token - 1;            // requests of the loopback itself
+constexpr std::uint64_t own_event_bit = std::uint64_t{1} << 63; // events of the loopback itself
 
 const char* environment(const char* name, const char* fallback) {
     const char* value = std::getenv(name);
@@ -158,9 +162,9 @@ public:
         }
         pending->stream.resize(request.stream.size() / 8);
         std::memcpy(pending->stream.data(), request.stream.data(), request.stream.size());
+        pending->completion_count = request.completion_count;
         note_reads(*pending);
         pending->waitable = request.waitable;
-        pending->completion_count = request.completion_count;
         pending->sequence = sequence = next_sequence_++;
         credits_ -= request.completion_count;
         inbox_.push_back(pending->sequence);
@@ -260,9 +264,9 @@ private:
         kagemusha_device_limits host{};
         kagemusha_device_get_limits(device_, &host);
         limits_.max_stream_bytes = host.max_stream_bytes;
-        limits_.max_requests = host.max_requests_per_file;
-        limits_.max_events = host.max_events_per_file;
-        credits_ = host.max_events_per_file;
+        limits_.max_events = host.max_events_per_file / 2; // the rest is for own events
+        limits_.max_requests = host.max_requests_per_file / 2;
+        credits_ = limits_.max_events;
         thread_ = std::thread([this] { run(); });
         return true;
     }
@@ -288,8 +292,30 @@ private:
             if (::read(wake_fd_, &count, sizeof count) < 0 && errno != EAGAIN)
                 std::abort();
             kagemusha_device_dispatch(device_);
+            destroy_own_events();
         }
         kagemusha_device_close_file(device_, the_file, close_token);
+    }
+
+    void destroy_own_events() {
+        std::vector<std::uint64_t> over;
+        {
+            std::lock_guard lock(mutex_);
+            over.swap(own_events_over_);
+        }
+        std::vector<vgpu_cmd_destroy> stream;
+        for (const std::uint64_t event : over)
+            stream.push_back({{VGPU_CMD_DESTROY, 0, sizeof(vgpu_cmd_destroy)}, VGPU_OBJECT_EVENT, 0, event});
+        const std::size_t at_once = VGPU_MAX_STREAM_BYTES / sizeof(vgpu_cmd_destroy);
+        for (std::size_t at = 0; at < stream.size(); at += at_once) {
+            kagemusha_request request{};
+            request.token = own_token;
+            request.file = the_file;
+            request.stream = stream.data() + at;
+            request.stream_bytes =
+                static_cast<std::uint32_t>(std::min(at_once, stream.size() - at) * sizeof(vgpu_cmd_destroy));
+            kagemusha_device_submit(device_, &request);
+        }
     }
 
     void hand_over(std::uint64_t sequence) {
@@ -312,31 +338,35 @@ private:
         kagemusha_device_submit(device_, &request);
     }
 
-    // A read's completion may be told before its request is answered (another command of the request is still
-    // running), and the program may look at the data then. In a VM it is there: the worker wrote it in place.
-    // Here it is copied in time.
+    // In a VM a worker writes into the program's memory, so what a read gives is there when the read's
+    // completion, or that of any later command of the queue, is told. Here it must be copied just then: every
+    // read gets an event, and its completion copies.
     void note_reads(pending_request& pending) {
         pending.reads.resize(pending.payloads.size());
-        const auto* bytes = reinterpret_cast<const std::byte*>(pending.stream.data());
+        auto* bytes = reinterpret_cast<std::byte*>(pending.stream.data());
         const std::size_t end = pending.stream.size() * 8;
         for (std::size_t at = 0; at + sizeof(vgpu_cmd) <= end;) {
-            const auto* command = reinterpret_cast<const vgpu_cmd*>(bytes + at);
-            const vgpu_enqueue* enqueue = nullptr;
+            auto* command = reinterpret_cast<vgpu_cmd*>(bytes + at);
+            vgpu_enqueue* enqueue = nullptr;
             const vgpu_payload_ref* data = nullptr;
             if (command->opcode == VGPU_CMD_READ_BUFFER) {
-                const auto* read = reinterpret_cast<const vgpu_cmd_transfer_buffer*>(command);
+                auto* read = reinterpret_cast<vgpu_cmd_transfer_buffer*>(command);
                 enqueue = &read->enqueue;
                 data = &read->data;
             } else if (command->opcode == VGPU_CMD_READ_BUFFER_RECT) {
-                const auto* read = reinterpret_cast<const vgpu_cmd_transfer_rect*>(command);
+                auto* read = reinterpret_cast<vgpu_cmd_transfer_rect*>(command);
                 enqueue = &read->enqueue;
                 data = &read->data;
             } else if (command->opcode == VGPU_CMD_READ_IMAGE) {
-                const auto* read = reinterpret_cast<const vgpu_cmd_transfer_image*>(command);
+                auto* read = reinterpret_cast<vgpu_cmd_transfer_image*>(command);
                 enqueue = &read->enqueue;
                 data = &read->data;
             }
-            if (enqueue && enqueue->event && data->index < pending.payloads.size()) {
+            if (enqueue && data->index < pending.payloads.size()) {
+                if (!enqueue->event) { // a later command tells the program that the data is there
+                    enqueue->event = own_event_bit | next_own_event_++;
+                    ++pending.completion_count;
+                }
                 reads_by_event_[enqueue->event] = {&pending, data->index};
                 pending.reads[data->index].event = enqueue->event;
             }
@@ -356,7 +386,7 @@ private:
 
     static void on_request_done(void* user_data, std::uint64_t token, const vgpu_response* response) {
         auto* self = static_cast<loopback_transport*>(user_data);
-        if (token == close_token)
+        if (token == close_token || token == own_token)
             return;
         std::lock_guard lock(self->mutex_);
         const auto found = self->in_flight_.find(token);
@@ -374,6 +404,9 @@ private:
         if (response->status != VGPU_STATUS_OK) {
             std::fprintf(stderr, "kagemusha loopback: request %llu: status %u, at offset %u\n",
                          static_cast<unsigned long long>(token), response->status, response->failed_offset);
+            for (std::size_t i = 0; i < pending->reads.size(); ++i)
+                if (pending->reads[i].event & own_event_bit)
+                    --pending->completion_count;
             self->credits_ += pending->completion_count;
         }
         if (pending->waitable)
@@ -399,6 +432,11 @@ private:
             if (read != self->reads_by_event_.end()) {
                 self->copy_back(*read->second.first, read->second.second);
                 self->reads_by_event_.erase(read);
+            }
+            const std::uint64_t event = static_cast<const vgpu_record_completion*>(record)->event;
+            if (event & own_event_bit) {
+                self->own_events_over_.push_back(event);
+                return 0;
             }
         }
         self->records_.emplace_back(data, data + bytes);
@@ -446,6 +484,8 @@ private:
     std::unordered_map<std::uint64_t, vgpu_response> answers_;
     std::deque<std::uint64_t> inbox_;
     std::deque<std::vector<std::byte>> records_;
+    std::vector<std::uint64_t> own_events_over_;
+    std::uint64_t next_own_event_ = 1;
     std::uint64_t next_sequence_ = 1;
     std::uint64_t credits_ = 0;
     bool closing_ = false;
