@@ -58,15 +58,12 @@ public:
     std::size_t size() const { return objects_.size(); }
 
 private:
-    // Guests number their objects upwards, and a guest that picks colliding ids slows down only its own worker;
-    // mixing keeps patterns (all multiples of a page, say) from sharing buckets.
-    struct mix {
-        std::size_t operator()(codec::guest_id id) const {
-            id = (id ^ (id >> 32)) * 0x9e3779b97f4a7c15ull;
-            return static_cast<std::size_t>(id ^ (id >> 29));
-        }
+    // The id is its own hash: guests number their objects upwards, so neighbours lie in neighbouring buckets and stay in the
+    // cache, however many others live. A guest that picks colliding ids slows down only its own worker.
+    struct identity {
+        std::size_t operator()(codec::guest_id id) const { return static_cast<std::size_t>(id); }
     };
-    std::unordered_map<codec::guest_id, std::variant<Objects...>, mix> objects_;
+    std::unordered_map<codec::guest_id, std::variant<Objects...>, identity> objects_;
 };
 
 } // namespace kagemusha::gpu
