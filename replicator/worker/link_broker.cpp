@@ -107,9 +107,13 @@ void serve(const std::string& directory) {
 }
 
 void remove_directory(const private_directory& directory) {
+    if (directory.vanishes)
+        return;
     std::error_code ignored; // what can't be removed stays; nobody is left to tell
-    if (!directory.vanishes)
-        std::filesystem::remove_all(directory.path, ignored);
+    std::filesystem::remove_all(directory.path, ignored);
+    // The library tries unlink() first and gives up at Landlock's EACCES, which Linux without it would not
+    // say.
+    rmdir(directory.path.c_str());
 }
 
 // Sandbox of the broker and of the linker that it starts. A layer that is not there was reported by the

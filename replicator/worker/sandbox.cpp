@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "worker/landlock.hpp"
+#include "worker/limits.hpp"
 #include "worker/syscall_filter.hpp"
 
 namespace kagemusha::worker {
@@ -153,7 +154,7 @@ void sandbox::limit_resources(std::uint64_t max_worker_bytes) {
     set_limit(RLIMIT_CORE, 0);
     set_limit(RLIMIT_NOFILE, 4096);
     set_limit(RLIMIT_MSGQUEUE, 0);
-    set_limit(RLIMIT_FSIZE, rlim_t{1} << 30);
+    set_limit(RLIMIT_FSIZE, private_directory_bytes);
     // Counted: heap, private writable mappings, stacks; not counted: guest memory, libraries' code.
     if (max_worker_bytes != 0)
         set_limit(RLIMIT_DATA, max_worker_bytes);
