@@ -40,8 +40,8 @@ TEST_P(buffers, InlineDataIsTakenBeforeTheAnswer) {
 
 TEST_P(buffers, ScatteredGuestMemoryIsReadAndWrittenInOrder) {
     const auto context = s->context(), queue = s->queue(context);
-    const kagemusha_segment a{0, 4096, 0, 0}, b{20'000, 1, 0, 0}, c{30'000, 100'000, 0, 0}, d{200'001, 777, 0, 0},
-        e{8192, 4096, 0, 0}, f{12288, 300, 0, 0};
+    const kagemusha_segment a{0, 4096, 0, 0}, b{20'000, 1, 0, 0}, c{30'000, 100'000, 0, 0},
+        d{200'001, 777, 0, 0}, e{8192, 4096, 0, 0}, f{12288, 300, 0, 0};
     const kagemusha_segment order[] = {d, a, c, b, e, f};
     std::uint64_t bytes = 0;
     std::vector<std::byte> expected;
@@ -75,7 +75,8 @@ TEST_P(buffers, ScatteredGuestMemoryIsReadAndWrittenInOrder) {
         return g;
     };
     stream_builder again;
-    const auto scattered_back = again.payload(true, {moved(d), moved(a), moved(c), moved(b), moved(e), moved(f)});
+    const auto scattered_back =
+        again.payload(true, {moved(d), moved(a), moved(c), moved(b), moved(e), moved(f)});
     const auto scattered_read = s->new_id();
     s->ok(again.read_buffer({queue, scattered_read}, buffer, 100, scattered_back));
     ASSERT_EQ(s->sink.wait_event(scattered_read).status, 0);
@@ -84,7 +85,8 @@ TEST_P(buffers, ScatteredGuestMemoryIsReadAndWrittenInOrder) {
         std::fill_n(inside.begin() + static_cast<std::ptrdiff_t>(g.offset), g.bytes, true);
     for (std::uint64_t i = 0; i < 400'000; ++i) {
         if (!inside[i]) {
-            ASSERT_EQ(s->guest(pieces)[i], std::byte{0x5a}) << "a byte between the segments was written: " << i;
+            ASSERT_EQ(s->guest(pieces)[i], std::byte{0x5a})
+                << "a byte between the segments was written: " << i;
         } else if (GetParam().moves_bytes) {
             ASSERT_EQ(s->guest(pieces)[i], s->guest()[i]) << i;
         }
@@ -112,6 +114,37 @@ TEST_P(buffers, PagesInReverseOrder) {
     KAGEMUSHA_NEEDS(moves_bytes);
     for (std::uint64_t p = 0; p < pages; ++p)
         ASSERT_EQ(std::memcmp(s->guest(bytes + p * 4096), s->guest((pages - 1 - p) * 4096), 4096), 0) << p;
+}
+
+// A program may wait for a later command of the same queue instead of the read itself.
+TEST_P(buffers, ReadsWithoutAnEventAreInPlaceWhenALaterCommandCompletes) {
+    const auto context = s->context(), queue = s->queue(context);
+    constexpr std::uint64_t piece = 24'000, count = 20, target = 4 << 20;
+    const auto buffer = s->buffer(context, piece * count);
+    for (std::uint64_t i = 0; i < piece * count; ++i)
+        s->guest()[i] = static_cast<std::byte>(i * 131 + i / 251);
+    ASSERT_EQ(s->write(queue, buffer, 0, piece * count), 0);
+    for (int round = 0; round < 25; ++round) {
+        std::memset(s->guest(target), 0x11, piece * count * 2);
+        stream_builder b;
+        for (std::uint64_t i = 0; i < count; ++i) { // in two halves that lie apart, so that it is scattered
+            const std::uint64_t at = target + i * 2 * piece;
+            const auto data = b.payload(true, {{at + piece, piece / 2, 0, 0}, {at, piece / 2, 0, 0}});
+            b.read_buffer({queue, 0}, buffer, i * piece, data);
+        }
+        const auto event = s->new_id();
+        b.marker({queue, event});
+        s->submit_only(b);
+        ASSERT_EQ(s->sink.wait_event(event).status, 0);
+        KAGEMUSHA_NEEDS(moves_bytes);
+        for (std::uint64_t i = 0; i < count; ++i) {
+            const std::uint64_t at = target + i * 2 * piece;
+            ASSERT_EQ(std::memcmp(s->guest(at + piece), s->guest(i * piece), piece / 2), 0)
+                << round << ' ' << i;
+            ASSERT_EQ(std::memcmp(s->guest(at), s->guest(i * piece + piece / 2), piece / 2), 0)
+                << round << ' ' << i;
+        }
+    }
 }
 
 TEST_P(buffers, ContentAtCreation) {
@@ -187,8 +220,9 @@ TEST_P(buffers, RectanglesTouchOnlyTheirBytes) {
         stream_builder w;
         c.enqueue.event = s->new_id();
         const std::uint64_t cut = host_row + 17; // inside the second row
-        c.data = scattered ? w.payload(false, {{0, cut, 0, 0}, {cut, payload - cut - 3, 0, 0}, {4096, 3, 0, 0}})
-                           : w.payload(false, 0, 0, payload);
+        c.data = scattered
+                     ? w.payload(false, {{0, cut, 0, 0}, {cut, payload - cut - 3, 0, 0}, {4096, 3, 0, 0}})
+                     : w.payload(false, 0, 0, payload);
         std::memcpy(s->guest(4096), s->guest(payload - 3), 3);
         w.begin(VGPU_CMD_WRITE_BUFFER_RECT, c);
         s->ok(w);
@@ -220,7 +254,8 @@ TEST_P(buffers, RectanglesTouchOnlyTheirBytes) {
     for (std::uint64_t i = 0; i < bytes; ++i) {
         const std::uint64_t x = i % row, y = i / row % 8, z = i / slice;
         const bool in = x >= 8 && x < 48 && y >= 2 && y < 7 && z >= 1;
-        const std::byte expected = in ? s->guest((z - 1) * host_slice + (y - 2) * host_row + (x - 8))[0] : std::byte{0};
+        const std::byte expected =
+            in ? s->guest((z - 1) * host_slice + (y - 2) * host_row + (x - 8))[0] : std::byte{0};
         ASSERT_EQ(s->guest(32768 + i)[0], expected) << "in the buffer: byte " << i;
     }
 }
@@ -261,7 +296,8 @@ TEST_P(buffers, RangesBehindTheEndAreRefused) {
     s->ok(stream_builder().copy_buffer({queue, copy}, buffer, buffer, 0, 4090, 100));
     EXPECT_EQ(s->sink.wait_event(copy).status, CL_INVALID_VALUE);
 
-    EXPECT_EQ(s->submit(stream_builder().create_sub_buffer(s->new_id(), buffer, 4000, 100)).result, CL_INVALID_VALUE);
+    EXPECT_EQ(s->submit(stream_builder().create_sub_buffer(s->new_id(), buffer, 4000, 100)).result,
+              CL_INVALID_VALUE);
 
     vgpu_cmd_transfer_rect c{};
     c.enqueue = {queue, s->new_id(), 0, 0};

@@ -21,11 +21,13 @@ loaded load() {
                     "(Debian: apt install ocl-icd-libopencl1 pocl-opencl-icd)";
         return out;
     }
-#define KAGEMUSHA_OPENCL_LOAD(name) out.api.name = reinterpret_cast<decltype(out.api.name)>(dlsym(library, #name));
-#define KAGEMUSHA_OPENCL_CHECK(name)                                                                                   \
-    if (!out.api.name)                                                                                                 \
-        out.error = "this host's libOpenCL.so.1 has no " #name                                                         \
-                    ": it is older than OpenCL 1.2; install a newer ICD loader (Debian: ocl-icd-libopencl1)";
+#define KAGEMUSHA_OPENCL_LOAD(name)                                                                          \
+    out.api.name = reinterpret_cast<decltype(out.api.name)>(dlsym(library, #name));
+#define KAGEMUSHA_OPENCL_CHECK(name)                                                                         \
+    if (!out.api.name)                                                                                       \
+        out.error =                                                                                          \
+            "this host's libOpenCL.so.1 has no " #name                                                       \
+            ": it is older than OpenCL 1.2; install a newer ICD loader (Debian: ocl-icd-libopencl1)";
     KAGEMUSHA_OPENCL_REQUIRED(KAGEMUSHA_OPENCL_LOAD)
     KAGEMUSHA_OPENCL_OPTIONAL(KAGEMUSHA_OPENCL_LOAD)
     KAGEMUSHA_OPENCL_REQUIRED(KAGEMUSHA_OPENCL_CHECK)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_api: the host's ICD loader, opened at run time, so that a host without OpenCL gets a sentence instead of a
-// program that does not start, and so that one binary runs with any vendor's loader.
+// opencl_api: the host's ICD loader, opened at run time, so that a host without OpenCL gets a sentence
+// instead of a program that does not start, and so that one binary runs with any vendor's loader.
 #ifndef KAGEMUSHA_GPU_OPENCL_API_HPP
 #define KAGEMUSHA_GPU_OPENCL_API_HPP
 
@@ -12,74 +12,74 @@
 namespace kagemusha::gpu {
 
 // Functions of OpenCL 1.2: every loader has them.
-#define KAGEMUSHA_OPENCL_REQUIRED(X)                                                                                  \
-    X(clGetPlatformIDs)                                                                                               \
-    X(clGetPlatformInfo)                                                                                              \
-    X(clGetDeviceIDs)                                                                                                 \
-    X(clGetDeviceInfo)                                                                                                \
-    X(clCreateContext)                                                                                                \
-    X(clReleaseContext)                                                                                               \
-    X(clCreateCommandQueue)                                                                                           \
-    X(clReleaseCommandQueue)                                                                                          \
-    X(clFlush)                                                                                                        \
-    X(clFinish)                                                                                                       \
-    X(clCreateBuffer)                                                                                                 \
-    X(clCreateSubBuffer)                                                                                              \
-    X(clCreateImage)                                                                                                  \
-    X(clReleaseMemObject)                                                                                             \
-    X(clRetainMemObject)                                                                                              \
-    X(clGetSupportedImageFormats)                                                                                     \
-    X(clGetMemObjectInfo)                                                                                             \
-    X(clGetImageInfo)                                                                                                 \
-    X(clCreateSampler)                                                                                                \
-    X(clReleaseSampler)                                                                                               \
-    X(clCreateProgramWithSource)                                                                                      \
-    X(clCreateProgramWithBinary)                                                                                      \
-    X(clCreateProgramWithBuiltInKernels)                                                                              \
-    X(clReleaseProgram)                                                                                               \
-    X(clBuildProgram)                                                                                                 \
-    X(clCompileProgram)                                                                                               \
-    X(clLinkProgram)                                                                                                  \
-    X(clGetProgramInfo)                                                                                               \
-    X(clGetProgramBuildInfo)                                                                                          \
-    X(clCreateKernel)                                                                                                 \
-    X(clReleaseKernel)                                                                                                \
-    X(clSetKernelArg)                                                                                                 \
-    X(clGetKernelInfo)                                                                                                \
-    X(clGetKernelArgInfo)                                                                                             \
-    X(clGetKernelWorkGroupInfo)                                                                                       \
-    X(clCreateUserEvent)                                                                                              \
-    X(clSetUserEventStatus)                                                                                           \
-    X(clSetEventCallback)                                                                                             \
-    X(clReleaseEvent)                                                                                                 \
-    X(clGetEventInfo)                                                                                                 \
-    X(clGetEventProfilingInfo)                                                                                        \
-    X(clEnqueueReadBuffer)                                                                                            \
-    X(clEnqueueReadBufferRect)                                                                                        \
-    X(clEnqueueWriteBuffer)                                                                                           \
-    X(clEnqueueWriteBufferRect)                                                                                       \
-    X(clEnqueueFillBuffer)                                                                                            \
-    X(clEnqueueCopyBuffer)                                                                                            \
-    X(clEnqueueCopyBufferRect)                                                                                        \
-    X(clEnqueueReadImage)                                                                                             \
-    X(clEnqueueWriteImage)                                                                                            \
-    X(clEnqueueFillImage)                                                                                             \
-    X(clEnqueueCopyImage)                                                                                             \
-    X(clEnqueueCopyImageToBuffer)                                                                                     \
-    X(clEnqueueCopyBufferToImage)                                                                                     \
-    X(clEnqueueMigrateMemObjects)                                                                                     \
-    X(clEnqueueNDRangeKernel)                                                                                         \
-    X(clEnqueueNativeKernel)                                                                                          \
-    X(clEnqueueMarkerWithWaitList)                                                                                    \
-    X(clEnqueueBarrierWithWaitList)                                                                                   \
+#define KAGEMUSHA_OPENCL_REQUIRED(X)                                                                         \
+    X(clGetPlatformIDs)                                                                                      \
+    X(clGetPlatformInfo)                                                                                     \
+    X(clGetDeviceIDs)                                                                                        \
+    X(clGetDeviceInfo)                                                                                       \
+    X(clCreateContext)                                                                                       \
+    X(clReleaseContext)                                                                                      \
+    X(clCreateCommandQueue)                                                                                  \
+    X(clReleaseCommandQueue)                                                                                 \
+    X(clFlush)                                                                                               \
+    X(clFinish)                                                                                              \
+    X(clCreateBuffer)                                                                                        \
+    X(clCreateSubBuffer)                                                                                     \
+    X(clCreateImage)                                                                                         \
+    X(clReleaseMemObject)                                                                                    \
+    X(clRetainMemObject)                                                                                     \
+    X(clGetSupportedImageFormats)                                                                            \
+    X(clGetMemObjectInfo)                                                                                    \
+    X(clGetImageInfo)                                                                                        \
+    X(clCreateSampler)                                                                                       \
+    X(clReleaseSampler)                                                                                      \
+    X(clCreateProgramWithSource)                                                                             \
+    X(clCreateProgramWithBinary)                                                                             \
+    X(clCreateProgramWithBuiltInKernels)                                                                     \
+    X(clReleaseProgram)                                                                                      \
+    X(clBuildProgram)                                                                                        \
+    X(clCompileProgram)                                                                                      \
+    X(clLinkProgram)                                                                                         \
+    X(clGetProgramInfo)                                                                                      \
+    X(clGetProgramBuildInfo)                                                                                 \
+    X(clCreateKernel)                                                                                        \
+    X(clReleaseKernel)                                                                                       \
+    X(clSetKernelArg)                                                                                        \
+    X(clGetKernelInfo)                                                                                       \
+    X(clGetKernelArgInfo)                                                                                    \
+    X(clGetKernelWorkGroupInfo)                                                                              \
+    X(clCreateUserEvent)                                                                                     \
+    X(clSetUserEventStatus)                                                                                  \
+    X(clSetEventCallback)                                                                                    \
+    X(clReleaseEvent)                                                                                        \
+    X(clGetEventInfo)                                                                                        \
+    X(clGetEventProfilingInfo)                                                                               \
+    X(clEnqueueReadBuffer)                                                                                   \
+    X(clEnqueueReadBufferRect)                                                                               \
+    X(clEnqueueWriteBuffer)                                                                                  \
+    X(clEnqueueWriteBufferRect)                                                                              \
+    X(clEnqueueFillBuffer)                                                                                   \
+    X(clEnqueueCopyBuffer)                                                                                   \
+    X(clEnqueueCopyBufferRect)                                                                               \
+    X(clEnqueueReadImage)                                                                                    \
+    X(clEnqueueWriteImage)                                                                                   \
+    X(clEnqueueFillImage)                                                                                    \
+    X(clEnqueueCopyImage)                                                                                    \
+    X(clEnqueueCopyImageToBuffer)                                                                            \
+    X(clEnqueueCopyBufferToImage)                                                                            \
+    X(clEnqueueMigrateMemObjects)                                                                            \
+    X(clEnqueueNDRangeKernel)                                                                                \
+    X(clEnqueueNativeKernel)                                                                                 \
+    X(clEnqueueMarkerWithWaitList)                                                                           \
+    X(clEnqueueBarrierWithWaitList)                                                                          \
     X(clGetExtensionFunctionAddressForPlatform)
 
-// Functions of OpenCL 2.1 and 2.2: nullptr where the loader is older. Whether the platform behind it has them is told by
-// its version (opencl_device.hpp).
-#define KAGEMUSHA_OPENCL_OPTIONAL(X)                                                                                  \
-    X(clCreateProgramWithIL)                                                                                          \
-    X(clSetProgramSpecializationConstant)                                                                             \
-    X(clGetKernelSubGroupInfo)                                                                                        \
+// Functions of OpenCL 2.1 and 2.2: nullptr where the loader is older. Whether the platform behind it has them
+// is told by its version (opencl_device.hpp).
+#define KAGEMUSHA_OPENCL_OPTIONAL(X)                                                                         \
+    X(clCreateProgramWithIL)                                                                                 \
+    X(clSetProgramSpecializationConstant)                                                                    \
+    X(clGetKernelSubGroupInfo)                                                                               \
     X(clGetDeviceAndHostTimer)
 
 struct opencl_api {
@@ -98,7 +98,8 @@ class opencl_handle {
 public:
     opencl_handle() = default;
     opencl_handle(const opencl_api& api, Handle handle) : api_(&api), handle_(handle) {}
-    opencl_handle(opencl_handle&& other) noexcept : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
+    opencl_handle(opencl_handle&& other) noexcept
+        : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
     opencl_handle& operator=(opencl_handle&& other) noexcept {
         std::swap(api_, other.api_);
         std::swap(handle_, other.handle_);

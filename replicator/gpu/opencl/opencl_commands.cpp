@@ -8,7 +8,9 @@ namespace kagemusha::gpu {
 
 namespace {
 
-cl_mem native_of(host_memory& memory) { return static_cast<opencl_memory&>(memory).native.get(); }
+cl_mem native_of(host_memory& memory) {
+    return static_cast<opencl_memory&>(memory).native.get();
+}
 
 struct triple {
     std::size_t v[3];
@@ -16,13 +18,14 @@ struct triple {
 };
 
 template <class T>
-constexpr bool is_transfer = std::is_same_v<T, command_transfer_buffer> || std::is_same_v<T, command_transfer_rect> ||
-                             std::is_same_v<T, command_transfer_image>;
+constexpr bool is_transfer =
+    std::is_same_v<T, command_transfer_buffer> || std::is_same_v<T, command_transfer_rect> ||
+    std::is_same_v<T, command_transfer_image>;
 
 } // namespace
 
-std::int32_t opencl_device::enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
-                                    enqueued& out) {
+std::int32_t opencl_device::enqueue(host_queue& queue, const command& what,
+                                    std::span<host_event* const> waits, enqueued& out) {
     auto& native_queue = static_cast<opencl_queue&>(queue);
     wait_scratch_.clear();
     for (host_event* event : waits)
@@ -37,55 +40,55 @@ std::int32_t opencl_device::enqueue(host_queue& queue, const command& what, std:
                 cl_event event = nullptr;
                 if (const std::int32_t error = enqueue_command(native_queue.native.get(), c, list, &event))
                     return error;
-                out.event = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), nullptr);
+                out.event =
+                    std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), nullptr);
                 return CL_SUCCESS;
             }
         },
         what);
 }
 
-std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits,
-                                            cl_event* event) {
+std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_buffer& c,
+                                            wait_list waits, cl_event* event) {
     return api_.clEnqueueCopyBuffer(queue, native_of(c.source), native_of(c.destination), c.c.source_offset,
                                     c.c.destination_offset, c.c.bytes, waits.count, waits.events, event);
 }
 
-std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_rect& c, wait_list waits,
-                                            cl_event* event) {
-    return api_.clEnqueueCopyBufferRect(queue, native_of(c.source), native_of(c.destination),
-                                        triple(c.c.source_origin).v, triple(c.c.destination_origin).v,
-                                        triple(c.c.region).v, c.c.source_row_pitch, c.c.source_slice_pitch,
-                                        c.c.destination_row_pitch, c.c.destination_slice_pitch, waits.count,
-                                        waits.events, event);
+std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_rect& c,
+                                            wait_list waits, cl_event* event) {
+    return api_.clEnqueueCopyBufferRect(
+        queue, native_of(c.source), native_of(c.destination), triple(c.c.source_origin).v,
+        triple(c.c.destination_origin).v, triple(c.c.region).v, c.c.source_row_pitch, c.c.source_slice_pitch,
+        c.c.destination_row_pitch, c.c.destination_slice_pitch, waits.count, waits.events, event);
 }
 
-std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_image& c, wait_list waits,
-                                            cl_event* event) {
-    return api_.clEnqueueCopyImage(queue, native_of(c.source), native_of(c.destination), triple(c.c.source_origin).v,
-                                   triple(c.c.destination_origin).v, triple(c.c.region).v, waits.count, waits.events,
-                                   event);
+std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_image& c,
+                                            wait_list waits, cl_event* event) {
+    return api_.clEnqueueCopyImage(queue, native_of(c.source), native_of(c.destination),
+                                   triple(c.c.source_origin).v, triple(c.c.destination_origin).v,
+                                   triple(c.c.region).v, waits.count, waits.events, event);
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_image_buffer& c,
                                             wait_list waits, cl_event* event) {
     const triple origin(c.c.origin), region(c.c.region);
     if (c.to_buffer)
-        return api_.clEnqueueCopyImageToBuffer(queue, native_of(c.image), native_of(c.buffer), origin.v, region.v,
-                                               c.c.offset, waits.count, waits.events, event);
-    return api_.clEnqueueCopyBufferToImage(queue, native_of(c.buffer), native_of(c.image), c.c.offset, origin.v,
-                                           region.v, waits.count, waits.events, event);
+        return api_.clEnqueueCopyImageToBuffer(queue, native_of(c.image), native_of(c.buffer), origin.v,
+                                               region.v, c.c.offset, waits.count, waits.events, event);
+    return api_.clEnqueueCopyBufferToImage(queue, native_of(c.buffer), native_of(c.image), c.c.offset,
+                                           origin.v, region.v, waits.count, waits.events, event);
 }
 
-std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_fill_buffer& c, wait_list waits,
-                                            cl_event* event) {
-    return api_.clEnqueueFillBuffer(queue, native_of(c.memory), c.c.pattern, c.c.pattern_bytes, c.c.offset, c.c.bytes,
-                                    waits.count, waits.events, event);
+std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_fill_buffer& c,
+                                            wait_list waits, cl_event* event) {
+    return api_.clEnqueueFillBuffer(queue, native_of(c.memory), c.c.pattern, c.c.pattern_bytes, c.c.offset,
+                                    c.c.bytes, waits.count, waits.events, event);
 }
 
-std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_fill_image& c, wait_list waits,
-                                            cl_event* event) {
-    return api_.clEnqueueFillImage(queue, native_of(c.memory), c.c.color, triple(c.c.origin).v, triple(c.c.region).v,
-                                   waits.count, waits.events, event);
+std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_fill_image& c,
+                                            wait_list waits, cl_event* event) {
+    return api_.clEnqueueFillImage(queue, native_of(c.memory), c.c.color, triple(c.c.origin).v,
+                                   triple(c.c.region).v, waits.count, waits.events, event);
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_launch& c, wait_list waits,
@@ -116,8 +119,8 @@ std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const comman
     }
     const triple offset(c.c.offset), global(c.c.global), local(c.c.local);
     const bool has_local = (c.c.flags & VGPU_LAUNCH_LOCAL_SIZE) != 0;
-    return api_.clEnqueueNDRangeKernel(queue, kernel, c.c.work_dim, offset.v, global.v, has_local ? local.v : nullptr,
-                                       waits.count, waits.events, event);
+    return api_.clEnqueueNDRangeKernel(queue, kernel, c.c.work_dim, offset.v, global.v,
+                                       has_local ? local.v : nullptr, waits.count, waits.events, event);
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_sync& c, wait_list waits,
@@ -131,8 +134,8 @@ std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const comman
     std::vector<cl_mem> objects;
     for (host_memory* memory : c.objects)
         objects.push_back(native_of(*memory));
-    return api_.clEnqueueMigrateMemObjects(queue, static_cast<cl_uint>(objects.size()), objects.data(), c.flags,
-                                           waits.count, waits.events, event);
+    return api_.clEnqueueMigrateMemObjects(queue, static_cast<cl_uint>(objects.size()), objects.data(),
+                                           c.flags, waits.count, waits.events, event);
 }
 
 } // namespace kagemusha::gpu

@@ -18,8 +18,8 @@ namespace {
 // transfers in flight to overlap, small against what a worker may have.
 constexpr std::uint64_t staging_limit_bytes = 256ull << 20;
 
-// Content that is scattered in guest memory is gathered up to this size, because then the runtime copies it once more at
-// most; above it goes piece by piece.
+// Content that is scattered in guest memory is gathered up to this size, because then the runtime copies it
+// once more at most; above it goes piece by piece.
 constexpr std::uint64_t gather_limit_bytes = 64ull << 20;
 
 std::unique_ptr<std::byte[]> allocate(std::uint64_t bytes) {
@@ -48,16 +48,21 @@ std::unique_ptr<staging> staging::make(std::shared_ptr<staging_budget> budget, s
 
 opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device,
                              gpu_description description, transfer_mode mode)
-    : api_(api), platform_(platform), device_(device), description_(std::move(description)), mode_(mode),
-      version_(version_number(description_.version)), staging_(std::make_shared<staging_budget>(staging_limit_bytes)) {
+    : api_(api)
+    , platform_(platform)
+    , device_(device)
+    , description_(std::move(description))
+    , mode_(mode)
+    , version_(version_number(description_.version))
+    , staging_(std::make_shared<staging_budget>(staging_limit_bytes)) {
     cl_device_exec_capabilities can = 0;
     api_.clGetDeviceInfo(device_, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof(can), &can, nullptr);
     native_kernels_ = (can & CL_EXEC_NATIVE_KERNEL) != 0;
 }
 
 bool opencl_device::means_lost(std::int32_t status) const {
-    // The device was there when it was opened. Other codes that drivers give after a fault (out of resources, invalid
-    // queue) also have harmless meanings and stay with the command.
+    // The device was there when it was opened. Other codes that drivers give after a fault (out of resources,
+    // invalid queue) also have harmless meanings and stay with the command.
     return status == CL_DEVICE_NOT_AVAILABLE;
 }
 
@@ -76,8 +81,8 @@ std::int32_t opencl_device::create_queue(host_context& context, std::uint64_t pr
                                          std::unique_ptr<host_queue>& out) {
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_queue>();
-    object->native = {api_, api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(), device_,
-                                                      properties, &error)};
+    object->native = {api_, api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(),
+                                                      device_, properties, &error)};
     object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
     if (error == CL_SUCCESS)
         out = std::move(object);
@@ -106,8 +111,8 @@ std::int32_t opencl_device::create_buffer(host_context& context, std::uint64_t f
 
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_memory>();
-    object->native = {api_, api_.clCreateBuffer(native_context, flags | (initial ? CL_MEM_COPY_HOST_PTR : 0), bytes,
-                                                initial, &error)};
+    object->native = {api_, api_.clCreateBuffer(native_context, flags | (initial ? CL_MEM_COPY_HOST_PTR : 0),
+                                                bytes, initial, &error)};
     if (error != CL_SUCCESS)
         return error;
     if (content && !initial && (error = fill_from_content(native_context, object->native.get(), *content)))
@@ -120,15 +125,17 @@ std::int32_t opencl_device::create_buffer(host_context& context, std::uint64_t f
     return CL_SUCCESS;
 }
 
-// Large scattered content: one write for each run. Waits only for these writes, on a queue that the guest does not know.
-std::int32_t opencl_device::fill_from_content(cl_context context, cl_mem memory, const guest_payload& content) {
+// Large scattered content: one write for each run. Waits only for these writes, on a queue that the guest
+// does not know.
+std::int32_t opencl_device::fill_from_content(cl_context context, cl_mem memory,
+                                              const guest_payload& content) {
     cl_int error = CL_SUCCESS;
     const queue_handle queue(api_, api_.clCreateCommandQueue(context, device_, 0, &error));
     for (const guest_payload::run& run : content.runs()) {
         if (error != CL_SUCCESS)
             break;
-        error = api_.clEnqueueWriteBuffer(queue.get(), memory, CL_FALSE, run.offset, run.bytes, run.base, 0, nullptr,
-                                          nullptr);
+        error = api_.clEnqueueWriteBuffer(queue.get(), memory, CL_FALSE, run.offset, run.bytes, run.base, 0,
+                                          nullptr, nullptr);
     }
     if (queue) {
         const cl_int finish_error = api_.clFinish(queue.get());
@@ -143,8 +150,8 @@ std::int32_t opencl_device::create_sub_buffer(host_memory& buffer, std::uint64_t
     const cl_buffer_region region{origin, bytes};
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_memory>();
-    object->native = {api_, api_.clCreateSubBuffer(parent.native.get(), flags, CL_BUFFER_CREATE_TYPE_REGION, &region,
-                                                   &error)};
+    object->native = {api_, api_.clCreateSubBuffer(parent.native.get(), flags, CL_BUFFER_CREATE_TYPE_REGION,
+                                                   &region, &error)};
     if (error != CL_SUCCESS)
         return error;
     api_.clRetainMemObject(parent.root.get());
@@ -158,8 +165,9 @@ std::int32_t opencl_device::create_sub_buffer(host_memory& buffer, std::uint64_t
     return CL_SUCCESS;
 }
 
-std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
-                                         const guest_payload* content, std::unique_ptr<host_memory>& out) {
+std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_create_image& c,
+                                         host_memory* buffer, const guest_payload* content,
+                                         std::unique_ptr<host_memory>& out) {
     const cl_image_format format{c.channel_order, c.channel_type};
     cl_image_desc desc{};
     desc.image_type = c.image_type;
@@ -173,7 +181,8 @@ std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_c
         desc.image_slice_pitch = c.slice_pitch;
     }
 
-    // Content is always given to the runtime without gaps, so that it can't read behind the end of the last row.
+    // Content is always given to the runtime without gaps, so that it can't read behind the end of the last
+    // row.
     std::unique_ptr<std::byte[]> gathered;
     if (content) {
         const std::uint64_t element = codec::image_element_bytes(c.channel_order, c.channel_type);
@@ -196,7 +205,8 @@ std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_c
         const auto needed = (base::checked_u64(side[2] - 1) * slice_pitch +
                              base::checked_u64(side[1] - 1) * row_pitch + *row_bytes)
                                 .value();
-        if (!total || !needed || row_pitch < *row_bytes || *needed > content->bytes() || *total > content->bytes())
+        if (!total || !needed || row_pitch < *row_bytes || *needed > content->bytes() ||
+            *total > content->bytes())
             return CL_INVALID_VALUE;
         gathered = allocate(*total);
         if (!gathered)
@@ -209,13 +219,13 @@ std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_c
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_memory>();
     object->native = {api_, api_.clCreateImage(static_cast<opencl_context&>(context).native.get(),
-                                               c.flags | (gathered ? CL_MEM_COPY_HOST_PTR : 0), &format, &desc,
-                                               gathered.get(), &error)};
+                                               c.flags | (gathered ? CL_MEM_COPY_HOST_PTR : 0), &format,
+                                               &desc, gathered.get(), &error)};
     if (error != CL_SUCCESS)
         return error;
     std::size_t element_bytes = 0;
-    if ((error = api_.clGetImageInfo(object->native.get(), CL_IMAGE_ELEMENT_SIZE, sizeof(element_bytes), &element_bytes,
-                                     nullptr)))
+    if ((error = api_.clGetImageInfo(object->native.get(), CL_IMAGE_ELEMENT_SIZE, sizeof(element_bytes),
+                                     &element_bytes, nullptr)))
         return error;
     object->flags = c.flags;
     object->type = c.image_type;
@@ -228,8 +238,8 @@ std::int32_t opencl_device::create_sampler(host_context& context, bool normalize
                                            std::uint32_t filter, std::unique_ptr<host_sampler>& out) {
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_sampler>();
-    object->native = {api_, api_.clCreateSampler(static_cast<opencl_context&>(context).native.get(), normalized,
-                                                 addressing, filter, &error)};
+    object->native = {api_, api_.clCreateSampler(static_cast<opencl_context&>(context).native.get(),
+                                                 normalized, addressing, filter, &error)};
     if (error == CL_SUCCESS)
         out = std::move(object);
     return error;
@@ -237,7 +247,8 @@ std::int32_t opencl_device::create_sampler(host_context& context, bool normalize
 
 std::int32_t opencl_device::create_user_event(host_context& context, std::unique_ptr<host_event>& out) {
     cl_int error = CL_SUCCESS;
-    event_handle event(api_, api_.clCreateUserEvent(static_cast<opencl_context&>(context).native.get(), &error));
+    event_handle event(api_,
+                       api_.clCreateUserEvent(static_cast<opencl_context&>(context).native.get(), &error));
     if (error == CL_SUCCESS)
         out = std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr);
     return error;

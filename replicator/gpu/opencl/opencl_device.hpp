@@ -33,8 +33,9 @@ struct opencl_queue final : host_queue {
 struct opencl_memory final : host_memory {
     memory_handle native;
     cl_mem_flags flags = 0;
-    // Buffers: where it lies in the buffer that it is a part of (itself, or the parent of a sub-buffer). The handle is a
-    // reference of its own, so that a transfer can name the parent after the guest has destroyed it.
+    // Buffers: where it lies in the buffer that it is a part of (itself, or the parent of a sub-buffer). The
+    // handle is a reference of its own, so that a transfer can name the parent after the guest has destroyed
+    // it.
     memory_handle root;
     std::uint64_t root_offset = 0, bytes = 0;
     // Images.
@@ -95,20 +96,29 @@ public:
     virtual ~transfer_rest() = default;
     // On the thread that tells of the completion, before anybody else is told. `ok`: the commands succeeded.
     virtual void finish(bool ok) = 0;
+    // finish() has bytes to put into guest memory: pending_events keeps the order that the program sees.
+    virtual bool scatters() const { return false; }
 };
 
 class opencl_event final : public host_event {
 public:
-    // `first`: where the command is more than one native command, else empty. `error`: what to report instead of success.
-    opencl_event(const opencl_api& api, event_handle first, event_handle last, std::unique_ptr<transfer_rest> rest,
-                 std::int32_t error = CL_SUCCESS)
-        : api_(api), first_(std::move(first)), last_(std::move(last)), rest_(std::move(rest)), error_(error) {}
+    // `first`: where the command is more than one native command, else empty. `error`: what to report instead
+    // of success.
+    opencl_event(const opencl_api& api, event_handle first, event_handle last,
+                 std::unique_ptr<transfer_rest> rest, std::int32_t error = CL_SUCCESS)
+        : api_(api)
+        , first_(std::move(first))
+        , last_(std::move(last))
+        , rest_(std::move(rest))
+        , error_(error) {}
     std::int32_t notify(callback fn, void* data) override;
     bool timing(event_timing& out) const override;
     std::int32_t set_status(std::int32_t status) override;
     std::int32_t poll() const override;
     cl_event native() const { return last_.get(); }
     void finish(std::int32_t status); // pending_events gave it to the caller; once
+    void settle(bool ok);             // the transfer's rest alone; by finish() or by pending_events before it
+    bool scatters() const { return rest_ && rest_->scatters(); }
 
 private:
     static void CL_CALLBACK completed(cl_event, cl_int status, void* number);
@@ -117,6 +127,7 @@ private:
     event_handle first_;
     event_handle last_;
     std::unique_ptr<transfer_rest> rest_;
+    bool settled_ = false;
     std::int32_t error_;
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
@@ -130,8 +141,8 @@ enum class transfer_mode {
 
 class opencl_device final : public backend_device {
 public:
-    opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device, gpu_description description,
-                  transfer_mode mode);
+    opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device,
+                  gpu_description description, transfer_mode mode);
 
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
@@ -147,15 +158,18 @@ public:
     std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
                                 std::uint32_t filter, std::unique_ptr<host_sampler>& out) override;
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
-    std::int32_t create_program(host_context& context, vgpu_program_kind kind, std::span<const std::byte> content,
+    std::int32_t create_program(host_context& context, vgpu_program_kind kind,
+                                std::span<const std::byte> content,
                                 std::unique_ptr<host_program>& out) override;
     std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
                                    std::span<const std::byte> value) override;
     std::int32_t build_program(host_program& program, const std::string& options) override;
     std::int32_t compile_program(host_program& program, const std::string& options,
-                                 std::span<host_program* const> headers, std::span<const char* const> names) override;
+                                 std::span<host_program* const> headers,
+                                 std::span<const char* const> names) override;
     std::int32_t link_program(host_context& context, const std::string& options,
-                              std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) override;
+                              std::span<host_program* const> inputs,
+                              std::unique_ptr<host_program>& out) override;
     std::int32_t create_kernel(host_program& program, const std::string& name,
                                std::unique_ptr<host_kernel>& out) override;
     std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
@@ -171,27 +185,39 @@ private:
     // A read or write of any shape, see opencl_transfer.cpp.
     struct box_transfer;
 
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits, cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_rect& c, wait_list waits, cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_rect& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image& c, wait_list waits,
+                                 cl_event* event);
     std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image_buffer& c, wait_list waits,
                                  cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_buffer& c, wait_list waits, cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_image& c, wait_list waits, cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_launch& c, wait_list waits, cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_sync& c, wait_list waits, cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_migrate& c, wait_list waits, cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_buffer& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_image& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_launch& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_sync& c, wait_list waits,
+                                 cl_event* event);
+    std::int32_t enqueue_command(cl_command_queue queue, const command_migrate& c, wait_list waits,
+                                 cl_event* event);
 
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c, wait_list waits, enqueued& out);
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c, wait_list waits, enqueued& out);
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits, enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c, wait_list waits,
+                                  enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c, wait_list waits,
+                                  enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits,
+                                  enqueued& out);
     std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
-    std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                        enqueued& out);
     std::int32_t transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
-    std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host, const box_pitch& pitch,
-                             wait_list waits, cl_event* event);
+    std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host,
+                             const box_pitch& pitch, wait_list waits, cl_event* event);
     std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
 
     const opencl_api& api_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_event: completions, on threads of the OpenCL runtime. Nothing here calls a function that the standard forbids in
-// an event callback (those that wait).
+// opencl_event: completions, on threads of the OpenCL runtime. Nothing here calls a function that the
+// standard forbids in an event callback (those that wait).
 #include "gpu/opencl/opencl_device.hpp"
 #include "gpu/opencl/pending_events.hpp"
 
@@ -8,8 +8,8 @@ namespace kagemusha::gpu {
 
 namespace {
 
-// What PoCL gives a command that it did not run because one in its wait list failed. As an execution status the number has
-// no meaning in the standard, which has another one for this.
+// What PoCL gives a command that it did not run because one in its wait list failed. As an execution status
+// the number has no meaning in the standard, which has another one for this.
 constexpr cl_int pocl_failed = -1;
 
 } // namespace
@@ -21,32 +21,38 @@ std::int32_t opencl_event::notify(callback fn, void* data) {
     const opencl_api& api = api_;
     // From add() on the event may finish and be destroyed at any time.
     const std::uint64_t number = pending_events::instance().add(*this);
-    const cl_int error =
-        api.clSetEventCallback(native, CL_COMPLETE, &opencl_event::completed, reinterpret_cast<void*>(number));
+    const cl_int error = api.clSetEventCallback(native, CL_COMPLETE, &opencl_event::completed,
+                                                reinterpret_cast<void*>(number));
     if (error != CL_SUCCESS)
         pending_events::instance().remove(number);
     return error;
 }
 
 void CL_CALLBACK opencl_event::completed(cl_event, cl_int status, void* number) {
-    if (opencl_event* event = pending_events::instance().take(reinterpret_cast<std::uint64_t>(number), status))
+    if (opencl_event* event =
+            pending_events::instance().take(reinterpret_cast<std::uint64_t>(number), status))
         event->finish(status);
 }
 
 void opencl_event::finish(std::int32_t status) {
     if (status == pocl_failed)
         status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    if (rest_)
-        rest_->finish(status >= 0);
+    settle(status >= 0);
     if (status >= 0 && error_ != CL_SUCCESS)
         status = error_;
     callback_(callback_data_, status); // may destroy this event
 }
 
+void opencl_event::settle(bool ok) {
+    if (rest_ && !settled_)
+        rest_->finish(ok);
+    settled_ = true;
+}
+
 std::int32_t opencl_event::poll() const {
     cl_int status = CL_QUEUED;
-    return api_.clGetEventInfo(last_.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr) ==
-                   CL_SUCCESS
+    return api_.clGetEventInfo(last_.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status,
+                               nullptr) == CL_SUCCESS
                ? status
                : CL_QUEUED;
 }
@@ -55,8 +61,7 @@ bool opencl_event::timing(event_timing& out) const {
     const cl_event first = first_ ? first_.get() : last_.get();
     const auto ask = [&](cl_event event, cl_profiling_info name, std::uint64_t& value) {
         cl_ulong ns = 0;
-        const bool known =
-            api_.clGetEventProfilingInfo(event, name, sizeof(ns), &ns, nullptr) == CL_SUCCESS;
+        const bool known = api_.clGetEventProfilingInfo(event, name, sizeof(ns), &ns, nullptr) == CL_SUCCESS;
         value = ns;
         return known;
     };

@@ -37,7 +37,8 @@ std::int32_t failed_link_info(std::uint32_t name, std::vector<std::byte>& result
 // OpenCL fills memory that the caller's array of pointers names; ours is the answer's own.
 std::int32_t binary_of(const opencl_api& api, cl_program program, std::vector<std::byte>& result) {
     std::size_t bytes = 0;
-    if (const cl_int error = api.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, nullptr))
+    if (const cl_int error =
+            api.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, nullptr))
         return error;
     if (bytes > VGPU_MAX_RESULT_BYTES)
         return CL_OUT_OF_HOST_MEMORY;
@@ -51,12 +52,13 @@ std::int32_t binary_of(const opencl_api& api, cl_program program, std::vector<st
 std::int32_t image_formats(const opencl_api& api, cl_context context, const info_query& query,
                            std::vector<std::byte>& result) {
     cl_uint count = 0;
-    if (const cl_int error = api.clGetSupportedImageFormats(context, query.index, query.name, 0, nullptr, &count))
+    if (const cl_int error =
+            api.clGetSupportedImageFormats(context, query.index, query.name, 0, nullptr, &count))
         return error;
     std::vector<cl_image_format> formats(count);
     if (count != 0)
-        if (const cl_int error =
-                api.clGetSupportedImageFormats(context, query.index, query.name, count, formats.data(), nullptr))
+        if (const cl_int error = api.clGetSupportedImageFormats(context, query.index, query.name, count,
+                                                                formats.data(), nullptr))
             return error;
     const auto bytes = std::as_bytes(std::span(formats));
     result.assign(bytes.begin(), bytes.end());
@@ -68,7 +70,8 @@ std::int32_t image_formats(const opencl_api& api, cl_context context, const info
 std::int32_t opencl_device::info(const info_query& query, std::vector<std::byte>& result) {
     const cl_uint name = query.name;
     const cl_mem memory = query.memory ? static_cast<opencl_memory*>(query.memory)->native.get() : nullptr;
-    const cl_program program = query.program ? static_cast<opencl_program*>(query.program)->native.get() : nullptr;
+    const cl_program program =
+        query.program ? static_cast<opencl_program*>(query.program)->native.get() : nullptr;
     const cl_kernel kernel = query.kernel ? static_cast<opencl_kernel*>(query.kernel)->native.get() : nullptr;
     if (query.program && !program)
         return failed_link_info(name, result);
@@ -89,26 +92,27 @@ std::int32_t opencl_device::info(const info_query& query, std::vector<std::byte>
             return binary_of(api_, program, result);
         return opencl_ask([&](auto... to) { return api_.clGetProgramInfo(program, name, to...); }, result);
     case VGPU_INFO_PROGRAM_BUILD:
-        return opencl_ask([&](auto... to) { return api_.clGetProgramBuildInfo(program, device_, name, to...); },
-                          result);
+        return opencl_ask(
+            [&](auto... to) { return api_.clGetProgramBuildInfo(program, device_, name, to...); }, result);
     case VGPU_INFO_KERNEL:
         return opencl_ask([&](auto... to) { return api_.clGetKernelInfo(kernel, name, to...); }, result);
     case VGPU_INFO_KERNEL_ARG: {
         if (query.index >= VGPU_MAX_ARGUMENTS)
             return CL_INVALID_ARG_INDEX;
         const auto index = static_cast<cl_uint>(query.index);
-        return opencl_ask([&](auto... to) { return api_.clGetKernelArgInfo(kernel, index, name, to...); }, result);
+        return opencl_ask([&](auto... to) { return api_.clGetKernelArgInfo(kernel, index, name, to...); },
+                          result);
     }
     case VGPU_INFO_KERNEL_WORK_GROUP:
-        return opencl_ask([&](auto... to) { return api_.clGetKernelWorkGroupInfo(kernel, device_, name, to...); },
-                          result);
+        return opencl_ask(
+            [&](auto... to) { return api_.clGetKernelWorkGroupInfo(kernel, device_, name, to...); }, result);
     case VGPU_INFO_KERNEL_SUB_GROUP:
         if (version_ < 210 || !api_.clGetKernelSubGroupInfo)
             return CL_INVALID_OPERATION;
         return opencl_ask(
             [&](auto... to) {
-                return api_.clGetKernelSubGroupInfo(kernel, device_, name, query.input.size(), query.input.data(),
-                                                    to...);
+                return api_.clGetKernelSubGroupInfo(kernel, device_, name, query.input.size(),
+                                                    query.input.data(), to...);
             },
             result);
     case VGPU_INFO_TIMERS: {

@@ -27,7 +27,8 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 
 std::string ask_text(const opencl_api& api, cl_device_id device, cl_device_info name) {
     std::vector<std::byte> result;
-    opencl_ask([&](std::size_t n, void* to, std::size_t* size) { return api.clGetDeviceInfo(device, name, n, to, size); },
+    opencl_ask([&](std::size_t n, void* to,
+                   std::size_t* size) { return api.clGetDeviceInfo(device, name, n, to, size); },
                result);
     return text_of(result);
 }
@@ -84,10 +85,12 @@ std::vector<found> find_all(const opencl_api& api) {
             },
             name);
         cl_uint count = 0;
-        if (api.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS || count == 0)
+        if (api.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS ||
+            count == 0)
             continue;
         std::vector<cl_device_id> devices(count);
-        if (api.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr) != CL_SUCCESS)
+        if (api.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr) !=
+            CL_SUCCESS)
             continue;
         for (std::uint32_t d = 0; d < count; ++d) {
             found f{platforms[p], devices[d], describe_device(api, text_of(name), devices[d])};
@@ -136,7 +139,8 @@ public:
             gpus.push_back(std::move(f.description));
         if (gpus.empty())
             error = "OpenCL's loader is installed but no driver offers a device: install one "
-                    "(Debian: apt install pocl-opencl-icd runs on any CPU; a GPU needs its vendor's OpenCL package)";
+                    "(Debian: apt install pocl-opencl-icd runs on any CPU; a GPU needs its vendor's OpenCL "
+                    "package)";
         return gpus;
     }
 
@@ -148,7 +152,8 @@ public:
             return nullptr;
         for (found& f : find_all(*api))
             if (f.description.index == gpu.index && f.description.fingerprint == gpu.fingerprint)
-                return std::make_shared<opencl_device>(*api, f.platform, f.device, std::move(f.description), mode);
+                return std::make_shared<opencl_device>(*api, f.platform, f.device, std::move(f.description),
+                                                       mode);
         error = "the GPU '" + gpu.name + "' is gone: list the GPUs again with `kage gpus`";
         return nullptr;
     }

@@ -12,7 +12,8 @@ using create_with_il = cl_program(CL_API_CALL*)(cl_context, const void*, std::si
 } // namespace
 
 std::int32_t opencl_device::create_program(host_context& context, vgpu_program_kind kind,
-                                           std::span<const std::byte> content, std::unique_ptr<host_program>& out) {
+                                           std::span<const std::byte> content,
+                                           std::unique_ptr<host_program>& out) {
     const cl_context native_context = static_cast<opencl_context&>(context).native.get();
     cl_int error = CL_SUCCESS;
     cl_program program = nullptr;
@@ -68,7 +69,8 @@ std::int32_t opencl_device::set_spec_constant(host_program& program, std::uint32
 
 std::int32_t opencl_device::build_program(host_program& program, const std::string& options) {
     const cl_program native = static_cast<opencl_program&>(program).native.get();
-    return native ? api_.clBuildProgram(native, 1, &device_, options.c_str(), nullptr, nullptr) : CL_INVALID_OPERATION;
+    return native ? api_.clBuildProgram(native, 1, &device_, options.c_str(), nullptr, nullptr)
+                  : CL_INVALID_OPERATION;
 }
 
 std::int32_t opencl_device::compile_program(host_program& program, const std::string& options,
@@ -79,23 +81,26 @@ std::int32_t opencl_device::compile_program(host_program& program, const std::st
     for (host_program* header : headers)
         native_headers.push_back(static_cast<opencl_program*>(header)->native.get());
     std::vector<const char*> header_names(names.begin(), names.end());
-    return native ? api_.clCompileProgram(native, 1, &device_, options.c_str(),
-                                          static_cast<cl_uint>(native_headers.size()),
-                                          native_headers.empty() ? nullptr : native_headers.data(),
-                                          header_names.empty() ? nullptr : header_names.data(), nullptr, nullptr)
-                  : CL_INVALID_OPERATION;
+    return native
+               ? api_.clCompileProgram(native, 1, &device_, options.c_str(),
+                                       static_cast<cl_uint>(native_headers.size()),
+                                       native_headers.empty() ? nullptr : native_headers.data(),
+                                       header_names.empty() ? nullptr : header_names.data(), nullptr, nullptr)
+               : CL_INVALID_OPERATION;
 }
 
 std::int32_t opencl_device::link_program(host_context& context, const std::string& options,
-                                         std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) {
+                                         std::span<host_program* const> inputs,
+                                         std::unique_ptr<host_program>& out) {
     std::vector<cl_program> native_inputs;
     for (host_program* input : inputs)
         native_inputs.push_back(static_cast<opencl_program*>(input)->native.get());
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_program>();
-    object->native = {api_, api_.clLinkProgram(static_cast<opencl_context&>(context).native.get(), 1, &device_,
-                                               options.c_str(), static_cast<cl_uint>(native_inputs.size()),
-                                               native_inputs.data(), nullptr, nullptr, &error)};
+    object->native = {api_,
+                      api_.clLinkProgram(static_cast<opencl_context&>(context).native.get(), 1, &device_,
+                                         options.c_str(), static_cast<cl_uint>(native_inputs.size()),
+                                         native_inputs.data(), nullptr, nullptr, &error)};
     if (error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE)
         out = std::move(object);
     return error;

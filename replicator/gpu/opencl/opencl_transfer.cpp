@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_transfer: reads and writes between guest memory and GPU. Guest memory is scattered in pages; four ways:
+// opencl_transfer: reads and writes between guest memory and GPU. Guest memory is scattered in pages; four
+// ways:
 //
-//   direct         one run of guest memory: the native command gets the pointer. One copy, made by the runtime.
-//   native kernel  devices that share the host's memory and run host functions (PoCL): one host function copies between
+//   direct         one run of guest memory: the native command gets the pointer. One copy, made by the
+//   runtime. native kernel  devices that share the host's memory and run host functions (PoCL): one host
+//   function copies between
 //                  all runs and the buffer. One copy, one command, and the runtime's own ordering and events.
-//   staged         small pieces are gathered into (or scattered from) bounded staging memory; long runs in between go
+//   staged         small pieces are gathered into (or scattered from) bounded staging memory; long runs in
+//   between go
 //                  directly. A write has taken its bytes when it returns.
 //   runs           no staging left: one native command for each run. Slow, but it never waits for the guest.
 //
-// What is more than one native command ends in a marker that waits for all of them, and that is the command's event.
+// What is more than one native command ends in a marker that waits for all of them, and that is the command's
+// event.
 #include <algorithm>
 #include <cstring>
 
@@ -20,8 +24,8 @@ namespace kagemusha::gpu {
 
 namespace {
 
-// A run at least as long as this goes to the runtime directly: a native command costs a few microseconds, which is what
-// copying 64 KiB costs.
+// A run at least as long as this goes to the runtime directly: a native command costs a few microseconds,
+// which is what copying 64 KiB costs.
 constexpr std::uint64_t direct_run_bytes = 64 << 10;
 
 // Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
@@ -76,6 +80,8 @@ public:
         }
     }
 
+    bool scatters() const override { return !write_ && !pieces.empty(); }
+
     std::vector<piece> pieces;
 
 private:
@@ -86,8 +92,14 @@ private:
 // The host function's work. It belongs to the event, so it lives until the command is done or has failed.
 class copy_job final : public transfer_rest {
 public:
-    copy_job(payload_ptr data, bool write, box_shape shape, box_pitch host, std::uint64_t offset, box_pitch buffer)
-        : data_(std::move(data)), write_(write), shape_(shape), host_(host), offset_(offset), buffer_(buffer) {}
+    copy_job(payload_ptr data, bool write, box_shape shape, box_pitch host, std::uint64_t offset,
+             box_pitch buffer)
+        : data_(std::move(data))
+        , write_(write)
+        , shape_(shape)
+        , host_(host)
+        , offset_(offset)
+        , buffer_(buffer) {}
     void finish(bool) override {}
 
     // What OpenCL copies for the host function; it puts the buffer's address in the place of `buffer`.
@@ -116,31 +128,33 @@ private:
 
 } // namespace
 
-// ---- the three commands -----------------------------------------------------------------------------------------------
+// ---- the three commands
+// -----------------------------------------------------------------------------------------------
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c, wait_list waits,
-                                             enqueued& out) {
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c,
+                                             wait_list waits, enqueued& out) {
     box_transfer t{c.write, static_cast<opencl_memory&>(c.memory), c.data, {c.data->bytes(), 1, 1}, {}};
     t.offset = c.c.offset;
     return transfer(queue, t, waits, out);
 }
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c, wait_list waits,
-                                             enqueued& out) {
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c,
+                                             wait_list waits, enqueued& out) {
     box_transfer t{c.write,
                    static_cast<opencl_memory&>(c.memory),
                    c.data,
                    {c.c.region[0], c.c.region[1], c.c.region[2]},
                    {c.c.host_row_pitch, c.c.host_slice_pitch}};
     t.buffer = {c.c.buffer_row_pitch, c.c.buffer_slice_pitch};
-    t.offset = c.c.buffer_origin[2] * t.buffer.slice + c.c.buffer_origin[1] * t.buffer.row + c.c.buffer_origin[0];
+    t.offset =
+        c.c.buffer_origin[2] * t.buffer.slice + c.c.buffer_origin[1] * t.buffer.row + c.c.buffer_origin[0];
     std::copy(std::begin(c.c.buffer_origin), std::end(c.c.buffer_origin), t.origin);
     std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
     return transfer(queue, t, waits, out);
 }
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits,
-                                             enqueued& out) {
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_image& c,
+                                             wait_list waits, enqueued& out) {
     auto& memory = static_cast<opencl_memory&>(c.memory);
     const auto row_bytes = (base::checked_u64(c.c.region[0]) * memory.element_bytes).value();
     // The layers of a 1D array are one below the other; OpenCL calls their distance the slice pitch.
@@ -148,25 +162,25 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_
     const std::uint64_t row_pitch = layers_are_rows && c.c.slice_pitch ? c.c.slice_pitch : c.c.row_pitch;
     if (!row_bytes)
         return CL_INVALID_VALUE;
-    const auto needed = codec::image_linear_bytes(c.c.region, static_cast<std::uint32_t>(memory.element_bytes),
-                                                  row_pitch, c.c.slice_pitch)
-                            .value();
+    const auto needed =
+        codec::image_linear_bytes(c.c.region, static_cast<std::uint32_t>(memory.element_bytes), row_pitch,
+                                  c.c.slice_pitch)
+            .value();
     if (!needed || *needed > c.data->bytes() || row_pitch < *row_bytes ||
         (c.c.region[2] > 1 && c.c.slice_pitch < *row_bytes))
         return CL_INVALID_VALUE;
-    box_transfer t{c.write,
-                   memory,
-                   c.data,
-                   {*row_bytes, c.c.region[1], c.c.region[2]},
-                   {row_pitch, c.c.slice_pitch}};
+    box_transfer t{
+        c.write, memory, c.data, {*row_bytes, c.c.region[1], c.c.region[2]}, {row_pitch, c.c.slice_pitch}};
     std::copy(std::begin(c.c.origin), std::end(c.c.origin), t.origin);
     std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
     return transfer(queue, t, waits, out);
 }
 
-// ---- the four ways ------------------------------------------------------------------------------------------------------
+// ---- the four ways
+// ------------------------------------------------------------------------------------------------------
 
-std::int32_t opencl_device::transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out) {
+std::int32_t opencl_device::transfer(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                     enqueued& out) {
     if (t.data->contiguous())
         return transfer_direct(queue, t, waits, out);
     if (native_kernels_ && mode_ == transfer_mode::automatic && !t.image())
@@ -187,13 +201,14 @@ std::int32_t opencl_device::enqueue_box(cl_command_queue queue, const box_transf
     const cl_mem memory = t.memory.native.get();
     if (t.image()) {
         // Only images with slices (or layers) have a slice pitch.
-        const bool sliced = t.memory.type == CL_MEM_OBJECT_IMAGE3D || t.memory.type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
+        const bool sliced =
+            t.memory.type == CL_MEM_OBJECT_IMAGE3D || t.memory.type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
         const bool layered = t.memory.type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
         const std::size_t slice = sliced ? pitch.slice : layered ? pitch.row : 0;
-        return t.write ? api_.clEnqueueWriteImage(queue, memory, CL_FALSE, t.origin, t.region, pitch.row, slice, host,
-                                                  waits.count, waits.events, event)
-                       : api_.clEnqueueReadImage(queue, memory, CL_FALSE, t.origin, t.region, pitch.row, slice, host,
-                                                 waits.count, waits.events, event);
+        return t.write ? api_.clEnqueueWriteImage(queue, memory, CL_FALSE, t.origin, t.region, pitch.row,
+                                                  slice, host, waits.count, waits.events, event)
+                       : api_.clEnqueueReadImage(queue, memory, CL_FALSE, t.origin, t.region, pitch.row,
+                                                 slice, host, waits.count, waits.events, event);
     }
     if (t.linear())
         return t.write ? api_.clEnqueueWriteBuffer(queue, memory, CL_FALSE, t.offset, t.shape.row_bytes, host,
@@ -204,9 +219,9 @@ std::int32_t opencl_device::enqueue_box(cl_command_queue queue, const box_transf
     return t.write ? api_.clEnqueueWriteBufferRect(queue, memory, CL_FALSE, t.origin, host_origin, t.region,
                                                    t.buffer.row, t.buffer.slice, pitch.row, pitch.slice, host,
                                                    waits.count, waits.events, event)
-                   : api_.clEnqueueReadBufferRect(queue, memory, CL_FALSE, t.origin, host_origin, t.region, t.buffer.row,
-                                                  t.buffer.slice, pitch.row, pitch.slice, host, waits.count,
-                                                  waits.events, event);
+                   : api_.clEnqueueReadBufferRect(queue, memory, CL_FALSE, t.origin, host_origin, t.region,
+                                                  t.buffer.row, t.buffer.slice, pitch.row, pitch.slice, host,
+                                                  waits.count, waits.events, event);
 }
 
 std::int32_t opencl_device::transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits,
@@ -221,18 +236,19 @@ std::int32_t opencl_device::transfer_direct(opencl_queue& queue, const box_trans
     return CL_SUCCESS;
 }
 
-std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,
-                                                   enqueued& out) {
+std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const box_transfer& t,
+                                                   wait_list waits, enqueued& out) {
     if (t.memory.flags & (t.write ? no_host_write : no_host_read))
         return CL_INVALID_OPERATION; // as the runtime's own transfers answer
-    auto job = std::make_unique<copy_job>(t.data, t.write, t.shape, t.host, t.memory.root_offset + t.offset, t.buffer);
+    auto job = std::make_unique<copy_job>(t.data, t.write, t.shape, t.host, t.memory.root_offset + t.offset,
+                                          t.buffer);
     copy_job::arguments arguments{nullptr, job.get()};
     const cl_mem memory = t.memory.root.get();
     const void* where = &arguments.buffer;
     cl_event event = nullptr;
     if (const cl_int error =
-            api_.clEnqueueNativeKernel(queue.native.get(), &copy_job::run, &arguments, sizeof(arguments), 1, &memory,
-                                       &where, waits.count, waits.events, &event))
+            api_.clEnqueueNativeKernel(queue.native.get(), &copy_job::run, &arguments, sizeof(arguments), 1,
+                                       &memory, &where, waits.count, waits.events, &event))
         return error;
     out.event =
         std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(job));
@@ -253,14 +269,16 @@ std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_trans
         return error;
     auto rest = std::make_unique<staged_rest>(t.data, t.write);
     rest->pieces.push_back({std::move(memory), t.shape, t.host, 0});
-    out.event = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(rest));
+    out.event =
+        std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(rest));
     out.payload_busy = !t.write;
     return CL_SUCCESS;
 }
 
-// Buffers only. Goes through the rows and cuts each where guest memory is cut; long pieces go directly, short ones that
-// are neighbours in the buffer are staged together as far as there is staging memory.
-std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out) {
+// Buffers only. Goes through the rows and cuts each where guest memory is cut; long pieces go directly, short
+// ones that are neighbours in the buffer are staged together as far as there is staging memory.
+std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                          enqueued& out) {
     auto rest = std::make_unique<staged_rest>(t.data, t.write);
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
@@ -268,10 +286,10 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
 
     const auto one = [&](std::uint64_t offset, std::byte* host, std::uint64_t bytes) {
         cl_event event = nullptr;
-        error = t.write ? api_.clEnqueueWriteBuffer(queue.native.get(), t.memory.native.get(), CL_FALSE, offset, bytes,
-                                                    host, waits.count, waits.events, &event)
-                        : api_.clEnqueueReadBuffer(queue.native.get(), t.memory.native.get(), CL_FALSE, offset, bytes,
-                                                   host, waits.count, waits.events, &event);
+        error = t.write ? api_.clEnqueueWriteBuffer(queue.native.get(), t.memory.native.get(), CL_FALSE,
+                                                    offset, bytes, host, waits.count, waits.events, &event)
+                        : api_.clEnqueueReadBuffer(queue.native.get(), t.memory.native.get(), CL_FALSE,
+                                                   offset, bytes, host, waits.count, waits.events, &event);
         if (error == CL_SUCCESS)
             events.emplace_back(api_, event);
     };
@@ -295,9 +313,10 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
             const std::uint64_t begin = z * t.host.slice + y * t.host.row;
             const std::uint64_t end = begin + t.shape.row_bytes;
             const std::uint64_t in_buffer = t.offset + z * t.buffer.slice + y * t.buffer.row;
-            auto run = std::upper_bound(runs.begin(), runs.end(), begin,
-                                        [](std::uint64_t o, const guest_payload::run& r) { return o < r.offset; }) -
-                       1;
+            auto run =
+                std::upper_bound(runs.begin(), runs.end(), begin,
+                                 [](std::uint64_t o, const guest_payload::run& r) { return o < r.offset; }) -
+                1;
             for (std::uint64_t at = begin; at < end && error == CL_SUCCESS;) {
                 while (run->offset + run->bytes <= at)
                     ++run;
@@ -322,7 +341,8 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
 
     if (events.empty())
         return error;
-    // Also when a part failed: the parts before it are under way, and the command ends, as failed, after them.
+    // Also when a part failed: the parts before it are under way, and the command ends, as failed, after
+    // them.
     event_handle first = std::move(events.front());
     event_handle last;
     if (events.size() > 1) {

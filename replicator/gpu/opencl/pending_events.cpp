@@ -30,6 +30,8 @@ std::uint64_t pending_events::add(opencl_event& event) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = next_++;
     entries_.emplace(number, entry{&event});
+    if (event.scatters())
+        staged_reads_.push_back(&event);
     if (entries_.size() == 1)
         wake_.notify_one();
     return number;
@@ -47,12 +49,39 @@ opencl_event* pending_events::take(std::uint64_t number, std::int32_t status) {
     }
     opencl_event* event = at->second.event;
     entries_.erase(at);
-    return event;
+    if (staged_reads_.empty())
+        return event;
+    deferred_.push_back({event, status});
+    wake_.notify_one();
+    return nullptr;
 }
 
 void pending_events::remove(std::uint64_t number) {
     const std::lock_guard lock(mutex_);
-    entries_.erase(number);
+    const auto at = entries_.find(number);
+    if (at == entries_.end())
+        return;
+    std::erase(staged_reads_, at->second.event);
+    entries_.erase(at);
+}
+
+void pending_events::conclude(opencl_event* event, std::int32_t status) {
+    std::unique_lock lock(mutex_);
+    const std::vector<opencl_event*> reads = staged_reads_;
+    lock.unlock();
+    std::vector<opencl_event*> settled;
+    for (opencl_event* const read : reads) {
+        const std::int32_t state = read == event ? status : read->poll();
+        if (state > CL_COMPLETE)
+            continue;
+        read->settle(state == CL_COMPLETE);
+        settled.push_back(read);
+    }
+    lock.lock();
+    for (opencl_event* const read : settled)
+        std::erase(staged_reads_, read);
+    lock.unlock();
+    event->finish(status);
 }
 
 void pending_events::look_now() {
@@ -65,8 +94,15 @@ void pending_events::run() {
     std::vector<std::uint64_t> numbers;
     std::unique_lock lock(mutex_);
     for (;;) {
-        wake_.wait(lock, [this] { return !entries_.empty(); });
-        wake_.wait_for(lock, look_every, [this] { return look_now_; });
+        wake_.wait(lock, [this] { return !entries_.empty() || !deferred_.empty(); });
+        wake_.wait_for(lock, look_every, [this] { return look_now_ || !deferred_.empty(); });
+        while (!deferred_.empty()) {
+            const deferred_event next = deferred_.front();
+            deferred_.pop_front();
+            lock.unlock();
+            conclude(next.event, next.status);
+            lock.lock();
+        }
         look_now_ = false;
         numbers.clear();
         for (const auto& [number, e] : entries_)
@@ -98,7 +134,7 @@ void pending_events::look_at(std::uint64_t number) {
         return; // its callback will come
     entries_.erase(at);
     lock.unlock();
-    event->finish(status);
+    conclude(event, status);
 }
 
 } // namespace kagemusha::gpu

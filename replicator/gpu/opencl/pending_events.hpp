@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // pending_events: every OpenCL event whose completion somebody waits for.
 //
-// Why it exists: the standard says that a callback for CL_COMPLETE is also called when a command fails, but runtimes do not
-// all do it (PoCL calls none for a command that fails: its issue 1430). So failures are also looked for, by a thread that
-// asks every pending event for its status a few times a second, and at once after a user event was set to an error.
+// Why it exists: the standard says that a callback for CL_COMPLETE is also called when a command fails, but
+// runtimes do not all do it (PoCL calls none for a command that fails: its issue 1430). So failures are also
+// looked for, by a thread that asks every pending event for its status a few times a second, and at once
+// after a user event was set to an error.
 //
-// One per process, never destroyed: native callbacks may come at any time. A callback carries a number, not a pointer, so
-// that one which comes late, after the thread has already told of the failure, finds nothing.
+// One per process, never destroyed: native callbacks may come at any time. A callback carries a number, not a
+// pointer, so that one which comes late, after the thread has already told of the failure, finds nothing.
 //
-// Locks: the runtime may hold a lock of its own around a callback and take the same one in clGetEventInfo, so the mutex here
-// is never held while the runtime is called. An event that the thread is looking at is pinned instead; when its callback
-// comes meanwhile, the thread finishes it in the callback's place.
+// It also keeps the order that programs see where a read goes through staging memory: such a read is over for
+// the runtime before its bytes are in guest memory, and the callback of a later command may come first, or at
+// the same time on another thread. So while a staged read is pending, completions are told by the thread
+// alone, and before each one it scatters every staged read that the runtime says is done.
+//
+// Locks: the runtime may hold a lock of its own around a callback and take the same one in clGetEventInfo, so
+// the mutex here is never held while the runtime is called. An event that the thread is looking at is pinned
+// instead; when its callback comes meanwhile, the thread finishes it in the callback's place.
 #ifndef KAGEMUSHA_GPU_OPENCL_PENDING_EVENTS_HPP
 #define KAGEMUSHA_GPU_OPENCL_PENDING_EVENTS_HPP
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 namespace kagemusha::gpu {
 
@@ -28,7 +36,7 @@ public:
     static pending_events& instance();
 
     std::uint64_t add(opencl_event& event);
-    // The callback came. The event if the caller is to finish it.
+    // The callback came. The event if the caller is to finish it; else the thread does.
     opencl_event* take(std::uint64_t number, std::int32_t status);
     void remove(std::uint64_t number); // whose callback could not be registered
     void look_now();                   // something may have failed
@@ -43,10 +51,19 @@ private:
     pending_events();
     void run();
     void look_at(std::uint64_t number);
+    void conclude(opencl_event* event, std::int32_t status); // on the thread, unlocked
+
+    struct deferred_event {
+        opencl_event* event;
+        std::int32_t status;
+    };
 
     std::mutex mutex_;
     std::condition_variable wake_;
     std::unordered_map<std::uint64_t, entry> entries_;
+    std::deque<deferred_event> deferred_; // in the order of their callbacks
+    std::vector<opencl_event*>
+        staged_reads_; // whose bytes are not in guest memory yet; finished by the thread alone
     std::uint64_t next_ = 1;
     bool look_now_ = false;
 };
