@@ -253,7 +253,7 @@ void machine::console_closed() {
     const auto status = qemu_->wait_for(0ms);
     if (!status)
         return;
-    if (leaving_ && (*status == 0 || quit_by_)) {
+    if (leaving_ && *status == 0) {
         over_ = true;
         return;
     }
@@ -287,10 +287,11 @@ void machine::take(const qmp_message& message) {
         break;
     case qmp_message::kind::event:
         if (message.name == "SHUTDOWN" || message.name == "GUEST_PANICKED") {
-            if (leaving_)
-                quit();
-            else
-                finish(machine_result::end::failed, "the guest ended without saying how its job went");
+            if (!leaving_) {
+                result_.problem = "the guest ended without saying how its job went";
+                leaving_ = true;
+            }
+            quit(); // and see whether QEMU ends as it should
         }
         break;
     case qmp_message::kind::success:

@@ -1,0 +1,123 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: guests with one GPU each, one after the other; QEMU is driven through QMP.
+
+The device and its driver come and go while programs compute: driver unloaded and loaded, device unplugged and plugged,
+VM stopped and continued, guest switched off and reset with work in flight. QEMU ends in order each time.
+"""
+import os
+import sys
+import time
+
+import checks
+
+JOB = os.environ["KAGE_CL_JOB"]
+GUEST = {"name": "lifecycle", "files": [f"{JOB}:cl_job"]}
+
+
+def check_reload(guest):
+    """the driver is refused to be unloaded while used, is unloaded and loaded afterwards, and works again"""
+    job = guest.start("/payload/cl_job churn 4")
+    guest.wait_stats(lambda s: s["files-open"] > 0, "a file is open")
+    assert guest.run("rmmod kagemusha_vgpu").status != 0, "unloaded although a program uses it"
+    assert guest.finish(job).status == 0
+    for _ in range(3):
+        guest.must("rmmod kagemusha_vgpu && [ ! -e /dev/kagemusha-vgpu0 ] && insmod /payload/system/kagemusha_vgpu.ko")
+        guest.must("/payload/cl_job add 1000")
+    guest.wait_idle()
+
+
+def check_stop(guest):
+    """a VM stopped for some seconds goes on with every result right; nothing is done for it meanwhile"""
+    job = guest.start("/payload/cl_job churn 6")
+    guest.wait_stats(lambda s: s["launches"] > 0, "launches")
+    for _ in range(3):
+        guest.qmp("stop")
+        time.sleep(0.5) # what was in flight ends
+        before = guest.stats()["commands"]
+        time.sleep(1)
+        assert guest.stats()["commands"] == before, "commands were taken while the VM was stopped"
+        guest.qmp("cont")
+        time.sleep(0.5)
+    result = guest.finish(job)
+    assert result.status == 0 and "rounds are right" in result.output, result
+
+
+def check_unplug(guest):
+    """the device is unplugged with work in flight: programs get errors, not a hang; plugged again, it works"""
+    job = guest.start("/payload/cl_job in-flight 1")
+    guest.wait_output(job, "in flight")
+    guest.qmp("device_del", id="vgpu0")
+    guest.wait_event("DEVICE_DELETED", device="vgpu0")
+    result = guest.finish(job)
+    assert "finished with 0" not in result.output, f"the work is said to be done: {result}"
+    assert guest.run("ls /dev/kagemusha-vgpu*").status != 0, "the node is still there"
+    assert "Number of platforms" in guest.run("clinfo").output
+    properties = {"driver": "virtio-vgpu-pci", "id": "vgpu0", "iothread": "vgpu-io", "backend": "opencl"}
+    if os.environ.get("KAGE_GPU"):
+        properties["gpu"] = os.environ["KAGE_GPU"]
+    guest.qmp("device_add", **properties)
+    guest.must("for i in $(seq 300); do [ -e /dev/kagemusha-vgpu0 ] && exit 0; sleep 0.1; done; dmesg | tail; exit 1")
+    guest.must("/payload/cl_job add 1000")
+    guest.wait_idle()
+
+
+def check_kernel_log(guest):
+    """the guest's kernel had nothing to complain about"""
+    bad = guest.run("dmesg | grep -E 'BUG|WARNING|Oops|Call Trace|refcount|general protection|hung task'")
+    assert bad.status == 1, bad.output
+
+
+def check_power_off(guest):
+    """the guest switches itself off with work in flight: QEMU ends in order"""
+    job = guest.start("/payload/cl_job in-flight 1000")
+    guest.wait_output(job, "in flight")
+    guest.end()
+
+
+def check_quit(guest):
+    """QEMU is told to quit with work in flight: it ends with status 0, and no worker is left"""
+    job = guest.start("/payload/cl_job in-flight 1000")
+    guest.wait_output(job, "in flight")
+    assert guest.stats()["files-open"] > 0
+    before = workers()
+    assert before, "no worker process is there"
+    guest.qmp_socket.send('{"execute": "quit"}')
+    guest.process.wait(60)
+    deadline = time.monotonic() + 30
+    while before & workers():
+        assert time.monotonic() < deadline, f"workers are left: {before & workers()}"
+        time.sleep(0.1)
+    said = (guest.directory / "console").read_text(errors="replace")
+    assert "QEMU ended with" not in said and "without saying how its job went" in said, guest.tail()
+
+
+def workers():
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.path.basename(os.readlink(f"/proc/{entry}/exe")) == "kagemusha-worker":
+                    found.add(entry)
+            except OSError:
+                pass
+    return found
+
+
+def check_reset(guest):
+    """a reset of the machine with work in flight closes every file; no worker touches its memory any more"""
+    job = guest.start("/payload/cl_job in-flight 1000")
+    guest.wait_output(job, "in flight")
+    guest.qmp("set-action", reboot="reset")
+    guest.qmp("system_reset")
+    guest.wait_event("RESET")
+    guest.wait_stats(lambda s: s["files-open"] == 0 and s["requests-in-flight"] == 0, "every file closed")
+    guest.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(checks.main(
+        ("driver and device come and go", GUEST, [check_reload, check_stop, check_unplug, check_kernel_log, check_power_off]),
+        ("quit with work in flight", GUEST, [check_quit]),
+        ("reset with work in flight", GUEST, [check_reset])))

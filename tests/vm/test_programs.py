@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: one guest, one GPU (the host's default one, or KAGE_GPU).
+
+Unmodified programs of Debian and our own small jobs compute in the guest, and their results are right: the same facts as
+natively on the host, words that were hidden at random, sums that the CPU checks.
+"""
+import hashlib
+import os
+import random
+import re
+import string
+import sys
+
+import checks
+from programs import clblast_results, clinfo_devices, failed, on_host
+
+JOB = os.environ["KAGE_CL_JOB"]
+
+# What may differ between guest and host, and why.
+DIFFERENT = {
+    "CL_DEVICE_EXTENSIONS": "checked by itself",
+    "CL_DEVICE_EXTENSIONS_WITH_VERSION": "follows from the extensions",
+    "CL_DEVICE_EXECUTION_CAPABILITIES": "native kernels are functions of the guest: no",
+    "CL_DEVICE_HOST_UNIFIED_MEMORY": "the guest's memory is not the GPU's",
+    "CL_DEVICE_PARTITION_MAX_SUB_DEVICES": "no sub-devices",
+    "CL_DEVICE_PARTITION_PROPERTIES": "no sub-devices",
+    "CL_DEVICE_PARTITION_AFFINITY_DOMAIN": "no sub-devices",
+    "CL_DEVICE_SVM_CAPABILITIES": "no shared virtual memory",
+    "CL_DEVICE_PRINTF_BUFFER_SIZE": "the guest's buffer is ours",
+    "CL_DEVICE_VENDOR_ID": "PoCL reads it from files that its sandbox does not show",
+    "CL_DEVICE_GLOBAL_MEM_SIZE": "may be limited by the device",
+    "CL_DEVICE_MAX_MEM_ALLOC_SIZE": "may be limited by the device",
+    "CL_DEVICE_SPIR_VERSIONS": "of the extension cl_khr_spir, optional",
+}
+NEVER_EXTENSIONS = {"cl_khr_command_buffer"}  # would need a part of the protocol that does not exist
+
+
+def check_clinfo(guest):
+    """clinfo finds one platform with one device, and its facts are those of the host's"""
+    devices = clinfo_devices(guest.must("clinfo --raw"))
+    assert len(devices) == 1, f"{len(devices)} devices"
+    ours = devices[0]
+    native = on_host(["clinfo", "--raw"])
+    if native is None:
+        raise checks.Skip("clinfo is not installed on the host")
+    same = [device for device in clinfo_devices(native) if device["CL_DEVICE_NAME"] == ours["CL_DEVICE_NAME"]]
+    assert same, f"the host has no device named {ours['CL_DEVICE_NAME']}"
+    host = same[0]
+    standard = {name for name in host if not re.search(r"_(KHR|NV|AMD|INTEL|EXT|POCL|ARM|QCOM)$", name)}
+    different = {name: (ours.get(name), host[name]) for name in sorted(standard - set(DIFFERENT))
+                 if ours.get(name) != host[name]}
+    assert not different, f"guest and host differ: {different}"
+    guest_extensions = set(ours["CL_DEVICE_EXTENSIONS"].split())
+    host_extensions = set(host["CL_DEVICE_EXTENSIONS"].split())
+    assert not guest_extensions & NEVER_EXTENSIONS, guest_extensions
+    invented = guest_extensions - host_extensions - {"cl_khr_icd", "cl_khr_create_command_queue"}
+    assert not invented, f"the host does not have {invented}"
+
+
+def check_add(guest):
+    """a million sums, compared with the CPU's"""
+    assert "1000000 sums are right" in guest.must("/payload/cl_job add 1000000")
+
+
+def check_printf(guest):
+    """what a kernel prints appears on the program's stdout"""
+    number = random.randrange(1, 1 << 30)
+    lines = sorted(guest.must(f"/payload/cl_job printf {number}").splitlines())
+    assert lines == [f"work item {i} says {number}" for i in range(3)], lines
+
+
+def check_build_failure(guest):
+    """a kernel with a mistake: CL_BUILD_PROGRAM_FAILURE and a log that names it"""
+    assert "this_is_nowhere_declared" in guest.must("/payload/cl_job nonsense")
+
+
+def check_memory_limit(guest):
+    """taking ever more memory ends with an OpenCL error, and the next program works"""
+    guest.must("/payload/cl_job too-much-memory", seconds=200)
+    guest.must("/payload/cl_job add 100")
+    guest.wait_idle()
+
+
+def check_threads(guest):
+    """four programs at once, each with right results"""
+    guest.must("for i in 1 2 3 4; do /payload/cl_job churn 2 & jobs=\"$jobs $!\"; done;"
+               "for job in $jobs; do wait $job || exit 1; done")
+
+
+def check_hashcat(guest):
+    """hashcat finds a word that was chosen at random, from its MD5"""
+    word = "".join(random.choice(string.ascii_lowercase) for _ in range(5))
+    digest = hashlib.md5(word.encode()).hexdigest()
+    before = guest.stats()
+    output = guest.must(f"hashcat -m 0 -a 3 -D 1,2 --potfile-disable --quiet {digest} '?l?l?l?l?l'", seconds=900)
+    assert f"{digest}:{word}" in output, output
+    assert guest.stats()["launches"] > before["launches"], "the device saw no launch"
+
+
+def check_clpeak(guest):
+    """clpeak's latency and single-precision tests run and give figures"""
+    output = guest.must("clpeak --kernel-latency --compute-sp", seconds=600)
+    assert re.search(r"float\s+: [0-9.]+", output) and re.search(r"latency\s+: [0-9.]+ us", output), output
+
+
+def clblast(name):
+    def check(guest):
+        results = clblast_results(guest.must(f"clblast_test_{name}", seconds=900))
+        assert results, "no results in its output"
+        assert not failed(results), f"failed: {failed(results)}"
+        assert any(isinstance(counts, dict) and counts["passed"] for counts in results.values()), results
+    check.__doc__ = f"clblast_test_{name}: every result is right"
+    return check
+
+
+def check_idle(guest):
+    """nothing of all these programs is left in the device"""
+    stats = guest.wait_idle()
+    assert stats["workers-lost"] == 0 and stats["workers-killed-hung"] == 0, stats
+
+
+SHORT = [check_clinfo, check_add, check_printf, check_build_failure, check_threads, clblast("xaxpy"), check_hashcat,
+         check_clpeak, check_idle, check_memory_limit]
+
+if __name__ == "__main__":
+    sys.exit(checks.main(("real programs in one guest", {"name": "programs", "files": [f"{JOB}:cl_job"]}, SHORT)))
