@@ -317,6 +317,61 @@ void test_unbind(void)
 	free(memory);
 }
 
+static void *submit_until_gone(void *argument)
+{
+	struct victim *victim = argument;
+	struct kagemusha_vgpu_wait answer;
+	struct stream stream;
+	uint64_t sequence;
+	char name[128];
+
+	stream_init(&stream);
+	add_info(&stream, VGPU_INFO_PLATFORM, 0x0902, name, sizeof(name));
+	while (submit(victim->fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE, &sequence) == 0) {
+		victim->result++;
+		if (wait_answer(victim->fd, sequence, NO_LIMIT, &answer) != 0)
+			break;
+		if (answer.status != VGPU_STATUS_OK)
+			CHECK_EQUAL(answer.status, VGPU_STATUS_CANCELED);
+	}
+	victim->error = errno;
+	stream_free(&stream);
+	return NULL;
+}
+
+/* The device goes in the middle of submits, answers and first opens, not between them. */
+void test_unbind_under_load(void)
+{
+	int64_t pins = kernel_pins();
+	char link[128], target[256] = "";
+	const char *device;
+
+	snprintf(link, sizeof(link), "/sys/class/misc/%s/device", strrchr(node, '/') + 1);
+	MUST(readlink(link, target, sizeof(target) - 1) > 0);
+	device = strrchr(target, '/') ? strrchr(target, '/') + 1 : target;
+	for (unsigned int round = 0; round < 5; round++) {
+		struct victim victims[4];
+		int shared = open_node(0);
+
+		for (unsigned int i = 0; i < 4; i++) {
+			victims[i] = (struct victim){ .fd = i < 2 ? shared : open_node(0) };
+			MUST(!pthread_create(&victims[i].thread, NULL, submit_until_gone,
+					     &victims[i]));
+		}
+		usleep(round * 30000u);
+		write_driver_file("unbind", device);
+		for (unsigned int i = 0; i < 4; i++) {
+			pthread_join(victims[i].thread, NULL);
+			CHECK_EQUAL(victims[i].error, ENODEV);
+			check_dead(victims[i].fd);
+		}
+		CHECK(kernel_pins_become(pins));
+		write_driver_file("bind", device);
+		for (unsigned int i = 1; i < 4; i++)
+			close(victims[i].fd);
+	}
+}
+
 /* What is on the GPU would not come back, so the driver says no, and goes on. */
 void test_suspend(void)
 {

@@ -86,6 +86,7 @@ static const struct test {
 	TEST(window_payload),
 	TEST(suspend),
 	TEST(unbind),
+	TEST(unbind_under_load),
 };
 #define TEST_COUNT (sizeof(tests) / sizeof(tests[0]))
 

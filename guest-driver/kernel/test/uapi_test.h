@@ -162,6 +162,7 @@ void test_kill_waiters(void);
 void test_open_storm(void);
 void test_suspend(void);
 void test_unbind(void);
+void test_unbind_under_load(void);
 
 void test_window_ranges(void);
 void test_window_mapping(void);
