@@ -4,7 +4,8 @@
  *
  * With the null backend, which runs inside QEMU: configuration, requests,
  * window, records, and reset, stop, unplug and end with work in flight. What a
- * hostile guest does is in virtio-vgpu-hostile.c.
+ * hostile guest does is in virtio-vgpu-hostile.c. With the backend in a worker
+ * process ($KAGEMUSHA_WORKER): what depends on shared memory and on its life.
  */
 #include "qemu/osdep.h"
 
@@ -115,9 +116,9 @@ static void test_files(const void *properties)
 }
 
 /* One payload in two pieces, in reverse order, equals one in one piece. */
-static void test_segments(void)
+static void test_segments(const void *properties)
 {
-    Driver *d = driver_new("");
+    Driver *d = driver_new(properties);
     uint64_t memory = guest_alloc(&d->alloc, 8192);
     char whole[64], pieces[64];
     Stream one = { 0 }, two = { 0 };
@@ -284,9 +285,9 @@ static Pending start_work(Driver *d, uint64_t *memory)
     return read;
 }
 
-static void test_reset(void)
+static void test_reset(const void *properties)
 {
-    Driver *d = driver_new("");
+    Driver *d = driver_new(properties);
     uint64_t memory;
     Pending read = start_work(d, &memory);
 
@@ -331,9 +332,9 @@ static void test_stop(const void *properties)
     driver_free(d);
 }
 
-static void test_quit(void)
+static void test_quit(const void *properties)
 {
-    Driver *d = driver_new("");
+    Driver *d = driver_new(properties);
     uint64_t memory;
 
     start_work(d, &memory);
@@ -385,6 +386,58 @@ static void test_migration_is_blocked(void)
     driver_free(d);
 }
 
+/* ---- tests: with a worker process -------------------------------------- */
+
+#define WORKER ",x-in-process=off,sandbox=best-effort"
+#define CRASH_AT_FIRST_INFO WORKER ",backend=faulty," \
+                            "options=on=info:1,,do=crash:11"
+
+/* The worker dies of a request: LOST, a record says so, all else goes on. */
+static void test_crash(const void *properties)
+{
+    Driver *d = driver_new(properties);
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    uint64_t events = driver_post_event_buffer(d, VGPU_EVENT_BUFFER_BYTES);
+    struct vgpu_record_lost lost;
+    Stream s = { 0 };
+    Pending p;
+
+    driver_open(d, 1);
+    stream_device_name(&s, 64);
+    stream_segment(&s, memory, 64, 0);
+    stream_payload(&s, VGPU_PAYLOAD_WRITE, 64, 1);
+    p = driver_put_stream(d, 1, &s);
+    g_assert_cmpuint(driver_wait(d, &p).status, ==, VGPU_STATUS_LOST);
+
+    driver_wait_event_buffer(d);
+    qtest_memread(d->qts, events + sizeof(struct vgpu_event_batch), &lost,
+                  sizeof(lost));
+    g_assert_cmpuint(lost.record.type, ==, VGPU_RECORD_LOST);
+    g_assert_cmpuint(lost.record.file, ==, 1);
+    g_assert_cmpuint(lost.reason, ==, VGPU_LOST_CRASHED);
+    g_assert_cmpuint(driver_stat(d, "workers-lost"), ==, 1);
+
+    driver_close(d, 1);
+    exercise_files(d);
+    driver_free(d);
+}
+
+/* The tests that matter for memory and life, with a process of its own. */
+static void add_worker_tests(void)
+{
+    if (!g_getenv("KAGEMUSHA_WORKER")) {
+        g_printerr("KAGEMUSHA_WORKER is not set: no tests with a worker\n");
+        return;
+    }
+    qtest_add_data_func("virtio-vgpu/worker/files", WORKER, test_files);
+    qtest_add_data_func("virtio-vgpu/worker/segments", WORKER, test_segments);
+    qtest_add_data_func("virtio-vgpu/worker/reset", WORKER, test_reset);
+    qtest_add_data_func("virtio-vgpu/worker/stop", WORKER, test_stop);
+    qtest_add_data_func("virtio-vgpu/worker/quit", WORKER, test_quit);
+    qtest_add_data_func("virtio-vgpu/worker/crash", CRASH_AT_FIRST_INFO,
+                        test_crash);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -394,18 +447,19 @@ int main(int argc, char **argv)
     qtest_add_data_func("virtio-vgpu/files/no-ioeventfd", ",ioeventfd=off",
                         test_files);
     qtest_add_func("virtio-vgpu/files/shared-iothread", test_shared_iothread);
-    qtest_add_func("virtio-vgpu/segments", test_segments);
+    qtest_add_data_func("virtio-vgpu/segments", "", test_segments);
     qtest_add_func("virtio-vgpu/window", test_window);
     qtest_add_func("virtio-vgpu/records", test_records);
-    qtest_add_func("virtio-vgpu/reset", test_reset);
+    qtest_add_data_func("virtio-vgpu/reset", "", test_reset);
     qtest_add_func("virtio-vgpu/reset/system", test_system_reset);
     qtest_add_data_func("virtio-vgpu/stop", "", test_stop);
     qtest_add_data_func("virtio-vgpu/stop/no-ioeventfd", ",ioeventfd=off",
                         test_stop);
-    qtest_add_func("virtio-vgpu/quit", test_quit);
+    qtest_add_data_func("virtio-vgpu/quit", "", test_quit);
     qtest_add_func("virtio-vgpu/unplug", test_unplug);
     qtest_add_func("virtio-vgpu/migration-is-blocked",
                    test_migration_is_blocked);
     add_hostile_tests();
+    add_worker_tests();
     return g_test_run();
 }

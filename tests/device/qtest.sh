@@ -3,7 +3,8 @@
 #
 # qtest.sh LIBRARY_DIR [arguments of the test program, such as -p /x86_64/virtio-vgpu/reset]
 #
-# Runs qemu-device/qtest against a QEMU that scripts/build-qemu makes, with libkagemusha_device.so from LIBRARY_DIR.
+# Runs qemu-device/qtest against a QEMU that scripts/build-qemu makes, with libkagemusha_device.so from LIBRARY_DIR. The tests with a
+# worker process need $KAGEMUSHA_WORKER.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 library_dir=$1
