@@ -186,7 +186,8 @@ Pending driver_put(Driver *d, const void *readable, uint32_t bytes,
     return p;
 }
 
-Pending driver_put_stream(Driver *d, uint32_t file, const Stream *s)
+uint32_t stream_request(const Stream *s, uint32_t file, uint8_t *bytes,
+                        uint32_t room)
 {
     struct vgpu_request head = {
         .type = VGPU_REQUEST_SUBMIT, .file = file, .stream_bytes = s->used,
@@ -201,7 +202,17 @@ Pending driver_put_stream(Driver *d, uint32_t file, const Stream *s)
                         s->payloads * sizeof(s->payload[0]));
     g_byte_array_append(all, (void *)s->segment,
                         s->segments * sizeof(s->segment[0]));
-    return driver_put(d, all->data, all->len, sizeof(struct vgpu_response));
+    g_assert_cmpuint(all->len, <=, room);
+    memcpy(bytes, all->data, all->len);
+    return all->len;
+}
+
+Pending driver_put_stream(Driver *d, uint32_t file, const Stream *s)
+{
+    uint8_t bytes[8192];
+    uint32_t used = stream_request(s, file, bytes, sizeof(bytes));
+
+    return driver_put(d, bytes, used, sizeof(struct vgpu_response));
 }
 
 /* Waits for the next answer of the ring; it must be that of `p`. */

@@ -67,6 +67,9 @@ void stream_segment(Stream *s, uint64_t address, uint64_t bytes,
                     uint32_t flags);
 /* Asks for the GPU's name; the result goes into payload 0, `bytes` long. */
 void stream_device_name(Stream *s, uint64_t bytes);
+/* The whole SUBMIT, in host memory; returns its length. */
+uint32_t stream_request(const Stream *s, uint32_t file, uint8_t *bytes,
+                        uint32_t room);
 /* An element of the request queue; with a part of 0 bytes left out. */
 Pending driver_put(Driver *d, const void *readable, uint32_t bytes,
                    uint32_t writable_bytes);

@@ -182,6 +182,49 @@ static void test_segments_named_twice(void)
     driver_free(d);
 }
 
+/*
+ * Good requests with some bytes changed. What comes back does not matter, that
+ * something does; `--seed` of the failed run repeats it.
+ */
+static void test_random(void)
+{
+    Driver *d = driver_new(",window-size=1M");
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+
+    for (int i = 0; i < 2000; i++) {
+        struct vgpu_request head = { .type = VGPU_REQUEST_OPEN, .file = 1 };
+        uint8_t bytes[sizeof(head) + 512];
+        uint32_t used = sizeof(head);
+        Stream s = { 0 };
+        Pending p;
+
+        if (i % 8) {
+            stream_device_name(&s, 64);
+            stream_segment(&s, memory, 64, 0);
+            stream_payload(&s, VGPU_PAYLOAD_WRITE, 64, 1);
+            used = stream_request(&s, 1, bytes, sizeof(bytes));
+        } else {
+            memcpy(bytes, &head, sizeof(head));
+        }
+        for (int n = g_test_rand_int_range(0, 4); n; n--) {
+            /* Every other change hits the header. */
+            uint32_t end = n % 2 ? sizeof(head) : used;
+
+            bytes[g_test_rand_int_range(0, end)] ^=
+                1 << g_test_rand_int_range(0, 8);
+        }
+        p = driver_put(d, bytes, used, sizeof(struct vgpu_response));
+        driver_wait(d, &p);
+        qvirtqueue_reset_pool(d->requests);
+        g_assert_cmpuint(driver_stat(d, "requests-in-flight"), ==, 0);
+    }
+    driver_restart_device(d);
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    driver_close(d, 1);
+    driver_free(d);
+}
+
 /* ---- rings that lie ---------------------------------------------------- */
 
 static void write_desc(Driver *d, uint64_t table, uint16_t index,
@@ -343,6 +386,7 @@ void add_hostile_tests(void)
     qtest_add_func("virtio-vgpu/hostile/malformed", test_malformed);
     qtest_add_func("virtio-vgpu/hostile/segments-named-twice",
                    test_segments_named_twice);
+    qtest_add_func("virtio-vgpu/hostile/random", test_random);
     qtest_add_func("virtio-vgpu/hostile/lies", test_lies);
     qtest_add_func("virtio-vgpu/hostile/early-kick", test_early_kick);
 }
