@@ -3,26 +3,26 @@
 // Creation of buffers and sub-buffers.
 #include "api.hpp"
 #include "memory.hpp"
-
-#include <algorithm>
+#include "transfer.hpp"
 
 namespace kagemusha::opencl {
 namespace {
 
 /// Initial content that is larger than one request may carry is written in pieces through a queue of its own.
 cl_int write_large_content(memory& buffer, const std::byte* content) {
-    connection& link = buffer.owner().link();
     cl_int error = CL_SUCCESS;
     cl_command_queue queue_handle = api::create_command_queue_with_properties(
         to_handle<cl_context>(&buffer.owner()), to_handle<cl_device_id>(&buffer.owner().gpu()), nullptr,
         &error);
     if (error != CL_SUCCESS)
         return error;
-    const std::size_t step = link.limits().max_payload_bytes;
-    for (std::size_t at = 0; at < buffer.bytes() && error == CL_SUCCESS; at += step)
-        error =
-            api::enqueue_write_buffer(queue_handle, to_handle<cl_mem>(&buffer), CL_TRUE, at,
-                                      std::min(step, buffer.bytes() - at), content + at, 0, nullptr, nullptr);
+    {
+        // Not through clEnqueueWriteBuffer: the program may have denied itself to write.
+        enqueueing call(queue_handle, CL_COMMAND_WRITE_BUFFER, 0, nullptr, nullptr, true);
+        error = call.error() != CL_SUCCESS ? call.error()
+                                           : transfer_buffer(call, buffer, direction::to_device, 0,
+                                                             buffer.bytes(), const_cast<std::byte*>(content));
+    }
     api::release_command_queue(queue_handle);
     return error;
 }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Encoding and batching: how commands become requests, what happens when requests are refused, and the loss
+// of a device.
+#include "batch.hpp"
+#include "test_fixture.hpp"
+
+#include <thread>
+
+namespace kagemusha::opencl {
+namespace {
+
+TEST(batch_test, commands_are_padded_and_payloads_numbered) {
+    batch sent;
+    sent.reserve({});
+    int data[4] = {1, 2, 3, 4};
+    auto inlined = make_command<vgpu_cmd_transfer_buffer>(VGPU_CMD_WRITE_BUFFER);
+    inlined.data = {5, VGPU_PAYLOAD_INLINE, 0};
+    const part bytes{data, 5};
+    sent.append(make_outgoing(inlined, {&bytes, 1}), 7, 1);
+    auto in_place = make_command<vgpu_cmd_transfer_buffer>(VGPU_CMD_READ_BUFFER);
+    outgoing out = make_outgoing(in_place);
+    out.reference = &in_place.data;
+    out.data = {data, sizeof data, true};
+    sent.append(out, 0, 1);
+    sent.append(out, 0, 1);
+
+    EXPECT_EQ(sent.command_count(), 3u);
+    EXPECT_EQ(sent.completion_count(), 1u);
+    EXPECT_EQ(sent.payloads().size(), 2u);
+    vgpu_cmd_transfer_buffer first, third;
+    std::memcpy(&first, sent.stream().data(), sizeof first);
+    EXPECT_EQ(first.cmd.bytes, sizeof first + 8);
+    std::memcpy(&third, sent.stream().data() + first.cmd.bytes + sizeof third, sizeof third);
+    EXPECT_EQ(third.data.index, 1u);
+    EXPECT_EQ(third.data.bytes, sizeof data);
+
+    const submission alone = sent.single(2, true);
+    EXPECT_EQ(alone.stream.size(), sizeof third);
+    EXPECT_EQ(alone.payloads.size(), 1u);
+    std::memcpy(&third, alone.stream.data(), sizeof third);
+    EXPECT_EQ(third.data.index, 0u);
+}
+
+TEST(batch_test, limits_hold) {
+    transport_limits limits;
+    limits.max_stream_bytes = 256;
+    limits.max_payload_bytes = 100;
+    batch sent;
+    sent.reserve(limits);
+    auto command = make_command<vgpu_cmd_transfer_buffer>(VGPU_CMD_READ_BUFFER);
+    outgoing out = make_outgoing(command);
+    out.reference = &command.data;
+    out.data = {&command, 60, true};
+    ASSERT_TRUE(sent.fits(out));
+    sent.append(out, 0, 1);
+    EXPECT_FALSE(sent.fits(out)); // 120 bytes of payload
+    out.data.bytes = 101;
+    EXPECT_FALSE(sent.possible(out));
+    const part large{&command, 300};
+    EXPECT_FALSE(sent.possible(make_outgoing(command, {&large, 1})));
+}
+
+using connection_test = driver_test;
+
+TEST_F(connection_test, many_launches_travel_in_few_requests) {
+    cl_kernel kernel = make_kernel("none");
+    const std::size_t before = gpu->request_count();
+    for (int i = 0; i < 640; ++i)
+        ASSERT_EQ(launch(kernel), CL_SUCCESS);
+    ASSERT_EQ(cl.clFinish(queue), CL_SUCCESS);
+    EXPECT_EQ(gpu->commands(VGPU_CMD_LAUNCH).size(), 640u);
+    std::map<std::uint64_t, int> per_request;
+    for (const recorded_command& one : gpu->commands(VGPU_CMD_LAUNCH))
+        ++per_request[one.request];
+    // A slow machine lets the flush thread send some earlier; on average a request still carries many.
+    EXPECT_LE(gpu->request_count() - before, 640u / 16);
+    cl.clReleaseKernel(kernel);
+}
+
+TEST_F(connection_test, a_full_batch_goes_out_by_itself) {
+    cl_kernel kernel = make_kernel("none");
+    for (std::size_t i = 0; i < 2 * batch_commands_threshold; ++i)
+        ASSERT_EQ(launch(kernel), CL_SUCCESS);
+    EXPECT_GE(gpu->commands(VGPU_CMD_LAUNCH).size(), batch_commands_threshold);
+    cl.clReleaseKernel(kernel);
+}
+
+TEST_F(connection_test, what_was_left_lying_is_sent_without_a_flush) {
+    cl_kernel kernel = make_kernel("none");
+    ASSERT_EQ(launch(kernel), CL_SUCCESS);
+    while (gpu->commands(VGPU_CMD_LAUNCH).empty())
+        std::this_thread::yield();
+    cl.clReleaseKernel(kernel);
+}
+
+TEST_F(connection_test, small_data_is_inlined_and_large_data_stays_in_place) {
+    cl_mem buffer = make_buffer(1 << 20);
+    std::vector<char> data(1 << 20, 'a');
+    ASSERT_EQ(cl.clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, 100, data.data(), 0, nullptr, nullptr),
+              CL_SUCCESS);
+    ASSERT_EQ(
+        cl.clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, data.size(), data.data(), 0, nullptr, nullptr),
+        CL_SUCCESS);
+    const auto writes = gpu->commands(VGPU_CMD_WRITE_BUFFER);
+    ASSERT_EQ(writes.size(), 2u);
+    EXPECT_EQ(writes[0].as<vgpu_cmd_transfer_buffer>().data.index, VGPU_PAYLOAD_INLINE);
+    EXPECT_EQ(writes[1].as<vgpu_cmd_transfer_buffer>().data.index, 0u);
+    EXPECT_LT(writes[1].bytes.size(), 200u);
+    cl.clReleaseMemObject(buffer);
+}
+
+TEST_F(connection_test, a_transfer_larger_than_a_request_goes_in_pieces) {
+    if (const auto old = connection::current())
+        old->close();
+    gpu = &test_device::fresh();
+    gpu->limits.max_payload_bytes = 64 << 10;
+    cl_int error = CL_SUCCESS;
+    cl_context small = cl.clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    for (const cl_command_queue_properties properties : {0, int{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}}) {
+        cl_command_queue own = cl.clCreateCommandQueue(small, device, properties, &error);
+        ASSERT_EQ(error, CL_SUCCESS);
+        std::vector<int> data(100000), back(100000);
+        for (std::size_t i = 0; i < data.size(); ++i)
+            data[i] = static_cast<int>(i * 3);
+        // Creation with content is in pieces too.
+        cl_mem buffer = cl.clCreateBuffer(small, CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_READ_ONLY,
+                                          data.size() * 4, data.data(), &error);
+        ASSERT_EQ(error, CL_SUCCESS);
+        ASSERT_EQ(cl.clEnqueueReadBuffer(own, buffer, CL_TRUE, 0, back.size() * 4, back.data(), 0, nullptr,
+                                         nullptr),
+                  CL_SUCCESS);
+        EXPECT_EQ(back, data);
+        cl.clReleaseMemObject(buffer);
+        cl.clReleaseCommandQueue(own);
+    }
+    cl.clReleaseContext(small);
+}
+
+TEST_F(connection_test, a_busy_device_is_asked_again) {
+    gpu->refuse_requests(5);
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+}
+
+TEST_F(connection_test, one_bad_pointer_fails_one_command) {
+    cl_mem buffer = make_buffer(1 << 20);
+    std::vector<char> good(1 << 20, 'g'), bad(1 << 20, 'b');
+    gpu->refuse_address(bad.data());
+    cl_event events[3] = {};
+    ASSERT_EQ(cl.clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, 8192, good.data(), 0, nullptr, &events[0]),
+              CL_SUCCESS);
+    ASSERT_EQ(
+        cl.clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 8192, 8192, bad.data(), 0, nullptr, &events[1]),
+        CL_SUCCESS);
+    ASSERT_EQ(
+        cl.clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 16384, 8192, good.data(), 0, nullptr, &events[2]),
+        CL_SUCCESS);
+    cl.clFinish(queue);
+    EXPECT_EQ(status_of(events[0]), CL_COMPLETE);
+    EXPECT_LT(status_of(events[1]), 0);
+    EXPECT_EQ(status_of(events[2]), CL_COMPLETE);
+    for (cl_event one : events)
+        cl.clReleaseEvent(one);
+    cl.clReleaseMemObject(buffer);
+}
+
+TEST_F(connection_test, an_answer_longer_than_expected_is_asked_again) {
+    cl_program program = make_program();
+    std::size_t size = 0;
+    ASSERT_EQ(cl.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size), CL_SUCCESS);
+    EXPECT_EQ(size, 5001u);
+    std::string log(size, 0);
+    ASSERT_EQ(cl.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr),
+              CL_SUCCESS);
+    EXPECT_EQ(log[4999], 'x');
+    cl.clReleaseProgram(program);
+}
+
+TEST_F(connection_test, an_error_of_a_queue_is_told_once) {
+    const auto create = gpu->commands(); // forgotten in SetUp: the queue's id comes from a command
+    ASSERT_EQ(cl.clFinish(queue), CL_SUCCESS);
+    const std::uint64_t id = gpu->commands(VGPU_CMD_MARKER).at(0).as<vgpu_cmd_sync>().enqueue.queue;
+    gpu->send_queue_error(id, CL_OUT_OF_RESOURCES);
+    EXPECT_EQ(cl.clFinish(queue), CL_OUT_OF_RESOURCES);
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+}
+
+TEST_F(connection_test, a_lost_device_fails_what_waits_and_a_new_context_works) {
+    gpu->hold_completions();
+    cl_event waiting = nullptr;
+    ASSERT_EQ(cl.clEnqueueMarkerWithWaitList(queue, 0, nullptr, &waiting), CL_SUCCESS);
+    ASSERT_EQ(cl.clFlush(queue), CL_SUCCESS);
+    gpu->lose();
+    EXPECT_EQ(cl.clWaitForEvents(1, &waiting), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+    EXPECT_LT(status_of(waiting), 0);
+    EXPECT_EQ(cl.clFinish(queue), CL_OUT_OF_RESOURCES);
+    cl_int error = CL_SUCCESS;
+    EXPECT_EQ(cl.clCreateBuffer(context, 0, 64, nullptr, &error), nullptr);
+    EXPECT_EQ(error, CL_OUT_OF_RESOURCES);
+
+    test_device::fresh();
+    cl_context again = cl.clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
+    EXPECT_EQ(error, CL_SUCCESS);
+    cl_mem buffer = cl.clCreateBuffer(again, 0, 64, nullptr, &error);
+    EXPECT_EQ(error, CL_SUCCESS);
+    cl.clReleaseMemObject(buffer);
+    cl.clReleaseContext(again);
+    cl.clReleaseEvent(waiting);
+}
+
+TEST_F(connection_test, text_of_kernels_comes_out_on_stdout) {
+    testing::internal::CaptureStdout();
+    gpu->send_text("hello from a kernel\n");
+    ASSERT_EQ(cl.clFinish(queue), CL_SUCCESS); // its completion comes after the text
+    EXPECT_EQ(testing::internal::GetCapturedStdout(), "hello from a kernel\n");
+}
+
+} // namespace
+} // namespace kagemusha::opencl

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The unit tests' device; test_transport.hpp has the idea.
+#include "test_transport.hpp"
+
+#include "opencl_headers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace kagemusha::opencl {
+namespace {
+
+/// Devices live to the end of the process: objects of earlier tests may still refer to theirs.
+std::vector<test_device*> devices;
+
+class test_transport final : public transport {
+public:
+    explicit test_transport(test_device& device) : device_(device) {}
+    transport_limits limits() const override { return device_.limits; }
+    int submit(const submission& request, std::uint64_t& sequence) override {
+        return device_.submit(request, sequence);
+    }
+    int wait(std::uint64_t sequence, vgpu_response& answer) override {
+        return device_.wait(sequence, answer);
+    }
+    std::ptrdiff_t read_records(std::span<std::byte> buffer) override { return device_.read_records(buffer); }
+    void shut_down() override { device_.shut_down(); }
+    void abandon_after_fork() noexcept override {}
+
+private:
+    test_device& device_;
+};
+
+template <class Value>
+std::vector<std::byte> bytes_of(const Value& value) {
+    std::vector<std::byte> result(sizeof value);
+    std::memcpy(result.data(), &value, sizeof value);
+    return result;
+}
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+    std::vector<std::byte> result(text.size() + 1);
+    std::memcpy(result.data(), text.c_str(), result.size());
+    return result;
+}
+
+std::vector<std::uint64_t> wait_list(const recorded_command& command, std::size_t fixed,
+                                     std::uint32_t count) {
+    std::vector<std::uint64_t> ids(count);
+    if (count > 0)
+        std::memcpy(ids.data(), command.bytes.data() + fixed, count * sizeof ids[0]);
+    return ids;
+}
+
+} // namespace
+
+std::unique_ptr<transport> make_transport(std::string&) {
+    return std::make_unique<test_transport>(test_device::current());
+}
+
+test_device& test_device::fresh() {
+    devices.push_back(new test_device);
+    return *devices.back();
+}
+
+test_device& test_device::current() {
+    return devices.empty() ? fresh() : *devices.back();
+}
+
+std::vector<recorded_command> test_device::commands() {
+    const std::lock_guard held(mutex_);
+    return commands_;
+}
+
+std::vector<recorded_command> test_device::commands(vgpu_opcode opcode) {
+    std::vector<recorded_command> result = commands();
+    std::erase_if(result, [&](const recorded_command& one) { return one.opcode != opcode; });
+    return result;
+}
+
+std::size_t test_device::request_count() {
+    const std::lock_guard held(mutex_);
+    return requests_;
+}
+
+void test_device::forget() {
+    const std::lock_guard held(mutex_);
+    commands_.clear();
+}
+
+void test_device::hold_completions() {
+    const std::lock_guard held(mutex_);
+    holding_ = true;
+}
+
+void test_device::release_completions() {
+    const std::lock_guard held(mutex_);
+    holding_ = false;
+    run_enqueued();
+}
+
+void test_device::fail_next(vgpu_opcode opcode, std::int32_t error) {
+    const std::lock_guard held(mutex_);
+    failure_ = {opcode, error};
+}
+
+void test_device::refuse_requests(unsigned count) {
+    const std::lock_guard held(mutex_);
+    refusals_ = count;
+}
+
+void test_device::refuse_address(const void* address) {
+    const std::lock_guard held(mutex_);
+    refused_addresses_.insert(address);
+}
+
+void test_device::send_text(const std::string& text) {
+    vgpu_record_text record{};
+    record.text_bytes = static_cast<__u32>(text.size());
+    record.record.type = VGPU_RECORD_TEXT;
+    record.record.bytes = static_cast<__u32>(sizeof record + (text.size() + 7) / 8 * 8);
+    std::vector<std::byte> bytes(record.record.bytes);
+    std::memcpy(bytes.data(), &record, sizeof record);
+    std::memcpy(bytes.data() + sizeof record, text.data(), text.size());
+    const std::lock_guard held(mutex_);
+    records_.push_back(std::move(bytes));
+    changed_.notify_all();
+}
+
+void test_device::send_queue_error(std::uint64_t queue, std::int32_t error) {
+    vgpu_record_queue_error record{};
+    record.record.type = VGPU_RECORD_QUEUE_ERROR;
+    record.record.bytes = sizeof record;
+    record.queue = queue;
+    record.error = error;
+    const std::lock_guard held(mutex_);
+    records_.push_back(bytes_of(record));
+    changed_.notify_all();
+}
+
+void test_device::lose() {
+    vgpu_record_lost record{};
+    record.record.type = VGPU_RECORD_LOST;
+    record.record.bytes = sizeof record;
+    record.reason = VGPU_LOST_CRASHED;
+    const std::lock_guard held(mutex_);
+    records_.push_back(bytes_of(record));
+    lost_ = true;
+    changed_.notify_all();
+}
+
+int test_device::submit(const submission& request, std::uint64_t& sequence) {
+    const std::lock_guard held(mutex_);
+    if (lost_)
+        return -ENODEV;
+    if (refusals_ > 0) {
+        --refusals_;
+        return -EAGAIN;
+    }
+    for (const payload& one : request.payloads)
+        if (refused_addresses_.contains(one.address))
+            return -EFAULT;
+    sequence = ++requests_;
+    vgpu_response answer{};
+    std::uint32_t completions = 0;
+    for (std::size_t at = 0; at < request.stream.size();) {
+        vgpu_cmd header;
+        std::memcpy(&header, request.stream.data() + at, sizeof header);
+        if (header.bytes < sizeof header || header.bytes % 8 != 0 ||
+            header.bytes > request.stream.size() - at) {
+            answer.status = VGPU_STATUS_MALFORMED;
+            answer.failed_offset = static_cast<__u32>(at);
+            break;
+        }
+        recorded_command command;
+        command.opcode = static_cast<vgpu_opcode>(header.opcode);
+        command.request = sequence;
+        command.bytes.assign(request.stream.begin() + static_cast<std::ptrdiff_t>(at),
+                             request.stream.begin() + static_cast<std::ptrdiff_t>(at + header.bytes));
+        if (command.opcode >= VGPU_FIRST_ENQUEUE) {
+            vgpu_enqueue enqueue_part;
+            std::memcpy(&enqueue_part, command.bytes.data() + sizeof header, sizeof enqueue_part);
+            completions += enqueue_part.event != 0;
+            commands_.push_back(command);
+            enqueue(command, request.payloads);
+        } else {
+            commands_.push_back(command);
+            answer.result = execute(command, request.payloads, answer);
+        }
+        at += header.bytes;
+    }
+    if (completions != request.completion_count)
+        answer.status = VGPU_STATUS_MALFORMED;
+    if (request.waitable)
+        answers_[sequence] = answer;
+    else if (answer.status != VGPU_STATUS_OK)
+        records_.push_back(bytes_of(vgpu_record{VGPU_RECORD_OVERFLOW, sizeof(vgpu_record), 0, 0}));
+    run_enqueued();
+    changed_.notify_all();
+    return 0;
+}
+
+int test_device::wait(std::uint64_t sequence, vgpu_response& answer) {
+    const std::lock_guard held(mutex_);
+    const auto found = answers_.find(sequence);
+    if (found == answers_.end())
+        return lost_ ? -ENODEV : -ENOENT;
+    answer = found->second;
+    answers_.erase(found);
+    return 0;
+}
+
+std::ptrdiff_t test_device::read_records(std::span<std::byte> buffer) {
+    std::unique_lock held(mutex_);
+    changed_.wait(held, [this] { return !records_.empty() || lost_ || shut_down_; });
+    std::size_t used = 0;
+    while (!records_.empty() && records_.front().size() <= buffer.size() - used) {
+        std::copy(records_.front().begin(), records_.front().end(),
+                  buffer.begin() + static_cast<std::ptrdiff_t>(used));
+        used += records_.front().size();
+        records_.pop_front();
+    }
+    return static_cast<std::ptrdiff_t>(used);
+}
+
+void test_device::shut_down() {
+    const std::lock_guard held(mutex_);
+    shut_down_ = true;
+    changed_.notify_all();
+}
+
+std::int32_t test_device::execute(const recorded_command& command, std::span<const payload> payloads,
+                                  vgpu_response& answer) {
+    if (failure_ && failure_->first == command.opcode) {
+        const std::int32_t error = failure_->second;
+        failure_.reset();
+        return error;
+    }
+    switch (command.opcode) {
+    case VGPU_CMD_INFO:
+        return answer_query(command, payloads, answer);
+    case VGPU_CMD_CREATE_BUFFER: {
+        const auto create = command.as<vgpu_cmd_create_buffer>();
+        auto& bytes = content(create.id);
+        bytes.resize(create.bytes);
+        if (create.content.index == VGPU_PAYLOAD_INLINE)
+            std::memcpy(bytes.data(), command.bytes.data() + sizeof create, create.bytes);
+        else if (create.content.index != VGPU_PAYLOAD_NONE)
+            std::memcpy(bytes.data(), payloads[create.content.index].address, create.bytes);
+        break;
+    }
+    case VGPU_CMD_CREATE_KERNEL: {
+        const auto create = command.as<vgpu_cmd_create_kernel>();
+        kernel_names_[create.id] = std::string(
+            reinterpret_cast<const char*>(command.bytes.data()) + sizeof create, create.name_bytes);
+        if (!kernels.contains(kernel_names_[create.id]))
+            return CL_INVALID_KERNEL_NAME;
+        break;
+    }
+    case VGPU_CMD_SET_USER_EVENT: {
+        const auto set = command.as<vgpu_cmd_set_user_event>();
+        finished_events_[set.event] = set.status;
+        break;
+    }
+    default:
+        break;
+    }
+    return CL_SUCCESS;
+}
+
+std::int32_t test_device::answer_query(const recorded_command& command, std::span<const payload> payloads,
+                                       vgpu_response& answer) {
+    const auto info = command.as<vgpu_cmd_info>();
+    std::vector<std::byte> value;
+    switch (info.subject) {
+    case VGPU_INFO_DEVICE:
+        if (info.name == CL_DEVICE_TYPE)
+            value = bytes_of(cl_device_type{CL_DEVICE_TYPE_GPU});
+        else if (info.name == CL_DEVICE_VERSION)
+            value = bytes_of(std::string("OpenCL 3.0 test"));
+        else if (info.name == CL_DEVICE_EXTENSIONS)
+            value = bytes_of(std::string("cl_khr_fp64 cl_khr_gl_sharing cl_khr_command_buffer"));
+        else if (info.name == CL_DEVICE_MAX_MEM_ALLOC_SIZE)
+            value = bytes_of(cl_ulong{1} << 40);
+        else if (info.name == CL_DEVICE_MAX_WORK_GROUP_SIZE)
+            value = bytes_of(std::size_t{256});
+        else if (info.name == CL_DEVICE_MAX_WORK_ITEM_SIZES)
+            value = bytes_of(std::array<std::size_t, 3>{256, 256, 64});
+        else if (info.name == CL_DEVICE_MEM_BASE_ADDR_ALIGN)
+            value = bytes_of(cl_uint{1024});
+        else
+            return CL_INVALID_VALUE;
+        break;
+    case VGPU_INFO_KERNEL:
+        if (info.name != CL_KERNEL_NUM_ARGS)
+            return CL_INVALID_VALUE;
+        value = bytes_of(static_cast<cl_uint>(kernels[kernel_names_[info.object]].size()));
+        break;
+    case VGPU_INFO_KERNEL_ARG: {
+        if (!argument_info_available)
+            return CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
+        const argument& one = kernels[kernel_names_[info.object]].at(info.index);
+        value = info.name == CL_KERNEL_ARG_ADDRESS_QUALIFIER ? bytes_of(one.address) : bytes_of(one.type);
+        break;
+    }
+    case VGPU_INFO_PROGRAM_BUILD: // longer than a first try has room for
+        value = bytes_of(std::string(5000, 'x'));
+        break;
+    default:
+        return CL_INVALID_VALUE;
+    }
+    answer.result_bytes = value.size();
+    if (info.result.index != VGPU_PAYLOAD_NONE)
+        std::memcpy(payloads[info.result.index].address, value.data(),
+                    std::min<std::size_t>(value.size(), info.result.bytes));
+    return CL_SUCCESS;
+}
+
+void test_device::enqueue(const recorded_command& command, std::span<const payload> payloads) {
+    vgpu_enqueue header;
+    std::memcpy(&header, command.bytes.data() + sizeof(vgpu_cmd), sizeof header);
+    enqueued one;
+    one.event = header.event;
+    one.waits = {};
+    switch (command.opcode) {
+    case VGPU_CMD_WRITE_BUFFER:
+    case VGPU_CMD_READ_BUFFER: {
+        const auto transfer = command.as<vgpu_cmd_transfer_buffer>();
+        one.waits = wait_list(command, sizeof transfer, header.wait_count);
+        if (transfer.data.index == VGPU_PAYLOAD_INLINE) {
+            const auto start =
+                command.bytes.begin() + static_cast<std::ptrdiff_t>(sizeof transfer + 8 * header.wait_count);
+            std::vector<std::byte> data(start, start + static_cast<std::ptrdiff_t>(transfer.data.bytes));
+            one.run = [this, transfer, data] {
+                std::copy(data.begin(), data.end(),
+                          content(transfer.buffer).begin() + static_cast<std::ptrdiff_t>(transfer.offset));
+            };
+        } else {
+            auto* const place = static_cast<std::byte*>(payloads[transfer.data.index].address);
+            one.run = [this, transfer, place, reads = command.opcode == VGPU_CMD_READ_BUFFER] {
+                std::byte* const inside = content(transfer.buffer).data() + transfer.offset;
+                std::memcpy(reads ? place : inside, reads ? inside : place, transfer.data.bytes);
+            };
+        }
+        break;
+    }
+    case VGPU_CMD_LAUNCH:
+        one.waits = wait_list(command, sizeof(vgpu_cmd_launch), header.wait_count);
+        break;
+    case VGPU_CMD_MARKER:
+    case VGPU_CMD_BARRIER:
+        one.waits = wait_list(command, sizeof(vgpu_cmd_sync), header.wait_count);
+        break;
+    default:
+        break;
+    }
+    enqueued_.push_back(std::move(one));
+}
+
+void test_device::run_enqueued() {
+    while (!holding_ && !enqueued_.empty()) {
+        enqueued& next = enqueued_.front();
+        std::int32_t status = CL_COMPLETE;
+        for (const std::uint64_t id : next.waits) {
+            const auto found = finished_events_.find(id);
+            if (found == finished_events_.end())
+                return;
+            if (found->second < 0)
+                status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+        }
+        if (status == CL_COMPLETE && next.run)
+            next.run();
+        if (next.event)
+            complete(next.event, status);
+        enqueued_.pop_front();
+    }
+}
+
+void test_device::complete(std::uint64_t event, std::int32_t status) {
+    finished_events_[event] = status;
+    vgpu_record_completion record{};
+    record.record.type = VGPU_RECORD_COMPLETION;
+    record.record.bytes = sizeof record;
+    record.event = event;
+    record.status = status;
+    record.queued_ns = 1;
+    record.submit_ns = 2;
+    record.start_ns = 3;
+    record.end_ns = 4;
+    records_.push_back(bytes_of(record));
+    changed_.notify_all();
+}
+
+} // namespace kagemusha::opencl

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// A device for unit tests: it reads what the driver submits with the protocol's own structures, keeps the
+// commands for the test to look at, and answers as a small but consistent device would: objects exist or do
+// not, enqueued commands complete in order unless the test holds them back or one of their events does.
+#pragma once
+
+#include "transport.hpp"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace kagemusha::opencl {
+
+/// One command as it arrived.
+struct recorded_command {
+    vgpu_opcode opcode{};
+    std::uint64_t request = 0;
+    std::vector<std::byte> bytes;
+
+    template <class Command>
+    Command as() const {
+        Command command;
+        std::memcpy(&command, bytes.data(), sizeof command);
+        return command;
+    }
+};
+
+class test_device {
+public:
+    /// The device that the next make_transport() opens; replaces the one before.
+    static test_device& fresh();
+    static test_device& current();
+
+    std::vector<recorded_command> commands();
+    std::vector<recorded_command> commands(vgpu_opcode opcode);
+    std::size_t request_count();
+    void forget();
+
+    /// Enqueued commands that come from now on do not complete until released.
+    void hold_completions();
+    void release_completions();
+
+    /// The next call of this kind answers with this error.
+    void fail_next(vgpu_opcode opcode, std::int32_t error);
+
+    /// submit() answers -EAGAIN so many times.
+    void refuse_requests(unsigned count);
+
+    /// submit() answers -EFAULT for requests with a payload at this address.
+    void refuse_address(const void* address);
+
+    void send_text(const std::string& text);
+    void send_queue_error(std::uint64_t queue, std::int32_t error);
+    void lose();
+
+    /// Kernel arguments that VGPU_INFO_KERNEL_ARG describes: address qualifier and type name. Empty: not
+    /// available.
+    struct argument {
+        std::uint32_t address;
+        std::string type;
+    };
+    std::map<std::string, std::vector<argument>> kernels;
+    bool argument_info_available = true;
+
+    transport_limits limits;
+
+    // What the transport calls.
+    int submit(const submission& request, std::uint64_t& sequence);
+    int wait(std::uint64_t sequence, vgpu_response& answer);
+    std::ptrdiff_t read_records(std::span<std::byte> buffer);
+    void shut_down();
+
+private:
+    struct enqueued {
+        std::uint64_t event;
+        std::vector<std::uint64_t> waits;
+        std::function<void()> run;
+    };
+
+    std::int32_t execute(const recorded_command& command, std::span<const payload> payloads,
+                         vgpu_response& answer);
+    std::int32_t answer_query(const recorded_command& command, std::span<const payload> payloads,
+                              vgpu_response& answer);
+    void enqueue(const recorded_command& command, std::span<const payload> payloads);
+    void run_enqueued();
+    void complete(std::uint64_t event, std::int32_t status);
+    std::vector<std::byte>& content(std::uint64_t memory) { return memories_[memory]; }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<recorded_command> commands_;
+    std::uint64_t requests_ = 0;
+    std::map<std::uint64_t, vgpu_response> answers_;
+    std::deque<std::vector<std::byte>> records_;
+    std::deque<enqueued> enqueued_;
+    std::map<std::uint64_t, std::int32_t> finished_events_;
+    std::map<std::uint64_t, std::vector<std::byte>> memories_;
+    std::map<std::uint64_t, std::string> kernel_names_;
+    std::optional<std::pair<vgpu_opcode, std::int32_t>> failure_;
+    std::set<const void*> refused_addresses_;
+    unsigned refusals_ = 0;
+    bool holding_ = false;
+    bool lost_ = false;
+    bool shut_down_ = false;
+};
+
+} // namespace kagemusha::opencl
