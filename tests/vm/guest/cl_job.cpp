@@ -208,7 +208,7 @@ void leave_in_flight(double seconds, bool map) {
     cl_mem values = g.buffer(64 << 20);
     argument(busy, 0, values);
     argument(busy, 1, cl_uint{20000});
-    std::vector<char> data(8 << 20, 1);
+    std::vector<char> data(1 << 20, 1);
     for (int i = 0; i < 32; ++i) {
         need(
             clEnqueueWriteBuffer(g.queue, values, CL_FALSE, 0, data.size(), data.data(), 0, nullptr, nullptr),
