@@ -26,7 +26,8 @@ bool to_number(std::string_view text, std::uint32_t& out) {
 
 std::string lower(std::string_view text) {
     std::string out(text);
-    std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+    std::transform(out.begin(), out.end(), out.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
     return out;
 }
 
@@ -37,7 +38,8 @@ std::string names_of(const std::vector<const gpu_description*>& gpus) {
     return out;
 }
 
-const gpu_description* select(const std::vector<gpu_description>& gpus, std::string_view selector, std::string& error) {
+const gpu_description* select(const std::vector<gpu_description>& gpus, std::string_view selector,
+                              std::string& error) {
     std::vector<const gpu_description*> fits;
     std::uint32_t number = 0, device = 0;
     const auto dot = selector.find('.');
@@ -66,7 +68,8 @@ const gpu_description* select(const std::vector<gpu_description>& gpus, std::str
             fits.push_back(&gpu);
         error = "no GPU fits '" + std::string(selector) + "'; this host has " + names_of(fits);
     } else {
-        error = "more than one GPU fits '" + std::string(selector) + "': " + names_of(fits) + "; choose one by its number";
+        error = "more than one GPU fits '" + std::string(selector) + "': " + names_of(fits) +
+                "; choose one by its number";
     }
     return nullptr;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // backend: how users of GPU backends name, list and open GPUs. Implementers read gpu/backend_module.hpp.
 //
-// Backends: "opencl" (every platform that the host's ICD loader finds), "null" (accepts everything, executes nothing)
-// and "faulty" (another backend with errors, delays, loss, hangs and crashes on command). Options are written
-// "key=value,key=value"; gpu/README.md lists them.
+// Backends: "opencl" (every platform that the host's ICD loader finds), "null" (accepts everything, executes
+// nothing) and "faulty" (another backend with errors, delays, loss, hangs and crashes on command). Options
+// are written "key=value,key=value"; gpu/README.md lists them.
 //
 // Errors are sentences for a person that say what to do.
 #ifndef KAGEMUSHA_GPU_BACKEND_HPP
@@ -28,9 +28,10 @@ struct gpu_description {
     std::string vendor;
     std::string type; // "GPU", "CPU", "accelerator", "custom", "none"
     std::uint64_t memory_bytes = 0;
-    std::string version;        // of the API: "OpenCL 3.0 …"
+    std::string version; // of the API: "OpenCL 3.0 …"
     std::string driver_version;
-    std::string fingerprint; // 16 hexadecimal digits; equal where platform, name, version and driver are equal
+    std::string
+        fingerprint; // 16 hexadecimal digits; equal where platform, name, version and driver are equal
     bool is_default = false; // what the selector "" picks
 };
 
@@ -48,8 +49,8 @@ struct gpu_list {
 };
 gpu_list list_gpus(std::string_view backend, std::string_view options = {});
 
-// `selector`: "" the default, "N" by index, "P.D" by platform and device, else a part of the name (in any case of
-// letters) that fits only one GPU.
+// `selector`: "" the default, "N" by index, "P.D" by platform and device, else a part of the name (in any
+// case of letters) that fits only one GPU.
 struct open_result {
     std::shared_ptr<backend_device> device; // nullptr: see error
     std::string error;

@@ -2,18 +2,20 @@
 // backend_module: what a GPU backend implements. Users of a backend (the worker, the control tool) see
 // gpu/backend.hpp only; the executor is the one caller of what is declared here.
 //
-// Host handles. Each kind of object is a C++ type of its own, owned by exactly one unique_ptr, and never leaves its
-// host: the guest knows ids, gpu/handle_map.hpp is the only place where both meet. A backend gets back only objects
-// that it made itself, so it may static_cast them to its own types.
+// Host handles. Each kind of object is a C++ type of its own, owned by exactly one unique_ptr, and never
+// leaves its host: the guest knows ids, gpu/handle_map.hpp is the only place where both meet. A backend gets
+// back only objects that it made itself, so it may static_cast them to its own types.
 //
-// Lifetimes. Destroying an object is always allowed and returns at once, also while commands in flight use it: a
-// backend defers what its native API cannot release yet. Destruction happens on the executor's thread or, for events,
-// inside the callback of notify().
+// Lifetimes. Destroying an object is always allowed and returns at once, also while commands in flight use
+// it: a backend defers what its native API cannot release yet. Destruction happens on the executor's thread
+// or, for events, inside the callback of notify().
 //
-// Threads. Every function is called by the executor's one thread, except host_event::timing() and the destructor of an
-// event, which may also run inside notify()'s callback. Nothing waits for the GPU except where noted.
+// Threads. Every function is called by the executor's one thread, except host_event::timing() and the
+// destructor of an event, which may also run inside notify()'s callback. Nothing waits for the GPU except
+// where noted.
 //
-// Errors are OpenCL's numbers, as on the wire. What a backend does not have is an error of the standard, never a crash.
+// Errors are OpenCL's numbers, as on the wire. What a backend does not have is an error of the standard,
+// never a crash.
 #ifndef KAGEMUSHA_GPU_BACKEND_MODULE_HPP
 #define KAGEMUSHA_GPU_BACKEND_MODULE_HPP
 
@@ -72,10 +74,10 @@ public:
 
     virtual ~host_event() = default;
 
-    // Calls fn(data, status) exactly once when the command has finished (0) or failed (< 0) and nothing of it touches
-    // guest memory any more: on any thread, perhaps before notify() returns, and then as the last thing notify() does.
-    // The caller keeps the event alive until fn was called; fn may destroy it. Called at most once per event. An error
-    // means that fn is not called.
+    // Calls fn(data, status) exactly once when the command has finished (0) or failed (< 0) and nothing of it
+    // touches guest memory any more: on any thread, perhaps before notify() returns, and then as the last
+    // thing notify() does. The caller keeps the event alive until fn was called; fn may destroy it. Called at
+    // most once per event. An error means that fn is not called.
     virtual std::int32_t notify(callback fn, void* data) = 0;
 
     // Where the command is now: > 0 not finished, 0 complete, < 0 failed. Any time before fn was called.
@@ -88,8 +90,9 @@ public:
     virtual std::int32_t set_status(std::int32_t status) = 0;
 };
 
-// ---- commands ------------------------------------------------------------------------------------------------
-// The wire structure gives the numbers, the host objects stand beside it. Everything is valid during enqueue() only,
+// ---- commands
+// ------------------------------------------------------------------------------------------------ The wire
+// structure gives the numbers, the host objects stand beside it. Everything is valid during enqueue() only,
 // except payloads, which are shared.
 
 using payload_ptr = std::shared_ptr<const guest_payload>;
@@ -117,21 +120,23 @@ struct host_argument {
     host_sampler* sampler;            // SAMPLER
 };
 
-// `changed` lists the arguments that differ from the last successful launch of this kernel object; the others keep
-// their value. When a launch fails the executor sends all of them again.
+// `changed` lists the arguments that differ from the last successful launch of this kernel object; the others
+// keep their value. When a launch fails the executor sends all of them again.
 struct command_launch {
     const vgpu_cmd_launch& c;
     host_kernel& kernel;
     std::span<const host_argument> changed;
 };
 
-using command = std::variant<command_transfer_buffer, command_transfer_rect, command_transfer_image,
-                             command_copy_buffer, command_copy_rect, command_copy_image, command_copy_image_buffer,
-                             command_fill_buffer, command_fill_image, command_launch, command_sync, command_migrate>;
+using command =
+    std::variant<command_transfer_buffer, command_transfer_rect, command_transfer_image, command_copy_buffer,
+                 command_copy_rect, command_copy_image, command_copy_image_buffer, command_fill_buffer,
+                 command_fill_image, command_launch, command_sync, command_migrate>;
 
 struct enqueued {
     std::unique_ptr<host_event> event; // always there when enqueue() succeeds
-    // Guest memory of the command's payload is in use until the event finishes. False: its bytes were already taken.
+    // Guest memory of the command's payload is in use until the event finishes. False: its bytes were already
+    // taken.
     bool payload_busy = false;
 };
 
@@ -165,14 +170,16 @@ public:
     virtual std::int32_t create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
                                            std::uint64_t bytes, std::unique_ptr<host_memory>& out) = 0;
     // `buffer`: of 1D buffer images and 2D images from a buffer, else nullptr.
-    virtual std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
-                                      const guest_payload* content, std::unique_ptr<host_memory>& out) = 0;
+    virtual std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c,
+                                      host_memory* buffer, const guest_payload* content,
+                                      std::unique_ptr<host_memory>& out) = 0;
     virtual std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
                                         std::uint32_t filter, std::unique_ptr<host_sampler>& out) = 0;
     virtual std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) = 0;
 
     virtual std::int32_t create_program(host_context& context, vgpu_program_kind kind,
-                                        std::span<const std::byte> content, std::unique_ptr<host_program>& out) = 0;
+                                        std::span<const std::byte> content,
+                                        std::unique_ptr<host_program>& out) = 0;
     virtual std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
                                            std::span<const std::byte> value) = 0;
     // These three wait for the compiler.
@@ -182,7 +189,8 @@ public:
                                          std::span<const char* const> names) = 0;
     // CL_LINK_PROGRAM_FAILURE also gives a program, which has the log.
     virtual std::int32_t link_program(host_context& context, const std::string& options,
-                                      std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) = 0;
+                                      std::span<host_program* const> inputs,
+                                      std::unique_ptr<host_program>& out) = 0;
     virtual std::int32_t create_kernel(host_program& program, const std::string& name,
                                        std::unique_ptr<host_kernel>& out) = 0;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor: requests in, answers out; see executor.hpp for the contract and executor_impl.hpp for the map of files.
+// executor: requests in, answers out; see executor.hpp for the contract and executor_impl.hpp for the map of
+// files.
 #include "gpu/executor.hpp"
 
 #include <CL/cl.h>
@@ -14,17 +15,20 @@ namespace kagemusha::gpu {
 namespace {
 
 std::int64_t steady_seconds() {
-    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
+    return std::chrono::duration_cast<std::chrono::seconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
         .count();
 }
 
 } // namespace
 
-executor::executor(std::shared_ptr<backend_device> device, std::span<const region_view> regions, executor_sink& sink)
+executor::executor(std::shared_ptr<backend_device> device, std::span<const region_view> regions,
+                   executor_sink& sink)
     : impl_(std::make_unique<impl>(std::move(device), regions, sink)) {}
 
 executor::~executor() {
-    // Silence first: nothing is reported, and no copy of ours begins, after this. Then let go of what waits for us.
+    // Silence first: nothing is reported, and no copy of ours begins, after this. Then let go of what waits
+    // for us.
     impl_->shared->gate.close();
     impl_->shared->memory_gate->close();
     impl_->objects.for_each<event_object>([](codec::guest_id, event_object& e) {
@@ -109,8 +113,8 @@ void executor::impl::check_lost(std::int32_t status) {
         shared->report_lost(status);
 }
 
-// The device has checked all of this; the ring in between is memory that others can write, so it is checked again where
-// a mistake would become a wild access.
+// The device has checked all of this; the ring in between is memory that others can write, so it is checked
+// again where a mistake would become a wild access.
 payload_ptr executor::impl::payload(const codec::payload_source& source, bool gpu_writes) {
     if (source.index == VGPU_PAYLOAD_NONE)
         return nullptr;

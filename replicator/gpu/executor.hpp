@@ -31,9 +31,9 @@ public:
     // Exactly once per request, after every payload of it has been read or written.
     virtual void on_done(std::uint64_t token, const vgpu_response& response) = 0;
     virtual void on_record(std::span<const std::byte> record) = 0; // vgpu_record_*, file number 0
-    virtual void on_gpu_lost(std::uint32_t detail) = 0;            // the GPU's driver reports a lost device; once
-    // Before anything is reported as complete, once a program that may print was created: what kernels printed
-    // so far must reach the guest first, so this drains the process's standard output.
+    virtual void on_gpu_lost(std::uint32_t detail) = 0; // the GPU's driver reports a lost device; once
+    // Before anything is reported as complete, once a program that may print was created: what kernels
+    // printed so far must reach the guest first, so this drains the process's standard output.
     virtual void before_completion() {}
 
 protected:
@@ -42,13 +42,14 @@ protected:
 
 class executor {
 public:
-    // `regions` outlives the executor and does not change; index = region number. A region with bytes 0 does not
-    // exist.
+    // `regions` outlives the executor and does not change; index = region number. A region with bytes 0 does
+    // not exist.
     executor(std::shared_ptr<backend_device> device, std::span<const region_view> regions,
              executor_sink& sink);
-    // Waits for nothing that a guest controls, only for sink calls and copies that are running right now: fails
-    // user events that were not set, releases native objects, reports nothing any more. Copies of our own stop
-    // touching guest memory; what was handed to a GPU's driver may still be read or written until the process ends.
+    // Waits for nothing that a guest controls, only for sink calls and copies that are running right now:
+    // fails user events that were not set, releases native objects, reports nothing any more. Copies of our
+    // own stop touching guest memory; what was handed to a GPU's driver may still be read or written until
+    // the process ends.
     ~executor();
 
     executor(const executor&) = delete;

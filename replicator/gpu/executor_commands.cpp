@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_commands: what is enqueued. Each run() finds the objects, and enqueue() does what all commands share.
+// executor_commands: what is enqueued. Each run() finds the objects, and enqueue() does what all commands
+// share.
 #include <CL/cl.h>
 
 #include <algorithm>
@@ -20,10 +21,11 @@ memory_object* executor::impl::find_image(codec::guest_id id) {
     return object && object->is_image ? object : nullptr;
 }
 
-// ---- what every command shares ------------------------------------------------------------------------------------
+// ---- what every command shares
+// ------------------------------------------------------------------------------------
 
-// Fills `waits`. Events that are complete need not be waited for. One that has failed fails the command here, with the
-// standard's code, because runtimes differ in what they do with it.
+// Fills `waits`. Events that are complete need not be waited for. One that has failed fails the command here,
+// with the standard's code, because runtimes differ in what they do with it.
 std::int32_t executor::impl::collect_waits(codec::id_list ids) {
     waits.clear();
     for (const codec::guest_id id : ids) {
@@ -98,15 +100,16 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
     host_event& native = *pending->event->native;
     pending_command* raw = pending.release();
     if (const std::int32_t error = native.notify(&pending_command::finished, raw)) {
-        // The runtime runs the command but won't tell when it ends: it can't be waited for without trusting the guest,
-        // so the GPU is given up. `raw` stays, because its payload may still be in use.
+        // The runtime runs the command but won't tell when it ends: it can't be waited for without trusting
+        // the guest, so the GPU is given up. `raw` stays, because its payload may still be in use.
         shared->report_lost(error);
         return error;
     }
     return CL_SUCCESS;
 }
 
-// ---- buffers --------------------------------------------------------------------------------------------------------
+// ---- buffers
+// --------------------------------------------------------------------------------------------------------
 
 void executor::impl::run(const codec::op_transfer_buffer& op) {
     auto* memory = find_buffer(op.c->buffer);
@@ -117,8 +120,8 @@ void executor::impl::run(const codec::op_transfer_buffer& op) {
         return;
     if (!data || !base::range_inside(op.c->offset, data->bytes(), memory->bytes))
         return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_transfer_buffer{*op.c, op.write(), *memory->native, data},
-            data);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits,
+            command_transfer_buffer{*op.c, op.write(), *memory->native, data}, data);
 }
 
 void executor::impl::run(const codec::op_transfer_rect& op) {
@@ -129,8 +132,10 @@ void executor::impl::run(const codec::op_transfer_rect& op) {
     if (malformed)
         return;
     const vgpu_cmd_transfer_rect& c = *op.c;
-    // The decoder has checked that sides and pitches make sense and that the payload is as long as the box in host memory.
-    const auto end = codec::rect_end(c.buffer_origin, c.region, c.buffer_row_pitch, c.buffer_slice_pitch).value();
+    // The decoder has checked that sides and pitches make sense and that the payload is as long as the box in
+    // host memory.
+    const auto end =
+        codec::rect_end(c.buffer_origin, c.region, c.buffer_row_pitch, c.buffer_slice_pitch).value();
     if (!data || !end || *end > memory->bytes)
         return refuse(c.cmd, c.enqueue, CL_INVALID_VALUE);
     enqueue(c.cmd, c.enqueue, op.waits, command_transfer_rect{c, op.write(), *memory->native, data}, data);
@@ -144,7 +149,8 @@ void executor::impl::run(const codec::op_copy_buffer& op) {
     if (!base::range_inside(op.c->source_offset, op.c->bytes, source->bytes) ||
         !base::range_inside(op.c->destination_offset, op.c->bytes, destination->bytes))
         return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_copy_buffer{*op.c, *source->native, *destination->native});
+    enqueue(op.c->cmd, op.c->enqueue, op.waits,
+            command_copy_buffer{*op.c, *source->native, *destination->native});
 }
 
 void executor::impl::run(const codec::op_copy_rect& op) {
@@ -152,7 +158,8 @@ void executor::impl::run(const codec::op_copy_rect& op) {
     auto* destination = find_buffer(op.c->destination);
     if (!source || !destination)
         return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_copy_rect{*op.c, *source->native, *destination->native});
+    enqueue(op.c->cmd, op.c->enqueue, op.waits,
+            command_copy_rect{*op.c, *source->native, *destination->native});
 }
 
 void executor::impl::run(const codec::op_fill_buffer& op) {
@@ -164,7 +171,8 @@ void executor::impl::run(const codec::op_fill_buffer& op) {
     enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_buffer{*op.c, *memory->native});
 }
 
-// ---- images ---------------------------------------------------------------------------------------------------------
+// ---- images
+// ---------------------------------------------------------------------------------------------------------
 
 void executor::impl::run(const codec::op_transfer_image& op) {
     auto* memory = find_image(op.c->image);
@@ -176,7 +184,8 @@ void executor::impl::run(const codec::op_transfer_image& op) {
     if (!data)
         return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
     // The backend knows the size of a pixel and with it whether the payload is long enough.
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_transfer_image{*op.c, op.write(), *memory->native, data}, data);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits,
+            command_transfer_image{*op.c, op.write(), *memory->native, data}, data);
 }
 
 void executor::impl::run(const codec::op_copy_image& op) {
@@ -184,7 +193,8 @@ void executor::impl::run(const codec::op_copy_image& op) {
     auto* destination = find_image(op.c->destination);
     if (!source || !destination)
         return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_copy_image{*op.c, *source->native, *destination->native});
+    enqueue(op.c->cmd, op.c->enqueue, op.waits,
+            command_copy_image{*op.c, *source->native, *destination->native});
 }
 
 void executor::impl::run(const codec::op_copy_image_buffer& op) {
@@ -203,7 +213,8 @@ void executor::impl::run(const codec::op_fill_image& op) {
     enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_image{*op.c, *memory->native});
 }
 
-// ---- launch ---------------------------------------------------------------------------------------------------------
+// ---- launch
+// ---------------------------------------------------------------------------------------------------------
 
 // Fills `changed` with the arguments whose bytes or objects differ from what the kernel object has.
 std::int32_t executor::impl::changed_arguments(const codec::op_launch& op, kernel_object& kernel) {
@@ -267,7 +278,8 @@ void executor::impl::run(const codec::op_launch& op) {
             kernel->arguments[argument.index].valid = true;
 }
 
-// ---- markers, barriers, migration ---------------------------------------------------------------------------------------
+// ---- markers, barriers, migration
+// ---------------------------------------------------------------------------------------
 
 void executor::impl::run(const codec::op_sync& op) {
     enqueue(op.c->cmd, op.c->enqueue, op.waits, command_sync{op.barrier()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_completion: a command has finished. Runs on threads of the GPU's runtime, or inside enqueue() when a command
-// finishes at once.
+// executor_completion: a command has finished. Runs on threads of the GPU's runtime, or inside enqueue() when
+// a command finishes at once.
 #include <CL/cl.h>
 
 #include "gpu/executor_impl.hpp"
@@ -27,20 +27,22 @@ void request_state::end_use() {
 
 void pending_command::report(std::int32_t status, const event_timing& timing) const {
     if (event_id != 0) {
-        const vgpu_record_completion record{.record = {.type = VGPU_RECORD_COMPLETION, .bytes = sizeof(record), .file = 0, .pad = 0},
-                                            .event = event_id,
-                                            .status = status,
-                                            .pad = 0,
-                                            .queued_ns = timing.queued_ns,
-                                            .submit_ns = timing.submit_ns,
-                                            .start_ns = timing.start_ns,
-                                            .end_ns = timing.end_ns};
+        const vgpu_record_completion record{
+            .record = {.type = VGPU_RECORD_COMPLETION, .bytes = sizeof(record), .file = 0, .pad = 0},
+            .event = event_id,
+            .status = status,
+            .pad = 0,
+            .queued_ns = timing.queued_ns,
+            .submit_ns = timing.submit_ns,
+            .start_ns = timing.start_ns,
+            .end_ns = timing.end_ns};
         shared->report_record(&record, sizeof(record));
     } else if (status < 0) {
-        const vgpu_record_queue_error record{.record = {.type = VGPU_RECORD_QUEUE_ERROR, .bytes = sizeof(record), .file = 0, .pad = 0},
-                                             .queue = queue_id,
-                                             .error = status,
-                                             .opcode = opcode};
+        const vgpu_record_queue_error record{
+            .record = {.type = VGPU_RECORD_QUEUE_ERROR, .bytes = sizeof(record), .file = 0, .pad = 0},
+            .queue = queue_id,
+            .error = status,
+            .opcode = opcode};
         shared->report_record(&record, sizeof(record));
     }
 }

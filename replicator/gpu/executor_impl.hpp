@@ -7,9 +7,9 @@
 //   executor_commands.cpp   enqueued commands, wait lists
 //   executor_info.cpp       queries
 //
-// Locking: there is none of its own. `impl` belongs to the thread that calls execute(). What callbacks of the GPU's
-// runtime use is in `completion_state`, `event_state` and `request_state`, which they share by shared_ptr: immutable
-// after construction, or atomic.
+// Locking: there is none of its own. `impl` belongs to the thread that calls execute(). What callbacks of the
+// GPU's runtime use is in `completion_state`, `event_state` and `request_state`, which they share by
+// shared_ptr: immutable after construction, or atomic.
 #ifndef KAGEMUSHA_GPU_EXECUTOR_IMPL_HPP
 #define KAGEMUSHA_GPU_EXECUTOR_IMPL_HPP
 
@@ -44,7 +44,8 @@ struct completion_state {
     void report_record(const void* record, std::size_t bytes);
 };
 
-// Answers a request when the last of its payloads is not in use any more. Starts with one use: the executor's.
+// Answers a request when the last of its payloads is not in use any more. Starts with one use: the
+// executor's.
 class request_state {
 public:
     request_state(std::shared_ptr<completion_state> shared, std::uint64_t token)
@@ -74,11 +75,12 @@ struct pending_command {
     std::uint32_t opcode = 0;
     bool profiles = false;
 
-    static void finished(void* pending, std::int32_t status); // host_event::callback
+    static void finished(void* pending, std::int32_t status);           // host_event::callback
     void report(std::int32_t status, const event_timing& timing) const; // inside the gate
 };
 
-// ---- objects, as the handle map holds them --------------------------------------------------------------------
+// ---- objects, as the handle map holds them
+// --------------------------------------------------------------------
 
 struct context_object {
     std::unique_ptr<host_context> native;
@@ -119,8 +121,8 @@ struct event_object {
     bool user;
 };
 
-// Counts up while a compiler works, so that the watchdog does not take a long build for a hang; a build that takes
-// longer than the limit is one.
+// Counts up while a compiler works, so that the watchdog does not take a long build for a hang; a build that
+// takes longer than the limit is one.
 constexpr std::uint64_t max_build_seconds = 600;
 
 struct executor::impl {
@@ -129,7 +131,8 @@ struct executor::impl {
 
     std::shared_ptr<completion_state> shared;
     std::span<const region_view> regions;
-    handle_map<context_object, queue_object, memory_object, sampler_object, program_object, kernel_object, event_object>
+    handle_map<context_object, queue_object, memory_object, sampler_object, program_object, kernel_object,
+               event_object>
         objects;
     std::uint64_t next_serial = 1;
     std::atomic<std::int64_t> build_began_s{-1}; // seconds of the steady clock; -1: no build
@@ -149,7 +152,8 @@ struct executor::impl {
     backend_device& device() { return *shared->device; }
 
     void run_stream(vgpu_response& response);
-    // The payload of a command; nullptr with `malformed` set when it does not fit the request, nullptr alone for NONE.
+    // The payload of a command; nullptr with `malformed` set when it does not fit the request, nullptr alone
+    // for NONE.
     payload_ptr payload(const codec::payload_source& source, bool gpu_writes);
 
     // executor_objects.cpp. All give an OpenCL error code.
@@ -193,9 +197,10 @@ struct executor::impl {
     memory_object* find_image(codec::guest_id id);
     std::int32_t changed_arguments(const codec::op_launch& op, kernel_object& kernel);
     std::int32_t collect_waits(codec::id_list ids);
-    // Resolves queue and wait list, enqueues, and arranges for the completion. Gives the error that was reported.
-    std::int32_t enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids, const command& what,
-                         payload_ptr data = {});
+    // Resolves queue and wait list, enqueues, and arranges for the completion. Gives the error that was
+    // reported.
+    std::int32_t enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids,
+                         const command& what, payload_ptr data = {});
     void refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int32_t error);
     void check_lost(std::int32_t status);
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_info: queries. Finds the object, refuses names that info_table.hpp does not have, copies the answer out.
+// executor_info: queries. Finds the object, refuses names that info_table.hpp does not have, copies the
+// answer out.
 #include <CL/cl.h>
 
 #include <algorithm>

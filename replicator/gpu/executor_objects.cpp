@@ -64,8 +64,8 @@ std::int32_t executor::impl::run(const codec::op_create_sub_buffer& op) {
     if (op.c->bytes == 0 || op.c->bytes > parent->bytes || op.c->origin > parent->bytes - op.c->bytes)
         return CL_INVALID_VALUE;
     memory_object object{nullptr, next_serial++, op.c->bytes, false};
-    if (const std::int32_t error = device().create_sub_buffer(*parent->native, op.c->flags, op.c->origin, op.c->bytes,
-                                                              object.native))
+    if (const std::int32_t error = device().create_sub_buffer(*parent->native, op.c->flags, op.c->origin,
+                                                              op.c->bytes, object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
     return CL_SUCCESS;
@@ -88,7 +88,8 @@ std::int32_t executor::impl::run(const codec::op_create_image& op) {
     if (malformed)
         return CL_INVALID_VALUE;
     memory_object object{nullptr, next_serial++, 0, true};
-    if (const std::int32_t error = device().create_image(*context->native, *op.c, buffer, content.get(), object.native))
+    if (const std::int32_t error =
+            device().create_image(*context->native, *op.c, buffer, content.get(), object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
     return CL_SUCCESS;
@@ -101,8 +102,8 @@ std::int32_t executor::impl::run(const codec::op_create_sampler& op) {
     if (objects.contains(op.c->id))
         return id_taken;
     sampler_object object{nullptr, next_serial++};
-    if (const std::int32_t error = device().create_sampler(*context->native, op.c->normalized != 0, op.c->addressing,
-                                                           op.c->filter, object.native))
+    if (const std::int32_t error = device().create_sampler(*context->native, op.c->normalized != 0,
+                                                           op.c->addressing, op.c->filter, object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
     return CL_SUCCESS;

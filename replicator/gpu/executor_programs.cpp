@@ -12,8 +12,8 @@ namespace kagemusha::gpu {
 
 namespace {
 
-// Says for the time of a build that the executor is alive; what it added to progress() stays there afterwards, so that
-// progress never goes back.
+// Says for the time of a build that the executor is alive; what it added to progress() stays there
+// afterwards, so that progress never goes back.
 class build_heartbeat {
 public:
     build_heartbeat(std::atomic<std::int64_t>& began_s, std::atomic<std::uint64_t>& progress)
@@ -39,9 +39,9 @@ private:
     std::int64_t start_s_;
 };
 
-// The guest's driver classifies arguments (value, memory object, sampler, local memory) by what the compiler knows about
-// them, so that knowledge must stay in the program. A compiler that does not know the option gets the guest's options
-// alone. Returns the result of `build`.
+// The guest's driver classifies arguments (value, memory object, sampler, local memory) by what the compiler
+// knows about them, so that knowledge must stay in the program. A compiler that does not know the option gets
+// the guest's options alone. Returns the result of `build`.
 template <class Build>
 std::int32_t with_argument_info(bool is_source, std::string_view options, Build&& build) {
     const std::string plain(options);
@@ -76,7 +76,8 @@ std::int32_t executor::impl::run(const codec::op_create_program& op) {
     program_object object{nullptr, kind == VGPU_PROGRAM_SOURCE};
     if (const std::int32_t error = device().create_program(*context->native, kind, bytes, object.native))
         return error;
-    // Source may also get the word through a macro given as an option or from a header, which is a program of its own.
+    // Source may also get the word through a macro given as an option or from a header, which is a program of
+    // its own.
     if (kind != VGPU_PROGRAM_SOURCE || mentions_print(bytes))
         shared->may_print.store(true, std::memory_order_relaxed);
     objects.insert(op.c->id, std::move(object));
@@ -162,7 +163,8 @@ std::int32_t executor::impl::run(const codec::op_create_kernel& op) {
 
 std::int32_t executor::impl::run(const codec::op_set_spec_constant& op) {
     auto* program = objects.find<program_object>(op.c->program);
-    return program ? device().set_spec_constant(*program->native, op.c->constant, op.value) : CL_INVALID_PROGRAM;
+    return program ? device().set_spec_constant(*program->native, op.c->constant, op.value)
+                   : CL_INVALID_PROGRAM;
 }
 
 } // namespace kagemusha::gpu

@@ -20,15 +20,16 @@ using conformance::session;
 
 constexpr std::string_view source = "kernel void k(global int* x, int y) { x[0] = y; }";
 
-// ---- hostile requests -----------------------------------------------------------------------------------------------
+// ---- hostile requests
+// -----------------------------------------------------------------------------------------------
 
 class hostile : public testing::Test {
 protected:
     session s{"null", "memory=1"};
     std::uint64_t context = s.context(), queue = s.queue(context), buffer = s.buffer(context, 1 << 20);
 
-    std::uint32_t status_of(const kagemusha_payload& payload, std::vector<kagemusha_segment> segments, bool read,
-                            std::uint64_t bytes = 4096) {
+    std::uint32_t status_of(const kagemusha_payload& payload, std::vector<kagemusha_segment> segments,
+                            bool read, std::uint64_t bytes = 4096) {
         stream_builder b;
         const codec::enqueue_ref e{queue, s.new_id()};
         const vgpu_payload_ref ref{bytes, 0, 0};
@@ -115,7 +116,8 @@ TEST_F(hostile, TheSampleSessionRunsAndItsRestWithoutObjectsDoesNotCrash) {
     }
 }
 
-// ---- faults -----------------------------------------------------------------------------------------------------------
+// ---- faults
+// -----------------------------------------------------------------------------------------------------------
 
 struct launcher {
     explicit launcher(const std::string& options) : s("faulty", options) {
@@ -190,8 +192,9 @@ TEST(faults, CallsFailToo) {
     s.ok(stream_builder().create_program(program, context, source));
     EXPECT_EQ(s.submit(stream_builder().build_program(program)).result, CL_BUILD_PROGRAM_FAILURE);
     s.ok(stream_builder().build_program(program));
-    EXPECT_EQ(s.submit(stream_builder().info(VGPU_INFO_DEVICE, CL_DEVICE_NAME, 0, 0, codec::no_payload)).result,
-              CL_OUT_OF_RESOURCES);
+    EXPECT_EQ(
+        s.submit(stream_builder().info(VGPU_INFO_DEVICE, CL_DEVICE_NAME, 0, 0, codec::no_payload)).result,
+        CL_OUT_OF_RESOURCES);
 }
 
 TEST(faults, CrashAndExitEndTheProcess) {

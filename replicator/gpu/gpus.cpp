@@ -37,7 +37,8 @@ std::string gibibytes(std::uint64_t bytes) {
 std::string gpu_table(const gpu_list& list) {
     if (list.gpus.empty())
         return list.error + "\n";
-    std::vector<std::vector<std::string>> rows{{"", "GPU", "P.D", "TYPE", "MEMORY", "NAME", "PLATFORM", "DRIVER"}};
+    std::vector<std::vector<std::string>> rows{
+        {"", "GPU", "P.D", "TYPE", "MEMORY", "NAME", "PLATFORM", "DRIVER"}};
     for (const gpu_description& g : list.gpus)
         rows.push_back({g.is_default ? "*" : "", std::to_string(g.index),
                         std::to_string(g.platform_index) + "." + std::to_string(g.device_index), g.type,
@@ -61,11 +62,14 @@ std::string gpu_json(const gpu_list& list) {
     const char* separator = "";
     for (const gpu_description& g : list.gpus) {
         out += separator;
-        out += "{\"index\": " + std::to_string(g.index) + ", \"platform_index\": " + std::to_string(g.platform_index) +
-               ", \"device_index\": " + std::to_string(g.device_index) + ", \"platform\": " + quoted(g.platform) +
-               ", \"name\": " + quoted(g.name) + ", \"vendor\": " + quoted(g.vendor) + ", \"type\": " + quoted(g.type) +
-               ", \"memory_bytes\": " + std::to_string(g.memory_bytes) + ", \"version\": " + quoted(g.version) +
-               ", \"driver_version\": " + quoted(g.driver_version) + ", \"fingerprint\": " + quoted(g.fingerprint) +
+        out += "{\"index\": " + std::to_string(g.index) +
+               ", \"platform_index\": " + std::to_string(g.platform_index) +
+               ", \"device_index\": " + std::to_string(g.device_index) +
+               ", \"platform\": " + quoted(g.platform) + ", \"name\": " + quoted(g.name) +
+               ", \"vendor\": " + quoted(g.vendor) + ", \"type\": " + quoted(g.type) +
+               ", \"memory_bytes\": " + std::to_string(g.memory_bytes) +
+               ", \"version\": " + quoted(g.version) + ", \"driver_version\": " + quoted(g.driver_version) +
+               ", \"fingerprint\": " + quoted(g.fingerprint) +
                ", \"default\": " + (g.is_default ? "true" : "false") + "}";
         separator = ", ";
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// kagemusha-gpus: prints the host's GPUs, as a table or as JSON. A process of its own, because vendors' OpenCL drivers
-// are what crashes most.
+// kagemusha-gpus: prints the host's GPUs, as a table or as JSON. A process of its own, because vendors'
+// OpenCL drivers are what crashes most.
 #include <cstdio>
 #include <cstring>
 
@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     const kagemusha::gpu::gpu_list list = kagemusha::gpu::list_gpus("opencl");
-    std::fputs((json ? gpu_json(list) : gpu_table(list)).c_str(), json || !list.gpus.empty() ? stdout : stderr);
+    std::fputs((json ? gpu_json(list) : gpu_table(list)).c_str(),
+               json || !list.gpus.empty() ? stdout : stderr);
     return list.gpus.empty() ? 1 : 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// guest_memory: see guest_memory.hpp. Ranges are checked by the executor when it builds a payload; what is out of range
-// here is our own mistake and aborts.
+// guest_memory: see guest_memory.hpp. Ranges are checked by the executor when it builds a payload; what is
+// out of range here is our own mistake and aborts.
 #include "gpu/guest_memory.hpp"
 
 #include <algorithm>
@@ -62,8 +62,8 @@ bool guest_payload::write(std::uint64_t offset, const void* from, std::uint64_t 
 }
 
 template <class Row>
-bool guest_payload::for_each_row(const box_shape& shape, const box_pitch& payload_pitch, const box_pitch& pitch,
-                                 Row&& row) const {
+bool guest_payload::for_each_row(const box_shape& shape, const box_pitch& payload_pitch,
+                                 const box_pitch& pitch, Row&& row) const {
     if (!gate_->enter())
         return false;
     for (std::uint64_t z = 0; z < shape.slices; ++z)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// guest_memory: the bytes of a transfer as they lie in guest memory (runs of scattered pages) or in a private copy, and
-// the gate that ends every access of ours when an executor is destroyed.
+// guest_memory: the bytes of a transfer as they lie in guest memory (runs of scattered pages) or in a private
+// copy, and the gate that ends every access of ours when an executor is destroyed.
 #ifndef KAGEMUSHA_GPU_GUEST_MEMORY_HPP
 #define KAGEMUSHA_GPU_GUEST_MEMORY_HPP
 
@@ -13,8 +13,8 @@
 
 namespace kagemusha::gpu {
 
-// Lets callers in until it is closed; close() waits for those inside. What happens inside must be short and must not
-// depend on the guest.
+// Lets callers in until it is closed; close() waits for those inside. What happens inside must be short and
+// must not depend on the guest.
 class rundown_gate {
 public:
     bool enter() {
@@ -73,7 +73,8 @@ public:
     bool read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
     bool write(std::uint64_t offset, const void* from, std::uint64_t bytes) const;
 
-    // The same for boxes: the payload begins at the first byte of its box and only bytes of the box are touched.
+    // The same for boxes: the payload begins at the first byte of its box and only bytes of the box are
+    // touched.
     bool read_box(const box_shape& shape, const box_pitch& payload_pitch, std::byte* to,
                   const box_pitch& pitch) const;
     bool write_box(const box_shape& shape, const box_pitch& payload_pitch, const std::byte* from,

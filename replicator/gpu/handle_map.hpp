@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// handle_map: guest id to host object. One number space per open file (an id names at most one live object, of any
-// kind), one C++ type per kind: what is found as a kernel can't be used as a queue. Every operation is O(1) whatever
-// the number of live objects. Addresses of objects stay the same while they live.
+// handle_map: guest id to host object. One number space per open file (an id names at most one live object,
+// of any kind), one C++ type per kind: what is found as a kernel can't be used as a queue. Every operation is
+// O(1) whatever the number of live objects. Addresses of objects stay the same while they live.
 //
 // Single-threaded; objects that other threads share hold that part in a shared_ptr of their own.
 #ifndef KAGEMUSHA_GPU_HANDLE_MAP_HPP
@@ -58,8 +58,9 @@ public:
     std::size_t size() const { return objects_.size(); }
 
 private:
-    // The id is its own hash: guests number their objects upwards, so neighbours lie in neighbouring buckets and stay in the
-    // cache, however many others live. A guest that picks colliding ids slows down only its own worker.
+    // The id is its own hash: guests number their objects upwards, so neighbours lie in neighbouring buckets
+    // and stay in the cache, however many others live. A guest that picks colliding ids slows down only its
+    // own worker.
     struct identity {
         std::size_t operator()(codec::guest_id id) const { return static_cast<std::size_t>(id); }
     };

@@ -204,10 +204,8 @@ constexpr info_entry kernel_work_group_names[] = {
 };
 
 constexpr info_entry kernel_sub_group_names[] = {
-    {CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE, size},
-    {CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE, size},
-    {CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT, sizes},
-    {CL_KERNEL_MAX_NUM_SUB_GROUPS, size},
+    {CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE, size},  {CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE, size},
+    {CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT, sizes}, {CL_KERNEL_MAX_NUM_SUB_GROUPS, size},
     {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},
 };
 

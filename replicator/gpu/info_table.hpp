@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// info_table: which queries the host answers, and what type the answer has. A name that is not here is refused: names
-// whose answer is a handle or a pointer (it would mean nothing in the guest), and names nobody has looked at.
+// info_table: which queries the host answers, and what type the answer has. A name that is not here is
+// refused: names whose answer is a handle or a pointer (it would mean nothing in the guest), and names nobody
+// has looked at.
 #ifndef KAGEMUSHA_GPU_INFO_TABLE_HPP
 #define KAGEMUSHA_GPU_INFO_TABLE_HPP
 

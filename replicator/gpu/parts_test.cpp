@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The parts of gpu/ that are pure: payloads, gate, handle map, options and selectors, fault script, kernel signatures,
-// the tables of queries, the list of GPUs as text.
+// The parts of gpu/ that are pure: payloads, gate, handle map, options and selectors, fault script, kernel
+// signatures, the tables of queries, the list of GPUs as text.
 #include <CL/cl.h>
 #include <gtest/gtest.h>
 
@@ -140,7 +140,8 @@ TEST(options, AreKeysWithValues) {
 
 TEST(open_gpu, SaysWhatIsWrong) {
     EXPECT_NE(open_gpu("cuba", "").error.find("there are: opencl, null, faulty"), std::string::npos);
-    EXPECT_NE(open_gpu("null", "7").error.find("no GPU fits '7'; this host has 0: Null GPU"), std::string::npos);
+    EXPECT_NE(open_gpu("null", "7").error.find("no GPU fits '7'; this host has 0: Null GPU"),
+              std::string::npos);
     EXPECT_NE(open_gpu("null", "", "colour=red").error.find("colour=red"), std::string::npos);
     EXPECT_NE(open_gpu("opencl", "", "colour=red").error.find("colour=red"), std::string::npos);
     EXPECT_NE(open_gpu("faulty", "", "on=launch").error.find("no 'do='"), std::string::npos);
@@ -188,10 +189,10 @@ TEST(fault_script, TheFirstRuleThatFitsWins) {
 }
 
 TEST(fault_script, RefusesWhatItDoesNotUnderstand) {
-    for (const char* wrong : {"on=lunch,do=hang", "on=launch:0,do=hang", "on=launch:x,do=hang", "on=launch:%,do=hang",
-                              "on=launch", "do=hang", "on=launch,on=read,do=hang", "on=launch,do=error",
-                              "on=launch,do=error:5", "on=launch,do=hang:3", "on=launch,do=delay:-1",
-                              "on=launch,do=exit:256", "on=launch,do=sing"}) {
+    for (const char* wrong :
+         {"on=lunch,do=hang", "on=launch:0,do=hang", "on=launch:x,do=hang", "on=launch:%,do=hang",
+          "on=launch", "do=hang", "on=launch,on=read,do=hang", "on=launch,do=error", "on=launch,do=error:5",
+          "on=launch,do=hang:3", "on=launch,do=delay:-1", "on=launch,do=exit:256", "on=launch,do=sing"}) {
         backend_options o;
         std::string error;
         fault_script s;
@@ -243,12 +244,14 @@ TEST(kernel_signature, SurvivesNonsense) {
         find_kernels(source.substr(0, i));
         find_kernels(source.substr(i));
     }
-    for (const char* s : {"kernel", "kernel(", "kernel )", "kernel void k(((", "/*", "\"", "#\\", "kernel __attribute__"})
+    for (const char* s :
+         {"kernel", "kernel(", "kernel )", "kernel void k(((", "/*", "\"", "#\\", "kernel __attribute__"})
         EXPECT_TRUE(find_kernels(s).empty()) << s;
 }
 
 TEST(info_table, HasNoHandlesAndNoNameTwice) {
-    for (const std::uint32_t handle : {CL_DEVICE_PLATFORM, CL_DEVICE_PARENT_DEVICE, CL_DEVICE_REFERENCE_COUNT})
+    for (const std::uint32_t handle :
+         {CL_DEVICE_PLATFORM, CL_DEVICE_PARENT_DEVICE, CL_DEVICE_REFERENCE_COUNT})
         EXPECT_EQ(find_info(VGPU_INFO_DEVICE, handle), nullptr);
     for (const std::uint32_t handle : {CL_MEM_HOST_PTR, CL_MEM_CONTEXT, CL_MEM_ASSOCIATED_MEMOBJECT})
         EXPECT_EQ(find_info(VGPU_INFO_MEMORY, handle), nullptr);

@@ -43,9 +43,11 @@ TEST_P(images, WithoutThemTheAnswerIsTheStandards) {
     if (GetParam().images)
         GTEST_SKIP() << "has images";
     const auto context = s->context();
-    EXPECT_EQ(s->submit(stream_builder().create_image_2d(s->new_id(), context, 8, 8)).result, CL_INVALID_OPERATION);
+    EXPECT_EQ(s->submit(stream_builder().create_image_2d(s->new_id(), context, 8, 8)).result,
+              CL_INVALID_OPERATION);
     EXPECT_EQ(s->submit(stream_builder().create_sampler(s->new_id(), context)).result, CL_INVALID_OPERATION);
-    EXPECT_EQ(s->info_value<cl_bool>(VGPU_INFO_DEVICE, CL_DEVICE_IMAGE_SUPPORT, 0), static_cast<cl_bool>(CL_FALSE));
+    EXPECT_EQ(s->info_value<cl_bool>(VGPU_INFO_DEVICE, CL_DEVICE_IMAGE_SUPPORT, 0),
+              static_cast<cl_bool>(CL_FALSE));
 }
 
 TEST_P(images, RectanglesOfAnImageTouchOnlyTheirPixels) {
@@ -55,20 +57,24 @@ TEST_P(images, RectanglesOfAnImageTouchOnlyTheirPixels) {
     const auto all = s->new_id();
     stream_builder w;
     const auto data = w.payload(false, {{0, 4000, 0, 0}, {8192, width * height * pixel - 4000, 0, 0}});
-    s->ok(w.transfer_image(true, {queue, all}, image, {{0, 0, 0}}, {{width, height, 1}}, width * pixel, 0, data));
+    s->ok(w.transfer_image(true, {queue, all}, image, {{0, 0, 0}}, {{width, height, 1}}, width * pixel, 0,
+                           data));
     ASSERT_EQ(s->sink.wait_event(all).status, 0);
     const auto source = [&](std::uint64_t x, std::uint64_t y, std::uint64_t b) {
         const std::uint64_t i = (y * width + x) * pixel + b;
         return s->guest(i < 4000 ? i : 8192 + i - 4000)[0];
     };
     for (const bool scattered : {false, true}) {
-        constexpr std::uint64_t pitch = 100, rows = 7, columns = 20, bytes = (rows - 1) * pitch + columns * pixel;
+        constexpr std::uint64_t pitch = 100, rows = 7, columns = 20,
+                                bytes = (rows - 1) * pitch + columns * pixel;
         std::memset(s->guest(1 << 20), 0x66, 8192);
         stream_builder r;
         const auto event = s->new_id();
-        const auto out = scattered ? r.payload(true, {{1 << 20, 133, 0, 0}, {(1 << 20) + 4096, bytes - 133, 0, 0}})
-                                   : r.payload(true, 0, 1 << 20, bytes);
-        s->ok(r.transfer_image(false, {queue, event}, image, {{5, 9, 0}}, {{columns, rows, 1}}, pitch, 0, out));
+        const auto out = scattered
+                             ? r.payload(true, {{1 << 20, 133, 0, 0}, {(1 << 20) + 4096, bytes - 133, 0, 0}})
+                             : r.payload(true, 0, 1 << 20, bytes);
+        s->ok(
+            r.transfer_image(false, {queue, event}, image, {{5, 9, 0}}, {{columns, rows, 1}}, pitch, 0, out));
         ASSERT_EQ(s->sink.wait_event(event).status, 0);
         for (std::uint64_t i = 0; i < bytes; ++i) {
             const std::byte got = s->guest((1 << 20) + (!scattered || i < 133 ? i : 4096 + i - 133))[0];
@@ -89,7 +95,8 @@ TEST_P(images, APayloadThatIsTooShortIsRefused) {
         const auto event = s->new_id();
         stream_builder b;
         const auto data = b.payload(!write, 0, 0, 1000);
-        s->ok(b.transfer_image(write, {queue, event}, image, {{0, 0, 0}}, {{width, height, 1}}, width * pixel, 0, data));
+        s->ok(b.transfer_image(write, {queue, event}, image, {{0, 0, 0}}, {{width, height, 1}}, width * pixel,
+                               0, data));
         EXPECT_EQ(s->sink.wait_event(event).status, CL_INVALID_VALUE);
     }
 }
@@ -102,7 +109,8 @@ TEST_P(images, CopyFillAndContent) {
     c.height = height;
     c.row_pitch = 256; // wider than a row
     stream_builder create;
-    c.content = create.payload(false, {{0, 5000, 0, 0}, {5000, 256 * (height - 1) + width * pixel - 5000, 0, 0}});
+    c.content =
+        create.payload(false, {{0, 5000, 0, 0}, {5000, 256 * (height - 1) + width * pixel - 5000, 0, 0}});
     s->ok(create.create_image(c));
     const auto other = image_2d(*s, context);
     const auto buffer = s->buffer(context, 65536);
@@ -114,7 +122,8 @@ TEST_P(images, CopyFillAndContent) {
     s->ok(stream);
     ASSERT_EQ(s->read(queue, buffer, 1 << 20, 64 + 8 * 8 * pixel), 0);
     for (std::uint64_t y = 0; y < 8; ++y)
-        ASSERT_EQ(std::memcmp(s->guest((1 << 20) + 64 + y * 8 * pixel), s->guest((10 + y) * 256 + 10 * pixel), 8 * pixel),
+        ASSERT_EQ(std::memcmp(s->guest((1 << 20) + 64 + y * 8 * pixel), s->guest((10 + y) * 256 + 10 * pixel),
+                              8 * pixel),
                   0)
             << y;
     stream_builder r;
@@ -161,9 +170,9 @@ TEST_P(images, AKernelReadsThroughASampler) {
     KAGEMUSHA_NEEDS(images);
     const auto context = s->context(), queue = s->queue(context), image = image_2d(*s, context);
     const auto sampler = s->new_id();
-    s->ok(stream_builder().begin(VGPU_CMD_CREATE_SAMPLER,
-                                 vgpu_cmd_create_sampler{{}, sampler, context, 0, CL_ADDRESS_CLAMP_TO_EDGE,
-                                                         CL_FILTER_NEAREST, 0}));
+    s->ok(stream_builder().begin(
+        VGPU_CMD_CREATE_SAMPLER,
+        vgpu_cmd_create_sampler{{}, sampler, context, 0, CL_ADDRESS_CLAMP_TO_EDGE, CL_FILTER_NEAREST, 0}));
     const auto kernel = s->kernel(s->program(context, R"(
         kernel void pick(read_only image2d_t image, sampler_t how, global uint4* out, int2 at) {
             out[0] = read_imageui(image, how, at);
@@ -173,13 +182,15 @@ TEST_P(images, AKernelReadsThroughASampler) {
     const auto all = s->new_id();
     stream_builder w;
     const auto data = w.payload(false, 0, 0, width * height * pixel);
-    s->ok(w.transfer_image(true, {queue, all}, image, {{0, 0, 0}}, {{width, height, 1}}, width * pixel, 0, data));
+    s->ok(w.transfer_image(true, {queue, all}, image, {{0, 0, 0}}, {{width, height, 1}}, width * pixel, 0,
+                           data));
     ASSERT_EQ(s->sink.wait_event(all).status, 0);
     const auto out = s->buffer(context, 16);
     const std::int32_t at[2] = {33, 21};
     const auto event = s->new_id();
-    s->ok(stream_builder().launch({queue, event}, kernel, {},
-                                  argument_builder().memory(0, image).sampler(1, sampler).memory(2, out).scalar(3, at)));
+    s->ok(stream_builder().launch(
+        {queue, event}, kernel, {},
+        argument_builder().memory(0, image).sampler(1, sampler).memory(2, out).scalar(3, at)));
     ASSERT_EQ(s->sink.wait_event(event).status, 0);
     ASSERT_EQ(s->read(queue, out, 65536, 16), 0);
     for (int b = 0; b < 4; ++b)

@@ -46,7 +46,8 @@ TEST_P(queues, NothingBehindAUserEventRunsBeforeItIsSet) {
 }
 
 TEST_P(queues, AFailedUserEventFailsWhatWaitsForItAndNothingElse) {
-    const auto context = s->context(), queue = s->queue(context, out_of_order);
+    // What else happens in the same queue is not defined: NVIDIA's runtime also fails what comes later in it.
+    const auto context = s->context(), queue = s->queue(context, out_of_order), free = s->queue(context);
     const auto buffer = s->buffer(context, 64);
     const auto gate = s->user_event(context);
     const auto direct = s->new_id(), indirect = s->new_id(), later = s->new_id(), other = s->new_id();
@@ -54,9 +55,9 @@ TEST_P(queues, AFailedUserEventFailsWhatWaitsForItAndNothingElse) {
     const auto pattern = std::as_bytes(std::span(&one, 1));
     s->ok(stream_builder().fill_buffer({queue, direct, {gate}}, buffer, 0, 64, pattern));
     s->ok(stream_builder().fill_buffer({queue, indirect, {direct}}, buffer, 0, 64, pattern));
-    s->ok(stream_builder().fill_buffer({queue, other}, buffer, 0, 64, pattern));
-    EXPECT_EQ(s->sink.wait_event(other).status, 0);
+    s->ok(stream_builder().fill_buffer({free, other}, buffer, 0, 64, pattern));
     s->ok(stream_builder().set_user_event(gate, -5));
+    EXPECT_EQ(s->sink.wait_event(other).status, 0);
     // Between the failure and its report.
     const auto at_once = s->new_id();
     s->ok(stream_builder().fill_buffer({queue, at_once, {direct}}, buffer, 0, 64, pattern));
@@ -88,7 +89,8 @@ TEST_P(queues, OutOfOrderGraph) {
     const auto gate = s->user_event(context);
     const auto a = s->buffer(context, 4096), b = s->buffer(context, 4096), c = s->buffer(context, 4096);
     const std::uint8_t one = 1, two = 2;
-    const auto first = s->new_id(), second = s->new_id(), copy1 = s->new_id(), copy2 = s->new_id(), read = s->new_id();
+    const auto first = s->new_id(), second = s->new_id(), copy1 = s->new_id(), copy2 = s->new_id(),
+               read = s->new_id();
     // Enqueued against the order of their dependencies' completion.
     stream_builder stream;
     stream.fill_buffer({queue, first, {gate}}, a, 0, 4096, std::as_bytes(std::span(&one, 1)));
@@ -96,7 +98,6 @@ TEST_P(queues, OutOfOrderGraph) {
     stream.copy_buffer({queue, copy1, {first}}, a, c, 0, 0, 2048);
     stream.copy_buffer({queue, copy2, {second, copy1}}, b, c, 0, 1024, 2048);
     s->ok(stream);
-    EXPECT_EQ(s->sink.wait_event(second).status, 0);
     EXPECT_FALSE(s->sink.has_event(copy1));
     stream_builder r;
     const auto back = r.payload(true, 0, 0, 3072);
@@ -104,8 +105,11 @@ TEST_P(queues, OutOfOrderGraph) {
     s->ok(stream_builder().set_user_event(gate, 0));
     s->sink.wait_done(token);
     EXPECT_EQ(s->sink.wait_event(read).status, 0);
+    EXPECT_EQ(s->sink.wait_event(second).status, 0);
     const auto order = s->sink.completion_order();
-    const auto at = [&](std::uint64_t id) { return std::find(order.begin(), order.end(), id) - order.begin(); };
+    const auto at = [&](std::uint64_t id) {
+        return std::find(order.begin(), order.end(), id) - order.begin();
+    };
     EXPECT_LT(at(first), at(copy1) + 1);
     KAGEMUSHA_NEEDS(moves_bytes);
     EXPECT_EQ(s->guest(1023)[0], std::byte{1});
@@ -119,7 +123,8 @@ TEST_P(queues, BarrierInAnOutOfOrderQueue) {
     const auto buffer = s->buffer(context, 64);
     const std::uint8_t one = 1;
     const auto before = s->new_id(), barrier = s->new_id(), after = s->new_id();
-    s->ok(stream_builder().fill_buffer({queue, before, {gate}}, buffer, 0, 64, std::as_bytes(std::span(&one, 1))));
+    s->ok(stream_builder().fill_buffer({queue, before, {gate}}, buffer, 0, 64,
+                                       std::as_bytes(std::span(&one, 1))));
     s->ok(stream_builder().barrier({queue, barrier}));
     s->ok(stream_builder().fill_buffer({queue, after}, buffer, 0, 64, std::as_bytes(std::span(&one, 1))));
     EXPECT_FALSE(s->sink.has_event(barrier));

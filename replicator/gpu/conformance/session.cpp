@@ -26,7 +26,8 @@ const std::vector<backend_case>& cases() {
         {"faulty_null", "faulty", "backend=null,memory=1", true, false, false, false, false},
         {"faulty_opencl", "faulty", "backend=opencl", true, true, true, true, true},
         // Slow on every command: shows what a test forgot to wait for.
-        {"faulty_slow", "faulty", "backend=null,memory=1,on=command:*,do=delay:1", true, false, false, false, false},
+        {"faulty_slow", "faulty", "backend=null,memory=1,on=command:*,do=delay:1", true, false, false, false,
+         false},
     };
     return all;
 }
@@ -151,8 +152,8 @@ void session::unmap::operator()(std::byte* p) const {
 
 session::session(const std::string& backend, const std::string& options, const std::string& selector)
     : memory_(static_cast<std::byte*>(mmap(nullptr, region_bytes, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))),
-      regions_{{memory_.get(), region_bytes}, {memory_.get() + region_bytes / 2, 4096}} {
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)))
+    , regions_{{memory_.get(), region_bytes}, {memory_.get() + region_bytes / 2, 4096}} {
     if (memory_.get() == MAP_FAILED)
         std::abort();
     open_result opened = open_gpu(backend, selector, options);
@@ -252,7 +253,8 @@ void session::finish(std::uint64_t queue) {
 std::vector<std::byte> session::info(std::uint32_t subject, std::uint32_t name, std::uint64_t object,
                                      std::uint64_t index, std::int32_t& result) {
     // First the size, then the bytes, at the end of guest memory, where no test keeps anything.
-    const vgpu_response size = submit(codec::stream_builder().info(subject, name, object, index, codec::no_payload));
+    const vgpu_response size =
+        submit(codec::stream_builder().info(subject, name, object, index, codec::no_payload));
     result = size.result;
     if (size.result != 0 || size.result_bytes == 0)
         return {};
@@ -268,17 +270,20 @@ std::vector<std::byte> session::info(std::uint32_t subject, std::uint32_t name, 
     return {at, at + size.result_bytes};
 }
 
-std::string session::info_text(std::uint32_t subject, std::uint32_t name, std::uint64_t object, std::uint64_t index) {
+std::string session::info_text(std::uint32_t subject, std::uint32_t name, std::uint64_t object,
+                               std::uint64_t index) {
     std::int32_t result = 0;
     const auto bytes = info(subject, name, object, index, result);
     EXPECT_EQ(result, 0);
-    return bytes.empty() ? std::string() : std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size() - 1);
+    return bytes.empty() ? std::string()
+                         : std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size() - 1);
 }
 
 std::unique_ptr<session> backend_test::open() {
-    const char* selector = GetParam().options.find("opencl") != std::string::npos || GetParam().backend == "opencl"
-                               ? std::getenv("KAGEMUSHA_TEST_GPU")
-                               : nullptr;
+    const char* selector =
+        GetParam().options.find("opencl") != std::string::npos || GetParam().backend == "opencl"
+            ? std::getenv("KAGEMUSHA_TEST_GPU")
+            : nullptr;
     return std::make_unique<session>(GetParam().backend, GetParam().options, selector ? selector : "");
 }
 

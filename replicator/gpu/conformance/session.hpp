@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// session: one open file's executor with everything around it that a worker has, for tests. Requests are encoded streams,
-// exactly what a guest sends.
+// session: one open file's executor with everything around it that a worker has, for tests. Requests are
+// encoded streams, exactly what a guest sends.
 //
-// The same tests run on every backend. What a backend cannot do is declared in its row of `cases` and a test that needs it
-// is skipped by name (needs()), so nothing passes silently.
+// The same tests run on every backend. What a backend cannot do is declared in its row of `cases` and a test
+// that needs it is skipped by name (needs()), so nothing passes silently.
 #ifndef KAGEMUSHA_GPU_CONFORMANCE_SESSION_HPP
 #define KAGEMUSHA_GPU_CONFORMANCE_SESSION_HPP
 
@@ -27,11 +27,11 @@ struct backend_case {
     std::string name;
     std::string backend;
     std::string options;
-    bool moves_bytes;     // reads give what was written
-    bool executes;        // kernels run
-    bool images;          // images and samplers
-    bool checks_source;   // a wrong source does not build
-    bool prints;          // printf of kernels comes out
+    bool moves_bytes;   // reads give what was written
+    bool executes;      // kernels run
+    bool images;        // images and samplers
+    bool checks_source; // a wrong source does not build
+    bool prints;        // printf of kernels comes out
 };
 
 const std::vector<backend_case>& cases();
@@ -74,7 +74,8 @@ constexpr std::uint64_t region_bytes = 32u << 20;
 
 class session {
 public:
-    explicit session(const std::string& backend, const std::string& options, const std::string& selector = "");
+    explicit session(const std::string& backend, const std::string& options,
+                     const std::string& selector = "");
     ~session();
 
     // Executes a stream and waits for its answer.
@@ -99,14 +100,17 @@ public:
     std::uint64_t user_event(std::uint64_t context);
 
     // The whole buffer between guest memory and GPU, waited for. 0 or the command's error.
-    std::int32_t write(std::uint64_t queue, std::uint64_t buffer, std::uint64_t guest_offset, std::uint64_t bytes);
-    std::int32_t read(std::uint64_t queue, std::uint64_t buffer, std::uint64_t guest_offset, std::uint64_t bytes);
+    std::int32_t write(std::uint64_t queue, std::uint64_t buffer, std::uint64_t guest_offset,
+                       std::uint64_t bytes);
+    std::int32_t read(std::uint64_t queue, std::uint64_t buffer, std::uint64_t guest_offset,
+                      std::uint64_t bytes);
     void finish(std::uint64_t queue);
 
     // A query's answer; `result` gets its error code.
-    std::vector<std::byte> info(std::uint32_t subject, std::uint32_t name, std::uint64_t object, std::uint64_t index,
-                                std::int32_t& result);
-    std::string info_text(std::uint32_t subject, std::uint32_t name, std::uint64_t object, std::uint64_t index = 0);
+    std::vector<std::byte> info(std::uint32_t subject, std::uint32_t name, std::uint64_t object,
+                                std::uint64_t index, std::int32_t& result);
+    std::string info_text(std::uint32_t subject, std::uint32_t name, std::uint64_t object,
+                          std::uint64_t index = 0);
     template <class T>
     T info_value(std::uint32_t subject, std::uint32_t name, std::uint64_t object, std::uint64_t index = 0) {
         std::int32_t result = 0;
@@ -144,8 +148,8 @@ protected:
 } // namespace kagemusha::gpu::conformance
 
 // Skips a test that needs what the backend is declared not to have.
-#define KAGEMUSHA_NEEDS(capability)                                                                                    \
-    if (!GetParam().capability)                                                                                        \
+#define KAGEMUSHA_NEEDS(capability)                                                                          \
+    if (!GetParam().capability)                                                                              \
     GTEST_SKIP() << "the backend '" << GetParam().name << "' is declared without: " #capability
 
 #endif

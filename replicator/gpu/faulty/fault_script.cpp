@@ -14,8 +14,8 @@ struct point_name {
     fault_point point;
 };
 constexpr point_name point_names[] = {
-    {"create", fault_point::create}, {"build", fault_point::build}, {"info", fault_point::info},
-    {"write", fault_point::write},   {"read", fault_point::read},   {"copy", fault_point::copy},
+    {"create", fault_point::create}, {"build", fault_point::build},   {"info", fault_point::info},
+    {"write", fault_point::write},   {"read", fault_point::read},     {"copy", fault_point::copy},
     {"fill", fault_point::fill},     {"launch", fault_point::launch}, {"sync", fault_point::sync},
 };
 
@@ -25,7 +25,7 @@ struct action_name {
     std::int64_t lowest, highest; // of its number; both 0: it has none
 };
 constexpr action_name action_names[] = {
-    {"error", fault_action::error, -9999, -1}, {"fail", fault_action::fail, -9999, -1},
+    {"error", fault_action::error, -9999, -1},  {"fail", fault_action::fail, -9999, -1},
     {"delay", fault_action::delay, 0, 600'000}, {"hang", fault_action::hang, 0, 0},
     {"stall", fault_action::stall, 0, 0},       {"lost", fault_action::lost, 0, 0},
     {"crash", fault_action::crash, 1, 64},      {"exit", fault_action::exit, 0, 255},
@@ -70,7 +70,8 @@ bool fault_script::parse_on(const std::string& text, rule& out, std::string& err
     }
     if (known && counted && out.first != 0)
         return true;
-    error = "the fault script's 'on=" + text + "' is not on=WHAT or on=WHAT:WHEN; WHAT is create, build, info, write, read, "
+    error = "the fault script's 'on=" + text +
+            "' is not on=WHAT or on=WHAT:WHEN; WHAT is create, build, info, write, read, "
             "copy, fill, launch, sync, command or any; WHEN is N, N+, %N or *";
     return false;
 }
@@ -87,7 +88,8 @@ bool fault_script::parse_do(const std::string& text, rule& out, std::string& err
             out.what.number <= a.highest)
             return true;
     }
-    error = "the fault script's 'do=" + text + "' is not one of error:CODE, fail:CODE (CODE is negative), delay:MS, hang, "
+    error = "the fault script's 'do=" + text +
+            "' is not one of error:CODE, fail:CODE (CODE is negative), delay:MS, hang, "
             "stall, lost, crash:SIGNAL, exit:CODE";
     return false;
 }

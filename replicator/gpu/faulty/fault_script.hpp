@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // fault_script: what goes wrong when. Pure: counts operations, says what to do with each.
 //
-// A script is a list of rules in the backend's options, each "on=WHAT:WHEN,do=ACTION:NUMBER"; README.md has the grammar.
+// A script is a list of rules in the backend's options, each "on=WHAT:WHEN,do=ACTION:NUMBER"; README.md has
+// the grammar.
 #ifndef KAGEMUSHA_GPU_FAULT_SCRIPT_HPP
 #define KAGEMUSHA_GPU_FAULT_SCRIPT_HPP
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// faulty_backend: another backend with faults on command. Objects are the inner backend's own except contexts and queues;
-// faults that concern time are user events that the command has to wait for, so that ordering, dependents and
-// completions go the way they go on a real GPU.
+// faulty_backend: another backend with faults on command. Objects are the inner backend's own except contexts
+// and queues; faults that concern time are user events that the command has to wait for, so that ordering,
+// dependents and completions go the way they go on a real GPU.
 #include <CL/cl.h>
 
 #include <unistd.h>
@@ -35,7 +35,8 @@ public:
             state_->stop = true;
         }
         state_->wake.notify_all();
-        // The last reference to the device may go on this very thread, in the completion of a delayed command.
+        // The last reference to the device may go on this very thread, in the completion of a delayed
+        // command.
         if (thread_.get_id() == std::this_thread::get_id())
             thread_.detach();
         else
@@ -47,7 +48,8 @@ public:
     void add(std::unique_ptr<host_event> event, std::int64_t delay_ms) {
         {
             const std::lock_guard lock(state_->mutex);
-            state_->entries.push_back({steady::now() + std::chrono::milliseconds(delay_ms), std::move(event)});
+            state_->entries.push_back(
+                {steady::now() + std::chrono::milliseconds(delay_ms), std::move(event)});
         }
         state_->wake.notify_all();
     }
@@ -66,8 +68,9 @@ private:
         void run() {
             std::unique_lock lock(mutex);
             for (;;) {
-                const auto next = std::min_element(entries.begin(), entries.end(),
-                                                   [](const entry& a, const entry& b) { return a.when < b.when; });
+                const auto next =
+                    std::min_element(entries.begin(), entries.end(),
+                                     [](const entry& a, const entry& b) { return a.when < b.when; });
                 if (next == entries.end()) {
                     if (stop)
                         return;
@@ -187,7 +190,8 @@ public:
         const std::int32_t error = call(fault_point::create);
         return error ? error : inner_->create_user_event(inner_of(context), out);
     }
-    std::int32_t create_program(host_context& context, vgpu_program_kind kind, std::span<const std::byte> content,
+    std::int32_t create_program(host_context& context, vgpu_program_kind kind,
+                                std::span<const std::byte> content,
                                 std::unique_ptr<host_program>& out) override {
         const std::int32_t error = call(fault_point::create);
         return error ? error : inner_->create_program(inner_of(context), kind, content, out);
@@ -208,7 +212,8 @@ public:
         return error ? error : inner_->compile_program(program, options, headers, names);
     }
     std::int32_t link_program(host_context& context, const std::string& options,
-                              std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) override {
+                              std::span<host_program* const> inputs,
+                              std::unique_ptr<host_program>& out) override {
         const std::int32_t error = call(fault_point::build);
         return error ? error : inner_->link_program(inner_of(context), options, inputs, out);
     }
@@ -250,7 +255,8 @@ public:
     }
 
 private:
-    // Faults that need no command. Calls treat the others as what they can be: a call that hangs does not return.
+    // Faults that need no command. Calls treat the others as what they can be: a call that hangs does not
+    // return.
     std::int32_t immediate(const std::optional<fault>& f) {
         if (f && f->action == fault_action::lost)
             lost_ = true;
@@ -345,7 +351,8 @@ public:
             return nullptr;
         gpu_description description = inner.device->description();
         description.name = "Faulty " + description.name;
-        return std::make_shared<faulty_device>(std::move(inner.device), std::move(o.script), std::move(description));
+        return std::make_shared<faulty_device>(std::move(inner.device), std::move(o.script),
+                                               std::move(description));
     }
 };
 

@@ -63,7 +63,8 @@ std::size_t skip_brackets(const std::vector<std::string_view>& t, std::size_t i)
 }
 
 kernel_argument argument_of(const std::vector<std::string_view>& words) {
-    kernel_argument a{CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ACCESS_NONE, CL_KERNEL_ARG_TYPE_NONE, {}, {}};
+    kernel_argument a{
+        CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ACCESS_NONE, CL_KERNEL_ARG_TYPE_NONE, {}, {}};
     bool pointer = false;
     for (const std::string_view w : words) {
         const std::string_view plain = w.substr(0, 2) == "__" ? w.substr(2) : w;
@@ -111,8 +112,8 @@ std::vector<kernel_signature> find_kernels(std::string_view source) {
     for (std::size_t i = 0; i < t.size(); ++i) {
         if (t[i] != "kernel" && t[i] != "__kernel")
             continue;
-        // Attributes and the return type stand before the name; the name is the word before the first bracket that does
-        // not belong to an attribute.
+        // Attributes and the return type stand before the name; the name is the word before the first bracket
+        // that does not belong to an attribute.
         std::size_t at = i + 1;
         while (at < t.size() && t[at] != "(" && t[at] != ";" && t[at] != "{")
             at = t[at] == "__attribute__" || t[at] == "__attribute" ? skip_brackets(t, at + 1) : at + 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// kernel_signature: names and argument lists of the kernels in an OpenCL C source, found without a compiler, for the null
-// backend: guests ask for them before they launch. Macros are not expanded: a kernel that a macro declares is not found.
+// kernel_signature: names and argument lists of the kernels in an OpenCL C source, found without a compiler,
+// for the null backend: guests ask for them before they launch. Macros are not expanded: a kernel that a
+// macro declares is not found.
 #ifndef KAGEMUSHA_GPU_KERNEL_SIGNATURE_HPP
 #define KAGEMUSHA_GPU_KERNEL_SIGNATURE_HPP
 

@@ -70,7 +70,8 @@ struct copy_job {
         for (std::uint64_t z = 0; z < shape.slices; ++z)
             for (std::uint64_t y = 0; y < shape.rows; ++y)
                 std::memmove(to.get() + to_offset + z * to_pitch.slice + y * to_pitch.row,
-                             from.get() + from_offset + z * from_pitch.slice + y * from_pitch.row, shape.row_bytes);
+                             from.get() + from_offset + z * from_pitch.slice + y * from_pitch.row,
+                             shape.row_bytes);
     }
 };
 
@@ -91,9 +92,11 @@ std::uint64_t box_offset(const __u64 (&origin)[3], const box_pitch& pitch) {
 }
 
 // Where the last byte of the box lies is checked by the executor for transfers; for copies here.
-bool box_inside(const __u64 (&origin)[3], const __u64 (&region)[3], const box_pitch& pitch, std::uint64_t bytes) {
+bool box_inside(const __u64 (&origin)[3], const __u64 (&region)[3], const box_pitch& pitch,
+                std::uint64_t bytes) {
     const __uint128_t end = static_cast<__uint128_t>(origin[2] + region[2] - 1) * pitch.slice +
-                            static_cast<__uint128_t>(origin[1] + region[1] - 1) * pitch.row + origin[0] + region[0];
+                            static_cast<__uint128_t>(origin[1] + region[1] - 1) * pitch.row + origin[0] +
+                            region[0];
     return end <= bytes;
 }
 
@@ -184,7 +187,8 @@ std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const>
         before.insert(before.end(), queue.pending.begin(), queue.pending.end());
     std::vector<signal_ptr> listed;
     for (host_event* event : waits)
-        if (const signal_ptr& signal = static_cast<null_event*>(event)->signal(); signal && signal->status() != 0)
+        if (const signal_ptr& signal = static_cast<null_event*>(event)->signal();
+            signal && signal->status() != 0)
             listed.push_back(signal);
 
     if (before.empty() && listed.empty()) {
@@ -199,7 +203,8 @@ std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const>
     }
 
     auto command = std::make_shared<waiting_command>();
-    command->left.store(static_cast<std::uint32_t>(before.size() + listed.size() + 1), std::memory_order_relaxed);
+    command->left.store(static_cast<std::uint32_t>(before.size() + listed.size() + 1),
+                        std::memory_order_relaxed);
     command->done = std::make_shared<null_signal>();
     command->profiles = queue.profiles;
     command->job = std::forward<Job>(job);
@@ -242,17 +247,25 @@ std::int32_t null_device::enqueue(host_queue& host, const command& what, std::sp
     if (const auto* c = std::get_if<command_transfer_buffer>(&what)) {
         const auto& memory = static_cast<const null_memory&>(c->memory);
         return submit(queue, waits, false, false, true, out,
-                      transfer_job{c->write, c->data, memory.storage, memory.origin + c->c.offset,
-                                   {c->data->bytes(), 1, 1}, {}, {}});
+                      transfer_job{c->write,
+                                   c->data,
+                                   memory.storage,
+                                   memory.origin + c->c.offset,
+                                   {c->data->bytes(), 1, 1},
+                                   {},
+                                   {}});
     }
     if (const auto* c = std::get_if<command_transfer_rect>(&what)) {
         const auto& memory = static_cast<const null_memory&>(c->memory);
         const box_pitch pitch{c->c.buffer_row_pitch, c->c.buffer_slice_pitch};
         return submit(queue, waits, false, false, true, out,
-                      transfer_job{c->write, c->data, memory.storage,
+                      transfer_job{c->write,
+                                   c->data,
+                                   memory.storage,
                                    memory.origin + box_offset(c->c.buffer_origin, pitch),
                                    {c->c.region[0], c->c.region[1], c->c.region[2]},
-                                   {c->c.host_row_pitch, c->c.host_slice_pitch}, pitch});
+                                   {c->c.host_row_pitch, c->c.host_slice_pitch},
+                                   pitch});
     }
     if (const auto* c = std::get_if<command_copy_buffer>(&what)) {
         const auto& from = static_cast<const null_memory&>(c->source);
@@ -270,9 +283,13 @@ std::int32_t null_device::enqueue(host_queue& host, const command& what, std::sp
         if (!box_inside(c->c.source_origin, c->c.region, a, from.bytes) ||
             !box_inside(c->c.destination_origin, c->c.region, b, to.bytes))
             return CL_INVALID_VALUE;
-        return simple(copy_job{from.storage, to.storage, from.origin + box_offset(c->c.source_origin, a),
+        return simple(copy_job{from.storage,
+                               to.storage,
+                               from.origin + box_offset(c->c.source_origin, a),
                                to.origin + box_offset(c->c.destination_origin, b),
-                               {c->c.region[0], c->c.region[1], c->c.region[2]}, a, b});
+                               {c->c.region[0], c->c.region[1], c->c.region[2]},
+                               a,
+                               b});
     }
     if (const auto* c = std::get_if<command_fill_buffer>(&what)) {
         const auto& memory = static_cast<const null_memory&>(c->memory);

@@ -29,7 +29,8 @@ bool read_options(const backend_options& options, bool& has_memory, std::string&
     has_memory = false;
     for (const auto& [key, value] : options) {
         if (key != "memory" || (value != "0" && value != "1")) {
-            error = "the null backend does not know the option '" + key + "=" + value + "'; it has memory=0 and memory=1";
+            error = "the null backend does not know the option '" + key + "=" + value +
+                    "'; it has memory=0 and memory=1";
             return false;
         }
         has_memory = value == "1";
@@ -49,7 +50,8 @@ public:
     std::shared_ptr<backend_device> open(const gpu_description& gpu, const backend_options& options,
                                          std::string& error) const override {
         bool has_memory;
-        return read_options(options, has_memory, error) ? std::make_shared<null_device>(gpu, has_memory) : nullptr;
+        return read_options(options, has_memory, error) ? std::make_shared<null_device>(gpu, has_memory)
+                                                        : nullptr;
     }
 };
 
@@ -74,7 +76,8 @@ std::int32_t null_device::create_context(std::unique_ptr<host_context>& out) {
     return CL_SUCCESS;
 }
 
-std::int32_t null_device::create_queue(host_context&, std::uint64_t properties, std::unique_ptr<host_queue>& out) {
+std::int32_t null_device::create_queue(host_context&, std::uint64_t properties,
+                                       std::unique_ptr<host_queue>& out) {
     auto queue = std::make_unique<null_queue>();
     queue->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
     queue->profiles = (properties & CL_QUEUE_PROFILING_ENABLE) != 0;
@@ -90,7 +93,8 @@ std::int32_t null_device::create_buffer(host_context&, std::uint64_t flags, std:
     memory->bytes = bytes;
     memory->flags = flags;
     if (has_memory_) {
-        memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)), [](std::byte* p) { std::free(p); });
+        memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)),
+                              [](std::byte* p) { std::free(p); });
         if (!memory->storage)
             return CL_MEM_OBJECT_ALLOCATION_FAILURE;
         if (content && !content->read(0, memory->storage.get(), bytes))
@@ -113,8 +117,8 @@ std::int32_t null_device::create_sub_buffer(host_memory& buffer, std::uint64_t f
     return CL_SUCCESS;
 }
 
-std::int32_t null_device::create_image(host_context&, const vgpu_cmd_create_image&, host_memory*, const guest_payload*,
-                                       std::unique_ptr<host_memory>&) {
+std::int32_t null_device::create_image(host_context&, const vgpu_cmd_create_image&, host_memory*,
+                                       const guest_payload*, std::unique_ptr<host_memory>&) {
     return CL_INVALID_OPERATION; // the standard's answer of a device without images
 }
 
@@ -128,9 +132,11 @@ std::int32_t null_device::create_user_event(host_context&, std::unique_ptr<host_
     return CL_SUCCESS;
 }
 
-// ---- programs -------------------------------------------------------------------------------------------------------
+// ---- programs
+// -------------------------------------------------------------------------------------------------------
 
-std::int32_t null_device::create_program(host_context&, vgpu_program_kind kind, std::span<const std::byte> content,
+std::int32_t null_device::create_program(host_context&, vgpu_program_kind kind,
+                                         std::span<const std::byte> content,
                                          std::unique_ptr<host_program>& out) {
     auto program = std::make_unique<null_program>();
     program->kind = kind;
@@ -170,7 +176,8 @@ std::int32_t null_device::compile_program(host_program& program, const std::stri
 }
 
 std::int32_t null_device::link_program(host_context&, const std::string& options,
-                                       std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) {
+                                       std::span<host_program* const> inputs,
+                                       std::unique_ptr<host_program>& out) {
     auto program = std::make_unique<null_program>();
     program->kind = VGPU_PROGRAM_SOURCE;
     for (host_program* input : inputs) {

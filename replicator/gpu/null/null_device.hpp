@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// null_device: a GPU that accepts everything and executes no kernel. It measures what everything around a GPU costs, and
-// tests use it where a real runtime would be slow or nondeterministic.
+// null_device: a GPU that accepts everything and executes no kernel. It measures what everything around a GPU
+// costs, and tests use it where a real runtime would be slow or nondeterministic.
 //
-// It keeps the order of OpenCL honestly: in-order and out-of-order queues, wait lists, user events, barriers, failing
-// dependents. A command whose dependencies are met is complete when enqueue() returns. With the option memory=1 buffers
-// are real memory, and transfers, copies and fills move bytes; without it buffers have no memory and reads give zeros.
-// Kernels have the names and argument lists that their source declares; launching one does nothing. No images.
+// It keeps the order of OpenCL honestly: in-order and out-of-order queues, wait lists, user events, barriers,
+// failing dependents. A command whose dependencies are met is complete when enqueue() returns. With the
+// option memory=1 buffers are real memory, and transfers, copies and fills move bytes; without it buffers
+// have no memory and reads give zeros. Kernels have the names and argument lists that their source declares;
+// launching one does nothing. No images.
 //
-// Threads: what a user event or a delayed command sets off may run on any thread, so null_signal is thread-safe; queues
-// belong to the executor's thread like everything else.
+// Threads: what a user event or a delayed command sets off may run on any thread, so null_signal is
+// thread-safe; queues belong to the executor's thread like everything else.
 #ifndef KAGEMUSHA_GPU_NULL_DEVICE_HPP
 #define KAGEMUSHA_GPU_NULL_DEVICE_HPP
 
@@ -32,8 +33,8 @@ public:
     std::int32_t status() const { return status_.load(std::memory_order_acquire); } // > 0: not yet
     // False when it is complete already; then `f` was not taken.
     bool subscribe(waiter& f);
-    // Calls every waiter. A chain of a million commands is no recursion: what becomes ready while waiters run is queued
-    // and run by the outermost complete() of this thread.
+    // Calls every waiter. A chain of a million commands is no recursion: what becomes ready while waiters run
+    // is queued and run by the outermost complete() of this thread.
     void complete(std::int32_t status);
 
     event_timing timing;
@@ -67,7 +68,7 @@ struct null_context final : host_context {};
 struct null_queue final : host_queue {
     bool in_order = true;
     bool profiles = false;
-    signal_ptr last;                 // in order: what the next command waits for; out of order: the last barrier
+    signal_ptr last; // in order: what the next command waits for; out of order: the last barrier
     std::vector<signal_ptr> pending; // out of order: what a barrier or marker waits for
 };
 
@@ -113,15 +114,18 @@ public:
     std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
                                 std::uint32_t filter, std::unique_ptr<host_sampler>& out) override;
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
-    std::int32_t create_program(host_context& context, vgpu_program_kind kind, std::span<const std::byte> content,
+    std::int32_t create_program(host_context& context, vgpu_program_kind kind,
+                                std::span<const std::byte> content,
                                 std::unique_ptr<host_program>& out) override;
     std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
                                    std::span<const std::byte> value) override;
     std::int32_t build_program(host_program& program, const std::string& options) override;
     std::int32_t compile_program(host_program& program, const std::string& options,
-                                 std::span<host_program* const> headers, std::span<const char* const> names) override;
+                                 std::span<host_program* const> headers,
+                                 std::span<const char* const> names) override;
     std::int32_t link_program(host_context& context, const std::string& options,
-                              std::span<host_program* const> inputs, std::unique_ptr<host_program>& out) override;
+                              std::span<host_program* const> inputs,
+                              std::unique_ptr<host_program>& out) override;
     std::int32_t create_kernel(host_program& program, const std::string& name,
                                std::unique_ptr<host_kernel>& out) override;
     std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
@@ -132,8 +136,8 @@ public:
 private:
     // Runs `job` now, or keeps it until what it waits for is complete.
     template <class Job>
-    std::int32_t submit(null_queue& queue, std::span<host_event* const> waits, bool waits_for_all, bool is_barrier,
-                        bool uses_payload, enqueued& out, Job&& job);
+    std::int32_t submit(null_queue& queue, std::span<host_event* const> waits, bool waits_for_all,
+                        bool is_barrier, bool uses_payload, enqueued& out, Job&& job);
 
     gpu_description description_;
     bool has_memory_;

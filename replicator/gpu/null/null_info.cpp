@@ -91,7 +91,8 @@ constexpr number device_numbers[] = {
     {CL_DEVICE_NUMERIC_VERSION, CL_MAKE_VERSION(3, 0, 0)},
     {CL_DEVICE_PRINTF_BUFFER_SIZE, 1 << 20},
     {CL_DEVICE_PREFERRED_INTEROP_USER_SYNC, CL_TRUE},
-    {CL_DEVICE_ATOMIC_MEMORY_CAPABILITIES, CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP},
+    {CL_DEVICE_ATOMIC_MEMORY_CAPABILITIES,
+     CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP},
     {CL_DEVICE_ATOMIC_FENCE_CAPABILITIES,
      CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_ORDER_ACQ_REL | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP},
     {CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, 32},
@@ -117,19 +118,16 @@ std::int32_t device_info(const gpu_description& d, const info_entry& entry, byte
                                 "cl_khr_local_int32_extended_atomics");
     case CL_DEVICE_EXTENSIONS_WITH_VERSION: {
         const cl_version v = CL_MAKE_VERSION(1, 0, 0);
-        const cl_name_version list[] = {named("cl_khr_byte_addressable_store", v),
-                                        named("cl_khr_fp64", v),
-                                        named("cl_khr_global_int32_base_atomics", v),
-                                        named("cl_khr_global_int32_extended_atomics", v),
-                                        named("cl_khr_local_int32_base_atomics", v),
-                                        named("cl_khr_local_int32_extended_atomics", v)};
+        const cl_name_version list[] = {
+            named("cl_khr_byte_addressable_store", v),    named("cl_khr_fp64", v),
+            named("cl_khr_global_int32_base_atomics", v), named("cl_khr_global_int32_extended_atomics", v),
+            named("cl_khr_local_int32_base_atomics", v),  named("cl_khr_local_int32_extended_atomics", v)};
         return put(result, list);
     }
     case CL_DEVICE_OPENCL_C_ALL_VERSIONS: {
-        const cl_name_version list[] = {named("OpenCL C", CL_MAKE_VERSION(1, 0, 0)),
-                                        named("OpenCL C", CL_MAKE_VERSION(1, 1, 0)),
-                                        named("OpenCL C", CL_MAKE_VERSION(1, 2, 0)),
-                                        named("OpenCL C", CL_MAKE_VERSION(3, 0, 0))};
+        const cl_name_version list[] = {
+            named("OpenCL C", CL_MAKE_VERSION(1, 0, 0)), named("OpenCL C", CL_MAKE_VERSION(1, 1, 0)),
+            named("OpenCL C", CL_MAKE_VERSION(1, 2, 0)), named("OpenCL C", CL_MAKE_VERSION(3, 0, 0))};
         return put(result, list);
     }
     case CL_DEVICE_MAX_WORK_ITEM_SIZES: {
@@ -256,7 +254,8 @@ std::int32_t build_info(const null_program& p, std::uint32_t name, bytes& result
     }
 }
 
-std::int32_t argument_info(const kernel_signature& k, std::uint64_t index, std::uint32_t name, bytes& result) {
+std::int32_t argument_info(const kernel_signature& k, std::uint64_t index, std::uint32_t name,
+                           bytes& result) {
     if (index >= k.arguments.size())
         return CL_INVALID_ARG_INDEX;
     const kernel_argument& a = k.arguments[index];
@@ -316,7 +315,8 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
         return put_text(result, query.name == CL_KERNEL_FUNCTION_NAME ? k.name : "");
     }
     case VGPU_INFO_KERNEL_ARG:
-        return argument_info(static_cast<null_kernel&>(*query.kernel).signature, query.index, query.name, result);
+        return argument_info(static_cast<null_kernel&>(*query.kernel).signature, query.index, query.name,
+                             result);
     case VGPU_INFO_KERNEL_WORK_GROUP:
         return work_group_info(query.name, result);
     case VGPU_INFO_KERNEL_SUB_GROUP:

@@ -52,6 +52,7 @@ namespace kagemusha::gpu {
     X(clSetUserEventStatus)                                                                                  \
     X(clSetEventCallback)                                                                                    \
     X(clReleaseEvent)                                                                                        \
+    X(clRetainEvent)                                                                                         \
     X(clGetEventInfo)                                                                                        \
     X(clGetEventProfilingInfo)                                                                               \
     X(clEnqueueReadBuffer)                                                                                   \

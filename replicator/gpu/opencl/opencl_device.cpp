@@ -14,10 +14,6 @@ namespace kagemusha::gpu {
 
 namespace {
 
-// Host memory that transfers of one device may hold at once, beside guest memory. Large enough for several
-// transfers in flight to overlap, small against what a worker may have.
-constexpr std::uint64_t staging_limit_bytes = 256ull << 20;
-
 // Content that is scattered in guest memory is gathered up to this size, because then the runtime copies it
 // once more at most; above it goes piece by piece.
 constexpr std::uint64_t gather_limit_bytes = 64ull << 20;
@@ -35,17 +31,6 @@ std::uint32_t version_number(const std::string& text) {
 
 } // namespace
 
-std::unique_ptr<staging> staging::make(std::shared_ptr<staging_budget> budget, std::uint64_t bytes) {
-    if (!budget->take(bytes))
-        return nullptr;
-    auto memory = allocate(bytes);
-    if (!memory) {
-        budget->give(bytes);
-        return nullptr;
-    }
-    return std::unique_ptr<staging>(new staging(std::move(budget), std::move(memory), bytes));
-}
-
 opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device,
                              gpu_description description, transfer_mode mode)
     : api_(api)
@@ -53,8 +38,7 @@ opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_
     , device_(device)
     , description_(std::move(description))
     , mode_(mode)
-    , version_(version_number(description_.version))
-    , staging_(std::make_shared<staging_budget>(staging_limit_bytes)) {
+    , version_(version_number(description_.version)) {
     cl_device_exec_capabilities can = 0;
     api_.clGetDeviceInfo(device_, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof(can), &can, nullptr);
     native_kernels_ = (can & CL_EXEC_NATIVE_KERNEL) != 0;

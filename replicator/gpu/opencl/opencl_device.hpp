@@ -11,8 +11,8 @@
 #ifndef KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
 #define KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
 
-#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -55,47 +55,50 @@ struct opencl_kernel final : host_kernel {
     kernel_handle native;
 };
 
-// Host memory of transfers that can't go to or from guest memory directly, bounded for the whole device.
-class staging_budget {
-public:
-    explicit staging_budget(std::uint64_t limit_bytes) : left_(limit_bytes) {}
-    bool take(std::uint64_t bytes) {
-        std::uint64_t left = left_.load(std::memory_order_relaxed);
-        do {
-            if (bytes > left)
-                return false;
-        } while (!left_.compare_exchange_weak(left, left - bytes, std::memory_order_relaxed));
-        return true;
-    }
-    void give(std::uint64_t bytes) { left_.fetch_add(bytes, std::memory_order_relaxed); }
-
-private:
-    std::atomic<std::uint64_t> left_;
-};
-
-// A piece of staging memory, not initialised.
+// A piece of staging memory, not initialised: what transfers use that can't go to or from guest memory
+// directly.
+class staging_pool;
 class staging {
 public:
-    static std::unique_ptr<staging> make(std::shared_ptr<staging_budget> budget, std::uint64_t bytes);
-    ~staging() { budget_->give(bytes_); }
+    staging(std::shared_ptr<staging_pool> pool, std::unique_ptr<std::byte[]> memory, std::uint64_t bytes)
+        : pool_(std::move(pool)), memory_(std::move(memory)), bytes_(bytes) {}
+    ~staging();
     staging(const staging&) = delete;
     staging& operator=(const staging&) = delete;
     std::byte* data() { return memory_.get(); }
 
 private:
-    staging(std::shared_ptr<staging_budget> budget, std::unique_ptr<std::byte[]> memory, std::uint64_t bytes)
-        : budget_(std::move(budget)), memory_(std::move(memory)), bytes_(bytes) {}
-    std::shared_ptr<staging_budget> budget_;
+    std::shared_ptr<staging_pool> pool_;
     std::unique_ptr<std::byte[]> memory_;
     std::uint64_t bytes_;
+};
+
+// Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
+// Pieces of this size are kept for the next transfer: memory that is new to the process costs more in page
+// faults than it takes to copy it.
+constexpr std::uint64_t staging_piece_bytes = 4 << 20;
+
+// Bounded for the whole device. Thread-safe: staging goes back on threads of the runtime.
+class staging_pool : public std::enable_shared_from_this<staging_pool> {
+public:
+    // nullptr when the bound or the host's memory is reached.
+    std::unique_ptr<staging> take(std::uint64_t bytes);
+
+private:
+    friend class staging;
+    void give(std::unique_ptr<std::byte[]> memory, std::uint64_t bytes);
+
+    std::mutex mutex_;
+    std::uint64_t taken_bytes_ = 0;
+    std::vector<std::unique_ptr<std::byte[]>> kept_; // each of staging_piece_bytes
 };
 
 // What a transfer needs until its native commands are done, and what is left to do then.
 class transfer_rest {
 public:
     virtual ~transfer_rest() = default;
-    // On the thread that tells of the completion, before anybody else is told. `ok`: the commands succeeded.
-    virtual void finish(bool ok) = 0;
+    // On the thread that tells of the completion, before anybody else is told. Gives the status to tell.
+    virtual std::int32_t finish(std::int32_t status) = 0;
     // finish() has bytes to put into guest memory: pending_events keeps the order that the program sees.
     virtual bool scatters() const { return false; }
 };
@@ -117,7 +120,8 @@ public:
     std::int32_t poll() const override;
     cl_event native() const { return last_.get(); }
     void finish(std::int32_t status); // pending_events gave it to the caller; once
-    void settle(bool ok);             // the transfer's rest alone; by finish() or by pending_events before it
+    // The transfer's rest alone: by finish(), or by pending_events before it.
+    void settle(std::int32_t status);
     bool scatters() const { return rest_ && rest_->scatters(); }
 
 private:
@@ -127,7 +131,6 @@ private:
     event_handle first_;
     event_handle last_;
     std::unique_ptr<transfer_rest> rest_;
-    bool settled_ = false;
     std::int32_t error_;
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
@@ -227,7 +230,7 @@ private:
     transfer_mode mode_;
     std::uint32_t version_ = 0; // 120, 200, 300 …
     bool native_kernels_ = false;
-    std::shared_ptr<staging_budget> staging_;
+    std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;
 };
 

@@ -37,16 +37,19 @@ void CL_CALLBACK opencl_event::completed(cl_event, cl_int status, void* number) 
 void opencl_event::finish(std::int32_t status) {
     if (status == pocl_failed)
         status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    settle(status >= 0);
+    settle(status);
     if (status >= 0 && error_ != CL_SUCCESS)
         status = error_;
     callback_(callback_data_, status); // may destroy this event
 }
 
-void opencl_event::settle(bool ok) {
-    if (rest_ && !settled_)
-        rest_->finish(ok);
-    settled_ = true;
+void opencl_event::settle(std::int32_t status) {
+    if (!rest_)
+        return;
+    const std::int32_t told = rest_->finish(status);
+    if (status >= 0 && told < 0)
+        error_ = told;
+    rest_.reset(); // staging and payload must not wait for the guest to let go of the event
 }
 
 std::int32_t opencl_event::poll() const {

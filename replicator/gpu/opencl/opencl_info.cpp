@@ -100,6 +100,12 @@ std::int32_t opencl_device::info(const info_query& query, std::vector<std::byte>
         if (query.index >= VGPU_MAX_ARGUMENTS)
             return CL_INVALID_ARG_INDEX;
         const auto index = static_cast<cl_uint>(query.index);
+        cl_uint count = 0; // runtimes differ in what they answer for an argument that is not there
+        if (const cl_int error =
+                api_.clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(count), &count, nullptr))
+            return error;
+        if (index >= count)
+            return CL_INVALID_ARG_INDEX;
         return opencl_ask([&](auto... to) { return api_.clGetKernelArgInfo(kernel, index, name, to...); },
                           result);
     }

@@ -93,8 +93,16 @@ std::int32_t opencl_device::link_program(host_context& context, const std::strin
                                          std::span<host_program* const> inputs,
                                          std::unique_ptr<host_program>& out) {
     std::vector<cl_program> native_inputs;
-    for (host_program* input : inputs)
-        native_inputs.push_back(static_cast<opencl_program*>(input)->native.get());
+    for (host_program* input : inputs) {
+        const cl_program program = static_cast<opencl_program*>(input)->native.get();
+        // NVIDIA's runtime links what was never compiled and says that it worked.
+        cl_program_binary_type type = CL_PROGRAM_BINARY_TYPE_NONE;
+        if (!program || (api_.clGetProgramBuildInfo(program, device_, CL_PROGRAM_BINARY_TYPE, sizeof(type),
+                                                    &type, nullptr) == CL_SUCCESS &&
+                         type == CL_PROGRAM_BINARY_TYPE_NONE))
+            return CL_INVALID_OPERATION;
+        native_inputs.push_back(program);
+    }
     cl_int error = CL_SUCCESS;
     auto object = std::make_unique<opencl_program>();
     object->native = {api_,

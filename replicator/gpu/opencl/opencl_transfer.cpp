@@ -11,8 +11,8 @@
 //                  directly. A write has taken its bytes when it returns.
 //   runs           no staging left: one native command for each run. Slow, but it never waits for the guest.
 //
-// What is more than one native command ends in a marker that waits for all of them, and that is the command's
-// event.
+// What is more than one native command ends with the last of them, out of order with a marker that waits for
+// all.
 #include <algorithm>
 #include <cstring>
 
@@ -27,9 +27,6 @@ namespace {
 // A run at least as long as this goes to the runtime directly: a native command costs a few microseconds,
 // which is what copying 64 KiB costs.
 constexpr std::uint64_t direct_run_bytes = 64 << 10;
-
-// Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
-constexpr std::uint64_t staging_piece_bytes = 4 << 20;
 
 constexpr cl_mem_flags no_host_write = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
 constexpr cl_mem_flags no_host_read = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
@@ -68,9 +65,12 @@ public:
     };
 
     staged_rest(payload_ptr data, bool write) : data_(std::move(data)), write_(write) {}
-    void finish(bool ok) override {
-        if (write_ || !ok)
-            return;
+    std::int32_t finish(std::int32_t status) override {
+        for (const auto& event : parts)
+            if (const std::int32_t part_status = event->poll(); status >= 0 && part_status < 0)
+                status = part_status;
+        if (write_ || status < 0)
+            return status;
         for (piece& p : pieces) {
             const box_pitch tight{p.shape.row_bytes, p.shape.row_bytes * p.shape.rows};
             if (p.shape.rows == 1 && p.shape.slices == 1)
@@ -78,11 +78,15 @@ public:
             else
                 data_->write_box(p.shape, p.host, p.memory->data(), tight);
         }
+        return status;
     }
 
     bool scatters() const override { return !write_ && !pieces.empty(); }
 
     std::vector<piece> pieces;
+    // In an in-order queue: the native commands before the last one. When that is done they are, or have
+    // failed.
+    std::vector<std::unique_ptr<opencl_event>> parts;
 
 private:
     payload_ptr data_;
@@ -100,7 +104,7 @@ public:
         , host_(host)
         , offset_(offset)
         , buffer_(buffer) {}
-    void finish(bool) override {}
+    std::int32_t finish(std::int32_t status) override { return status; }
 
     // What OpenCL copies for the host function; it puts the buffer's address in the place of `buffer`.
     struct arguments {
@@ -259,7 +263,7 @@ std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const bo
 std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                             enqueued& out) {
     const box_pitch tight = t.tight();
-    auto memory = staging::make(staging_, tight.slice * t.shape.slices);
+    auto memory = staging_->take(tight.slice * t.shape.slices);
     if (!memory)
         return CL_OUT_OF_HOST_MEMORY;
     if (t.write && !t.data->read_box(t.shape, t.host, memory->data(), tight))
@@ -294,7 +298,7 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
             events.emplace_back(api_, event);
     };
     const auto staged = [&](std::uint64_t offset, std::uint64_t payload_offset, std::uint64_t bytes) {
-        auto memory = mode_ == transfer_mode::direct ? nullptr : staging::make(staging_, bytes);
+        auto memory = mode_ == transfer_mode::direct ? nullptr : staging_->take(bytes);
         if (!memory)
             return false;
         if (t.write && !t.data->read(payload_offset, memory->data(), bytes)) {
@@ -341,22 +345,31 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
 
     if (events.empty())
         return error;
-    // Also when a part failed: the parts before it are under way, and the command ends, as failed, after
-    // them.
-    event_handle first = std::move(events.front());
-    event_handle last;
-    if (events.size() > 1) {
-        std::vector<cl_event> list{first.get()};
-        for (std::size_t i = 1; i < events.size(); ++i)
-            list.push_back(events[i].get());
-        cl_event event = nullptr;
+    // Also when a part failed to be enqueued: the parts before it are under way, and the command ends, as
+    // failed, after them.
+    event_handle last = std::move(events.back());
+    events.pop_back();
+    event_handle first;
+    if (!events.empty() && !queue.in_order) {
+        std::vector<cl_event> list;
+        for (const event_handle& event : events)
+            list.push_back(event.get());
+        list.push_back(last.get());
+        cl_event marker = nullptr;
         const cl_int marker_error = api_.clEnqueueMarkerWithWaitList(
-            queue.native.get(), static_cast<cl_uint>(list.size()), list.data(), &event);
-        last = marker_error == CL_SUCCESS ? event_handle(api_, event) : std::move(events.back());
+            queue.native.get(), static_cast<cl_uint>(list.size()), list.data(), &marker);
+        first = std::move(events.front());
+        if (marker_error == CL_SUCCESS)
+            last = event_handle(api_, marker);
         error = error == CL_SUCCESS ? marker_error : error;
-    } else {
-        last = std::move(first);
-        first = {};
+    } else if (!events.empty()) {
+        // The last part ends last. A marker that waits for thousands of events costs some runtimes
+        // milliseconds.
+        api_.clRetainEvent(events.front().get());
+        first = event_handle(api_, events.front().get());
+        for (event_handle& event : events)
+            rest->parts.push_back(
+                std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr));
     }
     out.event =
         std::make_unique<opencl_event>(api_, std::move(first), std::move(last), std::move(rest), error);

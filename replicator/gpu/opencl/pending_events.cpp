@@ -74,7 +74,7 @@ void pending_events::conclude(opencl_event* event, std::int32_t status) {
         const std::int32_t state = read == event ? status : read->poll();
         if (state > CL_COMPLETE)
             continue;
-        read->settle(state == CL_COMPLETE);
+        read->settle(state);
         settled.push_back(read);
     }
     lock.lock();
