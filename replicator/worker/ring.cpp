@@ -48,15 +48,14 @@ ring_status ring_writer::write(record_type type, parts record) {
         position += part.size();
     }
     written_ += needed;
-    memory_.control->written.store(written_, std::memory_order_release);
+    // In one total order with the three accesses below: either reader_needs_wake() sees the reader's
+    // announcement, or the reader's second look in prepare_sleep() sees this record.
+    memory_.control->written.store(written_, std::memory_order_seq_cst);
     return ring_status::ok;
 }
 
 bool ring_writer::reader_needs_wake() {
-    // Pairs with the fence in prepare_sleep(): either this load sees the announcement, or the reader's second
-    // look sees the record.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    return memory_.control->reader_sleeps.load(std::memory_order_relaxed) != 0 &&
+    return memory_.control->reader_sleeps.load(std::memory_order_seq_cst) != 0 &&
            memory_.control->reader_sleeps.exchange(0, std::memory_order_relaxed) != 0;
 }
 
@@ -110,9 +109,8 @@ ring_status ring_reader::read(record_type& type, std::span<const std::byte>& rec
 }
 
 bool ring_reader::prepare_sleep() {
-    memory_.control->reader_sleeps.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (memory_.control->written.load(std::memory_order_acquire) == read_)
+    memory_.control->reader_sleeps.store(1, std::memory_order_seq_cst);
+    if (memory_.control->written.load(std::memory_order_seq_cst) == read_)
         return true;
     cancel_sleep();
     return false;

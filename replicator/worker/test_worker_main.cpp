@@ -41,6 +41,7 @@ public:
         case test_command::lose_gpu:
             return sink_.on_gpu_lost(99);
         case test_command::crash:
+            std::signal(SIGSEGV, SIG_DFL); // sanitizers have a handler of their own
             std::raise(SIGSEGV);
             break;
         case test_command::print:
