@@ -218,6 +218,11 @@ constexpr names denied = {
     "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid", "setfsgid",
     "capset"};
 
+// Like the library's macros, which leave a field uninitialized in C++'s eyes.
+scmp_arg_cmp argument(unsigned number, scmp_compare comparison, std::uint64_t a, std::uint64_t b = 0) {
+    return {number, comparison, a, b};
+}
+
 class filter {
 public:
     explicit filter(std::uint32_t default_action) : context_(seccomp_init(default_action)) {}
@@ -273,26 +278,27 @@ std::string enter_value_filter(filter_for role) {
     // GPU drivers are nothing but ioctl(); FIOSETOWN, FIOASYNC and TIOCSTI would act on other processes.
     constexpr std::uint64_t fiosetown = 0x8901;
     for (const std::uint64_t request : {fiosetown, std::uint64_t{FIOASYNC}, std::uint64_t{TIOCSTI}})
-        f.add(deny, "ioctl", {SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, request)});
+        f.add(deny, "ioctl", {argument(1, SCMP_CMP_MASKED_EQ, UINT32_MAX, request)});
 
     // O_TRUNC cuts a file that was opened for reading, and Landlock before version 3 does not see it.
     constexpr std::uint64_t cut_mask = O_TRUNC | O_ACCMODE;
-    f.add(deny, "open", {SCMP_A1(SCMP_CMP_MASKED_EQ, cut_mask, O_TRUNC | O_RDONLY)});
-    f.add(deny, "openat", {SCMP_A2(SCMP_CMP_MASKED_EQ, cut_mask, O_TRUNC | O_RDONLY)});
+    f.add(deny, "open", {argument(1, SCMP_CMP_MASKED_EQ, cut_mask, O_TRUNC | O_RDONLY)});
+    f.add(deny, "openat", {argument(2, SCMP_CMP_MASKED_EQ, cut_mask, O_TRUNC | O_RDONLY)});
 
     if (role == filter_for::worker) {
         // Only this process, or the calling thread where that is written 0.
         const auto self = static_cast<std::uint64_t>(getpid());
-        f.add(deny, "kill", {SCMP_A0(SCMP_CMP_NE, self)});
-        f.add(deny, "tgkill", {SCMP_A0(SCMP_CMP_NE, self)});
-        f.add(deny, "prlimit64", {SCMP_A0(SCMP_CMP_NE, 0)});
-        f.add(deny, "sched_setaffinity", {SCMP_A0(SCMP_CMP_NE, 0)});
+        f.add(deny, "kill", {argument(0, SCMP_CMP_NE, self)});
+        f.add(deny, "tgkill", {argument(0, SCMP_CMP_NE, self)});
+        f.add(deny, "prlimit64", {argument(0, SCMP_CMP_NE, 0)});
+        f.add(deny, "sched_setaffinity", {argument(0, SCMP_CMP_NE, 0)});
 
         // Shared anonymous memory counts for no limit of the process.
         constexpr std::uint64_t kind = MAP_TYPE | MAP_ANONYMOUS;
         for (const int shared : {MAP_SHARED, MAP_SHARED_VALIDATE})
-            f.add(deny, "mmap",
-                  {SCMP_A3(SCMP_CMP_MASKED_EQ, kind, static_cast<std::uint64_t>(shared | MAP_ANONYMOUS))});
+            f.add(
+                deny, "mmap",
+                {argument(3, SCMP_CMP_MASKED_EQ, kind, static_cast<std::uint64_t>(shared | MAP_ANONYMOUS))});
     }
     return f.load();
 }
@@ -302,7 +308,7 @@ void add_threads(filter& f) {
     constexpr std::uint64_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
                                          CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
     constexpr std::uint64_t thread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND;
-    f.add(allow, "clone", {SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread)});
+    f.add(allow, "clone", {argument(0, SCMP_CMP_MASKED_EQ, thread | namespaces, thread)});
 }
 
 void add_chosen_commands(filter& f) {
@@ -310,11 +316,11 @@ void add_chosen_commands(filter& f) {
     for (const int command :
          {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GETLK, F_SETLK, F_SETLKW,
           F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_GETPIPE_SZ, F_SETPIPE_SZ, F_GET_SEALS})
-        f.add(allow, "fcntl", {SCMP_A1(SCMP_CMP_EQ, static_cast<std::uint64_t>(command))});
+        f.add(allow, "fcntl", {argument(1, SCMP_CMP_EQ, static_cast<std::uint64_t>(command))});
     for (const int option :
          {PR_GET_NAME, PR_SET_NAME, PR_GET_DUMPABLE, PR_GET_NO_NEW_PRIVS, PR_SET_TIMERSLACK,
           PR_GET_TIMERSLACK, PR_GET_PDEATHSIG, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_SET_VMA})
-        f.add(allow, "prctl", {SCMP_A0(SCMP_CMP_EQ, static_cast<std::uint64_t>(option))});
+        f.add(allow, "prctl", {argument(0, SCMP_CMP_EQ, static_cast<std::uint64_t>(option))});
 }
 
 std::string enter_linker_filter() {
@@ -350,7 +356,7 @@ std::string enter_syscall_filter(filter_for role) {
         f.add(allow, {"clone", "execve", "fork", "pidfd_open", "pidfd_send_signal", "seccomp", "vfork",
                       "wait4", "waitid"});
         for (const int option : {PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_SET_SECCOMP})
-            f.add(allow, "prctl", {SCMP_A0(SCMP_CMP_EQ, static_cast<std::uint64_t>(option))});
+            f.add(allow, "prctl", {argument(0, SCMP_CMP_EQ, static_cast<std::uint64_t>(option))});
     }
     return f.load();
 }
