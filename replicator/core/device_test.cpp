@@ -118,10 +118,13 @@ TEST(device, a_full_port_is_back_pressure_in_order) {
 TEST(device, requests_that_wait_for_a_port_have_a_bound) {
     device_harness h([](auto& c) { c.file.max_requests = 4096; });
     set_up(h, 1);
+    h.submit(1, [](auto& b) { b.create_buffer(9, context, VGPU_MAX_INLINE_PAYLOAD_BYTES); });
     h.ports[1]->next_submit = worker::submit_result::full;
+    // Few commands, many bytes.
     stream_builder big;
-    while (big.stream().size() + sizeof(vgpu_cmd_sync) <= VGPU_MAX_STREAM_BYTES) {
-        big.marker({queue, 0, {}});
+    const std::vector<std::byte> data(VGPU_MAX_INLINE_PAYLOAD_BYTES);
+    while (big.stream().size() + data.size() + 128 <= VGPU_MAX_STREAM_BYTES) {
+        big.write_buffer({queue, 0, {}}, 9, 0, data);
     }
     std::uint32_t status = not_answered;
     std::size_t waiting = 0;

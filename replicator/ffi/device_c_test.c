@@ -140,6 +140,9 @@ int main(int argc, char** argv) {
     config.backend = "null";
     config.in_process = (uint32_t)in_process;
     config.sandbox = 1;
+#ifdef __SANITIZE_ADDRESS__
+    config.max_worker_bytes = (uint64_t)1 << 50; /* AddressSanitizer maps its shadow memory */
+#endif
     config.callbacks.request_done = on_done;
     config.callbacks.record = on_record;
     config.callbacks.log = on_log;
