@@ -5,6 +5,9 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include <gtest/gtest.h>
 
 #include "core/hang_watchdog.hpp"

@@ -16,6 +16,7 @@
 #include <ctime>
 #include <exception>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
 #include <utility>

@@ -3,6 +3,7 @@
 // make_corpus writes what the fuzzers read.
 //
 //   decode_fuzz   payload_count (1 byte), payload_count x struct kagemusha_payload, stream
+//   ring_fuzz     index of the writer (2 bytes), whether that is a lie (1 byte), the ring's bytes
 //   device_fuzz   actions: kind (1 byte), file (1 byte), and for SUBMIT the tables and the stream, each with
 //   its count in front
 #ifndef KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
