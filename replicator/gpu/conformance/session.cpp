@@ -297,7 +297,7 @@ void backend_test::SetUp() {
 
 #if defined(__SANITIZE_ADDRESS__)
 // PoCL 3.1 leaks the arguments of a command that it terminates without running it. Ours are still found.
-extern "C" const char* __lsan_default_suppressions();
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
     return "leak:libpocl.so\n";
 }
