@@ -17,6 +17,24 @@ constexpr std::uint32_t cl_program_build_log = 0x1183;
 
 } // namespace
 
+std::string cpu_device() {
+    // PoCL's names begin with the driver's, which newer versions call "cpu".
+    static const std::string found = [] {
+        for (const char* part : {"pthread-", "cpu-"}) {
+            worker_options options;
+            options.name = "cpu-device";
+            options.backend = "opencl";
+            options.gpu = part;
+            options.worker_path = KAGEMUSHA_BUILT_WORKER;
+            std::string error;
+            if (!probe_gpu(options, 60000, error).empty())
+                return std::string(part);
+        }
+        return std::string();
+    }();
+    return found;
+}
+
 guest_session::guest_session(std::string gpu, sandbox_mode sandbox) {
     region_.reset(memfd_create("guest", MFD_CLOEXEC));
     if (ftruncate(region_.get(), guest_memory_bytes) != 0)

@@ -17,13 +17,16 @@
 
 namespace kagemusha::worker {
 
+// Selects a device of this host that runs kernels as native code of the CPU (PoCL); "" if there is none.
+std::string cpu_device();
+
 class guest_session {
 public:
     static constexpr std::size_t result_words = 64;
     using results = std::array<std::int64_t, result_words>;
 
-    // `gpu` as in kagemusha_device_config: "" is the default one, PoCL where the host has nothing else.
-    explicit guest_session(std::string gpu = "", sandbox_mode sandbox = sandbox_mode::required);
+    // `gpu` as in kagemusha_device_config.
+    explicit guest_session(std::string gpu = cpu_device(), sandbox_mode sandbox = sandbox_mode::required);
     ~guest_session();
     guest_session(const guest_session&) = delete;
     guest_session& operator=(const guest_session&) = delete;

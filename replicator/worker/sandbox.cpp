@@ -210,7 +210,8 @@ std::string sandbox::enter(std::uint64_t max_worker_bytes) {
         missing_.push_back(system_error("end with the device"));
 
     // The filter takes the network by itself: there is no socket() any more.
-    if (error = enter_syscall_filter(filter_for::worker); !error.empty()) {
+    if (error = enter_syscall_filter(filter_for::worker, access("/dev/nvidiactl", F_OK) == 0);
+        !error.empty()) {
         if (mode_ == sandbox_mode::required)
             return "the sandbox is required, but " + error + " (sandbox=best-effort starts without it)";
         missing_.push_back(error);

@@ -273,7 +273,7 @@ constexpr auto allow = SCMP_ACT_ALLOW;
 // after the other: the first takes forbidden values away, the second allows calls by name. The kernel obeys
 // the stricter one. Where the kernel looks at 32 bits of an argument, so does the filter.
 
-std::string enter_value_filter(filter_for role) {
+std::string enter_value_filter(filter_for role, bool shared_memory) {
     filter f(allow);
     // GPU drivers are nothing but ioctl(); FIOSETOWN, FIOASYNC and TIOCSTI would act on other processes.
     constexpr std::uint64_t fiosetown = 0x8901;
@@ -292,8 +292,8 @@ std::string enter_value_filter(filter_for role) {
         f.add(deny, "tgkill", {argument(0, SCMP_CMP_NE, self)});
         f.add(deny, "prlimit64", {argument(0, SCMP_CMP_NE, 0)});
         f.add(deny, "sched_setaffinity", {argument(0, SCMP_CMP_NE, 0)});
-
-        // Shared anonymous memory counts for no limit of the process.
+    }
+    if (role == filter_for::worker && !shared_memory) {
         constexpr std::uint64_t kind = MAP_TYPE | MAP_ANONYMOUS;
         for (const int shared : {MAP_SHARED, MAP_SHARED_VALIDATE})
             f.add(
@@ -337,10 +337,10 @@ std::string enter_linker_filter() {
 
 } // namespace
 
-std::string enter_syscall_filter(filter_for role) {
+std::string enter_syscall_filter(filter_for role, bool shared_memory) {
     if (role == filter_for::linker)
         return enter_linker_filter();
-    if (std::string error = enter_value_filter(role); !error.empty())
+    if (std::string error = enter_value_filter(role, shared_memory); !error.empty())
         return error;
 
     filter f(unknown);

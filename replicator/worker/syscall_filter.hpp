@@ -18,8 +18,9 @@ enum class filter_for {
     linker, // on top of the broker's, which it inherits: can't start processes any more
 };
 
-// For this thread and what it starts from now on, for good. "" or why not.
-std::string enter_syscall_filter(filter_for role);
+// For this thread and what it starts from now on, for good. "" or why not. `shared_memory`: a worker may make
+// shared anonymous memory, which no limit of the process counts; NVIDIA's runtime can't do without it.
+std::string enter_syscall_filter(filter_for role, bool shared_memory = false);
 
 } // namespace kagemusha::worker
 
