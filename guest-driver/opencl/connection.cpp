@@ -115,6 +115,8 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
             return CL_OUT_OF_RESOURCES;
         pending_.emplace(completes->id(), ref<event>(completes));
         completes->set_known_to_device(true);
+        if (where.in_order())
+            where.in_flight.push_back(completes);
     }
     where.needs_flush.store(true, std::memory_order_relaxed);
     append_locked(held, command, completes ? completes->id() : 0, where.id());

@@ -26,6 +26,7 @@ namespace kagemusha::opencl {
 
 class event;
 class queue;
+struct profiling_times;
 
 /// Batches go out when they hold this much, whatever the program does.
 inline constexpr std::size_t batch_commands_threshold = 128;
@@ -101,7 +102,6 @@ private:
     // batch_mutex_ held
     void append_locked(lock& held, const outgoing& command, std::uint64_t event_id, std::uint64_t queue_id);
     void drain_destroys_locked(lock& held);
-    bool take_pending(std::uint64_t id, ref<event>& taken);
     cl_int send_locked(lock& held, bool waitable = false, std::uint64_t* sequence = nullptr);
     int submit_locked(lock& held, const submission& request, std::uint64_t& sequence);
     int send_one_by_one_locked(lock& held, bool waitable, std::uint64_t& sequence);
@@ -112,6 +112,9 @@ private:
     void fail_pending(cl_int error);
     void lose() noexcept;
     cl_int error_of(const vgpu_response& answer);
+
+    void deliver(std::uint64_t id, cl_int status, const profiling_times& times);
+    bool next_complete(std::uint64_t id, queue*& where, ref<event>& next);
 
     // completion thread
     void read_records();

@@ -91,10 +91,9 @@ void connection::handle_record(const vgpu_record& header, const std::byte* place
     switch (header.type) {
     case VGPU_RECORD_COMPLETION: {
         vgpu_record_completion record;
-        ref<event> completed;
-        if (take(record, header, place) && take_pending(record.event, completed))
-            completed->complete(record.status > 0 ? CL_COMPLETE : record.status,
-                                {record.queued_ns, record.submit_ns, record.start_ns, record.end_ns});
+        if (take(record, header, place))
+            deliver(record.event, record.status > 0 ? CL_COMPLETE : record.status,
+                    {record.queued_ns, record.submit_ns, record.start_ns, record.end_ns});
         break;
     }
     case VGPU_RECORD_TEXT: {
@@ -136,25 +135,56 @@ void connection::handle_record(const vgpu_record& header, const std::byte* place
     }
 }
 
-bool connection::take_pending(std::uint64_t id, ref<event>& taken) {
+void connection::deliver(std::uint64_t id, cl_int status, const profiling_times& times) {
+    {
+        const std::lock_guard held(pending_mutex_);
+        const auto found = pending_.find(id);
+        if (found == pending_.end())
+            return;
+        found->second->arrived = {true, status, times};
+        ++completions_;
+        progress_.notify_all();
+    }
+    queue* where = nullptr;
+    ref<event> next;
+    while (next_complete(id, where, next))
+        next->complete(next->arrived.status, next->arrived.times);
+}
+
+/// The GPU's runtime tells of commands from several threads, so records may overtake each other. A program
+/// may rely on an in-order queue: when one event is complete, so are those before it.
+bool connection::next_complete(std::uint64_t id, queue*& where, ref<event>& next) {
+    ref<event> before = std::move(next); // released after the lock
     const std::lock_guard held(pending_mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end())
+    if (!before) {
+        const auto found = pending_.find(id);
+        if (found == pending_.end())
+            return false;
+        if (!found->second->where()->in_order()) {
+            next = std::move(found->second);
+            pending_.erase(found);
+            return true;
+        }
+        where = found->second->where();
+    }
+    if (!where || where->in_flight.empty() || !where->in_flight.front()->arrived.here)
         return false;
-    taken = std::move(found->second);
+    const auto found = pending_.find(where->in_flight.front()->id());
+    where->in_flight.pop_front();
+    next = std::move(found->second);
     pending_.erase(found);
-    ++completions_;
-    progress_.notify_all();
     return true;
 }
 
 void connection::fail_command(const batch::entry& failed, cl_int error) {
     if (failed.event) {
-        ref<event> taken;
-        if (take_pending(failed.event, taken)) {
-            taken->set_known_to_device(false);
-            taken->complete(error);
+        {
+            const std::lock_guard held(pending_mutex_);
+            const auto found = pending_.find(failed.event);
+            if (found != pending_.end())
+                found->second->set_known_to_device(false);
         }
+        deliver(failed.event, error, {});
     } else if (failed.queue) {
         const std::lock_guard held(pending_mutex_);
         const auto found = queues_.find(failed.queue);
@@ -168,8 +198,10 @@ void connection::fail_pending(cl_int error) {
     {
         const std::lock_guard held(pending_mutex_);
         failed.swap(pending_);
-        for (const auto& [id, affected] : queues_)
+        for (const auto& [id, affected] : queues_) {
             affected->set_error(error);
+            affected->in_flight.clear();
+        }
         ++completions_;
         progress_.notify_all();
     }

@@ -65,6 +65,14 @@ public:
     }
     bool known_to_device() const noexcept { return known_to_device_.load(std::memory_order_relaxed); }
 
+    /// What the device said of the command, before it is this event's turn to be complete; the connection's.
+    struct arrival {
+        bool here = false;
+        cl_int status = CL_COMPLETE;
+        profiling_times times;
+    };
+    arrival arrived;
+
     /// User events: true for the first call only.
     bool claim_user_status() noexcept { return !user_status_set_.exchange(true); }
 

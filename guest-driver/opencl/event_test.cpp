@@ -181,6 +181,18 @@ TEST_F(event_test, a_wait_list_longer_than_a_command_is_split) {
         cl.clReleaseEvent(one);
 }
 
+TEST_F(event_test, events_of_an_in_order_queue_complete_in_order) {
+    gpu->hold_completions();
+    cl_event first = marker(), second = marker(), third = marker();
+    ASSERT_EQ(cl.clFlush(queue), CL_SUCCESS);
+    gpu->release_completions_backwards();
+    ASSERT_EQ(cl.clWaitForEvents(1, &third), CL_SUCCESS);
+    EXPECT_EQ(status_of(first), CL_COMPLETE);
+    EXPECT_EQ(status_of(second), CL_COMPLETE);
+    for (cl_event one : {first, second, third})
+        cl.clReleaseEvent(one);
+}
+
 TEST_F(event_test, profiling_times_are_the_devices) {
     cl_event one = marker();
     cl_ulong time = 0;

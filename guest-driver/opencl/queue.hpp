@@ -6,9 +6,12 @@
 #include "context.hpp"
 
 #include <atomic>
+#include <deque>
 #include <vector>
 
 namespace kagemusha::opencl {
+
+class event;
 
 class queue : public object {
 public:
@@ -36,6 +39,9 @@ public:
     cl_int take_error() noexcept {
         return error_.load() == CL_SUCCESS ? CL_SUCCESS : error_.exchange(CL_SUCCESS);
     }
+
+    /// Events that are not complete, in the order of an in-order queue; the connection's.
+    std::deque<event*> in_flight;
 
     /// Something was enqueued and the host was not told to flush since.
     std::atomic<bool> needs_flush{false};

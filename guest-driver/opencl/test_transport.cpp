@@ -101,6 +101,13 @@ void test_device::release_completions() {
     run_enqueued();
 }
 
+void test_device::release_completions_backwards() {
+    const std::lock_guard held(mutex_);
+    holding_ = false;
+    run_enqueued();
+    std::reverse(records_.begin(), records_.end());
+}
+
 void test_device::fail_next(vgpu_opcode opcode, std::int32_t error) {
     const std::lock_guard held(mutex_);
     failure_ = {opcode, error};

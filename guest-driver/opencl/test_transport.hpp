@@ -48,6 +48,8 @@ public:
     /// Enqueued commands that come from now on do not complete until released.
     void hold_completions();
     void release_completions();
+    /// The same, with the records in the wrong order.
+    void release_completions_backwards();
 
     /// The next call of this kind answers with this error.
     void fail_next(vgpu_opcode opcode, std::int32_t error);
