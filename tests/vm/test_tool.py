@@ -15,12 +15,13 @@ import time
 from pathlib import Path
 
 import checks
-from guest_vm import tool
+from guest_vm import environment, tool
 
 
 def run_tool(*arguments, **options):
     return subprocess.run([tool(), "run", "--backend", "none", "--quiet", *arguments], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                          env=environment(backend="none"), **options)
 
 
 def children(pid):
@@ -84,7 +85,7 @@ def check_panic(_guest):
 
 def ended_with_tool(sent, status):
     process = subprocess.Popen([tool(), "run", "--backend", "none", "--", "sleep", "1000"], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(backend="none"))
     try:
         qemu = qemu_of(process)
         process.send_signal(sent)
