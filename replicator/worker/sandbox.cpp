@@ -155,6 +155,9 @@ void sandbox::limit_resources(std::uint64_t max_worker_bytes) {
     set_limit(RLIMIT_NOFILE, 4096);
     set_limit(RLIMIT_MSGQUEUE, 0);
     set_limit(RLIMIT_FSIZE, private_directory_bytes);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    max_worker_bytes = 0; // sanitizers keep terabytes of private address space for themselves
+#endif
     // Counted: heap, private writable mappings, stacks; not counted: guest memory, libraries' code.
     if (max_worker_bytes != 0)
         set_limit(RLIMIT_DATA, max_worker_bytes);
