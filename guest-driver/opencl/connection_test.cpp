@@ -5,7 +5,9 @@
 #include "batch.hpp"
 #include "test_fixture.hpp"
 
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 namespace kagemusha::opencl {
 namespace {
@@ -207,6 +209,34 @@ TEST_F(connection_test, a_lost_device_fails_what_waits_and_a_new_context_works) 
     cl.clReleaseMemObject(buffer);
     cl.clReleaseContext(again);
     cl.clReleaseEvent(waiting);
+}
+
+TEST_F(connection_test, a_child_of_a_fork_opens_its_own_device) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        // What was made before belongs to the parent; what is made now works. The exit status says which step failed.
+        if (cl.clFinish(queue) != CL_OUT_OF_RESOURCES)
+            _exit(1);
+        test_device::fresh();
+        cl_int error = CL_SUCCESS;
+        cl_context own = cl.clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
+        if (error != CL_SUCCESS)
+            _exit(2);
+        cl_command_queue own_queue = cl.clCreateCommandQueue(own, device, 0, &error);
+        if (error != CL_SUCCESS || cl.clFinish(own_queue) != CL_SUCCESS)
+            _exit(3);
+        cl.clReleaseCommandQueue(queue);
+        cl.clReleaseContext(context);
+        cl.clReleaseCommandQueue(own_queue);
+        cl.clReleaseContext(own);
+        _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS); // and the parent goes on
 }
 
 TEST_F(connection_test, text_of_kernels_comes_out_on_stdout) {
