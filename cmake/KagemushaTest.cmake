@@ -14,10 +14,12 @@
 
 find_package(GTest QUIET)
 
-# Tests that crash a child on purpose want to see its signal, not AddressSanitizer's exit.
+# Tests that crash a child on purpose want to see its signal, not the sanitizer's exit.
 set(KAGEMUSHA_TEST_ENVIRONMENT "")
 if(KAGEMUSHA_SANITIZE MATCHES "address")
     list(APPEND KAGEMUSHA_TEST_ENVIRONMENT "ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0")
+elseif(KAGEMUSHA_SANITIZE MATCHES "thread")
+    list(APPEND KAGEMUSHA_TEST_ENVIRONMENT "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0")
 endif()
 
 set(KAGEMUSHA_TEST_LABELS unit conformance fuzz device vm vm-long gpu)
