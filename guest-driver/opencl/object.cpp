@@ -3,15 +3,16 @@
 // Memory and reference counts of the objects behind OpenCL handles; object.hpp has the idea.
 #include "object.hpp"
 
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
-#include <sys/mman.h>
 #include <vector>
 
 namespace kagemusha::opencl {
 namespace {
 
-constexpr std::size_t chunk_bytes = std::size_t{256} << 10;    // also the alignment of a chunk
-constexpr std::size_t chunk_table_size = std::size_t{1} << 14; // 2 GiB of objects at half load
+constexpr std::size_t chunk_bytes = std::size_t{64} << 10;     // also the alignment of a chunk
+constexpr std::size_t chunk_table_size = std::size_t{1} << 16; // 2 GiB of objects at half load
 constexpr std::size_t max_chunks = chunk_table_size / 2;
 constexpr std::size_t slot_alignment = 64;
 
@@ -36,9 +37,9 @@ std::mutex chunk_table_mutex;
 std::size_t chunk_count;
 
 std::size_t chunk_hash(std::uintptr_t chunk) {
-    return (chunk / chunk_bytes * 0x9e3779b97f4a7c15u) >> 50;
+    return (chunk / chunk_bytes * 0x9e3779b97f4a7c15u) >> 48;
 }
-static_assert(std::size_t{1} << (64 - 50) == chunk_table_size);
+static_assert(std::size_t{1} << (64 - 48) == chunk_table_size);
 
 bool is_chunk(std::uintptr_t address) {
     for (std::size_t i = chunk_hash(address);; i = (i + 1) % chunk_table_size) {
@@ -65,20 +66,13 @@ bool add_chunk(std::uintptr_t address) {
 constexpr std::size_t header_bytes = slot_alignment;
 static_assert(sizeof(chunk_header) <= header_bytes);
 
-/// Zeroed memory at a multiple of its size, or 0.
-std::uintptr_t map_chunk() {
-    void* const raw =
-        mmap(nullptr, 2 * chunk_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED)
-        return 0;
-    const auto start = reinterpret_cast<std::uintptr_t>(raw);
-    const std::uintptr_t chunk = (start + chunk_bytes - 1) & ~(chunk_bytes - 1);
-    if (chunk > start)
-        munmap(raw, chunk - start);
-    const std::uintptr_t end = chunk + chunk_bytes;
-    if (start + 2 * chunk_bytes > end)
-        munmap(reinterpret_cast<void*>(end), start + 2 * chunk_bytes - end);
-    return chunk;
+/// Zeroed memory at a multiple of its size, or 0. From the heap, where a leak checker looks for what objects
+/// hold.
+std::uintptr_t allocate_chunk() {
+    void* const raw = std::aligned_alloc(chunk_bytes, chunk_bytes);
+    if (raw)
+        std::memset(raw, 0, chunk_bytes);
+    return reinterpret_cast<std::uintptr_t>(raw);
 }
 
 /// The pools outlive every static object of the program that may still hold handles at exit.
@@ -122,7 +116,7 @@ void* allocate_slot(object_kind kind, std::size_t bytes) noexcept {
     slot_pool& pool = pool_of(kind);
     const std::lock_guard lock(pool.mutex);
     if (pool.free.empty()) {
-        const std::uintptr_t chunk = map_chunk();
+        const std::uintptr_t chunk = allocate_chunk();
         if (chunk == 0)
             return nullptr;
         auto* const header = reinterpret_cast<chunk_header*>(chunk);
@@ -134,7 +128,7 @@ void* allocate_slot(object_kind kind, std::size_t bytes) noexcept {
             // Room for every slot that will ever come back, so that free_slot() cannot fail.
             pool.free.reserve(pool.free.capacity() + header->slot_count);
         } catch (...) {
-            munmap(reinterpret_cast<void*>(chunk), chunk_bytes);
+            std::free(reinterpret_cast<void*>(chunk));
             return nullptr;
         }
         for (std::uint32_t i = header->slot_count; i-- > 0;)
@@ -142,7 +136,7 @@ void* allocate_slot(object_kind kind, std::size_t bytes) noexcept {
                 reinterpret_cast<void*>(chunk + header_bytes + std::size_t{i} * header->slot_bytes));
         if (!add_chunk(chunk)) {
             pool.free.clear();
-            munmap(reinterpret_cast<void*>(chunk), chunk_bytes);
+            std::free(reinterpret_cast<void*>(chunk));
             return nullptr;
         }
     }

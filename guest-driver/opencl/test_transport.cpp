@@ -13,7 +13,10 @@ namespace kagemusha::opencl {
 namespace {
 
 /// Devices live to the end of the process: objects of earlier tests may still refer to theirs.
-std::vector<test_device*> devices;
+std::vector<test_device*>& devices() {
+    static auto* const all = new std::vector<test_device*>;
+    return *all;
+}
 
 class test_transport final : public transport {
 public:
@@ -61,12 +64,12 @@ std::unique_ptr<transport> make_transport(std::string&) {
 }
 
 test_device& test_device::fresh() {
-    devices.push_back(new test_device);
-    return *devices.back();
+    devices().push_back(new test_device);
+    return *devices().back();
 }
 
 test_device& test_device::current() {
-    return devices.empty() ? fresh() : *devices.back();
+    return devices().empty() ? fresh() : *devices().back();
 }
 
 std::vector<recorded_command> test_device::commands() {
