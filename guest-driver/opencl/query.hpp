@@ -6,6 +6,7 @@
 #include "info.hpp"
 #include "proto/abi/vgpu_protocol.h"
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
