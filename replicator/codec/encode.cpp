@@ -286,7 +286,8 @@ stream_builder& stream_builder::fill_buffer(const enqueue_ref& e, std::uint64_t 
     body.offset = offset;
     body.bytes = bytes;
     body.pattern_bytes = static_cast<std::uint32_t>(pattern.size());
-    std::copy_n(pattern.begin(), std::min(pattern.size(), sizeof(body.pattern)), reinterpret_cast<std::byte*>(body.pattern));
+    std::copy_n(pattern.begin(), std::min(pattern.size(), sizeof(body.pattern)),
+                reinterpret_cast<std::byte*>(body.pattern));
     return begin(VGPU_CMD_FILL_BUFFER, body).ids(e.waits);
 }
 

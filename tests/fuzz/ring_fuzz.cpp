@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A ring as a hostile worker may have left it, and what the device makes of it: arbitrary indices and bytes are read by ring_reader and decoded, and
-// the worker's answers and records go into a file that has requests and events in flight, as they do in QEMU. (worker_fuzz has rings, records and link
-// requests by themselves.)
+// A ring as a hostile worker may have left it, and what the device makes of it: arbitrary indices and bytes
+// are read by ring_reader and decoded, and the worker's answers and records go into a file that has requests
+// and events in flight, as they do in QEMU. (worker_fuzz has rings, records and link requests by themselves.)
 #include <algorithm>
 #include <cstdlib>
 #include <new>
