@@ -59,6 +59,9 @@ inline constexpr std::size_t text_ring_bytes = completion_ring_bytes / 2;
 // A worker's private directory: caches of compiled kernels, temporary files of compilers.
 inline constexpr std::size_t private_directory_bytes = std::size_t{256} << 20;
 
+// Threads of one worker, with its broker and linker: runtimes start one or two for each CPU.
+inline constexpr std::size_t max_threads = 2048;
+
 // Lines that a worker writes to its standard error become log lines: at most so many at once, refilled at so
 // many per second; the rest is counted.
 inline constexpr unsigned log_burst_lines = 20;

@@ -97,6 +97,7 @@ void sandbox::enter_namespaces() {
     const gid_t group = getegid();
     constexpr int wanted = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     if (unshare(CLONE_NEWUSER) == 0) {
+        own_users_ = true;
         if (!keep_identity(user, group))
             missing_.push_back(system_error("identity in a user namespace"));
     } else {
@@ -104,10 +105,9 @@ void sandbox::enter_namespaces() {
     }
     // Without a user namespace these work only for root.
     if (unshare(wanted) == 0) {
-        own_mounts_ = own_network_ = true;
+        own_mounts_ = true;
     } else {
-        own_network_ = unshare(CLONE_NEWNET) == 0;
-        if (!own_network_)
+        if (unshare(CLONE_NEWNET) != 0)
             missing_.push_back(system_error("network namespace"));
         own_mounts_ = unshare(CLONE_NEWNS) == 0;
         if (!own_mounts_)
@@ -154,6 +154,9 @@ void sandbox::limit_resources(std::uint64_t max_worker_bytes) {
     set_limit(RLIMIT_CORE, 0);
     set_limit(RLIMIT_NOFILE, 4096);
     set_limit(RLIMIT_MSGQUEUE, 0);
+    // Counted for each user namespace; elsewhere it would count everything of the user. Root is exempt.
+    if (own_users_)
+        set_limit(RLIMIT_NPROC, max_threads);
     set_limit(RLIMIT_FSIZE, private_directory_bytes);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     max_worker_bytes = 0; // sanitizers keep terabytes of private address space for themselves

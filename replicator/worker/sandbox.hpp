@@ -40,7 +40,7 @@ private:
     void limit_resources(std::uint64_t max_worker_bytes);
 
     sandbox_mode mode_;
-    bool own_mounts_ = false, own_network_ = false;
+    bool own_users_ = false, own_mounts_ = false;
     private_directory directory_;
     std::vector<std::string> missing_;
 };
