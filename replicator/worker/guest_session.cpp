@@ -53,7 +53,7 @@ guest_session::guest_session(std::string gpu, sandbox_mode sandbox) {
     options.max_worker_bytes = std::uint64_t{4} << 30;
     options.regions.push_back({region_.get(), 0, guest_memory_bytes});
     options.log = [this](kagemusha_log_level level, const std::string& line) {
-        if (level <= KAGEMUSHA_LOG_WARNING)
+        if (level <= KAGEMUSHA_LOG_INFO)
             log_.push_back(line);
     };
     std::string error;

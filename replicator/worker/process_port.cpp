@@ -82,7 +82,9 @@ class process_port final : public port {
 public:
     explicit process_port(const worker_options& options)
         : log_(options.log), lines_([this](const std::string& line) {
-            tell(KAGEMUSHA_LOG_WARNING, "worker " + std::to_string(process_.pid) + ": " + line);
+            // Once the guest's code runs, these are mostly remarks of its compiler.
+            tell(ready_ ? KAGEMUSHA_LOG_INFO : KAGEMUSHA_LOG_WARNING,
+                 "worker " + std::to_string(process_.pid) + ": " + line);
         }) {}
 
     ~process_port() override { kill(); }
@@ -241,7 +243,7 @@ void process_port::drain(port_sink& sink) {
         }
     }
     if (lines)
-        read_lines();
+        read_lines(); // before the ring: what came before "ready" is worth a warning
     if (broken_)
         return lose(&sink, VGPU_LOST_PROTOCOL, 0);
 

@@ -31,7 +31,7 @@ struct process_port_fixture : ::testing::Test {
         options.worker_path = KAGEMUSHA_TEST_WORKER;
         options.sandbox = sandbox_mode::off;
         options.log = [this](kagemusha_log_level level, const std::string& line) {
-            if (level <= KAGEMUSHA_LOG_WARNING)
+            if (level <= KAGEMUSHA_LOG_INFO)
                 log.push_back(line);
         };
     }
