@@ -114,8 +114,13 @@ std::vector<std::string> firmware_dirs() {
 }
 
 std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
-    if (const auto file = variable("KAGE_ASSETS"); !file.empty())
-        return from_file(file);
+    if (const auto file = variable("KAGE_ASSETS"); !file.empty()) {
+        auto known = from_file(file);
+        if (!known)
+            return std::nullopt;
+        if (known->flavour == flavour && (!with_gpu || !known->module.empty()))
+            return known; // else it is about another kernel, or about guests without a GPU
+    }
     assets found;
     found.flavour = flavour;
     found.qemu = variable("KAGE_QEMU");

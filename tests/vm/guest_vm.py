@@ -44,9 +44,10 @@ _assets = {}
 
 def environment(kernel=None, backend="opencl"):
     """Our environment, with the parts of a guest looked up once per kernel instead of at every boot."""
-    if os.environ.get("KAGE_ASSETS"):
-        return dict(os.environ)
     key = (kernel or os.environ.get("KAGE_KERNEL") or "", backend == "none")
+    known = os.environ.get("KAGE_ASSETS")
+    if known and json.loads(Path(known).read_text(encoding="utf-8"))["flavour"] == key[0]:
+        return dict(os.environ)
     if key not in _assets:
         command = [tool(), "assets", "--backend", backend] + (["--kernel", key[0]] if key[0] else [])
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
