@@ -13,6 +13,7 @@
 // best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end).
 #include "guest-driver/opencl/transport.hpp"
 
+#include <CL/cl.h>
 #include <kagemusha/device.h>
 
 #include <poll.h>
@@ -41,8 +42,6 @@ constexpr std::uint64_t arena_bytes = std::uint64_t{16} << 30; // sparse
 constexpr std::uint64_t arena_alignment = 4096;
 constexpr std::uint32_t the_file = 1;
 constexpr std::uint64_t close_token = ~std::uint64_t{0};
-constexpr std::uint64_t own_token = close_token - 1;            // requests of the loopback itself
-constexpr std::uint64_t own_event_bit = std::uint64_t{1} << 63; // events of the loopback itself
 
 const char* environment(const char* name, const char* fallback) {
     const char* value = std::getenv(name);
@@ -96,13 +95,26 @@ struct pending_request {
     std::vector<payload> payloads;
     std::vector<kagemusha_payload> table;
     std::vector<kagemusha_segment> segments;
-    // Per payload: the event of the read that fills it (0: none), and whether the program has its data
-    // already.
-    struct read {
-        std::uint64_t event = 0;
-        bool copied = false;
-    };
-    std::vector<read> reads;
+    std::vector<bool> copied; // per payload: the program has its data already
+};
+
+struct queued_read {
+    std::uint64_t position; // in its queue
+    std::uint64_t sequence; // of its request
+    std::uint32_t payload;
+};
+
+struct queue_order {
+    bool in_order = true;
+    std::uint64_t position = 0; // of the last command
+    std::vector<queued_read> reads;
+};
+
+// What the completion of an event tells: its own command, or every command of the queue up to it.
+struct told {
+    std::uint64_t queue;
+    std::uint64_t position;
+    bool all_before;
 };
 
 class loopback_transport final : public transport {
@@ -163,9 +175,9 @@ public:
         pending->stream.resize(request.stream.size() / 8);
         std::memcpy(pending->stream.data(), request.stream.data(), request.stream.size());
         pending->completion_count = request.completion_count;
-        note_reads(*pending);
         pending->waitable = request.waitable;
         pending->sequence = sequence = next_sequence_++;
+        note_order(*pending);
         credits_ -= request.completion_count;
         inbox_.push_back(pending->sequence);
         in_flight_.emplace(sequence, std::move(pending));
@@ -264,8 +276,8 @@ private:
         kagemusha_device_limits host{};
         kagemusha_device_get_limits(device_, &host);
         limits_.max_stream_bytes = host.max_stream_bytes;
-        limits_.max_events = host.max_events_per_file / 2; // the rest is for own events
-        limits_.max_requests = host.max_requests_per_file / 2;
+        limits_.max_events = host.max_events_per_file;
+        limits_.max_requests = host.max_requests_per_file;
         credits_ = limits_.max_events;
         thread_ = std::thread([this] { run(); });
         return true;
@@ -292,30 +304,8 @@ private:
             if (::read(wake_fd_, &count, sizeof count) < 0 && errno != EAGAIN)
                 std::abort();
             kagemusha_device_dispatch(device_);
-            destroy_own_events();
         }
         kagemusha_device_close_file(device_, the_file, close_token);
-    }
-
-    void destroy_own_events() {
-        std::vector<std::uint64_t> over;
-        {
-            std::lock_guard lock(mutex_);
-            over.swap(own_events_over_);
-        }
-        std::vector<vgpu_cmd_destroy> stream;
-        for (const std::uint64_t event : over)
-            stream.push_back({{VGPU_CMD_DESTROY, 0, sizeof(vgpu_cmd_destroy)}, VGPU_OBJECT_EVENT, 0, event});
-        const std::size_t at_once = VGPU_MAX_STREAM_BYTES / sizeof(vgpu_cmd_destroy);
-        for (std::size_t at = 0; at < stream.size(); at += at_once) {
-            kagemusha_request request{};
-            request.token = own_token;
-            request.file = the_file;
-            request.stream = stream.data() + at;
-            request.stream_bytes =
-                static_cast<std::uint32_t>(std::min(at_once, stream.size() - at) * sizeof(vgpu_cmd_destroy));
-            kagemusha_device_submit(device_, &request);
-        }
     }
 
     void hand_over(std::uint64_t sequence) {
@@ -338,55 +328,77 @@ private:
         kagemusha_device_submit(device_, &request);
     }
 
-    // In a VM a worker writes into the program's memory, so what a read gives is there when the read's
-    // completion, or that of any later command of the queue, is told. Here it must be copied just then: every
-    // read gets an event, and its completion copies.
-    void note_reads(pending_request& pending) {
-        pending.reads.resize(pending.payloads.size());
-        auto* bytes = reinterpret_cast<std::byte*>(pending.stream.data());
+    // In a VM a worker writes into the program's memory, so what a read gives is there when the completion of
+    // the read, or of any later command that is ordered after it, is told. Here it must be copied just then.
+    // So the stream is walked for what the queues' order is: a completion copies the data of the reads before
+    // it.
+    void note_order(pending_request& pending) {
+        pending.copied.resize(pending.payloads.size());
+        const auto* bytes = reinterpret_cast<const std::byte*>(pending.stream.data());
         const std::size_t end = pending.stream.size() * 8;
         for (std::size_t at = 0; at + sizeof(vgpu_cmd) <= end;) {
-            auto* command = reinterpret_cast<vgpu_cmd*>(bytes + at);
-            vgpu_enqueue* enqueue = nullptr;
-            const vgpu_payload_ref* data = nullptr;
-            if (command->opcode == VGPU_CMD_READ_BUFFER) {
-                auto* read = reinterpret_cast<vgpu_cmd_transfer_buffer*>(command);
-                enqueue = &read->enqueue;
-                data = &read->data;
-            } else if (command->opcode == VGPU_CMD_READ_BUFFER_RECT) {
-                auto* read = reinterpret_cast<vgpu_cmd_transfer_rect*>(command);
-                enqueue = &read->enqueue;
-                data = &read->data;
-            } else if (command->opcode == VGPU_CMD_READ_IMAGE) {
-                auto* read = reinterpret_cast<vgpu_cmd_transfer_image*>(command);
-                enqueue = &read->enqueue;
-                data = &read->data;
-            }
-            if (enqueue && data->index < pending.payloads.size()) {
-                if (!enqueue->event) { // a later command tells the program that the data is there
-                    enqueue->event = own_event_bit | next_own_event_++;
-                    ++pending.completion_count;
-                }
-                reads_by_event_[enqueue->event] = {&pending, data->index};
-                pending.reads[data->index].event = enqueue->event;
-            }
-            if (command->bytes < sizeof(vgpu_cmd))
+            const auto* command = reinterpret_cast<const vgpu_cmd*>(bytes + at);
+            if (command->bytes < sizeof(vgpu_cmd) || command->bytes > end - at)
                 break; // the device will refuse the stream
+            if (command->opcode == VGPU_CMD_CREATE_QUEUE) {
+                const auto* create = reinterpret_cast<const vgpu_cmd_create_queue*>(command);
+                queues_[create->id].in_order =
+                    (create->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+            } else if (command->opcode >= VGPU_FIRST_ENQUEUE) {
+                note_enqueue(pending, bytes + at, command->opcode);
+            }
             at += command->bytes;
         }
     }
 
+    void note_enqueue(const pending_request& pending, const std::byte* command, std::uint16_t opcode) {
+        // Every enqueued command begins like this one.
+        const vgpu_enqueue& enqueue = reinterpret_cast<const vgpu_cmd_sync*>(command)->enqueue;
+        queue_order& queue = queues_[enqueue.queue];
+        ++queue.position;
+        std::uint32_t payload = VGPU_PAYLOAD_NONE;
+        if (opcode == VGPU_CMD_READ_BUFFER)
+            payload = reinterpret_cast<const vgpu_cmd_transfer_buffer*>(command)->data.index;
+        else if (opcode == VGPU_CMD_READ_BUFFER_RECT)
+            payload = reinterpret_cast<const vgpu_cmd_transfer_rect*>(command)->data.index;
+        else if (opcode == VGPU_CMD_READ_IMAGE)
+            payload = reinterpret_cast<const vgpu_cmd_transfer_image*>(command)->data.index;
+        const bool reads = payload < pending.payloads.size();
+        if (reads)
+            queue.reads.push_back({queue.position, pending.sequence, payload});
+        const bool all = queue.in_order || (opcode == VGPU_CMD_MARKER && enqueue.wait_count == 0);
+        if (enqueue.event && (all || reads))
+            completions_[enqueue.event] = {enqueue.queue, queue.position, all};
+    }
+
+    // The command of `event` is over.
+    void copy_what_is_told(std::uint64_t event) {
+        const auto found = completions_.find(event);
+        if (found == completions_.end())
+            return;
+        const told what = found->second;
+        completions_.erase(found);
+        std::erase_if(queues_[what.queue].reads, [&](const queued_read& read) {
+            const auto request = in_flight_.find(read.sequence);
+            if (request == in_flight_.end())
+                return true; // answered: it was copied then
+            if (what.all_before ? read.position > what.position : read.position != what.position)
+                return false;
+            copy_back(*request->second, read.payload);
+            return true;
+        });
+    }
+
     void copy_back(pending_request& pending, std::size_t index) {
         const payload& entry = pending.payloads[index];
-        if (entry.device_writes &&
-            !pending.reads[index].copied) // once: then the memory is the program's again
+        if (entry.device_writes && !pending.copied[index]) // once: then the memory is the program's again
             std::memcpy(entry.address, arena() + pending.segments[index].offset, entry.bytes);
-        pending.reads[index].copied = true;
+        pending.copied[index] = true;
     }
 
     static void on_request_done(void* user_data, std::uint64_t token, const vgpu_response* response) {
         auto* self = static_cast<loopback_transport*>(user_data);
-        if (token == close_token || token == own_token)
+        if (token == close_token)
             return;
         std::lock_guard lock(self->mutex_);
         const auto found = self->in_flight_.find(token);
@@ -397,16 +409,12 @@ private:
         for (std::size_t i = 0; i < pending->payloads.size(); ++i) {
             if (response->status == VGPU_STATUS_OK)
                 self->copy_back(*pending, i);
-            self->reads_by_event_.erase(pending->reads[i].event);
             const kagemusha_segment& segment = pending->segments[i];
             self->arena_ranges_.release(segment.offset, rounded(segment.bytes));
         }
         if (response->status != VGPU_STATUS_OK) {
             std::fprintf(stderr, "kagemusha loopback: request %llu: status %u, at offset %u\n",
                          static_cast<unsigned long long>(token), response->status, response->failed_offset);
-            for (std::size_t i = 0; i < pending->reads.size(); ++i)
-                if (pending->reads[i].event & own_event_bit)
-                    --pending->completion_count;
             self->credits_ += pending->completion_count;
         }
         if (pending->waitable)
@@ -426,19 +434,8 @@ private:
         auto* self = static_cast<loopback_transport*>(user_data);
         const auto* data = static_cast<const std::byte*>(record);
         std::lock_guard lock(self->mutex_);
-        if (static_cast<const vgpu_record*>(record)->type == VGPU_RECORD_COMPLETION) {
-            const auto read =
-                self->reads_by_event_.find(static_cast<const vgpu_record_completion*>(record)->event);
-            if (read != self->reads_by_event_.end()) {
-                self->copy_back(*read->second.first, read->second.second);
-                self->reads_by_event_.erase(read);
-            }
-            const std::uint64_t event = static_cast<const vgpu_record_completion*>(record)->event;
-            if (event & own_event_bit) {
-                self->own_events_over_.push_back(event);
-                return 0;
-            }
-        }
+        if (static_cast<const vgpu_record*>(record)->type == VGPU_RECORD_COMPLETION)
+            self->copy_what_is_told(static_cast<const vgpu_record_completion*>(record)->event);
         self->records_.emplace_back(data, data + bytes);
         if (static_cast<const vgpu_record*>(record)->type == VGPU_RECORD_LOST)
             self->lost_ = true;
@@ -480,12 +477,11 @@ private:
     std::condition_variable changed_;
     range_allocator arena_ranges_{arena_bytes};
     std::unordered_map<std::uint64_t, std::unique_ptr<pending_request>> in_flight_;
-    std::unordered_map<std::uint64_t, std::pair<pending_request*, std::uint32_t>> reads_by_event_;
+    std::unordered_map<std::uint64_t, queue_order> queues_;
+    std::unordered_map<std::uint64_t, told> completions_; // by event
     std::unordered_map<std::uint64_t, vgpu_response> answers_;
     std::deque<std::uint64_t> inbox_;
     std::deque<std::vector<std::byte>> records_;
-    std::vector<std::uint64_t> own_events_over_;
-    std::uint64_t next_own_event_ = 1;
     std::uint64_t next_sequence_ = 1;
     std::uint64_t credits_ = 0;
     bool closing_ = false;
