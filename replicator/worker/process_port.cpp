@@ -20,6 +20,7 @@
 #include <optional>
 #include <utility>
 
+#include "worker/doorbell.hpp"
 #include "worker/log_lines.hpp"
 #include "worker/ring.hpp"
 #include "worker/setup.hpp"
@@ -129,7 +130,10 @@ private:
     shared_channel channel_;
     std::optional<ring_writer> submission_;
     std::optional<ring_reader> completion_;
-    unique_fd submission_event_, completion_event_, error_output_, setup_, epoll_;
+    doorbell submission_bell_,
+        completion_bell_; // the worker has submission_bell_.listen and completion_bell_.ring
+    unique_fd again_;     // this port's own, never the worker's: there is more to drain
+    unique_fd error_output_, setup_, epoll_;
     spawned_process process_;
     siginfo_t end_{}; // how the process ended, once reaped
     std::string gpu_name_, refusal_;
@@ -165,10 +169,9 @@ std::string process_port::start(const worker_options& options, bool probe) {
     submission_.emplace(channel_->submission_ring());
     completion_.emplace(channel_->completion_ring(), max_answer_bytes);
     completion_->prepare_sleep();
-    submission_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    completion_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    again_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     int pair[2] = {-1, -1}, pipe_ends[2] = {-1, -1};
-    if (!submission_event_ || !completion_event_ ||
+    if (!again_ || !submission_bell_.create() || !completion_bell_.create() ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return system_error("no descriptors for a worker");
     setup_.reset(pair[0]);
@@ -179,7 +182,8 @@ std::string process_port::start(const worker_options& options, bool probe) {
     unique_fd worker_error(pipe_ends[1]);
     fcntl(error_output_.get(), F_SETFL, O_NONBLOCK);
 
-    std::vector<int> descriptors = {channel_.fd(), submission_event_.get(), completion_event_.get()};
+    std::vector<int> descriptors = {channel_.fd(), submission_bell_.listen.get(),
+                                    completion_bell_.ring.get()};
     message.region_count = static_cast<std::uint32_t>(options.regions.size());
     for (std::size_t i = 0; i < options.regions.size(); ++i) {
         const shared_region& region = options.regions[i];
@@ -193,8 +197,8 @@ std::string process_port::start(const worker_options& options, bool probe) {
     if (!process_.pidfd)
         return error;
     epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll_ || !watch(process_.pidfd.get()) || !watch(completion_event_.get()) ||
-        !watch(error_output_.get()))
+    if (!epoll_ || !watch(process_.pidfd.get()) || !watch(completion_bell_.listen.get()) ||
+        !watch(again_.get()) || !watch(error_output_.get()))
         return system_error("a worker can't be watched");
     error = send_setup(setup_.get(), message, descriptors);
     channel_.close_fd();
@@ -223,23 +227,23 @@ submit_result process_port::submit(const request_view& request) {
 void process_port::kick() {
     if (!std::exchange(written_, false) || dead_ || !submission_->reader_needs_wake())
         return;
-    const std::uint64_t one = 1;
-    // Fails only when the counter is at its end, and then the worker is awake anyway.
-    [[maybe_unused]] const auto sent = write(submission_event_.get(), &one, sizeof one);
+    ring_doorbell(submission_bell_.ring.get());
 }
 
 void process_port::drain(port_sink& sink) {
     if (dead_)
         return;
-    epoll_event events[3];
-    const int count = epoll_wait(epoll_.get(), events, 3, 0);
+    epoll_event events[4];
+    const int count = epoll_wait(epoll_.get(), events, 4, 0);
     bool ended = false, lines = false;
     for (int i = 0; i < count; ++i) {
         ended |= events[i].data.fd == process_.pidfd.get();
         lines |= events[i].data.fd == error_output_.get();
-        if (events[i].data.fd == completion_event_.get()) {
+        if (events[i].data.fd == completion_bell_.listen.get())
+            quiet_doorbell(completion_bell_.listen.get());
+        if (events[i].data.fd == again_.get()) {
             std::uint64_t ignored;
-            [[maybe_unused]] const auto got = read(completion_event_.get(), &ignored, sizeof ignored);
+            [[maybe_unused]] const auto got = read(again_.get(), &ignored, sizeof ignored);
         }
     }
     if (lines)
@@ -262,7 +266,7 @@ void process_port::drain(port_sink& sink) {
     }
     if (result == drained::more) {
         const std::uint64_t one = 1;
-        [[maybe_unused]] const auto sent = write(completion_event_.get(), &one, sizeof one);
+        [[maybe_unused]] const auto sent = write(again_.get(), &one, sizeof one);
     }
 }
 
@@ -371,7 +375,8 @@ void process_port::kill() {
         lines_.finish();
     }
     // Nothing makes event_fd() readable any more.
-    for (const int fd : {process_.pidfd.get(), completion_event_.get(), error_output_.get()}) {
+    for (const int fd :
+         {process_.pidfd.get(), completion_bell_.listen.get(), again_.get(), error_output_.get()}) {
         if (fd >= 0 && epoll_)
             epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     }
@@ -401,13 +406,12 @@ std::string process_port::wait_ready(std::uint32_t timeout_ms, std::string& erro
         }
         pollfd event{epoll_.get(), POLLIN, 0};
         poll(&event, 1, static_cast<int>(std::min<std::uint64_t>(deadline - now, 60000)));
-        epoll_event events[3];
-        const int count = epoll_wait(epoll_.get(), events, 3, 0);
+        epoll_event events[4];
+        const int count = epoll_wait(epoll_.get(), events, 4, 0);
         bool ended = false;
         for (int i = 0; i < count; ++i)
             ended |= events[i].data.fd == process_.pidfd.get();
-        std::uint64_t ignored;
-        [[maybe_unused]] const auto got = read(completion_event_.get(), &ignored, sizeof ignored);
+        quiet_doorbell(completion_bell_.listen.get());
         read_lines();
         drain_ring(nullptr, max_records_per_drain);
         if (ready_) {

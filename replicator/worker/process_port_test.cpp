@@ -235,6 +235,20 @@ TEST_F(process_port_fixture, a_worker_that_reads_nothing_fills_its_ring_and_can_
     EXPECT_TRUE(sink.lost.empty());
 }
 
+// It has changed the flags of every descriptor it got, and lets the doorbells fill up. Whoever waits here
+// waits for ever.
+TEST_F(process_port_fixture, a_worker_that_plays_with_its_descriptors_stops_nobody) {
+    options.name = "garbage 8";
+    const auto port = start();
+    std::vector<std::uint64_t> stream(1);
+    for (int i = 0; i < 300000; ++i) {
+        port->submit({1, std::as_bytes(std::span(stream)), {}, {}});
+        port->kick();
+    }
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
+    EXPECT_EQ(sink.lost[0].first, VGPU_LOST_PROTOCOL);
+}
+
 TEST_F(process_port_fixture, kill_returns_when_the_process_is_gone) {
     const auto port = start();
     const auto pid = static_cast<pid_t>(worker_pid(*port));

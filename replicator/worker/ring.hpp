@@ -7,9 +7,9 @@
 // before it uses it. Records are copied out before anything but their frame is looked at, and the frame is
 // loaded once. So the other side can make its own records nonsense or stop the traffic, and nothing else.
 //
-// Sleeping: a reader that found nothing says so in shared memory, looks once more, and waits on its event
-// descriptor. The writer, after it published, asks whether the reader sleeps: busy traffic needs no system
-// calls.
+// Sleeping: a reader that found nothing says so in shared memory, looks once more, and waits at its doorbell
+// (doorbell.hpp). The writer, after it published, asks whether the reader sleeps: busy traffic needs no
+// system calls.
 //
 // Threads: one thread writes, one thread reads; several writers hold a lock of their own.
 #ifndef KAGEMUSHA_WORKER_RING_HPP

@@ -42,8 +42,8 @@ struct setup_message {
 // Descriptors that travel with the message, in this order, then one for each region that is present.
 enum setup_descriptor {
     setup_ring_memory,
-    setup_submission_event,
-    setup_completion_event,
+    setup_submission_bell,
+    setup_completion_bell,
     setup_fixed_count
 };
 

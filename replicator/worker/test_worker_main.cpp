@@ -2,6 +2,7 @@
 // A worker for the tests of process_port. With the name "garbage N" it breaks the rules of the rings in the
 // N-th way; otherwise it is the real worker around an executor that does what the first word of a stream
 // says.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -134,11 +135,24 @@ executor_factory make_test_factory(std::string backend, std::string gpu, std::st
     case 6: // a guest's record that is not as long as it says
         writer.write(record_type::guest, {&four, 1});
         break;
+    case 8: // makes its ends blocking, fills its own and lets the device fill the other
+        for (const int fd : {descriptors[setup_submission_bell], descriptors[setup_completion_bell]})
+            fcntl(fd, F_SETFL, 0);
+        fcntl(descriptors[setup_completion_bell], F_SETFL, O_NONBLOCK);
+        while (write(descriptors[setup_completion_bell], &one, sizeof one) > 0) {
+        }
+        fcntl(descriptors[setup_completion_bell], F_SETFL, 0);
+        writer.write(record_type::guest,
+                     {&four, 0}); // broken: the test waits for it when it has rung long enough
+        for (;;) {
+            channel->submission.read = channel->submission.written.load();
+            channel->submission.reader_sleeps = 1;
+        }
     default: // never sends anything, never reads anything
         break;
     }
     for (;;) {
-        if (write(descriptors[setup_completion_event], &one, sizeof one) < 0)
+        if (write(descriptors[setup_completion_bell], &one, sizeof one) < 0)
             pause();
         usleep(1000);
     }

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "worker/doorbell.hpp"
+
 namespace kagemusha::worker {
 
 namespace {
@@ -33,8 +35,8 @@ static_assert(max_text_bytes % 8 == 0);
 
 } // namespace
 
-worker_output::worker_output(channel_memory& channel, unique_fd completion_event)
-    : channel_(channel), completion_event_(std::move(completion_event)), ring_(channel.completion_ring()) {}
+worker_output::worker_output(channel_memory& channel, unique_fd completion_bell)
+    : channel_(channel), completion_bell_(std::move(completion_bell)), ring_(channel.completion_ring()) {}
 
 std::string worker_output::capture_standard_output() {
     int ends[2];
@@ -109,14 +111,8 @@ bool worker_output::try_post(record_type type, parts record, std::size_t limit_b
         _exit(1); // a kernel scribbled over the ring; the device notices that as well
     }
     if (ring_.reader_needs_wake())
-        wake();
+        ring_doorbell(completion_bell_.get());
     return true;
-}
-
-void worker_output::wake() {
-    const std::uint64_t one = 1;
-    // Fails only when the counter is at its end, and then the device is awake anyway.
-    [[maybe_unused]] const auto sent = write(completion_event_.get(), &one, sizeof one);
 }
 
 void worker_output::post(record_type type, parts record) {

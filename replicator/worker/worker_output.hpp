@@ -22,7 +22,7 @@ namespace kagemusha::worker {
 
 class worker_output final : public gpu::executor_sink {
 public:
-    worker_output(channel_memory& channel, unique_fd completion_event);
+    worker_output(channel_memory& channel, unique_fd completion_bell);
 
     // Turns standard output into text records from here on. "" or why not.
     std::string capture_standard_output();
@@ -45,13 +45,12 @@ private:
     void post(record_type type, parts record);
     // False when there is no room below `limit_bytes` of backlog.
     bool try_post(record_type type, parts record, std::size_t limit_bytes);
-    void wake();
     void forward_text();
     void post_text(std::string_view text);
     void watch(int device_end);
 
     channel_memory& channel_;
-    const unique_fd completion_event_;
+    const unique_fd completion_bell_;
     unique_fd text_; // the reading end of standard output
     std::atomic<const request_executor*> executor_ = nullptr;
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "worker/doorbell.hpp"
 #include "worker/link_broker.hpp"
 #include "worker/link_client.hpp"
 #include "worker/ring.hpp"
@@ -73,14 +74,13 @@ std::string prepare(sandbox& box, const setup_message& message, std::vector<uniq
 }
 
 // Waits until the device has woken this reader.
-void sleep_on(int event) {
-    pollfd fd{event, POLLIN, 0};
+void sleep_on(int bell) {
+    pollfd fd{bell, POLLIN, 0};
     poll(&fd, 1, -1);
-    std::uint64_t ignored;
-    [[maybe_unused]] const auto got = read(event, &ignored, sizeof ignored);
+    quiet_doorbell(bell);
 }
 
-[[noreturn]] void serve(ring_reader& requests, int submission_event, request_executor& executor,
+[[noreturn]] void serve(ring_reader& requests, int submission_bell, request_executor& executor,
                         worker_output& output) {
     for (;;) {
         record_type type;
@@ -88,7 +88,7 @@ void sleep_on(int event) {
         switch (requests.read(type, record)) {
         case ring_status::nothing:
             if (requests.prepare_sleep())
-                sleep_on(submission_event);
+                sleep_on(submission_bell);
             continue;
         case ring_status::broken:
             std::fprintf(stderr, "the ring of requests is broken\n");
@@ -134,7 +134,7 @@ int run_worker(const factory_maker& make_factory) {
     descriptors[setup_ring_memory].reset();
     auto& channel = *static_cast<channel_memory*>(at);
     // These live as long as the process: threads of the GPU's runtime use them until _exit().
-    auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_event]));
+    auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_bell]));
     auto& regions = *new std::vector<gpu::region_view>;
 
     sandbox box(static_cast<sandbox_mode>(message.sandbox));
@@ -161,7 +161,7 @@ int run_worker(const factory_maker& make_factory) {
     request_executor& executor = *opened.executor.release();
     output.start(executor, setup_fd);
     ring_reader requests(channel.submission_ring(), max_request_bytes);
-    serve(requests, descriptors[setup_submission_event].get(), executor, output);
+    serve(requests, descriptors[setup_submission_bell].get(), executor, output);
 }
 
 } // namespace kagemusha::worker
