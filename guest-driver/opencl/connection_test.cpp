@@ -218,7 +218,8 @@ TEST_F(connection_test, a_child_of_a_fork_opens_its_own_device) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-        // What was made before belongs to the parent; what is made now works. The exit status says which step failed.
+        // What was made before belongs to the parent; what is made now works. The exit status says which step
+        // failed.
         if (cl.clFinish(queue) != CL_OUT_OF_RESOURCES)
             _exit(1);
         test_device::fresh();

@@ -355,7 +355,7 @@ bool read_as(reader& r, op& out) {
 
 bool read_command(reader& r, std::uint16_t opcode, op& out) {
     switch (opcode) {
-    // clang-format off
+        // clang-format off
     case VGPU_CMD_INFO:                 return read_as<op_info>(r, out);
     case VGPU_CMD_CREATE_CONTEXT:       return read_as<op_create_context>(r, out);
     case VGPU_CMD_CREATE_QUEUE:         return read_as<op_create_queue>(r, out);

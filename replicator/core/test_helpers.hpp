@@ -130,7 +130,9 @@ struct file_harness {
     }
 
     template <class F>
-    void run(F&& build, std::int32_t result = 0) requires std::is_invocable_v<F, stream_builder&> {
+    void run(F&& build, std::int32_t result = 0)
+        requires std::is_invocable_v<F, stream_builder&>
+    {
         stream_builder b;
         build(b);
         run(b, result);
@@ -276,7 +278,9 @@ struct device_harness {
         return next_token++;
     }
     template <class F>
-    std::uint64_t submit(std::uint32_t file, F&& build) requires std::is_invocable_v<F, stream_builder&> {
+    std::uint64_t submit(std::uint32_t file, F&& build)
+        requires std::is_invocable_v<F, stream_builder&>
+    {
         stream_builder b;
         build(b);
         return submit(file, b);

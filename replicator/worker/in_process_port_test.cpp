@@ -167,10 +167,7 @@ TEST(in_process_port, a_sink_may_kill_the_port) {
 TEST(in_process_port, tells_why_a_gpu_does_not_open) {
     std::string error;
     const auto port = make_in_process_port(
-        [](auto, auto&) -> opened_executor {
-            return {nullptr, "", "no such GPU"};
-        },
-        {}, error);
+        [](auto, auto&) -> opened_executor { return {nullptr, "", "no such GPU"}; }, {}, error);
     EXPECT_FALSE(port);
     EXPECT_EQ(error, "no such GPU");
 }

@@ -100,7 +100,7 @@ std::string landlock_rules::create() {
 
 void landlock_rules::allow(const std::string& path, file_access access) {
     const unique_fd parent(open(path.c_str(), O_PATH | O_CLOEXEC));
-    struct stat status {};
+    struct stat status{};
     if (!parent || fstat(parent.get(), &status) != 0)
         return;
     path_beneath_attributes attributes{};

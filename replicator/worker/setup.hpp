@@ -40,12 +40,7 @@ struct setup_message {
 };
 
 // Descriptors that travel with the message, in this order, then one for each region that is present.
-enum setup_descriptor {
-    setup_ring_memory,
-    setup_submission_bell,
-    setup_completion_bell,
-    setup_fixed_count
-};
+enum setup_descriptor { setup_ring_memory, setup_submission_bell, setup_completion_bell, setup_fixed_count };
 
 // Both return "" or why it failed.
 std::string send_setup(int socket, const setup_message& message, std::span<const int> descriptors);

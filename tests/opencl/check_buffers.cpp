@@ -78,10 +78,8 @@ void buffers(const setup& s) {
     static int next;
     next = 0;
     (void)called;
-    CHECK_CL(clSetMemObjectDestructorCallback(
-        second, [](cl_mem, void*) { order[next++] = 1; }, nullptr));
-    CHECK_CL(clSetMemObjectDestructorCallback(
-        second, [](cl_mem, void*) { order[next++] = 2; }, nullptr));
+    CHECK_CL(clSetMemObjectDestructorCallback(second, [](cl_mem, void*) { order[next++] = 1; }, nullptr));
+    CHECK_CL(clSetMemObjectDestructorCallback(second, [](cl_mem, void*) { order[next++] = 2; }, nullptr));
     CHECK_CL(clReleaseMemObject(first));
     CHECK_CL(clReleaseMemObject(second));
     CHECK_CL(clFinish(s.queue));
