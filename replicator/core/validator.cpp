@@ -32,6 +32,12 @@ bool box_inside(const wire_triple& origin, const wire_triple& region, const std:
            range_inside(origin[2], region[2], extent[2]);
 }
 
+// Of two objects that a command names, at least one of which was refused: a broken rule counts more than an
+// OpenCL error, else the first refusal counts.
+verdict graver(const verdict& first, const verdict& second) {
+    return second.what == verdict::kind::malformed || first.ok() ? second : first;
+}
+
 } // namespace
 
 // ---- calls
@@ -370,7 +376,7 @@ verdict validator::body(const op_copy_buffer& o, const object& queue) {
     const verdict v = buffer(o.c->source, queue, source);
     const verdict w = buffer(o.c->destination, queue, destination);
     if (!v.ok() || !w.ok()) {
-        return w.what == verdict::kind::malformed || v.ok() ? w : v;
+        return graver(v, w);
     }
     return range_inside(o.c->source_offset, o.c->bytes, source->bytes) &&
                    range_inside(o.c->destination_offset, o.c->bytes, destination->bytes)
@@ -384,7 +390,7 @@ verdict validator::body(const op_copy_rect& o, const object& queue) {
     const verdict v = buffer(o.c->source, queue, source);
     const verdict w = buffer(o.c->destination, queue, destination);
     if (!v.ok() || !w.ok()) {
-        return w.what == verdict::kind::malformed || v.ok() ? w : v;
+        return graver(v, w);
     }
     return rect_end(o.c->source_origin, o.c->region, o.c->source_row_pitch, o.c->source_slice_pitch)
                        .within(source->bytes) &&
@@ -425,7 +431,7 @@ verdict validator::body(const op_copy_image& o, const object& queue) {
     const verdict v = image(o.c->source, queue, source);
     const verdict w = image(o.c->destination, queue, destination);
     if (!v.ok() || !w.ok()) {
-        return w.what == verdict::kind::malformed || v.ok() ? w : v;
+        return graver(v, w);
     }
     return box_inside(o.c->source_origin, o.c->region, source->extent) &&
                    box_inside(o.c->destination_origin, o.c->region, destination->extent)
@@ -439,7 +445,7 @@ verdict validator::body(const op_copy_image_buffer& o, const object& queue) {
     const verdict v = image(o.c->image, queue, i);
     const verdict w = buffer(o.c->buffer, queue, b);
     if (!v.ok() || !w.ok()) {
-        return w.what == verdict::kind::malformed || v.ok() ? w : v;
+        return graver(v, w);
     }
     const base::checked_u64 end =
         base::checked_u64(o.c->region[0]) * o.c->region[1] * o.c->region[2] * i->element_bytes + o.c->offset;
