@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// mirror_tap: what a device tells whoever mirrors it, and what it lets him do (mirror_port). A device without
+// a mirror has no tap and pays one comparison with null.
+//
+// Threads: the device's thread only.
+#ifndef KAGEMUSHA_CORE_MIRROR_TAP_HPP
+#define KAGEMUSHA_CORE_MIRROR_TAP_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/object_table.hpp"
+#include "worker/port.hpp"
+
+namespace kagemusha::core {
+
+class mirror_tap {
+public:
+    virtual void on_open(std::uint32_t file) = 0;
+    virtual void on_close(std::uint32_t file) = 0; // by the guest
+    virtual void on_lost(std::uint32_t file) = 0;  // its worker died, hung or broke a rule
+    virtual void on_reset() = 0;
+
+    // A request was validated and is handed to the file's port next. `request` has exactly the commands that
+    // are executed (refused ones were cut out); its token is the device's own name for it. `objects` is the
+    // table after this request.
+    virtual void on_submit(std::uint32_t file, const worker::request_view& request,
+                           const object_table& objects) = 0;
+    // The worker answered it. False: the guest's answer has to wait, because its memory is still in use;
+    // mirror_port::release_answer() follows.
+    virtual bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) = 0;
+
+    // Of requests that the mirror injected. `record` has had the checks of port_sink::on_record and names an
+    // event or queue with agent_id_bit.
+    virtual void on_agent_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) = 0;
+    virtual void on_agent_record(std::uint32_t file, std::span<const std::byte> record) = 0;
+
+    virtual void on_tick(std::uint64_t now_ms) = 0;
+
+protected:
+    ~mirror_tap() = default;
+};
+
+// What the device offers to its tap.
+class mirror_port {
+public:
+    // Puts a request between the guest's, at this point of the file's order: it reaches the worker after
+    // everything that on_submit() told of, and before everything it will tell of. It may be called from
+    // inside on_submit() (then it comes before that request), on_done() and between dispatches. Not validated
+    // here: the caller is trusted, the worker decodes it again. `token` is the caller's (< 2^62). False: the
+    // file has no worker (nothing was ever executed in it, or it was lost).
+    virtual bool inject(std::uint32_t file, const worker::request_view& request) = 0;
+    // The file's objects as they are now; null if there is no such file.
+    virtual const object_table* objects(std::uint32_t file) const = 0;
+    // After on_done() said false.
+    virtual void release_answer(std::uint32_t file, std::uint64_t token) = 0;
+
+protected:
+    ~mirror_port() = default;
+};
+
+} // namespace kagemusha::core
+
+#endif

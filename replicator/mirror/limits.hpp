@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Every bound of replication, with its reason.
+#ifndef KAGEMUSHA_MIRROR_LIMITS_HPP
+#define KAGEMUSHA_MIRROR_LIMITS_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/abi/vgpu_protocol.h"
+
+namespace kagemusha::mirror {
+
+// ---- one frame ----
+
+// The protobuf part. The largest is a list of entries or of hashes.
+inline constexpr std::uint32_t max_message_bytes = 1u << 20;
+// What follows it. Content beyond this goes as several `content` messages.
+inline constexpr std::uint64_t max_frame_payload_bytes = std::uint64_t{8} << 20;
+inline constexpr std::uint32_t max_entries_per_message = 4096;
+inline constexpr std::uint32_t max_hashes_per_message = 65536;
+inline constexpr std::uint32_t max_text_bytes = 1024; // names and sentences
+inline constexpr std::uint32_t max_capabilities = 64;
+
+// Content up to this travels with its entry, more of it behind, in pieces.
+inline constexpr std::uint64_t max_inline_content_bytes = std::uint64_t{256} << 10;
+inline constexpr std::uint64_t content_piece_bytes = std::uint64_t{4} << 20;
+static_assert(VGPU_MAX_STREAM_BYTES + max_inline_content_bytes <= max_frame_payload_bytes);
+static_assert(content_piece_bytes <= max_frame_payload_bytes);
+static_assert(max_hashes_per_message * 8 < max_message_bytes);
+
+// ---- the log ----
+
+// What a primary keeps that the standby has not acknowledged. Reaching it stops the guest's submits (the last
+// resort), so it is large against one epoch and small against a host.
+inline constexpr std::uint64_t default_log_bytes = std::uint64_t{512} << 20;
+inline constexpr std::uint64_t default_log_entries = std::uint64_t{1} << 18;
+
+// What a standby holds: beyond the last committed epoch, or committed and not executed. One request of a
+// guest can carry 512 MiB, and must fit.
+inline constexpr std::uint64_t default_hold_bytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t default_hold_entries = std::uint64_t{1} << 18;
+static_assert(default_hold_bytes >= std::uint64_t{VGPU_MAX_SEGMENTS} * 4096 + VGPU_MAX_STREAM_BYTES);
+
+// Content up to this is copied into the log at once instead of being referred to in guest memory.
+inline constexpr std::uint64_t copy_content_bytes = std::uint64_t{16} << 10;
+
+// ---- time ----
+
+inline constexpr std::uint32_t default_epoch_ms = 50;
+inline constexpr std::uint32_t default_heartbeat_ms = 50;
+inline constexpr std::uint32_t default_heartbeat_budget_ms = 500;
+inline constexpr std::uint32_t min_reconnect_ms = 100;
+inline constexpr std::uint32_t max_reconnect_ms = 5000;
+inline constexpr std::uint32_t hello_timeout_ms = 5000;
+static_assert(default_heartbeat_budget_ms >= 3 * default_heartbeat_ms, "one lost heartbeat is no death");
+
+} // namespace kagemusha::mirror
+
+#endif

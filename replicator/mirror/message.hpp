@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// message: what primary and standby say to each other, as plain structures. The state machines and the
+// simulator know only these; replicator/messages turns them into protobuf (proto/replication) and bytes.
+//
+// Bytes of entries and content are not in here: a message that has some says how many, and they follow it on
+// the wire. A receiver has checked lengths and counts against limits.hpp before it sees a message.
+#ifndef KAGEMUSHA_MIRROR_MESSAGE_HPP
+#define KAGEMUSHA_MIRROR_MESSAGE_HPP
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "mirror/log_entry.hpp"
+
+namespace kagemusha::mirror {
+
+inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t oldest_protocol_version = 1;
+
+enum class role : std::uint8_t { primary = 1, standby = 2 };
+
+// Both ends send it first. The highest version that both know counts.
+struct hello {
+    std::uint32_t version = protocol_version;
+    std::uint32_t oldest_version = oldest_protocol_version;
+    mirror::role role = role::primary;
+    std::string vm;                               // both must name the same
+    std::uint64_t instance = 0;                   // random, of this run of this process
+    std::uint32_t abi_version = VGPU_ABI_VERSION; // of the streams: must be equal
+    std::string gpu;                              // for people
+    std::vector<std::string> capabilities; // names; unknown ones are ignored. "zstd": compressed content
+    std::uint32_t heartbeat_budget_ms = 0; // silence beyond it means the sender gives the other up
+    std::uint64_t hold_bytes = 0;          // standby: content and streams that it holds at most
+    std::uint64_t hold_entries = 0;        // standby: the same in entries
+    friend bool operator==(const hello&, const hello&) = default;
+};
+
+// Entries with consecutive numbers. Their streams follow, then their content (what is not late), each payload
+// padded to 8 bytes, in order.
+struct entries {
+    struct entry {
+        entry_meta meta; // sequence included; content_bytes counts late content too
+        std::vector<entry_payload> payloads;
+        friend bool operator==(const entry& a, const entry& b) = default;
+    };
+    std::vector<entry> list;
+    friend bool operator==(const entries&, const entries&) = default;
+};
+
+// A piece of late content; the bytes follow.
+struct content {
+    log_sequence sequence = 0;
+    std::uint32_t payload = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;            // as they will lie in memory
+    std::uint64_t compressed_bytes = 0; // 0: as they are; else so many follow, zstd
+    friend bool operator==(const content&, const content&) = default;
+};
+
+struct outcome {
+    log_sequence sequence = 0;
+    bool canceled = false; // must not run
+    std::int32_t result = 0;
+    friend bool operator==(const outcome&, const outcome&) = default;
+};
+
+// Everything up to `sequence` belongs to epochs up to `epoch`.
+struct marker {
+    std::uint64_t epoch = 0;
+    log_sequence sequence = 0;
+    friend bool operator==(const marker&, const marker&) = default;
+};
+
+// The state transfer is complete with this entry.
+struct synced {
+    log_sequence sequence = 0;
+    friend bool operator==(const synced&, const synced&) = default;
+};
+
+// By the standby, whenever something of it changed (at most every few ms) and with each heartbeat.
+struct ack {
+    log_sequence received = 0; // every entry up to here, with its streams; late content may be missing
+    log_sequence executed = 0; // every entry up to here has run (or was skipped)
+    std::uint64_t committed_epoch = 0;
+    std::uint64_t freed_bytes = 0; // of hold_bytes, ever: streams and content of entries that have ended
+    friend bool operator==(const ack&, const ack&) = default;
+};
+
+// Either way. `time_ms` is the sender's; the answer gives it back.
+struct heartbeat {
+    std::uint64_t time_ms = 0;
+    std::uint64_t answer_to_ms = 0; // 0: none
+    friend bool operator==(const heartbeat&, const heartbeat&) = default;
+};
+
+// Primary: the digests that a compare entry gave there.
+struct digests {
+    log_sequence sequence = 0;
+    std::vector<std::uint64_t> hashes;
+    friend bool operator==(const digests&, const digests&) = default;
+};
+
+// Standby: what it found; indices into the hashes.
+struct digest_result {
+    log_sequence sequence = 0;
+    std::vector<std::uint64_t> different;
+    friend bool operator==(const digest_result&, const digest_result&) = default;
+};
+
+// Standby: can't hold more; close the epoch now.
+struct close_epoch {
+    friend bool operator==(const close_epoch&, const close_epoch&) = default;
+};
+
+// Standby: an entry failed here that succeeded on the primary (or its worker was lost). What it has is no
+// copy any more.
+struct fault {
+    log_sequence sequence = 0;
+    std::string why;
+    friend bool operator==(const fault&, const fault&) = default;
+};
+
+enum class goodbye_reason : std::uint32_t {
+    shutdown = 1,       // planned; no takeover
+    refused = 2,        // wrong version, VM, role …
+    protocol_error = 3, // the other broke a rule
+    overloaded = 4,
+    other = 5,
+};
+
+// Last message of a connection.
+struct goodbye {
+    goodbye_reason reason = goodbye_reason::other;
+    std::string why; // a sentence for a person
+    friend bool operator==(const goodbye&, const goodbye&) = default;
+};
+
+// A message of a later version that is marked as safe to ignore, or an empty one.
+struct unknown_message {
+    friend bool operator==(const unknown_message&, const unknown_message&) = default;
+};
+
+using message = std::variant<hello, entries, content, outcome, marker, synced, ack, heartbeat, digests,
+                             digest_result, close_epoch, fault, goodbye, unknown_message>;
+
+} // namespace kagemusha::mirror
+
+#endif

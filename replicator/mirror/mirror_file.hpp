@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// mirror_file: what the primary must know of one open file to mirror it. Pure.
+//
+//   make_over()  turns a validated stream into what a standby executes: reads become markers, queries and
+//                flushes go; while a state transfer runs, everything that writes GPU memory becomes a marker
+//                too, and what it would have written counts as dirty.
+//   catalog      the live objects with the commands that made them, in dependency order: how a standby gets
+//                them at any time (recreate()). An object that was destroyed while others still need it
+//                (a program with kernels, a buffer with sub-buffers) is kept until they are gone, so the
+//                catalog's memory returns to nothing when the guest's objects are gone.
+//   dirty        which allocations were written since somebody asked last; two independent marks.
+#ifndef KAGEMUSHA_MIRROR_MIRROR_FILE_HPP
+#define KAGEMUSHA_MIRROR_MIRROR_FILE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/object_table.hpp"
+#include "mirror/log_entry.hpp"
+#include "worker/port.hpp"
+
+namespace kagemusha::mirror {
+
+using codec::guest_id;
+
+enum class mirror_mode : std::uint8_t {
+    off,     // nobody listens: only the catalog is kept
+    syncing, // a state transfer runs: objects cross, commands that write memory only mark it dirty
+    on,      // everything crosses
+};
+
+// A memory object that has memory of its own (sub-buffers and images made of buffers have not).
+struct memory_info {
+    guest_id id = 0;
+    guest_id context = 0;
+    std::uint64_t flags = 0;       // CL_MEM_*
+    std::uint64_t bytes = 0;       // of a buffer; 0: an image
+    vgpu_cmd_create_image image{}; // of an image
+    bool dirty_for_sync = false;
+    bool dirty_for_digest = false;
+};
+
+// Where a command's payload lies in this process: pieces of guest memory.
+using payload_reader = std::function<byte_pieces(std::uint32_t payload_index)>;
+
+class mirror_file {
+public:
+    mirror_file();
+    ~mirror_file();
+
+    // The request that the device hands on next. Appends the log's entries for it (none, one, or two: a call
+    // has an entry of its own) without sequence and file; updates catalog and dirty marks. `token` comes back
+    // in on_done().
+    void make_over(const worker::request_view& request, mirror_mode mode, const payload_reader& payloads,
+                   std::vector<log_entry>& out);
+    // The call of this request failed or succeeded: catalog only. What the log must be told is the caller's.
+    void on_done(std::uint64_t token, std::int32_t result);
+
+    // Entries that make every live object of the catalog in an empty file, except the content of memory.
+    // Every live event becomes one that is complete (or failed, as it did); an unset user event stays unset.
+    void recreate(const core::object_table& objects, std::vector<log_entry>& out) const;
+
+    // Contexts and queues that live, in the order of their creation.
+    std::vector<guest_id> contexts() const;
+    std::vector<guest_id> queues(guest_id context) const;
+    // Every allocation; `f` may clear marks.
+    void for_each_memory(const std::function<void(memory_info&)>& f);
+    memory_info* find_memory(guest_id id);
+
+    // Host memory that the catalog holds; returns to catalog_baseline when no object is left.
+    std::uint64_t catalog_bytes() const;
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace kagemusha::mirror
+
+#endif

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// mirror_primary: the device's side of the mirror, of all files together. It is the device's tap: what the
+// device did goes through mirror_file into the log; what the standby needs or found comes back and is given
+// to the files' agents. Pure: time is an argument, the log is an interface.
+//
+//   off ──start_sync()──▶ syncing ──all agents ready: last round──▶ on
+//    ▲                       │                                     │
+//    └────────── stop() / log_sink::failed() ◀─────────────────────┘
+//
+// Ordering contract
+//   1. Entries are appended in the order of the device's requests; the entries of one request are neighbours.
+//   2. The first entry of a state transfer is a reset; then open_file and recreated objects per file.
+//   3. synced(q): state transfer + entries up to q give the standby exactly what the primary's GPU had at q.
+#ifndef KAGEMUSHA_MIRROR_MIRROR_PRIMARY_HPP
+#define KAGEMUSHA_MIRROR_MIRROR_PRIMARY_HPP
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/mirror_tap.hpp"
+#include "mirror/log_sink.hpp"
+#include "mirror/mirror_agent.hpp"
+#include "mirror/mirror_file.hpp"
+
+namespace kagemusha::mirror {
+
+// Where guest memory is in this process; index = region number.
+struct region_address {
+    const std::byte* base = nullptr;
+    std::uint64_t bytes = 0;
+};
+
+struct mirror_primary_options {
+    agent_options agent;
+    std::uint32_t digest_interval_ms = 1000; // 0: never
+};
+
+class mirror_primary final : public core::mirror_tap {
+public:
+    // All outlive this. `regions` may grow until the first file is opened.
+    mirror_primary(core::mirror_port& device, log_sink& log, agent_memory& memory,
+                   const std::vector<region_address>& regions, const mirror_primary_options& options);
+    ~mirror_primary();
+
+    // From the thin layer, on the device's thread.
+    void start_sync(); // a standby is there and empty
+    void stop();       // it is gone
+    void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different);
+    void on_content_released(log_sequence entry);
+    // Takes digests of all files at the next possible point (`kage` asks, or a test); everything: also what
+    // was not written since the last ones.
+    void request_digest(bool everything);
+    mirror_mode mode() const;
+    agent_counters counters() const; // of all files, also closed ones
+    std::uint64_t catalog_bytes() const;
+
+    // core::mirror_tap
+    void on_open(std::uint32_t file) override;
+    void on_close(std::uint32_t file) override;
+    void on_lost(std::uint32_t file) override;
+    void on_reset() override;
+    void on_submit(std::uint32_t file, const worker::request_view& request,
+                   const core::object_table& objects) override;
+    bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
+    void on_agent_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
+    void on_agent_record(std::uint32_t file, std::span<const std::byte> record) override;
+    void on_tick(std::uint64_t now_ms) override;
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace kagemusha::mirror
+
+#endif

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// primary_fsm: the primary's end of the link to a standby, decided in pure code. Events go in, actions come
+// out through next(); time is an argument. It knows entries by their metadata; the bytes are in the log that
+// the thin layer keeps (pair/op_log), under the same numbers.
+//
+//   disconnected ──on_connected──▶ greeting ──hello agrees──▶ syncing ──synced, executed──▶ protecting
+//        ▲   │ after a delay: action connect    │                │                             │
+//        └───┴── link closed, silence, goodbye, fault, refused ──┴─────────────────────────────┘
+//
+// While disconnected nothing is logged: the device's side is off and the status says degraded with the
+// reason.
+//
+// Ordering contract (what the thin layer must keep)
+//   1. Actions are carried out in the order of next().
+//   2. drop_log(up_to) is the only licence to free entries.
+//   3. An entry is sent before its outcome, its content and any marker that covers it.
+#ifndef KAGEMUSHA_MIRROR_PRIMARY_FSM_HPP
+#define KAGEMUSHA_MIRROR_PRIMARY_FSM_HPP
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "mirror/limits.hpp"
+#include "mirror/message.hpp"
+
+namespace kagemusha::mirror {
+
+struct primary_config {
+    std::string vm;
+    std::string gpu;
+    std::uint64_t instance = 0;
+    std::uint64_t log_bytes = default_log_bytes;
+    std::uint64_t log_entries = default_log_entries;
+    std::uint32_t epoch_ms = default_epoch_ms; // 0: epochs are closed by close_epoch() only (VM checkpoints)
+    std::uint32_t heartbeat_ms = default_heartbeat_ms;
+    std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
+    bool compression = false;
+};
+
+enum class primary_state : std::uint8_t { disconnected, greeting, syncing, protecting, ended };
+
+// ---- actions
+
+struct act_connect {}; // open the link; on_connected or on_closed follows
+struct act_close_link {
+    std::string why;
+}; // on_closed does not follow
+struct act_send {
+    message what;
+}; // without bytes behind it
+struct act_send_entries {
+    log_sequence first, last;
+}; // out of the log, in one message or several
+struct act_send_content {
+    content what;
+}; // bytes out of the log's late content
+struct act_drop_log {
+    log_sequence up_to;
+};                         // UINT64_MAX: all
+struct act_start_sync {};  // device: begin a state transfer; entries follow, numbered on
+struct act_stop_mirror {}; // device: off
+struct act_congestion {
+    bool on;
+}; // device: take no requests / take them again
+struct act_digest_result {
+    digest_result what;
+}; // device: give it to the agents
+struct act_state {
+    primary_state state;
+    std::string degraded;
+}; // for people; empty: protected or on its way
+
+using primary_action =
+    std::variant<act_connect, act_close_link, act_send, act_send_entries, act_send_content, act_drop_log,
+                 act_start_sync, act_stop_mirror, act_congestion, act_digest_result, act_state>;
+
+struct primary_status {
+    primary_state state = primary_state::disconnected;
+    std::string degraded;    // empty: not degraded
+    std::uint64_t epoch = 0; // closed
+    std::uint64_t committed_epoch = 0;
+    log_sequence appended = 0, sent = 0, received = 0, executed = 0;
+    std::uint64_t log_bytes = 0, log_entries = 0; // held now
+    std::uint64_t lag_ms = 0;     // age of the oldest entry that was not acknowledged as received
+    std::uint64_t sent_bytes = 0; // ever
+    std::uint64_t digests_compared = 0, digests_different = 0; // chunks
+    std::uint64_t connections = 0;
+    std::string standby_gpu;
+    std::uint64_t round_trip_ms = 0;
+};
+
+class primary_fsm {
+public:
+    primary_fsm(const primary_config& config, std::uint64_t now_ms);
+    ~primary_fsm();
+
+    // From the device, in log order. Entries that come while no state transfer was started are a programmer's
+    // error.
+    void on_entry(const entry_meta& meta, std::uint64_t now_ms);
+    void on_outcome(log_sequence entry, bool canceled, std::int32_t result);
+    void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes); // next piece
+    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes);
+    void on_synced(log_sequence last);
+    void on_mirror_failed(const std::string& why, std::uint64_t now_ms);
+    // Closes the epoch at the last appended entry. Its number.
+    std::uint64_t close_epoch(std::uint64_t now_ms);
+
+    // From the link.
+    void on_connected(std::uint64_t now_ms);
+    void on_message(const message& m, std::uint64_t now_ms);
+    void on_closed(const std::string& why, std::uint64_t now_ms);
+    void on_sent(std::uint64_t bytes); // the link took so many bytes of what was handed to it last
+
+    void on_tick(std::uint64_t now_ms);
+    std::uint64_t next_tick_ms() const; // absolute; when on_tick() is wanted at the latest
+
+    void on_shutdown(std::uint64_t now_ms); // says goodbye
+
+    bool next(primary_action& out);
+    primary_status status(std::uint64_t now_ms) const;
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace kagemusha::mirror
+
+#endif

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// standby_fsm: the standby's end, decided in pure code: what it believes of a primary, what it holds, when an
+// entry may run. It knows entries by their metadata; the bytes are with the thin layer under the same
+// numbers.
+//
+//   listening ──on_connected──▶ greeting ──hello agrees──▶ following ──synced executed──▶ ready
+//       ▲                                                     │                             │
+//       └──────────── link closed, refused, protocol error ───┴─────────────────────────────┘
+//
+// An entry runs when
+//   - its epoch is committed (commit(): at once when a marker arrives, or when the VM's checkpoint was
+//   applied),
+//   - all of its content is there, its outcome is known where it needs one (a failed call is skipped), and
+//   - every earlier entry of its file has run. Files do not wait for each other; reset waits for all, and all
+//     wait for it.
+// Losing the link keeps what is held (a takeover needs it) until takeover() or the next connection.
+//
+// Ordering contract
+//   1. act_run of one file come in log order; the next one of that file only after on_executed().
+//   2. Nothing beyond the last committed marker runs. Nothing runs twice.
+//   3. An ack never says more than what was told by on_entries/on_content/on_executed.
+#ifndef KAGEMUSHA_MIRROR_STANDBY_FSM_HPP
+#define KAGEMUSHA_MIRROR_STANDBY_FSM_HPP
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "mirror/limits.hpp"
+#include "mirror/message.hpp"
+
+namespace kagemusha::mirror {
+
+struct standby_config {
+    std::string vm;
+    std::string gpu;
+    std::uint64_t instance = 0;
+    std::uint64_t hold_bytes = default_hold_bytes;
+    std::uint64_t hold_entries = default_hold_entries;
+    std::uint32_t heartbeat_ms = default_heartbeat_ms;
+    std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
+    // true: a marker commits its epoch as soon as everything up to it was received (no VM state beside the
+    // log). false: commit() does.
+    bool commit_at_marker = true;
+    bool compression = false;
+};
+
+enum class standby_state : std::uint8_t { listening, greeting, following, ready, taken_over, ended };
+
+struct act_run {
+    log_sequence sequence;
+}; // device: execute; on_executed() follows
+struct act_skip {
+    log_sequence sequence;
+};                        // free its bytes, do not run it
+struct act_forget_all {}; // a new primary run begins: end every file, free everything held
+struct act_standby_state {
+    standby_state state;
+    std::string why;
+};
+
+using standby_action =
+    std::variant<act_send, act_close_link, act_run, act_skip, act_forget_all, act_standby_state>;
+
+struct standby_status {
+    standby_state state = standby_state::listening;
+    std::string why; // of the last change, for people
+    std::uint64_t epoch = 0, committed_epoch = 0;
+    log_sequence received = 0, executed = 0, committed = 0;
+    std::uint64_t held_bytes = 0, held_entries = 0;
+    std::uint64_t received_bytes = 0;
+    std::uint64_t digests_compared = 0, digests_different = 0;
+    std::uint64_t faults = 0;
+    std::string primary_gpu;
+};
+
+class standby_fsm {
+public:
+    standby_fsm(const standby_config& config, std::uint64_t now_ms);
+    ~standby_fsm();
+
+    // From the link. A message's bytes (streams, content) have arrived with it.
+    void
+    on_connected(std::uint64_t now_ms); // a second connection while one lives is the thin layer's to refuse
+    void on_message(const message& m, std::uint64_t now_ms);
+    void on_closed(const std::string& why, std::uint64_t now_ms);
+
+    // From the device. `result`: of the entry's call, 0 if it has none.
+    void on_executed(log_sequence entry, std::int32_t result, std::uint64_t now_ms);
+    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms);
+    void on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms);
+
+    // The VM's checkpoint of this epoch was applied.
+    void commit(std::uint64_t epoch);
+    // The primary is dead: drop what lies beyond the last commit, run the rest, wait for nothing from the
+    // link. Ends when held_entries is 0.
+    void takeover(std::uint64_t now_ms);
+
+    void on_tick(std::uint64_t now_ms);
+    std::uint64_t next_tick_ms() const;
+    void on_shutdown(std::uint64_t now_ms);
+
+    bool next(standby_action& out);
+    standby_status status(std::uint64_t now_ms) const;
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace kagemusha::mirror
+
+#endif
