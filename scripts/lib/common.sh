@@ -11,6 +11,9 @@ KAGE_CACHE=${KAGEMUSHA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kagemusha}
 KAGE_LOGS=${KAGE_LOGS:-$KAGE_CACHE/logs}
 export KAGE_ROOT KAGE_CACHE KAGE_LOGS
 
+# depmod and modprobe are in sbin, which Debian leaves out of the PATH of ordinary users.
+export PATH=$PATH:/usr/sbin:/sbin
+
 # The distribution's own tools: another cmake, meson or python3 in front of them in PATH (in a home directory, under
 # /usr/local) would not see Debian's packages.
 export KAGE_PYTHON=/usr/bin/python3
