@@ -48,7 +48,10 @@ enum entry_flag : std::uint32_t {
     entry_agent = 4,
     // The stream ends with reads of digests: the standby executes them and compares with the primary's.
     entry_compare = 8,
-    entry_all_flags = 15,
+    // With entry_compare, for GPUs that run no kernels: the reads are not of hashes but of content, and the hash
+    // of each payload (mirror/digest.hpp, chunk_hash) is its digest.
+    entry_hash_content = 16,
+    entry_all_flags = 31,
 };
 
 // Bytes somewhere, kept alive by `keep` (which may end on any thread).

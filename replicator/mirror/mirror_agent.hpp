@@ -48,8 +48,11 @@ struct agent_options {
     std::uint32_t max_sync_rounds = 8; // of dirty content, before the rest is sent in order
     std::uint64_t final_round_bytes = std::uint64_t{16} << 20; // few enough dirty bytes for the last round
     // A chunk whose digest differed in so many comparisons in a row is no longer re-executed: see
-    // on_difference().
+    // after_submit().
     std::uint32_t differences_before_shipping = 3;
+    std::uint32_t max_reads_in_flight = 8; // of content
+    // For agent_counters::final_round_ns; without it that is not measured. Nothing is decided by it.
+    std::function<std::uint64_t()> now_ns = {};
 };
 
 struct agent_counters {
@@ -90,7 +93,13 @@ public:
     void on_done(std::uint64_t token, const vgpu_response& response);
     void on_record(std::span<const std::byte> record);
     void on_lost();
+    // Goes on with what waited for something that nobody tells of (agent_memory that the log gave back, a user
+    // event that the guest set). Every few ms while !idle() or syncing; cheap when there is nothing to do.
+    void on_tick();
 
+    // Why a state transfer or repairs do not go on right now, for a person; empty: they do, or there are none.
+    std::string waiting() const;
+    // Nothing of the agent is in flight on the GPU and nothing is queued.
     bool idle() const;
     const agent_counters& counters() const;
 
