@@ -8,7 +8,8 @@
 // Specification: docs/spec/replication.md, proto/replication/replication.proto.
 //
 // Pure; the peer is hostile: every length, count and enumeration is checked before anything is allocated for
-// it.
+// it. What a message means for the state of a connection (order, numbers that must agree with others) is
+// checked by the state machines.
 #ifndef KAGEMUSHA_MESSAGES_MESSAGES_HPP
 #define KAGEMUSHA_MESSAGES_MESSAGES_HPP
 
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "mirror/limits.hpp"
 #include "mirror/message.hpp"
 
 namespace kagemusha::messages {
@@ -31,18 +33,33 @@ struct frame_header {
 };
 static_assert(sizeof(frame_header) == 16);
 
-// Appends header and protobuf part to `out`; the caller sends payload_bytes_of(m) bytes after it.
+// Appends header and protobuf part to `out`; the caller sends payload_bytes_of(m) bytes after it. Texts are
+// cut to max_text_bytes, and what is not printable in them becomes '?'. Anything else that check() refuses is
+// the caller's error and ends the process.
 void encode(const mirror::message& m, std::vector<std::byte>& out);
 
 // Bytes that follow a message: of `entries` the streams and the content that is not late, of `content` the
-// piece (compressed, if it is).
+// piece (compressed, if it is). The message passed check().
 std::uint64_t payload_bytes_of(const mirror::message& m);
 
 // Empty, or a sentence: which rule was broken.
 std::string check(const frame_header& header);
+std::string check(const mirror::message& m);
 // `protobuf` is the message part; header.payload_bytes must be payload_bytes_of() the result.
 // Empty, or a sentence.
 std::string decode(const frame_header& header, std::span<const std::byte> protobuf, mirror::message& out);
+
+// How many entries go into one `entries` message: take() says whether this one still fits into the frame's
+// bounds and counts it. The first one always does.
+class entries_budget {
+public:
+    bool take(const mirror::entry_meta& meta, std::size_t payload_count);
+
+private:
+    std::uint32_t count_ = 0;
+    std::uint64_t message_bytes_ = 0; // at most
+    std::uint64_t payload_bytes_ = 0;
+};
 
 } // namespace kagemusha::messages
 

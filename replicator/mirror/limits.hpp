@@ -28,6 +28,12 @@ static_assert(VGPU_MAX_STREAM_BYTES + max_inline_content_bytes <= max_frame_payl
 static_assert(content_piece_bytes <= max_frame_payload_bytes);
 static_assert(max_hashes_per_message * 8 < max_message_bytes);
 
+// What an entry may claim to carry: far beyond what any standby holds (its own bound is hold_bytes), and
+// small enough that no sum of lengths of one message leaves 64 bits.
+inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 40;
+// Numbers of entries and epochs end here, so that a number of the peer plus a count can't overflow.
+inline constexpr std::uint64_t max_sequence = std::uint64_t{1} << 62;
+
 // ---- the log ----
 
 // What a primary keeps that the standby has not acknowledged. Reaching it stops the guest's submits (the last

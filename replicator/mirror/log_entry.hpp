@@ -63,6 +63,7 @@ struct byte_pieces {
 struct entry_payload {
     std::uint64_t bytes = 0;
     bool writable = false; // of a compare entry: the GPU writes it, no content crosses
+    friend bool operator==(const entry_payload&, const entry_payload&) = default;
 };
 
 // What can be said of an entry without its bytes; what the state machines work with.

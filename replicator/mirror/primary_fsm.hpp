@@ -59,7 +59,7 @@ struct act_send_content {
 }; // bytes out of the log's late content
 struct act_drop_log {
     log_sequence up_to;
-};                         // UINT64_MAX: all
+}; // UINT64_MAX: all
 struct act_start_sync {};  // device: begin a state transfer; entries follow, numbered on
 struct act_stop_mirror {}; // device: off
 struct act_congestion {

@@ -54,7 +54,7 @@ struct act_run {
 }; // device: execute; on_executed() follows
 struct act_skip {
     log_sequence sequence;
-};                        // free its bytes, do not run it
+}; // free its bytes, do not run it
 struct act_forget_all {}; // a new primary run begins: end every file, free everything held
 struct act_standby_state {
     standby_state state;
