@@ -9,7 +9,8 @@
  *  - little-endian; every structure has a size that is a multiple of 8 and no implicit padding;
  *  - a field named pad or reserved, and every unknown flag bit, must be 0 or the request is refused;
  *  - `bytes` is a length in bytes, `count` a number of entries, an id of 0 means "none";
- *  - ids of objects are chosen by the guest, are never 0, and belong to one open file; one id names at most one live object of that file, of any kind.
+ *  - ids of objects are chosen by the guest, are never 0, and belong to one open file; one id names at most one live object of that file, of any kind;
+ *  - ids with VGPU_HOST_ID_BIT belong to the host: a guest that makes an object with one is refused.
  */
 #ifndef KAGEMUSHA_VGPU_PROTOCOL_H
 #define KAGEMUSHA_VGPU_PROTOCOL_H
@@ -17,6 +18,9 @@
 #include <linux/types.h>
 
 #define VGPU_ABI_VERSION 1u
+
+/* Objects that replication puts between the guest's own in the same file. */
+#define VGPU_HOST_ID_BIT (1ull << 63)
 
 /* Virtio device id (PCI 1af4:107f). 42..63 are unassigned and accepted by Linux' modern PCI transport. */
 #define VGPU_VIRTIO_ID 63

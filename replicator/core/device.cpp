@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <unordered_set>
 #include <utility>
 
 #include "core/hang_watchdog.hpp"
@@ -21,6 +22,29 @@ namespace kagemusha::core {
 namespace {
 
 constexpr std::uint64_t timer_key = UINT64_MAX; // files are 32-bit numbers
+
+// Of the tokens that a port gets: a request that the tap injected. file_fsm uses the lower 63 bits.
+constexpr std::uint64_t injected_bit = std::uint64_t{1} << 63;
+
+// A record about something of the tap's, if it is one at all.
+bool is_of_tap(std::span<const std::byte> record) {
+    vgpu_record header;
+    if (record.size() < sizeof(header)) {
+        return false;
+    }
+    std::memcpy(&header, record.data(), sizeof(header));
+    if (header.type == VGPU_RECORD_COMPLETION && record.size() == sizeof(vgpu_record_completion)) {
+        vgpu_record_completion c;
+        std::memcpy(&c, record.data(), sizeof(c));
+        return (c.event & VGPU_HOST_ID_BIT) != 0 && c.pad == 0 && c.status <= 0;
+    }
+    if (header.type == VGPU_RECORD_QUEUE_ERROR && record.size() == sizeof(vgpu_record_queue_error)) {
+        vgpu_record_queue_error e;
+        std::memcpy(&e, record.data(), sizeof(e));
+        return (e.queue & VGPU_HOST_ID_BIT) != 0 && e.error < 0;
+    }
+    return false;
+}
 
 // After so many records of one file the next file has its turn.
 constexpr unsigned records_per_turn = 64;
@@ -79,6 +103,19 @@ struct device::file_entry final : worker::port_sink {
     std::deque<waiting_request> waiting;
     hang_watchdog watchdog;
     bool undelivered = false; // is in device::undelivered_
+    bool draining = false;    // the port must not be given anything just now
+    // Of the tap: its requests that were not answered; answers and records of the guest that it holds back.
+    std::unordered_set<std::uint64_t> injected;
+    struct held_answer {
+        std::uint64_t token; // the guest's
+        vgpu_response response;
+    };
+    std::unordered_map<std::uint64_t, held_answer> held;
+    bool records_held = false;
+    // The watchdog looks for signs of the guest's work only, see device::check_watchdogs().
+    bool tap_was_active = false;
+    std::uint64_t guest_progress = 0;
+    std::uint64_t port_progress = 0;
     // What a drain found; carried out after it.
     const char* violation = nullptr;
     bool port_lost = false;
@@ -89,19 +126,42 @@ struct device::file_entry final : worker::port_sink {
         if (violation || port_lost) {
             return;
         }
+        if ((token & injected_bit) != 0) {
+            on_injected_done(token & ~injected_bit, response);
+            return;
+        }
         const done_decision d = fsm.on_done(token, response);
         if (d.violation) {
             violation = d.broken_rule;
             return;
         }
+        ++guest_progress;
         if (d.broken_rule) {
             owner.log_broken_rule(number, "worker", d.broken_rule, owner.now_ms_);
+        }
+        if (owner.tap_ && !owner.tap_->on_done(number, token, d.response)) {
+            held.emplace(token, held_answer{d.token, d.response});
+            return;
         }
         owner.answer(d.token, d.response);
     }
 
+    void on_injected_done(std::uint64_t token, const vgpu_response& response) {
+        if (injected.erase(token) == 0) {
+            violation = "it answered a request of the host that it was not given, or one twice";
+            return;
+        }
+        tap_was_active = true;
+        owner.tap_->on_agent_done(number, token, response);
+    }
+
     void on_record(std::span<const std::byte> record) override {
         if (violation || port_lost) {
+            return;
+        }
+        if (owner.tap_ && is_of_tap(record)) {
+            tap_was_active = true;
+            owner.tap_->on_agent_record(number, record);
             return;
         }
         const record_decision d = fsm.on_record(record);
@@ -109,11 +169,24 @@ struct device::file_entry final : worker::port_sink {
             violation = d.broken_rule;
             return;
         }
+        ++guest_progress;
+        if (owner.tap_ && (d.completed || d.failed)) {
+            hold_if_in_use(record);
+        }
         owner.events_completed_.add(d.completed);
         owner.events_failed_.add(d.failed);
         owner.text_bytes_.add(d.text_bytes);
         owner.text_dropped_bytes_.add(d.dropped_text_bytes);
         owner.deliver(*this);
+    }
+
+    void hold_if_in_use(std::span<const std::byte> record) {
+        vgpu_record_completion c;
+        if (record.size() == sizeof(c)) {
+            std::memcpy(&c, record.data(), sizeof(c));
+            records_held |=
+                c.record.type == VGPU_RECORD_COMPLETION && !owner.tap_->on_completion(number, c.event);
+        }
     }
 
     void on_lost(vgpu_lost_reason reason, std::uint32_t detail) override {
@@ -158,6 +231,11 @@ device::~device() {
     close(epoll_);
 }
 
+void device::set_tap(mirror_tap* tap) {
+    assert(files_total_.get() == 0);
+    tap_ = tap;
+}
+
 void device::add_region(std::uint32_t region, std::uint64_t bytes) {
     if (region >= regions_.size()) {
         regions_.resize(region + 1);
@@ -196,6 +274,9 @@ void device::open_file(std::uint32_t file, std::uint64_t token) {
     files_total_.add();
     const std::uint64_t seed = config_.hash_seed + files_total_.get();
     files_.emplace(file, std::make_unique<file_entry>(*this, file, seed));
+    if (tap_) {
+        tap_->on_open(file);
+    }
     publish();
     answer(token, VGPU_STATUS_OK);
 }
@@ -205,6 +286,9 @@ void device::close_file(std::uint32_t file, std::uint64_t token) {
     if (at == files_.end()) {
         answer(token, VGPU_STATUS_NO_FILE);
         return;
+    }
+    if (tap_) {
+        tap_->on_close(file);
     }
     cancel(*at->second);
     files_.erase(at);
@@ -225,6 +309,10 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms) {
         answer(request.token, VGPU_STATUS_NO_MEMORY);
         return;
     }
+    if (f.fsm.requests_in_flight() + f.held.size() >= config_.file.max_requests && !f.held.empty()) {
+        answer(request.token, VGPU_STATUS_LIMIT);
+        return;
+    }
     const submit_decision d = f.fsm.on_submit(request, regions_);
     if (d.broken_rule) {
         log_broken_rule(f.number, "guest", d.broken_rule, now_ms);
@@ -238,7 +326,13 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms) {
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);
         if (f.port || start_worker(f)) {
+            if (tap_) {
+                tap_->on_submit(f.number, d.request, f.fsm.objects());
+            }
             forward(f, d.request);
+            if (tap_) {
+                tap_->on_forwarded(f.number);
+            }
         }
     }
     deliver(f);
@@ -264,11 +358,13 @@ bool device::start_worker(file_entry& f) {
 }
 
 void device::forward(file_entry& f, const worker::request_view& request) {
-    if (!timer_armed_) {
-        arm_timer(true);
-    }
-    f.watchdog.observe(now_ms_, f.fsm.busy(), f.port->progress());
-    if (f.waiting.empty() && f.port->submit(request) == worker::submit_result::accepted) {
+    watch(true);
+    observe(f);
+    hand_over(f, request);
+}
+
+void device::hand_over(file_entry& f, const worker::request_view& request) {
+    if (f.waiting.empty() && !f.draining && f.port->submit(request) == worker::submit_result::accepted) {
         f.port->kick();
         doorbells_.add();
         return;
@@ -307,7 +403,10 @@ void device::dispatch(std::uint64_t now_ms) {
         if (events[i].data.u64 == timer_key) {
             std::uint64_t expirations = 0;
             if (read(timer_, &expirations, sizeof(expirations)) == sizeof(expirations)) {
-                check_watchdogs(now_ms);
+                check_watchdogs();
+                if (tap_ && tick_ms_ != 0) {
+                    tap_->on_tick(now_ms);
+                }
             }
             continue;
         }
@@ -320,7 +419,9 @@ void device::dispatch(std::uint64_t now_ms) {
 }
 
 void device::drain(file_entry& f) {
+    f.draining = true;
     f.port->drain(f);
+    f.draining = false;
     if (f.violation) {
         lose(f, VGPU_LOST_PROTOCOL, 0, std::string("its worker broke its protocol: ") + f.violation);
     } else if (f.port_lost) {
@@ -342,6 +443,16 @@ void device::end_port(file_entry& f) {
         waiting_bytes_ -= waiting_request::bytes_of(w.view());
     }
     f.waiting.clear();
+    f.injected.clear();
+}
+
+// What the tap held back is told when the file ends; from then on what is in use is of no interest to the
+// guest any more.
+void device::answer_held(file_entry& f) {
+    for (const auto& [token, h] : std::exchange(f.held, {})) {
+        answer(h.token, h.response);
+    }
+    f.records_held = false;
 }
 
 void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
@@ -351,6 +462,10 @@ void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, 
         log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
                                        "; its guest process gets errors, everything else goes on");
     }
+    if (tap_) {
+        tap_->on_lost(f.number);
+    }
+    answer_held(f);
     f.fsm.on_lost(reason, detail);
     f.fsm.end_all(VGPU_STATUS_LOST,
                   [this](std::uint64_t token, const vgpu_response& response) { answer(token, response); });
@@ -359,6 +474,7 @@ void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, 
 
 void device::cancel(file_entry& f) {
     end_port(f);
+    answer_held(f);
     f.fsm.end_all(VGPU_STATUS_CANCELED,
                   [this](std::uint64_t token, const vgpu_response& response) { answer(token, response); });
     if (f.undelivered) {
@@ -367,32 +483,64 @@ void device::cancel(file_entry& f) {
 }
 
 void device::reset() {
+    if (tap_) {
+        tap_->on_reset();
+    }
     for (auto& [number, file] : files_) {
         cancel(*file);
     }
     files_.clear();
     undelivered_.clear();
     no_room_ = false;
-    arm_timer(false);
+    watch(false);
     publish();
 }
 
-void device::arm_timer(bool on) {
-    if (config_.hang_timeout_ms == 0 || on == timer_armed_) {
-        return;
+// ---- the timer: for the watchdog and for the tap
+// -----------------------------------------------------------------------------------------
+
+void device::watch(bool on) {
+    if (config_.hang_timeout_ms != 0 && on != watching_) {
+        watching_ = on;
+        update_timer();
     }
-    const std::uint32_t period_ms =
-        std::clamp(config_.hang_timeout_ms / 4, min_watchdog_period_ms, max_watchdog_period_ms);
-    itimerspec spec{};
-    if (on) {
-        spec.it_value.tv_sec = spec.it_interval.tv_sec = period_ms / 1000;
-        spec.it_value.tv_nsec = spec.it_interval.tv_nsec = static_cast<long>(period_ms % 1000) * 1'000'000;
-    }
-    timerfd_settime(timer_, 0, &spec, nullptr);
-    timer_armed_ = on;
 }
 
-void device::check_watchdogs(std::uint64_t now_ms) {
+void device::set_tick_period(std::uint32_t period_ms) {
+    tick_ms_ = period_ms;
+    update_timer();
+}
+
+void device::update_timer() {
+    std::uint32_t period_ms = tick_ms_;
+    if (watching_) {
+        const std::uint32_t watchdog_ms =
+            std::clamp(config_.hang_timeout_ms / 4, min_watchdog_period_ms, max_watchdog_period_ms);
+        period_ms = period_ms == 0 ? watchdog_ms : std::min(period_ms, watchdog_ms);
+    }
+    if (period_ms == timer_period_ms_) {
+        return;
+    }
+    itimerspec spec{};
+    spec.it_value.tv_sec = spec.it_interval.tv_sec = period_ms / 1000;
+    spec.it_value.tv_nsec = spec.it_interval.tv_nsec = static_cast<long>(period_ms % 1000) * 1'000'000;
+    timerfd_settime(timer_, 0, &spec, nullptr);
+    timer_period_ms_ = period_ms;
+}
+
+// Whether the file's worker hangs with work of the guest. What the tap injects must neither look like a sign
+// of life of the guest's work nor be waited for: progress of the worker counts where the tap did nothing
+// meanwhile, answers and records of the guest's own count always.
+bool device::observe(file_entry& f) {
+    const std::uint64_t progress = f.port->progress();
+    if (!std::exchange(f.tap_was_active, false)) {
+        f.guest_progress += progress - f.port_progress;
+    }
+    f.port_progress = progress;
+    return f.watchdog.observe(now_ms_, f.fsm.busy(), f.guest_progress);
+}
+
+void device::check_watchdogs() {
     bool any_busy = false;
     for (auto& [number, file] : files_) {
         file_entry& f = *file;
@@ -400,14 +548,56 @@ void device::check_watchdogs(std::uint64_t now_ms) {
             continue;
         }
         any_busy |= f.fsm.requests_in_flight() != 0 || f.fsm.objects().pending_events() != 0;
-        if (f.watchdog.observe(now_ms, f.fsm.busy(), f.port->progress())) {
+        if (observe(f)) {
             workers_killed_hung_.add();
             lose(f, VGPU_LOST_HUNG, config_.hang_timeout_ms,
                  "its worker was killed because " + lost_reason(VGPU_LOST_HUNG, config_.hang_timeout_ms));
         }
     }
     if (!any_busy) {
-        arm_timer(false);
+        watch(false);
+    }
+}
+
+// ---- the tap's
+// -----------------------------------------------------------------------------------------
+
+bool device::inject(std::uint32_t file, const worker::request_view& request) {
+    const auto at = files_.find(file);
+    if (at == files_.end() || !at->second->port) {
+        return false;
+    }
+    file_entry& f = *at->second;
+    assert((request.token & (std::uint64_t{3} << 62)) == 0);
+    [[maybe_unused]] const bool is_new = f.injected.insert(request.token).second;
+    assert(is_new);
+    f.tap_was_active = true;
+    worker::request_view marked = request;
+    marked.token |= injected_bit;
+    hand_over(f, marked);
+    return true;
+}
+
+const object_table* device::objects(std::uint32_t file) const {
+    const auto at = files_.find(file);
+    return at == files_.end() ? nullptr : &at->second->fsm.objects();
+}
+
+void device::release_answer(std::uint32_t file, std::uint64_t token) {
+    const auto at = files_.find(file);
+    if (at == files_.end()) {
+        return;
+    }
+    if (const auto held = at->second->held.extract(token)) {
+        answer(held.mapped().token, held.mapped().response);
+    }
+}
+
+void device::release_records(std::uint32_t file) {
+    const auto at = files_.find(file);
+    if (at != files_.end()) {
+        at->second->records_held = false;
+        deliver(*at->second);
     }
 }
 
@@ -431,6 +621,9 @@ bool device::deliver_some(file_entry& f, unsigned at_most) {
 }
 
 void device::deliver(file_entry& f) {
+    if (f.records_held) {
+        return;
+    }
     if (!no_room_) {
         no_room_ = !deliver_some(f, UINT32_MAX);
     }
@@ -444,6 +637,11 @@ void device::event_space() {
     no_room_ = false;
     while (!undelivered_.empty()) {
         file_entry& f = *files_.at(undelivered_.front());
+        if (f.records_held) { // release_records() puts it back
+            undelivered_.pop_front();
+            f.undelivered = false;
+            continue;
+        }
         if (!deliver_some(f, records_per_turn)) {
             no_room_ = true;
             return;

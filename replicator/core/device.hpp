@@ -20,6 +20,7 @@
 #include "base/rate_limiter.hpp"
 #include "core/counter.hpp"
 #include "core/file_fsm.hpp"
+#include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
 #include "worker/port.hpp"
 
@@ -39,7 +40,7 @@ struct device_config {
 // Makes the port of a file that got its first request. Null with a sentence in `error` if there can't be one.
 using port_factory = std::function<std::unique_ptr<worker::port>(std::uint32_t file, std::string& error)>;
 
-class device {
+class device final : public mirror_port {
 public:
     // Null with a sentence in `error` if the system has no descriptors left.
     static std::unique_ptr<device> create(device_config config, port_factory factory, std::string& error);
@@ -51,6 +52,9 @@ public:
     void add_region(std::uint32_t region, std::uint64_t bytes);
     bool has_region(std::uint32_t region) const { return region < regions_.size() && regions_[region] != 0; }
     bool had_files() const { return files_total_.get() != 0; }
+
+    // Whoever mirrors this device; before the first file is opened. It outlives the device.
+    void set_tap(mirror_tap* tap);
 
     void open_file(std::uint32_t file, std::uint64_t token);
     void close_file(std::uint32_t file, std::uint64_t token);
@@ -66,6 +70,13 @@ public:
 
     void log(kagemusha_log_level level, const std::string& message) const;
 
+    // mirror_port
+    bool inject(std::uint32_t file, const worker::request_view& request) override;
+    const object_table* objects(std::uint32_t file) const override;
+    void release_answer(std::uint32_t file, std::uint64_t token) override;
+    void release_records(std::uint32_t file) override;
+    void set_tick_period(std::uint32_t period_ms) override;
+
 private:
     struct file_entry;
     struct waiting_request;
@@ -74,13 +85,17 @@ private:
 
     bool start_worker(file_entry& f);
     void forward(file_entry& f, const worker::request_view& request);
+    void hand_over(file_entry& f, const worker::request_view& request);
+    bool observe(file_entry& f);
     void flush_waiting(file_entry& f);
     void drain(file_entry& f);
     void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
     void end_port(file_entry& f);
     void cancel(file_entry& f);
-    void check_watchdogs(std::uint64_t now_ms);
-    void arm_timer(bool on);
+    void check_watchdogs();
+    void watch(bool on);
+    void update_timer();
+    void answer_held(file_entry& f);
     void deliver(file_entry& f);
     bool deliver_some(file_entry& f, unsigned at_most);
     void answer(std::uint64_t token, const vgpu_response& response);
@@ -92,7 +107,10 @@ private:
     const port_factory factory_;
     const int epoll_;
     const int timer_;
-    bool timer_armed_ = false;
+    mirror_tap* tap_ = nullptr;
+    bool watching_ = false;             // for hangs
+    std::uint32_t tick_ms_ = 0;         // what the tap wants
+    std::uint32_t timer_period_ms_ = 0; // 0: not armed
     std::vector<std::uint64_t> regions_;
     device_usage usage_;
     std::unordered_map<std::uint32_t, std::unique_ptr<file_entry>> files_;

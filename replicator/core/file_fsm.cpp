@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint32_t not_in_stream = UINT32_MAX;
 
+// Tokens with bit 63 are not the guest's (core/device.cpp).
+constexpr std::uint32_t max_generation = UINT32_MAX >> 1;
+
 submit_decision answer(vgpu_status status, std::uint32_t failed_offset, const char* broken_rule) {
     submit_decision d;
     d.response.status = status;
@@ -110,7 +113,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
 
     const std::span<const std::byte> stream(static_cast<const std::byte*>(r.stream), r.stream_bytes);
     codec::stream_decoder decoder(stream, {std::span(r.payloads, r.payload_count)});
-    validator check(table_, events_);
+    validator check(table_, events_, limits_.host_ids);
     submit_decision d;
     request_slot slot;
     slot.used = true;
@@ -191,7 +194,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
         number = free_slots_.back();
         free_slots_.pop_back();
     }
-    slot.generation = requests_[number].generation + 1;
+    slot.generation = (requests_[number].generation + 1) & max_generation;
     requests_[number] = slot;
     ++requests_in_flight_;
     ++usage_.requests_in_flight;

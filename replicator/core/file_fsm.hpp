@@ -34,6 +34,9 @@ struct file_limits {
     std::uint32_t max_events = 0;
     std::uint32_t max_objects = 0;
     std::uint64_t max_memory_bytes = 0;
+    // Ids with VGPU_HOST_ID_BIT are allowed: on a standby, which executes what replication on the primary's
+    // side added to the guest's commands.
+    bool host_ids = false;
 };
 
 // What one request does, for statistics.

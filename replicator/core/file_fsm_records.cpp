@@ -61,7 +61,7 @@ record_decision file_fsm::on_record(std::span<const std::byte> bytes) {
         if (!read_record(bytes, c) || c.pad != 0 || c.status > 0) {
             return violation("a completion is not one");
         }
-        if (!table_.complete_event(c.event)) {
+        if (!table_.complete_event(c.event, c.status)) {
             return violation("it completed an event that is not pending");
         }
         push(c, VGPU_RECORD_COMPLETION);

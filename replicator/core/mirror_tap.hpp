@@ -27,15 +27,22 @@ public:
     // table after this request.
     virtual void on_submit(std::uint32_t file, const worker::request_view& request,
                            const object_table& objects) = 0;
+    // It was handed on: what is injected from here on comes after it.
+    virtual void on_forwarded(std::uint32_t file) = 0;
     // The worker answered it. False: the guest's answer has to wait, because its memory is still in use;
-    // mirror_port::release_answer() follows.
+    // mirror_port::release_answer() follows. Not called for requests that end with their file.
     virtual bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) = 0;
+    // A command of the guest with this event completed, and the guest is told next: then it may use again
+    // what the command read, even before its request is answered. False: it must not yet, so this and later
+    // records of the file wait until mirror_port::release_records().
+    virtual bool on_completion(std::uint32_t file, guest_id event) = 0;
 
-    // Of requests that the mirror injected. `record` has had the checks of port_sink::on_record and names an
-    // event or queue with agent_id_bit.
+    // Of requests that the mirror injected. A record is a COMPLETION whose event, or a QUEUE_ERROR whose
+    // queue, has VGPU_HOST_ID_BIT; its length and fields have been checked, but not whether the id exists.
     virtual void on_agent_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) = 0;
     virtual void on_agent_record(std::uint32_t file, std::span<const std::byte> record) = 0;
 
+    // As often as set_tick_period() said.
     virtual void on_tick(std::uint64_t now_ms) = 0;
 
 protected:
@@ -47,14 +54,19 @@ class mirror_port {
 public:
     // Puts a request between the guest's, at this point of the file's order: it reaches the worker after
     // everything that on_submit() told of, and before everything it will tell of. It may be called from
-    // inside on_submit() (then it comes before that request), on_done() and between dispatches. Not validated
-    // here: the caller is trusted, the worker decodes it again. `token` is the caller's (< 2^62). False: the
-    // file has no worker (nothing was ever executed in it, or it was lost).
+    // inside on_submit() (then it comes before that request), from every other call of the tap and between
+    // dispatches. Not validated here: the caller is trusted, the worker decodes it again. `token` is the
+    // caller's (< 2^62). False: the file has no worker (nothing was ever executed in it, or it was lost).
     virtual bool inject(std::uint32_t file, const worker::request_view& request) = 0;
     // The file's objects as they are now; null if there is no such file.
     virtual const object_table* objects(std::uint32_t file) const = 0;
-    // After on_done() said false.
+    // After on_done() said false. Of a file that has ended meanwhile (its answers were given then) it does
+    // nothing.
     virtual void release_answer(std::uint32_t file, std::uint64_t token) = 0;
+    // After on_completion() said false.
+    virtual void release_records(std::uint32_t file) = 0;
+    // 0: no ticks.
+    virtual void set_tick_period(std::uint32_t period_ms) = 0;
 
 protected:
     ~mirror_port() = default;

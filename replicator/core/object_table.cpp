@@ -176,15 +176,16 @@ void object_table::destroy(guest_id id) {
     }
 }
 
-void object_table::set_user_event(guest_id id) {
+void object_table::set_user_event(guest_id id, std::int32_t status) {
     const auto at = objects_.find(id);
     assert(at != objects_.end() && at->second.event == event_state::user_unset);
     note(id, &at->second);
     at->second.event = event_state::done;
+    at->second.status = status;
     --unset_user_events_;
 }
 
-bool object_table::complete_event(guest_id id) {
+bool object_table::complete_event(guest_id id, std::int32_t status) {
     assert(!in_change_);
     const auto at = objects_.find(id);
     if (at == objects_.end() || at->second.kind != VGPU_OBJECT_EVENT ||
@@ -195,6 +196,7 @@ bool object_table::complete_event(guest_id id) {
         erase(at);
     } else {
         at->second.event = event_state::done;
+        at->second.status = status;
         --pending_events_;
     }
     return true;

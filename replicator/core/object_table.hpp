@@ -35,11 +35,14 @@ struct object {
     bool sub_buffer = false;        // MEMORY
     bool error_undelivered = false; // QUEUE: its last error record waits for the guest
     std::uint32_t element_bytes = 0; // MEMORY: of an image; 0 for buffers
-    std::uint32_t allocation = 0;    // MEMORY: who pays, see object_table::allocation
-    std::uint64_t context = 0;       // serial of the context it belongs to; a CONTEXT's own
-    std::uint64_t serial = 0;        // never used twice, unlike ids
-    std::uint64_t bytes = 0;         // MEMORY: buffers
-    std::uint64_t extent[3] = {};    // MEMORY: images, see codec::image_extent
+    union {
+        std::uint32_t allocation = 0; // MEMORY: who pays, see object_table::allocation
+        std::int32_t status;          // EVENT that is done: 0, or OpenCL's error
+    };
+    std::uint64_t context = 0;    // serial of the context it belongs to; a CONTEXT's own
+    std::uint64_t serial = 0;     // never used twice, unlike ids
+    std::uint64_t bytes = 0;      // MEMORY: buffers
+    std::uint64_t extent[3] = {}; // MEMORY: images, see codec::image_extent
 
     bool is_image() const { return element_bytes != 0; }
 };
@@ -88,9 +91,9 @@ public:
     // The id of a live object. A pending event stays until complete_event().
     void destroy(guest_id id);
 
-    void set_user_event(guest_id id);
+    void set_user_event(guest_id id, std::int32_t status = 0);
     // False if there is no such pending event. Not inside begin()…commit().
-    bool complete_event(guest_id id);
+    bool complete_event(guest_id id, std::int32_t status = 0);
     // Takes back what a failed call had created, unless it was destroyed meanwhile. Not inside
     // begin()…commit().
     void take_back(guest_id id, std::uint64_t serial);
@@ -98,6 +101,14 @@ public:
     // begin()…commit().
     bool set_error_undelivered(guest_id queue, bool value);
     bool error_undelivered(guest_id queue) const;
+
+    // Every object, in no order: f(id, object).
+    template <class F>
+    void for_each(F&& f) const {
+        for (const auto& [id, o] : objects_) {
+            f(id, o);
+        }
+    }
 
     std::uint64_t size() const { return objects_.size(); }
     std::uint64_t memory_bytes() const { return memory_bytes_; }

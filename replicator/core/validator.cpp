@@ -26,6 +26,7 @@ constexpr const char* no_kernel = "an id does not name a kernel of this file";
 constexpr const char* no_event = "an id does not name an event of this file";
 constexpr const char* no_object = "an id does not name an object of this kind of this file";
 constexpr const char* id_taken = "a new object has an id that is in use";
+constexpr const char* id_of_host = "a new object has an id that belongs to the host (VGPU_HOST_ID_BIT)";
 
 bool box_inside(const wire_triple& origin, const wire_triple& region, const std::uint64_t (&extent)[3]) {
     return range_inside(origin[0], region[0], extent[0]) && range_inside(origin[1], region[1], extent[1]) &&
@@ -309,7 +310,7 @@ verdict validator::check(const op_set_user_event& o) {
     if (e->event != event_state::user_unset) {
         return verdict::malformed("an event that is set is not a user event or was set before");
     }
-    table_.set_user_event(o.c->event);
+    table_.set_user_event(o.c->event, o.c->status);
     return {};
 }
 
@@ -556,6 +557,9 @@ verdict validator::check(const op& o) {
     return std::visit(
         [this](const auto& x) -> verdict {
             if constexpr (requires { x.c->enqueue; }) {
+                if ((x.c->enqueue.event & VGPU_HOST_ID_BIT) != 0 && !host_ids_) {
+                    return verdict::malformed(id_of_host);
+                }
                 const object* queue = nullptr;
                 verdict v = enqueue(x.c->enqueue, x.waits, queue);
                 if (v.what == verdict::kind::malformed) {
@@ -567,6 +571,11 @@ verdict validator::check(const op& o) {
                 }
                 return finish_enqueue(x.c->enqueue, *queue, v.ok() ? of_body : v);
             } else {
+                if constexpr (requires { x.c->id; }) { // what creates an object, and DESTROY
+                    if ((x.c->id & VGPU_HOST_ID_BIT) != 0 && !host_ids_) {
+                        return verdict::malformed(id_of_host);
+                    }
+                }
                 return check(x);
             }
         },

@@ -49,7 +49,9 @@ struct created_object {
 
 class validator {
 public:
-    validator(object_table& table, event_credit& events) : table_(table), events_(events) {}
+    // `host_ids`: new objects may have ids with VGPU_HOST_ID_BIT.
+    validator(object_table& table, event_credit& events, bool host_ids = false)
+        : table_(table), events_(events), host_ids_(host_ids) {}
 
     // Checks the next command and, unless it is malformed or beyond a limit, does what it does to the table:
     // new objects, destroyed ones. The event of a refused command becomes an object too. Between begin() and
@@ -100,6 +102,7 @@ private:
 
     object_table& table_;
     event_credit& events_;
+    const bool host_ids_;
     created_object created_;
 };
 

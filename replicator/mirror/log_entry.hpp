@@ -8,9 +8,9 @@
 // same wait list and event. So what a standby executes is again a stream for the one decoder, the one
 // validator and the one executor.
 //
-// Ids. Guest ids are the same on both sides. Ids with bit 63 (agent_id_bit) belong to the replication itself:
-// queues, programs, markers that the agent (mirror/mirror_agent.hpp) puts between the guest's commands. A
-// guest that uses one is refused.
+// Ids. Guest ids are the same on both sides. Ids with VGPU_HOST_ID_BIT (agent_id_bit) belong to the
+// replication itself: queues, programs, markers that the agent (mirror/mirror_agent.hpp) puts between the
+// guest's commands. A guest that uses one is refused.
 #ifndef KAGEMUSHA_MIRROR_LOG_ENTRY_HPP
 #define KAGEMUSHA_MIRROR_LOG_ENTRY_HPP
 
@@ -27,7 +27,7 @@ namespace kagemusha::mirror {
 // 1, 2, 3 … without a gap, in the order in which the device took requests off the guest's ring; 0: none.
 using log_sequence = std::uint64_t;
 
-inline constexpr codec::guest_id agent_id_bit = codec::guest_id{1} << 63;
+inline constexpr codec::guest_id agent_id_bit = VGPU_HOST_ID_BIT;
 
 enum class entry_kind : std::uint8_t {
     open_file = 1,
