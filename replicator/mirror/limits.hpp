@@ -47,6 +47,23 @@ inline constexpr std::uint64_t default_hold_bytes = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t default_hold_entries = std::uint64_t{1} << 18;
 static_assert(default_hold_bytes >= std::uint64_t{VGPU_MAX_SEGMENTS} * 4096 + VGPU_MAX_STREAM_BYTES);
 
+// Requests of one file that a standby's device works on at the same time. More than a primary's device
+// accepts from a guest (core::default_max_requests_per_file), because all of those may be writes that wait
+// for a user event which the next request sets; the standby's device must accept as many.
+inline constexpr std::uint32_t default_running_per_file = 1024;
+
+// What the primary's state machine hands to the link ahead of its socket: keeps a socket busy, and heartbeats
+// timely.
+inline constexpr std::uint64_t link_window_bytes = std::uint64_t{8} << 20;
+
+// Open files that a standby lets a primary have: what a device can have at most (core::hard_max_files).
+inline constexpr std::uint32_t max_mirrored_files = 4096;
+// Closed epochs that were not committed, and comparisons whose other half is missing: beyond it the primary
+// is broken.
+inline constexpr std::uint32_t max_pending_markers = 65536;
+inline constexpr std::uint32_t max_pending_comparisons = 65536;
+inline constexpr std::uint64_t max_pending_hashes = std::uint64_t{1} << 22;
+
 // Content up to this is copied into the log at once instead of being referred to in guest memory.
 inline constexpr std::uint64_t copy_content_bytes = std::uint64_t{16} << 10;
 
@@ -58,6 +75,8 @@ inline constexpr std::uint32_t default_heartbeat_budget_ms = 500;
 inline constexpr std::uint32_t min_reconnect_ms = 100;
 inline constexpr std::uint32_t max_reconnect_ms = 5000;
 inline constexpr std::uint32_t hello_timeout_ms = 5000;
+// Acks are collected for so long, unless an epoch was committed or much was freed.
+inline constexpr std::uint32_t ack_delay_ms = 2;
 static_assert(default_heartbeat_budget_ms >= 3 * default_heartbeat_ms, "one lost heartbeat is no death");
 
 } // namespace kagemusha::mirror

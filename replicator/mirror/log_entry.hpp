@@ -42,16 +42,21 @@ enum entry_flag : std::uint32_t {
     // The stream is one call that can fail. Its result on the primary follows (outcome); until then it does
     // not run on the standby, unless the primary is dead: then it was in flight and runs.
     entry_awaits_outcome = 1,
-    // Content of payloads follows in pieces; until all of it is there the entry does not run.
+    // None of the content travels with the entry: that of every payload that is not writable follows in
+    // pieces; until all of it is there the entry does not run.
     entry_late_content = 2,
     // Of the agent, not of the guest.
     entry_agent = 4,
     // The stream ends with reads of digests: the standby executes them and compares with the primary's.
     entry_compare = 8,
-    // With entry_compare, for GPUs that run no kernels: the reads are not of hashes but of content, and the hash
+    // With entry_compare, for GPUs that run no kernels: the reads are not of hashes but of content, and the
+    // hash
     // of each payload (mirror/digest.hpp, chunk_hash) is its digest.
     entry_hash_content = 16,
-    entry_all_flags = 31,
+    // The call leaves state behind also when it fails (build, compile, link): it runs whatever its outcome
+    // was. Its failure on the standby is a fault only if the outcome said that it succeeded on the primary.
+    entry_may_fail = 32,
+    entry_all_flags = 63,
 };
 
 // Bytes somewhere, kept alive by `keep` (which may end on any thread).

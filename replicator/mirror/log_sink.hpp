@@ -23,10 +23,12 @@ public:
     // Of an entry with entry_awaits_outcome: OpenCL's result on the primary; exactly once, unless its file is
     // closed or lost first.
     virtual void outcome(log_sequence entry, std::int32_t result) = 0;
-    // A piece of late content, in order per payload; the pieces of a payload add up to its length. Exactly
-    // once for each byte, unless canceled.
+    // A piece of late content, in order per payload; the pieces of a payload add up to its length, and each
+    // but its last is a multiple of 8 bytes. Exactly once for each byte, unless canceled or the file ends.
     virtual void late_content(log_sequence entry, std::uint32_t payload, byte_pieces bytes) = 0;
-    // The entry must not run any more (its file ended, or the agent gave up); what follows it may.
+    // The entry must not run any more (its file ended, or the agent gave up); what follows it may. Only for
+    // an entry whose outcome or late content is still missing (else it may have run already), or whose
+    // digests were not told (then no result of them follows).
     virtual void cancel(log_sequence entry) = 0;
     // The digests that the entry's reads gave on the primary, one after another in payload order.
     virtual void digests(log_sequence entry, std::vector<std::uint64_t> hashes) = 0;

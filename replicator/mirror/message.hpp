@@ -84,7 +84,11 @@ struct ack {
     log_sequence received = 0; // every entry up to here, with its streams; late content may be missing
     log_sequence executed = 0; // every entry up to here has run (or was skipped)
     std::uint64_t committed_epoch = 0;
-    std::uint64_t freed_bytes = 0; // of hold_bytes, ever: streams and content of entries that have ended
+    // Of hold_bytes and hold_entries, since the connection began: streams and content (late content too) of
+    // entries that have ended, in whatever order. Not the same as `executed`: a write that waits for a
+    // guest's event may run for hours, and must not stop what other files do.
+    std::uint64_t freed_bytes = 0;
+    std::uint64_t freed_entries = 0;
     friend bool operator==(const ack&, const ack&) = default;
 };
 

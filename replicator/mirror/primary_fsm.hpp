@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "mirror/limits.hpp"
-#include "mirror/message.hpp"
+#include "mirror/link_actions.hpp"
 
 namespace kagemusha::mirror {
 
@@ -42,15 +42,9 @@ struct primary_config {
 
 enum class primary_state : std::uint8_t { disconnected, greeting, syncing, protecting, ended };
 
-// ---- actions
+// ---- actions (act_send, act_close_link: mirror/link_actions.hpp)
 
 struct act_connect {}; // open the link; on_connected or on_closed follows
-struct act_close_link {
-    std::string why;
-}; // on_closed does not follow
-struct act_send {
-    message what;
-}; // without bytes behind it
 struct act_send_entries {
     log_sequence first, last;
 }; // out of the log, in one message or several
@@ -59,9 +53,13 @@ struct act_send_content {
 }; // bytes out of the log's late content
 struct act_drop_log {
     log_sequence up_to;
-}; // UINT64_MAX: all
-struct act_start_sync {};  // device: begin a state transfer; entries follow, numbered on
-struct act_stop_mirror {}; // device: off
+}; // streams and content that is not late; UINT64_MAX: everything, late content too
+struct act_drop_content {
+    log_sequence sequence;
+}; // its late pieces that were not sent are not wanted any more
+struct act_start_sync {};   // device: begin a state transfer; entries follow, numbered on
+struct act_stop_mirror {};  // device: off; on_mirror_stopped() follows
+struct act_epoch_wanted {}; // only with epoch_ms = 0: close_epoch() soon, or the guest will be held back
 struct act_congestion {
     bool on;
 }; // device: take no requests / take them again
@@ -73,9 +71,9 @@ struct act_state {
     std::string degraded;
 }; // for people; empty: protected or on its way
 
-using primary_action =
-    std::variant<act_connect, act_close_link, act_send, act_send_entries, act_send_content, act_drop_log,
-                 act_start_sync, act_stop_mirror, act_congestion, act_digest_result, act_state>;
+using primary_action = std::variant<act_connect, act_close_link, act_send, act_send_entries, act_send_content,
+                                    act_drop_log, act_drop_content, act_start_sync, act_stop_mirror,
+                                    act_epoch_wanted, act_congestion, act_digest_result, act_state>;
 
 struct primary_status {
     primary_state state = primary_state::disconnected;
@@ -97,28 +95,33 @@ public:
     primary_fsm(const primary_config& config, std::uint64_t now_ms);
     ~primary_fsm();
 
-    // From the device, in log order. Entries that come while no state transfer was started are a programmer's
-    // error.
+    // From the device, in log order. What it had under way when act_stop_mirror was decided comes too, and is
+    // ignored, until on_mirror_stopped() says that there is no more of it. Entries that come while no state
+    // transfer was started are a programmer's error.
     void on_entry(const entry_meta& meta, std::uint64_t now_ms);
     void on_outcome(log_sequence entry, bool canceled, std::int32_t result);
     void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes); // next piece
     void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes);
     void on_synced(log_sequence last);
-    void on_mirror_failed(const std::string& why, std::uint64_t now_ms);
-    // Closes the epoch at the last appended entry. Its number.
+    void on_mirror_failed(const std::string& why, std::uint64_t now_ms); // act_stop_mirror follows even so
+    void on_mirror_stopped(std::uint64_t now_ms);
+    // Closes the epoch. Its number. With epoch_ms = 0 at the last appended entry; else at the last one that
+    // the standby has room for: later ones belong to the next epoch.
     std::uint64_t close_epoch(std::uint64_t now_ms);
 
     // From the link.
     void on_connected(std::uint64_t now_ms);
     void on_message(const message& m, std::uint64_t now_ms);
     void on_closed(const std::string& why, std::uint64_t now_ms);
-    void on_sent(std::uint64_t bytes); // the link took so many bytes of what was handed to it last
+    void on_sent(std::uint64_t queued_bytes); // the link sent something; so much waits in it now
 
     void on_tick(std::uint64_t now_ms);
     std::uint64_t next_tick_ms() const; // absolute; when on_tick() is wanted at the latest
 
     void on_shutdown(std::uint64_t now_ms); // says goodbye
 
+    // To be called until it says false after every event, or after several of on_entry() … on_digests() in a
+    // row: entries are sent together.
     bool next(primary_action& out);
     primary_status status(std::uint64_t now_ms) const;
 

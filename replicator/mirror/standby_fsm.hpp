@@ -11,12 +11,15 @@
 //   - its epoch is committed (commit(): at once when a marker arrives, or when the VM's checkpoint was
 //   applied),
 //   - all of its content is there, its outcome is known where it needs one (a failed call is skipped), and
-//   - every earlier entry of its file has run. Files do not wait for each other; reset waits for all, and all
-//     wait for it.
+//   - every earlier entry of its file was given to the device (act_run) or skipped. It need not have ended: a
+//     write may wait for a user event that a later entry sets. Files do not wait for each other; reset waits
+//     until all earlier ones were given, and all later ones until it has ended.
 // Losing the link keeps what is held (a takeover needs it) until takeover() or the next connection.
 //
 // Ordering contract
-//   1. act_run of one file come in log order; the next one of that file only after on_executed().
+//   1. act_run of one file come in log order, at most running_per_file of them without their on_executed(),
+//      which may come in another order. on_executed() comes once for each act_run, also for those whose file
+//      a later close_file, lose_file or reset ended; after act_forget_all for none before it.
 //   2. Nothing beyond the last committed marker runs. Nothing runs twice.
 //   3. An ack never says more than what was told by on_entries/on_content/on_executed.
 #ifndef KAGEMUSHA_MIRROR_STANDBY_FSM_HPP
@@ -29,7 +32,7 @@
 #include <vector>
 
 #include "mirror/limits.hpp"
-#include "mirror/message.hpp"
+#include "mirror/link_actions.hpp"
 
 namespace kagemusha::mirror {
 
@@ -44,6 +47,8 @@ struct standby_config {
     // true: a marker commits its epoch as soon as everything up to it was received (no VM state beside the
     // log). false: commit() does.
     bool commit_at_marker = true;
+    // act_run beyond on_executed(), per file; the device must accept as many requests.
+    std::uint32_t running_per_file = default_running_per_file;
     bool compression = false;
 };
 
@@ -55,7 +60,8 @@ struct act_run {
 struct act_skip {
     log_sequence sequence;
 }; // free its bytes, do not run it
-struct act_forget_all {}; // a new primary run begins: end every file, free everything held
+// A new primary run begins: end every file, free everything held; on_forgotten() follows.
+struct act_forget_all {};
 struct act_standby_state {
     standby_state state;
     std::string why;
@@ -67,7 +73,8 @@ using standby_action =
 struct standby_status {
     standby_state state = standby_state::listening;
     std::string why; // of the last change, for people
-    std::uint64_t epoch = 0, committed_epoch = 0;
+    // Closed by a marker; everything up to its marker is here (it may be committed); committed.
+    std::uint64_t epoch = 0, complete_epoch = 0, committed_epoch = 0;
     log_sequence received = 0, executed = 0, committed = 0;
     std::uint64_t held_bytes = 0, held_entries = 0;
     std::uint64_t received_bytes = 0;
@@ -92,10 +99,13 @@ public:
     void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms);
     void on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms);
 
-    // The VM's checkpoint of this epoch was applied.
-    void commit(std::uint64_t epoch);
+    // After act_forget_all: the memory is free again. Only then the primary gets a hello.
+    void on_forgotten(std::uint64_t now_ms);
+
+    // The VM's checkpoint of this epoch was applied. Not beyond status().complete_epoch.
+    void commit(std::uint64_t epoch, std::uint64_t now_ms);
     // The primary is dead: drop what lies beyond the last commit, run the rest, wait for nothing from the
-    // link. Ends when held_entries is 0.
+    // link. Done when held_entries is 0. Without a complete copy the state is `ended`, and why.
     void takeover(std::uint64_t now_ms);
 
     void on_tick(std::uint64_t now_ms);
