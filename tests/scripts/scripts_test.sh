@@ -41,6 +41,13 @@ result() { # result COMMAND…: passed or failed, run where set -e holds
     if wait $!; then echo passed; else echo failed; fi
 }
 
+# ---- the tools of an ordinary user -----------------------------------------------------------------------------------
+
+check 'what is in sbin is found with the PATH of an ordinary user' found "$(
+    # shellcheck disable=SC2016 # for the inner shell
+    PATH=/usr/local/bin:/usr/bin:/bin bash -c '. "$1/scripts/lib/common.sh" && command -v depmod modprobe >/dev/null && echo found' - "$KAGE_ROOT"
+)"
+
 # ---- content_key ------------------------------------------------------------------------------------------------
 
 printf 'one' >"$place/a"
