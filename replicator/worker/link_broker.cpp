@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -138,11 +139,27 @@ std::string enter_sandbox(const private_directory& directory) {
     return enter_syscall_filter(filter_for::broker);
 }
 
-[[noreturn]] void run_broker(int connection, const private_directory& directory, sandbox_mode mode) {
+// Makes the directory that does not vanish, and tells the worker its path.
+void make_directory(private_directory& directory) {
+    char name[] = "/tmp/kagemusha-worker-XXXXXX";
+    if (mkdtemp(name) == nullptr) {
+        std::fprintf(stderr, "the worker's private directory can't be made: %s\n", std::strerror(errno));
+        _exit(1);
+    }
+    directory.path = name;
+    // A worker that is gone by now is noticed at the next read.
+    static_cast<void>(!write(broker_fd, directory.path.data(), directory.path.size()));
+}
+
+[[noreturn]] void run_broker(int connection, private_directory& directory, sandbox_mode mode) {
     prctl(PR_SET_NAME, "kagemusha-link");
+    signal(SIGPIPE,
+           SIG_IGN); // the worker may be killed before it gets its answer; the directory is still ours
     if (dup2(connection, broker_fd) < 0)
         _exit(1);
     close_range(broker_fd + 1, ~0u, 0);
+    if (directory.path.empty())
+        make_directory(directory);
     const std::string error = enter_sandbox(directory);
     if (error.empty() || mode != sandbox_mode::required)
         serve(directory.path);
@@ -154,14 +171,14 @@ std::string enter_sandbox(const private_directory& directory) {
 
 } // namespace
 
-unique_fd start_link_broker(const private_directory& directory, sandbox_mode mode, std::string& error) {
+unique_fd start_link_broker(private_directory& directory, sandbox_mode mode, std::string& error) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         error = std::string("no connection to the link broker: ") + std::strerror(errno);
         return {};
     }
     unique_fd ours(pair[0]);
-    const unique_fd theirs(pair[1]);
+    unique_fd theirs(pair[1]);
     // First process of a PID namespace where that is allowed: whatever a linker might leave behind ends with
     // it.
     clone_args arguments{};
@@ -176,6 +193,19 @@ unique_fd start_link_broker(const private_directory& directory, sandbox_mode mod
     }
     if (child == 0)
         run_broker(theirs.get(), directory, mode);
+    theirs.reset(); // so that the broker's end is noticed
+    if (directory.path.empty()) {
+        char name[PATH_MAX];
+        ssize_t got;
+        do {
+            got = read(ours.get(), name, sizeof name);
+        } while (got < 0 && errno == EINTR);
+        if (got <= 0) {
+            error = "the worker has no private directory";
+            return {};
+        }
+        directory.path.assign(name, static_cast<std::size_t>(got));
+    }
     return ours;
 }
 

@@ -13,9 +13,10 @@
 
 namespace kagemusha::worker {
 
-// Called between the two steps of the sandbox, by the only thread. Returns the connection for
-// use_link_broker(); an invalid one with a sentence in `error` on failure.
-unique_fd start_link_broker(const private_directory& directory, sandbox_mode mode, std::string& error);
+// Called after the first step of the sandbox, by the only thread. A directory without a path is made by the
+// broker, so that who removes it is there before it is, whenever the worker is killed. Returns the connection
+// for use_link_broker(); an invalid one with a sentence in `error` on failure.
+unique_fd start_link_broker(private_directory& directory, sandbox_mode mode, std::string& error);
 
 } // namespace kagemusha::worker
 

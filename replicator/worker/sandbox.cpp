@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "worker/landlock.hpp"
 #include "worker/limits.hpp"
@@ -85,11 +86,11 @@ std::string drop_capabilities() {
     return "";
 }
 
-std::string sandbox::isolate(std::uint64_t max_private_bytes) {
+void sandbox::isolate(std::uint64_t max_private_bytes) {
     if (mode_ == sandbox_mode::off)
-        return "";
+        return;
     enter_namespaces();
-    return make_private_directory(max_private_bytes);
+    make_private_directory(max_private_bytes);
 }
 
 void sandbox::enter_namespaces() {
@@ -121,7 +122,7 @@ void sandbox::enter_namespaces() {
     }
 }
 
-std::string sandbox::make_private_directory(std::uint64_t max_bytes) {
+void sandbox::make_private_directory(std::uint64_t max_bytes) {
     if (own_mounts_) {
         // In its own view of the file system the worker hides a directory that is always there and never
         // needed below a memory file system: it has a size, and nothing is left of it however the worker
@@ -134,13 +135,12 @@ std::string sandbox::make_private_directory(std::uint64_t max_bytes) {
             }
         }
     }
-    if (directory_.path.empty()) {
+    if (directory_.path.empty())
         missing_.push_back("private file system in memory");
-        char name[] = "/tmp/kagemusha-worker-XXXXXX";
-        if (mkdtemp(name) == nullptr)
-            return system_error("the worker's private directory can't be made");
-        directory_ = {name, false};
-    }
+}
+
+std::string sandbox::move_into(private_directory directory) {
+    directory_ = std::move(directory);
     for (const char* variable :
          {"HOME", "TMPDIR", "TMP", "TEMP", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
           "XDG_RUNTIME_DIR", "POCL_CACHE_DIR", "CUDA_CACHE_PATH", "NEO_CACHE_DIR", "MESA_SHADER_CACHE_DIR"})

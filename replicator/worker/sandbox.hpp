@@ -2,7 +2,7 @@
 // sandbox: takes from a worker what a GPU runtime does not need, before any code of the guest runs in it.
 // README.md says which layer denies what.
 //
-// Both steps are called by the only thread of the process; every later thread inherits them.
+// The steps are called by the only thread of the process; every later thread inherits them.
 #ifndef KAGEMUSHA_WORKER_SANDBOX_HPP
 #define KAGEMUSHA_WORKER_SANDBOX_HPP
 
@@ -23,12 +23,16 @@ class sandbox {
 public:
     explicit sandbox(sandbox_mode mode) : mode_(mode) {}
 
-    // First step: namespaces, and a private, empty, writable directory that HOME, TMPDIR and the caches of
-    // GPU runtimes point to. Needs no descriptor of the device. "" or why the worker must not go on.
-    std::string isolate(std::uint64_t max_private_bytes);
+    // First step: namespaces, and in them a private, empty, writable directory that vanishes by itself. On a
+    // host that does not give one the directory is without a path. Needs no descriptor of the device.
+    void isolate(std::uint64_t max_private_bytes);
     const private_directory& directory() const { return directory_; }
 
-    // Second step, last: limits, capabilities, files, system calls. "" or why the worker must not go on.
+    // Second step: HOME, TMPDIR and the caches of GPU runtimes point to the directory. "" or why the worker
+    // must not go on.
+    std::string move_into(private_directory directory);
+
+    // Third step, last: limits, capabilities, files, system calls. "" or why the worker must not go on.
     std::string enter(std::uint64_t max_worker_bytes);
 
     // Layers that this host does not give, each in a few words, for the log.
@@ -36,7 +40,7 @@ public:
 
 private:
     void enter_namespaces();
-    std::string make_private_directory(std::uint64_t max_bytes);
+    void make_private_directory(std::uint64_t max_bytes);
     void limit_resources(std::uint64_t max_worker_bytes);
 
     sandbox_mode mode_;

@@ -60,13 +60,14 @@ std::string map_regions(const setup_message& message, std::vector<unique_fd>& de
 // is mapped, so that it has none of it.
 std::string prepare(sandbox& box, const setup_message& message, std::vector<unique_fd>& descriptors,
                     std::vector<gpu::region_view>& regions) {
-    std::string error = box.isolate(private_directory_bytes);
-    if (!error.empty())
-        return error;
+    box.isolate(private_directory_bytes);
     if (message.sandbox != static_cast<std::uint32_t>(sandbox_mode::off)) {
-        unique_fd broker =
-            start_link_broker(box.directory(), static_cast<sandbox_mode>(message.sandbox), error);
+        private_directory directory = box.directory();
+        std::string error;
+        unique_fd broker = start_link_broker(directory, static_cast<sandbox_mode>(message.sandbox), error);
         if (!broker)
+            return error;
+        if (error = box.move_into(std::move(directory)); !error.empty())
             return error;
         use_link_broker(std::move(broker));
     }
