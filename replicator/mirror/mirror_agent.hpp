@@ -86,6 +86,10 @@ public:
     // What the standby found: indices into the hashes of that entry. Empty: all agree.
     void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different);
 
+    // First thing when the guest's next request comes (before make_over() and before its entries): queues
+    // that are new are put in order with what the agent has in flight. One comparison when there is nothing
+    // to do.
+    void before_submit();
     // The guest's request is in the log with these entries: ships what has to be shipped after it (memory
     // that differed repeatedly and may have been written).
     void after_submit();
@@ -93,11 +97,13 @@ public:
     void on_done(std::uint64_t token, const vgpu_response& response);
     void on_record(std::span<const std::byte> record);
     void on_lost();
-    // Goes on with what waited for something that nobody tells of (agent_memory that the log gave back, a user
-    // event that the guest set). Every few ms while !idle() or syncing; cheap when there is nothing to do.
+    // Goes on with what waited for something that nobody tells of (agent_memory that the log gave back, a
+    // user event that the guest set). Every few ms while !idle() or syncing; cheap when there is nothing to
+    // do.
     void on_tick();
 
-    // Why a state transfer or repairs do not go on right now, for a person; empty: they do, or there are none.
+    // Why a state transfer or repairs do not go on right now, for a person; empty: they do, or there are
+    // none.
     std::string waiting() const;
     // Nothing of the agent is in flight on the GPU and nothing is queued.
     bool idle() const;

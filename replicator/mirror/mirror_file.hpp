@@ -42,6 +42,9 @@ struct memory_info {
     std::uint64_t flags = 0;       // CL_MEM_*
     std::uint64_t bytes = 0;       // of a buffer; 0: an image
     vgpu_cmd_create_image image{}; // of an image
+    // Its creation was handed on and is not answered: the log must not name it yet, because it may have
+    // failed.
+    bool unconfirmed = false;
     bool dirty_for_sync = false;
     bool dirty_for_digest = false;
 };
@@ -66,9 +69,12 @@ public:
     // Every live event becomes one that is complete (or failed, as it did); an unset user event stays unset.
     void recreate(const core::object_table& objects, std::vector<log_entry>& out) const;
 
-    // Contexts and queues that live, in the order of their creation.
+    // Contexts and queues that live and whose creation is known to have succeeded, in the order of their
+    // creation.
     std::vector<guest_id> contexts() const;
     std::vector<guest_id> queues(guest_id context) const;
+    // Grows whenever queues() has a new one: the agent asks before every request, so it is one load.
+    std::uint64_t queues_created() const;
     // Every allocation; `f` may clear marks.
     void for_each_memory(const std::function<void(memory_info&)>& f);
     memory_info* find_memory(guest_id id);
