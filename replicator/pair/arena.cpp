@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pair/arena.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace kagemusha::pair {
+
+namespace {
+
+// Blocks begin on a cache line of their own; GPU drivers like page-aligned memory, but thousands of small
+// payloads would not.
+constexpr std::uint64_t alignment = 64;
+
+// Less than this stays resident when the arena is empty.
+constexpr std::uint64_t kept_bytes = std::uint64_t{16} << 20;
+
+} // namespace
+
+struct arena::state {
+    int fd = -1;
+    std::byte* base = nullptr;
+    std::uint64_t bytes = 0;
+
+    std::mutex mutex; // everything below
+    std::map<std::uint64_t, std::uint64_t> free_ranges;
+    std::set<std::pair<std::uint64_t, std::uint64_t>> by_size; // (bytes, offset) of the same ranges
+    std::uint64_t used = 0;
+    std::uint64_t high_water = 0; // end of the last block since the memory was given back
+
+    ~state() {
+        if (base) {
+            munmap(base, bytes);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+
+    void insert(std::uint64_t offset, std::uint64_t length) {
+        free_ranges.emplace(offset, length);
+        by_size.emplace(length, offset);
+    }
+    void erase(std::map<std::uint64_t, std::uint64_t>::iterator at) {
+        by_size.erase({at->second, at->first});
+        free_ranges.erase(at);
+    }
+
+    bool take(std::uint64_t length, std::uint64_t& offset) {
+        const std::lock_guard lock(mutex);
+        const auto best = by_size.lower_bound({length, 0});
+        if (best == by_size.end()) {
+            return false;
+        }
+        const auto [found, at] = *best;
+        erase(free_ranges.find(at));
+        if (found > length) {
+            insert(at + length, found - length);
+        }
+        used += length;
+        high_water = std::max(high_water, at + length);
+        offset = at;
+        return true;
+    }
+
+    void give_back(std::uint64_t offset, std::uint64_t length) {
+        const std::lock_guard lock(mutex);
+        used -= length;
+        auto next = free_ranges.lower_bound(offset);
+        if (next != free_ranges.end() && offset + length == next->first) {
+            length += next->second;
+            erase(next++);
+        }
+        if (next != free_ranges.begin()) {
+            const auto previous = std::prev(next);
+            if (previous->first + previous->second == offset) {
+                offset = previous->first;
+                length += previous->second;
+                erase(previous);
+            }
+        }
+        insert(offset, length);
+        if (used == 0 && high_water > kept_bytes) {
+            // A failure costs memory, nothing else.
+            (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                            static_cast<off_t>(high_water));
+            high_water = 0;
+        }
+    }
+};
+
+std::unique_ptr<arena> arena::create(const std::string& name, std::uint64_t bytes, std::uint32_t region,
+                                     std::string& error) {
+    auto s = std::make_shared<state>();
+    s->bytes = bytes;
+    s->fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+    void* at = MAP_FAILED;
+    if (s->fd >= 0 && ftruncate(s->fd, static_cast<off_t>(bytes)) == 0) {
+        at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
+    }
+    if (at == MAP_FAILED) {
+        error = "no shared memory of " + std::to_string(bytes >> 20) +
+                " MiB for replicated content: " + std::strerror(errno);
+        return nullptr;
+    }
+    s->base = static_cast<std::byte*>(at);
+    s->insert(0, bytes);
+    return std::unique_ptr<arena>(new arena(std::move(s), region));
+}
+
+arena::arena(std::shared_ptr<state> s, std::uint32_t region) : state_(std::move(s)), region_(region) {}
+arena::~arena() = default;
+
+bool arena::allocate(std::uint64_t bytes, block& out) {
+    if (bytes == 0 || bytes > state_->bytes) {
+        return false;
+    }
+    const std::uint64_t length = (bytes + alignment - 1) & ~(alignment - 1);
+    std::uint64_t offset = 0;
+    if (!state_->take(length, offset)) {
+        return false;
+    }
+    out.segment = {offset, bytes, region_, 0};
+    out.bytes = {state_->base + offset, static_cast<std::size_t>(bytes)};
+    out.keep = std::shared_ptr<const void>(
+        out.bytes.data(), [s = state_, offset, length](const void*) { s->give_back(offset, length); });
+    return true;
+}
+
+std::uint64_t arena::capacity() const {
+    return state_->bytes;
+}
+
+std::uint64_t arena::used() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->used;
+}
+
+std::uint64_t arena::touched() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->high_water;
+}
+
+int arena::fd() const {
+    return state_->fd;
+}
+
+std::byte* arena::base() const {
+    return state_->base;
+}
+
+} // namespace kagemusha::pair

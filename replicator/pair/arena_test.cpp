@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The arena against a plain model of which bytes are taken, and from several threads.
+#include "pair/arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace kagemusha::pair {
+namespace {
+
+constexpr std::uint32_t region = 7;
+
+std::unique_ptr<arena> make(std::uint64_t bytes) {
+    std::string error;
+    auto a = arena::create("arena-test", bytes, region, error);
+    EXPECT_TRUE(a) << error;
+    return a;
+}
+
+TEST(arena, blocks_lie_where_their_segment_says) {
+    auto a = make(1 << 20);
+    mirror::agent_memory::block b;
+    ASSERT_TRUE(a->allocate(1000, b));
+    EXPECT_EQ(b.segment.region, region);
+    EXPECT_EQ(b.segment.bytes, 1000u);
+    EXPECT_EQ(b.bytes.data(), a->base() + b.segment.offset);
+    EXPECT_EQ(b.bytes.size(), 1000u);
+    b.keep.reset();
+    EXPECT_EQ(a->used(), 0u);
+}
+
+TEST(arena, refuses_what_does_not_fit_and_nothing_at_all) {
+    auto a = make(4096);
+    mirror::agent_memory::block b, c;
+    EXPECT_FALSE(a->allocate(0, b));
+    EXPECT_FALSE(a->allocate(4097, b));
+    EXPECT_FALSE(a->allocate(UINT64_MAX, b));
+    ASSERT_TRUE(a->allocate(4096, b));
+    EXPECT_FALSE(a->allocate(1, c));
+    b.keep.reset();
+    EXPECT_TRUE(a->allocate(4096, c));
+}
+
+// Random allocations never overlap, and everything is one free range again at the end.
+TEST(arena, random_blocks_never_overlap) {
+    constexpr std::uint64_t size = 1 << 18;
+    auto a = make(size);
+    std::mt19937_64 random(1);
+    std::vector<mirror::agent_memory::block> live;
+    std::vector<bool> taken(size);
+    for (int i = 0; i < 5000; ++i) {
+        if (!live.empty() && random() % 2) {
+            std::swap(live[random() % live.size()], live.back());
+            const auto& s = live.back().segment;
+            std::fill_n(taken.begin() + static_cast<long>(s.offset), s.bytes, false);
+            live.pop_back();
+            continue;
+        }
+        mirror::agent_memory::block b;
+        if (!a->allocate(1 + random() % 9000, b)) {
+            continue;
+        }
+        for (std::uint64_t at = 0; at < b.segment.bytes; ++at) {
+            ASSERT_FALSE(taken[b.segment.offset + at]) << "step " << i;
+            taken[b.segment.offset + at] = true;
+        }
+        live.push_back(std::move(b));
+    }
+    live.clear();
+    mirror::agent_memory::block all;
+    EXPECT_TRUE(a->allocate(size, all));
+}
+
+TEST(arena, memory_goes_back_to_the_host_when_empty) {
+    auto a = make(std::uint64_t{256} << 20);
+    mirror::agent_memory::block b;
+    ASSERT_TRUE(a->allocate(std::uint64_t{64} << 20, b));
+    std::memset(b.bytes.data(), 1, b.bytes.size());
+    EXPECT_EQ(a->touched(), std::uint64_t{64} << 20);
+    b.keep.reset();
+    EXPECT_EQ(a->touched(), 0u);
+    EXPECT_EQ(a->base()[12345], std::byte{0}); // a hole reads as zeros
+}
+
+TEST(arena, blocks_end_on_any_thread_and_may_outlive_the_arena) {
+    auto a = make(1 << 20);
+    mirror::agent_memory::block survivor;
+    ASSERT_TRUE(a->allocate(64, survivor));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&a, t] {
+            for (int i = 0; i < 2000; ++i) {
+                mirror::agent_memory::block b;
+                if (a->allocate(64 + static_cast<std::uint64_t>(i % 7) * 100, b)) {
+                    std::memset(b.bytes.data(), t, b.bytes.size());
+                }
+            }
+        });
+    }
+    for (auto& t : threads) {
+        t.join();
+    }
+    EXPECT_EQ(a->used(), 64u);
+    a.reset();
+    survivor.bytes[0] = std::byte{1}; // still mapped
+    survivor.keep.reset();
+}
+
+} // namespace
+} // namespace kagemusha::pair

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pair/op_log.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "mirror/limits.hpp"
+
+namespace kagemusha::pair {
+
+namespace {
+
+// A room that begins again only here: a device that stops and goes on for each entry would crawl.
+constexpr std::uint64_t room_numerator = 3, room_denominator = 4;
+
+// Bytes up to this are gathered in one buffer: a copy of a few cache lines is cheaper than an entry of a
+// scatter-gather list.
+constexpr std::size_t gathered_bytes = 2048;
+
+// The protobuf part of an entry and of one of its payloads, at most.
+constexpr std::size_t entry_message_bytes = 80;
+constexpr std::size_t payload_message_bytes = 24;
+
+constexpr std::byte padding[8] = {};
+
+std::uint64_t bytes_of(const mirror::byte_pieces& p) {
+    std::uint64_t sum = 0;
+    for (const auto& piece : p.pieces) {
+        sum += piece.size();
+    }
+    return sum;
+}
+
+// The same bytes in memory of our own.
+mirror::byte_pieces copy_of(const mirror::byte_pieces& p) {
+    auto memory = std::make_shared<std::vector<std::byte>>();
+    memory->reserve(bytes_of(p));
+    for (const auto& piece : p.pieces) {
+        memory->insert(memory->end(), piece.begin(), piece.end());
+    }
+    mirror::byte_pieces out;
+    out.pieces.emplace_back(*memory);
+    out.keep = std::move(memory);
+    return out;
+}
+
+} // namespace
+
+struct op_log::late_piece {
+    std::uint32_t payload;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    bool in_guest;
+    mirror::byte_pieces content;
+};
+
+struct op_log::stored {
+    mirror::entry_meta meta;
+    bool in_guest = false;           // `content` lies in guest memory
+    bool taken = false;              // stream and content went to the link
+    std::uint32_t late_in_guest = 0; // pieces of `late`
+    std::vector<std::uint64_t> stream;
+    std::vector<mirror::entry_payload> payloads;
+    std::vector<mirror::byte_pieces> content;
+    std::vector<std::uint64_t> late_bytes; // that came so far, per payload
+    std::deque<late_piece> late;           // not taken yet
+
+    std::uint64_t held_bytes() const { return meta.stream_bytes + meta.content_bytes; }
+};
+
+// What the link sends at this moment.
+struct op_log::batch {
+    op_log& owner;
+    std::vector<stored> entries; // their bytes, moved out of the log
+    std::vector<std::byte> gathered;
+    mirror::byte_pieces piece;
+    std::vector<log_sequence> guest_entries;
+
+    explicit batch(op_log& o) : owner(o) {}
+    batch(const batch&) = delete;
+    ~batch() {
+        if (!guest_entries.empty()) {
+            owner.sent(guest_entries);
+        }
+    }
+};
+
+op_log::op_log(const bounds& b, callbacks c) : bounds_(b), callbacks_(std::move(c)) {}
+
+op_log::~op_log() {
+    assert(sending_.empty()); // the link ended before
+}
+
+op_log::stored* op_log::find(log_sequence entry) {
+    return entry >= first_ && entry - first_ < entries_.size() ? &entries_[entry - first_] : nullptr;
+}
+
+// ---- device's thread
+// ----------------------------------------------------------------------------------------------------
+
+void op_log::push(log_event event, std::unique_lock<std::mutex>& lock) {
+    const bool first = events_.empty();
+    events_.push_back(std::move(event));
+    lock.unlock();
+    if (first) {
+        callbacks_.wake();
+    }
+}
+
+// Cuts what comes of a payload into pieces of one frame.
+void op_log::split(stored& s, std::uint32_t payload, mirror::byte_pieces bytes) {
+    assert(payload < s.payloads.size());
+    s.late_bytes.resize(s.payloads.size());
+    late_piece piece{payload, 0, 0, s.in_guest, {{}, bytes.keep}};
+    const auto finish = [&] {
+        piece.offset = s.late_bytes[payload];
+        s.late_bytes[payload] += piece.bytes;
+        assert(s.late_bytes[payload] <= s.payloads[payload].bytes);
+        s.late_in_guest += piece.in_guest;
+        log_event e;
+        e.what = log_event::kind::late_content;
+        e.sequence = s.meta.sequence;
+        e.payload = payload;
+        e.bytes = piece.bytes;
+        events_.push_back(std::move(e));
+        s.late.push_back(std::move(piece));
+        piece = {payload, 0, 0, s.in_guest, {{}, bytes.keep}};
+    };
+    for (std::span<const std::byte> rest : bytes.pieces) {
+        while (!rest.empty()) {
+            const auto part =
+                rest.first(std::min<std::uint64_t>(rest.size(), mirror::content_piece_bytes - piece.bytes));
+            piece.content.pieces.push_back(part);
+            piece.bytes += part.size();
+            rest = rest.subspan(part.size());
+            if (piece.bytes == mirror::content_piece_bytes) {
+                finish();
+            }
+        }
+    }
+    if (piece.bytes != 0) {
+        finish();
+    }
+}
+
+log_sequence op_log::append(mirror::log_entry entry) {
+    assert(entry.content.size() <= entry.payloads.size());
+    stored s;
+    s.meta = entry.meta;
+    s.stream = std::move(entry.stream);
+    s.payloads = std::move(entry.payloads);
+    s.content = std::move(entry.content);
+    s.in_guest = entry.content_in_guest;
+    std::uint64_t given = 0;
+    for (const auto& c : s.content) {
+        given += mirror::rounded_up(bytes_of(c));
+    }
+    if (s.in_guest && given <= mirror::copy_content_bytes) {
+        for (auto& c : s.content) {
+            if (!c.pieces.empty()) {
+                c = copy_of(c);
+            }
+        }
+        s.in_guest = false;
+    }
+    if (given > mirror::max_inline_content_bytes) {
+        s.meta.flags |= mirror::entry_late_content;
+    }
+
+    std::unique_lock lock(mutex_);
+    s.meta.sequence = first_ + entries_.size();
+    const log_sequence number = s.meta.sequence;
+    log_event e;
+    e.what = log_event::kind::entry;
+    e.sequence = number;
+    e.meta = s.meta;
+    const bool was_empty = events_.empty();
+    events_.push_back(std::move(e));
+    if ((s.meta.flags & mirror::entry_late_content) != 0) {
+        const std::vector<mirror::byte_pieces> all = std::exchange(s.content, {});
+        for (std::uint32_t i = 0; i < all.size(); ++i) {
+            split(s, i, all[i]);
+        }
+        s.in_guest = false; // each piece knows it for itself
+    }
+    bytes_.fetch_add(s.held_bytes(), std::memory_order_relaxed);
+    count_.fetch_add(1, std::memory_order_relaxed);
+    appended_.store(number, std::memory_order_relaxed);
+    entries_.push_back(std::move(s));
+    lock.unlock();
+    if (was_empty) {
+        callbacks_.wake();
+    }
+    return number;
+}
+
+bool op_log::congested() const {
+    const bool now = bytes() >= bounds_.bytes || entries() >= bounds_.entries;
+    if (now) {
+        told_congested_.store(true);
+        // It may have ended between the look and the note: then nobody would tell.
+        return bytes() >= bounds_.bytes || entries() >= bounds_.entries;
+    }
+    return false;
+}
+
+void op_log::outcome(log_sequence entry, std::int32_t result) {
+    std::unique_lock lock(mutex_);
+    log_event e;
+    e.what = log_event::kind::outcome;
+    e.sequence = entry;
+    e.result = result;
+    push(std::move(e), lock);
+}
+
+void op_log::cancel(log_sequence entry) {
+    std::unique_lock lock(mutex_);
+    log_event e;
+    e.what = log_event::kind::cancel;
+    e.sequence = entry;
+    push(std::move(e), lock);
+}
+
+void op_log::late_content(log_sequence entry, std::uint32_t payload, mirror::byte_pieces bytes) {
+    std::unique_lock lock(mutex_);
+    stored* s = find(entry);
+    if (!s) {
+        return; // dropped meanwhile: nobody wants it
+    }
+    assert((s->meta.flags & mirror::entry_late_content) != 0);
+    const bool was_empty = events_.empty();
+    split(*s, payload, std::move(bytes));
+    const bool wake = was_empty && !events_.empty();
+    lock.unlock();
+    if (wake) {
+        callbacks_.wake();
+    }
+}
+
+void op_log::digests(log_sequence entry, std::vector<std::uint64_t> hashes) {
+    std::unique_lock lock(mutex_);
+    log_event e;
+    e.what = log_event::kind::digests;
+    e.sequence = entry;
+    e.hashes = std::move(hashes);
+    push(std::move(e), lock);
+}
+
+bool op_log::release_content(log_sequence entry) {
+    for (;;) {
+        // One piece per turn, so that the replication thread never waits for the copy of a large buffer.
+        const std::lock_guard lock(mutex_);
+        if (stored* s = find(entry)) {
+            if (s->in_guest && !s->taken) {
+                for (auto& c : s->content) {
+                    if (!c.pieces.empty()) {
+                        c = copy_of(c);
+                    }
+                }
+                s->in_guest = false;
+            }
+            if (s->late_in_guest != 0) {
+                const auto piece =
+                    std::find_if(s->late.rbegin(), s->late.rend(), [](const auto& p) { return p.in_guest; });
+                piece->content = copy_of(piece->content);
+                piece->in_guest = false;
+                if (--s->late_in_guest != 0) {
+                    continue;
+                }
+            }
+        }
+        const auto at = sending_.find(entry);
+        if (at == sending_.end()) {
+            return true;
+        }
+        at->second.release_wanted = true;
+        return false;
+    }
+}
+
+void op_log::synced(log_sequence last) {
+    std::unique_lock lock(mutex_);
+    log_event e;
+    e.what = log_event::kind::synced;
+    e.sequence = last;
+    push(std::move(e), lock);
+}
+
+void op_log::failed(const std::string& why) {
+    std::unique_lock lock(mutex_);
+    log_event e;
+    e.what = log_event::kind::failed;
+    e.text = why;
+    push(std::move(e), lock);
+}
+
+void op_log::stopped() {
+    std::unique_lock lock(mutex_);
+    log_event e;
+    e.what = log_event::kind::stopped;
+    push(std::move(e), lock);
+}
+
+// ---- replication thread
+// -------------------------------------------------------------------------------------------------
+
+void op_log::take_events(std::vector<log_event>& out) {
+    out.clear();
+    const std::lock_guard lock(mutex_);
+    std::swap(out, events_);
+}
+
+bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out) {
+    auto b = std::make_shared<batch>(*this);
+    mirror::entries message;
+    std::uint64_t frame_bytes = 0;
+    std::size_t message_bytes = 0, small_bytes = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        first = std::max(first, first_);
+        for (; first <= last && message.list.size() < mirror::max_entries_per_message; ++first) {
+            stored* s = find(first);
+            if (!s) {
+                break;
+            }
+            assert(!s->taken);
+            const bool late = (s->meta.flags & mirror::entry_late_content) != 0;
+            const std::uint64_t frame =
+                s->meta.stream_bytes + (late ? std::uint64_t{0} : s->meta.content_bytes);
+            const std::size_t part = entry_message_bytes + s->payloads.size() * payload_message_bytes;
+            if (!message.list.empty() && (frame_bytes + frame > mirror::max_frame_payload_bytes ||
+                                          message_bytes + part > mirror::max_message_bytes)) {
+                break;
+            }
+            frame_bytes += frame;
+            message_bytes += part;
+            message.list.push_back({s->meta, std::move(s->payloads)});
+            stored& moved = b->entries.emplace_back();
+            moved.meta = s->meta;
+            moved.in_guest = s->in_guest;
+            moved.stream = std::move(s->stream);
+            moved.content = std::move(s->content);
+            s->taken = true;
+            if (std::exchange(s->in_guest, false)) {
+                ++sending_[first].frames;
+                b->guest_entries.push_back(first);
+            }
+            if (moved.stream.size() * 8 <= gathered_bytes) {
+                small_bytes += moved.stream.size() * 8;
+            }
+            if (!late && s->meta.content_bytes <= gathered_bytes) {
+                small_bytes += s->meta.content_bytes;
+            }
+        }
+    }
+    if (message.list.empty()) {
+        return false;
+    }
+
+    b->gathered.reserve(small_bytes); // so that spans into it stay valid
+    out.payload.clear();
+    const auto gather = [&](std::span<const std::byte> bytes) {
+        const std::byte* end = b->gathered.data() + b->gathered.size();
+        b->gathered.insert(b->gathered.end(), bytes.begin(), bytes.end());
+        assert(b->gathered.size() <= small_bytes);
+        if (!out.payload.empty() && out.payload.back().data() + out.payload.back().size() == end) {
+            out.payload.back() = {out.payload.back().data(), out.payload.back().size() + bytes.size()};
+        } else if (!bytes.empty()) {
+            out.payload.push_back({end, bytes.size()});
+        }
+    };
+    for (const stored& s : b->entries) {
+        const auto bytes = std::as_bytes(std::span(s.stream));
+        if (bytes.size() <= gathered_bytes) {
+            gather(bytes);
+        } else {
+            out.payload.push_back(bytes);
+        }
+    }
+    for (const stored& s : b->entries) {
+        const bool small = s.meta.content_bytes <= gathered_bytes;
+        for (const auto& c : s.content) {
+            std::uint64_t length = 0;
+            for (const auto& piece : c.pieces) {
+                small ? gather(piece) : out.payload.push_back(piece);
+                length += piece.size();
+            }
+            if (const std::size_t pad = mirror::rounded_up(length) - length; pad != 0) {
+                const std::span<const std::byte> zeros(padding, pad);
+                small ? gather(zeros) : out.payload.push_back(zeros);
+            }
+        }
+    }
+    out.what = std::move(message);
+    out.keep = std::move(b);
+    return true;
+}
+
+bool op_log::take_content(const mirror::content& piece, outgoing& out) {
+    auto b = std::make_shared<batch>(*this);
+    {
+        const std::lock_guard lock(mutex_);
+        stored* s = find(piece.sequence);
+        if (!s) {
+            return false;
+        }
+        const auto at = std::find_if(s->late.begin(), s->late.end(), [&](const late_piece& p) {
+            return p.payload == piece.payload && p.offset == piece.offset;
+        });
+        assert(at != s->late.end() && at->bytes == piece.bytes);
+        b->piece = std::move(at->content);
+        if (at->in_guest) {
+            --s->late_in_guest;
+            ++sending_[piece.sequence].frames;
+            b->guest_entries.push_back(piece.sequence);
+        }
+        s->late.erase(at);
+    }
+    out.what = piece;
+    out.payload = b->piece.pieces;
+    out.keep = std::move(b);
+    return true;
+}
+
+void op_log::sent(const std::vector<log_sequence>& guest_entries) {
+    std::vector<log_sequence> released;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const log_sequence entry : guest_entries) {
+            const auto at = sending_.find(entry);
+            assert(at != sending_.end());
+            if (--at->second.frames == 0) {
+                if (at->second.release_wanted) {
+                    released.push_back(entry);
+                }
+                sending_.erase(at);
+            }
+        }
+    }
+    for (const log_sequence entry : released) {
+        callbacks_.content_released(entry);
+    }
+}
+
+void op_log::drop(log_sequence up_to) {
+    std::deque<stored> dropped; // ends outside the lock
+    {
+        const std::lock_guard lock(mutex_);
+        std::uint64_t freed = 0;
+        if (up_to >= first_ && up_to - first_ >= entries_.size()) {
+            first_ += entries_.size();
+            dropped.swap(entries_);
+            for (const stored& s : dropped) {
+                freed += s.held_bytes();
+            }
+            bytes_.fetch_sub(freed, std::memory_order_relaxed);
+            count_.fetch_sub(dropped.size(), std::memory_order_relaxed);
+        } else {
+            std::uint64_t count = 0;
+            for (; first_ <= up_to && !entries_.empty(); ++first_, ++count) {
+                freed += entries_.front().held_bytes();
+                if (!entries_.front().taken || !entries_.front().late.empty()) {
+                    dropped.push_back(std::move(entries_.front()));
+                }
+                entries_.pop_front();
+            }
+            bytes_.fetch_sub(freed, std::memory_order_relaxed);
+            count_.fetch_sub(count, std::memory_order_relaxed);
+        }
+    }
+    if (told_congested_.load() && bytes() <= bounds_.bytes / room_denominator * room_numerator &&
+        entries() <= bounds_.entries / room_denominator * room_numerator && told_congested_.exchange(false)) {
+        callbacks_.room();
+    }
+}
+
+} // namespace kagemusha::pair

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// op_log: the entries that a standby has not acknowledged, by number, with their bytes. The device's thread
+// appends; the replication thread sends and drops.
+//
+// Content of writes stays where the guest has it and is sent from there, without a copy. That lasts until the
+// guest's request is answered: then release_content() makes the log independent of the guest's memory, by
+// copying what was not sent yet. Small content is copied at once: that is cheaper than to remember where it
+// is.
+//
+//   entry in guest memory:  unsent ──taken──▶ being sent ──done──▶ sent
+//                              └─release: copied (true)  └─release: false, told when done   └─release: true
+//
+// What was sent is never needed again (a link that ends means a new state transfer), so an entry that was
+// sent keeps nothing but its size until it is dropped.
+//
+// Threads: one lock, held for a bounded time (one piece of content at most).
+#ifndef KAGEMUSHA_PAIR_OP_LOG_HPP
+#define KAGEMUSHA_PAIR_OP_LOG_HPP
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "mirror/log_sink.hpp"
+#include "mirror/message.hpp"
+
+namespace kagemusha::pair {
+
+using mirror::log_sequence;
+
+// What the device's thread did, in its order, for the replication thread.
+struct log_event {
+    enum class kind : std::uint8_t {
+        entry,
+        outcome,
+        cancel,
+        late_content, // one piece
+        digests,
+        synced,
+        failed,
+        stopped, // the device has obeyed a "stop": no entry before this one counts
+    };
+    kind what = kind::entry;
+    std::int32_t result = 0;
+    std::uint32_t payload = 0;
+    log_sequence sequence = 0;
+    std::uint64_t bytes = 0;
+    mirror::entry_meta meta;
+    std::vector<std::uint64_t> hashes;
+    std::string text;
+};
+
+// A message and what follows it on the wire.
+struct outgoing {
+    mirror::message what;
+    std::vector<std::span<const std::byte>> payload;
+    std::shared_ptr<const void> keep;
+};
+
+class op_log final : public mirror::log_sink {
+public:
+    struct bounds {
+        std::uint64_t bytes = 0;
+        std::uint64_t entries = 0;
+    };
+    struct callbacks {
+        std::function<void()> wake;                         // device's thread: there are events again
+        std::function<void(log_sequence)> content_released; // replication thread, after a false
+        std::function<void()> room;                         // replication thread: no longer congested
+    };
+    op_log(const bounds& b, callbacks c);
+    ~op_log();
+    op_log(const op_log&) = delete;
+    op_log& operator=(const op_log&) = delete;
+
+    // ---- device's thread
+    log_sequence append(mirror::log_entry entry) override;
+    bool congested() const override;
+    void outcome(log_sequence entry, std::int32_t result) override;
+    void late_content(log_sequence entry, std::uint32_t payload, mirror::byte_pieces bytes) override;
+    void cancel(log_sequence entry) override;
+    void digests(log_sequence entry, std::vector<std::uint64_t> hashes) override;
+    bool release_content(log_sequence entry) override;
+    void synced(log_sequence last) override;
+    void failed(const std::string& why) override;
+    void stopped();
+
+    // ---- replication thread
+    void take_events(std::vector<log_event>& out); // replaces the content of `out`
+    // One message with entries from `first` on, at most up to `last`; `first` becomes the next one. Entries
+    // that were dropped are left out. False: there was none.
+    bool take_entries(log_sequence& first, log_sequence last, outgoing& out);
+    // A piece of late content as it was told in an event. False: its entry was dropped.
+    bool take_content(const mirror::content& piece, outgoing& out);
+    // Entries up to this number, whether sent or not.
+    void drop(log_sequence up_to);
+
+    // ---- any thread
+    std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+    std::uint64_t entries() const { return count_.load(std::memory_order_relaxed); }
+    log_sequence appended() const { return appended_.load(std::memory_order_relaxed); }
+
+private:
+    struct late_piece;
+    struct stored;
+    struct batch;
+    struct sending {
+        std::uint32_t frames = 0; // of this entry, with the link
+        bool release_wanted = false;
+    };
+
+    stored* find(log_sequence entry);
+    void push(log_event event, std::unique_lock<std::mutex>& lock); // unlocks, wakes
+    void split(stored& s, std::uint32_t payload, mirror::byte_pieces bytes);
+    void sent(const std::vector<log_sequence>& guest_entries);
+
+    const bounds bounds_;
+    const callbacks callbacks_;
+
+    mutable std::mutex mutex_;   // everything up to the atomics
+    std::deque<stored> entries_; // front is number first_
+    log_sequence first_ = 1;
+    std::unordered_map<log_sequence, sending> sending_; // entries whose guest memory the link has
+    std::vector<log_event> events_;
+
+    std::atomic<std::uint64_t> bytes_ = 0, count_ = 0;
+    std::atomic<log_sequence> appended_ = 0;
+    mutable std::atomic<bool> told_congested_ = false;
+};
+
+} // namespace kagemusha::pair
+
+#endif

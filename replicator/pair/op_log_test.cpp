@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The op log alone: what goes to the wire, whose memory it refers to, what it counts.
+#include "pair/op_log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "mirror/limits.hpp"
+
+namespace kagemusha::pair {
+namespace {
+
+using mirror::log_entry;
+
+struct harness {
+    unsigned wakes = 0, rooms = 0;
+    std::vector<log_sequence> released;
+    op_log log;
+
+    explicit harness(op_log::bounds b = {std::uint64_t{1} << 30, 1 << 20})
+        : log(b,
+              {[this] { ++wakes; }, [this](log_sequence n) { released.push_back(n); }, [this] { ++rooms; }}) {
+    }
+
+    std::vector<log_event> events() {
+        std::vector<log_event> e;
+        log.take_events(e);
+        return e;
+    }
+};
+
+log_entry small_entry(std::uint64_t word) {
+    log_entry e;
+    e.meta.file = 1;
+    e.meta.op_count = 1;
+    e.stream = {word, word + 1};
+    e.meta.stream_bytes = 16;
+    return e;
+}
+
+// One payload of guest memory, scattered over `pieces` pages.
+log_entry guest_entry(std::vector<std::byte>& memory, std::size_t pieces) {
+    log_entry e = small_entry(100);
+    e.payloads.push_back({memory.size(), false});
+    e.content.emplace_back();
+    const std::size_t step = memory.size() / pieces;
+    for (std::size_t i = 0; i < pieces; ++i) {
+        e.content[0].pieces.emplace_back(memory.data() + i * step,
+                                         i + 1 == pieces ? memory.size() - i * step : step);
+    }
+    e.content_in_guest = true;
+    e.meta.content_bytes = mirror::rounded_up(memory.size());
+    return e;
+}
+
+std::vector<std::byte> pattern(std::size_t bytes) {
+    std::vector<std::byte> m(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) {
+        m[i] = static_cast<std::byte>(i * 7 + i / 256);
+    }
+    return m;
+}
+
+std::vector<std::byte> joined(const outgoing& o) {
+    std::vector<std::byte> all;
+    for (const auto& p : o.payload) {
+        all.insert(all.end(), p.begin(), p.end());
+    }
+    return all;
+}
+
+TEST(op_log, numbers_entries_and_gives_their_streams_in_order) {
+    harness h;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(h.log.append(small_entry(i * 10)), i + 1);
+    }
+    EXPECT_EQ(h.wakes, 1u); // one for the burst
+    const auto events = h.events();
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_EQ(events[2].meta.sequence, 3u);
+    log_sequence first = 1;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, 3, o));
+    EXPECT_EQ(first, 4u);
+    EXPECT_EQ(std::get<mirror::entries>(o.what).list.size(), 3u);
+    const auto bytes = joined(o);
+    const std::uint64_t expected[] = {0, 1, 10, 11, 20, 21};
+    ASSERT_EQ(bytes.size(), sizeof(expected));
+    EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof(expected)), 0);
+    EXPECT_EQ(o.payload.size(), 1u); // gathered
+    h.log.append(small_entry(0));
+    EXPECT_EQ(h.wakes, 2u);
+}
+
+TEST(op_log, small_guest_content_is_copied_at_once) {
+    harness h;
+    auto memory = pattern(1001);
+    const auto expected = memory;
+    const auto n = h.log.append(guest_entry(memory, 3));
+    EXPECT_TRUE(h.log.release_content(n));
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    log_sequence first = n;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, n, o));
+    const auto bytes = joined(o);
+    ASSERT_EQ(bytes.size(), 16u + 1008);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), bytes.begin() + 16));
+    EXPECT_EQ(bytes.back(), std::byte{0}); // padding
+}
+
+TEST(op_log, guest_content_is_sent_from_where_it_is) {
+    harness h;
+    auto memory = pattern(100'000);
+    const auto n = h.log.append(guest_entry(memory, 4));
+    log_sequence first = n;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, n, o));
+    ASSERT_EQ(o.payload.size(), 5u);
+    EXPECT_EQ(o.payload[1].data(), memory.data());
+    EXPECT_FALSE(h.log.release_content(n)); // being sent
+    EXPECT_TRUE(h.released.empty());
+    o = {};
+    EXPECT_EQ(h.released, std::vector<log_sequence>{n});
+    EXPECT_TRUE(h.log.release_content(n)); // was sent
+}
+
+TEST(op_log, guest_content_that_was_not_sent_is_copied_on_release) {
+    harness h;
+    auto memory = pattern(100'000);
+    const auto expected = memory;
+    const auto n = h.log.append(guest_entry(memory, 4));
+    EXPECT_TRUE(h.log.release_content(n));
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    log_sequence first = n;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, n, o));
+    const auto bytes = joined(o);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), bytes.begin() + 16));
+    EXPECT_TRUE(h.log.release_content(n));
+    o = {};
+    EXPECT_TRUE(h.released.empty());
+}
+
+// A large payload goes behind its entry in pieces; each is released on its own.
+TEST(op_log, large_content_becomes_pieces) {
+    harness h;
+    auto memory = pattern(10'000'000);
+    const auto expected = memory;
+    const auto n = h.log.append(guest_entry(memory, 1000));
+    auto events = h.events();
+    ASSERT_EQ(events.size(), 4u);
+    EXPECT_NE(events[0].meta.flags & mirror::entry_late_content, 0u);
+    EXPECT_EQ(events[0].meta.content_bytes, mirror::rounded_up(memory.size()));
+    log_sequence first = n;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, n, o));
+    EXPECT_EQ(joined(o).size(), 16u);
+    std::vector<std::byte> got;
+    outgoing pieces[3];
+    mirror::content c{n, 0, 0, 0, 0};
+    for (int i = 0; i < 3; ++i) {
+        c.bytes = events[static_cast<std::size_t>(i) + 1].bytes;
+        EXPECT_LE(c.bytes, mirror::content_piece_bytes);
+        if (i == 2) { // one piece is with the link, one was sent, the last waits
+            pieces[0] = {};
+            EXPECT_FALSE(h.log.release_content(n));
+            pieces[1] = {};
+            EXPECT_EQ(h.released, std::vector<log_sequence>{n});
+            std::fill(memory.begin(), memory.end(), std::byte{0});
+        }
+        ASSERT_TRUE(h.log.take_content(c, pieces[i]));
+        const auto bytes = joined(pieces[i]);
+        got.insert(got.end(), bytes.begin(), bytes.end());
+        c.offset += c.bytes;
+    }
+    EXPECT_EQ(got, expected);
+    EXPECT_TRUE(h.log.release_content(n));
+}
+
+TEST(op_log, late_content_of_the_agent) {
+    harness h;
+    log_entry e = small_entry(1);
+    e.meta.flags = mirror::entry_late_content | mirror::entry_agent;
+    e.payloads = {{8, false}, {16, false}};
+    e.meta.content_bytes = 24;
+    const auto n = h.log.append(std::move(e));
+    const auto memory = std::make_shared<std::vector<std::byte>>(pattern(16));
+    h.log.late_content(n, 1, {{std::span(*memory)}, memory});
+    EXPECT_EQ(memory.use_count(), 2); // the piece alone holds it
+    const auto events = h.events();
+    ASSERT_EQ(events.size(), 2u);
+    EXPECT_EQ(events[1].payload, 1u);
+    outgoing o;
+    ASSERT_TRUE(h.log.take_content({n, 1, 0, 16, 0}, o));
+    EXPECT_EQ(o.payload.at(0).data(), memory->data());
+    o = {};
+    EXPECT_EQ(memory.use_count(), 1);
+}
+
+TEST(op_log, dropping_gives_everything_back) {
+    harness h;
+    auto memory = pattern(100'000);
+    for (int i = 0; i < 10; ++i) {
+        h.log.append(small_entry(0));
+        h.log.append(guest_entry(memory, 2));
+    }
+    EXPECT_EQ(h.log.entries(), 20u);
+    EXPECT_EQ(h.log.bytes(), 10 * (16 + 16 + 100'000u));
+    h.log.drop(5);
+    EXPECT_EQ(h.log.entries(), 15u);
+    EXPECT_TRUE(h.log.release_content(4)); // dropped: nobody touches it
+    h.log.drop(UINT64_MAX);
+    EXPECT_EQ(h.log.entries(), 0u);
+    EXPECT_EQ(h.log.bytes(), 0u);
+    EXPECT_EQ(h.log.append(small_entry(0)), 21u); // numbers go on
+    log_sequence first = 1;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, 21, o)); // what was dropped is left out
+    EXPECT_EQ(std::get<mirror::entries>(o.what).list.at(0).meta.sequence, 21u);
+}
+
+TEST(op_log, an_entry_dropped_while_it_is_sent_still_releases) {
+    harness h;
+    auto memory = pattern(100'000);
+    const auto n = h.log.append(guest_entry(memory, 2));
+    log_sequence first = n;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, n, o));
+    h.log.drop(UINT64_MAX);
+    EXPECT_FALSE(h.log.release_content(n));
+    o = {};
+    EXPECT_EQ(h.released, std::vector<log_sequence>{n});
+}
+
+TEST(op_log, is_congested_until_a_quarter_is_free) {
+    harness h({160, 1000});
+    for (int i = 0; i < 9; ++i) {
+        h.log.append(small_entry(0));
+        EXPECT_FALSE(h.log.congested());
+    }
+    h.log.append(small_entry(0));
+    EXPECT_TRUE(h.log.congested());
+    h.log.drop(2);
+    EXPECT_EQ(h.rooms, 0u);
+    h.log.drop(3);
+    EXPECT_EQ(h.rooms, 1u);
+    h.log.drop(4);
+    EXPECT_EQ(h.rooms, 1u);
+}
+
+// Device and replication thread at once; what arrives is exactly what was appended, in order.
+TEST(op_log, two_threads) {
+    constexpr std::uint64_t count = 200'000;
+    std::atomic<bool> woken = false;
+    op_log log({std::uint64_t{1} << 40, std::uint64_t{1} << 40},
+               {[&] { woken = true; }, [](log_sequence) {}, [] {}});
+    std::thread device([&] {
+        for (std::uint64_t i = 0; i < count; ++i) {
+            log.append(small_entry(i));
+        }
+    });
+    std::uint64_t next = 0;
+    std::vector<log_event> events;
+    while (next < count) {
+        if (!woken.exchange(false)) {
+            std::this_thread::yield();
+            continue;
+        }
+        log.take_events(events);
+        log_sequence first = events.front().sequence;
+        const log_sequence last = events.back().sequence;
+        outgoing o;
+        while (first <= last && log.take_entries(first, last, o)) {
+            const auto bytes = joined(o);
+            for (std::size_t at = 0; at < bytes.size(); at += 16, ++next) {
+                std::uint64_t word;
+                std::memcpy(&word, bytes.data() + at, 8);
+                ASSERT_EQ(word, next);
+            }
+            log.drop(first - 1);
+        }
+    }
+    device.join();
+    EXPECT_EQ(log.entries(), 0u);
+}
+
+} // namespace
+} // namespace kagemusha::pair
