@@ -60,8 +60,12 @@ const char* broken_rule(const mirror::entries::entry& e) {
     if (written != 0 && (m.flags & mirror::entry_compare) == 0) {
         return "only an entry that is compared has payloads that the GPU writes";
     }
-    if (written > std::uint64_t{mirror::max_hashes_per_message} * 8) {
-        return "it gives too many digests";
+    const bool hashes_content = (m.flags & mirror::entry_hash_content) != 0;
+    if (hashes_content && (m.flags & mirror::entry_compare) == 0) {
+        return "only of an entry that is compared content is hashed";
+    }
+    if (written > (hashes_content ? mirror::max_hashed_content_bytes : mirror::max_compared_bytes)) {
+        return "its payloads that the GPU writes are too long";
     }
     if (content > mirror::max_inline_content_bytes && (m.flags & mirror::entry_late_content) == 0) {
         return "its content is too long to travel with it";

@@ -141,7 +141,7 @@ const char* take(const replication::Synced& s, mirror::synced& out) {
 }
 
 const char* take(const replication::Ack& a, mirror::ack& out) {
-    out = {a.received(), a.executed(), a.committed_epoch(), a.freed_bytes()};
+    out = {a.received(), a.executed(), a.committed_epoch(), a.freed_bytes(), a.freed_entries()};
     return nullptr;
 }
 

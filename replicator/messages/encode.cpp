@@ -116,6 +116,7 @@ void fill(replication::Message& out, const mirror::ack& m) {
     a.set_executed(m.executed);
     a.set_committed_epoch(m.committed_epoch);
     a.set_freed_bytes(m.freed_bytes);
+    a.set_freed_entries(m.freed_entries);
 }
 
 void fill(replication::Message& out, const mirror::heartbeat& m) {

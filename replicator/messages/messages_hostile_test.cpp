@@ -196,12 +196,26 @@ TEST(hostile_messages, entries) {
                        b.add_payload_writable(false);
                        b.add_payload_writable(true);
                    }));
-    EXPECT_REFUSED("too many digests", answer_to_entries([](auto& b) {
+    const auto compared = [](std::uint32_t flags, std::uint64_t bytes) {
+        return answer_to_entries(
+            [&](auto& b) {
+                b.add_flags(0);
+                b.add_flags(flags);
+                b.add_payload_writable(true);
+                b.add_payload_writable(true);
+                b.set_payload_bytes(0, bytes - 8); // the other one has 8
+            },
+            64);
+    };
+    EXPECT_EQ(compared(replication::FLAG_COMPARE, mirror::max_compared_bytes), "");
+    EXPECT_REFUSED("GPU writes are too long",
+                   compared(replication::FLAG_COMPARE, mirror::max_compared_bytes + 1));
+    const std::uint32_t hash_content = replication::FLAG_COMPARE | replication::FLAG_HASH_CONTENT;
+    EXPECT_EQ(compared(hash_content, mirror::max_hashed_content_bytes), "");
+    EXPECT_REFUSED("GPU writes are too long", compared(hash_content, mirror::max_hashed_content_bytes + 1));
+    EXPECT_REFUSED("only of an entry that is compared", answer_to_entries([](auto& b) {
                        b.add_flags(0);
-                       b.add_flags(replication::FLAG_COMPARE);
-                       b.add_payload_writable(true);
-                       b.add_payload_writable(true);
-                       b.set_payload_bytes(0, mirror::max_hashes_per_message * 8);
+                       b.add_flags(replication::FLAG_HASH_CONTENT);
                    }));
     EXPECT_REFUSED("too long to travel with it", answer_to_entries([](auto& b) {
                        b.set_payload_bytes(0, mirror::max_inline_content_bytes - 7);

@@ -120,7 +120,8 @@ TEST(messages, small_ones) {
     expect_round_trip(mirror::marker{mirror::max_sequence, mirror::max_sequence});
     expect_round_trip(mirror::synced{1});
     expect_round_trip(mirror::ack{});
-    expect_round_trip(mirror::ack{mirror::max_sequence, mirror::max_sequence, mirror::max_sequence, u64_max});
+    expect_round_trip(
+        mirror::ack{mirror::max_sequence, mirror::max_sequence, mirror::max_sequence, u64_max, u64_max});
     expect_round_trip(mirror::heartbeat{});
     expect_round_trip(mirror::heartbeat{u64_max, u64_max});
     expect_round_trip(mirror::close_epoch{});

@@ -31,6 +31,10 @@ static_assert(max_hashes_per_message * 8 < max_message_bytes);
 // What an entry may claim to carry: far beyond what any standby holds (its own bound is hold_bytes), and
 // small enough that no sum of lengths of one message leaves 64 bits.
 inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 40;
+// What the GPU writes in a compare entry, which both sides must have memory for: hashes, or, with
+// entry_hash_content, the content itself.
+inline constexpr std::uint64_t max_compared_bytes = std::uint64_t{max_hashes_per_message} * 8;
+inline constexpr std::uint64_t max_hashed_content_bytes = std::uint64_t{64} << 20;
 // Numbers of entries and epochs end here, so that a number of the peer plus a count can't overflow.
 inline constexpr std::uint64_t max_sequence = std::uint64_t{1} << 62;
 
