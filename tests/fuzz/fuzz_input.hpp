@@ -6,6 +6,8 @@
 //   ring_fuzz     index of the writer (2 bytes), whether that is a lie (1 byte), the ring's bytes
 //   device_fuzz   actions: kind (1 byte), file (1 byte), and for SUBMIT the tables and the stream, each with
 //   its count in front
+//   message_fuzz  whether the header is made up (1 byte, odd), else a frame header, then the protobuf part
+//   entry_fuzz    length of the protobuf part (2 bytes), the part, the streams
 #ifndef KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
 #define KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
 

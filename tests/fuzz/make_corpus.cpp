@@ -9,13 +9,12 @@
 
 #include "codec/sample_session.hpp"
 #include "fuzz_input.hpp"
+#include "make_corpus.hpp"
 #include "worker/wire.hpp"
 
 using namespace kagemusha;
 
-namespace {
-
-bool write_file(const std::string& path, const std::vector<std::uint8_t>& bytes) {
+bool fuzz::write_file(const std::string& path, const std::vector<std::uint8_t>& bytes) {
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     if (!out) {
@@ -23,6 +22,10 @@ bool write_file(const std::string& path, const std::vector<std::uint8_t>& bytes)
     }
     return bool(out);
 }
+
+namespace {
+
+using fuzz::write_file;
 
 void act(fuzz::writer& out, fuzz::action what, std::uint8_t file = 1) {
     out.value(static_cast<std::uint8_t>(what));
@@ -91,12 +94,14 @@ bool write_ring_corpus(const std::string& root) {
 
 int main(int argc, char** argv) {
     if (argc != 2) {
-        std::fprintf(stderr, "usage: make_corpus DIRECTORY (with decode/, device/ and ring/ in it)\n");
+        std::fprintf(
+            stderr,
+            "usage: make_corpus DIRECTORY (with decode/, device/, ring/, message/ and entry/ in it)\n");
         return 2;
     }
     const std::string root = argv[1];
     const auto session = codec::sample_session();
-    bool ok = write_ring_corpus(root);
+    bool ok = write_ring_corpus(root) && fuzz::write_message_corpus(root);
 
     fuzz::writer whole;
     act(whole, fuzz::action::open);

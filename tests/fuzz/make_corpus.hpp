@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the parts of make_corpus share.
+#ifndef KAGEMUSHA_TESTS_FUZZ_MAKE_CORPUS_HPP
+#define KAGEMUSHA_TESTS_FUZZ_MAKE_CORPUS_HPP
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kagemusha::fuzz {
+
+// False, and a line on standard error, if it can't be written.
+bool write_file(const std::string& path, const std::vector<std::uint8_t>& bytes);
+
+// message/ and entry/ of the corpus.
+bool write_message_corpus(const std::string& root);
+
+} // namespace kagemusha::fuzz
+
+#endif
