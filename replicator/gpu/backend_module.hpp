@@ -134,7 +134,7 @@ using command =
                  command_fill_image, command_launch, command_sync, command_migrate>;
 
 struct enqueued {
-    std::unique_ptr<host_event> event; // always there when enqueue() succeeds
+    std::unique_ptr<host_event> event; // there when enqueue() succeeds, unless it was not wanted
     // Guest memory of the command's payload is in use until the event finishes. False: its bytes were already
     // taken.
     bool payload_busy = false;
@@ -194,9 +194,14 @@ public:
     virtual std::int32_t create_kernel(host_program& program, const std::string& name,
                                        std::unique_ptr<host_kernel>& out) = 0;
 
-    // Does not wait. Waits are events of this device that were not seen to fail.
+    // Does not wait. Waits are events of this device that were not seen to fail. An event per command is what
+    // costs most on some runtimes, so without `wants_event` a command need not get one (it may): that is
+    // asked only in an in-order queue, of a command without payload and waits, and some later event of that
+    // queue tells when it has finished and whether it failed.
     virtual std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
-                                 enqueued& out) = 0;
+                                 bool wants_event, enqueued& out) = 0;
+    // An event of an in-order queue that finishes when everything enqueued so far has finished.
+    virtual std::int32_t mark(host_queue& queue, std::unique_ptr<host_event>& out) = 0;
     // Starts what was enqueued.
     virtual std::int32_t flush(host_queue& queue) = 0;
 

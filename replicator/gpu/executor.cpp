@@ -58,8 +58,11 @@ void executor::execute(const worker::request_view& request) {
     self.run_stream(response);
 
     // What the guest did not flush proceeds too: it may wait on the completion in another way than a flush.
-    for (host_queue* queue : self.touched)
-        self.device().flush(*queue);
+    for (const codec::guest_id id : self.touched)
+        if (auto* queue = self.objects.find<queue_object>(id)) {
+            self.mark(id, *queue);
+            self.check_lost(self.device().flush(*queue->native));
+        }
     self.touched.clear();
     self.request = nullptr;
     self.shared->progress.fetch_add(1, std::memory_order_relaxed);

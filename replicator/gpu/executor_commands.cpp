@@ -4,6 +4,7 @@
 #include <CL/cl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "codec/rect.hpp"
@@ -72,11 +73,19 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
     if (const std::int32_t error = collect_waits(wait_ids))
         return refused(error);
 
+    // A command that waits may fail because of what it waits for, so it has an event of its own.
+    const bool wants_event = e.event != 0 || data || !waits.empty() || !queue->in_order;
     enqueued out;
-    if (const std::int32_t error = device().enqueue(*queue->native, what, waits, out))
+    if (const std::int32_t error = device().enqueue(*queue->native, what, waits, wants_event, out))
         return refused(error);
-    if (std::find(touched.begin(), touched.end(), queue->native.get()) == touched.end())
-        touched.push_back(queue->native.get());
+    if (std::find(touched.begin(), touched.end(), e.queue) == touched.end())
+        touched.push_back(e.queue);
+    if (!out.event) {
+        queue->unmarked_opcode = cmd.opcode;
+        return CL_SUCCESS;
+    }
+    if (queue->in_order)
+        queue->unmarked_opcode = 0; // this event stands for those before it
 
     auto pending = std::make_unique<pending_command>();
     pending->shared = shared;
@@ -96,6 +105,10 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
     if (e.event != 0)
         objects.insert(e.event, event_object{pending->event, false});
 
+    return watch(std::move(pending));
+}
+
+std::int32_t executor::impl::watch(std::unique_ptr<pending_command> pending) {
     // From here on the callback owns the command, and may have finished it before notify() returns.
     host_event& native = *pending->event->native;
     pending_command* raw = pending.release();
@@ -106,6 +119,22 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
         return error;
     }
     return CL_SUCCESS;
+}
+
+void executor::impl::mark(codec::guest_id id, queue_object& queue) {
+    if (queue.unmarked_opcode == 0)
+        return;
+    auto pending = std::make_unique<pending_command>();
+    pending->shared = shared;
+    pending->event = std::make_shared<event_state>();
+    pending->queue_id = id;
+    pending->opcode = std::exchange(queue.unmarked_opcode, 0);
+    if (const std::int32_t error = device().mark(*queue.native, pending->event->native)) {
+        pending->report(error, {});
+        check_lost(error);
+        return;
+    }
+    watch(std::move(pending));
 }
 
 // ---- buffers

@@ -88,6 +88,8 @@ struct context_object {
 struct queue_object {
     std::unique_ptr<host_queue> native;
     bool profiles;
+    bool in_order;
+    std::uint32_t unmarked_opcode = 0; // of the last command that no event stands for yet; 0: none
 };
 struct memory_object {
     std::unique_ptr<host_memory> native;
@@ -141,8 +143,8 @@ struct executor::impl {
     const worker::request_view* request = nullptr;
     std::shared_ptr<request_state> pending_request; // made when the first payload stays in use
     std::uint64_t result_bytes = 0;
-    bool malformed = false; // a payload that the device should never have let through
-    std::vector<host_queue*> touched;
+    bool malformed = false;               // a payload that the device should never have let through
+    std::vector<codec::guest_id> touched; // queues
 
     // Scratch, kept to save allocations.
     std::vector<host_event*> waits;
@@ -201,6 +203,10 @@ struct executor::impl {
     // reported.
     std::int32_t enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids,
                          const command& what, payload_ptr data = {});
+    // Owns `pending` until its native event has finished.
+    std::int32_t watch(std::unique_ptr<pending_command> pending);
+    // One event for the commands of a queue that have none: it tells of errors and of progress.
+    void mark(codec::guest_id id, queue_object& queue);
     void refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int32_t error);
     void check_lost(std::int32_t status);
 };

@@ -27,7 +27,8 @@ std::int32_t executor::impl::run(const codec::op_create_queue& op) {
         return CL_INVALID_DEVICE;
     if (objects.contains(op.c->id))
         return id_taken;
-    queue_object object{nullptr, (op.c->properties & CL_QUEUE_PROFILING_ENABLE) != 0};
+    queue_object object{nullptr, (op.c->properties & CL_QUEUE_PROFILING_ENABLE) != 0,
+                        (op.c->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0};
     if (const std::int32_t error = device().create_queue(*context->native, op.c->properties, object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
@@ -143,8 +144,6 @@ std::int32_t executor::impl::run(const codec::op_destroy& op) {
     case VGPU_OBJECT_CONTEXT:
         return objects.erase<context_object>(id) ? CL_SUCCESS : CL_INVALID_CONTEXT;
     case VGPU_OBJECT_QUEUE:
-        if (auto* queue = objects.find<queue_object>(id))
-            std::erase(touched, queue->native.get());
         return objects.erase<queue_object>(id) ? CL_SUCCESS : CL_INVALID_COMMAND_QUEUE;
     case VGPU_OBJECT_MEMORY:
         return objects.erase<memory_object>(id) ? CL_SUCCESS : CL_INVALID_MEM_OBJECT;

@@ -156,6 +156,20 @@ TEST(faults, AFailureWhileItRuns) {
     EXPECT_EQ(l.s.sink.wait_event(dependent).status, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
 }
 
+TEST(faults, AFailureWithoutAnEventIsToldOfItsQueue) {
+    launcher l("on=launch:2,do=fail:-5,on=launch:4,do=error:-4");
+    for (const std::int32_t expected : {CL_OUT_OF_RESOURCES, CL_MEM_OBJECT_ALLOCATION_FAILURE}) {
+        const auto arguments = argument_builder().memory(0, l.buffer).scalar(1, std::int32_t{1});
+        stream_builder b;
+        b.launch({l.queue}, l.kernel, {}, arguments).launch({l.queue}, l.kernel, {}, arguments);
+        l.s.ok(b);
+        const auto error = l.s.sink.wait_queue_error();
+        EXPECT_EQ(error.queue, l.queue);
+        EXPECT_EQ(error.error, expected);
+        EXPECT_EQ(error.opcode, static_cast<std::uint32_t>(VGPU_CMD_LAUNCH));
+    }
+}
+
 TEST(faults, ADelayHoldsBackWhatComesAfter) {
     launcher l("on=launch:1,do=delay:30");
     const auto a = l.launch(), b = l.launch();

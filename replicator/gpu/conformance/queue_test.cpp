@@ -134,6 +134,59 @@ TEST_P(queues, BarrierInAnOutOfOrderQueue) {
     EXPECT_EQ(s->sink.wait_event(barrier).status, 0);
 }
 
+TEST_P(queues, CommandsWithoutAnEventAreOverWhenALaterEventIs) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto buffer = s->buffer(context, 4096);
+    const auto gate = s->user_event(context), first = s->new_id();
+    // Also while something in front of them is held up, and with the last ones in requests of their own.
+    s->ok(stream_builder().marker({queue, first, {gate}}));
+    for (std::uint8_t value = 1; value <= 3; ++value) {
+        stream_builder b;
+        for (std::uint64_t at = 0; at < 4096; at += 256)
+            b.fill_buffer({queue}, buffer, at, 256, std::as_bytes(std::span(&value, 1)));
+        s->ok(b);
+    }
+    const auto read = s->new_id();
+    stream_builder r;
+    const auto token = s->submit_only(r.read_buffer({queue, read}, buffer, 0, r.payload(true, 0, 0, 4096)));
+    EXPECT_FALSE(s->sink.has_event(read));
+    s->ok(stream_builder().set_user_event(gate, 0));
+    EXPECT_EQ(s->sink.wait_event(read).status, 0);
+    s->sink.wait_done(token);
+    KAGEMUSHA_NEEDS(moves_bytes);
+    for (std::uint64_t at = 0; at < 4096; ++at)
+        ASSERT_EQ(s->guest(at)[0], std::byte{3});
+}
+
+TEST_P(queues, CommandsWithoutAnEventMakeProgress) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto buffer = s->buffer(context, 64);
+    const auto gate = s->user_event(context), first = s->new_id();
+    const std::uint8_t one = 1;
+    s->ok(stream_builder().marker({queue, first, {gate}}));
+    s->ok(stream_builder().fill_buffer({queue}, buffer, 0, 64, std::as_bytes(std::span(&one, 1))));
+    const auto before = s->under_test->progress();
+    s->ok(stream_builder().set_user_event(gate, 0));
+    EXPECT_EQ(s->sink.wait_event(first).status, 0);
+    // Two for the request, one for the marker and one for what stands for the fill.
+    while (s->under_test->progress() < before + 4)
+        std::this_thread::yield();
+}
+
+TEST_P(queues, WhateverAFailureDoesToItsQueueTheRestOfTheQueueEnds) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto buffer = s->buffer(context, 64);
+    const auto gate = s->user_event(context), failing = s->new_id(), last = s->new_id();
+    const std::uint8_t one = 1;
+    const auto pattern = std::as_bytes(std::span(&one, 1));
+    s->ok(stream_builder().fill_buffer({queue, failing, {gate}}, buffer, 0, 64, pattern));
+    s->ok(stream_builder().fill_buffer({queue}, buffer, 0, 64, pattern));
+    s->ok(stream_builder().fill_buffer({queue}, buffer, 0, 64, pattern).marker({queue, last}));
+    s->ok(stream_builder().set_user_event(gate, -5));
+    EXPECT_LT(s->sink.wait_event(failing).status, 0);
+    EXPECT_LE(s->sink.wait_event(last).status, 0);
+}
+
 TEST_P(queues, EventsAcrossQueues) {
     const auto context = s->context(), one = s->queue(context), two = s->queue(context);
     const auto gate = s->user_event(context);

@@ -227,13 +227,13 @@ public:
     }
 
     std::int32_t enqueue(host_queue& host, const command& what, std::span<host_event* const> waits,
-                         enqueued& out) override {
+                         bool wants_event, enqueued& out) override {
         auto& queue = static_cast<faulty_queue&>(host);
         const std::optional<fault> f = script_.next(std::visit(point_of_command(), what));
         if (const std::int32_t error = immediate(f))
             return error;
         if (!f)
-            return inner_->enqueue(*queue.inner, what, waits, out);
+            return inner_->enqueue(*queue.inner, what, waits, wants_event, out);
 
         std::unique_ptr<host_event> gate;
         if (const std::int32_t error = inner_->create_user_event(*queue.context, gate))
@@ -244,7 +244,7 @@ public:
         }
         std::vector<host_event*> all(waits.begin(), waits.end());
         all.push_back(gate.get());
-        const std::int32_t error = inner_->enqueue(*queue.inner, what, all, out);
+        const std::int32_t error = inner_->enqueue(*queue.inner, what, all, true, out);
         if (error)
             gate->set_status(CL_COMPLETE);
         else if (f->action == fault_action::delay)
@@ -252,6 +252,10 @@ public:
         else
             queue.hung.push_back(std::move(gate));
         return error;
+    }
+    // The executor's own, not the guest's, so no rule counts it.
+    std::int32_t mark(host_queue& queue, std::unique_ptr<host_event>& out) override {
+        return lost_ ? CL_DEVICE_NOT_AVAILABLE : inner_->mark(*static_cast<faulty_queue&>(queue).inner, out);
     }
 
 private:

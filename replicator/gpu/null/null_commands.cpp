@@ -178,7 +178,8 @@ std::int32_t null_event::set_status(std::int32_t status) {
 
 template <class Job>
 std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const> waits, bool waits_for_all,
-                                 bool is_barrier, bool uses_payload, enqueued& out, Job&& job) {
+                                 bool is_barrier, bool uses_payload, bool wants_event, enqueued& out,
+                                 Job&& job) {
     std::vector<signal_ptr> before; // empty, and so without an allocation, for what need not wait
     if (is_pending(queue.last))
         before.push_back(queue.last);
@@ -191,6 +192,10 @@ std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const>
             signal && signal->status() != 0)
             listed.push_back(signal);
 
+    if (before.empty() && listed.empty() && !wants_event) {
+        job();
+        return CL_SUCCESS;
+    }
     if (before.empty() && listed.empty()) {
         auto event = std::make_unique<null_event>();
         if (queue.profiles)
@@ -210,7 +215,8 @@ std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const>
     command->job = std::forward<Job>(job);
     if (queue.profiles)
         command->done->timing.queued_ns = command->done->timing.submit_ns = now_ns();
-    out.event = std::make_unique<null_event>(command->done);
+    if (wants_event)
+        out.event = std::make_unique<null_event>(command->done);
     out.payload_busy = uses_payload;
     if (queue.in_order || is_barrier)
         queue.last = command->done;
@@ -232,11 +238,19 @@ std::int32_t null_device::submit(null_queue& queue, std::span<host_event* const>
     return CL_SUCCESS;
 }
 
+std::int32_t null_device::mark(host_queue& queue, std::unique_ptr<host_event>& out) {
+    enqueued marker;
+    const std::int32_t error =
+        submit(static_cast<null_queue&>(queue), {}, false, false, false, true, marker, [] {});
+    out = std::move(marker.event);
+    return error;
+}
+
 std::int32_t null_device::enqueue(host_queue& host, const command& what, std::span<host_event* const> waits,
-                                  enqueued& out) {
+                                  bool wants_event, enqueued& out) {
     auto& queue = static_cast<null_queue&>(host);
     const auto simple = [&](auto&& job) {
-        return submit(queue, waits, false, false, false, out, std::forward<decltype(job)>(job));
+        return submit(queue, waits, false, false, false, wants_event, out, std::forward<decltype(job)>(job));
     };
     if (const auto* c = std::get_if<command_launch>(&what)) {
         for (const host_argument& a : c->changed)
@@ -246,7 +260,7 @@ std::int32_t null_device::enqueue(host_queue& host, const command& what, std::sp
     }
     if (const auto* c = std::get_if<command_transfer_buffer>(&what)) {
         const auto& memory = static_cast<const null_memory&>(c->memory);
-        return submit(queue, waits, false, false, true, out,
+        return submit(queue, waits, false, false, true, true, out,
                       transfer_job{c->write,
                                    c->data,
                                    memory.storage,
@@ -258,7 +272,7 @@ std::int32_t null_device::enqueue(host_queue& host, const command& what, std::sp
     if (const auto* c = std::get_if<command_transfer_rect>(&what)) {
         const auto& memory = static_cast<const null_memory&>(c->memory);
         const box_pitch pitch{c->c.buffer_row_pitch, c->c.buffer_slice_pitch};
-        return submit(queue, waits, false, false, true, out,
+        return submit(queue, waits, false, false, true, true, out,
                       transfer_job{c->write,
                                    c->data,
                                    memory.storage,
@@ -300,7 +314,8 @@ std::int32_t null_device::enqueue(host_queue& host, const command& what, std::sp
         return simple(job);
     }
     if (const auto* c = std::get_if<command_sync>(&what))
-        return submit(queue, waits, waits.empty() && !queue.in_order, c->barrier, false, out, [] {});
+        return submit(queue, waits, waits.empty() && !queue.in_order, c->barrier, false, wants_event, out,
+                      [] {});
     if (std::holds_alternative<command_migrate>(what))
         return simple([] {});
     return CL_INVALID_OPERATION; // images

@@ -129,7 +129,8 @@ public:
     std::int32_t create_kernel(host_program& program, const std::string& name,
                                std::unique_ptr<host_kernel>& out) override;
     std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
-                         enqueued& out) override;
+                         bool wants_event, enqueued& out) override;
+    std::int32_t mark(host_queue& queue, std::unique_ptr<host_event>& out) override;
     std::int32_t flush(host_queue&) override { return 0; }
     bool means_lost(std::int32_t status) const override;
 
@@ -137,7 +138,7 @@ private:
     // Runs `job` now, or keeps it until what it waits for is complete.
     template <class Job>
     std::int32_t submit(null_queue& queue, std::span<host_event* const> waits, bool waits_for_all,
-                        bool is_barrier, bool uses_payload, enqueued& out, Job&& job);
+                        bool is_barrier, bool uses_payload, bool wants_event, enqueued& out, Job&& job);
 
     gpu_description description_;
     bool has_memory_;

@@ -25,27 +25,48 @@ constexpr bool is_transfer =
 } // namespace
 
 std::int32_t opencl_device::enqueue(host_queue& queue, const command& what,
-                                    std::span<host_event* const> waits, enqueued& out) {
+                                    std::span<host_event* const> waits, bool wants_event, enqueued& out) {
     auto& native_queue = static_cast<opencl_queue&>(queue);
     wait_scratch_.clear();
     for (host_event* event : waits)
         wait_scratch_.push_back(static_cast<opencl_event*>(event)->native());
     const wait_list list{static_cast<cl_uint>(wait_scratch_.size()),
                          wait_scratch_.empty() ? nullptr : wait_scratch_.data()};
-    return std::visit(
+    const std::int32_t error = std::visit(
         [&](const auto& c) -> std::int32_t {
             if constexpr (is_transfer<std::decay_t<decltype(c)>>) {
                 return enqueue_transfer(native_queue, c, list, out);
             } else {
+                const bool with_event = wants_event || always_event_;
                 cl_event event = nullptr;
-                if (const std::int32_t error = enqueue_command(native_queue.native.get(), c, list, &event))
-                    return error;
-                out.event =
-                    std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), nullptr);
+                if (const std::int32_t refused =
+                        enqueue_command(native_queue.native.get(), c, list, with_event ? &event : nullptr))
+                    return refused;
+                if (with_event)
+                    out.event = std::make_unique<opencl_event>(api_, event_handle(),
+                                                               event_handle(api_, event), nullptr);
                 return CL_SUCCESS;
             }
         },
         what);
+    if (out.event)
+        watch_by(native_queue, *out.event);
+    return error;
+}
+
+std::int32_t opencl_device::mark(host_queue& queue, std::unique_ptr<host_event>& out) {
+    auto& native_queue = static_cast<opencl_queue&>(queue);
+    cl_event event = nullptr;
+    if (const cl_int error = api_.clEnqueueMarkerWithWaitList(native_queue.native.get(), 0, nullptr, &event))
+        return error;
+    out = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), nullptr);
+    watch_by(native_queue, *out);
+    return CL_SUCCESS;
+}
+
+void opencl_device::watch_by(opencl_queue& queue, host_event& event) const {
+    if (polls_)
+        static_cast<opencl_event&>(event).poll_in(queue.lane, queue.in_order);
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_buffer& c,

@@ -3,6 +3,7 @@
 #include "gpu/opencl/opencl_device.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -22,6 +23,9 @@ std::unique_ptr<std::byte[]> allocate(std::uint64_t bytes) {
     return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]);
 }
 
+// One poller serves every device of the process.
+std::atomic<std::uint64_t> next_lane{1};
+
 // "OpenCL 3.0 …" -> 300
 std::uint32_t version_number(const std::string& text) {
     unsigned major = 1, minor = 0;
@@ -32,16 +36,21 @@ std::uint32_t version_number(const std::string& text) {
 } // namespace
 
 opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device,
-                             gpu_description description, transfer_mode mode)
+                             gpu_description description, const opencl_options& options)
     : api_(api)
     , platform_(platform)
     , device_(device)
     , description_(std::move(description))
-    , mode_(mode)
+    , mode_(options.transfer)
     , version_(version_number(description_.version)) {
     cl_device_exec_capabilities can = 0;
     api_.clGetDeviceInfo(device_, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof(can), &can, nullptr);
     native_kernels_ = (can & CL_EXEC_NATIVE_KERNEL) != 0;
+    cl_device_type type = CL_DEVICE_TYPE_GPU;
+    api_.clGetDeviceInfo(device_, CL_DEVICE_TYPE, sizeof(type), &type, nullptr);
+    polls_ = options.completion == completion_mode::poll ||
+             (options.completion == completion_mode::automatic && (type & CL_DEVICE_TYPE_CPU) == 0);
+    always_event_ = (type & CL_DEVICE_TYPE_CPU) != 0;
 }
 
 bool opencl_device::means_lost(std::int32_t status) const {
@@ -68,6 +77,7 @@ std::int32_t opencl_device::create_queue(host_context& context, std::uint64_t pr
     object->native = {api_, api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(),
                                                       device_, properties, &error)};
     object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+    object->lane = next_lane.fetch_add(1, std::memory_order_relaxed);
     if (error == CL_SUCCESS)
         out = std::move(object);
     return error;

@@ -8,6 +8,7 @@
 //   opencl_commands   enqueue: copies, fills, launches, markers
 //   opencl_transfer   enqueue: reads and writes between guest memory and GPU
 //   opencl_event      completions
+//   pending_events, event_poller  the two ways of learning of them
 #ifndef KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
 #define KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
 
@@ -28,6 +29,7 @@ struct opencl_context final : host_context {
 struct opencl_queue final : host_queue {
     queue_handle native;
     bool in_order = true;
+    std::uint64_t lane = 0; // event_poller: never the same for two queues
 };
 
 struct opencl_memory final : host_memory {
@@ -123,6 +125,11 @@ public:
     // The transfer's rest alone: by finish(), or by pending_events before it.
     void settle(std::int32_t status);
     bool scatters() const { return rest_ && rest_->scatters(); }
+    // Before notify(): event_poller is to look for the completion, not a native callback.
+    void poll_in(std::uint64_t lane, bool in_order) {
+        lane_ = lane;
+        in_order_ = in_order;
+    }
 
 private:
     static void CL_CALLBACK completed(cl_event, cl_int status, void* number);
@@ -132,6 +139,8 @@ private:
     event_handle last_;
     std::unique_ptr<transfer_rest> rest_;
     std::int32_t error_;
+    std::uint64_t lane_ = 0; // 0: callback
+    bool in_order_ = false;
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
 };
@@ -142,10 +151,21 @@ enum class transfer_mode {
     direct,    // never native kernels nor staging: one native command for each run of guest memory
 };
 
+enum class completion_mode {
+    automatic, // callbacks where the device is the host's processor, else polling
+    callback,  // native event callbacks
+    poll,      // a thread asks: see event_poller
+};
+
+struct opencl_options {
+    transfer_mode transfer = transfer_mode::automatic;
+    completion_mode completion = completion_mode::automatic;
+};
+
 class opencl_device final : public backend_device {
 public:
     opencl_device(const opencl_api& api, cl_platform_id platform, cl_device_id device,
-                  gpu_description description, transfer_mode mode);
+                  gpu_description description, const opencl_options& options);
 
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
@@ -176,7 +196,8 @@ public:
     std::int32_t create_kernel(host_program& program, const std::string& name,
                                std::unique_ptr<host_kernel>& out) override;
     std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
-                         enqueued& out) override;
+                         bool wants_event, enqueued& out) override;
+    std::int32_t mark(host_queue& queue, std::unique_ptr<host_event>& out) override;
     std::int32_t flush(host_queue& queue) override;
     bool means_lost(std::int32_t status) const override;
 
@@ -221,6 +242,7 @@ private:
     std::int32_t transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host,
                              const box_pitch& pitch, wait_list waits, cl_event* event);
+    void watch_by(opencl_queue& queue, host_event& event) const;
     std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
 
     const opencl_api& api_;
@@ -230,6 +252,9 @@ private:
     transfer_mode mode_;
     std::uint32_t version_ = 0; // 120, 200, 300 …
     bool native_kernels_ = false;
+    bool polls_ = false;
+    // PoCL 3.1 aborts when a command whose event nobody holds fails because the one before it failed.
+    bool always_event_ = false;
     std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_event: completions, on threads of the OpenCL runtime. Nothing here calls a function that the
-// standard forbids in an event callback (those that wait).
+// opencl_event: completions, on threads of the OpenCL runtime or of event_poller. Nothing here calls a
+// function that the standard forbids in an event callback (those that wait).
+#include "gpu/opencl/event_poller.hpp"
 #include "gpu/opencl/opencl_device.hpp"
 #include "gpu/opencl/pending_events.hpp"
 
@@ -17,6 +18,10 @@ constexpr cl_int pocl_failed = -1;
 std::int32_t opencl_event::notify(callback fn, void* data) {
     callback_ = fn;
     callback_data_ = data;
+    if (lane_ != 0) {
+        event_poller::instance().add(*this, lane_, in_order_);
+        return CL_SUCCESS;
+    }
     const cl_event native = last_.get();
     const opencl_api& api = api_;
     // From add() on the event may finish and be destroyed at any time.
@@ -53,11 +58,11 @@ void opencl_event::settle(std::int32_t status) {
 }
 
 std::int32_t opencl_event::poll() const {
+    // NVIDIA's runtime answers the question itself with an error once a kernel has broken the context.
     cl_int status = CL_QUEUED;
-    return api_.clGetEventInfo(last_.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status,
-                               nullptr) == CL_SUCCESS
-               ? status
-               : CL_QUEUED;
+    const cl_int error =
+        api_.clGetEventInfo(last_.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+    return error < 0 ? error : status;
 }
 
 bool opencl_event::timing(event_timing& out) const {

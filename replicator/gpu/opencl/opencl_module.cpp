@@ -110,17 +110,26 @@ std::vector<found> find_all(const opencl_api& api) {
     return all;
 }
 
-bool mode_of(const backend_options& options, transfer_mode& mode, std::string& error) {
-    mode = transfer_mode::automatic;
+bool read_options(const backend_options& options, opencl_options& out, std::string& error) {
     for (const auto& [key, value] : options) {
-        if (key != "transfer" || (value != "auto" && value != "staging" && value != "direct")) {
-            error = "the opencl backend does not know the option '" + key + "=" + value +
-                    "'; it has transfer=auto, transfer=staging and transfer=direct";
+        const std::string option = key + "=" + value;
+        if (option == "transfer=auto")
+            out.transfer = transfer_mode::automatic;
+        else if (option == "transfer=staging")
+            out.transfer = transfer_mode::staging;
+        else if (option == "transfer=direct")
+            out.transfer = transfer_mode::direct;
+        else if (option == "completion=auto")
+            out.completion = completion_mode::automatic;
+        else if (option == "completion=callback")
+            out.completion = completion_mode::callback;
+        else if (option == "completion=poll")
+            out.completion = completion_mode::poll;
+        else {
+            error = "the opencl backend does not know the option '" + option +
+                    "'; it has transfer=auto, staging or direct and completion=auto, callback or poll";
             return false;
         }
-        mode = value == "auto"      ? transfer_mode::automatic
-               : value == "staging" ? transfer_mode::staging
-                                    : transfer_mode::direct;
     }
     return true;
 }
@@ -131,8 +140,8 @@ public:
 
     std::vector<gpu_description> list(const backend_options& options, std::string& error) const override {
         std::vector<gpu_description> gpus;
-        transfer_mode mode;
-        const opencl_api* api = mode_of(options, mode, error) ? opencl_api::get(error) : nullptr;
+        opencl_options chosen;
+        const opencl_api* api = read_options(options, chosen, error) ? opencl_api::get(error) : nullptr;
         if (!api)
             return gpus;
         for (found& f : find_all(*api))
@@ -146,14 +155,14 @@ public:
 
     std::shared_ptr<backend_device> open(const gpu_description& gpu, const backend_options& options,
                                          std::string& error) const override {
-        transfer_mode mode;
-        const opencl_api* api = mode_of(options, mode, error) ? opencl_api::get(error) : nullptr;
+        opencl_options chosen;
+        const opencl_api* api = read_options(options, chosen, error) ? opencl_api::get(error) : nullptr;
         if (!api)
             return nullptr;
         for (found& f : find_all(*api))
             if (f.description.index == gpu.index && f.description.fingerprint == gpu.fingerprint)
                 return std::make_shared<opencl_device>(*api, f.platform, f.device, std::move(f.description),
-                                                       mode);
+                                                       chosen);
         error = "the GPU '" + gpu.name + "' is gone: list the GPUs again with `kage gpus`";
         return nullptr;
     }
