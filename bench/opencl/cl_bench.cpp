@@ -4,10 +4,11 @@
 // compares the two. Each job prints one line of JSON. Nothing is judged here.
 //
 //   cl_bench calibrate MILLISECONDS     how many rounds make a launch of about that length
-//   cl_bench gpu-bound ROUNDS LAUNCHES  launches of one kernel, one after the other; wall, kernel and own CPU
-//   time cl_bench transfer BYTES REPEATS     write, read and memcpy of that size, bytes per second (the
-//   median) cl_bench launches COUNT             launches that nothing waits for; seconds to enqueue and to
-//   finish cl_bench objects COUNT LAUNCHES     the same with so many live buffers in the context
+//   cl_bench gpu-bound ROUNDS LAUNCHES  launches of one kernel, one after the other: wall, kernel and own CPU
+//                                       time, and what a launch took beyond its kernel
+//   cl_bench transfer BYTES REPEATS     write, read and memcpy of that size, bytes per second (the median)
+//   cl_bench launches COUNT             launches that nothing waits for: seconds to enqueue and to finish
+//   cl_bench objects COUNT LAUNCHES     the same with so many live buffers in the context
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 
@@ -107,6 +108,11 @@ struct gpu {
 
 constexpr std::size_t items = 1 << 16;
 
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
 void calibrate(double wanted_ms) {
     gpu g;
     cl_mem values = g.buffer(items * sizeof(cl_uint));
@@ -126,16 +132,18 @@ void gpu_bound(cl_uint rounds, int launches) {
     g.launch(items, true); // the first compiles
     const double cpu = cpu_seconds(), start = now();
     double kernels = 0;
-    for (int i = 0; i < launches; ++i)
-        kernels += g.launch(items, true);
+    std::vector<double> late; // what a launch took beyond its kernel
+    for (int i = 0; i < launches; ++i) {
+        const double began = now();
+        const double kernel = g.launch(items, true);
+        late.push_back(now() - began - kernel);
+        kernels += kernel;
+    }
     const double wall = now() - start;
-    std::printf("{\"wall_s\": %.6f, \"kernel_s\": %.6f, \"cpu_s\": %.6f, \"launches\": %d}\n", wall, kernels,
-                cpu_seconds() - cpu, launches);
-}
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+    std::printf("{\"wall_s\": %.6f, \"kernel_s\": %.6f, \"cpu_s\": %.6f, \"launches\": %d, "
+                "\"late_median_s\": %.6f, \"late_max_s\": %.6f}\n",
+                wall, kernels, cpu_seconds() - cpu, launches, median(late),
+                *std::max_element(late.begin(), late.end()));
 }
 
 void transfer(std::size_t bytes, int repeats) {
