@@ -4,6 +4,7 @@
 #include "program.hpp"
 
 #include "api.hpp"
+#include "include_files.hpp"
 
 #include <charconv>
 #include <cstdlib>
@@ -15,14 +16,14 @@ program::program(ref<context> owner)
 
 program::~program() {
     if (created_)
-        owner_->link().destroy(VGPU_OBJECT_PROGRAM, id_);
+        owner_->link().destroy(VGPU_OBJECT_PROGRAM, id());
 }
 
 cl_int program::create(vgpu_program_kind kind, const void* content, std::size_t bytes) {
     if (bytes > VGPU_MAX_PROGRAM_BYTES)
         return CL_OUT_OF_HOST_MEMORY;
     auto command = make_command<vgpu_cmd_create_program>(VGPU_CMD_CREATE_PROGRAM);
-    command.id = id_;
+    command.id = id();
     command.context = owner_->id();
     command.kind = kind;
     outgoing out = make_outgoing(command);
@@ -37,6 +38,26 @@ cl_int program::create(vgpu_program_kind kind, const void* content, std::size_t 
     const cl_int error = owner_->link().call(out);
     created_ = error == CL_SUCCESS;
     return error;
+}
+
+cl_int program::include_files(std::string_view options, const std::vector<std::string>& embedded) {
+    if (source_.empty())
+        return CL_SUCCESS;
+    const auto included = with_included_files(source_, options, embedded, read_regular_file);
+    const std::string& wanted = included ? *included : source_;
+    if (wanted == (sent_.empty() ? source_ : sent_))
+        return CL_SUCCESS;
+    const std::uint64_t before = id();
+    id_.store(owner_->link().new_id(), std::memory_order_relaxed);
+    const cl_int error = create(VGPU_PROGRAM_SOURCE, wanted.data(), wanted.size());
+    if (error != CL_SUCCESS) {
+        id_.store(before, std::memory_order_relaxed);
+        created_ = true;
+        return error;
+    }
+    owner_->link().destroy(VGPU_OBJECT_PROGRAM, before);
+    sent_ = included ? *included : std::string();
+    return CL_SUCCESS;
 }
 
 bool program::begin_build(std::string options) {

@@ -9,10 +9,12 @@
 #include "query.hpp"
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kagemusha::opencl {
@@ -42,11 +44,15 @@ public:
 
     context& owner() const noexcept { return *owner_; }
     const ref<context>& owner_ref() const noexcept { return owner_; }
-    std::uint64_t id() const noexcept { return id_; }
+    std::uint64_t id() const noexcept { return id_.load(std::memory_order_relaxed); }
 
     /// Makes it on the host from one piece of content.
     cl_int create(vgpu_program_kind kind, const void* content, std::size_t bytes);
     void set_created() noexcept { created_ = true; }
+
+    /// Gives the host the source as these options want it: with the included files in it. Between
+    /// begin_build() and end_build(). The program on the host is then another one, of another id.
+    cl_int include_files(std::string_view options, const std::vector<std::string>& embedded);
 
     void set_source(std::string source) { source_ = std::move(source); }
     const std::string& source() const noexcept { return source_; }
@@ -75,9 +81,10 @@ private:
                                                               std::uint64_t kernel_id);
 
     const ref<context> owner_;
-    const std::uint64_t id_;
+    std::atomic<std::uint64_t> id_; // changes only while it is built
     bool created_ = false;
     std::string source_, il_;
+    std::string sent_; // what the host has, when that is not source_
 
     std::mutex mutex_;
     cl_build_status status_ = CL_BUILD_NONE;

@@ -49,11 +49,14 @@ cl_int build_program(cl_program handle, cl_uint count, const cl_device_id* devic
     const ref<program> alive(one);
     if (!one->begin_build(text))
         return CL_INVALID_OPERATION;
-    auto command = make_command<vgpu_cmd_build_program>(VGPU_CMD_BUILD_PROGRAM);
-    command.program = one->id();
-    command.options_bytes = static_cast<__u32>(text.size());
-    const part data{text.data(), text.size()};
-    error = one->owner().link().call(make_outgoing(command, {&data, 1}));
+    error = one->include_files(text, {});
+    if (error == CL_SUCCESS) {
+        auto command = make_command<vgpu_cmd_build_program>(VGPU_CMD_BUILD_PROGRAM);
+        command.program = one->id();
+        command.options_bytes = static_cast<__u32>(text.size());
+        const part data{text.data(), text.size()};
+        error = one->owner().link().call(make_outgoing(command, {&data, 1}));
+    }
     one->end_build(error == CL_SUCCESS ? CL_BUILD_SUCCESS : CL_BUILD_ERROR);
     if (notify)
         notify(handle, user_data);
@@ -93,15 +96,18 @@ cl_int compile_program(cl_program handle, cl_uint count, const cl_device_id* dev
     const ref<program> alive(one);
     if (!one->begin_build(text))
         return CL_INVALID_OPERATION;
-    auto command = make_command<vgpu_cmd_compile_program>(VGPU_CMD_COMPILE_PROGRAM);
-    command.program = one->id();
-    command.options_bytes = static_cast<__u32>(text.size());
-    command.header_count = header_count;
-    command.names_bytes = static_cast<__u32>(names.size());
-    const part parts[] = {{ids.data(), ids.size() * sizeof(std::uint64_t)},
-                          {text.data(), text.size()},
-                          {names.data(), names.size()}};
-    error = one->owner().link().call(make_outgoing(command, parts));
+    error = one->include_files(text, {header_names, header_names + header_count});
+    if (error == CL_SUCCESS) {
+        auto command = make_command<vgpu_cmd_compile_program>(VGPU_CMD_COMPILE_PROGRAM);
+        command.program = one->id();
+        command.options_bytes = static_cast<__u32>(text.size());
+        command.header_count = header_count;
+        command.names_bytes = static_cast<__u32>(names.size());
+        const part parts[] = {{ids.data(), ids.size() * sizeof(std::uint64_t)},
+                              {text.data(), text.size()},
+                              {names.data(), names.size()}};
+        error = one->owner().link().call(make_outgoing(command, parts));
+    }
     one->end_build(error == CL_SUCCESS ? CL_BUILD_SUCCESS : CL_BUILD_ERROR);
     if (notify)
         notify(handle, user_data);

@@ -3,6 +3,8 @@
 // Programs and kernels: build, log, compile and link, binaries, arguments, launches, printf.
 #include "check.hpp"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace check {
@@ -76,6 +78,49 @@ void compile_and_link(const setup& s) {
     CHECK_CL(clReleaseProgram(header));
     CHECK_CL(clReleaseProgram(main_part));
     CHECK_CL(clReleaseProgram(library));
+}
+
+void write_file(const std::string& path, const char* text) {
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    CHECK(file != nullptr && std::fputs(text, file) >= 0 && std::fclose(file) == 0);
+}
+
+// Files of the machine that this program runs on: beside each other, by -I, and by a macro of the options.
+void included_files(const setup& s) {
+    char place[] = "/tmp/kagemusha_cl_check-XXXXXX";
+    CHECK(mkdtemp(place) != nullptr);
+    const std::string directory = place, number = directory + "/number.h", sum = directory + "/sum.h";
+    const std::string options =
+        "-I " + directory + " -D FOLDER=" + directory + " -D XTEXT(x)=#x -D TEXT(x)=XTEXT(x)";
+    write_file(number, "#ifndef NUMBER\n#define NUMBER 30\n#endif\n");
+    write_file(sum, "#include \"number.h\"\n#define SUM(n) (NUMBER + (n))");
+    cl_program program = source_program(s, "#include <number.h>\n#include TEXT(FOLDER/sum.h)\n"
+                                           "kernel void answer(global int* out) { out[0] = SUM(4); }\n");
+    CHECK_CL(clBuildProgram(program, 1, &s.device, options.c_str(), nullptr, nullptr));
+    use_answer(s, program, 34);
+    // A later build sees what the files hold then.
+    write_file(number, "#define NUMBER 50\n");
+    CHECK_CL(clBuildProgram(program, 1, &s.device, (options + " -DLATER").c_str(), nullptr, nullptr));
+    use_answer(s, program, 54);
+    CHECK_CL(clCompileProgram(program, 1, &s.device, options.c_str(), 0, nullptr, nullptr, nullptr, nullptr));
+    cl_int error = CL_SUCCESS;
+    cl_program linked = clLinkProgram(s.context, 1, &s.device, "", 1, &program, nullptr, nullptr, &error);
+    CHECK_CL(error);
+    if (linked) {
+        use_answer(s, linked, 54);
+        CHECK_CL(clReleaseProgram(linked));
+    }
+    CHECK_CL(clReleaseProgram(program));
+
+    program = source_program(
+        s, "\n#include \"number.h\"\nkernel void answer(global int* out) { out[0] = nowhere; }\n");
+    CHECK_ERROR(CL_BUILD_PROGRAM_FAILURE,
+                clBuildProgram(program, 1, &s.device, options.c_str(), nullptr, nullptr));
+    CHECK(log_of(s, program).find(":3:") != std::string::npos); // the line of the mistake
+    CHECK_CL(clReleaseProgram(program));
+    for (const std::string& file : {number, sum})
+        CHECK(std::remove(file.c_str()) == 0);
+    CHECK(std::remove(place) == 0);
 }
 
 void binaries(const setup& s) {
@@ -153,6 +198,7 @@ void programs(const setup& s) {
     CHECK(notified);
     CHECK_CL(clReleaseProgram(called));
 
+    included_files(s);
     compile_and_link(s);
     binaries(s);
 }
