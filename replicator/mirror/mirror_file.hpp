@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/object_table.hpp"
+#include "mirror/limits.hpp"
 #include "mirror/log_entry.hpp"
 #include "worker/port.hpp"
 
@@ -38,7 +39,7 @@ enum class mirror_mode : std::uint8_t {
 // A memory object that has memory of its own (sub-buffers and images made of buffers have not).
 struct memory_info {
     guest_id id = 0;
-    guest_id context = 0;
+    guest_id context = 0;          // 0: it was destroyed, so no queue can be made in it
     std::uint64_t flags = 0;       // CL_MEM_*
     std::uint64_t bytes = 0;       // of a buffer; 0: an image
     vgpu_cmd_create_image image{}; // of an image
@@ -49,17 +50,37 @@ struct memory_info {
     bool dirty_for_digest = false;
 };
 
-// Where a command's payload lies in this process: pieces of guest memory.
+// Where a command's payload lies in this process: pieces of guest memory, or a copy that `keep` owns.
 using payload_reader = std::function<byte_pieces(std::uint32_t payload_index)>;
+
+// Host memory that the catalogs of all files of a device may hold together.
+struct catalog_budget {
+    std::uint64_t limit = max_catalog_bytes;
+    std::uint64_t used = 0;
+};
+
+// A call that recreate() wrote and that is not simply to be repeated.
+struct recreated_call {
+    std::size_t entry = 0; // index into what recreate() appended
+    bool pending = false;  // its result is not known yet, and comes with `token`
+    std::uint64_t token = 0;
+    std::int32_t result = 0; // not pending: it failed on the primary too, and left a log behind
+};
 
 class mirror_file {
 public:
-    mirror_file();
+    // `budget` outlives the file; null: one of its own. `hash_seed`: random, because guests choose ids.
+    explicit mirror_file(catalog_budget* budget = nullptr, std::uint64_t hash_seed = 0);
     ~mirror_file();
 
     // The request that the device hands on next. Appends the log's entries for it (none, one, or two: a call
     // has an entry of its own) without sequence and file; updates catalog and dirty marks. `token` comes back
     // in on_done().
+    //
+    // A call's entry has entry_awaits_outcome; BUILD, COMPILE and LINK, which leave state behind when they
+    // fail too, have entry_may_fail as well.
+    //
+    // An entry's content lies in guest memory (content_in_guest) where `payloads` gave pieces without keep.
     void make_over(const worker::request_view& request, mirror_mode mode, const payload_reader& payloads,
                    std::vector<log_entry>& out);
     // The call of this request failed or succeeded: catalog only. What the log must be told is the caller's.
@@ -67,7 +88,9 @@ public:
 
     // Entries that make every live object of the catalog in an empty file, except the content of memory.
     // Every live event becomes one that is complete (or failed, as it did); an unset user event stays unset.
-    void recreate(const core::object_table& objects, std::vector<log_entry>& out) const;
+    // The calls in `calls` have entry_awaits_outcome, the others have not.
+    void recreate(const core::object_table& objects, std::vector<log_entry>& out,
+                  std::vector<recreated_call>& calls) const;
 
     // Contexts and queues that live and whose creation is known to have succeeded, in the order of their
     // creation.
@@ -75,12 +98,18 @@ public:
     std::vector<guest_id> queues(guest_id context) const;
     // Grows whenever queues() has a new one: the agent asks before every request, so it is one load.
     std::uint64_t queues_created() const;
-    // Every allocation; `f` may clear marks.
+    // Every allocation; `f` may clear marks. Of a buffer that was destroyed while sub-buffers or images of it
+    // live, those are told of instead, because nothing else can name the memory.
     void for_each_memory(const std::function<void(memory_info&)>& f);
+    // The allocation that a memory object of this id lies in; null if there is none.
     memory_info* find_memory(guest_id id);
+    bool memory_is_pending() const; // some of it is unconfirmed
 
-    // Host memory that the catalog holds; returns to catalog_baseline when no object is left.
+    // Host memory that the catalog holds; 0 when no object is left.
     std::uint64_t catalog_bytes() const;
+    // Null, or why this file can't be mirrored until it is closed (the budget was used up): a static
+    // sentence.
+    const char* failure() const;
 
 private:
     struct impl;

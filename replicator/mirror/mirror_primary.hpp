@@ -7,6 +7,10 @@
 //    ▲                       │                                     │
 //    └────────── stop() / log_sink::failed() ◀─────────────────────┘
 //
+// The guest's memory. Large content of a request is sent from where it lies. The guest may use that memory
+// again when it hears of the request's answer or of a completion; so both wait for the log where it can't let
+// go of the content at once (log_sink::release_content).
+//
 // Ordering contract
 //   1. Entries are appended in the order of the device's requests; the entries of one request are neighbours.
 //   2. The first entry of a state transfer is a reset; then open_file and recreated objects per file.
@@ -17,11 +21,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/mirror_tap.hpp"
+#include "mirror/file_agent.hpp"
 #include "mirror/log_sink.hpp"
-#include "mirror/mirror_agent.hpp"
 #include "mirror/mirror_file.hpp"
 
 namespace kagemusha::mirror {
@@ -33,19 +38,22 @@ struct region_address {
 };
 
 struct mirror_primary_options {
-    agent_options agent;
     std::uint32_t digest_interval_ms = 1000; // 0: never
+    std::uint64_t catalog_bytes = max_catalog_bytes;
+    std::uint64_t hash_seed = 0; // random
 };
 
 class mirror_primary final : public core::mirror_tap {
 public:
-    // All outlive this. `regions` may grow until the first file is opened.
-    mirror_primary(core::mirror_port& device, log_sink& log, agent_memory& memory,
+    // All outlive this. `regions` may grow until the first file is opened. `agents` makes the agent of a file
+    // (make_agent_factory()); without it nothing can be mirrored that has content which did not come through
+    // the log, so a standby must be there before the guest has memory objects.
+    mirror_primary(core::mirror_port& device, log_sink& log, agent_factory agents,
                    const std::vector<region_address>& regions, const mirror_primary_options& options);
     ~mirror_primary();
 
-    // From the thin layer, on the device's thread.
-    void start_sync(); // a standby is there and empty
+    // From the thin layer, on the device's thread, never from inside a call of log_sink.
+    void start_sync(); // a standby is there and empty; not while one is there already
     void stop();       // it is gone
     void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different);
     void on_content_released(log_sequence entry);
@@ -53,6 +61,9 @@ public:
     // was not written since the last ones.
     void request_digest(bool everything);
     mirror_mode mode() const;
+    // Why a state transfer or repairs do not go on right now, for a person; empty: they do, or there are
+    // none.
+    std::string waiting() const;
     agent_counters counters() const; // of all files, also closed ones
     std::uint64_t catalog_bytes() const;
 
@@ -63,7 +74,9 @@ public:
     void on_reset() override;
     void on_submit(std::uint32_t file, const worker::request_view& request,
                    const core::object_table& objects) override;
+    void on_forwarded(std::uint32_t file) override;
     bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
+    bool on_completion(std::uint32_t file, guest_id event) override;
     void on_agent_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
     void on_agent_record(std::uint32_t file, std::span<const std::byte> record) override;
     void on_tick(std::uint64_t now_ms) override;

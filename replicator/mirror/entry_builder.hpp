@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// entry_builder: puts commands behind each other into the stream of a log entry, with a payload table of its
+// own. Internal to mirror_file.
+#ifndef KAGEMUSHA_MIRROR_ENTRY_BUILDER_HPP
+#define KAGEMUSHA_MIRROR_ENTRY_BUILDER_HPP
+
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "mirror/log_entry.hpp"
+
+namespace kagemusha::mirror {
+
+class entry_builder {
+public:
+    // `expected_bytes`: of the stream.
+    void begin(std::size_t expected_bytes) {
+        expected_words_ = expected_bytes / 8;
+        entry_ = {};
+    }
+
+    std::size_t stream_bytes() const { return entry_.stream.size() * 8; }
+
+    void command(std::span<const std::byte> bytes) {
+        append(bytes.data(), bytes.size());
+        ++entry_.meta.op_count;
+    }
+
+    // `reference_at`: where the command has its vgpu_payload_ref into the payload table.
+    void command_with_payload(std::span<const std::byte> bytes, std::size_t reference_at,
+                              std::uint64_t payload_bytes, byte_pieces content) {
+        const std::size_t at = entry_.stream.size() * 8;
+        command(bytes);
+        auto* reference = reinterpret_cast<vgpu_payload_ref*>(
+            reinterpret_cast<std::byte*>(entry_.stream.data()) + at + reference_at);
+        assert(reference->bytes == payload_bytes);
+        reference->index = static_cast<std::uint32_t>(entry_.payloads.size());
+        entry_.payloads.push_back({payload_bytes, false});
+        entry_.content_in_guest |= content.keep == nullptr;
+        entry_.content.push_back(std::move(content));
+        entry_.meta.content_bytes += rounded_up(payload_bytes);
+    }
+
+    void marker(const vgpu_enqueue& enqueue, codec::id_list waits) {
+        vgpu_cmd_sync marker{};
+        marker.cmd.opcode = VGPU_CMD_MARKER;
+        marker.cmd.bytes = static_cast<std::uint32_t>(sizeof(marker) + waits.size_bytes());
+        marker.enqueue = enqueue;
+        append(&marker, sizeof(marker));
+        append(waits.data(), waits.size_bytes());
+        ++entry_.meta.op_count;
+    }
+
+    // Nothing is appended if there is no command. What follows goes into the next entry.
+    void finish(std::vector<log_entry>& out, std::uint32_t flags = 0) {
+        if (entry_.stream.empty()) {
+            return;
+        }
+        entry_.meta.kind = entry_kind::submit;
+        entry_.meta.flags = flags;
+        entry_.meta.stream_bytes = entry_.stream.size() * 8;
+        out.push_back(std::move(entry_));
+        entry_ = {};
+    }
+
+private:
+    void append(const void* data, std::size_t bytes) {
+        if (entry_.stream.empty()) {
+            entry_.stream.reserve(expected_words_);
+        }
+        const std::size_t at = entry_.stream.size();
+        entry_.stream.resize(at + bytes / 8);
+        if (bytes != 0) {
+            std::memcpy(&entry_.stream[at], data, bytes);
+        }
+    }
+
+    std::size_t expected_words_ = 0;
+    log_entry entry_;
+};
+
+} // namespace kagemusha::mirror
+
+#endif

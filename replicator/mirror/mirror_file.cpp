@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "mirror/mirror_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+
+#include "codec/cl_numbers.hpp"
+#include "codec/decode.hpp"
+#include "mirror/entry_builder.hpp"
+#include "mirror/mirror_catalog.hpp"
+
+namespace kagemusha::mirror {
+
+namespace {
+
+using namespace codec;
+
+constexpr const char* over_budget =
+    "the guest has more objects or program sources than the host remembers for a standby "
+    "(max_catalog_bytes); the file is mirrored no more until it is closed";
+
+template <class Command>
+std::span<const std::uint64_t> words_of(const Command* c) {
+    return {reinterpret_cast<const std::uint64_t*>(c), c->cmd.bytes / 8};
+}
+
+shared_bytes copy_of(const byte_pieces& pieces) {
+    std::size_t bytes = 0;
+    for (const auto& piece : pieces.pieces) {
+        bytes += piece.size();
+    }
+    auto copy = std::make_shared<std::vector<std::byte>>();
+    copy->reserve(bytes);
+    for (const auto& piece : pieces.pieces) {
+        copy->insert(copy->end(), piece.begin(), piece.end());
+    }
+    return copy;
+}
+
+const vgpu_cmd& header_of_command(std::span<const std::byte> command) {
+    return *reinterpret_cast<const vgpu_cmd*>(command.data());
+}
+
+std::uint32_t call_flags(std::uint16_t opcode) {
+    const bool may_fail = opcode == VGPU_CMD_BUILD_PROGRAM || opcode == VGPU_CMD_COMPILE_PROGRAM ||
+                          opcode == VGPU_CMD_LINK_PROGRAM;
+    return may_fail ? entry_awaits_outcome | entry_may_fail : entry_awaits_outcome;
+}
+
+// Whether a kernel that gets the object as an argument may not write it. A sub-buffer without access flags
+// has those of its buffer.
+bool only_read(std::uint64_t flags, const catalog_item* parent) {
+    if ((flags & cl_mem_device_access_flags) == 0 && parent) {
+        return parent->memory->kernels_only_read;
+    }
+    return (flags & cl_mem_read_only) != 0;
+}
+
+} // namespace
+
+struct mirror_file::impl {
+    impl(catalog_budget* shared, std::uint64_t hash_seed)
+        : budget(shared ? *shared : own_budget), catalog(hash_seed, budget) {}
+
+    catalog_budget own_budget;
+    catalog_budget& budget;
+    mirror_catalog catalog;
+    const char* failure = nullptr;
+
+    // Of the request in hand.
+    const worker::request_view* request = nullptr;
+    mirror_mode mode = mirror_mode::off;
+    const payload_reader* payloads = nullptr;
+    std::vector<log_entry>* out = nullptr;
+    entry_builder entry;
+
+    void fail(const char* why) {
+        failure = why;
+        catalog.clear();
+    }
+
+    // ---- dirty marks
+
+    void mark(guest_id id) {
+        if (catalog_item* item = catalog.find(id); item && item->memory) {
+            memory_info& info = item->memory->root->memory->info;
+            info.dirty_for_sync = info.dirty_for_digest = true;
+        }
+    }
+
+    // The memory of a buffer that was destroyed can be named through what was made of it only.
+    static void hand_marks_down(catalog_item& root) {
+        memory_info& info = root.memory->info;
+        for (catalog_item* alias : root.memory->aliases) {
+            alias->memory->info.dirty_for_sync |= info.dirty_for_sync;
+            alias->memory->info.dirty_for_digest |= info.dirty_for_digest;
+        }
+        info.dirty_for_sync = info.dirty_for_digest = false;
+    }
+
+    void written_by(const op_transfer_buffer& o) { o.write() ? mark(o.c->buffer) : void(); }
+    void written_by(const op_transfer_rect& o) { o.write() ? mark(o.c->buffer) : void(); }
+    void written_by(const op_transfer_image& o) { o.write() ? mark(o.c->image) : void(); }
+    void written_by(const op_copy_buffer& o) { mark(o.c->destination); }
+    void written_by(const op_copy_rect& o) { mark(o.c->destination); }
+    void written_by(const op_copy_image& o) { mark(o.c->destination); }
+    void written_by(const op_copy_image_buffer& o) { mark(o.to_buffer() ? o.c->buffer : o.c->image); }
+    void written_by(const op_fill_buffer& o) { mark(o.c->buffer); }
+    void written_by(const op_fill_image& o) { mark(o.c->image); }
+    void written_by(const op_sync&) {}
+    void written_by(const op_migrate& o) {
+        if ((o.c->flags & cl_migrate_content_undefined) != 0) {
+            for (const guest_id id : o.objects) {
+                mark(id);
+            }
+        }
+    }
+    void written_by(const op_launch& o) {
+        o.arguments.for_each([this](const launch_argument& a) {
+            if (a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0) {
+                catalog_item* item = catalog.find(a.object);
+                if (item && item->memory && !item->memory->kernels_only_read) {
+                    memory_info& info = item->memory->root->memory->info;
+                    info.dirty_for_sync = info.dirty_for_digest = true;
+                }
+            }
+        });
+    }
+
+    // ---- enqueued commands
+
+    template <class Op>
+    void enqueued(const Op& o, std::span<const std::byte> command) {
+        written_by(o);
+        constexpr bool is_sync = std::is_same_v<Op, op_sync>;
+        bool crosses = is_sync || mode == mirror_mode::on || std::is_same_v<Op, op_migrate>;
+        if constexpr (requires { o.write(); }) {
+            crosses = crosses && o.write();
+        }
+        if (!crosses) {
+            // A read, or a write whose outcome comes with the state transfer. Who waits for its event, or
+            // comes behind it in its queue, still waits for what it waited for.
+            if (o.c->enqueue.event != 0 || o.c->enqueue.wait_count != 0) {
+                entry.marker(o.c->enqueue, o.waits);
+            }
+            return;
+        }
+        if constexpr (requires { o.data; }) {
+            if (o.data.index != VGPU_PAYLOAD_INLINE && o.data.index != VGPU_PAYLOAD_NONE) {
+                const auto at = reinterpret_cast<const std::byte*>(&o.c->data) - command.data();
+                entry.command_with_payload(command, static_cast<std::size_t>(at), o.data.bytes,
+                                           (*payloads)(o.data.index));
+                return;
+            }
+        }
+        entry.command(command);
+    }
+
+    // ---- calls. Each gives the catalog what it makes; null if there is no room.
+
+    template <class Op>
+    catalog_item* made(const Op& o, vgpu_object_kind kind, std::initializer_list<catalog_item*> needs) {
+        return catalog.create(o.c->id, kind, words_of(o.c), {}, needs, request->token);
+    }
+    catalog_item* made(const op_create_context& o) { return made(o, VGPU_OBJECT_CONTEXT, {}); }
+    catalog_item* made(const op_create_queue& o) {
+        return made(o, VGPU_OBJECT_QUEUE, {catalog.find(o.c->context)});
+    }
+    catalog_item* made(const op_create_sampler& o) {
+        return made(o, VGPU_OBJECT_SAMPLER, {catalog.find(o.c->context)});
+    }
+    catalog_item* made(const op_create_kernel& o) {
+        return made(o, VGPU_OBJECT_KERNEL, {catalog.find(o.c->program)});
+    }
+    catalog_item* made(const op_create_buffer& o) {
+        vgpu_cmd_create_buffer c = *o.c; // its content comes with a state transfer
+        c.content = {0, VGPU_PAYLOAD_NONE, 0};
+        c.cmd.bytes = sizeof(c);
+        catalog_item* item = catalog.create(o.c->id, VGPU_OBJECT_MEMORY, words_of(&c), {},
+                                            std::array{catalog.find(c.context)}, request->token);
+        if (item) {
+            item->memory->kernels_only_read = only_read(c.flags, nullptr);
+            item->memory->info.flags = c.flags;
+            item->memory->info.bytes = c.bytes;
+            set_written(item->memory->info, o.content.bytes != 0);
+        }
+        return item;
+    }
+    catalog_item* made(const op_create_sub_buffer& o) {
+        catalog_item* buffer = catalog.find(o.c->buffer);
+        catalog_item* item = made(o, VGPU_OBJECT_MEMORY, {buffer});
+        if (item) {
+            item->memory->kernels_only_read = only_read(o.c->flags, buffer);
+            item->memory->info.flags = o.c->flags;
+            item->memory->info.bytes = o.c->bytes;
+        }
+        return item;
+    }
+    catalog_item* made(const op_create_image& o) {
+        const vgpu_cmd_create_image c = without_content(*o.c);
+        std::vector<catalog_item*> needs{catalog.find(c.context)};
+        catalog_item* buffer = c.buffer != 0 ? catalog.find(c.buffer) : nullptr;
+        if (buffer) {
+            needs.push_back(buffer);
+        }
+        catalog_item* item =
+            catalog.create(c.id, VGPU_OBJECT_MEMORY, words_of(&c), {}, needs, request->token);
+        if (item) {
+            item->memory->kernels_only_read = only_read(c.flags, buffer);
+            item->memory->info.flags = c.flags;
+            item->memory->info.image = c;
+            set_written(item->memory->info, o.content.bytes != 0);
+        }
+        return item;
+    }
+    catalog_item* made(const op_create_program& o, shared_bytes content) {
+        return catalog.create(o.c->id, VGPU_OBJECT_PROGRAM, words_of(o.c), std::move(content),
+                              std::array{catalog.find(o.c->context)}, request->token);
+    }
+    catalog_item* made(const op_link_program& o) {
+        std::vector<catalog_item*> needs{catalog.find(o.c->context)};
+        for (const guest_id id : o.inputs) {
+            needs.push_back(catalog.find(id));
+        }
+        return catalog.create(o.c->id, VGPU_OBJECT_PROGRAM, words_of(o.c), {}, needs, request->token);
+    }
+    catalog_item* made(const op_build_program& o) {
+        return catalog.change(*catalog.find(o.c->program), words_of(o.c), {}, request->token);
+    }
+    catalog_item* made(const op_compile_program& o) {
+        std::vector<catalog_item*> headers;
+        for (const guest_id id : o.headers) {
+            headers.push_back(catalog.find(id));
+        }
+        return catalog.change(*catalog.find(o.c->program), words_of(o.c), headers, request->token);
+    }
+    catalog_item* made(const op_set_spec_constant& o) {
+        return catalog.change(*catalog.find(o.c->program), words_of(o.c), {}, request->token);
+    }
+
+    static void set_written(memory_info& info, bool written) {
+        info.dirty_for_sync = info.dirty_for_digest = written;
+    }
+    // An image without content must not say how its content lies in memory.
+    static vgpu_cmd_create_image without_content(const vgpu_cmd_create_image& given) {
+        vgpu_cmd_create_image c = given;
+        c.cmd.bytes = sizeof(c);
+        c.content = {0, VGPU_PAYLOAD_NONE, 0};
+        if (c.buffer == 0) {
+            c.row_pitch = c.slice_pitch = 0;
+        }
+        return c;
+    }
+
+    // The call as an entry of its own.
+    template <class Op>
+    void call(const Op& o, std::span<const std::byte> command) {
+        if (mode != mirror_mode::off) {
+            entry.finish(*out);
+        }
+        if constexpr (std::is_same_v<Op, op_create_program>) {
+            const bool in_table = o.content.index < VGPU_PAYLOAD_NONE;
+            shared_bytes content;
+            if (in_table) {
+                if (o.content.bytes > budget.limit || budget.used > budget.limit - o.content.bytes) {
+                    return fail(over_budget);
+                }
+                content = copy_of((*payloads)(o.content.index));
+            }
+            if (!made(o, content)) {
+                return fail(over_budget);
+            }
+            if (in_table && mode != mirror_mode::off) {
+                return finish_call(command, &o.c->content, o.content.bytes, {{std::span(*content)}, content});
+            }
+        } else if constexpr (std::is_same_v<Op, op_create_buffer> || std::is_same_v<Op, op_create_image>) {
+            if (!made(o)) {
+                return fail(over_budget);
+            }
+            if (mode == mirror_mode::on && o.content.index < VGPU_PAYLOAD_NONE) {
+                return finish_call(command, &o.c->content, o.content.bytes, (*payloads)(o.content.index));
+            }
+            if (mode == mirror_mode::syncing && o.content.bytes != 0) {
+                const catalog_item* item = catalog.find(o.c->id);
+                entry.command(std::as_bytes(std::span(item->command)));
+                entry.finish(*out, call_flags(header_of_command(command).opcode));
+                return;
+            }
+        } else if constexpr (!std::is_same_v<Op, op_create_user_event>) {
+            if (!made(o)) {
+                return fail(over_budget);
+            }
+        }
+        if (mode != mirror_mode::off) {
+            entry.command(command);
+            entry.finish(*out, call_flags(header_of_command(command).opcode));
+        }
+    }
+
+    void finish_call(std::span<const std::byte> command, const vgpu_payload_ref* reference,
+                     std::uint64_t bytes, byte_pieces content) {
+        const auto at = reinterpret_cast<const std::byte*>(reference) - command.data();
+        entry.command_with_payload(command, static_cast<std::size_t>(at), bytes, std::move(content));
+        entry.finish(*out, call_flags(header_of_command(command).opcode));
+    }
+
+    void dispatch(const op& any, std::span<const std::byte> command) {
+        std::visit(
+            [&](const auto& o) {
+                using type = std::decay_t<decltype(o)>;
+                if constexpr (requires { o.c->enqueue; }) {
+                    enqueued(o, command);
+                } else if constexpr (std::is_same_v<type, op_destroy>) {
+                    catalog.destroy(o.c->id);
+                    if (mode != mirror_mode::off) {
+                        entry.command(command);
+                    }
+                } else if constexpr (std::is_same_v<type, op_set_user_event>) {
+                    if (mode != mirror_mode::off) {
+                        entry.command(command);
+                    }
+                } else if constexpr (!std::is_same_v<type, op_info> && !std::is_same_v<type, op_flush>) {
+                    call(o, command);
+                }
+            },
+            any);
+    }
+};
+
+mirror_file::mirror_file(catalog_budget* budget, std::uint64_t hash_seed)
+    : impl_(std::make_unique<impl>(budget, hash_seed)) {}
+mirror_file::~mirror_file() = default;
+
+void mirror_file::make_over(const worker::request_view& request, mirror_mode mode,
+                            const payload_reader& payloads, std::vector<log_entry>& out) {
+    impl& self = *impl_;
+    if (self.failure) {
+        return;
+    }
+    self.request = &request;
+    self.mode = mode;
+    self.payloads = &payloads;
+    self.out = &out;
+    self.entry.begin(request.stream.size());
+
+    codec::stream_decoder decoder(request.stream, {request.payloads});
+    std::size_t at = 0;
+    codec::op o;
+    while (at < request.stream.size()) {
+        const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
+        const auto command = request.stream.subspan(at, header.bytes);
+        at += header.bytes;
+        if (mode == mirror_mode::off && header.opcode >= VGPU_FIRST_ENQUEUE) {
+            decoder.skip();
+            continue;
+        }
+        [[maybe_unused]] const codec::decode_status status = decoder.next(o);
+        assert(status == codec::decode_status::op); // the device has validated it
+        self.dispatch(o, command);
+        if (self.failure) {
+            out.clear();
+            return;
+        }
+    }
+    if (mode != mirror_mode::off) {
+        self.entry.finish(out);
+    }
+}
+
+void mirror_file::on_done(std::uint64_t token, std::int32_t result) {
+    impl_->catalog.done(token, result);
+}
+
+std::vector<guest_id> mirror_file::contexts() const {
+    std::vector<guest_id> out;
+    for (const catalog_item* i = impl_->catalog.first_of(VGPU_OBJECT_CONTEXT); i; i = i->kind_next) {
+        if (i->live && !i->pending) {
+            out.push_back(i->id);
+        }
+    }
+    return out;
+}
+
+std::vector<guest_id> mirror_file::queues(guest_id context) const {
+    std::vector<guest_id> out;
+    const catalog_item* owner = impl_->catalog.find(context);
+    for (const catalog_item* i = impl_->catalog.first_of(VGPU_OBJECT_QUEUE); i && owner; i = i->kind_next) {
+        if (i->live && !i->pending && i->needs.front() == owner) {
+            out.push_back(i->id);
+        }
+    }
+    return out;
+}
+
+namespace {
+
+// The context that a memory object was made in, if the guest can still name it.
+guest_id live_context(const catalog_item* item) {
+    while (item && item->kind != VGPU_OBJECT_CONTEXT) {
+        item = item->needs.front();
+    }
+    return item && item->live ? item->id : 0;
+}
+
+memory_info& told_of(catalog_item& item) {
+    item.memory->info.id = item.id;
+    item.memory->info.context = live_context(&item);
+    item.memory->info.unconfirmed = item.pending;
+    return item.memory->info;
+}
+
+} // namespace
+
+void mirror_file::for_each_memory(const std::function<void(memory_info&)>& f) {
+    for (catalog_item* i = impl_->catalog.first_of(VGPU_OBJECT_MEMORY); i; i = i->kind_next) {
+        catalog_item& root = *i->memory->root;
+        if (&root == i && !i->live) {
+            impl::hand_marks_down(root);
+        }
+        if (i->live && (&root == i || !root.live)) {
+            f(told_of(*i));
+        }
+    }
+}
+
+memory_info* mirror_file::find_memory(guest_id id) {
+    catalog_item* item = impl_->catalog.find(id);
+    if (!item || !item->memory) {
+        return nullptr;
+    }
+    catalog_item& root = *item->memory->root;
+    if (root.live) {
+        return &told_of(root);
+    }
+    impl::hand_marks_down(root);
+    return &told_of(*item);
+}
+
+std::uint64_t mirror_file::queues_created() const {
+    return impl_->catalog.queues_created();
+}
+
+bool mirror_file::memory_is_pending() const {
+    return impl_->catalog.memory_is_pending();
+}
+
+std::uint64_t mirror_file::catalog_bytes() const {
+    return impl_->catalog.bytes();
+}
+
+const char* mirror_file::failure() const {
+    return impl_->failure;
+}
+
+// ---- recreate
+
+namespace {
+
+// Commands that are no calls, packed into as few entries as the format allows.
+class silent_commands {
+public:
+    explicit silent_commands(std::vector<log_entry>& out) : out_(out) { entry_.begin(0); }
+    template <class Command>
+    void add(std::uint16_t opcode, Command c) {
+        c.cmd.opcode = opcode;
+        c.cmd.flags = 0;
+        c.cmd.bytes = sizeof(c);
+        if (entry_.stream_bytes() + sizeof(c) > VGPU_MAX_STREAM_BYTES) {
+            flush();
+        }
+        entry_.command(std::as_bytes(std::span(&c, 1)));
+    }
+    void destroy(const catalog_item& item) {
+        vgpu_cmd_destroy c{};
+        c.kind = item.kind;
+        c.id = item.id;
+        add(VGPU_CMD_DESTROY, c);
+    }
+    void flush() {
+        entry_.finish(out_);
+        entry_.begin(0);
+    }
+
+private:
+    std::vector<log_entry>& out_;
+    entry_builder entry_;
+};
+
+struct live_event {
+    guest_id id;
+    guest_id context;
+    std::uint64_t serial;
+    bool unset;
+    std::int32_t status;
+};
+
+std::size_t content_reference(const catalog_item& item) {
+    assert(item.opcode == VGPU_CMD_CREATE_PROGRAM);
+    return offsetof(vgpu_cmd_create_program, content);
+}
+
+} // namespace
+
+// Every item in the order of time. An object that the guest has destroyed is made too where something needs
+// it, and destroyed again as soon as its id is wanted, or at the end: whatever needs it is older than the
+// next object of the same id.
+void mirror_file::recreate(const core::object_table& objects, std::vector<log_entry>& out,
+                           std::vector<recreated_call>& calls) const {
+    const mirror_catalog& catalog = impl_->catalog;
+    std::unordered_map<guest_id, const catalog_item*> doomed;
+    silent_commands silent(out);
+    entry_builder entry;
+    for (const catalog_item* i = catalog.first(); i; i = i->next) {
+        if (i->id != 0) {
+            if (const auto same = doomed.find(i->id); same != doomed.end()) {
+                silent.destroy(*same->second);
+                silent.flush();
+                doomed.erase(same);
+            }
+            if (!i->live) {
+                doomed.emplace(i->id, i);
+            }
+        }
+        entry.begin(i->command.size() * 8);
+        const auto command = std::as_bytes(std::span(i->command));
+        if (i->content) {
+            entry.command_with_payload(command, content_reference(*i), i->content->size(),
+                                       {{std::span(*i->content)}, i->content});
+        } else {
+            entry.command(command);
+        }
+        const bool noted = i->pending || i->result != codec::cl_success;
+        if (noted) {
+            calls.push_back({out.size(), i->pending, i->token, i->result});
+        }
+        entry.finish(out, noted ? call_flags(i->opcode) : 0);
+    }
+
+    // Events know their context by its serial.
+    std::unordered_map<std::uint64_t, guest_id> context_of_serial;
+    std::vector<live_event> events;
+    objects.for_each([&](guest_id id, const core::object& o) {
+        if (o.kind == VGPU_OBJECT_CONTEXT) {
+            context_of_serial[o.context] = id;
+        } else if (o.kind == VGPU_OBJECT_QUEUE) {
+            if (const catalog_item* queue = catalog.find(id)) {
+                context_of_serial[o.context] = queue->needs.front()->id;
+            }
+        } else if (o.kind == VGPU_OBJECT_EVENT && !o.destroyed && o.event != core::event_state::refused) {
+            const bool done = o.event == core::event_state::done;
+            events.push_back(
+                {id, o.context, o.serial, o.event == core::event_state::user_unset, done ? o.status : 0});
+        }
+    });
+    std::sort(events.begin(), events.end(),
+              [](const live_event& a, const live_event& b) { return a.serial < b.serial; });
+
+    std::vector<const catalog_item*> last; // destroyed contexts, which events may need
+    for (const auto& [id, item] : doomed) {
+        item->kind == VGPU_OBJECT_CONTEXT ? last.push_back(item) : silent.destroy(*item);
+    }
+    silent.flush();
+    entry.begin(0);
+    for (const live_event& e : events) {
+        const auto context = context_of_serial.find(e.context);
+        if (context == context_of_serial.end()) {
+            continue; // no queue is left on which anybody could wait for it
+        }
+        vgpu_cmd_create_user_event create{};
+        create.cmd = {VGPU_CMD_CREATE_USER_EVENT, 0, sizeof(create)};
+        create.id = e.id;
+        create.context = context->second;
+        entry.command(std::as_bytes(std::span(&create, 1)));
+        entry.finish(out);
+        entry.begin(0);
+        if (!e.unset) {
+            vgpu_cmd_set_user_event set{};
+            set.cmd = {VGPU_CMD_SET_USER_EVENT, 0, sizeof(set)};
+            set.event = e.id;
+            set.status = e.status;
+            entry.command(std::as_bytes(std::span(&set, 1))); // in front of the next one's creation
+        }
+    }
+    entry.finish(out);
+    for (const catalog_item* context : last) {
+        silent.destroy(*context);
+    }
+    silent.flush();
+}
+
+} // namespace kagemusha::mirror

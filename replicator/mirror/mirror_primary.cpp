@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Map of this file: log entries of the agents; one file; requests; guest memory in use; state transfer;
+// digests; the public methods in the order of the header.
+#include "mirror/mirror_primary.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "codec/cl_numbers.hpp"
+#include "mirror/content_in_use.hpp"
+
+namespace kagemusha::mirror {
+
+namespace {
+
+// How often is looked whether a state transfer, or what an agent has begun, can go on, if nothing else
+// happens.
+constexpr std::uint32_t busy_tick_ms = 5;
+
+constexpr const char* no_agent = "the guest has GPU memory whose content this host can't read for a standby; "
+                                 "attach the standby before the guest uses the GPU";
+
+} // namespace
+
+struct mirror_primary::impl {
+    impl(core::mirror_port& d, log_sink& l, agent_factory a, const std::vector<region_address>& r,
+         const mirror_primary_options& o)
+        : device(d), log(l), agents(std::move(a)), regions(r), options(o) {
+        budget.limit = o.catalog_bytes;
+    }
+
+    struct file;
+
+    // The log as an agent sees it: what it appends is of its file.
+    struct agent_log final : log_sink {
+        agent_log(impl& o, std::uint32_t f) : owner(o), number(f) {}
+        impl& owner;
+        const std::uint32_t number;
+
+        log_sequence append(log_entry entry) override {
+            const bool compares = (entry.meta.flags & entry_compare) != 0;
+            const log_sequence sequence = owner.append(number, std::move(entry));
+            if (compares) {
+                owner.file_of_comparison[sequence] = number;
+            }
+            return sequence;
+        }
+        bool congested() const override { return owner.log.congested(); }
+        void outcome(log_sequence entry, std::int32_t result) override { owner.log.outcome(entry, result); }
+        void late_content(log_sequence entry, std::uint32_t payload, byte_pieces bytes) override {
+            owner.log.late_content(entry, payload, std::move(bytes));
+        }
+        void cancel(log_sequence entry) override { owner.log.cancel(entry); }
+        void digests(log_sequence entry, std::vector<std::uint64_t> hashes) override {
+            owner.log.digests(entry, std::move(hashes));
+        }
+        bool release_content(log_sequence entry) override { return owner.log.release_content(entry); }
+        void synced(log_sequence) override { assert(!"an agent knows one file only"); }
+        void failed(const std::string& why) override { owner.note_failure(why); }
+    };
+
+    struct file {
+        file(impl& owner, std::uint32_t n)
+            : number(n)
+            , state(std::make_unique<mirror_file>(&owner.budget, owner.options.hash_seed + n))
+            , log(owner, n) {}
+
+        const std::uint32_t number;
+        mirror_mode mode = mirror_mode::off;
+        bool lost = false;
+        std::unique_ptr<mirror_file> state;
+        agent_log log;
+        std::unique_ptr<file_agent> agent;                     // ends before what it uses
+        std::unordered_map<std::uint64_t, log_sequence> calls; // without an outcome, by token
+        content_in_use content;
+        bool digest_due = false, digest_everything = false;
+    };
+
+    core::mirror_port& device;
+    log_sink& log;
+    const agent_factory agents;
+    const std::vector<region_address>& regions;
+    const mirror_primary_options options;
+    catalog_budget budget;
+    std::map<std::uint32_t, file> files; // in order, so that a transfer is the same in each run
+    mirror_mode mode = mirror_mode::off;
+    log_sequence last = 0; // appended
+    std::string failure;   // found inside of something; carried out by settle()
+    std::unordered_map<log_sequence, std::uint32_t> file_of_comparison;
+    agent_counters of_closed_files;
+    std::uint64_t last_digest_ms = 0;
+    std::uint32_t tick_wanted_ms = 0;
+    std::vector<log_entry> entries; // of the request in hand; a member so that its memory is used again
+
+    // ---- log
+
+    log_sequence append(std::uint32_t number, log_entry entry) {
+        entry.meta.file = number;
+        last = log.append(std::move(entry));
+        return last;
+    }
+
+    log_sequence append(std::uint32_t number, entry_kind kind) {
+        log_entry entry;
+        entry.meta.kind = kind;
+        return append(number, std::move(entry));
+    }
+
+    void note_failure(const std::string& why) {
+        if (failure.empty()) {
+            failure = why;
+        }
+    }
+
+    void set_mode(mirror_mode next) {
+        mode = next;
+        set_tick();
+    }
+
+    void set_tick() {
+        const bool busy = std::any_of(files.begin(), files.end(), [](const auto& f) {
+            return f.second.agent && !f.second.agent->idle();
+        });
+        std::uint32_t tick_ms = 0;
+        if (busy || mode == mirror_mode::syncing) {
+            tick_ms = busy_tick_ms;
+        } else if (mode == mirror_mode::on && options.digest_interval_ms != 0) {
+            tick_ms = std::clamp<std::uint32_t>(options.digest_interval_ms / 4, 10, 250);
+        }
+        if (tick_ms != tick_wanted_ms) {
+            tick_wanted_ms = tick_ms;
+            device.set_tick_period(tick_ms);
+        }
+    }
+
+    void turn_off() {
+        for (auto& [number, f] : files) {
+            f.mode = mirror_mode::off;
+            f.calls.clear();
+            f.digest_due = f.digest_everything = false;
+            if (f.agent) {
+                f.agent->stop();
+            }
+        }
+        file_of_comparison.clear();
+        failure.clear();
+        set_mode(mirror_mode::off);
+    }
+
+    // Carries out what was found while something else was in hand. The one place where the mode of a transfer
+    // moves on.
+    void settle(file* changed) {
+        if (mode == mirror_mode::off) {
+            failure.clear();
+            return;
+        }
+        if (failure.empty() && mode == mirror_mode::syncing) {
+            if (changed) {
+                finish_if_ready(*changed);
+            } else {
+                for (auto& [number, f] : files) {
+                    finish_if_ready(f);
+                }
+            }
+            const bool complete = std::all_of(files.begin(), files.end(),
+                                              [](const auto& f) { return f.second.mode == mirror_mode::on; });
+            if (failure.empty() && complete) {
+                set_mode(mirror_mode::on);
+                log.synced(last);
+            }
+        }
+        if (!failure.empty()) {
+            const std::string why = std::exchange(failure, {});
+            turn_off();
+            log.failed(why);
+        }
+    }
+
+    // ---- one file
+
+    file* find(std::uint32_t number) {
+        const auto at = files.find(number);
+        return at == files.end() ? nullptr : &at->second;
+    }
+
+    bool make_agent(file& f) {
+        if (!f.agent && agents) {
+            f.agent = agents(f.number, *f.state, device, f.log);
+        }
+        return f.agent != nullptr;
+    }
+
+    // Nothing of the file is executed any more.
+    void end_work(file& f) {
+        if (f.agent) {
+            f.agent->on_lost();
+            add(of_closed_files, f.agent->counters());
+            f.agent.reset();
+        }
+        if (mode != mirror_mode::off) {
+            for (const auto& [token, entry] : f.calls) {
+                log.cancel(entry);
+            }
+        }
+        f.calls.clear();
+        f.content.release_all(log);
+        f.state = std::make_unique<mirror_file>(&budget, options.hash_seed + f.number);
+    }
+
+    static void add(agent_counters& to, const agent_counters& c) {
+        to.digests += c.digests;
+        to.chunks_compared += c.chunks_compared;
+        to.chunks_different += c.chunks_different;
+        to.chunks_repaired += c.chunks_repaired;
+        to.memory_shipped += c.memory_shipped;
+        to.content_bytes += c.content_bytes;
+        to.final_round_ns = std::max(to.final_round_ns, c.final_round_ns);
+    }
+
+    // ---- requests
+
+    // Pieces of guest memory; little of it is copied at once, so that nobody has to wait for it.
+    byte_pieces content_of(const worker::request_view& request, std::uint32_t index) const {
+        const kagemusha_payload& payload = request.payloads[index];
+        byte_pieces out;
+        for (const kagemusha_segment& s :
+             request.segments.subspan(payload.first_segment, payload.segment_count)) {
+            assert(s.region < regions.size() && s.offset + s.bytes <= regions[s.region].bytes);
+            const std::span<const std::byte> piece(regions[s.region].base + s.offset, s.bytes);
+            if (!out.pieces.empty() && out.pieces.back().data() + out.pieces.back().size() == piece.data()) {
+                out.pieces.back() = {out.pieces.back().data(), out.pieces.back().size() + piece.size()};
+            } else {
+                out.pieces.push_back(piece);
+            }
+        }
+        if (payload.bytes <= copy_content_bytes) {
+            auto copy = std::make_shared<std::vector<std::byte>>();
+            copy->reserve(payload.bytes);
+            for (const auto& piece : out.pieces) {
+                copy->insert(copy->end(), piece.begin(), piece.end());
+            }
+            out.pieces.assign(1, std::span<const std::byte>(*copy));
+            out.keep = std::move(copy);
+        }
+        return out;
+    }
+
+    void submit(file& f, const worker::request_view& request) {
+        entries.clear();
+        f.state->make_over(
+            request, f.mode, [this, &request](std::uint32_t index) { return content_of(request, index); },
+            entries);
+        bool in_guest = false;
+        for (log_entry& entry : entries) {
+            const bool in_guest_memory = entry.content_in_guest;
+            const bool is_call = (entry.meta.flags & entry_awaits_outcome) != 0;
+            const log_sequence sequence = append(f.number, std::move(entry));
+            if (is_call) {
+                f.calls[request.token] = sequence;
+            }
+            if (in_guest_memory) {
+                f.content.add(request.token, sequence);
+                in_guest = true;
+            }
+        }
+        if (in_guest || !f.content.empty()) {
+            f.content.note_events(request.stream);
+        }
+        if (f.state->failure()) {
+            note_failure(f.state->failure());
+        }
+    }
+
+    // ---- state transfer
+
+    void start_sync() {
+        assert(mode == mirror_mode::off);
+        set_mode(mirror_mode::syncing);
+        append(0, entry_kind::reset);
+        for (auto& [number, f] : files) {
+            open(f);
+        }
+        settle(nullptr);
+    }
+
+    // The file as it is now, for a standby that has nothing of it.
+    void open(file& f) {
+        append(f.number, entry_kind::open_file);
+        f.mode = mirror_mode::on;
+        if (f.lost) {
+            append(f.number, entry_kind::lose_file);
+            return;
+        }
+        const core::object_table* objects = device.objects(f.number);
+        if (!objects) {
+            return;
+        }
+        if (f.state->failure()) {
+            note_failure(f.state->failure());
+            return;
+        }
+        std::vector<recreated_call> calls;
+        entries.clear();
+        f.state->recreate(*objects, entries, calls);
+        auto call = calls.begin();
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            const log_sequence sequence = append(f.number, std::move(entries[i]));
+            if (call == calls.end() || call->entry != i) {
+                continue;
+            }
+            if (call->pending) {
+                f.calls[call->token] = sequence;
+            } else {
+                log.outcome(sequence, call->result);
+            }
+            ++call;
+        }
+        entries.clear();
+        bool has_memory = f.state->memory_is_pending();
+        f.state->for_each_memory([&](memory_info& m) {
+            m.dirty_for_sync = m.dirty_for_digest = true;
+            has_memory = true;
+        });
+        if (!has_memory) {
+            return;
+        }
+        f.mode = mirror_mode::syncing;
+        if (make_agent(f)) {
+            f.agent->start_sync();
+        }
+    }
+
+    void finish_if_ready(file& f) {
+        if (f.mode != mirror_mode::syncing || f.state->memory_is_pending() || !failure.empty()) {
+            return;
+        }
+        if (f.agent) {
+            if (f.agent->ready_to_finish()) {
+                f.agent->finish_sync();
+                f.mode = mirror_mode::on;
+            }
+            return;
+        }
+        bool dirty = false;
+        f.state->for_each_memory([&](memory_info& m) { dirty |= m.dirty_for_sync; });
+        if (dirty) {
+            note_failure(no_agent);
+        } else {
+            f.mode = mirror_mode::on;
+        }
+    }
+
+    // ---- digests
+
+    void take_digests() {
+        if (mode != mirror_mode::on) {
+            return;
+        }
+        for (auto& [number, f] : files) {
+            if (!f.digest_due || f.lost || !make_agent(f)) {
+                continue;
+            }
+            if (f.agent->take_digest(f.digest_everything)) {
+                f.digest_due = f.digest_everything = false;
+            }
+        }
+    }
+
+    void digests_are_due(bool everything) {
+        for (auto& [number, f] : files) {
+            f.digest_due = true;
+            f.digest_everything |= everything;
+        }
+        take_digests();
+    }
+};
+
+mirror_primary::mirror_primary(core::mirror_port& device, log_sink& log, agent_factory agents,
+                               const std::vector<region_address>& regions,
+                               const mirror_primary_options& options)
+    : impl_(std::make_unique<impl>(device, log, std::move(agents), regions, options)) {}
+mirror_primary::~mirror_primary() = default;
+
+void mirror_primary::start_sync() {
+    impl_->start_sync();
+}
+
+void mirror_primary::stop() {
+    if (impl_->mode != mirror_mode::off) {
+        impl_->turn_off();
+    }
+}
+
+void mirror_primary::on_digest_result(log_sequence entry, std::span<const std::uint64_t> different) {
+    const auto at = impl_->file_of_comparison.find(entry);
+    if (at == impl_->file_of_comparison.end()) {
+        return; // its file was closed, or a peer that invents entries
+    }
+    impl::file* f = impl_->find(at->second);
+    impl_->file_of_comparison.erase(at);
+    if (f && f->agent) {
+        f->agent->on_digest_result(entry, different);
+        impl_->settle(f);
+    }
+}
+
+void mirror_primary::on_content_released(log_sequence entry) {
+    for (auto& [number, f] : impl_->files) {
+        const content_in_use::released r = f.content.on_released(entry);
+        if (r.answer) {
+            impl_->device.release_answer(number, r.token);
+        }
+        if (r.records) {
+            impl_->device.release_records(number);
+        }
+        if (r.found) {
+            return;
+        }
+    }
+}
+
+void mirror_primary::request_digest(bool everything) {
+    impl_->digests_are_due(everything);
+    impl_->settle(nullptr);
+    impl_->set_tick();
+}
+
+mirror_mode mirror_primary::mode() const {
+    return impl_->mode;
+}
+
+std::string mirror_primary::waiting() const {
+    for (const auto& [number, f] : impl_->files) {
+        if (std::string why = f.agent ? f.agent->waiting() : std::string(); !why.empty()) {
+            return why;
+        }
+    }
+    return {};
+}
+
+agent_counters mirror_primary::counters() const {
+    agent_counters sum = impl_->of_closed_files;
+    for (const auto& [number, f] : impl_->files) {
+        if (f.agent) {
+            impl::add(sum, f.agent->counters());
+        }
+    }
+    return sum;
+}
+
+std::uint64_t mirror_primary::catalog_bytes() const {
+    return impl_->budget.used;
+}
+
+void mirror_primary::on_open(std::uint32_t number) {
+    impl::file& f = impl_->files.try_emplace(number, *impl_, number).first->second;
+    if (impl_->mode != mirror_mode::off) {
+        // Nothing of it has to be transferred, so it is mirrored at once, also while others are synced.
+        impl_->append(number, entry_kind::open_file);
+        f.mode = mirror_mode::on;
+    }
+}
+
+void mirror_primary::on_close(std::uint32_t number) {
+    impl::file* f = impl_->find(number);
+    assert(f);
+    impl_->end_work(*f);
+    impl_->files.erase(number);
+    if (impl_->mode != mirror_mode::off) {
+        impl_->append(number, entry_kind::close_file);
+    }
+    impl_->settle(nullptr);
+}
+
+void mirror_primary::on_lost(std::uint32_t number) {
+    impl::file* f = impl_->find(number);
+    assert(f);
+    impl_->end_work(*f);
+    f->lost = true;
+    if (impl_->mode != mirror_mode::off) {
+        impl_->append(number, entry_kind::lose_file);
+        f->mode = mirror_mode::on;
+    }
+    impl_->settle(nullptr);
+}
+
+void mirror_primary::on_reset() {
+    for (auto& [number, f] : impl_->files) {
+        impl_->end_work(f);
+    }
+    impl_->files.clear();
+    impl_->file_of_comparison.clear();
+    if (impl_->mode != mirror_mode::off) {
+        impl_->append(0, entry_kind::reset);
+    }
+    impl_->settle(nullptr);
+}
+
+void mirror_primary::on_submit(std::uint32_t number, const worker::request_view& request,
+                               const core::object_table&) {
+    impl::file* f = impl_->find(number);
+    assert(f);
+    if (f->agent) {
+        f->agent->before_submit();
+    }
+    impl_->submit(*f, request);
+}
+
+void mirror_primary::on_forwarded(std::uint32_t number) {
+    if (impl_->mode == mirror_mode::off) {
+        return;
+    }
+    impl::file* f = impl_->find(number);
+    if (f->agent && f->mode == mirror_mode::on) {
+        f->agent->after_submit();
+        if (impl_->tick_wanted_ms != busy_tick_ms && !f->agent->idle()) {
+            impl_->set_tick();
+        }
+    }
+    if (impl_->mode == mirror_mode::syncing || !impl_->failure.empty()) {
+        impl_->settle(f);
+    }
+}
+
+bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vgpu_response& response) {
+    impl::file* f = impl_->find(number);
+    assert(f);
+    const std::int32_t result =
+        response.status == VGPU_STATUS_OK ? response.result : codec::cl_out_of_host_memory;
+    f->state->on_done(token, result);
+    if (!f->calls.empty()) {
+        if (const auto call = f->calls.extract(token)) {
+            impl_->log.outcome(call.mapped(), result);
+        }
+    }
+    const bool answer = f->content.empty() || f->content.on_done(token, impl_->log);
+    if (impl_->mode == mirror_mode::syncing) {
+        impl_->settle(f);
+    }
+    return answer;
+}
+
+bool mirror_primary::on_completion(std::uint32_t number, guest_id event) {
+    impl::file* f = impl_->find(number);
+    assert(f);
+    return f->content.empty() || f->content.on_completion(event, impl_->log);
+}
+
+void mirror_primary::on_agent_done(std::uint32_t number, std::uint64_t token, const vgpu_response& response) {
+    if (impl::file* f = impl_->find(number); f && f->agent) {
+        f->agent->on_done(token, response);
+        impl_->settle(f);
+    }
+}
+
+void mirror_primary::on_agent_record(std::uint32_t number, std::span<const std::byte> record) {
+    if (impl::file* f = impl_->find(number); f && f->agent) {
+        f->agent->on_record(record);
+        impl_->settle(f);
+    }
+}
+
+void mirror_primary::on_tick(std::uint64_t now_ms) {
+    if (impl_->mode == mirror_mode::on && impl_->options.digest_interval_ms != 0) {
+        if (now_ms - impl_->last_digest_ms >= impl_->options.digest_interval_ms) {
+            impl_->last_digest_ms = now_ms;
+            impl_->digests_are_due(false);
+        } else {
+            impl_->take_digests();
+        }
+    }
+    for (auto& [n, f] : impl_->files) {
+        if (f.agent) {
+            f.agent->on_tick();
+        }
+    }
+    impl_->settle(nullptr);
+    impl_->set_tick();
+}
+
+} // namespace kagemusha::mirror
