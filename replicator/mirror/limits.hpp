@@ -67,6 +67,8 @@ inline constexpr std::uint32_t max_mirrored_files = 4096;
 inline constexpr std::uint32_t max_pending_markers = 65536;
 inline constexpr std::uint32_t max_pending_comparisons = 65536;
 inline constexpr std::uint64_t max_pending_hashes = std::uint64_t{1} << 22;
+// Payloads whose late content is missing: each costs a standby's bookkeeping some bytes, however short it is.
+inline constexpr std::uint64_t max_late_payloads = std::uint64_t{1} << 20;
 
 // What the primary remembers of live objects to make them elsewhere: some 400 bytes for each, and the source
 // of programs. A guest that goes beyond it is not mirrored any more.

@@ -88,6 +88,9 @@ struct primary_status {
     std::uint64_t connections = 0;
     std::string standby_gpu;
     std::uint64_t round_trip_ms = 0;
+    bool compression = false;       // both ends know how to
+    std::uint64_t late_bytes = 0;   // of log_bytes: pieces of late content that were not sent
+    std::uint64_t open_entries = 0; // whose outcome, late content or digests are missing
 };
 
 class primary_fsm {

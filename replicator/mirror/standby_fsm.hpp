@@ -81,6 +81,8 @@ struct standby_status {
     std::uint64_t digests_compared = 0, digests_different = 0;
     std::uint64_t faults = 0;
     std::string primary_gpu;
+    bool compression = false;      // both ends know how to
+    std::uint64_t bookkeeping = 0; // records in memory, used or not: bounded by what may be held
 };
 
 class standby_fsm {
@@ -99,7 +101,8 @@ public:
     void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms);
     void on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms);
 
-    // After act_forget_all: the memory is free again. Only then the primary gets a hello.
+    // After act_forget_all: the memory is free again. Only then the primary gets a hello. What the device
+    // says until then is of what was forgotten, and ignored.
     void on_forgotten(std::uint64_t now_ms);
 
     // The VM's checkpoint of this epoch was applied. Not beyond status().complete_epoch.
