@@ -40,14 +40,19 @@ private:
 struct tls_files {
     // Empty directory: no TLS. Allowed only for unix: and loopback addresses.
     std::string directory; // ca.pem, cert.pem, key.pem as `kage keys` makes them
+    // Name or address that the peer's certificate must have. Empty: for connect() the host of the address (of
+    // a Unix socket: any host of the cluster), for listen() any host of the cluster.
+    std::string peer_name;
 };
 
 // "HOST:PORT", "[V6]:PORT" or "unix:PATH".
 struct link_options {
     std::string address;
     tls_files tls;
-    std::uint32_t connect_timeout_ms = 2000;
-    std::uint64_t max_queued_bytes = std::uint64_t{16} << 20; // beyond it can_send() is false
+    std::uint32_t connect_timeout_ms = 2000; // with the TLS handshake; of the latter for a listener
+    std::uint32_t write_timeout_ms = 10000;  // without a byte that the peer takes: the link ends
+    // Beyond it can_send() is false. Far beyond it (twice and a large frame or two) the link ends.
+    std::uint64_t max_queued_bytes = std::uint64_t{16} << 20;
 };
 
 // Where the bytes behind a message go. The pieces add up to its payload_bytes.
@@ -55,9 +60,10 @@ using receive_buffers = std::vector<std::span<std::byte>>;
 
 class link_sink {
 public:
+    // First; for accepted links too. `peer`: its name if it has proved one, and its address.
     virtual void on_connected(const std::string& peer) = 0;
     // A message with bytes behind it: where to put them. Empty: no room for it, the link ends. Not called for
-    // messages without.
+    // messages without. The buffers stay valid until on_message, on_closed or the link's destructor.
     virtual receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) = 0;
     virtual void on_message(const mirror::message& m) = 0; // its bytes have arrived
     virtual void on_sent(std::uint64_t bytes) = 0;         // room for more; since the last call
@@ -68,15 +74,18 @@ protected:
     ~link_sink() = default;
 };
 
+// Links and listeners die before their loop, on its thread (or while nobody runs it). Any of a sink's
+// functions may destroy its link.
 class link {
 public:
     virtual ~link() = default; // closes at once, without on_closed
-    // Queues a frame. `payload` stays valid until it was sent, by `keep` (released on the loop's thread).
+    // Queues a frame. `payload` stays valid until it was sent, by `keep` (released on the loop's thread, when
+    // the last byte was handed to the kernel or the link ends). After the end nothing is sent.
     virtual void send(const mirror::message& m, std::vector<std::span<const std::byte>> payload = {},
                       std::shared_ptr<const void> keep = {}) = 0;
     virtual bool can_send() const = 0;
     virtual std::uint64_t queued_bytes() const = 0;
-    // Sends what is queued, then closes; on_closed follows.
+    // Sends what is queued, then closes; on_closed follows. Messages that still arrive are dropped.
     virtual void finish() = 0;
 };
 

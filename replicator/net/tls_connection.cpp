@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A connection through mutual TLS 1.3. No frame is read or written before both certificates were verified by
+// this end; that the peer refuses ours is known to a client only from the first read on (TLS 1.3).
+//
+// The end is TCP's, not TLS's close_notify: frames have lengths, and goodbye is the protocol's last word, so
+// a cut is never taken for an end.
+#include <boost/asio/error.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/ssl/verify_context.hpp>
+
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+
+#include "net/connection.hpp"
+#include "net/event_loop_impl.hpp"
+#include "net/tls.hpp"
+
+namespace kagemusha::net {
+
+namespace asio = boost::asio;
+using error_code = boost::system::error_code;
+
+namespace {
+
+// A cluster's CA signs hosts directly.
+constexpr int max_chain_depth = 1;
+
+class tls_connection final : public connection {
+public:
+    tls_connection(event_loop& loop, const link_options& options, std::shared_ptr<const tls_context> tls,
+                   const std::string& peer_name)
+        : connection(loop, options)
+        , tls_(std::move(tls))
+        , peer_name_(peer_name)
+        , stream_(loop.native().io, const_cast<asio::ssl::context&>(tls_->context)) {}
+
+    asio::generic::stream_protocol::socket& socket() override { return stream_.next_layer(); }
+
+    void handshake(bool as_server, handshake_done done) override {
+        if (const auto why = expect_name(); !why.empty()) {
+            done(why);
+            return;
+        }
+        stream_.async_handshake(as_server ? asio::ssl::stream_base::server : asio::ssl::stream_base::client,
+                                [self = self(), done = std::move(done)](const error_code& error) {
+                                    done(self->handshake_result(error));
+                                });
+    }
+
+    std::string proven_name() const override {
+        auto& stream = const_cast<asio::ssl::stream<asio::generic::stream_protocol::socket>&>(stream_);
+        X509* const certificate = SSL_get0_peer_certificate(stream.native_handle());
+        return certificate ? common_name(X509_get_subject_name(certificate)) : std::string{};
+    }
+
+private:
+    std::shared_ptr<tls_connection> self() {
+        return std::static_pointer_cast<tls_connection>(shared_from_this());
+    }
+
+    std::string expect_name() {
+        SSL* const ssl = stream_.native_handle();
+        SSL_set_verify_depth(ssl, max_chain_depth);
+        error_code failed;
+        // Keeps what was wrong for handshake_result; decides nothing.
+        stream_.set_verify_callback(
+            [this](bool ok, asio::ssl::verify_context& context) {
+                X509_STORE_CTX* const store = context.native_handle();
+                if (!ok && verify_failure_.empty())
+                    verify_failure_ =
+                        verify_sentence(X509_STORE_CTX_get_error(store),
+                                        X509_STORE_CTX_get_current_cert(store), *tls_, peer_name_);
+                return ok;
+            },
+            failed);
+        if (failed)
+            return failed.message();
+        if (peer_name_.empty())
+            return {};
+        X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
+        X509_VERIFY_PARAM_set_hostflags(parameters, X509_CHECK_FLAG_NO_WILDCARDS);
+        if (X509_VERIFY_PARAM_set1_ip_asc(parameters, peer_name_.c_str()) != 1 &&
+            X509_VERIFY_PARAM_set1_host(parameters, peer_name_.c_str(), peer_name_.size()) != 1)
+            return "'" + peer_name_ + "' is neither a host's name nor an address";
+        return {};
+    }
+
+    std::string handshake_result(const error_code& error) {
+        if (!error)
+            return {};
+        if (!verify_failure_.empty())
+            return verify_failure_;
+        if (error == asio::error::eof || error == asio::ssl::error::stream_truncated ||
+            error == asio::error::connection_reset)
+            return "the peer ended the connection during the TLS handshake: does it have keys of `kage "
+                   "keys`, "
+                   "too?";
+        if (error.category() == asio::error::get_ssl_category())
+            return tls_sentence(static_cast<unsigned long>(error.value()), *tls_, true);
+        return error.message();
+    }
+
+    void start_read(piece_view<asio::mutable_buffer> where) override {
+        stream_.async_read_some(where, [self = self()](const error_code& error, std::size_t bytes) {
+            const bool ended = error == asio::ssl::error::stream_truncated;
+            self->on_read(ended ? error_code(asio::error::eof) : error, bytes);
+        });
+    }
+
+    void start_write(piece_view<asio::const_buffer> what) override {
+        stream_.async_write_some(what, [self = self()](const error_code& error, std::size_t bytes) {
+            self->on_written(error, bytes);
+        });
+    }
+
+    void write_now(std::span<const std::byte> bytes) override {
+        error_code ignored;
+        socket().non_blocking(true, ignored);
+        stream_.write_some(asio::buffer(bytes.data(), bytes.size()), ignored);
+    }
+
+    std::string explain(const error_code& error, bool greeted) const override {
+        if (error.category() == asio::error::get_ssl_category())
+            return tls_sentence(static_cast<unsigned long>(error.value()), *tls_, false);
+        return connection::explain(error, greeted);
+    }
+
+    const std::shared_ptr<const tls_context> tls_;
+    const std::string peer_name_;
+    std::string verify_failure_;
+    asio::ssl::stream<asio::generic::stream_protocol::socket> stream_;
+};
+
+} // namespace
+
+std::shared_ptr<connection> make_tls_connection(event_loop& loop, const link_options& options,
+                                                std::shared_ptr<const tls_context> tls,
+                                                const std::string& peer_name) {
+    return std::make_shared<tls_connection>(loop, options, std::move(tls), peer_name);
+}
+
+} // namespace kagemusha::net
