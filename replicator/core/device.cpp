@@ -11,10 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <unordered_set>
 #include <utility>
 
-#include "core/hang_watchdog.hpp"
+#include "core/device_file.hpp"
 #include "core/limits.hpp"
 
 namespace kagemusha::core {
@@ -22,29 +21,6 @@ namespace kagemusha::core {
 namespace {
 
 constexpr std::uint64_t timer_key = UINT64_MAX; // files are 32-bit numbers
-
-// Of the tokens that a port gets: a request that the tap injected. file_fsm uses the lower 63 bits.
-constexpr std::uint64_t injected_bit = std::uint64_t{1} << 63;
-
-// A record about something of the tap's, if it is one at all.
-bool is_of_tap(std::span<const std::byte> record) {
-    vgpu_record header;
-    if (record.size() < sizeof(header)) {
-        return false;
-    }
-    std::memcpy(&header, record.data(), sizeof(header));
-    if (header.type == VGPU_RECORD_COMPLETION && record.size() == sizeof(vgpu_record_completion)) {
-        vgpu_record_completion c;
-        std::memcpy(&c, record.data(), sizeof(c));
-        return (c.event & VGPU_HOST_ID_BIT) != 0 && c.pad == 0 && c.status <= 0;
-    }
-    if (header.type == VGPU_RECORD_QUEUE_ERROR && record.size() == sizeof(vgpu_record_queue_error)) {
-        vgpu_record_queue_error e;
-        std::memcpy(&e, record.data(), sizeof(e));
-        return (e.queue & VGPU_HOST_ID_BIT) != 0 && e.error < 0;
-    }
-    return false;
-}
 
 // After so many records of one file the next file has its turn.
 constexpr unsigned records_per_turn = 64;
@@ -66,135 +42,6 @@ std::string lost_reason(vgpu_lost_reason reason, std::uint32_t detail) {
 }
 
 } // namespace
-
-// A private copy of a request that the port had no room for.
-struct device::waiting_request {
-    std::uint64_t token;
-    std::vector<std::uint64_t> stream;
-    std::vector<kagemusha_payload> payloads;
-    std::vector<kagemusha_segment> segments;
-
-    explicit waiting_request(const worker::request_view& r)
-        : token(r.token)
-        , stream(r.stream.size() / 8)
-        , payloads(r.payloads.begin(), r.payloads.end())
-        , segments(r.segments.begin(), r.segments.end()) {
-        std::memcpy(stream.data(), r.stream.data(), r.stream.size());
-    }
-    static std::size_t bytes_of(const worker::request_view& r) {
-        return r.stream.size() + r.payloads.size_bytes() + r.segments.size_bytes();
-    }
-    worker::request_view view() const {
-        return {token, std::as_bytes(std::span(stream)), payloads, segments};
-    }
-};
-
-struct device::file_entry final : worker::port_sink {
-    file_entry(device& d, std::uint32_t n, std::uint64_t hash_seed)
-        : owner(d)
-        , number(n)
-        , fsm(n, d.config_.file, d.usage_, hash_seed)
-        , watchdog(d.config_.hang_timeout_ms) {}
-
-    device& owner;
-    const std::uint32_t number;
-    file_fsm fsm;
-    std::unique_ptr<worker::port> port; // from the first request on, until the file is lost
-    std::deque<waiting_request> waiting;
-    hang_watchdog watchdog;
-    bool undelivered = false; // is in device::undelivered_
-    bool draining = false;    // the port must not be given anything just now
-    // Of the tap: its requests that were not answered; answers and records of the guest that it holds back.
-    std::unordered_set<std::uint64_t> injected;
-    struct held_answer {
-        std::uint64_t token; // the guest's
-        vgpu_response response;
-    };
-    std::unordered_map<std::uint64_t, held_answer> held;
-    bool records_held = false;
-    // The watchdog looks for signs of the guest's work only, see device::check_watchdogs().
-    bool tap_was_active = false;
-    std::uint64_t guest_progress = 0;
-    std::uint64_t port_progress = 0;
-    // What a drain found; carried out after it.
-    const char* violation = nullptr;
-    bool port_lost = false;
-    vgpu_lost_reason lost_reason = VGPU_LOST_CRASHED;
-    std::uint32_t lost_detail = 0;
-
-    void on_done(std::uint64_t token, const vgpu_response& response) override {
-        if (violation || port_lost) {
-            return;
-        }
-        if ((token & injected_bit) != 0) {
-            on_injected_done(token & ~injected_bit, response);
-            return;
-        }
-        const done_decision d = fsm.on_done(token, response);
-        if (d.violation) {
-            violation = d.broken_rule;
-            return;
-        }
-        ++guest_progress;
-        if (d.broken_rule) {
-            owner.log_broken_rule(number, "worker", d.broken_rule, owner.now_ms_);
-        }
-        if (owner.tap_ && !owner.tap_->on_done(number, token, d.response)) {
-            held.emplace(token, held_answer{d.token, d.response});
-            return;
-        }
-        owner.answer(d.token, d.response);
-    }
-
-    void on_injected_done(std::uint64_t token, const vgpu_response& response) {
-        if (injected.erase(token) == 0) {
-            violation = "it answered a request of the host that it was not given, or one twice";
-            return;
-        }
-        tap_was_active = true;
-        owner.tap_->on_agent_done(number, token, response);
-    }
-
-    void on_record(std::span<const std::byte> record) override {
-        if (violation || port_lost) {
-            return;
-        }
-        if (owner.tap_ && is_of_tap(record)) {
-            tap_was_active = true;
-            owner.tap_->on_agent_record(number, record);
-            return;
-        }
-        const record_decision d = fsm.on_record(record);
-        if (d.broken_rule) {
-            violation = d.broken_rule;
-            return;
-        }
-        ++guest_progress;
-        if (owner.tap_ && (d.completed || d.failed)) {
-            hold_if_in_use(record);
-        }
-        owner.events_completed_.add(d.completed);
-        owner.events_failed_.add(d.failed);
-        owner.text_bytes_.add(d.text_bytes);
-        owner.text_dropped_bytes_.add(d.dropped_text_bytes);
-        owner.deliver(*this);
-    }
-
-    void hold_if_in_use(std::span<const std::byte> record) {
-        vgpu_record_completion c;
-        if (record.size() == sizeof(c)) {
-            std::memcpy(&c, record.data(), sizeof(c));
-            records_held |=
-                c.record.type == VGPU_RECORD_COMPLETION && !owner.tap_->on_completion(number, c.event);
-        }
-    }
-
-    void on_lost(vgpu_lost_reason reason, std::uint32_t detail) override {
-        port_lost = true;
-        lost_reason = reason;
-        lost_detail = detail;
-    }
-};
 
 std::unique_ptr<device> device::create(device_config config, port_factory factory, std::string& error) {
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -229,11 +76,6 @@ device::~device() {
     reset();
     close(timer_);
     close(epoll_);
-}
-
-void device::set_tap(mirror_tap* tap) {
-    assert(files_total_.get() == 0);
-    tap_ = tap;
 }
 
 void device::add_region(std::uint32_t region, std::uint64_t bytes) {
@@ -446,15 +288,6 @@ void device::end_port(file_entry& f) {
     f.injected.clear();
 }
 
-// What the tap held back is told when the file ends; from then on what is in use is of no interest to the
-// guest any more.
-void device::answer_held(file_entry& f) {
-    for (const auto& [token, h] : std::exchange(f.held, {})) {
-        answer(h.token, h.response);
-    }
-    f.records_held = false;
-}
-
 void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
     end_port(f); // from here on nothing touches guest memory, so the requests may be answered
     workers_lost_.add();
@@ -496,50 +329,6 @@ void device::reset() {
     publish();
 }
 
-// ---- the timer: for the watchdog and for the tap
-// -----------------------------------------------------------------------------------------
-
-void device::watch(bool on) {
-    if (config_.hang_timeout_ms != 0 && on != watching_) {
-        watching_ = on;
-        update_timer();
-    }
-}
-
-void device::set_tick_period(std::uint32_t period_ms) {
-    tick_ms_ = period_ms;
-    update_timer();
-}
-
-void device::update_timer() {
-    std::uint32_t period_ms = tick_ms_;
-    if (watching_) {
-        const std::uint32_t watchdog_ms =
-            std::clamp(config_.hang_timeout_ms / 4, min_watchdog_period_ms, max_watchdog_period_ms);
-        period_ms = period_ms == 0 ? watchdog_ms : std::min(period_ms, watchdog_ms);
-    }
-    if (period_ms == timer_period_ms_) {
-        return;
-    }
-    itimerspec spec{};
-    spec.it_value.tv_sec = spec.it_interval.tv_sec = period_ms / 1000;
-    spec.it_value.tv_nsec = spec.it_interval.tv_nsec = static_cast<long>(period_ms % 1000) * 1'000'000;
-    timerfd_settime(timer_, 0, &spec, nullptr);
-    timer_period_ms_ = period_ms;
-}
-
-// Whether the file's worker hangs with work of the guest. What the tap injects must neither look like a sign
-// of life of the guest's work nor be waited for: progress of the worker counts where the tap did nothing
-// meanwhile, answers and records of the guest's own count always.
-bool device::observe(file_entry& f) {
-    const std::uint64_t progress = f.port->progress();
-    if (!std::exchange(f.tap_was_active, false)) {
-        f.guest_progress += progress - f.port_progress;
-    }
-    f.port_progress = progress;
-    return f.watchdog.observe(now_ms_, f.fsm.busy(), f.guest_progress);
-}
-
 void device::check_watchdogs() {
     bool any_busy = false;
     for (auto& [number, file] : files_) {
@@ -556,48 +345,6 @@ void device::check_watchdogs() {
     }
     if (!any_busy) {
         watch(false);
-    }
-}
-
-// ---- the tap's
-// -----------------------------------------------------------------------------------------
-
-bool device::inject(std::uint32_t file, const worker::request_view& request) {
-    const auto at = files_.find(file);
-    if (at == files_.end() || !at->second->port) {
-        return false;
-    }
-    file_entry& f = *at->second;
-    assert((request.token & (std::uint64_t{3} << 62)) == 0);
-    [[maybe_unused]] const bool is_new = f.injected.insert(request.token).second;
-    assert(is_new);
-    f.tap_was_active = true;
-    worker::request_view marked = request;
-    marked.token |= injected_bit;
-    hand_over(f, marked);
-    return true;
-}
-
-const object_table* device::objects(std::uint32_t file) const {
-    const auto at = files_.find(file);
-    return at == files_.end() ? nullptr : &at->second->fsm.objects();
-}
-
-void device::release_answer(std::uint32_t file, std::uint64_t token) {
-    const auto at = files_.find(file);
-    if (at == files_.end()) {
-        return;
-    }
-    if (const auto held = at->second->held.extract(token)) {
-        answer(held.mapped().token, held.mapped().response);
-    }
-}
-
-void device::release_records(std::uint32_t file) {
-    const auto at = files_.find(file);
-    if (at != files_.end()) {
-        at->second->records_held = false;
-        deliver(*at->second);
     }
 }
 

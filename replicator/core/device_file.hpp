@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// device_file: an open file as the device has it, with its port and what waits around it. Internal to
+// device.cpp and device_tap.cpp.
+#ifndef KAGEMUSHA_CORE_DEVICE_FILE_HPP
+#define KAGEMUSHA_CORE_DEVICE_FILE_HPP
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/device.hpp"
+#include "core/hang_watchdog.hpp"
+
+namespace kagemusha::core {
+
+// Of the tokens that a port gets: a request that the tap injected. file_fsm uses the lower 63 bits.
+inline constexpr std::uint64_t injected_bit = std::uint64_t{1} << 63;
+
+// A record about something of the tap's, if it is one at all.
+inline bool is_of_tap(std::span<const std::byte> record) {
+    vgpu_record header;
+    if (record.size() < sizeof(header)) {
+        return false;
+    }
+    std::memcpy(&header, record.data(), sizeof(header));
+    if (header.type == VGPU_RECORD_COMPLETION && record.size() == sizeof(vgpu_record_completion)) {
+        vgpu_record_completion c;
+        std::memcpy(&c, record.data(), sizeof(c));
+        return (c.event & VGPU_HOST_ID_BIT) != 0 && c.pad == 0 && c.status <= 0;
+    }
+    if (header.type == VGPU_RECORD_QUEUE_ERROR && record.size() == sizeof(vgpu_record_queue_error)) {
+        vgpu_record_queue_error e;
+        std::memcpy(&e, record.data(), sizeof(e));
+        return (e.queue & VGPU_HOST_ID_BIT) != 0 && e.error < 0;
+    }
+    return false;
+}
+
+// A private copy of a request that the port had no room for.
+struct device::waiting_request {
+    std::uint64_t token;
+    std::vector<std::uint64_t> stream;
+    std::vector<kagemusha_payload> payloads;
+    std::vector<kagemusha_segment> segments;
+
+    explicit waiting_request(const worker::request_view& r)
+        : token(r.token)
+        , stream(r.stream.size() / 8)
+        , payloads(r.payloads.begin(), r.payloads.end())
+        , segments(r.segments.begin(), r.segments.end()) {
+        std::memcpy(stream.data(), r.stream.data(), r.stream.size());
+    }
+    static std::size_t bytes_of(const worker::request_view& r) {
+        return r.stream.size() + r.payloads.size_bytes() + r.segments.size_bytes();
+    }
+    worker::request_view view() const {
+        return {token, std::as_bytes(std::span(stream)), payloads, segments};
+    }
+};
+
+struct device::file_entry final : worker::port_sink {
+    file_entry(device& d, std::uint32_t n, std::uint64_t hash_seed)
+        : owner(d)
+        , number(n)
+        , fsm(n, d.config_.file, d.usage_, hash_seed)
+        , watchdog(d.config_.hang_timeout_ms) {}
+
+    device& owner;
+    const std::uint32_t number;
+    file_fsm fsm;
+    std::unique_ptr<worker::port> port; // from the first request on, until the file is lost
+    std::deque<waiting_request> waiting;
+    hang_watchdog watchdog;
+    bool undelivered = false; // is in device::undelivered_
+    bool draining = false;    // the port must not be given anything just now
+    // Of the tap: its requests that were not answered; answers and records of the guest that it holds back.
+    std::unordered_set<std::uint64_t> injected;
+    struct held_answer {
+        std::uint64_t token; // the guest's
+        vgpu_response response;
+    };
+    std::unordered_map<std::uint64_t, held_answer> held;
+    bool records_held = false;
+    // The watchdog looks for signs of the guest's work only, see device::check_watchdogs().
+    bool tap_was_active = false;
+    std::uint64_t guest_progress = 0;
+    std::uint64_t port_progress = 0;
+    // What a drain found; carried out after it.
+    const char* violation = nullptr;
+    bool port_lost = false;
+    vgpu_lost_reason lost_reason = VGPU_LOST_CRASHED;
+    std::uint32_t lost_detail = 0;
+
+    void on_done(std::uint64_t token, const vgpu_response& response) override {
+        if (violation || port_lost) {
+            return;
+        }
+        if ((token & injected_bit) != 0) {
+            on_injected_done(token & ~injected_bit, response);
+            return;
+        }
+        const done_decision d = fsm.on_done(token, response);
+        if (d.violation) {
+            violation = d.broken_rule;
+            return;
+        }
+        ++guest_progress;
+        if (d.broken_rule) {
+            owner.log_broken_rule(number, "worker", d.broken_rule, owner.now_ms_);
+        }
+        if (owner.tap_ && !owner.tap_->on_done(number, token, d.response)) {
+            held.emplace(token, held_answer{d.token, d.response});
+            return;
+        }
+        owner.answer(d.token, d.response);
+    }
+
+    void on_injected_done(std::uint64_t token, const vgpu_response& response) {
+        if (injected.erase(token) == 0) {
+            violation = "it answered a request of the host that it was not given, or one twice";
+            return;
+        }
+        tap_was_active = true;
+        owner.tap_->on_agent_done(number, token, response);
+    }
+
+    void on_record(std::span<const std::byte> record) override {
+        if (violation || port_lost) {
+            return;
+        }
+        if (owner.tap_ && is_of_tap(record)) {
+            tap_was_active = true;
+            owner.tap_->on_agent_record(number, record);
+            return;
+        }
+        const record_decision d = fsm.on_record(record);
+        if (d.broken_rule) {
+            violation = d.broken_rule;
+            return;
+        }
+        ++guest_progress;
+        if (owner.tap_ && (d.completed || d.failed)) {
+            hold_if_in_use(record);
+        }
+        owner.events_completed_.add(d.completed);
+        owner.events_failed_.add(d.failed);
+        owner.text_bytes_.add(d.text_bytes);
+        owner.text_dropped_bytes_.add(d.dropped_text_bytes);
+        owner.deliver(*this);
+    }
+
+    void hold_if_in_use(std::span<const std::byte> record) {
+        vgpu_record_completion c;
+        if (record.size() == sizeof(c)) {
+            std::memcpy(&c, record.data(), sizeof(c));
+            records_held |=
+                c.record.type == VGPU_RECORD_COMPLETION && !owner.tap_->on_completion(number, c.event);
+        }
+    }
+
+    void on_lost(vgpu_lost_reason reason, std::uint32_t detail) override {
+        port_lost = true;
+        lost_reason = reason;
+        lost_detail = detail;
+    }
+};
+
+} // namespace kagemusha::core
+
+#endif
