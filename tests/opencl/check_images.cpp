@@ -56,16 +56,27 @@ void round_trip(const setup& s, cl_image_desc description, const std::size_t (&s
     }
 
     cl_mem buffer = clCreateBuffer(s.context, CL_MEM_READ_WRITE, content.size(), nullptr, &error);
-    CHECK_CL(clEnqueueCopyImageToBuffer(s.queue, image, buffer, origin, size, 0, 0, nullptr, nullptr));
-    CHECK_CL(
-        clEnqueueReadBuffer(s.queue, buffer, CL_TRUE, 0, content.size(), back.data(), 0, nullptr, nullptr));
-    CHECK(back == content);
+    // NVIDIA refuses copies between buffers and arrays of 1D images (CL_INVALID_VALUE). Whether a call says
+    // so or the queue when it is finished is the implementation's choice.
+    const char* const deviating =
+        description.image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? "NVIDIA" : "(nobody)";
+    cl_int copied = clEnqueueCopyImageToBuffer(s.queue, image, buffer, origin, size, 0, 0, nullptr, nullptr);
+    if (copied == CL_SUCCESS)
+        copied = clFinish(s.queue);
+    if (CHECK_BUT_FOR(s, deviating, copied == CL_SUCCESS)) {
+        CHECK_CL(clEnqueueReadBuffer(s.queue, buffer, CL_TRUE, 0, content.size(), back.data(), 0, nullptr,
+                                     nullptr));
+        CHECK(back == content);
+    }
     const cl_uint color[4] = {1, 2, 3, 4};
     CHECK_CL(clEnqueueFillImage(s.queue, image, color, origin, size, 0, nullptr, nullptr));
     CHECK_CL(
         clEnqueueReadImage(s.queue, image, CL_TRUE, origin, size, 0, 0, back.data(), 0, nullptr, nullptr));
     CHECK(back[0] == 1 && back[back.size() - 1] == 4);
-    CHECK_CL(clEnqueueCopyBufferToImage(s.queue, buffer, image, 0, origin, size, 0, nullptr, nullptr));
+    copied = clEnqueueCopyBufferToImage(s.queue, buffer, image, 0, origin, size, 0, nullptr, nullptr);
+    if (copied == CL_SUCCESS)
+        copied = clFinish(s.queue);
+    CHECK_BUT_FOR(s, deviating, copied == CL_SUCCESS);
     CHECK_CL(clEnqueueWriteImage(s.queue, image, CL_TRUE, origin, size, 0, 0, content.data(), 0, nullptr,
                                  nullptr));
     CHECK_CL(
