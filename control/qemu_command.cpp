@@ -74,9 +74,12 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     else
         add(command, {"-accel", "tcg,thread=multi", "-cpu", "max"});
     // loglevel=4: the kernel's warnings are on the console, its chatter is not.
-    add(command, {"-kernel", config.kernel, "-initrd", config.initramfs, "-append",
-                  fmt::format("console=ttyS0 quiet loglevel=4 panic=-1 net.ifnames=0{}",
-                              probe ? " kagemusha.probe" : "")});
+    std::string arguments = "console=ttyS0 quiet loglevel=4 panic=-1 net.ifnames=0";
+    if (probe)
+        arguments += " kagemusha.probe";
+    if (config.accel == accelerator::tcg && config.tsc_khz != 0)
+        arguments += fmt::format(" tsc_early_khz={}", config.tsc_khz);
+    add(command, {"-kernel", config.kernel, "-initrd", config.initramfs, "-append", arguments});
     add(command, {"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"});
     if (config.qmp_fd)
         add(command, {"-chardev", fmt::format("socket,id=qmp,fd={}", *config.qmp_fd), "-mon",

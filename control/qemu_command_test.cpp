@@ -74,6 +74,15 @@ TEST(qemu_command, ports_reach_files_and_sockets) {
               "virtserialport,bus=ports.0,chardev=port1,name=agent");
 }
 
+TEST(qemu_command, an_emulated_guest_is_told_the_frequency_of_its_counter) {
+    auto config = example();
+    EXPECT_EQ(option(qemu_command(config), "-append").find("tsc"), std::string::npos);
+    config.tsc_khz = 2596142;
+    EXPECT_NE(option(qemu_command(config), "-append").find(" tsc_early_khz=2596142"), std::string::npos);
+    config.accel = accelerator::kvm; // has a clock of its own
+    EXPECT_EQ(option(qemu_command(config), "-append").find("tsc"), std::string::npos);
+}
+
 TEST(qemu_command, a_probe_has_neither_disks_nor_ports) {
     auto config = example();
     config.root_image.clear();

@@ -4,6 +4,7 @@
 #include "control/session.hpp"
 
 #include "control/assets.hpp"
+#include "control/host_clock.hpp"
 #include "control/kvm_probe.hpp"
 #include "control/process.hpp"
 
@@ -233,6 +234,8 @@ session_result run_session(const session_options& options, const std::string& jo
         return result;
     const auto cpu = choose_accelerator(options.accel, *config, directory.path());
     config->accel = cpu.accel;
+    if (config->accel == accelerator::tcg)
+        config->tsc_khz = host_tsc_khz();
     result.cpu = cpu.sentence;
     result.kernel_release = kernel_release(parts->kernel);
     if (!options.quiet)

@@ -38,6 +38,7 @@ struct vm_config {
     std::string kernel, initramfs;
     std::string root_image, payload; // both "" for a probe: the guest then only says that it came up
     accelerator accel = accelerator::tcg;
+    std::uint32_t tsc_khz = 0; // of the host's time stamp counter, for TCG guests; 0: the guest measures it
     std::uint64_t memory_mib = 1024;
     unsigned cpus = 2;
     std::optional<gpu_config> gpu;
