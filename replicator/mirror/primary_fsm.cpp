@@ -354,8 +354,7 @@ struct primary_fsm::impl {
             return on_digest_result(*r);
         }
         if (std::holds_alternative<mirror::close_epoch>(m)) {
-            pump();
-            return pressure();
+            return on_standby_full();
         }
         if (const auto* f = std::get_if<fault>(&m)) {
             return leave("the standby is no copy any more: " + f->why, goodbye_reason::other);
@@ -446,7 +445,7 @@ struct primary_fsm::impl {
         if (!mirroring() || first == 0) {
             return;
         }
-        while (link_queued < link_window_bytes) {
+        while (link_queued < config.window_bytes) {
             // By turns: neither may starve the other.
             if (content_turn && send_content()) {
                 content_turn = false;
@@ -482,7 +481,7 @@ struct primary_fsm::impl {
             const logged& e = log[last + 1];
             // One entry may be larger than the window.
             const std::uint64_t queued = link_queued + (e.log - sent_log);
-            if (e.hold > most_hold || (queued > link_window_bytes && (link_queued != 0 || last != sent))) {
+            if (e.hold > most_hold || (queued > config.window_bytes && (link_queued != 0 || last != sent))) {
                 break;
             }
             ++last;
@@ -549,6 +548,18 @@ struct primary_fsm::impl {
             close_at(sent, sent_hold);
         }
         return epoch;
+    }
+
+    void on_standby_full() {
+        if (config.epoch_ms != 0) {
+            pump();
+            if (mirroring() && sent > marked) {
+                close_at(sent, sent_hold);
+            }
+        } else if (!epoch_wanted && appended > marked) {
+            epoch_wanted = true;
+            actions.push(act_epoch_wanted{});
+        }
     }
 
     // An epoch is closed early rather than that the standby is full of what it may not run.

@@ -38,6 +38,7 @@ struct primary_config {
     std::uint32_t heartbeat_ms = default_heartbeat_ms;
     std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
     bool compression = false;
+    std::uint64_t window_bytes = link_window_bytes; // handed to the link and not sent
 };
 
 enum class primary_state : std::uint8_t { disconnected, greeting, syncing, protecting, ended };

@@ -266,8 +266,8 @@ bool standby_log::ready(const held& h) const {
 }
 
 void standby_log::give_file(std::uint32_t number, file_state& f) {
-    const log_sequence up_to = limit();
-    while (!stopped_ && f.head != 0 && f.head <= up_to) {
+    // Not up to the limit: so that entries of all files are given in the order of the log.
+    while (!stopped_ && f.head != 0 && f.head <= offered_) {
         const log_sequence s = f.head;
         held& h = *find(s);
         const bool skip = h.canceled || (h.failed && (h.flags & entry_may_fail) == 0);

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "mirror/action_text.hpp"
+
+namespace kagemusha::mirror {
+
+namespace {
+
+std::string n(std::uint64_t v) {
+    return v == UINT64_MAX ? "all" : std::to_string(v);
+}
+
+std::string list(const std::vector<std::uint64_t>& values) {
+    std::string out;
+    for (const std::uint64_t v : values) {
+        out += (out.empty() ? "" : " ") + std::to_string(v);
+    }
+    return out;
+}
+
+std::string quoted(const std::string& s) {
+    return "\"" + s + "\"";
+}
+
+std::string flags_text(std::uint32_t flags) {
+    static constexpr std::pair<std::uint32_t, const char*> names[] = {
+        {entry_awaits_outcome, "awaits"}, {entry_late_content, "late"}, {entry_agent, "agent"},
+        {entry_compare, "compare"},       {entry_hash_content, "hash"}, {entry_may_fail, "may_fail"}};
+    std::string out;
+    for (const auto& [bit, name] : names) {
+        if ((flags & bit) != 0) {
+            out += std::string(" ") + name;
+        }
+    }
+    return out;
+}
+
+struct message_text {
+    std::string operator()(const hello& h) const {
+        std::string out = h.role == role::primary ? "hello primary" : "hello standby";
+        out += " vm=" + quoted(h.vm) + " version=" + n(h.oldest_version) + ".." + n(h.version) +
+               " abi=" + n(h.abi_version) + " budget=" + n(h.heartbeat_budget_ms) + "ms";
+        if (h.role == role::standby) {
+            out += " hold=" + n(h.hold_bytes) + "B/" + n(h.hold_entries);
+        }
+        for (const std::string& c : h.capabilities) {
+            out += " +" + c;
+        }
+        return out;
+    }
+    std::string operator()(const entries& m) const {
+        std::string out = "entries";
+        for (const auto& e : m.list) {
+            out += " [" + n(e.meta.sequence) + " " + name_of(e.meta.kind);
+            if (e.meta.kind != entry_kind::reset) {
+                out += " file=" + n(e.meta.file);
+            }
+            if (e.meta.kind == entry_kind::submit) {
+                out += " " + n(e.meta.stream_bytes) + "+" + n(e.meta.content_bytes) + "B";
+            }
+            out += flags_text(e.meta.flags) + "]";
+        }
+        return out;
+    }
+    std::string operator()(const content& m) const {
+        return "content " + n(m.sequence) + "/" + n(m.payload) + " at " + n(m.offset) + " " + n(m.bytes) +
+               "B";
+    }
+    std::string operator()(const outcome& m) const {
+        return "outcome " + n(m.sequence) + (m.canceled ? " canceled" : " " + std::to_string(m.result));
+    }
+    std::string operator()(const marker& m) const {
+        return "marker epoch=" + n(m.epoch) + " up to " + n(m.sequence);
+    }
+    std::string operator()(const synced& m) const { return "synced " + n(m.sequence); }
+    std::string operator()(const ack& m) const {
+        return "ack received=" + n(m.received) + " executed=" + n(m.executed) +
+               " committed=" + n(m.committed_epoch) + " freed=" + n(m.freed_bytes) + "B/" +
+               n(m.freed_entries);
+    }
+    std::string operator()(const heartbeat& m) const {
+        return "heartbeat at " + n(m.time_ms) + (m.answer_to_ms == 0 ? "" : " answers " + n(m.answer_to_ms));
+    }
+    std::string operator()(const digests& m) const {
+        return "digests " + n(m.sequence) + ": " + list(m.hashes);
+    }
+    std::string operator()(const digest_result& m) const {
+        return "digest_result " + n(m.sequence) + ": " +
+               (m.different.empty() ? "equal" : "different " + list(m.different));
+    }
+    std::string operator()(const close_epoch&) const { return "close_epoch"; }
+    std::string operator()(const fault& m) const { return "fault " + n(m.sequence) + " " + quoted(m.why); }
+    std::string operator()(const goodbye& m) const {
+        static constexpr const char* names[] = {"?",          "shutdown", "refused", "protocol_error",
+                                                "overloaded", "other"};
+        const auto reason = static_cast<std::uint32_t>(m.reason);
+        return std::string("goodbye ") + names[reason < std::size(names) ? reason : 0] + " " + quoted(m.why);
+    }
+    std::string operator()(const unknown_message&) const { return "unknown_message"; }
+};
+
+struct action_text {
+    std::string operator()(const act_send& a) const { return "send " + to_text(a.what); }
+    std::string operator()(const act_close_link& a) const { return "close_link " + quoted(a.why); }
+    std::string operator()(const act_connect&) const { return "connect"; }
+    std::string operator()(const act_send_entries& a) const {
+        return "send_entries " + n(a.first) + ".." + n(a.last);
+    }
+    std::string operator()(const act_send_content& a) const {
+        return "send_content " + to_text(a.what).substr(8);
+    }
+    std::string operator()(const act_drop_log& a) const { return "drop_log " + n(a.up_to); }
+    std::string operator()(const act_drop_content& a) const { return "drop_content " + n(a.sequence); }
+    std::string operator()(const act_start_sync&) const { return "start_sync"; }
+    std::string operator()(const act_stop_mirror&) const { return "stop_mirror"; }
+    std::string operator()(const act_epoch_wanted&) const { return "epoch_wanted"; }
+    std::string operator()(const act_congestion& a) const {
+        return a.on ? "congestion on" : "congestion off";
+    }
+    std::string operator()(const act_digest_result& a) const { return to_text(message(a.what)); }
+    std::string operator()(const act_state& a) const { return state(name_of(a.state), a.degraded); }
+    std::string operator()(const act_run& a) const { return "run " + n(a.sequence); }
+    std::string operator()(const act_skip& a) const { return "skip " + n(a.sequence); }
+    std::string operator()(const act_forget_all&) const { return "forget_all"; }
+    std::string operator()(const act_standby_state& a) const { return state(name_of(a.state), a.why); }
+
+    static std::string state(const char* name, const std::string& why) {
+        return std::string("state ") + name + (why.empty() ? "" : " " + quoted(why));
+    }
+};
+
+} // namespace
+
+const char* name_of(primary_state s) {
+    static constexpr const char* names[] = {"disconnected", "greeting", "syncing", "protecting", "ended"};
+    return names[static_cast<std::size_t>(s)];
+}
+
+const char* name_of(standby_state s) {
+    static constexpr const char* names[] = {"listening", "greeting",   "following",
+                                            "ready",     "taken_over", "ended"};
+    return names[static_cast<std::size_t>(s)];
+}
+
+const char* name_of(entry_kind k) {
+    switch (k) {
+    case entry_kind::open_file:
+        return "open";
+    case entry_kind::close_file:
+        return "close";
+    case entry_kind::submit:
+        return "submit";
+    case entry_kind::lose_file:
+        return "lose";
+    case entry_kind::reset:
+        return "reset";
+    }
+    return "?";
+}
+
+std::string to_text(const message& m) {
+    return std::visit(message_text{}, m);
+}
+
+std::string to_text(const primary_action& a) {
+    return std::visit(action_text{}, a);
+}
+
+std::string to_text(const standby_action& a) {
+    return std::visit(action_text{}, a);
+}
+
+} // namespace kagemusha::mirror
