@@ -4,6 +4,7 @@
 // this program.
 #include "control/assets.hpp"
 #include "control/demo.hpp"
+#include "control/keys.hpp"
 #include "control/process.hpp"
 #include "control/session.hpp"
 
@@ -76,6 +77,29 @@ int print_assets(const session_options& options) {
     return 0;
 }
 
+int run_keys(keys_request& request, const std::vector<std::string>& hosts) {
+    for (const auto& host : hosts)
+        request.hosts.push_back(host_names(host));
+    if (request.hosts.empty()) {
+        char name[65] = "";
+        if (::gethostname(name, sizeof(name) - 1) != 0 || !*name) {
+            fmt::print(stderr, "kagemusha: this machine has no name: give --host NAME\n");
+            return 125;
+        }
+        request.hosts = {{name}};
+        if (std::strcmp(name, "localhost") != 0)
+            request.hosts[0].push_back("localhost");
+        request.hosts[0].insert(request.hosts[0].end(), {"127.0.0.1", "::1"});
+    }
+    const auto made = make_keys(request);
+    if (!made.error.empty()) {
+        fmt::print(stderr, "kagemusha: {}\n", made.error);
+        return 125;
+    }
+    fmt::print("{}", keys_advice(request, made));
+    return 0;
+}
+
 // The job: a script file, or the words after the options as one command.
 int run_job(session_options& options, const std::string& job_file, const std::vector<std::string>& words) {
     std::string job;
@@ -131,6 +155,21 @@ int main(int argc, char** argv) {
     auto* shell = app.add_subcommand("shell", "a shell in a new guest");
     auto* assets = app.add_subcommand("assets", "where the parts of a guest are, as JSON (built if needed)");
 
+    keys_request key_options;
+    std::vector<std::string> key_hosts;
+    auto* keys =
+        app.add_subcommand("keys", "make the keys (TLS) with which hosts of a cluster know each other");
+    keys->add_option("directory", key_options.directory, "where to; more hosts can be added to it later")
+        ->required();
+    keys->add_option(
+            "--host", key_hosts,
+            "NAME[,NAME...]: a host, with all names and addresses that others connect to (default: this "
+            "machine)")
+        ->allow_extra_args(false);
+    keys->add_option("--days", key_options.days, "how long they are valid")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 36500));
+
     for (auto* command : {demo, run, shell})
         add_machine_options(*command, options);
     for (auto* command : {demo, run}) {
@@ -162,6 +201,8 @@ int main(int argc, char** argv) {
         return list_gpus();
     if (assets->parsed())
         return print_assets(options);
+    if (keys->parsed())
+        return run_keys(key_options, key_hosts);
     if (shell->parsed())
         return run_shell(options);
     if (demo->parsed()) {

@@ -170,6 +170,8 @@ void connection::on_read(const boost::system::error_code& error, std::size_t byt
         fail(why_write_failed_);
     else if (state_ == state::finishing && write_over_)
         fail("closed"); // the peer saw the end, too
+    else if (error == asio::error::eof && !reader_.greeted() && reader_.between_frames())
+        fail("the peer closed the connection before its hello: its log says why (TLS on one side only?)");
     else if (error == asio::error::eof)
         fail(reader_.between_frames() ? "the peer closed the connection"
                                       : "the connection ended in the middle of a frame");

@@ -304,7 +304,7 @@ TEST_F(bad_peer_test, a_conversation_may_end_at_any_byte) {
         wire.insert(wire.end(), part.begin(), part.end());
         frame_ends.push_back(wire.size());
     }
-    for (std::size_t cut = 0; cut <= wire.size(); ++cut) {
+    for (std::size_t cut = 1; cut <= wire.size(); ++cut) {
         next_peer();
         raw_peer peer(options.address);
         peer.send(std::span(wire).first(cut));
@@ -318,6 +318,13 @@ TEST_F(bad_peer_test, a_conversation_may_end_at_any_byte) {
                   at_end ? "the peer closed the connection" : "the connection ended in the middle of a frame")
             << cut;
     }
+}
+
+TEST_F(bad_peer_test, a_peer_may_go_at_once) {
+    raw_peer(options.address).end();
+    ASSERT_TRUE(until_closed());
+    EXPECT_EQ(there->sink.why,
+              "the peer closed the connection before its hello: its log says why (TLS on one side only?)");
 }
 
 TEST_F(bad_peer_test, garbage_costs_one_connection_and_is_answered_with_the_reason) {

@@ -133,6 +133,8 @@ std::shared_ptr<const tls_context> load_tls(const tls_files& files, std::string&
     out->directory = files.directory;
     out->ca_name = common_name(X509_get_subject_name(ca.get()));
     SSL_CTX* const context = out->context.native_handle();
+    // The peer has the CA; a chain that we would put together from our own files is of no use to it.
+    SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
     bool ok = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1;
     ok = ok && SSL_CTX_use_certificate(context, certificate.get()) == 1;
     ok = ok && SSL_CTX_use_PrivateKey(context, key.get()) == 1;

@@ -24,7 +24,7 @@ using error_code = boost::system::error_code;
 namespace {
 
 // A cluster's CA signs hosts directly.
-constexpr int max_chain_depth = 1;
+constexpr int max_chain_depth = 0; // CAs between it and a host
 
 class tls_connection final : public connection {
 public:

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// See plain_transfer.hpp.
+#include "bench/net/plain_transfer.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+
+#include <array>
+#include <ctime>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace kagemusha::bench {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+double now(clockid_t clock) {
+    timespec t{};
+    ::clock_gettime(clock, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+// Errors end the benchmark: every call below throws.
+void check(const boost::system::error_code& error) {
+    if (error)
+        throw boost::system::system_error(error);
+}
+
+template <class Stream>
+void send_all(asio::io_context& io, Stream& stream, std::size_t bytes, std::uint64_t count) {
+    std::vector<std::byte> message(bytes, std::byte{0x5a});
+    const std::uint64_t header[2] = {bytes, 0};
+    const std::array<asio::const_buffer, 2> buffers{asio::buffer(header), asio::buffer(message)};
+    std::function<void()> next = [&] {
+        if (count-- == 0)
+            return;
+        asio::async_write(stream, buffers, [&](const boost::system::error_code& error, std::size_t) {
+            check(error);
+            next();
+        });
+    };
+    next();
+    io.run();
+}
+
+template <class Stream>
+void receive_all(asio::io_context& io, Stream& stream, std::size_t bytes, std::uint64_t count) {
+    std::vector<std::byte> message(bytes);
+    std::uint64_t header[2] = {};
+    std::function<void()> next = [&] {
+        if (count-- == 0)
+            return;
+        asio::async_read(stream, asio::buffer(header),
+                         [&](const boost::system::error_code& error, std::size_t) {
+                             check(error);
+                             asio::async_read(stream, asio::buffer(message.data(), header[0]),
+                                              [&](const boost::system::error_code& failed, std::size_t) {
+                                                  check(failed);
+                                                  next();
+                                              });
+                         });
+    };
+    next();
+    io.run();
+}
+
+struct both_ends {
+    asio::io_context sender_io{1}, receiver_io{1};
+    tcp::socket sender{sender_io}, receiver{receiver_io};
+    both_ends() {
+        tcp::acceptor acceptor(receiver_io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+        sender.connect(acceptor.local_endpoint());
+        acceptor.accept(receiver);
+        sender.set_option(tcp::no_delay(true));
+        receiver.set_option(tcp::no_delay(true));
+    }
+};
+
+template <class Stream>
+transfer_cost run(both_ends& ends, Stream& sender, Stream& receiver, std::size_t bytes, std::uint64_t count) {
+    const stopwatch watch;
+    std::thread thread([&] { send_all(ends.sender_io, sender, bytes, count); });
+    receive_all(ends.receiver_io, receiver, bytes, count);
+    const auto cost = watch.read();
+    thread.join();
+    return cost;
+}
+
+} // namespace
+
+stopwatch::stopwatch() : wall_(now(CLOCK_MONOTONIC)), cpu_(now(CLOCK_PROCESS_CPUTIME_ID)) {}
+
+transfer_cost stopwatch::read() const {
+    return {now(CLOCK_MONOTONIC) - wall_, now(CLOCK_PROCESS_CPUTIME_ID) - cpu_};
+}
+
+transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count) {
+    both_ends ends;
+    if (key_directory.empty())
+        return run(ends, ends.sender, ends.receiver, bytes, count);
+
+    asio::ssl::context context(asio::ssl::context::tlsv13);
+    context.load_verify_file(key_directory + "/ca.pem");
+    context.use_certificate_file(key_directory + "/cert.pem", asio::ssl::context::pem);
+    context.use_private_key_file(key_directory + "/key.pem", asio::ssl::context::pem);
+    context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
+    asio::ssl::stream<tcp::socket&> sender(ends.sender, context), receiver(ends.receiver, context);
+    std::thread thread([&] { sender.handshake(asio::ssl::stream_base::client); });
+    receiver.handshake(asio::ssl::stream_base::server);
+    thread.join();
+    return run(ends, sender, receiver, bytes, count);
+}
+
+} // namespace kagemusha::bench

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// plain_transfer: what links are compared with. The least code with which Asio sends large messages over
+// loopback TCP: a length and so many bytes, async_write against async_read, nothing else.
+#ifndef KAGEMUSHA_BENCH_NET_PLAIN_TRANSFER_HPP
+#define KAGEMUSHA_BENCH_NET_PLAIN_TRANSFER_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace kagemusha::bench {
+
+struct transfer_cost {
+    double wall_s = 0;
+    double cpu_s = 0; // of all threads of this process
+};
+
+// Cost between the first and the last byte.
+class stopwatch {
+public:
+    stopwatch();
+    transfer_cost read() const;
+
+private:
+    double wall_, cpu_;
+};
+
+// Sends `count` messages of `bytes` bytes from one thread to another. `key_directory`: of one host of `kage
+// keys`, both ends use it; empty: no TLS.
+transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count);
+
+} // namespace kagemusha::bench
+
+#endif
