@@ -389,8 +389,16 @@ public:
         : primary_(primary), file_(file), state_(state), device_(device), log_(log) {}
 
     bool allowed = true; // to finish
+    bool busy = false;   // as idle() says
+    bool can_digest = true;
+    std::vector<std::string> calls; // of what concerns digests and its own requests
+    void fail(const std::string& why) { log_.failed(why); }
+    log_sink& log() { return log_; }
 
-    void start_sync() override { syncing_ = true; }
+    void start_sync() override {
+        syncing_ = true;
+        calls.push_back("start_sync");
+    }
     bool ready_to_finish() const override {
         return syncing_ && allowed && device_.objects(file_)->unset_user_events() == 0;
     }
@@ -403,19 +411,31 @@ public:
                 m.dirty_for_sync = false;
             }
         });
-        counters_.content_bytes += 1;
+        calls.push_back("finish_sync");
     }
-    void stop() override { syncing_ = false; }
-    bool take_digest(bool) override { return true; }
-    void on_digest_result(log_sequence, std::span<const std::uint64_t>) override {}
-    void before_submit() override {}
-    void after_submit() override {}
-    void on_done(std::uint64_t, const vgpu_response&) override {}
-    void on_record(std::span<const std::byte>) override {}
-    void on_lost() override {}
-    void on_tick() override {}
-    std::string waiting() const override { return {}; }
-    bool idle() const override { return true; }
+    void stop() override {
+        syncing_ = false;
+        calls.push_back("stop");
+    }
+    bool take_digest(bool everything) override {
+        calls.push_back(everything ? "digest of everything" : "digest");
+        counters_.digests += can_digest;
+        return can_digest;
+    }
+    void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different) override {
+        calls.push_back("result of " + std::to_string(entry) + ": " + std::to_string(different.size()));
+    }
+    void before_submit() override { calls.push_back("before"); }
+    void after_submit() override { calls.push_back("after"); }
+    void on_done(std::uint64_t token, const vgpu_response&) override {
+        calls.push_back("done " + std::to_string(token));
+    }
+    void on_record(std::span<const std::byte>) override { calls.push_back("record"); }
+    void on_lost() override { ++*lost; }
+    void on_tick() override { calls.push_back("tick"); }
+    std::string waiting() const override { return allowed ? "" : "the test says no"; }
+    bool idle() const override { return !busy; }
+    std::shared_ptr<int> lost = std::make_shared<int>(0);
     const agent_counters& counters() const override { return counters_; }
 
 private:
