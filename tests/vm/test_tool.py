@@ -84,18 +84,21 @@ def check_panic(_guest):
 
 
 def ended_with_tool(sent, status):
-    process = subprocess.Popen([tool(), "run", "--backend", "none", "--", "sleep", "1000"], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(backend="none"))
-    try:
-        qemu = qemu_of(process)
-        process.send_signal(sent)
-        assert process.wait(60) == status, f"the tool ended with {process.returncode}"
-        deadline = time.monotonic() + 30
-        while not gone(qemu):
-            assert time.monotonic() < deadline, f"QEMU {qemu} is still there"
-            time.sleep(0.05)
-    finally:
-        process.kill()
+    with tempfile.TemporaryDirectory() as directory:  # a killed tool can't remove its files
+        process = subprocess.Popen([tool(), "run", "--backend", "none", "--", "sleep", "1000"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   env=dict(environment(backend="none"), TMPDIR=directory))
+        try:
+            qemu = qemu_of(process)
+            process.send_signal(sent)
+            assert process.wait(60) == status, f"the tool ended with {process.returncode}"
+            deadline = time.monotonic() + 30
+            while not gone(qemu):
+                assert time.monotonic() < deadline, f"QEMU {qemu} is still there"
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            process.wait()
 
 
 def check_terminated(_guest):
