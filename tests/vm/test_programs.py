@@ -126,7 +126,7 @@ def check_clpeak_whole(guest):
 
 def clblast(name):
     def check(guest):
-        results = clblast_results(guest.must(f"clblast_test_{name}", seconds=900))
+        results = clblast_results(guest.must(f"clblast_test_{name}", seconds=3600))  # PoCL compiles most of the time
         assert results, "no results in its output"
         assert not failed(results), f"failed: {failed(results)}"
         assert any(isinstance(counts, dict) and counts["passed"] for counts in results.values()), results
