@@ -124,7 +124,7 @@ struct mirror_primary::impl {
 
     void set_tick() {
         const bool busy = std::any_of(files.begin(), files.end(), [](const auto& f) {
-            return f.second.agent && !f.second.agent->idle();
+            return f.second.agent && (f.second.digest_due || !f.second.agent->idle());
         });
         std::uint32_t tick_ms = 0;
         if (busy || mode == mirror_mode::syncing) {
@@ -566,12 +566,13 @@ void mirror_primary::on_agent_record(std::uint32_t number, std::span<const std::
 }
 
 void mirror_primary::on_tick(std::uint64_t now_ms) {
-    if (impl_->mode == mirror_mode::on && impl_->options.digest_interval_ms != 0) {
-        if (now_ms - impl_->last_digest_ms >= impl_->options.digest_interval_ms) {
+    if (impl_->mode == mirror_mode::on) {
+        const std::uint32_t interval_ms = impl_->options.digest_interval_ms;
+        if (interval_ms != 0 && now_ms - impl_->last_digest_ms >= interval_ms) {
             impl_->last_digest_ms = now_ms;
             impl_->digests_are_due(false);
         } else {
-            impl_->take_digests();
+            impl_->take_digests(); // what could not be taken when it was asked for
         }
     }
     for (auto& [n, f] : impl_->files) {
