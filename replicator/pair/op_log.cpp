@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "messages/messages.hpp"
 #include "mirror/limits.hpp"
 
 namespace kagemusha::pair {
@@ -18,10 +19,6 @@ constexpr std::uint64_t room_numerator = 3, room_denominator = 4;
 // Bytes up to this are gathered in one buffer: a copy of a few cache lines is cheaper than an entry of a
 // scatter-gather list.
 constexpr std::size_t gathered_bytes = 2048;
-
-// The protobuf part of an entry and of one of its payloads, at most.
-constexpr std::size_t entry_message_bytes = 80;
-constexpr std::size_t payload_message_bytes = 24;
 
 constexpr std::byte padding[8] = {};
 
@@ -56,18 +53,26 @@ struct op_log::late_piece {
     mirror::byte_pieces content;
 };
 
+struct op_log::late_content_of {
+    std::vector<std::uint64_t> lengths; // of its payloads; 0 where nothing crosses
+    std::vector<std::uint64_t> arrived; // of each, so far
+    std::uint64_t missing = 0;          // not taken yet, arrived or not
+    std::uint64_t held = 0;             // arrived and not taken
+    std::uint32_t in_guest = 0;         // of `pieces`
+    std::deque<late_piece> pieces;      // not taken yet
+};
+
 struct op_log::stored {
     mirror::entry_meta meta;
-    bool in_guest = false;           // `content` lies in guest memory
-    bool taken = false;              // stream and content went to the link
-    std::uint32_t late_in_guest = 0; // pieces of `late`
+    bool in_guest = false; // `content` lies in guest memory
+    bool taken = false;    // stream and content went to the link
     std::vector<std::uint64_t> stream;
     std::vector<mirror::entry_payload> payloads;
     std::vector<mirror::byte_pieces> content;
-    std::vector<std::uint64_t> late_bytes; // that came so far, per payload
-    std::deque<late_piece> late;           // not taken yet
 
-    std::uint64_t held_bytes() const { return meta.stream_bytes + meta.content_bytes; }
+    bool late() const { return (meta.flags & mirror::entry_late_content) != 0; }
+    std::uint64_t inline_bytes() const { return late() ? 0 : meta.content_bytes; }
+    std::uint64_t held_bytes() const { return meta.stream_bytes + inline_bytes(); }
 };
 
 // What the link sends at this moment.
@@ -110,23 +115,25 @@ void op_log::push(log_event event, std::unique_lock<std::mutex>& lock) {
 }
 
 // Cuts what comes of a payload into pieces of one frame.
-void op_log::split(stored& s, std::uint32_t payload, mirror::byte_pieces bytes) {
-    assert(payload < s.payloads.size());
-    s.late_bytes.resize(s.payloads.size());
-    late_piece piece{payload, 0, 0, s.in_guest, {{}, bytes.keep}};
+void op_log::split(log_sequence entry, late_content_of& l, std::uint32_t payload, mirror::byte_pieces bytes,
+                   bool in_guest) {
+    assert(payload < l.lengths.size());
+    late_piece piece{payload, 0, 0, in_guest, {{}, bytes.keep}};
     const auto finish = [&] {
-        piece.offset = s.late_bytes[payload];
-        s.late_bytes[payload] += piece.bytes;
-        assert(s.late_bytes[payload] <= s.payloads[payload].bytes);
-        s.late_in_guest += piece.in_guest;
+        piece.offset = l.arrived[payload];
+        l.arrived[payload] += piece.bytes;
+        assert(l.arrived[payload] <= l.lengths[payload]);
+        l.in_guest += in_guest;
+        l.held += piece.bytes;
+        bytes_.fetch_add(piece.bytes, std::memory_order_relaxed);
         log_event e;
         e.what = log_event::kind::late_content;
-        e.sequence = s.meta.sequence;
+        e.sequence = entry;
         e.payload = payload;
         e.bytes = piece.bytes;
         events_.push_back(std::move(e));
-        s.late.push_back(std::move(piece));
-        piece = {payload, 0, 0, s.in_guest, {{}, bytes.keep}};
+        l.pieces.push_back(std::move(piece));
+        piece = {payload, 0, 0, in_guest, {{}, bytes.keep}};
     };
     for (std::span<const std::byte> rest : bytes.pieces) {
         while (!rest.empty()) {
@@ -178,10 +185,16 @@ log_sequence op_log::append(mirror::log_entry entry) {
     e.meta = s.meta;
     const bool was_empty = events_.empty();
     events_.push_back(std::move(e));
-    if ((s.meta.flags & mirror::entry_late_content) != 0) {
+    if (s.late()) {
+        late_content_of& l = late_[number];
+        l.arrived.resize(s.payloads.size());
+        for (const mirror::entry_payload& p : s.payloads) {
+            l.lengths.push_back(p.writable ? 0 : p.bytes);
+            l.missing += l.lengths.back();
+        }
         const std::vector<mirror::byte_pieces> all = std::exchange(s.content, {});
         for (std::uint32_t i = 0; i < all.size(); ++i) {
-            split(s, i, all[i]);
+            split(number, l, i, all[i], s.in_guest);
         }
         s.in_guest = false; // each piece knows it for itself
     }
@@ -225,13 +238,12 @@ void op_log::cancel(log_sequence entry) {
 
 void op_log::late_content(log_sequence entry, std::uint32_t payload, mirror::byte_pieces bytes) {
     std::unique_lock lock(mutex_);
-    stored* s = find(entry);
-    if (!s) {
+    const auto at = late_.find(entry);
+    if (at == late_.end()) {
         return; // dropped meanwhile: nobody wants it
     }
-    assert((s->meta.flags & mirror::entry_late_content) != 0);
     const bool was_empty = events_.empty();
-    split(*s, payload, std::move(bytes));
+    split(entry, at->second, payload, std::move(bytes), false);
     const bool wake = was_empty && !events_.empty();
     lock.unlock();
     if (wake) {
@@ -252,23 +264,23 @@ bool op_log::release_content(log_sequence entry) {
     for (;;) {
         // One piece per turn, so that the replication thread never waits for the copy of a large buffer.
         const std::lock_guard lock(mutex_);
-        if (stored* s = find(entry)) {
-            if (s->in_guest && !s->taken) {
-                for (auto& c : s->content) {
-                    if (!c.pieces.empty()) {
-                        c = copy_of(c);
-                    }
+        if (stored* s = find(entry); s && s->in_guest) {
+            for (auto& c : s->content) {
+                if (!c.pieces.empty()) {
+                    c = copy_of(c);
                 }
-                s->in_guest = false;
             }
-            if (s->late_in_guest != 0) {
-                const auto piece =
-                    std::find_if(s->late.rbegin(), s->late.rend(), [](const auto& p) { return p.in_guest; });
-                piece->content = copy_of(piece->content);
-                piece->in_guest = false;
-                if (--s->late_in_guest != 0) {
-                    continue;
-                }
+            s->in_guest = false;
+        }
+        if (const auto l = late_.find(entry); l != late_.end() && l->second.in_guest != 0) {
+            // From the back: the replication thread takes from the front.
+            auto& pieces = l->second.pieces;
+            const auto piece =
+                std::find_if(pieces.rbegin(), pieces.rend(), [](const auto& p) { return p.in_guest; });
+            piece->content = copy_of(piece->content);
+            piece->in_guest = false;
+            if (--l->second.in_guest != 0) {
+                continue;
             }
         }
         const auto at = sending_.find(entry);
@@ -315,27 +327,17 @@ void op_log::take_events(std::vector<log_event>& out) {
 bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out) {
     auto b = std::make_shared<batch>(*this);
     mirror::entries message;
-    std::uint64_t frame_bytes = 0;
-    std::size_t message_bytes = 0, small_bytes = 0;
+    messages::entries_budget budget;
+    std::size_t small_bytes = 0;
     {
         const std::lock_guard lock(mutex_);
         first = std::max(first, first_);
-        for (; first <= last && message.list.size() < mirror::max_entries_per_message; ++first) {
+        for (; first <= last; ++first) {
             stored* s = find(first);
-            if (!s) {
+            if (!s || !budget.take(s->meta, s->payloads.size())) {
                 break;
             }
             assert(!s->taken);
-            const bool late = (s->meta.flags & mirror::entry_late_content) != 0;
-            const std::uint64_t frame =
-                s->meta.stream_bytes + (late ? std::uint64_t{0} : s->meta.content_bytes);
-            const std::size_t part = entry_message_bytes + s->payloads.size() * payload_message_bytes;
-            if (!message.list.empty() && (frame_bytes + frame > mirror::max_frame_payload_bytes ||
-                                          message_bytes + part > mirror::max_message_bytes)) {
-                break;
-            }
-            frame_bytes += frame;
-            message_bytes += part;
             message.list.push_back({s->meta, std::move(s->payloads)});
             stored& moved = b->entries.emplace_back();
             moved.meta = s->meta;
@@ -350,8 +352,8 @@ bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out)
             if (moved.stream.size() * 8 <= gathered_bytes) {
                 small_bytes += moved.stream.size() * 8;
             }
-            if (!late && s->meta.content_bytes <= gathered_bytes) {
-                small_bytes += s->meta.content_bytes;
+            if (s->inline_bytes() <= gathered_bytes) {
+                small_bytes += s->inline_bytes();
             }
         }
     }
@@ -402,22 +404,30 @@ bool op_log::take_content(const mirror::content& piece, outgoing& out) {
     auto b = std::make_shared<batch>(*this);
     {
         const std::lock_guard lock(mutex_);
-        stored* s = find(piece.sequence);
-        if (!s) {
+        const auto l = late_.find(piece.sequence);
+        if (l == late_.end()) {
             return false;
         }
-        const auto at = std::find_if(s->late.begin(), s->late.end(), [&](const late_piece& p) {
+        auto& pieces = l->second.pieces;
+        const auto at = std::find_if(pieces.begin(), pieces.end(), [&](const late_piece& p) {
             return p.payload == piece.payload && p.offset == piece.offset;
         });
-        assert(at != s->late.end() && at->bytes == piece.bytes);
+        assert(at != pieces.end() && at->bytes == piece.bytes);
         b->piece = std::move(at->content);
         if (at->in_guest) {
-            --s->late_in_guest;
+            --l->second.in_guest;
             ++sending_[piece.sequence].frames;
             b->guest_entries.push_back(piece.sequence);
         }
-        s->late.erase(at);
+        pieces.erase(at);
+        l->second.held -= piece.bytes;
+        l->second.missing -= piece.bytes;
+        bytes_.fetch_sub(piece.bytes, std::memory_order_relaxed);
+        if (l->second.missing == 0) {
+            late_.erase(l);
+        }
     }
+    tell_room();
     out.what = piece;
     out.payload = b->piece.pieces;
     out.keep = std::move(b);
@@ -445,31 +455,43 @@ void op_log::sent(const std::vector<log_sequence>& guest_entries) {
 }
 
 void op_log::drop(log_sequence up_to) {
-    std::deque<stored> dropped; // ends outside the lock
+    std::vector<stored> dropped; // these end outside the lock
+    std::unordered_map<log_sequence, late_content_of> late;
     {
         const std::lock_guard lock(mutex_);
-        std::uint64_t freed = 0;
-        if (up_to >= first_ && up_to - first_ >= entries_.size()) {
-            first_ += entries_.size();
-            dropped.swap(entries_);
-            for (const stored& s : dropped) {
-                freed += s.held_bytes();
+        std::uint64_t freed = 0, count = 0;
+        for (; first_ <= up_to && !entries_.empty(); ++first_, ++count) {
+            freed += entries_.front().held_bytes();
+            if (!entries_.front().taken) {
+                dropped.push_back(std::move(entries_.front()));
             }
-            bytes_.fetch_sub(freed, std::memory_order_relaxed);
-            count_.fetch_sub(dropped.size(), std::memory_order_relaxed);
-        } else {
-            std::uint64_t count = 0;
-            for (; first_ <= up_to && !entries_.empty(); ++first_, ++count) {
-                freed += entries_.front().held_bytes();
-                if (!entries_.front().taken || !entries_.front().late.empty()) {
-                    dropped.push_back(std::move(entries_.front()));
-                }
-                entries_.pop_front();
+            entries_.pop_front();
+        }
+        if (up_to == UINT64_MAX) {
+            late.swap(late_);
+            for (const auto& [number, l] : late) {
+                freed += l.held;
             }
-            bytes_.fetch_sub(freed, std::memory_order_relaxed);
-            count_.fetch_sub(count, std::memory_order_relaxed);
+        }
+        bytes_.fetch_sub(freed, std::memory_order_relaxed);
+        count_.fetch_sub(count, std::memory_order_relaxed);
+    }
+    tell_room();
+}
+
+void op_log::drop_content(log_sequence entry) {
+    decltype(late_)::node_type dropped; // ends outside the lock
+    {
+        const std::lock_guard lock(mutex_);
+        dropped = late_.extract(entry);
+        if (dropped) {
+            bytes_.fetch_sub(dropped.mapped().held, std::memory_order_relaxed);
         }
     }
+    tell_room();
+}
+
+void op_log::tell_room() {
     if (told_congested_.load() && bytes() <= bounds_.bytes / room_denominator * room_numerator &&
         entries() <= bounds_.entries / room_denominator * room_numerator && told_congested_.exchange(false)) {
         callbacks_.room();

@@ -11,7 +11,8 @@
 //                              └─release: copied (true)  └─release: false, told when done   └─release: true
 //
 // What was sent is never needed again (a link that ends means a new state transfer), so an entry that was
-// sent keeps nothing but its size until it is dropped.
+// sent keeps nothing but its size until it is dropped. Late content stays beyond its entry, until it was sent
+// or nobody wants it any more.
 //
 // Threads: one lock, held for a bounded time (one piece of content at most).
 #ifndef KAGEMUSHA_PAIR_OP_LOG_HPP
@@ -98,10 +99,11 @@ public:
     // One message with entries from `first` on, at most up to `last`; `first` becomes the next one. Entries
     // that were dropped are left out. False: there was none.
     bool take_entries(log_sequence& first, log_sequence last, outgoing& out);
-    // A piece of late content as it was told in an event. False: its entry was dropped.
+    // A piece of late content as it was told in an event. False: it was dropped.
     bool take_content(const mirror::content& piece, outgoing& out);
-    // Entries up to this number, whether sent or not.
+    // Entries up to this number, whether sent or not; UINT64_MAX: all, and all late content.
     void drop(log_sequence up_to);
+    void drop_content(log_sequence entry); // late content that was not taken
 
     // ---- any thread
     std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -110,6 +112,7 @@ public:
 
 private:
     struct late_piece;
+    struct late_content_of;
     struct stored;
     struct batch;
     struct sending {
@@ -119,8 +122,10 @@ private:
 
     stored* find(log_sequence entry);
     void push(log_event event, std::unique_lock<std::mutex>& lock); // unlocks, wakes
-    void split(stored& s, std::uint32_t payload, mirror::byte_pieces bytes);
+    void split(log_sequence entry, late_content_of& l, std::uint32_t payload, mirror::byte_pieces bytes,
+               bool in_guest);
     void sent(const std::vector<log_sequence>& guest_entries);
+    void tell_room();
 
     const bounds bounds_;
     const callbacks callbacks_;
@@ -128,7 +133,8 @@ private:
     mutable std::mutex mutex_;   // everything up to the atomics
     std::deque<stored> entries_; // front is number first_
     log_sequence first_ = 1;
-    std::unordered_map<log_sequence, sending> sending_; // entries whose guest memory the link has
+    std::unordered_map<log_sequence, late_content_of> late_; // until all of it was taken
+    std::unordered_map<log_sequence, sending> sending_;      // entries whose guest memory the link has
     std::vector<log_event> events_;
 
     std::atomic<std::uint64_t> bytes_ = 0, count_ = 0;

@@ -200,6 +200,30 @@ TEST(op_log, late_content_of_the_agent) {
     EXPECT_EQ(memory.use_count(), 1);
 }
 
+// An acknowledged entry goes; what follows it late is still sent, or dropped by its own name.
+TEST(op_log, late_content_stays_beyond_its_entry) {
+    harness h;
+    log_entry e = small_entry(1);
+    e.meta.flags = mirror::entry_late_content;
+    e.payloads = {{16, false}};
+    e.meta.content_bytes = 16;
+    const auto n = h.log.append(e), gone = h.log.append(e);
+    h.log.drop(gone);
+    EXPECT_EQ(h.log.bytes(), 0u);
+    const auto memory = std::make_shared<std::vector<std::byte>>(pattern(16));
+    h.log.late_content(n, 0, {{std::span(*memory).first(8)}, memory});
+    h.log.drop_content(gone);
+    h.log.late_content(gone, 0, {{std::span(*memory)}, memory});
+    EXPECT_EQ(h.log.bytes(), 8u);
+    outgoing o;
+    EXPECT_FALSE(h.log.take_content({gone, 0, 0, 16, 0}, o));
+    ASSERT_TRUE(h.log.take_content({n, 0, 0, 8, 0}, o));
+    h.log.late_content(n, 0, {{std::span(*memory).last(8)}, memory});
+    ASSERT_TRUE(h.log.take_content({n, 0, 8, 8, 0}, o));
+    EXPECT_EQ(joined(o)[0], (*memory)[8]);
+    EXPECT_EQ(h.log.bytes(), 0u);
+}
+
 TEST(op_log, dropping_gives_everything_back) {
     harness h;
     auto memory = pattern(100'000);

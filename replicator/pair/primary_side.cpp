@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pair/primary_side.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pair/compress.hpp"
+#include "pair/connection.hpp"
+#include "pair/inbox.hpp"
+
+namespace kagemusha::pair {
+
+namespace {
+
+using net::event_loop;
+
+struct command {
+    enum class kind { start_sync, stop, congestion, digest_result, content_released, room, log };
+    kind what;
+    bool on = false;
+    log_sequence sequence = 0;
+    std::vector<std::uint64_t> different = {};
+    kagemusha_log_level level = KAGEMUSHA_LOG_INFO;
+    std::string text = {};
+};
+
+class threaded_primary final : public primary_side, net::link_sink {
+public:
+    explicit threaded_primary(options o)
+        : options_(std::move(o))
+        , log_({options_.fsm.log_bytes, options_.fsm.log_entries},
+               {[this] { loop_.post([this] { take_events(); }); },
+                [this](log_sequence n) { inbox_.push({command::kind::content_released, false, n}); },
+                [this] { inbox_.push({command::kind::room}); }}) {}
+
+    ~threaded_primary() override {
+        if (thread_.joinable()) {
+            loop_.post([this] { shut_down(); });
+            thread_.join();
+        }
+        connections_.clear();
+    }
+
+    std::string start() {
+        std::string error;
+        memory_ = arena::create("kagemusha-agent", options_.agent_bytes, options_.agent_region, error);
+        if (!memory_) {
+            return error;
+        }
+        if (!inbox_.ok()) {
+            return "no descriptor is left for replication; raise the limit of open files";
+        }
+        thread_ = std::thread([this] { loop_.run(); });
+        return {};
+    }
+
+    // ---- device's thread
+    op_log& log() override { return log_; }
+    arena& memory() override { return *memory_; }
+    int event_fd() const override { return inbox_.fd(); }
+    bool congested() const override { return held_back_ || log_.congested(); }
+    void replicate_to(const std::string& address) override {
+        {
+            const std::lock_guard lock(mutex_);
+            assert(options_.link.address.empty() || !fsm_);
+            options_.link.address = address;
+        }
+        loop_.post([this] { step([this](std::uint64_t now_ms) { fsm_.emplace(options_.fsm, now_ms); }); });
+    }
+    void dispatch(mirror::mirror_primary& mirror) override;
+
+    // ---- any thread
+    mirror::primary_status status() const override {
+        const std::lock_guard lock(mutex_);
+        if (!fsm_) {
+            mirror::primary_status none;
+            none.degraded = "no standby was named";
+            return none;
+        }
+        return fsm_->status(event_loop::now_ms());
+    }
+    std::string address() const override {
+        const std::lock_guard lock(mutex_);
+        return options_.link.address;
+    }
+
+private:
+    // ---- replication thread
+    // An event for the state machine and what it wants done because of it.
+    template <class F>
+    void step(F&& event) {
+        const std::lock_guard lock(mutex_);
+        const std::uint64_t now = event_loop::now_ms();
+        event(now);
+        if (!fsm_) {
+            return;
+        }
+        if (acting_) {
+            return; // an action led here: whoever carries it out goes on
+        }
+        acting_ = true;
+        mirror::primary_action a;
+        while (fsm_->next(a)) {
+            std::visit([&](auto& x) { act(x, now); }, a);
+        }
+        acting_ = false;
+        connections_.sweep(now);
+        arm();
+    }
+
+    void arm() {
+        const std::uint64_t at = std::min(fsm_->next_tick_ms(), connections_.deadline_ms());
+        if (at == armed_ms_) {
+            return;
+        }
+        armed_ms_ = at;
+        loop_.call_at(at, [this] {
+            armed_ms_ = UINT64_MAX;
+            step([this](std::uint64_t now_ms) { fsm_->on_tick(now_ms); });
+            if (ending_ && connections_.all_said()) {
+                loop_.stop();
+            }
+        });
+    }
+
+    void take_events() {
+        log_.take_events(events_);
+        step([this](std::uint64_t now_ms) {
+            if (!fsm_) {
+                return;
+            }
+            for (log_event& e : events_) {
+                tell(e, now_ms);
+            }
+        });
+    }
+
+    void tell(log_event& e, std::uint64_t now_ms) {
+        switch (e.what) {
+        case log_event::kind::entry:
+            return fsm_->on_entry(e.meta, now_ms);
+        case log_event::kind::outcome:
+            return fsm_->on_outcome(e.sequence, false, e.result);
+        case log_event::kind::cancel:
+            return fsm_->on_outcome(e.sequence, true, 0);
+        case log_event::kind::late_content:
+            return fsm_->on_late_content(e.sequence, e.payload, e.bytes);
+        case log_event::kind::digests:
+            return fsm_->on_digests(e.sequence, std::move(e.hashes));
+        case log_event::kind::synced:
+            return fsm_->on_synced(e.sequence);
+        case log_event::kind::failed:
+            return fsm_->on_mirror_failed(e.text, now_ms);
+        case log_event::kind::stopped:
+            log_.drop(UINT64_MAX); // what came after the state machine had dropped everything
+            return fsm_->on_mirror_stopped(now_ms);
+        }
+    }
+
+    void act(const mirror::act_connect&, std::uint64_t) {
+        connection& c = connections_.begin(*this);
+        c.link = net::connect(loop_, options_.link, c);
+    }
+    void act(const mirror::act_close_link&, std::uint64_t now_ms) { connections_.give_up(now_ms); }
+    void act(const mirror::act_send& a, std::uint64_t) {
+        if (net::link* l = link()) {
+            l->send(a.what);
+        }
+    }
+    void act(const mirror::act_send_entries& a, std::uint64_t) {
+        log_sequence first = a.first;
+        outgoing o;
+        while (first <= a.last && log_.take_entries(first, a.last, o)) {
+            send(o);
+        }
+    }
+    void act(const mirror::act_send_content& a, std::uint64_t) {
+        outgoing o;
+        if (log_.take_content(a.what, o)) {
+            if (options_.fsm.compression && standby_decompresses_) {
+                compress(o);
+            }
+            send(o);
+        }
+    }
+    void act(const mirror::act_drop_log& a, std::uint64_t) { log_.drop(a.up_to); }
+    void act(const mirror::act_drop_content& a, std::uint64_t) { log_.drop_content(a.sequence); }
+    void act(const mirror::act_start_sync&, std::uint64_t) { inbox_.push({command::kind::start_sync}); }
+    void act(const mirror::act_stop_mirror&, std::uint64_t) { inbox_.push({command::kind::stop}); }
+    void act(const mirror::act_epoch_wanted&, std::uint64_t now_ms) { fsm_->close_epoch(now_ms); }
+    void act(const mirror::act_congestion& a, std::uint64_t) {
+        inbox_.push({command::kind::congestion, a.on});
+    }
+    void act(mirror::act_digest_result& a, std::uint64_t) {
+        inbox_.push({command::kind::digest_result, false, a.what.sequence, std::move(a.what.different)});
+    }
+    void act(const mirror::act_state& a, std::uint64_t) {
+        // Each try to reach a standby that is not there says the same.
+        if (std::exchange(said_, a.degraded) == a.degraded && a.state != mirror::primary_state::protecting) {
+            return;
+        }
+        if (!a.degraded.empty()) {
+            say(KAGEMUSHA_LOG_WARNING,
+                "replication: degraded, the VM runs without protection: " + a.degraded);
+        } else if (a.state == mirror::primary_state::protecting) {
+            say(KAGEMUSHA_LOG_INFO, "replication: the standby at " + options_.link.address +
+                                        " has a complete copy of the GPU's state");
+        }
+    }
+
+    net::link* link() const { return connections_.current() ? connections_.current()->link.get() : nullptr; }
+
+    void send(outgoing& o) {
+        if (net::link* l = link()) {
+            l->send(o.what, std::move(o.payload), std::move(o.keep));
+        }
+        o = {};
+    }
+
+    void say(kagemusha_log_level level, std::string text) {
+        inbox_.push({command::kind::log, false, 0, {}, level, std::move(text)});
+    }
+
+    void shut_down() {
+        if (fsm_) {
+            step([this](std::uint64_t now_ms) { fsm_->on_shutdown(now_ms); });
+            step([this](std::uint64_t now_ms) { connections_.give_up(now_ms); });
+        }
+        ending_ = true;
+        if (!fsm_ || connections_.all_said()) {
+            loop_.stop();
+        }
+    }
+
+    // net::link_sink
+    void on_connected(const std::string&) override {
+        step([this](std::uint64_t now_ms) { fsm_->on_connected(now_ms); });
+    }
+    net::receive_buffers on_payload(const mirror::message&, std::uint64_t) override {
+        return {}; // a standby sends no bytes
+    }
+    void on_message(const mirror::message& m) override {
+        if (const auto* h = std::get_if<mirror::hello>(&m)) {
+            standby_decompresses_ = std::count(h->capabilities.begin(), h->capabilities.end(), "zstd") != 0;
+        }
+        step([&](std::uint64_t now_ms) { fsm_->on_message(m, now_ms); });
+    }
+    void on_sent(std::uint64_t) override {
+        const net::link* l = link();
+        if (l) {
+            step([&](std::uint64_t) { fsm_->on_sent(l->queued_bytes()); });
+        }
+    }
+    void on_closed(const std::string& why) override {
+        step([&](std::uint64_t now_ms) {
+            connections_.give_up(now_ms);
+            fsm_->on_closed(why, now_ms);
+        });
+    }
+
+    options options_;
+    net::event_loop loop_;
+    op_log log_;
+    std::unique_ptr<arena> memory_;
+    inbox<command> inbox_; // at most: one per entry that the link has, and one per message of the standby
+    std::thread thread_;
+
+    // device's thread
+    std::vector<command> commands_;
+    bool held_back_ = false;
+
+    // replication thread; what status() needs is behind the lock. Recursive: a link may call its sink while
+    // an action is carried out on it.
+    mutable std::recursive_mutex mutex_;
+    std::optional<mirror::primary_fsm> fsm_;
+    bool acting_ = false, ending_ = false, standby_decompresses_ = false;
+    std::uint64_t armed_ms_ = UINT64_MAX;
+    std::vector<log_event> events_;
+    std::string said_;
+    connections connections_;
+};
+
+void threaded_primary::dispatch(mirror::mirror_primary& mirror) {
+    inbox_.take(commands_);
+    for (const command& c : commands_) {
+        switch (c.what) {
+        case command::kind::start_sync:
+            mirror.start_sync();
+            break;
+        case command::kind::stop:
+            mirror.stop();
+            log_.stopped();
+            break;
+        case command::kind::congestion:
+            held_back_ = c.on;
+            if (!c.on && options_.room) {
+                options_.room();
+            }
+            break;
+        case command::kind::digest_result:
+            mirror.on_digest_result(c.sequence, c.different);
+            break;
+        case command::kind::content_released:
+            mirror.on_content_released(c.sequence);
+            break;
+        case command::kind::room:
+            if (options_.room) {
+                options_.room();
+            }
+            break;
+        case command::kind::log:
+            options_.log(c.level, c.text);
+            break;
+        }
+    }
+}
+
+} // namespace
+
+std::unique_ptr<primary_side> primary_side::create(options o, std::string& error) {
+    const std::string address = std::exchange(o.link.address, {});
+    auto made = std::make_unique<threaded_primary>(std::move(o));
+    error = made->start();
+    if (!error.empty()) {
+        return nullptr;
+    }
+    if (!address.empty()) {
+        made->replicate_to(address);
+    }
+    return made;
+}
+
+} // namespace kagemusha::pair

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// primary_side: what a device that has a standby owns beside itself: the op log, the memory that its agents
+// read into, and one thread with the link and primary_fsm. It decides nothing: the state machine's actions
+// are carried out, either on the link or by the device.
+//
+//   device's thread    mirror_primary ──log_sink──▶ op_log ══events══▶ replication thread: primary_fsm ─▶
+//   link
+//                            ▲                                              │
+//                            └────────────── commands (inbox) ◀─────────────┘
+//
+// What a stop of the mirror means for entries on their way is primary_fsm's matter (on_mirror_stopped): the
+// log tells it after the last of them.
+#ifndef KAGEMUSHA_PAIR_PRIMARY_SIDE_HPP
+#define KAGEMUSHA_PAIR_PRIMARY_SIDE_HPP
+
+#include <kagemusha/device.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "mirror/mirror_primary.hpp"
+#include "mirror/primary_fsm.hpp"
+#include "net/link.hpp"
+#include "pair/arena.hpp"
+#include "pair/op_log.hpp"
+
+namespace kagemusha::pair {
+
+class primary_side {
+public:
+    struct options {
+        mirror::primary_config fsm;
+        net::link_options link; // its address: see replicate_to()
+        std::uint64_t agent_bytes = std::uint64_t{256} << 20;
+        std::uint32_t agent_region = 0;
+        // On the device's thread, from dispatch().
+        std::function<void(kagemusha_log_level, const std::string&)> log;
+        std::function<void()> room; // the device may take requests again
+    };
+
+    // Null with a sentence in `error`.
+    static std::unique_ptr<primary_side> create(options o, std::string& error);
+    // The device, and whoever mirrors it, ended before.
+    virtual ~primary_side() = default;
+
+    // ---- device's thread
+    virtual op_log& log() = 0;
+    virtual arena& memory() = 0;
+    virtual int event_fd() const = 0; // readable when dispatch() has something to do
+    virtual void dispatch(mirror::mirror_primary& mirror) = 0;
+    virtual bool congested() const = 0;
+    // Begins to look for a standby there, and goes on for ever. Once.
+    virtual void replicate_to(const std::string& address) = 0;
+
+    // ---- any thread
+    virtual mirror::primary_status status() const = 0;
+    virtual std::string address() const = 0; // empty: none yet
+};
+
+} // namespace kagemusha::pair
+
+#endif

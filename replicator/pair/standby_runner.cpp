@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pair/standby_runner.hpp"
+
+#include <cassert>
+#include <cstring>
+
+#include "codec/decode.hpp"
+#include "mirror/digest.hpp"
+
+namespace kagemusha::pair {
+
+namespace {
+
+// The event of the last command that has one.
+codec::guest_id last_event_of(const kagemusha_request& r) {
+    codec::stream_decoder decoder(std::span(static_cast<const std::byte*>(r.stream), r.stream_bytes),
+                                  {std::span(r.payloads, r.payload_count)});
+    codec::guest_id last = 0;
+    codec::op o;
+    while (decoder.next(o) == codec::decode_status::op) {
+        if (const vgpu_enqueue* e = codec::enqueue_of(o); e && e->event != 0) {
+            last = e->event;
+        }
+    }
+    return last;
+}
+
+std::string refusal(const vgpu_response& response) {
+    const char* what = response.status == VGPU_STATUS_MALFORMED   ? "broke a rule"
+                       : response.status == VGPU_STATUS_LIMIT     ? "exceeded a limit"
+                       : response.status == VGPU_STATUS_NO_MEMORY ? "needed more memory than there was"
+                                                                  : "could not be executed";
+    return std::string("a request that the primary executed ") + what + " (status " +
+           std::to_string(response.status) + ", at offset " + std::to_string(response.failed_offset) +
+           " of its stream)";
+}
+
+} // namespace
+
+void standby_runner::run(core::device& device, std::unique_ptr<held_entry> entry, std::uint64_t now_ms) {
+    const mirror::entry_meta meta = entry->meta;
+    running_entry& r = running_[meta.sequence];
+    assert(!r.entry && "nothing runs twice");
+    r.entry = std::move(entry);
+    switch (meta.kind) {
+    case mirror::entry_kind::open_file:
+        return device.open_file(meta.file, meta.sequence);
+    case mirror::entry_kind::close_file:
+    case mirror::entry_kind::lose_file:
+        device.close_file(meta.file, meta.sequence);
+        return end_waiting(meta.file);
+    case mirror::entry_kind::reset:
+        device.reset();
+        while (!waiting_.empty()) {
+            end_waiting(waiting_.begin()->first.first);
+        }
+        return end(meta.sequence, 0);
+    case mirror::entry_kind::submit:
+        return submit(device, r, now_ms);
+    }
+}
+
+void standby_runner::submit(core::device& device, running_entry& r, std::uint64_t now_ms) {
+    const held_entry& e = *r.entry;
+    const kagemusha_request request = e.request.request(e.meta.file, e.meta.sequence, e.stream());
+    if ((e.meta.flags & mirror::entry_compare) != 0) {
+        r.last_event = last_event_of(request);
+        if (r.last_event != 0) {
+            waiting_[{e.meta.file, r.last_event}] = e.meta.sequence;
+        }
+    }
+    device.submit(request, now_ms);
+}
+
+void standby_runner::on_request_done(std::uint64_t token, const vgpu_response& response) {
+    const auto at = running_.find(token);
+    if (at == running_.end()) {
+        return; // forgotten
+    }
+    running_entry& r = at->second;
+    const mirror::entry_meta& meta = r.entry->meta;
+    switch (response.status) {
+    case VGPU_STATUS_OK:
+        r.answered = true;
+        if (r.last_event != 0) {
+            return; // its digests are not there yet
+        }
+        if ((meta.flags & mirror::entry_compare) != 0) {
+            collect(*r.entry);
+        }
+        return end(token, response.result);
+    case VGPU_STATUS_CANCELED: // its file ended
+    case VGPU_STATUS_LOST:     // was told by a record
+        return end(token, 0);
+    case VGPU_STATUS_NO_FILE:
+        // A file that was lost here or there is closed only once.
+        if (meta.kind == mirror::entry_kind::submit) {
+            lose(meta.file, "a request for a file that is not open");
+        }
+        return end(token, 0);
+    default:
+        lose(meta.file, refusal(response));
+        return end(token, 0);
+    }
+}
+
+void standby_runner::on_record(std::span<const std::byte> record) {
+    vgpu_record head;
+    std::memcpy(&head, record.data(), sizeof(head));
+    if (head.type == VGPU_RECORD_LOST) {
+        vgpu_record_lost lost;
+        std::memcpy(&lost, record.data(), sizeof(lost));
+        lose(head.file, "the worker of file " + std::to_string(head.file) +
+                            " on the standby was lost (reason " + std::to_string(lost.reason) + ", detail " +
+                            std::to_string(lost.detail) + ")");
+        return end_waiting(head.file);
+    }
+    if (head.type != VGPU_RECORD_COMPLETION) {
+        return; // what kernels printed was told by the primary
+    }
+    vgpu_record_completion completion;
+    std::memcpy(&completion, record.data(), sizeof(completion));
+    const auto at = waiting_.find({head.file, completion.event});
+    if (at == waiting_.end()) {
+        return;
+    }
+    const log_sequence sequence = at->second;
+    waiting_.erase(at);
+    running_entry& r = running_.at(sequence);
+    r.last_event = 0;
+    if (completion.status < 0) {
+        lose(head.file,
+             "digests could not be read on the standby (error " + std::to_string(completion.status) + ")");
+    } else if (r.answered) {
+        collect(*r.entry);
+    }
+    if (r.answered) {
+        end(sequence, 0);
+    }
+}
+
+// Compare entries whose last completion does not come any more.
+void standby_runner::end_waiting(std::uint32_t file) {
+    for (auto at = waiting_.lower_bound({file, 0}); at != waiting_.end() && at->first.first == file;) {
+        const log_sequence sequence = at->second;
+        at = waiting_.erase(at);
+        const auto r = running_.find(sequence);
+        if (r != running_.end()) {
+            r->second.last_event = 0;
+            if (r->second.answered) {
+                end(sequence, 0);
+            }
+        }
+    }
+}
+
+void standby_runner::collect(const held_entry& e) {
+    run_result out{run_result::kind::digests, e.meta.sequence};
+    const bool content = (e.meta.flags & mirror::entry_hash_content) != 0;
+    for (std::size_t i = 0; i < e.payloads.size(); ++i) {
+        if (!e.payloads[i].writable || e.payloads[i].bytes == 0) {
+            continue;
+        }
+        const std::span<std::byte> bytes = e.payload(i);
+        if (content) {
+            out.hashes.push_back(mirror::chunk_hash(bytes));
+        } else {
+            const std::size_t at = out.hashes.size();
+            out.hashes.resize(at + bytes.size() / 8);
+            std::memcpy(out.hashes.data() + at, bytes.data(), bytes.size() / 8 * 8);
+        }
+    }
+    tell_(std::move(out));
+}
+
+void standby_runner::end(log_sequence sequence, std::int32_t result) {
+    const auto at = running_.find(sequence);
+    assert(at != running_.end());
+    const std::uint32_t file = at->second.entry->meta.file;
+    if (at->second.last_event != 0) {
+        waiting_.erase({file, at->second.last_event});
+    }
+    running_.erase(at);
+    tell_({run_result::kind::executed, sequence, file, result});
+}
+
+void standby_runner::lose(std::uint32_t file, std::string why) {
+    tell_({run_result::kind::file_lost, 0, file, 0, {}, std::move(why)});
+}
+
+void standby_runner::forget_all(core::device& device) {
+    // Its answers find nothing; but workers use the entries' memory until the device has ended them.
+    const auto ending = std::exchange(running_, {});
+    waiting_.clear();
+    device.reset();
+    tell_({run_result::kind::forgotten});
+}
+
+} // namespace kagemusha::pair

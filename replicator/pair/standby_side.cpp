@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pair/standby_side.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/rate_limiter.hpp"
+#include "pair/compress.hpp"
+#include "pair/connection.hpp"
+#include "pair/inbox.hpp"
+#include "pair/standby_runner.hpp"
+
+namespace kagemusha::pair {
+
+namespace {
+
+using net::event_loop;
+
+// Twice of what is held, so that a large payload finds a range between many small ones. It is sparse.
+constexpr std::uint64_t arena_factor = 2;
+
+// Strangers that are being told why they are refused.
+constexpr std::size_t max_refusals = 8;
+
+struct command {
+    enum class kind { run, forget_all, log };
+    kind what;
+    std::unique_ptr<held_entry> entry = {};
+    kagemusha_log_level level = KAGEMUSHA_LOG_INFO;
+    std::string text = {};
+};
+
+class threaded_standby final : public standby_side, net::link_sink {
+public:
+    explicit threaded_standby(options o)
+        : options_(std::move(o))
+        , runner_([this](run_result r) { tell(std::move(r)); })
+        , fsm_(options_.fsm, event_loop::now_ms()) {}
+
+    ~threaded_standby() override {
+        if (thread_.joinable()) {
+            loop_.post([this] { shut_down(); });
+            thread_.join();
+        }
+        listener_.reset();
+        connections_.clear();
+    }
+
+    std::string start() {
+        std::string error;
+        memory_ =
+            arena::create("kagemusha-standby", options_.fsm.hold_bytes * arena_factor, standby_region, error);
+        if (!memory_) {
+            return error;
+        }
+        if (!inbox_.ok()) {
+            return "no descriptor is left for replication; raise the limit of open files";
+        }
+        listener_ = net::listen(
+            loop_, options_.listen,
+            [this](std::unique_ptr<net::link> l, const std::string& peer) {
+                return accept(std::move(l), peer);
+            },
+            [this](const std::string& line) { say(KAGEMUSHA_LOG_WARNING, "replication: " + line); }, error);
+        if (!listener_) {
+            return error;
+        }
+        address_ = listener_->address();
+        thread_ = std::thread([this] {
+            step([](std::uint64_t) {});
+            loop_.run();
+        });
+        return {};
+    }
+
+    // ---- device's thread
+    arena& memory() override { return *memory_; }
+    int event_fd() const override { return inbox_.fd(); }
+    void dispatch(core::device& device, std::uint64_t now_ms) override {
+        inbox_.take(commands_);
+        for (command& c : commands_) {
+            switch (c.what) {
+            case command::kind::run:
+                runner_.run(device, std::move(c.entry), now_ms);
+                break;
+            case command::kind::forget_all:
+                runner_.forget_all(device);
+                break;
+            case command::kind::log:
+                options_.log(c.level, c.text);
+                break;
+            }
+        }
+        commands_.clear();
+    }
+    void on_request_done(std::uint64_t token, const vgpu_response& response) override {
+        runner_.on_request_done(token, response);
+    }
+    void on_record(std::span<const std::byte> record) override { runner_.on_record(record); }
+
+    // ---- any thread
+    mirror::standby_status status() const override {
+        const std::lock_guard lock(mutex_);
+        return fsm_.status(event_loop::now_ms());
+    }
+    const std::string& address() const override { return address_; }
+
+private:
+    // On the device's thread.
+    void tell(run_result r) {
+        bool first;
+        {
+            const std::lock_guard lock(results_mutex_);
+            first = results_.empty();
+            results_.push_back(std::move(r));
+        }
+        if (first) {
+            loop_.post([this] { take_results(); });
+        }
+    }
+
+    // ---- replication thread
+    template <class F>
+    void step(F&& event) {
+        const std::lock_guard lock(mutex_);
+        const std::uint64_t now = event_loop::now_ms();
+        event(now);
+        if (acting_) {
+            return; // an action led here: whoever carries it out goes on
+        }
+        acting_ = true;
+        mirror::standby_action a;
+        while (fsm_.next(a)) {
+            std::visit([&](auto& x) { act(x, now); }, a);
+        }
+        acting_ = false;
+        connections_.sweep(now);
+        arm();
+    }
+
+    void arm() {
+        const std::uint64_t at = std::min(fsm_.next_tick_ms(), connections_.deadline_ms());
+        if (at == armed_ms_) {
+            return;
+        }
+        armed_ms_ = at;
+        loop_.call_at(at, [this] {
+            armed_ms_ = UINT64_MAX;
+            step([this](std::uint64_t now_ms) { fsm_.on_tick(now_ms); });
+            if (ending_ && connections_.all_said()) {
+                loop_.stop();
+            }
+        });
+    }
+
+    void take_results() {
+        {
+            const std::lock_guard lock(results_mutex_);
+            std::swap(taken_, results_);
+        }
+        step([this](std::uint64_t now_ms) {
+            for (run_result& r : taken_) {
+                on_result(r, now_ms);
+            }
+        });
+        taken_.clear();
+    }
+
+    void on_result(run_result& r, std::uint64_t now_ms) {
+        if (r.what == run_result::kind::forgotten) {
+            forgetting_ = false;
+            return fsm_.on_forgotten(now_ms);
+        }
+        if (forgetting_) {
+            return; // of the run that is being forgotten
+        }
+        switch (r.what) {
+        case run_result::kind::executed:
+            return fsm_.on_executed(r.sequence, r.result, now_ms);
+        case run_result::kind::digests:
+            return fsm_.on_digests(r.sequence, std::move(r.hashes), now_ms);
+        case run_result::kind::file_lost:
+            return fsm_.on_file_lost(r.file, r.why, now_ms);
+        case run_result::kind::forgotten:
+            break;
+        }
+    }
+
+    void act(const mirror::act_send& a, std::uint64_t) {
+        if (connection* c = connections_.current(); c && c->link) {
+            c->link->send(a.what);
+        }
+    }
+    void act(const mirror::act_close_link&, std::uint64_t now_ms) { connections_.give_up(now_ms); }
+    void act(const mirror::act_run& a, std::uint64_t) {
+        const auto at = held_.find(a.sequence);
+        assert(at != held_.end());
+        inbox_.push({command::kind::run, std::move(at->second)});
+        held_.erase(at);
+    }
+    void act(const mirror::act_skip& a, std::uint64_t) { held_.erase(a.sequence); }
+    void act(const mirror::act_forget_all&, std::uint64_t) {
+        held_.clear();
+        forgetting_ = true;
+        inbox_.push({command::kind::forget_all});
+    }
+    void act(const mirror::act_standby_state& a, std::uint64_t) {
+        using enum mirror::standby_state;
+        const bool good = a.state == ready || a.state == following || a.state == greeting;
+        const std::string text = a.state == ready       ? "has a complete copy of the primary's GPU state"
+                                 : a.state == following ? "a state transfer has begun"
+                                                        : a.why;
+        if (!text.empty()) {
+            say(good ? KAGEMUSHA_LOG_INFO : KAGEMUSHA_LOG_WARNING, "replication, standby: " + text);
+        }
+    }
+
+    void say(kagemusha_log_level level, std::string text) {
+        inbox_.push({command::kind::log, {}, level, std::move(text)});
+    }
+
+    void shut_down() {
+        step([this](std::uint64_t now_ms) { fsm_.on_shutdown(now_ms); });
+        step([this](std::uint64_t now_ms) { connections_.give_up(now_ms); });
+        ending_ = true;
+        if (connections_.all_said()) {
+            loop_.stop();
+        }
+    }
+
+    net::link_sink* accept(std::unique_ptr<net::link> l, const std::string& peer) {
+        const std::lock_guard lock(mutex_);
+        if (connections_.current() && !ending_) {
+            const std::uint64_t now = event_loop::now_ms();
+            if (strangers_.allow(now)) {
+                say(KAGEMUSHA_LOG_WARNING,
+                    "replication: refused " + peer + ", because this standby has a primary already");
+            }
+            if (connections_.leaving() >= max_refusals) {
+                return nullptr;
+            }
+            connection& c = connections_.add_stranger(
+                {mirror::goodbye_reason::refused, "this standby has a primary already; one at a time"}, now);
+            c.link = std::move(l);
+            arm();
+            return &c;
+        }
+        connection& c = connections_.begin(*this);
+        c.link = std::move(l);
+        return &c;
+    }
+
+    // net::link_sink
+    void on_connected(const std::string&) override {
+        incoming_.clear();
+        step([this](std::uint64_t now_ms) { fsm_.on_connected(now_ms); });
+    }
+    net::receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) override {
+        incoming_.clear();
+        const net::receive_buffers where = buffers(m);
+        std::uint64_t room = 0;
+        for (const auto& w : where) {
+            room += w.size();
+        }
+        return room == bytes ? where : net::receive_buffers{};
+    }
+    void on_message(const mirror::message& m) override {
+        if (const auto* c = std::get_if<mirror::content>(&m); c && c->compressed_bytes != 0) {
+            if (!decompress(packed_, unpacked_to_)) {
+                return broken("compressed content that is not what it says");
+            }
+        }
+        if (const auto* e = std::get_if<mirror::entries>(&m)) {
+            if (incoming_.empty()) { // entries without any bytes
+                receive(*e);
+            }
+            if (incoming_.size() != e->list.size()) {
+                return broken("content that this standby has no room for");
+            }
+            for (auto& one : incoming_) {
+                const log_sequence n = one->meta.sequence;
+                held_.emplace(n, std::move(one)); // the state machine ends a primary that says one twice
+            }
+            incoming_.clear();
+        }
+        step([&](std::uint64_t now_ms) { fsm_.on_message(m, now_ms); });
+    }
+    void on_sent(std::uint64_t) override {}
+    void on_closed(const std::string& why) override {
+        step([&](std::uint64_t now_ms) {
+            connections_.give_up(now_ms);
+            fsm_.on_closed(why, now_ms);
+        });
+    }
+
+    void broken(const std::string& what) {
+        if (connection* c = connections_.current(); c && c->link) {
+            c->link->send(mirror::goodbye{mirror::goodbye_reason::protocol_error, what});
+        }
+        on_closed("the primary broke the protocol: " + what);
+    }
+
+    // Where the bytes behind a message go; empty: there is no room.
+    net::receive_buffers buffers(const mirror::message& m) {
+        if (const auto* e = std::get_if<mirror::entries>(&m)) {
+            return receive(*e);
+        }
+        if (const auto* c = std::get_if<mirror::content>(&m)) {
+            return receive(*c);
+        }
+        return {};
+    }
+
+    net::receive_buffers receive(const mirror::entries& e) {
+        std::uint64_t stream_bytes = 0;
+        for (const auto& one : e.list) {
+            stream_bytes += one.meta.stream_bytes; // each was checked against the format's bound
+        }
+        // Streams are small against content; the state machine bounds their sum with everything else, but
+        // only after they were received.
+        if (streams_held_->load() + stream_bytes > options_.fsm.hold_bytes) {
+            return {};
+        }
+        net::receive_buffers where;
+        const std::shared_ptr<std::vector<std::uint64_t>> streams(
+            new std::vector<std::uint64_t>(stream_bytes / 8),
+            [count = streams_held_, stream_bytes](const std::vector<std::uint64_t>* v) {
+                count->fetch_sub(stream_bytes);
+                delete v;
+            });
+        streams_held_->fetch_add(stream_bytes);
+        if (stream_bytes != 0) {
+            where.push_back(std::as_writable_bytes(std::span(*streams)));
+        }
+        std::size_t word = 0;
+        for (const auto& one : e.list) {
+            auto held = std::make_unique<held_entry>();
+            held->meta = one.meta;
+            held->payloads = one.payloads;
+            held->streams = streams;
+            held->first_word = word;
+            word += one.meta.stream_bytes / 8;
+            if (const std::uint64_t bytes = mirror::arena_bytes(one.payloads); bytes != 0) {
+                if (!memory_->allocate(bytes, held->memory)) {
+                    say(KAGEMUSHA_LOG_WARNING, "replication: no room for " + std::to_string(bytes) +
+                                                   " bytes of content; give the standby a larger hold");
+                    return {};
+                }
+            }
+            held->request.place(held->payloads, standby_region, held->memory.segment.offset);
+            // Content lies first, in the order in which it comes.
+            if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
+                one.meta.content_bytes <= held->memory.bytes.size()) {
+                where.push_back(held->memory.bytes.first(one.meta.content_bytes));
+            }
+            incoming_.push_back(std::move(held));
+        }
+        return where;
+    }
+
+    net::receive_buffers receive(const mirror::content& c) {
+        const auto at = held_.find(c.sequence);
+        if (at == held_.end() || c.payload >= at->second->payloads.size() || c.bytes == 0) {
+            return {};
+        }
+        const held_entry& e = *at->second;
+        const mirror::entry_payload& p = e.payloads[c.payload];
+        if (p.writable || c.offset > p.bytes || c.bytes > p.bytes - c.offset ||
+            (e.meta.flags & mirror::entry_late_content) == 0) {
+            return {};
+        }
+        const std::span<std::byte> to = e.payload(c.payload).subspan(c.offset, c.bytes);
+        if (c.compressed_bytes == 0) {
+            return {to};
+        }
+        packed_.resize(c.compressed_bytes); // bounded by a frame
+        unpacked_to_ = to;
+        return {packed_};
+    }
+
+    const options options_;
+    net::event_loop loop_;
+    std::unique_ptr<arena> memory_;
+    inbox<command> inbox_; // at most what the state machine holds, and lines of the log
+    std::unique_ptr<net::listener> listener_;
+    std::string address_;
+    std::thread thread_;
+
+    // device's thread
+    standby_runner runner_;
+    std::vector<command> commands_;
+
+    std::mutex results_mutex_;
+    std::vector<run_result> results_;
+
+    // replication thread; what status() needs is behind the lock. Recursive: a link may call its sink while
+    // an action is carried out on it.
+    mutable std::recursive_mutex mutex_;
+    mirror::standby_fsm fsm_;
+    bool acting_ = false, ending_ = false, forgetting_ = false;
+    std::uint64_t armed_ms_ = UINT64_MAX;
+    std::unordered_map<log_sequence, std::unique_ptr<held_entry>> held_;
+    std::vector<std::unique_ptr<held_entry>> incoming_; // of the message whose bytes come just now
+    std::vector<std::byte> packed_;                     // compressed content
+    std::span<std::byte> unpacked_to_;
+    std::shared_ptr<std::atomic<std::uint64_t>> streams_held_ =
+        std::make_shared<std::atomic<std::uint64_t>>(0);
+    std::vector<run_result> taken_;
+    connections connections_;
+    base::rate_limiter strangers_{5, 10'000}; // lines of the log
+};
+
+} // namespace
+
+std::unique_ptr<standby_side> standby_side::create(options o, std::string& error) {
+    auto made = std::make_unique<threaded_standby>(std::move(o));
+    error = made->start();
+    return error.empty() ? std::move(made) : nullptr;
+}
+
+} // namespace kagemusha::pair
