@@ -23,37 +23,21 @@
 #include <vector>
 
 #include "base/checked.hpp"
-#include "core/device.hpp"
 #include "core/limits.hpp"
-#include "worker/gpu_executor.hpp"
+#include "ffi/device_impl.hpp"
 #include "worker/in_process_port.hpp"
 #include "worker/limits.hpp"
-#include "worker/process_port.hpp"
 
 using namespace kagemusha;
+using ffi::or_default;
+using ffi::owned_fd;
+using ffi::text_of;
 
 namespace {
 
 // Opening a GPU starts its runtime; the slowest seen is a minute, on a loaded host with a cold compiler
 // cache.
 constexpr std::uint32_t probe_timeout_ms = 120'000;
-
-// A file descriptor that is closed with its owner.
-class owned_fd {
-public:
-    explicit owned_fd(int fd) : fd_(fd) {}
-    owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    owned_fd(const owned_fd&) = delete;
-    ~owned_fd() {
-        if (fd_ >= 0) {
-            close(fd_);
-        }
-    }
-    int get() const { return fd_; }
-
-private:
-    int fd_;
-};
 
 // What is done in-process instead of in a worker: nobody to report to.
 class no_sink final : public gpu::executor_sink {
@@ -75,30 +59,22 @@ std::uint64_t now_ms() {
     return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
 }
 
-template <class T>
-T or_default(T value, T standard) {
-    return value != 0 ? value : standard;
-}
-
-std::string text_of(const char* s) {
-    return s ? s : "";
-}
-
 } // namespace
 
-struct kagemusha_device {
-    worker::worker_options worker; // regions: descriptors owned by region_files
-    std::vector<owned_fd> region_files;
-    std::vector<gpu::region_view> views; // in-process
-    worker::executor_factory executors;  // in-process; empty: worker processes
-    std::string gpu_name;
-    std::unique_ptr<core::device> core; // last, so that it ends first
+std::unique_ptr<worker::port> kagemusha_device::make_port(std::string& error) {
+    return executors ? worker::make_in_process_port(executors, views, error)
+                     : worker::start_worker(worker, error);
+}
 
-    std::unique_ptr<worker::port> make_port(std::string& error) {
-        return executors ? worker::make_in_process_port(executors, views, error)
-                         : worker::start_worker(worker, error);
+void kagemusha_device::add_worker_region(std::uint32_t region, int fd, std::uint64_t bytes, std::byte* base) {
+    if (executors) {
+        views.resize(std::max<std::size_t>(views.size(), region + 1));
+        views[region] = {base, bytes};
+    } else {
+        worker.regions.resize(std::max<std::size_t>(worker.regions.size(), region + 1));
+        worker.regions[region] = {fd, 0, bytes};
     }
-};
+}
 
 namespace {
 
@@ -142,7 +118,7 @@ std::string complaint(const kagemusha_device_config& c) {
                    std::to_string(limit.most);
         }
     }
-    return {};
+    return ffi::replication::complaint(c);
 }
 
 core::device_config core_config(const kagemusha_device_config& c) {
@@ -189,18 +165,41 @@ int create(const kagemusha_device_config& config, kagemusha_device** out, std::s
     w.worker_path = text_of(config.worker_path);
     w.sandbox = static_cast<worker::sandbox_mode>(config.sandbox);
     w.max_worker_bytes = or_default(config.max_worker_bytes, core::default_max_worker_bytes);
-    w.log = [self](kagemusha_log_level level, const std::string& line) { self->core->log(level, line); };
+    w.log = [log = config.callbacks.log, user_data = config.user_data](kagemusha_log_level level,
+                                                                       const std::string& line) {
+        if (log) {
+            log(user_data, level, line.c_str());
+        }
+    };
     if (config.in_process) {
         device->executors = worker::gpu_executor_factory(w.backend, w.gpu, w.options);
     }
-    device->core = core::device::create(
-        core_config(config), [self](std::uint32_t, std::string& e) { return self->make_port(e); }, error);
-    if (!device->core) {
-        return -EMFILE;
-    }
+    core::device_config core = core_config(config);
+    device->limits.max_files = core.max_files;
+    device->limits.max_requests_per_file = core.file.max_requests;
+    device->limits.max_events_per_file = core.file.max_events;
+    device->limits.max_stream_bytes = VGPU_MAX_STREAM_BYTES;
+    device->limits.max_segments = VGPU_MAX_SEGMENTS;
     device->gpu_name = probe(*device, error);
     if (device->gpu_name.empty()) {
         return -ENODEV;
+    }
+    if (ffi::replication::wanted(config)) {
+        device->replication = ffi::replication::create(config, *device, core, error);
+        if (!device->replication) {
+            return -EINVAL;
+        }
+    }
+    device->core = core::device::create(
+        std::move(core), [self](std::uint32_t, std::string& e) { return self->make_port(e); }, error);
+    if (!device->core) {
+        return -EMFILE;
+    }
+    if (device->replication) {
+        error = device->replication->attach();
+        if (!error.empty()) {
+            return -EMFILE;
+        }
     }
     *out = device.release();
     return 0;
@@ -211,6 +210,17 @@ int add_region(kagemusha_device& device, std::uint32_t region, int fd, std::uint
     if (device.core->had_files()) {
         error = "memory can only be added before the first file is opened";
         return -EBUSY;
+    }
+    if (device.replication && !base) {
+        error = "a device that is replicated needs the address of each region";
+        return -EINVAL;
+    }
+    if (device.replication && device.replication->standby()) {
+        return 0; // its workers see what the primary sends, and nothing of its own guest
+    }
+    if (device.replication && device.replication->reserved(region)) {
+        error = "region " + std::to_string(region) + " is the replication's own";
+        return -E2BIG;
     }
     if (region >= worker::max_regions) {
         error = "there can be at most " + std::to_string(worker::max_regions) + " regions of memory";
@@ -251,6 +261,9 @@ int add_region(kagemusha_device& device, std::uint32_t region, int fd, std::uint
         device.region_files.push_back(std::move(copy));
     }
     device.core->add_region(region, bytes);
+    if (device.replication) {
+        device.replication->add_region(region, base, bytes);
+    }
     return 0;
 }
 
@@ -271,6 +284,15 @@ int guarded(char* error_text, std::size_t error_bytes, F&& f) noexcept {
     }
     write_error(error_text, error_bytes, result == 0 ? std::string() : error);
     return result;
+}
+
+// A standby has no guest: whoever asks has made a mistake, and is told at once.
+bool refused(kagemusha_device& device, std::uint64_t token) {
+    if (!device.replication || !device.replication->standby()) {
+        return false;
+    }
+    device.replication->refuse_guest(token);
+    return true;
 }
 
 // Runs an entry that can't.
@@ -299,6 +321,7 @@ void kagemusha_device_config_init(kagemusha_device_config* config) {
     config->max_file_memory_bytes = core::default_max_file_memory_bytes;
     config->max_worker_bytes = core::default_max_worker_bytes;
     config->hang_timeout_ms = core::default_hang_timeout_ms;
+    ffi::replication::init(*config);
 }
 
 int kagemusha_device_create(const kagemusha_device_config* config, kagemusha_device** device, char* error,
@@ -319,26 +342,44 @@ int kagemusha_device_add_region(kagemusha_device* device, uint32_t region, int f
 }
 
 void kagemusha_device_open_file(kagemusha_device* device, uint32_t file, uint64_t token) {
-    guarded([&] { device->core->open_file(file, token); });
+    guarded([&] {
+        if (!refused(*device, token)) {
+            device->core->open_file(file, token);
+        }
+    });
 }
 
 void kagemusha_device_close_file(kagemusha_device* device, uint32_t file, uint64_t token) {
-    guarded([&] { device->core->close_file(file, token); });
+    guarded([&] {
+        if (!refused(*device, token)) {
+            device->core->close_file(file, token);
+        }
+    });
 }
 
 void kagemusha_device_submit(kagemusha_device* device, const kagemusha_request* request) {
     if (reinterpret_cast<std::uintptr_t>(request->stream) % 8 != 0) {
         std::abort(); // the caller's error, not the guest's
     }
-    guarded([&] { device->core->submit(*request, now_ms()); });
+    guarded([&] {
+        if (!refused(*device, request->token)) {
+            device->core->submit(*request, now_ms());
+        }
+    });
 }
 
 int kagemusha_device_poll_fd(kagemusha_device* device) {
-    return device->core->poll_fd();
+    return device->replication ? device->replication->poll_fd() : device->core->poll_fd();
 }
 
 void kagemusha_device_dispatch(kagemusha_device* device) {
-    guarded([&] { device->core->dispatch(now_ms()); });
+    guarded([&] {
+        const std::uint64_t now = now_ms();
+        device->core->dispatch(now);
+        if (device->replication) {
+            device->replication->dispatch(now);
+        }
+    });
 }
 
 void kagemusha_device_event_space(kagemusha_device* device) {
@@ -346,17 +387,16 @@ void kagemusha_device_event_space(kagemusha_device* device) {
 }
 
 void kagemusha_device_reset(kagemusha_device* device) {
-    guarded([&] { device->core->reset(); });
+    guarded([&] {
+        // What a standby has is the primary's, not its own guest's.
+        if (!device->replication || !device->replication->standby()) {
+            device->core->reset();
+        }
+    });
 }
 
 void kagemusha_device_get_limits(kagemusha_device* device, kagemusha_device_limits* limits) {
-    const core::device_config& c = device->core->config();
-    *limits = {};
-    limits->max_files = c.max_files;
-    limits->max_requests_per_file = c.file.max_requests;
-    limits->max_events_per_file = c.file.max_events;
-    limits->max_stream_bytes = VGPU_MAX_STREAM_BYTES;
-    limits->max_segments = VGPU_MAX_SEGMENTS;
+    *limits = device->limits;
 }
 
 void kagemusha_device_get_stats(kagemusha_device* device, kagemusha_device_stats* stats) {
@@ -364,6 +404,42 @@ void kagemusha_device_get_stats(kagemusha_device* device, kagemusha_device_stats
     full.struct_bytes = std::min<std::uint64_t>(stats->struct_bytes, sizeof(full));
     device->core->stats(full);
     std::memcpy(stats, &full, full.struct_bytes);
+}
+
+int kagemusha_device_congested(kagemusha_device* device) {
+    return device->replication && device->replication->congested();
+}
+
+int kagemusha_device_replicate_to(kagemusha_device* device, const char* address, char* error,
+                                  size_t error_bytes) {
+    return guarded(error, error_bytes, [&](std::string& e) {
+        if (device->replication) {
+            return device->replication->replicate_to(ffi::text_of(address), e);
+        }
+        e = "this device was made without replication (replicate_to, or replicable)";
+        return -ENOTSUP;
+    });
+}
+
+int kagemusha_device_request_digest(kagemusha_device* device, int everything) {
+    return guarded(nullptr, 0, [&](std::string&) {
+        return device->replication ? device->replication->request_digest(everything != 0) : -ENOTCONN;
+    });
+}
+
+void kagemusha_device_get_replication_status(kagemusha_device* device, kagemusha_replication_status* status) {
+    guarded([&] {
+        kagemusha_replication_status full{};
+        full.struct_bytes = std::min<std::uint64_t>(status->struct_bytes, sizeof(full));
+        if (device->replication) {
+            device->replication->status(full);
+        }
+        std::memcpy(status, &full, full.struct_bytes);
+    });
+}
+
+const char* kagemusha_device_standby_address(kagemusha_device* device) {
+    return device->replication ? device->replication->standby_address() : "";
 }
 
 const char* kagemusha_device_gpu_name(kagemusha_device* device) {

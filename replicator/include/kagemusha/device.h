@@ -5,15 +5,17 @@
  * Threads: a device belongs to one thread at a time (QEMU: the device's IOThread). Every function below is
  * called by that thread, and every callback is called on it, from inside kagemusha_device_dispatch(),
  * _submit(), _close_file() or _reset(); never from another thread. A callback must not call back into the
- * library except kagemusha_device_log_level(). kagemusha_device_stats() alone may be called from any thread.
+ * library. Only kagemusha_device_get_stats() and kagemusha_device_get_replication_status() may be called from
+ * any thread. Replication has a thread of its own inside the library; it calls nothing outside.
  *
  * Errors: int results are 0 or a negative errno. Functions that take `error` write a sentence for a person
  * there (always terminated). No C++ exception crosses this interface; a programmer's error (NULL where none
  * is allowed, an unknown file in add_region …) aborts.
  *
  * Memory: pointers given to a function are only read during the call unless said otherwise. The library never
- * touches guest memory by itself in worker mode: the worker process does, through the regions; the caller
- * marks what was written as dirty when request_done tells so.
+ * writes guest memory by itself in worker mode: the worker process does, through the regions; the caller
+ * marks what was written as dirty when request_done tells so. A device that is replicated reads the payloads
+ * that the GPU reads, to send them to the standby, until request_done or the completion of the command.
  */
 #ifndef KAGEMUSHA_DEVICE_H
 #define KAGEMUSHA_DEVICE_H
@@ -25,7 +27,7 @@
 extern "C" {
 #endif
 
-#define KAGEMUSHA_DEVICE_API_VERSION 1
+#define KAGEMUSHA_DEVICE_API_VERSION 2
 
 #if defined(__GNUC__)
 #define KAGEMUSHA_EXPORT __attribute__((visibility("default")))
@@ -56,6 +58,8 @@ typedef struct kagemusha_callbacks {
     int (*record)(void* user_data, const void* record, size_t bytes);
     /* One line without a newline; already rate-limited where a guest can cause it. */
     void (*log)(void* user_data, int level, const char* message);
+    /* Replication: kagemusha_device_congested() is 0 again. May be NULL. */
+    void (*room)(void* user_data);
 } kagemusha_callbacks;
 
 typedef struct kagemusha_device_config {
@@ -82,6 +86,26 @@ typedef struct kagemusha_device_config {
     uint32_t window_reserved; /* 0 */
     kagemusha_callbacks callbacks;
     void* user_data;
+    /*
+     * Replication. A device is a primary (`replicate_to`, or `replicable` for later), a standby
+     * (`standby_listen`), or neither; texts may be NULL. 0 means the library's default (mirror/limits.hpp),
+     * except for digest_interval_ms.
+     */
+    const char* vm_id;          /* of the protected VM: both ends must say the same */
+    const char* replicate_to;   /* the standby: "HOST:PORT", "[V6]:PORT" or "unix:PATH" */
+    const char* standby_listen; /* where this standby listens: the same, PORT 0 for any */
+    const char* tls_directory;  /* ca.pem, cert.pem, key.pem as `kage keys` makes them; without one only
+                                   unix: and loopback addresses are allowed */
+    uint32_t replicable;  /* 1: kagemusha_device_replicate_to() may be called; costs a record of the live
+                             objects */
+    uint32_t compression; /* 1: content is compressed if both ends want it; for slow links */
+    uint32_t epoch_ms;
+    uint32_t heartbeat_ms;
+    uint32_t heartbeat_budget_ms; /* silence for so long means that the other end is gone */
+    uint32_t digest_interval_ms;  /* how often primary and standby compare what was written; 0: on request */
+    uint64_t log_bytes;           /* primary: what is logged and not received by the standby; beyond it
+                                     kagemusha_device_congested() is 1 */
+    uint64_t hold_bytes;          /* standby: what it holds and has not executed */
 } kagemusha_device_config;
 
 /* Fills in a config with the defaults of this version. */
@@ -99,8 +123,8 @@ KAGEMUSHA_EXPORT void kagemusha_device_destroy(kagemusha_device* device);
 
 /*
  * Memory that segments refer to. `fd` is a shared mapping's file (memfd) that workers map, duplicated by the
- * library; -1 is allowed in-process. `base` is where this process has it mapped (may be NULL when not
- * in-process). Called before the first file is opened; a region number is never used twice.
+ * library; -1 is allowed in-process. `base` is where this process has it mapped (may be NULL unless
+ * in-process or replicated). Called before the first file is opened; a region number is never used twice.
  */
 KAGEMUSHA_EXPORT int kagemusha_device_add_region(kagemusha_device* device, uint32_t region, int fd,
                                                  uint64_t file_offset, uint64_t bytes, void* base,
@@ -181,6 +205,74 @@ typedef struct kagemusha_device_stats {
     uint64_t doorbells; /* wake-ups of workers */
 } kagemusha_device_stats;
 KAGEMUSHA_EXPORT void kagemusha_device_get_stats(kagemusha_device* device, kagemusha_device_stats* stats);
+
+/*
+ * Replication.
+ *
+ * A primary: every request that it executes is also executed by the standby. When the standby can't keep up
+ * and the log is full, kagemusha_device_congested() is 1: the caller then leaves requests in the guest's ring
+ * until the callback `room`. (What is submitted all the same is executed and logged.)
+ *
+ * A standby: has no guest of its own. It is dispatched from the start, whether its VM runs or not; requests
+ * are refused, a reset leaves it alone. Memory regions are not given to its workers.
+ */
+enum kagemusha_replication_role {
+    KAGEMUSHA_ROLE_NONE = 0,
+    KAGEMUSHA_ROLE_PRIMARY = 1,
+    KAGEMUSHA_ROLE_STANDBY = 2
+};
+
+enum kagemusha_replication_state {
+    KAGEMUSHA_REPLICATION_OFF = 0,
+    /* primary */
+    KAGEMUSHA_REPLICATION_DISCONNECTED = 1,
+    KAGEMUSHA_REPLICATION_GREETING = 2,
+    KAGEMUSHA_REPLICATION_SYNCING = 3, /* the standby gets the whole state while the guest computes */
+    KAGEMUSHA_REPLICATION_PROTECTING = 4,
+    /* standby */
+    KAGEMUSHA_REPLICATION_LISTENING = 5,
+    KAGEMUSHA_REPLICATION_FOLLOWING = 6, /* has no complete copy yet */
+    KAGEMUSHA_REPLICATION_READY = 7,
+    KAGEMUSHA_REPLICATION_TAKEN_OVER = 8,
+    KAGEMUSHA_REPLICATION_ENDED = 9
+};
+
+typedef struct kagemusha_replication_status {
+    uint64_t struct_bytes; /* in: sizeof, so that the structure can grow */
+    uint32_t role;         /* enum kagemusha_replication_role */
+    uint32_t state;        /* enum kagemusha_replication_state */
+    uint64_t epoch, committed_epoch;
+    uint64_t appended, sent, received, executed; /* numbers of the last entry of the log that is so */
+    uint64_t lag_entries;                        /* primary: appended and not executed by the standby */
+    uint64_t lag_bytes;                          /* primary: logged and not received by the standby */
+    uint64_t lag_ms;                             /* primary: age of the oldest entry that is not received */
+    uint64_t sent_bytes, received_bytes;
+    uint64_t digests_compared, digests_different, digests_repaired; /* chunks of GPU memory, ever */
+    uint64_t
+        memory_shipped;  /* primary: memory objects that differed repeatedly and are sent after each launch */
+    uint64_t held_bytes; /* standby: received and not executed */
+    uint64_t catalog_bytes;     /* primary: record of the live objects */
+    uint64_t transferred_bytes; /* primary: content of state transfers, ever */
+    uint64_t held_back_ns; /* primary: longest time that guest commands were held back by a state transfer */
+    uint64_t connections;  /* of the link, ever */
+    uint64_t faults;       /* standby: entries that failed here and not on the primary */
+    uint64_t round_trip_ms;
+    char degraded[512]; /* why the VM is not protected, for a person; "": it is, or no replication was asked
+                           for */
+    char peer_gpu[128];
+} kagemusha_replication_status;
+
+KAGEMUSHA_EXPORT void kagemusha_device_get_replication_status(kagemusha_device* device,
+                                                              kagemusha_replication_status* status);
+KAGEMUSHA_EXPORT int kagemusha_device_congested(kagemusha_device* device);
+/* Primary: names the standby, once, if replicate_to was "". */
+KAGEMUSHA_EXPORT int kagemusha_device_replicate_to(kagemusha_device* device, const char* address, char* error,
+                                                   size_t error_bytes);
+/* Primary: compares now what was written since the last comparison; `everything`: all of GPU memory. The
+ * status tells what was found. -ENOTCONN unless there is a standby that has a complete copy. */
+KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, int everything);
+/* Where a standby listens, with the real port; "" for others. Valid as long as the device. */
+KAGEMUSHA_EXPORT const char* kagemusha_device_standby_address(kagemusha_device* device);
 
 /* Name of the GPU in use, for a person; valid as long as the device. */
 KAGEMUSHA_EXPORT const char* kagemusha_device_gpu_name(kagemusha_device* device);

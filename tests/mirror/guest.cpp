@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "tests/mirror/guest.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+namespace kagemusha::test {
+
+namespace {
+
+std::set<host*>& hosts() {
+    static std::set<host*> all;
+    return all;
+}
+
+} // namespace
+
+kagemusha_device_config config_of(const backend_case& b) {
+    kagemusha_device_config c;
+    kagemusha_device_config_init(&c);
+    c.name = "test";
+    c.backend = b.backend;
+    c.options = b.options;
+    c.in_process = b.in_process;
+    c.sandbox = 1;
+    c.vm_id = "a-vm";
+    c.epoch_ms = 5;
+    c.heartbeat_ms = 50;
+    c.heartbeat_budget_ms = 3000; // of a machine that runs many tests at once
+    c.digest_interval_ms = 0;     // when the test asks
+    return c;
+}
+
+host::host(const kagemusha_device_config& config) {
+    kagemusha_device_config c = config;
+    c.user_data = this;
+    c.callbacks.request_done = [](void* self, std::uint64_t token, const vgpu_response* response) {
+        static_cast<host*>(self)->on_done(token, *response);
+    };
+    c.callbacks.record = [](void* self, const void* record, std::size_t bytes) {
+        static_cast<host*>(self)->on_record(record, bytes);
+        return 0;
+    };
+    c.callbacks.log = [](void*, int level, const char* line) {
+        if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE")) {
+            std::fprintf(stderr, "log %d: %s\n", level, line);
+        }
+    };
+    char error[512] = "";
+    if (kagemusha_device_create(&c, &device_, error, sizeof error) != 0) {
+        ADD_FAILURE() << error;
+        std::abort(); // nothing of the test makes sense without
+    }
+    hosts().insert(this);
+}
+
+host::~host() {
+    hosts().erase(this);
+    kagemusha_device_destroy(device_);
+}
+
+kagemusha_replication_status host::status() const {
+    kagemusha_replication_status s{};
+    s.struct_bytes = sizeof s;
+    kagemusha_device_get_replication_status(device_, &s);
+    return s;
+}
+
+kagemusha_device_stats host::stats() const {
+    kagemusha_device_stats s{};
+    s.struct_bytes = sizeof s;
+    kagemusha_device_get_stats(device_, &s);
+    return s;
+}
+
+void host::pump() {
+    std::vector<pollfd> fds;
+    for (const host* h : hosts()) {
+        fds.push_back({kagemusha_device_poll_fd(h->device_), POLLIN, 0});
+    }
+    // Not for ever: what is waited for may be told by a status, which has no descriptor.
+    poll(fds.data(), fds.size(), 5);
+    for (const host* h : hosts()) {
+        kagemusha_device_dispatch(h->device_);
+    }
+}
+
+bool host::wait(const std::function<bool()>& done, const char* what) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!done()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            ADD_FAILURE() << "waited in vain for: " << what;
+            for (const host* h : hosts()) {
+                const auto s = h->status();
+                ADD_FAILURE() << "role " << s.role << " state " << s.state << " appended " << s.appended
+                              << " sent " << s.sent << " received " << s.received << " executed "
+                              << s.executed << " epoch " << s.epoch << "/" << s.committed_epoch << " digests "
+                              << s.digests_compared << " degraded: " << s.degraded;
+            }
+            return false;
+        }
+        pump();
+    }
+    return true;
+}
+
+guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes)
+    : host(config), memory_bytes_(memory_bytes) {
+    fd_ = memfd_create("test-guest", MFD_CLOEXEC);
+    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(memory_bytes)), 0);
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0));
+    char error[512] = "";
+    EXPECT_EQ(kagemusha_device_add_region(device(), 0, fd_, 0, memory_bytes, memory_, error, sizeof error), 0)
+        << error;
+    open(1);
+}
+
+guest::~guest() {
+    kagemusha_device_reset(device()); // nothing touches the memory from here on
+    munmap(memory_, memory_bytes_);
+    ::close(fd_);
+}
+
+void guest::on_done(std::uint64_t token, const vgpu_response& response) {
+    EXPECT_TRUE(done_.emplace(token, response).second) << "answered twice: " << token;
+}
+
+void guest::on_record(const void* record, std::size_t bytes) {
+    const auto* head = static_cast<const vgpu_record*>(record);
+    if (head->type == VGPU_RECORD_COMPLETION) {
+        const auto* c = static_cast<const vgpu_record_completion*>(record);
+        EXPECT_EQ(bytes, sizeof *c);
+        events_[c->event] = c->status;
+    } else if (head->type == VGPU_RECORD_LOST) {
+        ADD_FAILURE() << "the worker was lost";
+    }
+}
+
+void guest::open(std::uint32_t file) {
+    file_ = file;
+    const std::uint64_t token = next_token_++;
+    kagemusha_device_open_file(device(), file, token);
+    EXPECT_EQ(done_.at(token).status, static_cast<std::uint32_t>(VGPU_STATUS_OK));
+}
+
+void guest::close(std::uint32_t file) {
+    const std::uint64_t token = next_token_++;
+    kagemusha_device_close_file(device(), file, token);
+    EXPECT_EQ(done_.at(token).status, static_cast<std::uint32_t>(VGPU_STATUS_OK));
+}
+
+std::uint64_t guest::submit(const codec::stream_builder& b) {
+    const std::uint64_t token = next_token_++;
+    wait([this] { return !kagemusha_device_congested(device()); }, "room in the log");
+    const kagemusha_request request = b.request(file_, token);
+    kagemusha_device_submit(device(), &request);
+    return token;
+}
+
+vgpu_response guest::run(const codec::stream_builder& b) {
+    const std::uint64_t token = submit(b);
+    if (!wait([&] { return done_.contains(token); }, "an answer")) {
+        return {};
+    }
+    return done_.at(token);
+}
+
+void guest::ok(const codec::stream_builder& b) {
+    const vgpu_response r = run(b);
+    EXPECT_EQ(r.status, static_cast<std::uint32_t>(VGPU_STATUS_OK)) << "at " << r.failed_offset;
+    EXPECT_EQ(r.result, 0);
+}
+
+std::int32_t guest::complete(std::uint64_t event) {
+    wait([&] { return events_.contains(event); }, "a completion");
+    return events_[event];
+}
+
+std::uint64_t guest::context() {
+    const auto id = new_id();
+    codec::stream_builder b;
+    ok(b.create_context(id));
+    return id;
+}
+
+std::uint64_t guest::queue(std::uint64_t context, std::uint64_t properties) {
+    const auto id = new_id();
+    codec::stream_builder b;
+    ok(b.create_queue(id, context, properties));
+    return id;
+}
+
+std::uint64_t guest::buffer(std::uint64_t context, std::uint64_t bytes) {
+    const auto id = new_id();
+    codec::stream_builder b;
+    ok(b.create_buffer(id, context, bytes));
+    return id;
+}
+
+std::uint64_t guest::kernel(std::uint64_t context, std::string_view source, std::string_view name) {
+    const auto program = new_id(), id = new_id();
+    {
+        codec::stream_builder b;
+        ok(b.create_program(program, context, source));
+    }
+    {
+        codec::stream_builder b;
+        ok(b.build_program(program));
+    }
+    codec::stream_builder b;
+    ok(b.create_kernel(id, program, name));
+    return id;
+}
+
+void guest::write(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset,
+                  std::uint64_t bytes) {
+    const auto event = new_id();
+    codec::stream_builder b;
+    const vgpu_payload_ref ref = b.payload(false, 0, memory_offset, bytes);
+    b.write_buffer({queue, event, {}}, buffer, 0, ref);
+    ok(b);
+    EXPECT_EQ(complete(event), 0);
+    destroy(VGPU_OBJECT_EVENT, event);
+}
+
+void guest::read(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset,
+                 std::uint64_t bytes) {
+    const auto event = new_id();
+    codec::stream_builder b;
+    const vgpu_payload_ref ref = b.payload(true, 0, memory_offset, bytes);
+    b.read_buffer({queue, event, {}}, buffer, 0, ref);
+    ok(b);
+    EXPECT_EQ(complete(event), 0);
+    destroy(VGPU_OBJECT_EVENT, event);
+}
+
+void guest::finish(std::uint64_t queue) {
+    const auto event = new_id();
+    codec::stream_builder b;
+    ok(b.marker({queue, event, {}}));
+    EXPECT_EQ(complete(event), 0);
+    destroy(VGPU_OBJECT_EVENT, event);
+}
+
+void guest::destroy(vgpu_object_kind kind, std::uint64_t id) {
+    codec::stream_builder b;
+    ok(b.destroy(kind, id));
+}
+
+} // namespace kagemusha::test

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// guest: a device of the C interface and whoever uses it, for tests of two devices in one process. Everything
+// runs on the test's thread: pump() dispatches all devices that live.
+#ifndef KAGEMUSHA_TESTS_MIRROR_GUEST_HPP
+#define KAGEMUSHA_TESTS_MIRROR_GUEST_HPP
+
+#include <kagemusha/device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codec/encode.hpp"
+
+namespace kagemusha::test {
+
+struct backend_case {
+    const char* name;
+    const char* backend;
+    const char* options;
+    bool in_process;
+    bool executes; // kernels run
+};
+
+// What both ends of a pair say alike; short times, so that tests are.
+kagemusha_device_config config_of(const backend_case& b);
+
+// A device; a standby is no more than that.
+class host {
+public:
+    explicit host(const kagemusha_device_config& config);
+    virtual ~host();
+    host(const host&) = delete;
+    host& operator=(const host&) = delete;
+
+    kagemusha_device* device() const { return device_; }
+    kagemusha_replication_status status() const;
+    kagemusha_device_stats stats() const;
+    bool is(kagemusha_replication_state s) const { return status().state == s; }
+
+    // Dispatches every host of this process until `done`. Fails the test (and says `what` it waited for)
+    // after a minute.
+    static bool wait(const std::function<bool()>& done, const char* what);
+    static void pump(); // whatever there is now
+
+protected:
+    virtual void on_done(std::uint64_t, const vgpu_response&) {}
+    virtual void on_record(const void*, std::size_t) {}
+
+private:
+    kagemusha_device* device_ = nullptr;
+};
+
+// A device with memory and an open file, as a guest has it.
+class guest : public host {
+public:
+    explicit guest(const kagemusha_device_config& config, std::uint64_t memory_bytes = 64u << 20);
+    ~guest() override;
+
+    std::byte* memory(std::uint64_t offset = 0) const { return memory_ + offset; }
+    template <class T>
+    T* memory_as(std::uint64_t offset = 0) const {
+        return reinterpret_cast<T*>(memory_ + offset);
+    }
+    std::uint64_t new_id() { return next_id_++; }
+
+    void open(std::uint32_t file);
+    void close(std::uint32_t file);
+    // All later requests are of this file.
+    void use(std::uint32_t file) { file_ = file; }
+
+    std::uint64_t submit(const codec::stream_builder& b); // its token
+    vgpu_response run(const codec::stream_builder& b);    // waits for the answer
+    void ok(const codec::stream_builder& b);              // a call that must succeed
+    std::int32_t complete(std::uint64_t event);           // waits for it
+    bool answered(std::uint64_t token) const { return done_.contains(token); }
+
+    // Objects, made and checked.
+    std::uint64_t context();
+    std::uint64_t queue(std::uint64_t context, std::uint64_t properties = 0);
+    std::uint64_t buffer(std::uint64_t context, std::uint64_t bytes);
+    std::uint64_t kernel(std::uint64_t context, std::string_view source, std::string_view name);
+    // Between a buffer and guest memory, waited for.
+    void write(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset, std::uint64_t bytes);
+    void read(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset, std::uint64_t bytes);
+    void finish(std::uint64_t queue);
+    void destroy(vgpu_object_kind kind, std::uint64_t id);
+
+protected:
+    void on_done(std::uint64_t token, const vgpu_response& response) override;
+    void on_record(const void* record, std::size_t bytes) override;
+
+private:
+    int fd_ = -1;
+    std::byte* memory_ = nullptr;
+    std::uint64_t memory_bytes_;
+    std::uint32_t file_ = 0;
+    std::uint64_t next_id_ = 1, next_token_ = 1;
+    std::map<std::uint64_t, vgpu_response> done_;
+    std::map<std::uint64_t, std::int32_t> events_;
+};
+
+} // namespace kagemusha::test
+
+#endif

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Two devices in one process, joined by a Unix socket: what one executes for its guest, the other one has
+// too. "Has" is what digests over every live buffer say, which are computed on both sides' GPUs.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+
+#include "codec/cl_numbers.hpp"
+#include "codec/sample_session.hpp"
+#include "tests/mirror/cut_link.hpp"
+#include "tests/mirror/guest.hpp"
+
+namespace kagemusha::test {
+namespace {
+
+const backend_case cases[] = {
+    {"null", "null", "memory=1", true, false},
+    {"pocl", "opencl", "", false, true},
+};
+
+constexpr const char* source = R"(
+    kernel void square(global uint* out, global const uint* in, uint add) {
+        size_t i = get_global_id(0);
+        out[i] = in[i] * in[i] + add;
+    })";
+
+constexpr std::uint64_t count = 65536, bytes = count * 4;
+
+class pair : public testing::TestWithParam<backend_case> {
+protected:
+    void SetUp() override {
+        char name[] = "/tmp/kagemusha-pair-XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        directory_ = name;
+    }
+    void TearDown() override {
+        primary.reset();
+        standby.reset();
+        std::filesystem::remove_all(directory_);
+    }
+
+    std::string address(const char* name = "standby") const { return "unix:" + directory_ + "/" + name; }
+
+    void start_standby() {
+        const std::string at = address();
+        auto c = config_of(GetParam());
+        c.standby_listen = at.c_str();
+        standby = std::make_unique<host>(c);
+        EXPECT_EQ(kagemusha_device_standby_address(standby->device()), at);
+    }
+    // `at` empty: nobody yet.
+    void start_primary(const std::string& at) {
+        auto c = config_of(GetParam());
+        c.replicate_to = at.c_str();
+        c.replicable = 1;
+        primary = std::make_unique<guest>(c);
+    }
+    void wait_protected() {
+        host::wait([this] { return primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
+        host::wait([this] { return standby->is(KAGEMUSHA_REPLICATION_READY); }, "a ready standby");
+        EXPECT_STREQ(primary->status().degraded, "");
+    }
+
+    // Objects and some work on them.
+    void begin_work() {
+        context_ = primary->context();
+        queue_ = primary->queue(context_);
+        in_ = primary->buffer(context_, bytes);
+        out_ = primary->buffer(context_, bytes);
+        kernel_ = primary->kernel(context_, source, "square");
+        auto* words = primary->memory_as<std::uint32_t>();
+        std::iota(words, words + count, 1u);
+        primary->write(queue_, in_, 0, bytes);
+    }
+    void launch(std::uint32_t add) {
+        codec::launch_size size;
+        size.global[0] = count;
+        codec::stream_builder b;
+        b.launch({queue_, 0, {}}, kernel_, size,
+                 codec::argument_builder{}.memory(0, out_).memory(1, in_).scalar(2, add));
+        b.copy_buffer({queue_, 0, {}}, out_, in_, 0, 64, 1024);
+        primary->ok(b);
+    }
+
+    // Every live buffer is the same on both sides.
+    void expect_equal() {
+        const auto before = primary->status();
+        ASSERT_EQ(kagemusha_device_request_digest(primary->device(), 1), 0);
+        host::wait([&] { return primary->status().digests_compared > before.digests_compared; },
+                   "a comparison");
+        const auto p = primary->status();
+        EXPECT_EQ(p.digests_different, before.digests_different);
+        host::wait([this] { return standby->status().digests_compared != 0; }, "a comparison");
+        EXPECT_EQ(standby->status().digests_different, 0u);
+        EXPECT_EQ(standby->status().faults, 0u);
+    }
+    void wait_executed() {
+        host::wait(
+            [this] {
+                const auto s = primary->status();
+                return s.executed == s.appended && s.lag_entries == 0;
+            },
+            "everything to be executed");
+    }
+
+    std::unique_ptr<guest> primary;
+    std::unique_ptr<host> standby;
+    std::uint64_t context_ = 0, queue_ = 0, in_ = 0, out_ = 0, kernel_ = 0;
+    std::string directory_;
+};
+
+TEST_P(pair, attached_from_the_start) {
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    begin_work();
+    launch(7);
+    launch(8);
+    primary->finish(queue_);
+    expect_equal();
+    wait_executed();
+    EXPECT_GE(standby->stats().launches, 2u);
+
+    // What the guest reads is not executed there.
+    primary->read(queue_, out_, bytes, bytes);
+    if (GetParam().executes) {
+        EXPECT_EQ(primary->memory_as<std::uint32_t>(bytes)[2], 3u * 3 + 8);
+    }
+    wait_executed();
+    EXPECT_EQ(standby->stats().workers_lost, 0u);
+}
+
+TEST_P(pair, attached_in_the_middle) {
+    start_primary("");
+    begin_work();
+    launch(7);
+    EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_OFF));
+    start_standby();
+    char error[256];
+    ASSERT_EQ(kagemusha_device_replicate_to(primary->device(), address().c_str(), error, sizeof error), 0);
+    EXPECT_EQ(kagemusha_device_replicate_to(primary->device(), address().c_str(), error, sizeof error),
+              -EALREADY);
+    for (std::uint32_t i = 0; i < 20; ++i) { // the guest goes on meanwhile
+        launch(i);
+        primary->finish(queue_);
+    }
+    wait_protected();
+    launch(9);
+    primary->finish(queue_);
+    expect_equal();
+}
+
+TEST_P(pair, link_cut_and_restored) {
+    start_standby();
+    cut_link link(address("proxy").substr(5), address().substr(5));
+    start_primary(address("proxy"));
+    wait_protected();
+    begin_work();
+    launch(1);
+    link.cut();
+    host::wait([this] { return !primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "degradation");
+    EXPECT_NE(std::strlen(primary->status().degraded), 0u);
+    launch(2); // nobody holds the guest up
+    primary->finish(queue_);
+    link.restore();
+    wait_protected();
+    launch(3);
+    primary->finish(queue_);
+    expect_equal();
+    EXPECT_GE(primary->status().connections, 2u);
+}
+
+TEST_P(pair, standby_dies_and_another_one_comes) {
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    begin_work();
+    launch(1);
+    standby.reset();
+    host::wait([this] { return !primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "degradation");
+    for (std::uint32_t i = 0; i < 20; ++i) {
+        launch(i);
+        primary->finish(queue_);
+    }
+    EXPECT_EQ(primary->status().lag_bytes, 0u); // nothing is kept for nobody
+    start_standby();
+    wait_protected();
+    launch(3);
+    primary->finish(queue_);
+    expect_equal();
+}
+
+// Payloads of all sizes: copied, sent from where they are, and in pieces. The guest overwrites its memory as
+// soon as it may.
+TEST_P(pair, guest_memory_is_the_guests_after_the_answer) {
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    const auto c = primary->context();
+    const auto q = primary->queue(c);
+    std::vector<std::uint64_t> buffers;
+    for (const std::uint64_t size : {100u, 16384u, 40000u, 300000u, 9000000u}) {
+        buffers.push_back(primary->buffer(c, size));
+        for (std::uint64_t i = 0; i < size; ++i) {
+            *primary->memory(i) = static_cast<std::byte>(i * 3 + size);
+        }
+        primary->write(q, buffers.back(), 0, size);
+        std::memset(primary->memory(), 0xee, size);
+    }
+    expect_equal();
+    wait_executed();
+}
+
+// The log's memory, the catalog and the standby's objects return to nothing.
+TEST_P(pair, nothing_is_left_of_a_file) {
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    begin_work();
+    launch(1);
+    primary->finish(queue_);
+    wait_executed();
+    EXPECT_NE(standby->stats().objects, 0u);
+    primary->close(1);
+    wait_executed();
+    host::wait([this] { return primary->status().catalog_bytes == 0; }, "an empty catalog");
+    EXPECT_EQ(primary->status().lag_bytes, 0u);
+    host::pump();
+    EXPECT_EQ(standby->stats().objects, 0u);
+    EXPECT_EQ(standby->stats().files_open, 0u);
+    EXPECT_EQ(standby->status().held_bytes, 0u);
+    primary->open(2);
+    begin_work();
+    launch(2);
+    primary->finish(queue_);
+    expect_equal();
+}
+
+// Backends refuse some of it (images), and then what needs it: a standby does the same.
+TEST_P(pair, every_kind_of_command) {
+    if (GetParam().executes) {
+        GTEST_SKIP() << "the sample's kernel writes where it should not";
+    }
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    for (const codec::sample_request& r : codec::sample_session()) {
+        primary->run(r.builder);
+    }
+    wait_executed();
+    EXPECT_EQ(standby->status().faults, 0u);
+    EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING));
+    EXPECT_GE(standby->stats().launches, 65u);
+}
+
+// A second primary is told why it is refused; the first one does not notice.
+TEST_P(pair, one_primary_at_a_time) {
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    const std::string at = address();
+    auto c = config_of(GetParam());
+    c.replicate_to = at.c_str();
+    guest other(c);
+    host::wait([&] { return std::strstr(other.status().degraded, "one at a time") != nullptr; }, "a refusal");
+    EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING));
+}
+
+TEST_P(pair, of_another_vm_is_refused) {
+    start_standby();
+    const std::string at = address();
+    auto c = config_of(GetParam());
+    c.replicate_to = at.c_str();
+    c.vm_id = "another-vm";
+    guest other(c);
+    host::wait([&] { return std::strstr(other.status().degraded, "another-vm") != nullptr; }, "a refusal");
+    EXPECT_EQ(standby->status().executed, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(backends, pair, testing::ValuesIn(cases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+} // namespace
+} // namespace kagemusha::test
