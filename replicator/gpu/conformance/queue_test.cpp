@@ -196,6 +196,7 @@ TEST_P(queues, EventsAcrossQueues) {
     EXPECT_FALSE(s->sink.has_event(b));
     s->ok(stream_builder().set_user_event(gate, 0));
     EXPECT_EQ(s->sink.wait_event(b).status, 0);
+    EXPECT_TRUE(s->sink.has_event(a)) << "told before what it waited for";
 }
 
 TEST_P(queues, ProfilingTimesDoNotGoBack) {

@@ -15,13 +15,15 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// The pause between two looks: a part of the time since something last happened, between these bounds. The
-// upper one is half a percent of a kernel of 50 ms.
-constexpr int waited_to_pause = 32;
-constexpr std::chrono::microseconds shortest_pause{5}, longest_pause{250};
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
 
-std::chrono::nanoseconds pause_after(clock::duration waited) {
-    return std::clamp<std::chrono::nanoseconds>(waited / waited_to_pause, shortest_pause, longest_pause);
+// The pause between two looks: a thirty-second part of the time since something last happened, which for
+// short commands is less than waking a thread costs. Beyond 8 ms it stays at 250 µs, until that is less than
+// half a percent; what waits for minutes (perhaps for the guest itself) is looked at every 2 ms.
+nanoseconds pause_after(nanoseconds waited) {
+    const auto longest = std::clamp<nanoseconds>(waited / 200, microseconds(250), microseconds(2000));
+    return std::clamp<nanoseconds>(waited / 32, microseconds(5), longest);
 }
 
 } // namespace
@@ -54,7 +56,7 @@ void event_poller::run() {
         lock.unlock();
         for (const arrival& one : arrivals) {
             auto& to = lanes_.try_emplace(one.lane, lane{one.in_order, {}}).first->second;
-            to.events.push_back(one.event);
+            to.events.push_back({one.event, next_number_++});
             if (one.event->scatters())
                 staged_reads_.push_back(one.event);
         }
@@ -69,41 +71,43 @@ void event_poller::run() {
     }
 }
 
+// Again and again until nothing more is over: then whatever the events that were found waited for, in other
+// queues too, was over before the last round, and was found as well.
 bool event_poller::look() {
-    bool news = false;
-    for (auto at = lanes_.begin(); at != lanes_.end();) {
-        news |= look_at(at->second);
-        at = at->second.events.empty() ? lanes_.erase(at) : std::next(at);
+    over_.clear();
+    for (std::size_t before = 0;; before = over_.size()) {
+        for (auto at = lanes_.begin(); at != lanes_.end();) {
+            look_at(at->second);
+            at = at->second.events.empty() ? lanes_.erase(at) : std::next(at);
+        }
+        if (over_.size() == before)
+            break;
     }
-    return news;
+    // An event waits for earlier ones only.
+    std::sort(over_.begin(), over_.end(),
+              [](const found& a, const found& b) { return a.event.number < b.event.number; });
+    for (const found& one : over_)
+        conclude(one.event.event, one.status);
+    return !over_.empty();
 }
 
-bool event_poller::look_at(lane& one) {
-    bool news = false;
+void event_poller::look_at(lane& one) {
     if (one.in_order) {
         while (!one.events.empty()) {
-            const std::int32_t status = one.events.front()->poll();
+            const std::int32_t status = one.events.front().event->poll();
             if (status > 0)
                 break;
-            opencl_event* const over = one.events.front();
+            over_.push_back({one.events.front(), status});
             one.events.pop_front();
-            conclude(over, status);
-            news = true;
         }
-        return news;
+        return;
     }
-    std::deque<opencl_event*> rest;
-    for (opencl_event* const event : one.events) {
-        const std::int32_t status = event->poll();
-        if (status > 0) {
-            rest.push_back(event);
-            continue;
-        }
-        conclude(event, status);
-        news = true;
-    }
-    one.events.swap(rest);
-    return news;
+    std::erase_if(one.events, [this](const entry& waiting) {
+        const std::int32_t status = waiting.event->poll();
+        if (status <= 0)
+            over_.push_back({waiting, status});
+        return status <= 0;
+    });
 }
 
 void event_poller::conclude(opencl_event* event, std::int32_t status) {
