@@ -358,7 +358,7 @@ static void virtio_vgpu_take_requests(VirtIOVGPU *s)
         VirtIOVGPURequest *req;
 
         virtio_queue_set_notification(s->request_vq, 0);
-        while (budget &&
+        while (budget && !kagemusha_device_congested(s->device) &&
                (req = virtqueue_pop(s->request_vq, sizeof(*req)))) {
             budget--;
             req->token = 0;
@@ -368,6 +368,11 @@ static void virtio_vgpu_take_requests(VirtIOVGPU *s)
         }
         if (!budget) {
             qemu_bh_schedule(s->kick_bh);
+            return;
+        }
+        if (kagemusha_device_congested(s->device)) {
+            /* The rest waits in the ring; the library says when to go on. */
+            trace_virtio_vgpu_congested(s);
             return;
         }
         virtio_queue_set_notification(s->request_vq, 1);

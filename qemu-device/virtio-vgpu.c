@@ -36,8 +36,10 @@ static void virtio_vgpu_start_bh(void *opaque)
     VirtIOVGPU *s = opaque;
 
     s->running = true;
-    aio_set_fd_handler(s->ctx, s->poll_fd, virtio_vgpu_dispatch, NULL, NULL,
-                       NULL, s);
+    if (!s->standby) {
+        aio_set_fd_handler(s->ctx, s->poll_fd, virtio_vgpu_dispatch, NULL, NULL,
+                           NULL, s);
+    }
     if (s->host_notifiers) {
         /*
          * Kicks both queues. Without polling: the library's descriptor can't
@@ -59,7 +61,9 @@ static void virtio_vgpu_stop_bh(void *opaque)
         virtio_queue_aio_detach_host_notifier(s->request_vq, s->ctx);
         virtio_queue_aio_detach_host_notifier(s->event_vq, s->ctx);
     }
-    aio_set_fd_handler(s->ctx, s->poll_fd, NULL, NULL, NULL, NULL, NULL);
+    if (!s->standby) {
+        aio_set_fd_handler(s->ctx, s->poll_fd, NULL, NULL, NULL, NULL, NULL);
+    }
     s->running = false;
 }
 
@@ -275,6 +279,7 @@ static bool virtio_vgpu_create_library_device(VirtIOVGPU *s, Error **errp)
         .record = virtio_vgpu_record,
         .log = virtio_vgpu_log,
     };
+    virtio_vgpu_configure_replication(s);
     r = kagemusha_device_create(&s->config, &s->device, error, sizeof(error));
     if (r < 0) {
         s->device = NULL;
@@ -308,7 +313,8 @@ static void virtio_vgpu_exit(Notifier *notifier, void *data)
 {
     VirtIOVGPU *s = container_of(notifier, VirtIOVGPU, exit_notifier);
 
-    if (!s->started) {
+    if (!s->started && s->device) {
+        virtio_vgpu_stop_standby(s);
         virtio_vgpu_destroy_library_device(s);
     }
 }
@@ -422,6 +428,7 @@ static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
                                    virtio_vgpu_handle_output);
     s->exit_notifier.notify = virtio_vgpu_exit;
     qemu_add_exit_notifier(&s->exit_notifier);
+    virtio_vgpu_start_standby(s);
     trace_virtio_vgpu_realize(s, s->name, s->config.backend,
                               kagemusha_device_gpu_name(s->device));
     return;
@@ -446,6 +453,7 @@ static void virtio_vgpu_device_unrealize(DeviceState *dev)
 
     virtio_vgpu_stop(s);
     qemu_remove_exit_notifier(&s->exit_notifier);
+    virtio_vgpu_stop_standby(s);
     virtio_vgpu_destroy_library_device(s);
     virtio_vgpu_put_iothread(s);
     virtio_vgpu_remove_window(s);
@@ -496,6 +504,18 @@ static const Property virtio_vgpu_properties[] = {
     VIRTIO_VGPU_LIMIT_SIZE("max-worker-memory", max_worker_bytes),
     VIRTIO_VGPU_LIMIT32("hang-timeout-ms", hang_timeout_ms),
     DEFINE_PROP_BOOL("x-in-process", VirtIOVGPU, in_process, false),
+    /* Replication; replicate-to is in virtio-vgpu-replication.c. */
+    DEFINE_PROP_STRING("vm-id", VirtIOVGPU, vm_id),
+    DEFINE_PROP_STRING("standby-listen", VirtIOVGPU, standby_listen),
+    DEFINE_PROP_STRING("tls-dir", VirtIOVGPU, tls_dir),
+    DEFINE_PROP_BOOL("replicable", VirtIOVGPU, replicable, false),
+    DEFINE_PROP_BOOL("compression", VirtIOVGPU, compression, false),
+    VIRTIO_VGPU_LIMIT32("epoch-ms", epoch_ms),
+    VIRTIO_VGPU_LIMIT32("heartbeat-ms", heartbeat_ms),
+    VIRTIO_VGPU_LIMIT32("heartbeat-budget-ms", heartbeat_budget_ms),
+    VIRTIO_VGPU_LIMIT32("digest-interval-ms", digest_interval_ms),
+    VIRTIO_VGPU_LIMIT_SIZE("log-size", log_bytes),
+    VIRTIO_VGPU_LIMIT_SIZE("hold-size", hold_bytes),
 };
 
 static void virtio_vgpu_instance_init(Object *obj)
@@ -503,6 +523,11 @@ static void virtio_vgpu_instance_init(Object *obj)
     VirtIOVGPU *s = VIRTIO_VGPU(obj);
 
     kagemusha_device_config_init(&s->config);
+}
+
+static void virtio_vgpu_instance_finalize(Object *obj)
+{
+    g_free(VIRTIO_VGPU(obj)->replicate_to); /* no qdev property, see there */
 }
 
 static void virtio_vgpu_class_init(ObjectClass *klass, void *data)
@@ -524,6 +549,7 @@ static void virtio_vgpu_class_init(ObjectClass *klass, void *data)
     vdc->stop_ioeventfd = virtio_vgpu_stop_ioeventfd;
 
     virtio_vgpu_stats_class_init(klass);
+    virtio_vgpu_replication_class_init(klass);
 }
 
 static const TypeInfo virtio_vgpu_info = {
@@ -531,6 +557,7 @@ static const TypeInfo virtio_vgpu_info = {
     .parent = TYPE_VIRTIO_DEVICE,
     .instance_size = sizeof(VirtIOVGPU),
     .instance_init = virtio_vgpu_instance_init,
+    .instance_finalize = virtio_vgpu_instance_finalize,
     .class_init = virtio_vgpu_class_init,
 };
 

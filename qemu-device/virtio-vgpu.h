@@ -16,6 +16,8 @@
  * The library belongs to one thread at a time. Between virtio_vgpu_start() and
  * virtio_vgpu_stop() that is io; main changes nothing of io's state then, and
  * stop() returns only after io has let go. So there is no lock in this device.
+ * On a standby the library belongs to io all the time: what it executes comes
+ * from the primary, whatever its own VM does.
  */
 #ifndef HW_VGPU_VIRTIO_VGPU_H
 #define HW_VGPU_VIRTIO_VGPU_H
@@ -104,6 +106,12 @@ struct VirtIOVGPU {
     uint64_t window_bytes;
     IOThread *iothread;
     kagemusha_device_config config; /* the numeric limits are properties */
+    char *vm_id;
+    char *replicate_to; /* main: also set at run time */
+    char *standby_listen;
+    char *tls_dir;
+    bool replicable;
+    bool compression;
 
     /* constant between realize and unrealize */
     VirtQueue *request_vq;
@@ -114,6 +122,7 @@ struct VirtIOVGPU {
     kagemusha_device *device;
     kagemusha_device_limits limits;
     int poll_fd;
+    bool standby; /* io dispatches the library from realize to unrealize */
     char *name; /* for log lines and the names of workers */
     MemoryRegion window;
     MemoryRegion *window_container; /* the BAR; set by the transport */
@@ -182,6 +191,12 @@ void virtio_vgpu_flush(VirtIOVGPU *s);
 void virtio_vgpu_request_done(void *opaque, uint64_t token,
                               const struct vgpu_response *response);
 int virtio_vgpu_record(void *opaque, const void *record, size_t bytes);
+
+/* virtio-vgpu-replication.c */
+void virtio_vgpu_configure_replication(VirtIOVGPU *s);
+void virtio_vgpu_start_standby(VirtIOVGPU *s);
+void virtio_vgpu_stop_standby(VirtIOVGPU *s);
+void virtio_vgpu_replication_class_init(ObjectClass *klass);
 
 /* virtio-vgpu-stats.c */
 void virtio_vgpu_stats_class_init(ObjectClass *klass);

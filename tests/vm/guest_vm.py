@@ -134,11 +134,14 @@ class Guest:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=subprocess.STDOUT, env=environment(kernel, backend))
 
+    def connect_qmp(self):
+        self.qmp_socket = Socket(self.directory / "qmp", self.alive)
+        self.qmp_socket.line(60)  # greeting
+        self.qmp("qmp_capabilities")
+
     def __enter__(self):
         try:
-            self.qmp_socket = Socket(self.directory / "qmp", self.alive)
-            self.qmp_socket.line(60)  # greeting
-            self.qmp("qmp_capabilities")
+            self.connect_qmp()
             self.agent = Socket(self.directory / "agent", self.alive)
             deadline = time.monotonic() + START_SECONDS
             while self.agent.line(deadline - time.monotonic()) != "ready":
