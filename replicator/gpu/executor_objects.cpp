@@ -9,6 +9,10 @@ namespace kagemusha::gpu {
 // An id that is taken is refused by the device (core) before it comes here; the maps refuse it again.
 constexpr std::int32_t id_taken = CL_INVALID_VALUE;
 
+// What the host may not do with memory is a promise of the guest's program, and its driver keeps it. On this
+// side all memory can be read and written: replication does, with memory of every kind.
+constexpr std::uint64_t host_access = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+
 std::int32_t executor::impl::run(const codec::op_create_context& op) {
     context_object object;
     if (objects.contains(op.c->id))
@@ -49,8 +53,8 @@ std::int32_t executor::impl::run(const codec::op_create_buffer& op) {
         return CL_INVALID_VALUE;
     }
     memory_object object{nullptr, next_serial++, op.c->bytes, false};
-    if (const std::int32_t error =
-            device().create_buffer(*context->native, op.c->flags, op.c->bytes, content.get(), object.native))
+    if (const std::int32_t error = device().create_buffer(*context->native, op.c->flags & ~host_access,
+                                                          op.c->bytes, content.get(), object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
     return CL_SUCCESS;
@@ -65,8 +69,8 @@ std::int32_t executor::impl::run(const codec::op_create_sub_buffer& op) {
     if (op.c->bytes == 0 || op.c->bytes > parent->bytes || op.c->origin > parent->bytes - op.c->bytes)
         return CL_INVALID_VALUE;
     memory_object object{nullptr, next_serial++, op.c->bytes, false};
-    if (const std::int32_t error = device().create_sub_buffer(*parent->native, op.c->flags, op.c->origin,
-                                                              op.c->bytes, object.native))
+    if (const std::int32_t error = device().create_sub_buffer(*parent->native, op.c->flags & ~host_access,
+                                                              op.c->origin, op.c->bytes, object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
     return CL_SUCCESS;
@@ -89,8 +93,10 @@ std::int32_t executor::impl::run(const codec::op_create_image& op) {
     if (malformed)
         return CL_INVALID_VALUE;
     memory_object object{nullptr, next_serial++, 0, true};
+    vgpu_cmd_create_image c = *op.c;
+    c.flags &= ~host_access;
     if (const std::int32_t error =
-            device().create_image(*context->native, *op.c, buffer, content.get(), object.native))
+            device().create_image(*context->native, c, buffer, content.get(), object.native))
         return error;
     objects.insert(op.c->id, std::move(object));
     return CL_SUCCESS;

@@ -389,6 +389,11 @@ void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::
         auto& difference = self.differed.try_emplace(serial, found.first, 0u).first->second;
         if (++difference.in_a_row >= self.options.differences_before_shipping) {
             self.differed.erase(serial);
+            // What does not fit at once stays with repairs of the chunks that differ.
+            const memory_info* m = self.state.find_memory(found.first);
+            const std::uint64_t limit = std::min(self.options.final_round_bytes, self.memory.capacity() / 2);
+            if (!m || m->id != found.first || content_bytes_of(*m) > limit)
+                continue;
             if (self.shipped.emplace(serial, found.first).second)
                 ++self.counters.memory_shipped;
         }

@@ -61,6 +61,11 @@ struct agent_context {
     bool failed = false;
     digest_way way = digest_way::unprepared;
     guest_id program = 0, kernel = 0, hashes = 0;
+    // For a last round with much dirty memory: it is copied in here while the guest's queues are held, and
+    // read from here afterwards.
+    guest_id shadow = 0;
+    std::uint64_t shadow_bytes = 0;
+    bool shadow_pending = false;
     bool wrote = false; // the log has commands on the agent's queue since the last log_after()
     std::vector<std::pair<vgpu_object_kind, guest_id>> made, logged; // on the primary; on the standby
 };
@@ -84,10 +89,12 @@ using hold_ptr = std::shared_ptr<hold>;
 // Content as it is at one point of the order.
 struct ordered_transfer {
     hold_ptr point;
-    std::size_t left = 0; // units
-    bool final = false;   // of a state transfer
+    std::size_t left = 0;    // units
+    std::size_t holding = 0; // of them: units for which the guest's queues must still be held
+    bool final = false;      // of a state transfer
     bool repair = false;
     std::set<log_sequence> canceled;
+    std::vector<std::pair<std::uint64_t, guest_id>> aliases; // context serial, sub-buffer: keeps memory alive
 };
 using transfer_ptr = std::shared_ptr<ordered_transfer>;
 
@@ -96,6 +103,9 @@ struct read_unit {
     std::uint32_t attempts = 0;
     log_sequence entry = 0; // that waits for its content; 0: gets an entry once it is read
     std::uint32_t payload = 0;
+    guest_id alias = 0; // a sub-buffer of the agent that is all of the buffer
+    bool in_shadow = false;
+    std::uint64_t shadow_offset = 0;
 };
 
 // What one request reads.
@@ -212,7 +222,14 @@ struct mirror_agent::impl {
     void read_again(const batch_ptr& batch, std::int32_t error);
     byte_pieces bytes_of(const agent_memory::block& block, std::uint64_t at, std::uint64_t bytes) const;
     void give_late(log_sequence entry, std::uint32_t payload, const byte_pieces& bytes);
-    void unit_ended(const transfer_ptr& order);
+    void unit_ended(const transfer_ptr& order, const read_unit& unit);
+    void end_holding(ordered_transfer& order, std::size_t units);
+    void make_shadows();
+    bool shadows_pending() const;
+    void destroy_made(std::uint64_t context_serial, guest_id id);
+    bool reserve_shadow(read_batch& batch, std::map<std::uint64_t, std::uint64_t>& used);
+    void copy_to_shadow(const batch_ptr& batch);
+    void keep_alive(read_batch& batch, std::map<guest_id, guest_id>& aliases);
     void unit_failed(const batch_ptr& batch, const read_unit& unit, std::int32_t error);
     void pump_reads();
     bool start_ordered(const std::vector<piece>& pieces, transfer_ptr order);

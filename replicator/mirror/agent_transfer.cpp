@@ -9,6 +9,15 @@
 
 namespace kagemusha::mirror {
 
+namespace {
+
+// What bytes of one piece take of a shadow: copies of images begin at a multiple of every element's size.
+constexpr std::uint64_t shadow_room(std::uint64_t bytes) {
+    return (bytes + 63) & ~std::uint64_t{63};
+}
+
+} // namespace
+
 // ---- what is dirty
 
 std::uint64_t mirror_agent::impl::dirty_bytes() {
@@ -74,8 +83,132 @@ void mirror_agent::impl::end_round() {
     ++rounds;
     if (dirty_bytes() > options.final_round_bytes && rounds < options.max_sync_rounds)
         begin_round();
-    else
+    else {
         phase = sync_phase::ready;
+        make_shadows();
+    }
+}
+
+// ---- shadows
+
+// Where more is dirty than can be read in a moment, GPU memory for a copy of it: if there is none, the last
+// round takes longer.
+void mirror_agent::impl::make_shadows() {
+    std::map<std::uint64_t, std::uint64_t> bytes; // by context
+    std::uint64_t total = 0;
+    state.for_each_memory([&](memory_info& m) {
+        const core::object* o = m.dirty_for_sync && !m.unconfirmed ? object(m.id) : nullptr;
+        if (!o)
+            return;
+        bytes[o->context] += shadow_room(content_bytes_of(m));
+        total += content_bytes_of(m);
+    });
+    if (total <= options.final_round_bytes / 4)
+        return;
+    for (const auto& c : contexts) {
+        const auto at = bytes.find(c->serial);
+        if (!c->ready || at == bytes.end() || c->shadow_pending || c->shadow_bytes >= at->second)
+            continue;
+        if (c->shadow != 0)
+            destroy_made(c->serial, std::exchange(c->shadow, 0));
+        c->shadow_pending = true;
+        c->shadow_bytes = at->second + at->second / 8; // a little more may be dirty by then
+        const guest_id id = requests.new_id();
+        const step_ptr made = requests.wait([this, id, serial = c->serial](agent_step& step) {
+            agent_context* a = context(serial);
+            if (!a)
+                return;
+            a->shadow_pending = false;
+            if (step.error() == 0)
+                a->shadow = id;
+            else
+                a->shadow_bytes = 0;
+        });
+        codec::stream_builder stream;
+        stream.create_buffer(id, c->id, c->shadow_bytes);
+        call(*c, stream, VGPU_OBJECT_MEMORY, id, made);
+        requests.arm(made);
+    }
+}
+
+bool mirror_agent::impl::shadows_pending() const {
+    return std::any_of(contexts.begin(), contexts.end(), [](const auto& c) { return c->shadow_pending; });
+}
+
+void mirror_agent::impl::destroy_made(std::uint64_t context_serial, guest_id id) {
+    agent_context* c = context(context_serial);
+    if (!c || std::erase(c->made, std::pair{VGPU_OBJECT_MEMORY, id}) == 0)
+        return;
+    const step_ptr ended = requests.wait();
+    codec::stream_builder stream;
+    stream.destroy(VGPU_OBJECT_MEMORY, id);
+    requests.inject(stream, ended);
+    requests.arm(ended);
+}
+
+bool mirror_agent::impl::reserve_shadow(read_batch& batch, std::map<std::uint64_t, std::uint64_t>& used) {
+    const agent_context* c = context(batch.context_serial);
+    std::uint64_t at = used[batch.context_serial];
+    for (read_unit& unit : batch.units) {
+        unit.shadow_offset = at;
+        at += shadow_room(unit.what.bytes);
+    }
+    if (!c || c->shadow == 0 || at > c->shadow_bytes)
+        return false;
+    for (read_unit& unit : batch.units)
+        unit.in_shadow = true;
+    used[batch.context_serial] = at;
+    return true;
+}
+
+// At its point of the order. What could not be copied is read where it is, while the queues are held on.
+void mirror_agent::impl::copy_to_shadow(const batch_ptr& batch) {
+    const agent_context* c = context(batch->context_serial);
+    const step_ptr copied = requests.wait([this, batch](agent_step& step) {
+        when_marked(batch->order->point, [this, batch, error = step.error()](const hold& h) {
+            if (error != 0 || h.shaky) {
+                for (read_unit& unit : batch->units)
+                    unit.in_shadow = false;
+            } else {
+                end_holding(*batch->order, batch->units.size());
+            }
+            reads.push_back(batch);
+        });
+    });
+    codec::stream_builder stream;
+    for (const read_unit& unit : batch->units) {
+        const piece& p = unit.what;
+        const codec::enqueue_ref e{c->queue, requests.event(copied), {}};
+        if (p.image)
+            stream.copy_image_buffer(true, e, p.memory, c->shadow, p.origin, p.region, unit.shadow_offset);
+        else
+            stream.copy_buffer(e, p.memory, c->shadow, p.offset, unit.shadow_offset, p.bytes);
+        stream.destroy(VGPU_OBJECT_EVENT, e.event);
+    }
+    requests.inject(stream, copied);
+    requests.arm(copied);
+}
+
+// What is read later than at its point of the order may have been destroyed by the guest, while commands that
+// were enqueued before that still use it: a sub-buffer of the agent keeps it. An image has no such thing.
+void mirror_agent::impl::keep_alive(read_batch& batch, std::map<guest_id, guest_id>& aliases) {
+    agent_context* c = context(batch.context_serial);
+    for (read_unit& unit : batch.units) {
+        const core::object* o = object(unit.what.memory);
+        if (unit.what.image || !o || o->sub_buffer)
+            continue;
+        guest_id& alias = aliases[unit.what.memory];
+        if (alias == 0) {
+            alias = requests.new_id();
+            codec::stream_builder stream;
+            stream.create_sub_buffer(alias, unit.what.memory, 0, o->bytes);
+            const step_ptr made = requests.wait(); // if it fails the read through it does
+            call(*c, stream, VGPU_OBJECT_MEMORY, alias, made);
+            requests.arm(made);
+            batch.order->aliases.emplace_back(c->serial, alias);
+        }
+        unit.alias = alias;
+    }
 }
 
 // ---- reads
@@ -137,7 +270,13 @@ void mirror_agent::impl::issue(const batch_ptr& batch) {
         segment.bytes = unit.what.bytes;
         at += rounded_up(unit.what.bytes);
         const guest_id event = requests.event(read);
-        append_transfer(stream, false, {c->queue, event}, unit.what, stream.payload(true, {segment}));
+        const vgpu_payload_ref data = stream.payload(true, {segment});
+        if (unit.in_shadow)
+            stream.read_buffer({c->queue, event}, c->shadow, unit.shadow_offset, data);
+        else if (unit.alias != 0)
+            stream.read_buffer({c->queue, event}, unit.alias, unit.what.offset, data);
+        else
+            append_transfer(stream, false, {c->queue, event}, unit.what, data);
         stream.destroy(VGPU_OBJECT_EVENT, event);
     }
     requests.inject(stream, read);
@@ -175,7 +314,7 @@ void mirror_agent::impl::on_read(const batch_ptr& batch, std::int32_t error) {
                     ++counters.chunks_repaired;
             }
             at += rounded_up(unit.what.bytes);
-            unit_ended(order);
+            unit_ended(order, unit);
         }
         return;
     }
@@ -209,7 +348,8 @@ void mirror_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) 
     const transfer_ptr order = batch->order;
     for (read_unit& unit : batch->units) {
         ++unit.attempts;
-        const bool there = context(batch->context_serial) && same_object(unit.what);
+        const bool there =
+            context(batch->context_serial) && (unit.in_shadow || unit.alias != 0 || same_object(unit.what));
         if (!there || unit.attempts >= max_read_attempts) {
             unit_failed(batch, unit, error);
             if (phase == sync_phase::off)
@@ -221,6 +361,8 @@ void mirror_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) 
         alone->bytes = rounded_up(unit.what.bytes);
         alone->order = order;
         alone->units.push_back(unit);
+        if (unit.attempts + 1 >= max_read_attempts)
+            alone->units.back().alias = 0; // perhaps it was the sub-buffer that could not be made
         reads.push_front(std::move(alone));
     }
 }
@@ -236,10 +378,17 @@ void mirror_agent::impl::unit_failed(const batch_ptr& batch, const read_unit& un
         return;
     if (order->canceled.insert(unit.entry).second)
         log.cancel(unit.entry);
-    unit_ended(order);
+    unit_ended(order, unit);
 }
 
-void mirror_agent::impl::unit_ended(const transfer_ptr& order) {
+void mirror_agent::impl::end_holding(ordered_transfer& order, std::size_t units) {
+    if ((order.holding -= units) == 0)
+        end_use(order.point);
+}
+
+void mirror_agent::impl::unit_ended(const transfer_ptr& order, const read_unit& unit) {
+    if (!unit.in_shadow)
+        end_holding(*order, 1);
     if (--order->left == 0)
         transfer_ended(*order);
 }
@@ -272,13 +421,17 @@ void mirror_agent::impl::pump_reads() {
 // False: not now (no memory); nothing has happened then. A last round goes on without memory, more slowly.
 bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfer_ptr order) {
     std::vector<batch_ptr> batches = batches_of(pieces);
+    std::map<std::uint64_t, std::uint64_t> shadow_used;
     for (const batch_ptr& batch : batches) {
+        batch->order = order;
+        order->left += batch->units.size();
+        if (order->final && reserve_shadow(*batch, shadow_used))
+            continue;
         batch->chained = memory.allocate(batch->bytes, batch->block);
         if (!batch->chained && !order->final)
             return false; // the blocks so far go back by themselves
-        batch->order = order;
-        order->left += batch->units.size();
     }
+    order->holding = order->left;
     std::vector<agent_context*> list;
     for (const auto& c : contexts)
         if (std::any_of(batches.begin(), batches.end(),
@@ -293,12 +446,17 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
     if (!order->final)
         for (agent_context* c : list)
             log_before(*c);
+    std::map<guest_id, guest_id> aliases;
     for (const batch_ptr& batch : batches) {
         log_late(*batch);
-        if (batch->chained)
+        if (batch->units.front().in_shadow) {
+            copy_to_shadow(batch);
+        } else if (batch->chained) {
             issue(batch);
-        else
+        } else {
+            keep_alive(*batch, aliases);
             reads.push_back(batch);
+        }
     }
     for (const auto& c : contexts)
         log_after(*c);
@@ -308,12 +466,16 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
 }
 
 void mirror_agent::impl::transfer_ended(ordered_transfer& order) {
-    if (order.point) {
-        if (order.point->broken && order.final)
-            return fail("the guest's queues could not be held for the last round of a state transfer");
-        end_use(order.point);
-    }
+    if (order.point && order.point->broken && order.final)
+        return fail("the guest's queues could not be held for the last round of a state transfer");
+    for (const auto& [serial, alias] : order.aliases)
+        destroy_made(serial, alias);
     if (order.final) {
+        for (const auto& c : contexts) {
+            if (const guest_id shadow = std::exchange(c->shadow, 0); shadow != 0)
+                destroy_made(c->serial, shadow);
+            c->shadow_bytes = 0;
+        }
         if (phase == sync_phase::finishing)
             phase = sync_phase::on;
     } else if (order.repair) {

@@ -211,7 +211,7 @@ void mirror_agent::start_sync() {
 bool mirror_agent::ready_to_finish() const {
     impl& self = *impl_;
     return self.phase == sync_phase::ready && !self.user_events_unset() && self.all_contexts_ready() &&
-           !self.dirty_out_of_reach();
+           !self.shadows_pending() && !self.dirty_out_of_reach();
 }
 
 void mirror_agent::finish_sync() {

@@ -3,6 +3,8 @@
 // holds. KAGEMUSHA_TEST_GPU chooses the OpenCL device.
 #include "mirror/mirrored_pair.hpp"
 
+#include <set>
+
 namespace kagemusha::mirror::testing {
 namespace {
 
@@ -276,6 +278,294 @@ TEST(mirror_agent, StoppedAtAnyStepItLeavesNothingBehindAndCanBeginAgain) {
         p.attach();
         expect_same(p, g.in_order, buffer, 300 << 10);
         EXPECT_EQ(p.digest().chunks_different, 0u);
+    }
+}
+
+// ---- the hash
+
+TEST(digest, TheKernelGivesTheReferencesHashForEveryLengthAndWorkGroup) {
+    mirrored_pair p;
+    const auto context = p.context(), queue = p.queue(context);
+    const auto kernel = p.kernel(context, digest_kernel_source(), digest_kernel_name);
+    constexpr std::uint64_t most = 70001;
+    const auto hashes = p.buffer(context, 4096 * 8);
+    for (const std::uint64_t bytes : {1ull, 3ull, 7ull, 8ull, 9ull, 15ull, 16ull, 255ull, 256ull, 257ull,
+                                      4096ull, 65536ull, 65539ull, 70001ull}) {
+        const auto data = p.buffer(context, bytes);
+        p.fill(queue, data, 0, bytes, static_cast<std::uint32_t>(bytes));
+        std::vector<std::byte> content(p.guest(), p.guest() + bytes);
+        for (const std::uint64_t chunk : {24ull, 4096ull, 65536ull}) {
+            for (const std::uint64_t local : {1ull, 3ull, 64ull, 256ull}) {
+                const std::uint64_t chunks = (bytes + chunk - 1) / chunk, first = 5, event = p.id();
+                codec::launch_size size;
+                size.global[0] = chunks * local;
+                size.local[0] = local;
+                size.local[1] = size.local[2] = 1;
+                p.ok(stream_builder().launch({queue, event}, kernel, size,
+                                             argument_builder()
+                                                 .memory(0, data)
+                                                 .scalar(1, bytes)
+                                                 .scalar(2, chunk)
+                                                 .memory(3, hashes)
+                                                 .scalar(4, first)));
+                ASSERT_EQ(p.wait_event(event), 0);
+                const auto got = p.on_primary(queue, hashes, (first + chunks) * 8);
+                for (std::uint64_t i = 0; i < chunks; ++i) {
+                    std::uint64_t hash;
+                    std::memcpy(&hash, got.data() + (first + i) * 8, 8);
+                    const auto part =
+                        std::span(content).subspan(i * chunk, std::min(chunk, bytes - i * chunk));
+                    ASSERT_EQ(hash, chunk_hash(part))
+                        << bytes << " bytes, chunk " << i << " of " << chunk << ", work-group of " << local;
+                }
+            }
+        }
+    }
+    static_assert(most < 4096 * 24);
+}
+
+TEST(digest, OneByteMoreOrLessOrDifferentOrElsewhereIsAnotherHash) {
+    std::vector<std::byte> data(300);
+    std::set<std::uint64_t> seen;
+    for (std::size_t bytes = 0; bytes <= data.size(); ++bytes)
+        EXPECT_TRUE(seen.insert(chunk_hash(std::span(data).first(bytes))).second) << bytes;
+    for (std::size_t at = 0; at < data.size(); ++at) {
+        for (int bit = 0; bit < 8; ++bit) {
+            data[at] ^= static_cast<std::byte>(1 << bit);
+            EXPECT_TRUE(seen.insert(chunk_hash(data)).second) << at;
+            data[at] ^= static_cast<std::byte>(1 << bit);
+        }
+    }
+}
+
+// ---- less common ways
+
+TEST(mirror_agent, MuchThatIsDirtyIsCopiedOnTheGpuFirst) {
+    // With copies that work and with copies that fail, which means reading in place while the guest is held.
+    for (const std::string faults : {"", "on=copy:*,do=error:-5"}) {
+        pair_options o;
+        o.backend = "faulty";
+        o.options = "backend=opencl" + (faults.empty() ? "" : "," + faults);
+        o.agent_bytes = 256 << 10; // less than what is dirty
+        o.agent.max_sync_rounds = 1;
+        o.agent.final_round_bytes = 64 << 10;
+        mirrored_pair p(o);
+        const guest_program g(p);
+        constexpr std::uint64_t bytes = 2 * mib;
+        const auto a = p.buffer(g.context, bytes), b = p.buffer(g.context, 1000);
+        p.fill(g.in_order, a, 0, bytes, 1);
+        p.fill(g.in_order, b, 0, 1000, 2);
+        p.mirror->start_sync();
+        std::uint32_t value = 0;
+        while (!p.is_synced && p.failed_why.empty()) {
+            g.add(p, g.in_order, a, a, ++value, bytes / 4);
+            g.add(p, g.any_order, b, b, value, 250);
+            p.finish(g.any_order);
+        }
+        ASSERT_EQ(p.failed_why, "");
+        g.add(p, g.in_order, a, a, 77, bytes / 4);
+        expect_same(p, g.in_order, a, bytes);
+        expect_same(p, g.any_order, b, 1000);
+        EXPECT_EQ(p.digest().chunks_different, 0u);
+    }
+}
+
+TEST(mirror_agent, MemoryThatTheGuestsProgramMayNotReadOrWriteCrossesToo) {
+    mirrored_pair p;
+    const guest_program g(p);
+    const auto seed = p.buffer(g.context, 4096);
+    p.fill(g.in_order, seed, 0, 4096, 3);
+    std::vector<std::uint64_t> buffers;
+    for (const std::uint64_t flags : {128u, 256u, 512u}) { // CL_MEM_HOST_WRITE_ONLY, READ_ONLY, NO_ACCESS
+        buffers.push_back(p.buffer(g.context, 4096, 1 | flags));
+        g.add(p, g.in_order, buffers.back(), seed, 9, 1024);
+    }
+    p.finish(g.in_order);
+    p.attach();
+    for (const auto buffer : buffers)
+        expect_same(p, g.in_order, buffer, 4096);
+    p.corrupt(g.in_order, buffers[2], 100, 0xee);
+    EXPECT_EQ(p.digest().chunks_repaired, 1u);
+    expect_same(p, g.in_order, buffers[2], 4096);
+}
+
+struct test_image {
+    vgpu_cmd_create_image create;
+    codec::box whole;
+    std::uint64_t bytes;
+};
+
+test_image image(mirrored_pair& p, std::uint64_t context, std::uint32_t type, codec::box sides) {
+    test_image i{};
+    i.create.id = p.id();
+    i.create.context = context;
+    i.create.flags = 1;
+    i.create.channel_order = 0x10B5; // CL_RGBA
+    i.create.channel_type = 0x10DA;  // CL_UNSIGNED_INT8
+    i.create.image_type = type;
+    i.create.width = sides.side[0];
+    const bool array = type == 0x10F3 || type == 0x10F5; // 2D and 1D arrays
+    if (type != 0x10F4 && type != 0x10F5)
+        i.create.height = sides.side[1];
+    if (type == 0x10F2)
+        i.create.depth = sides.side[2];
+    if (array)
+        i.create.array_size = type == 0x10F5 ? sides.side[1] : sides.side[2];
+    i.create.content = codec::no_payload;
+    i.whole = sides;
+    i.bytes = sides.side[0] * sides.side[1] * sides.side[2] * 4;
+    p.ok(stream_builder().create_image(i.create));
+    return i;
+}
+
+TEST(mirror_agent, ImagesCrossAndAreComparedAndRepaired) {
+    pair_options o;
+    o.agent.content_chunk_bytes = 16 << 10; // several pieces for each
+    o.agent.digest_chunk_bytes = 8 << 10;
+    mirrored_pair p(o);
+    const auto context = p.context(), queue = p.queue(context);
+    const auto linear = p.buffer(context, mib);
+    std::vector<test_image> images;
+    images.push_back(image(p, context, 0x10F1, {{100, 77, 1}})); // CL_MEM_OBJECT_IMAGE2D
+    images.push_back(image(p, context, 0x10F2, {{16, 24, 20}})); // 3D
+    images.push_back(image(p, context, 0x10F3, {{40, 30, 6}}));  // 2D array
+    images.push_back(image(p, context, 0x10F4, {{1000, 1, 1}})); // 1D
+    for (const test_image& i : images) {
+        p.fill(queue, linear, 0, i.bytes, static_cast<std::uint32_t>(i.bytes));
+        p.ok(
+            stream_builder().copy_image_buffer(false, {queue}, i.create.id, linear, {{0, 0, 0}}, i.whole, 0));
+    }
+    p.finish(queue);
+    p.attach();
+    const auto expect_same_image = [&](const test_image& i) {
+        p.ok(stream_builder().copy_image_buffer(true, {queue}, i.create.id, linear, {{0, 0, 0}}, i.whole, 0));
+        p.finish(queue);
+        EXPECT_TRUE(p.on_primary(queue, linear, i.bytes) == p.on_standby(queue, linear, i.bytes))
+            << i.create.image_type;
+    };
+    for (const test_image& i : images)
+        expect_same_image(i);
+    EXPECT_EQ(p.digest().chunks_different, 0u);
+    std::uint64_t different = 0;
+    for (const test_image& i : images) {
+        const auto event = p.id();
+        p.settle();
+        p.run_on_standby(stream_builder().fill_image({queue, event}, i.create.id, {{3, 0, 0}}, {{1, 1, 1}}),
+                         event);
+        const agent_counters c = p.digest();
+        EXPECT_EQ(c.chunks_different, ++different) << i.create.image_type;
+        expect_same_image(i);
+    }
+    EXPECT_EQ(p.digest().chunks_different, different);
+}
+
+TEST(mirror_agent, AQueueThatIsMadeWhileTheGuestIsHeldIsHeldToo) {
+    pair_options o;
+    o.backend = "faulty";
+    o.options = "backend=opencl,on=read:*,do=delay:20"; // the last round's reads take long
+    mirrored_pair p(o);
+    const guest_program g(p);
+    const auto buffer = p.buffer(g.context, 4096);
+    p.fill(g.in_order, buffer, 0, 4096, 1);
+    p.mirror->start_sync();
+    std::uint32_t value = 0;
+    while (!p.is_synced && p.failed_why.empty()) {
+        const auto fresh = p.queue(g.context);
+        const auto event = p.id();
+        g.add(p, fresh, buffer, buffer, ++value, 1024, event);
+        // Once synced the launch is in the log: it must run on what was there before it, on both sides.
+        p.wait([&] { return p.primary.completed(event) || p.is_synced; });
+        if (!p.is_synced)
+            p.ok(stream_builder().destroy(VGPU_OBJECT_QUEUE, fresh));
+    }
+    ASSERT_EQ(p.failed_why, "");
+    for (int i = 0; i < 3; ++i) {
+        const auto fresh = p.queue(g.context), event = p.id();
+        g.add(p, fresh, buffer, buffer, ++value, 1024, event);
+        EXPECT_EQ(p.wait_event(event), 0);
+    }
+    expect_same(p, g.in_order, buffer, 4096);
+    EXPECT_EQ(p.digest().chunks_different, 0u);
+}
+
+TEST(mirror_agent, CommandsThatFailAreNoneOfTheAgentsBusiness) {
+    mirrored_pair p;
+    const guest_program g(p);
+    const auto buffer = p.buffer(g.context, 4096);
+    p.fill(g.in_order, buffer, 0, 4096, 1);
+    p.attach();
+    const std::uint8_t one = 1;
+    for (int round = 0; round < 3; ++round) {
+        for (const auto queue : {g.in_order, g.any_order}) {
+            const auto gate = p.id(), failed = p.id();
+            p.ok(stream_builder().create_user_event(gate, g.context));
+            p.ok(stream_builder().fill_buffer({queue, failed, {gate}}, buffer, 0, 64,
+                                              std::as_bytes(std::span(&one, 1))));
+            p.ok(stream_builder().set_user_event(gate, -7));
+            EXPECT_LT(p.wait_event(failed), 0);
+        }
+        p.corrupt(g.in_order, buffer, 1000, static_cast<std::uint8_t>(0x40 + round));
+        p.digest();
+        EXPECT_EQ(p.digest().chunks_repaired, static_cast<std::uint64_t>(round) + 1);
+        expect_same(p, g.in_order, buffer, 4096);
+    }
+}
+
+TEST(mirror_agent, ObjectsThatEndMeanwhileAreLeftOut) {
+    pair_options o;
+    o.backend = "faulty";
+    o.options = "backend=opencl,on=read:*,do=delay:2";
+    o.agent.content_chunk_bytes = 16 << 10;
+    o.agent.max_reads_in_flight = 2;
+    mirrored_pair p(o);
+    const guest_program g(p);
+    const auto kept = p.buffer(g.context, 256 << 10);
+    p.fill(g.in_order, kept, 0, 256 << 10, 1);
+    std::vector<std::uint64_t> buffers;
+    for (int i = 0; i < 8; ++i) {
+        buffers.push_back(p.buffer(g.context, 64 << 10));
+        p.fill(g.in_order, buffers.back(), 0, 64 << 10, 2);
+    }
+    const guest_program other(p); // another context, which goes as well
+    const auto there = p.buffer(other.context, 64 << 10);
+    p.fill(other.in_order, there, 0, 64 << 10, 3);
+    p.mirror->start_sync();
+    for (const auto buffer : buffers) {
+        p.step();
+        p.ok(stream_builder().destroy(VGPU_OBJECT_MEMORY, buffer));
+    }
+    p.ok(stream_builder().destroy(VGPU_OBJECT_MEMORY, there));
+    for (const auto queue : {other.in_order, other.any_order})
+        p.ok(stream_builder().destroy(VGPU_OBJECT_QUEUE, queue));
+    p.ok(stream_builder().destroy(VGPU_OBJECT_KERNEL, other.kernel));
+    p.ok(stream_builder().destroy(VGPU_OBJECT_CONTEXT, other.context));
+    p.wait([&] { return p.is_synced || !p.failed_why.empty(); });
+    EXPECT_EQ(p.failed_why, "");
+    expect_same(p, g.in_order, kept, 256 << 10);
+    EXPECT_EQ(p.digest().chunks_different, 0u);
+}
+
+TEST(mirror_agent, ALostFileIsOver) {
+    for (const char* when :
+         {"on=read:1,do=lost", "on=read:4,do=lost", "on=sync:3,do=lost", "on=launch:1,do=lost"}) {
+        pair_options o;
+        o.backend = "faulty";
+        o.options = std::string("backend=opencl,") + when;
+        o.agent.content_chunk_bytes = 16 << 10;
+        mirrored_pair p(o);
+        const guest_program g(p);
+        const auto buffer = p.buffer(g.context, 128 << 10);
+        p.fill(g.in_order, buffer, 0, 128 << 10, 1);
+        p.mirror->start_sync();
+        p.wait([&] { return p.is_synced || !p.failed_why.empty() || !p.primary.failures.empty(); });
+        for (int i = 0; i < 100 && p.primary.failures.empty(); ++i) {
+            p.mirror->request_digest(true);
+            p.step();
+        }
+        p.wait([&] { return !p.primary.failures.empty(); });
+        EXPECT_EQ(p.primary.failures, std::vector<std::string>{"the file was lost"}) << when;
+        EXPECT_EQ(p.failed_why, "") << when;
+        p.wait([&] { return p.memory.blocks() == 0; });
     }
 }
 
