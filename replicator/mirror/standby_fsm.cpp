@@ -440,8 +440,8 @@ struct standby_fsm::impl {
 
     void on_fault(log_sequence entry, std::string reason) {
         ++faults;
-        if (!faulty.empty()) {
-            return;
+        if (!faulty.empty() || state == standby_state::ended) {
+            return; // why was said
         }
         if (state == standby_state::taken_over) {
             return become(state, std::move(reason)); // there is no better copy to go on with
