@@ -386,7 +386,8 @@ void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::
             self.differed.erase(serial);
             continue;
         }
-        auto& difference = self.differed.try_emplace(serial, found.first, 0u).first->second;
+        auto& difference = self.differed[serial];
+        difference.memory = found.first;
         if (++difference.in_a_row >= self.options.differences_before_shipping) {
             self.differed.erase(serial);
             // What does not fit at once stays with repairs of the chunks that differ.

@@ -172,8 +172,8 @@ struct mirror_agent::impl {
     std::map<std::pair<std::uint64_t, std::uint64_t>, piece> repairs; // by serial and place in the object
     std::uint32_t repairs_in_flight = 0;
     struct difference {
-        guest_id memory;
-        std::uint32_t in_a_row;
+        guest_id memory = 0;
+        std::uint32_t in_a_row = 0;
     };
     std::map<std::uint64_t, difference> differed; // by serial
     std::map<std::uint64_t, guest_id> shipped;    // by serial
