@@ -162,6 +162,7 @@ struct mirror_agent::impl {
     std::vector<hold_ptr> holds; // not released
     std::deque<batch_ptr> reads; // wait for memory or for their point of the order
     std::uint32_t reads_in_flight = 0;
+    std::uint32_t ticks = 0;
     std::uint64_t seen_queues = 0;
     bool out_of_memory = false; // agent_memory had none when it was asked last
 

@@ -305,8 +305,10 @@ void mirror_agent::on_lost() {
 void mirror_agent::on_tick() {
     impl& self = *impl_;
     self.out_of_memory = false;
+    // Looking takes time where there are many objects.
+    constexpr std::uint32_t ticks_per_look = 16;
     if (self.phase == sync_phase::ready && self.rounds < self.options.max_sync_rounds &&
-        self.dirty_bytes() > self.options.final_round_bytes)
+        ++self.ticks % ticks_per_look == 0 && self.dirty_bytes() > self.options.final_round_bytes)
         self.begin_round();
     self.pump();
 }

@@ -184,6 +184,43 @@ TEST(mirror_agent, WhatDiffersAgainAndAgainIsShippedInstead) {
     EXPECT_EQ(p.digest().chunks_different, 2u);
 }
 
+// The order in which work-items add is not the same twice, and with floats neither is the sum.
+constexpr std::string_view float_source = R"(
+kernel void accumulate(volatile global uint* sums, uint rounds) {
+    size_t i = get_global_id(0);
+    for (uint r = 0; r < rounds; ++r) {
+        volatile global uint* at = sums + (i + r) % 16;
+        uint before, after;
+        do {
+            before = *at;
+            after = as_uint(as_float(before) + 1.0f / (float)(1 + i * 7 + r));
+        } while (atomic_cmpxchg(at, before, after) != before);
+    }
+})";
+
+TEST(mirror_agent, SumsOfFloatsWithAtomicsEndUpTheSame) {
+    pair_options o;
+    o.agent.differences_before_shipping = 2;
+    mirrored_pair p(o);
+    const guest_program g(p);
+    const auto kernel = p.kernel(g.context, float_source, "accumulate");
+    const auto sums = p.buffer(g.context, 64);
+    const std::uint32_t zero = 0;
+    p.ok(stream_builder().fill_buffer({g.in_order}, sums, 0, 64, std::as_bytes(std::span(&zero, 1))));
+    p.attach();
+    codec::launch_size size;
+    size.global[0] = 4096;
+    for (int i = 0; i < 8; ++i) {
+        p.ok(stream_builder().launch({g.in_order}, kernel, size,
+                                     argument_builder().memory(0, sums).scalar(1, std::uint32_t{64})));
+        p.digest();
+        expect_same(p, g.in_order, sums, 64); // whether it differed or not
+    }
+    const agent_counters c = p.mirror->counters();
+    EXPECT_EQ(c.chunks_different, c.chunks_repaired);
+    RecordProperty("differences", std::to_string(c.chunks_different));
+}
+
 TEST(mirror_agent, ReadsThatFailAreRepeated) {
     pair_options o;
     o.backend = "faulty";
@@ -256,7 +293,7 @@ TEST(mirror_agent, WithoutKernelsContentIsReadAndHashedOnTheHost) {
 }
 
 TEST(mirror_agent, StoppedAtAnyStepItLeavesNothingBehindAndCanBeginAgain) {
-    for (int steps = 0; steps < 40; ++steps) {
+    for (const int steps : {0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 25, 40}) {
         pair_options o;
         o.agent.content_chunk_bytes = 32 << 10;
         mirrored_pair p(o);
@@ -349,6 +386,9 @@ TEST(mirror_agent, MuchThatIsDirtyIsCopiedOnTheGpuFirst) {
         o.agent_bytes = 256 << 10; // less than what is dirty
         o.agent.max_sync_rounds = 1;
         o.agent.final_round_bytes = 64 << 10;
+        o.agent.now_ns = [] {
+            return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+        };
         mirrored_pair p(o);
         const guest_program g(p);
         constexpr std::uint64_t bytes = 2 * mib;
@@ -363,6 +403,9 @@ TEST(mirror_agent, MuchThatIsDirtyIsCopiedOnTheGpuFirst) {
             p.finish(g.any_order);
         }
         ASSERT_EQ(p.failed_why, "");
+        p.wait([&] { return p.mirror->counters().final_round_ns != 0; }); // the last barrier has let go
+        RecordProperty(faults.empty() ? "held_us" : "held_us_in_place",
+                       std::to_string(p.mirror->counters().final_round_ns / 1000));
         g.add(p, g.in_order, a, a, 77, bytes / 4);
         expect_same(p, g.in_order, a, bytes);
         expect_same(p, g.any_order, b, 1000);
