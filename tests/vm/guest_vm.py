@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-START_SECONDS = 300  # TCG on a busy machine; nothing is timed here, only hung guests are found
+START_SECONDS = 600  # TCG on a busy machine; nothing is timed here, only hung guests are found
 
 
 class GuestError(Exception):
