@@ -116,7 +116,10 @@ void included_files(const setup& s) {
         s, "\n#include \"number.h\"\nkernel void answer(global int* out) { out[0] = nowhere; }\n");
     CHECK_ERROR(CL_BUILD_PROGRAM_FAILURE,
                 clBuildProgram(program, 1, &s.device, options.c_str(), nullptr, nullptr));
-    CHECK(log_of(s, program).find(":3:") != std::string::npos); // the line of the mistake
+    const std::string log = log_of(s, program);
+    // The line of the mistake. NVIDIA's compiler does not follow #line, which a guest's driver needs to say
+    // where the text of included files ends.
+    CHECK_BUT_FOR(s, "NVIDIA", log.find(":3:") != std::string::npos);
     CHECK_CL(clReleaseProgram(program));
     for (const std::string& file : {number, sum})
         CHECK(std::remove(file.c_str()) == 0);

@@ -19,10 +19,10 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
 // The pause between two looks: a thirty-second part of the time since something last happened, which for
-// short commands is less than waking a thread costs. Beyond 8 ms it stays at 250 µs, until that is less than
-// half a percent; what waits for minutes (perhaps for the guest itself) is looked at every 2 ms.
+// short commands is less than waking a thread costs, but no more than 0.1 ms until that is a 500th part. What
+// waits for minutes (perhaps for the guest itself) is looked at every millisecond.
 nanoseconds pause_after(nanoseconds waited) {
-    const auto longest = std::clamp<nanoseconds>(waited / 200, microseconds(250), microseconds(2000));
+    const auto longest = std::clamp<nanoseconds>(waited / 500, microseconds(100), microseconds(1000));
     return std::clamp<nanoseconds>(waited / 32, microseconds(5), longest);
 }
 

@@ -5,7 +5,7 @@
 // waited (up to 20 ms after a kernel's end, measured), spins a whole processor while it does not, and makes
 // the launch itself dearer (11 µs instead of 3.4). Asking an event for its state costs 0.1 µs. So a thread
 // asks, and sleeps in between for a small part of the time that it has already waited: what it adds to a
-// command of 50 ms or more is at most half a percent.
+// command of 50 ms or more is at most a fifth of a percent.
 //
 // Order. The commands of an in-order queue are told in their order, and only the first one that is not over
 // is asked. No command is told before what it waited for, in whatever queue that is. Before anything is told,
