@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a guest's submit costs QEMU's thread with a mirror behind the device: the whole of core::device::submit
-// with a port that takes everything and a log that only counts, so that nothing but the device's side is
-// measured.
+// What a guest's submit costs QEMU's thread with a mirror behind the device: the whole of
+// core::device::submit with a port that takes everything and a log that only counts, so that nothing but the
+// device's side is measured.
 //
 //   …/none      no tap
 //   …/off       a tap, no standby: only the catalog is kept
 //   …/on        everything goes into the log
 //   …/syncing   a state transfer runs
 //
-//   launch      requests of 1 and of 64 launches with four arguments, by the number of live buffers, which the
+//   launch      requests of 1 and of 64 launches with four arguments, by the number of live buffers, which
+//   the
 //               launches use in turn: must be flat. The number of objects in the caches' way is the same
 //               without a tap.
 //   write       requests with one write of so many bytes from guest memory
@@ -218,7 +219,8 @@ void measure(benchmark::State& state, bench_device& device, Next&& next) {
     }
     device.answer();
     const auto quantile = [&](double q) {
-        const auto at = samples.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(samples.size() - 1));
+        const auto at =
+            samples.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(samples.size() - 1));
         std::nth_element(samples.begin(), at, samples.end());
         return static_cast<double>(*at);
     };
@@ -256,15 +258,16 @@ void write(benchmark::State& state, tap how, std::uint64_t bytes) {
     // Scattered pages, as a guest's memory is.
     std::vector<kagemusha_segment> segments;
     for (std::uint64_t at = 0; at < bytes; at += 4096) {
-        segments.push_back({(at * 3) % (region_bytes - 4096), std::min<std::uint64_t>(4096, bytes - at), 0, 0});
+        segments.push_back(
+            {(at * 3) % (region_bytes - 4096), std::min<std::uint64_t>(4096, bytes - at), 0, 0});
     }
     vgpu_payload_ref data{};
     if (segments.size() == 1) {
         data = b.payload(false, 0, 0, bytes);
     } else if (segments.size() == 16) {
         data = b.payload(false, {segments[0], segments[1], segments[2], segments[3], segments[4], segments[5],
-                                 segments[6], segments[7], segments[8], segments[9], segments[10], segments[11],
-                                 segments[12], segments[13], segments[14], segments[15]});
+                                 segments[6], segments[7], segments[8], segments[9], segments[10],
+                                 segments[11], segments[12], segments[13], segments[14], segments[15]});
     } else {
         data = b.payload(false, 0, 0, bytes);
     }

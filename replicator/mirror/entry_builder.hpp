@@ -12,6 +12,13 @@
 
 namespace kagemusha::mirror {
 
+// Of the entry of a call.
+inline std::uint32_t call_flags(std::uint16_t opcode) {
+    const bool may_fail = opcode == VGPU_CMD_BUILD_PROGRAM || opcode == VGPU_CMD_COMPILE_PROGRAM ||
+                          opcode == VGPU_CMD_LINK_PROGRAM;
+    return may_fail ? entry_awaits_outcome | entry_may_fail : entry_awaits_outcome;
+}
+
 class entry_builder {
 public:
     // `expected_bytes`: of the stream.
@@ -22,9 +29,10 @@ public:
 
     std::size_t stream_bytes() const { return entry_.stream.size() * 8; }
 
-    void command(std::span<const std::byte> bytes) {
+    void command(std::span<const std::byte> bytes) { commands(bytes, 1); }
+    void commands(std::span<const std::byte> bytes, std::uint32_t count) {
         append(bytes.data(), bytes.size());
-        ++entry_.meta.op_count;
+        entry_.meta.op_count += count;
     }
 
     // `reference_at`: where the command has its vgpu_payload_ref into the payload table.
@@ -66,14 +74,15 @@ public:
 
 private:
     void append(const void* data, std::size_t bytes) {
+        if (bytes == 0) {
+            return;
+        }
         if (entry_.stream.empty()) {
             entry_.stream.reserve(expected_words_);
         }
-        const std::size_t at = entry_.stream.size();
-        entry_.stream.resize(at + bytes / 8);
-        if (bytes != 0) {
-            std::memcpy(&entry_.stream[at], data, bytes);
-        }
+        // Words of a stream are aligned, so nothing is filled with zeros first.
+        const auto* words = static_cast<const std::uint64_t*>(data);
+        entry_.stream.insert(entry_.stream.end(), words, words + bytes / 8);
     }
 
     std::size_t expected_words_ = 0;

@@ -52,7 +52,7 @@ void mirror_catalog::clear() {
 // What an item costs with its place in the tables, about. It may go a little beyond the limit: add() has
 // looked at what is large.
 void mirror_catalog::charge(catalog_item& item) {
-    constexpr std::uint64_t table_bytes = 48;
+    constexpr std::uint64_t table_bytes = 96;
     const std::uint64_t bytes = sizeof(catalog_item) + table_bytes + item.command.size() * 8 +
                                 item.needs.capacity() * sizeof(void*) +
                                 (item.content ? item.content->size() : 0) +
@@ -195,22 +195,23 @@ void mirror_catalog::end_pending(catalog_item& item) {
     }
 }
 
-void mirror_catalog::done(std::uint64_t token, std::int32_t result) {
+guest_id mirror_catalog::done(std::uint64_t token, std::int32_t result) {
     const auto at = pending_.find(token);
     if (at == pending_.end()) {
-        return;
+        return 0;
     }
     catalog_item& item = *at->second;
     end_pending(item);
     item.result = result;
     if (!leaves_state(item, result)) {
+        const guest_id memory = item.memory && item.live ? item.id : 0;
         if (item.id == 0) {
             release(item);
         } else if (item.live) {
             named_.erase(item.id);
             forget(item);
         }
-        return;
+        return memory;
     }
     queues_created_ += item.kind == VGPU_OBJECT_QUEUE;
     if (item.id == 0) {
@@ -219,6 +220,7 @@ void mirror_catalog::done(std::uint64_t token, std::int32_t result) {
         need_builds(item);
         charge(item);
     }
+    return 0;
 }
 
 void mirror_catalog::destroy(guest_id id) {

@@ -80,7 +80,8 @@ public:
     catalog_item* change(catalog_item& program, std::span<const std::uint64_t> command,
                          std::span<catalog_item* const> needs, std::uint64_t token);
     void destroy(guest_id id);
-    void done(std::uint64_t token, std::int32_t result);
+    // Gives the id of a memory object that does not exist after all, or 0.
+    guest_id done(std::uint64_t token, std::int32_t result);
     bool memory_is_pending() const { return pending_memory_ != 0; }
     void clear();
     std::uint64_t queues_created() const { return queues_created_; } // and confirmed
@@ -121,6 +122,10 @@ private:
     std::uint64_t bytes_ = 0;
     std::vector<catalog_item*> unused_; // of release(), a member so that its memory is used again
 };
+
+// See mirror_file::recreate().
+void recreate_all(const mirror_catalog& catalog, const core::object_table& objects,
+                  std::vector<log_entry>& out, std::vector<recreated_call>& calls);
 
 } // namespace kagemusha::mirror
 

@@ -11,6 +11,7 @@
 #include "codec/cl_numbers.hpp"
 #include "codec/decode.hpp"
 #include "mirror/entry_builder.hpp"
+#include "mirror/mark_table.hpp"
 #include "mirror/mirror_catalog.hpp"
 
 namespace kagemusha::mirror {
@@ -45,12 +46,6 @@ const vgpu_cmd& header_of_command(std::span<const std::byte> command) {
     return *reinterpret_cast<const vgpu_cmd*>(command.data());
 }
 
-std::uint32_t call_flags(std::uint16_t opcode) {
-    const bool may_fail = opcode == VGPU_CMD_BUILD_PROGRAM || opcode == VGPU_CMD_COMPILE_PROGRAM ||
-                          opcode == VGPU_CMD_LINK_PROGRAM;
-    return may_fail ? entry_awaits_outcome | entry_may_fail : entry_awaits_outcome;
-}
-
 // Whether a kernel that gets the object as an argument may not write it. A sub-buffer without access flags
 // has those of its buffer.
 bool only_read(std::uint64_t flags, const catalog_item* parent) {
@@ -64,11 +59,12 @@ bool only_read(std::uint64_t flags, const catalog_item* parent) {
 
 struct mirror_file::impl {
     impl(catalog_budget* shared, std::uint64_t hash_seed)
-        : budget(shared ? *shared : own_budget), catalog(hash_seed, budget) {}
+        : budget(shared ? *shared : own_budget), catalog(hash_seed, budget), marks(hash_seed) {}
 
     catalog_budget own_budget;
     catalog_budget& budget;
     mirror_catalog catalog;
+    mark_table marks; // every memory object that the guest can name
     const char* failure = nullptr;
 
     // Of the request in hand.
@@ -81,14 +77,14 @@ struct mirror_file::impl {
     void fail(const char* why) {
         failure = why;
         catalog.clear();
+        marks.clear();
     }
 
     // ---- dirty marks
 
     void mark(guest_id id) {
-        if (catalog_item* item = catalog.find(id); item && item->memory) {
-            memory_info& info = item->memory->root->memory->info;
-            info.dirty_for_sync = info.dirty_for_digest = true;
+        if (memory_info* info = marks.find(id).info) {
+            info->dirty_for_sync = info->dirty_for_digest = true;
         }
     }
 
@@ -119,19 +115,42 @@ struct mirror_file::impl {
             }
         }
     }
-    void written_by(const op_launch& o) {
-        o.arguments.for_each([this](const launch_argument& a) {
-            if (a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0) {
-                catalog_item* item = catalog.find(a.object);
-                if (item && item->memory && !item->memory->kernels_only_read) {
-                    memory_info& info = item->memory->root->memory->info;
-                    info.dirty_for_sync = info.dirty_for_digest = true;
-                }
+    void written_by(const op_launch& o) { written_by(o.arguments); }
+    void written_by(const argument_list& arguments) {
+        arguments.for_each([this](const launch_argument& a) {
+            if (a.kind != VGPU_ARGUMENT_MEMORY || a.object == 0) {
+                return;
+            }
+            const mark_table::target t = marks.find(a.object);
+            if (t.info && !t.kernels_only_read) {
+                t.info->dirty_for_sync = t.info->dirty_for_digest = true;
             }
         });
     }
 
     // ---- enqueued commands
+
+    // What most streams consist of: it crosses as it is, and what must be known of it lies in plain sight.
+    bool crosses_unread(const vgpu_cmd& header) {
+        if (mode != mirror_mode::on) {
+            return false;
+        }
+        switch (header.opcode) {
+        case VGPU_CMD_LAUNCH: {
+            const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
+            const auto* arguments =
+                reinterpret_cast<const std::byte*>(&c + 1) + c.enqueue.wait_count * sizeof(guest_id);
+            written_by(argument_list({arguments, c.argument_bytes}, c.argument_count));
+            return true;
+        }
+        case VGPU_CMD_MARKER:
+        case VGPU_CMD_BARRIER:
+        case VGPU_CMD_SET_USER_EVENT:
+            return true;
+        default:
+            return false;
+        }
+    }
 
     template <class Op>
     void enqueued(const Op& o, std::span<const std::byte> command) {
@@ -162,6 +181,15 @@ struct mirror_file::impl {
 
     // ---- calls. Each gives the catalog what it makes; null if there is no room.
 
+    // Memory of the guest's, whose marks can be set from here on.
+    catalog_item* markable(catalog_item* item, bool kernels_only_read) {
+        if (item) {
+            item->memory->kernels_only_read = kernels_only_read;
+            marks.insert(item->id, {&item->memory->root->memory->info, kernels_only_read});
+        }
+        return item;
+    }
+
     template <class Op>
     catalog_item* made(const Op& o, vgpu_object_kind kind, std::initializer_list<catalog_item*> needs) {
         return catalog.create(o.c->id, kind, words_of(o.c), {}, needs, request->token);
@@ -182,8 +210,7 @@ struct mirror_file::impl {
         c.cmd.bytes = sizeof(c);
         catalog_item* item = catalog.create(o.c->id, VGPU_OBJECT_MEMORY, words_of(&c), {},
                                             std::array{catalog.find(c.context)}, request->token);
-        if (item) {
-            item->memory->kernels_only_read = only_read(c.flags, nullptr);
+        if (markable(item, only_read(c.flags, nullptr))) {
             item->memory->info.flags = c.flags;
             item->memory->info.bytes = c.bytes;
             set_written(item->memory->info, o.content.bytes != 0);
@@ -193,8 +220,7 @@ struct mirror_file::impl {
     catalog_item* made(const op_create_sub_buffer& o) {
         catalog_item* buffer = catalog.find(o.c->buffer);
         catalog_item* item = made(o, VGPU_OBJECT_MEMORY, {buffer});
-        if (item) {
-            item->memory->kernels_only_read = only_read(o.c->flags, buffer);
+        if (markable(item, only_read(o.c->flags, buffer))) {
             item->memory->info.flags = o.c->flags;
             item->memory->info.bytes = o.c->bytes;
         }
@@ -209,8 +235,7 @@ struct mirror_file::impl {
         }
         catalog_item* item =
             catalog.create(c.id, VGPU_OBJECT_MEMORY, words_of(&c), {}, needs, request->token);
-        if (item) {
-            item->memory->kernels_only_read = only_read(c.flags, buffer);
+        if (markable(item, only_read(c.flags, buffer))) {
             item->memory->info.flags = c.flags;
             item->memory->info.image = c;
             set_written(item->memory->info, o.content.bytes != 0);
@@ -315,6 +340,9 @@ struct mirror_file::impl {
                 if constexpr (requires { o.c->enqueue; }) {
                     enqueued(o, command);
                 } else if constexpr (std::is_same_v<type, op_destroy>) {
+                    if (o.c->kind == VGPU_OBJECT_MEMORY) {
+                        marks.erase(o.c->id);
+                    }
                     catalog.destroy(o.c->id);
                     if (mode != mirror_mode::off) {
                         entry.command(command);
@@ -349,11 +377,25 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
 
     codec::stream_decoder decoder(request.stream, {request.payloads});
     std::size_t at = 0;
+    std::size_t kept_from = 0; // commands from here to `at` cross as they are
+    std::uint32_t kept = 0;
+    const auto copy_kept = [&] {
+        self.entry.commands(request.stream.subspan(kept_from, at - kept_from), kept);
+        kept = 0;
+    };
     codec::op o;
     while (at < request.stream.size()) {
         const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
+        if (self.crosses_unread(header)) {
+            decoder.skip();
+            at += header.bytes;
+            ++kept;
+            continue;
+        }
+        copy_kept();
         const auto command = request.stream.subspan(at, header.bytes);
         at += header.bytes;
+        kept_from = at;
         if (mode == mirror_mode::off && header.opcode >= VGPU_FIRST_ENQUEUE) {
             decoder.skip();
             continue;
@@ -366,13 +408,16 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
             return;
         }
     }
+    copy_kept();
     if (mode != mirror_mode::off) {
         self.entry.finish(out);
     }
 }
 
 void mirror_file::on_done(std::uint64_t token, std::int32_t result) {
-    impl_->catalog.done(token, result);
+    if (const guest_id memory = impl_->catalog.done(token, result)) {
+        impl_->marks.erase(memory);
+    }
 }
 
 std::vector<guest_id> mirror_file::contexts() const {
@@ -456,140 +501,9 @@ const char* mirror_file::failure() const {
     return impl_->failure;
 }
 
-// ---- recreate
-
-namespace {
-
-// Commands that are no calls, packed into as few entries as the format allows.
-class silent_commands {
-public:
-    explicit silent_commands(std::vector<log_entry>& out) : out_(out) { entry_.begin(0); }
-    template <class Command>
-    void add(std::uint16_t opcode, Command c) {
-        c.cmd.opcode = opcode;
-        c.cmd.flags = 0;
-        c.cmd.bytes = sizeof(c);
-        if (entry_.stream_bytes() + sizeof(c) > VGPU_MAX_STREAM_BYTES) {
-            flush();
-        }
-        entry_.command(std::as_bytes(std::span(&c, 1)));
-    }
-    void destroy(const catalog_item& item) {
-        vgpu_cmd_destroy c{};
-        c.kind = item.kind;
-        c.id = item.id;
-        add(VGPU_CMD_DESTROY, c);
-    }
-    void flush() {
-        entry_.finish(out_);
-        entry_.begin(0);
-    }
-
-private:
-    std::vector<log_entry>& out_;
-    entry_builder entry_;
-};
-
-struct live_event {
-    guest_id id;
-    guest_id context;
-    std::uint64_t serial;
-    bool unset;
-    std::int32_t status;
-};
-
-std::size_t content_reference(const catalog_item& item) {
-    assert(item.opcode == VGPU_CMD_CREATE_PROGRAM);
-    return offsetof(vgpu_cmd_create_program, content);
-}
-
-} // namespace
-
-// Every item in the order of time. An object that the guest has destroyed is made too where something needs
-// it, and destroyed again as soon as its id is wanted, or at the end: whatever needs it is older than the
-// next object of the same id.
 void mirror_file::recreate(const core::object_table& objects, std::vector<log_entry>& out,
                            std::vector<recreated_call>& calls) const {
-    const mirror_catalog& catalog = impl_->catalog;
-    std::unordered_map<guest_id, const catalog_item*> doomed;
-    silent_commands silent(out);
-    entry_builder entry;
-    for (const catalog_item* i = catalog.first(); i; i = i->next) {
-        if (i->id != 0) {
-            if (const auto same = doomed.find(i->id); same != doomed.end()) {
-                silent.destroy(*same->second);
-                silent.flush();
-                doomed.erase(same);
-            }
-            if (!i->live) {
-                doomed.emplace(i->id, i);
-            }
-        }
-        entry.begin(i->command.size() * 8);
-        const auto command = std::as_bytes(std::span(i->command));
-        if (i->content) {
-            entry.command_with_payload(command, content_reference(*i), i->content->size(),
-                                       {{std::span(*i->content)}, i->content});
-        } else {
-            entry.command(command);
-        }
-        const bool noted = i->pending || i->result != codec::cl_success;
-        if (noted) {
-            calls.push_back({out.size(), i->pending, i->token, i->result});
-        }
-        entry.finish(out, noted ? call_flags(i->opcode) : 0);
-    }
-
-    // Events know their context by its serial.
-    std::unordered_map<std::uint64_t, guest_id> context_of_serial;
-    std::vector<live_event> events;
-    objects.for_each([&](guest_id id, const core::object& o) {
-        if (o.kind == VGPU_OBJECT_CONTEXT) {
-            context_of_serial[o.context] = id;
-        } else if (o.kind == VGPU_OBJECT_QUEUE) {
-            if (const catalog_item* queue = catalog.find(id)) {
-                context_of_serial[o.context] = queue->needs.front()->id;
-            }
-        } else if (o.kind == VGPU_OBJECT_EVENT && !o.destroyed && o.event != core::event_state::refused) {
-            const bool done = o.event == core::event_state::done;
-            events.push_back(
-                {id, o.context, o.serial, o.event == core::event_state::user_unset, done ? o.status : 0});
-        }
-    });
-    std::sort(events.begin(), events.end(),
-              [](const live_event& a, const live_event& b) { return a.serial < b.serial; });
-
-    std::vector<const catalog_item*> last; // destroyed contexts, which events may need
-    for (const auto& [id, item] : doomed) {
-        item->kind == VGPU_OBJECT_CONTEXT ? last.push_back(item) : silent.destroy(*item);
-    }
-    silent.flush();
-    entry.begin(0);
-    for (const live_event& e : events) {
-        const auto context = context_of_serial.find(e.context);
-        if (context == context_of_serial.end()) {
-            continue; // no queue is left on which anybody could wait for it
-        }
-        vgpu_cmd_create_user_event create{};
-        create.cmd = {VGPU_CMD_CREATE_USER_EVENT, 0, sizeof(create)};
-        create.id = e.id;
-        create.context = context->second;
-        entry.command(std::as_bytes(std::span(&create, 1)));
-        entry.finish(out);
-        entry.begin(0);
-        if (!e.unset) {
-            vgpu_cmd_set_user_event set{};
-            set.cmd = {VGPU_CMD_SET_USER_EVENT, 0, sizeof(set)};
-            set.event = e.id;
-            set.status = e.status;
-            entry.command(std::as_bytes(std::span(&set, 1))); // in front of the next one's creation
-        }
-    }
-    entry.finish(out);
-    for (const catalog_item* context : last) {
-        silent.destroy(*context);
-    }
-    silent.flush();
+    recreate_all(impl_->catalog, objects, out, calls);
 }
 
 } // namespace kagemusha::mirror
