@@ -58,11 +58,19 @@ kernel void kagemusha_digest(global const ulong* data, ulong bytes, ulong chunk_
     const ulong words = length / 8;
     global const ulong* word = data + begin / 8;
     const ulong items = get_local_size(0);
-    const ulong step = items * INDEX_FACTOR;
     ulong sum = 0;
+#ifdef POCL_DEVICE_ADDRESS_BITS
+    // On PoCL's CPU devices the work-items of a group take turns: one of them goes through memory in order, which
+    // its compiler turns into vector instructions. The sum is the same.
+    if (get_local_id(0) == 0)
+        for (ulong i = 0; i < words; ++i)
+            sum += kagemusha_mix(word[i] + (i + 1) * INDEX_FACTOR);
+#else
+    const ulong step = items * INDEX_FACTOR;
     ulong key = (get_local_id(0) + 1) * INDEX_FACTOR;
     for (ulong i = get_local_id(0); i < words; i += items, key += step)
         sum += kagemusha_mix(word[i] + key);
+#endif
     if (get_local_id(0) == 0 && (length & 7) != 0) {
         global const uchar* rest = (global const uchar*)(word + words);
         ulong last = 0;

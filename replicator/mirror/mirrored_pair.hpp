@@ -124,7 +124,12 @@ public:
             static_cast<side*>(self)->lines.emplace_back(line);
         };
         std::string error;
-        const auto executor = worker::gpu_executor_factory(backend, "", options);
+        // KAGEMUSHA_TEST_GPU chooses the OpenCL device, also the one that the faulty backend wraps.
+        const char* selector = std::getenv("KAGEMUSHA_TEST_GPU");
+        const bool wraps = backend == "faulty" && selector;
+        const auto executor =
+            worker::gpu_executor_factory(backend, backend == "opencl" && selector ? selector : "",
+                                         wraps ? options + ",gpu=" + selector : options);
         device = core::device::create(
             c,
             [executor, regions](std::uint32_t, std::string& e) {
