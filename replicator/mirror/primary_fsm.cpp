@@ -79,10 +79,13 @@ struct primary_fsm::impl {
     std::uint64_t appended_log = 0, sent_log = 0, dropped_log = 0;
     primary_followups followups;
     bool content_turn = false;
+    std::uint64_t stalled_since = never; // the standby has been full, and freed nothing
     ack acked;
     bool congested = false;
     log_sequence synced_at = 0; // 0: not yet
     bool synced_sent = false;
+    std::uint64_t synced_mark =
+        0; // the first epoch whose marker followed it: committed means that it arrived
     std::deque<std::pair<log_sequence, std::uint64_t>> times; // first entry of a millisecond, which
 
     // ---- epochs
@@ -182,8 +185,10 @@ struct primary_fsm::impl {
         followups.clear();
         acked = {};
         congested = false;
+        stalled_since = never;
         synced_at = 0;
         synced_sent = false;
+        synced_mark = 0;
         times.clear();
         unsent_marks.clear();
         sent_marks.clear();
@@ -264,6 +269,9 @@ struct primary_fsm::impl {
         if (a.freed_bytes > committed_hold || a.freed_entries > committed_count()) {
             return violation("it freed entries before their epoch was committed");
         }
+        if (a.freed_bytes != acked.freed_bytes || a.freed_entries != acked.freed_entries) {
+            stalled_since = never;
+        }
         acked = a;
         while (times.size() > 1 && times[1].first <= acked.received + 1) {
             times.pop_front();
@@ -272,7 +280,8 @@ struct primary_fsm::impl {
             times.clear();
         }
         drop(acked.received);
-        if (state == primary_state::syncing && synced_sent && acked.executed >= synced_at) {
+        if (state == primary_state::syncing && synced_mark != 0 && acked.committed_epoch >= synced_mark &&
+            acked.executed >= synced_at) {
             reconnect_delay = min_reconnect_ms;
             become(primary_state::protecting, {});
         }
@@ -512,6 +521,12 @@ struct primary_fsm::impl {
         if (synced_at != 0 && !synced_sent && synced_at <= sent) {
             synced_sent = true;
             actions.push(act_send{synced{synced_at}});
+            if (config.epoch_ms != 0) {
+                close_at(sent, sent_hold);
+            } else if (!epoch_wanted) {
+                epoch_wanted = true;
+                actions.push(act_epoch_wanted{});
+            }
         }
     }
 
@@ -521,6 +536,9 @@ struct primary_fsm::impl {
         actions.push(act_send{marker{.epoch = e.epoch, .sequence = e.sequence}});
         sent_marks.push_back(e);
         sent_epoch = e.epoch;
+        if (synced_sent && synced_mark == 0) {
+            synced_mark = e.epoch;
+        }
     }
 
     void close_at(log_sequence sequence, std::uint64_t hold) {
@@ -567,6 +585,11 @@ struct primary_fsm::impl {
         if (!mirroring() || first == 0) {
             return;
         }
+        if (!held_up_by_standby()) {
+            stalled_since = never;
+        } else if (stalled_since == never) {
+            stalled_since = now;
+        }
         if (config.epoch_ms != 0) {
             const bool much = sent_hold - marked_hold > hold_bytes / 2 || sent - marked > hold_entries / 2;
             if (sent > marked && (much || held_up_by_standby())) {
@@ -607,6 +630,12 @@ struct primary_fsm::impl {
             return leave("nothing was heard of the standby for " + std::to_string(now - last_heard) + " ms",
                          goodbye_reason::other);
         }
+        if (stalled_since != never && now >= stalled_since + config.stall_budget_ms) {
+            return leave("the standby is full and has freed nothing for " +
+                             std::to_string(now - stalled_since) +
+                             " ms: what it holds may wait for the guest; a larger hold would help",
+                         goodbye_reason::other);
+        }
         if (now >= next_heartbeat) {
             send_heartbeat();
         }
@@ -628,7 +657,8 @@ struct primary_fsm::impl {
         case primary_state::protecting:
             break;
         }
-        return std::min({last_heard + config.heartbeat_budget_ms, next_heartbeat, epoch_ends});
+        const std::uint64_t stalled = stalled_since == never ? never : stalled_since + config.stall_budget_ms;
+        return std::min({last_heard + config.heartbeat_budget_ms, next_heartbeat, epoch_ends, stalled});
     }
 };
 

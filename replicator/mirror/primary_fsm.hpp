@@ -37,6 +37,7 @@ struct primary_config {
     std::uint32_t epoch_ms = default_epoch_ms; // 0: epochs are closed by close_epoch() only (VM checkpoints)
     std::uint32_t heartbeat_ms = default_heartbeat_ms;
     std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
+    std::uint32_t stall_budget_ms = default_stall_budget_ms; // full, and frees nothing
     bool compression = false;
     std::uint64_t window_bytes = link_window_bytes; // handed to the link and not sent
 };

@@ -92,8 +92,8 @@ TEST_F(primary_fsm_test, connects_greets_and_begins_a_state_transfer) {
     write(64);
     EXPECT_EQ(actions(), "send_entries 1..3") << "in one batch";
     fsm->on_synced(3);
-    EXPECT_EQ(actions(), "send synced 3");
-    EXPECT_EQ(at(1050), "send heartbeat at 1050; send marker epoch=1 up to 3");
+    EXPECT_EQ(actions(), "send synced 3; send marker epoch=1 up to 3");
+    EXPECT_EQ(at(1050), "send heartbeat at 1050");
     EXPECT_EQ(acks(3, 2, 1, 0, 2), "drop_log 3");
     EXPECT_EQ(acks(3, 3, 1, 64, 3), "state protecting");
     EXPECT_EQ(fsm->status(now).degraded, "");
@@ -265,6 +265,17 @@ TEST_F(primary_fsm_test, a_mirror_that_failed_is_tried_again_with_its_reason_sho
     EXPECT_EQ(fsm->status(now).degraded, "an image of 3 dimensions can't be mirrored") << "until it works";
 }
 
+TEST_F(primary_fsm_test, protection_begins_when_the_end_of_the_state_transfer_has_arrived) {
+    attach();
+    fsm->close_epoch(now);
+    actions();
+    EXPECT_EQ(acks(2, 2, 1, 0, 2), "drop_log 2");
+    fsm->on_synced(2);
+    EXPECT_EQ(actions(), "send synced 2; send marker epoch=2 up to 2");
+    EXPECT_EQ(acks(2, 2, 1, 0, 2), "") << "may have been under way already";
+    EXPECT_EQ(acks(2, 2, 2, 0, 2), "state protecting");
+}
+
 // ---- silence
 
 TEST_F(primary_fsm_test, asks_for_life_and_measures_the_way) {
@@ -345,6 +356,21 @@ TEST_F(primary_fsm_test, what_can_never_fit_ends_the_mirror_with_a_sentence) {
         "one request of the guest needs 1004 bytes, and the standby can hold 1000: give it a larger hold";
     EXPECT_EQ(actions(), "send goodbye other \"" + why + "\"; close_link \"" + why +
                              "\"; stop_mirror; drop_log all; state disconnected \"" + why + "\"");
+}
+
+TEST_F(primary_fsm_test, a_standby_that_is_full_and_frees_nothing_is_given_up) {
+    config.stall_budget_ms = 400;
+    fsm = std::make_unique<primary_fsm>(config, now);
+    attach(standby_hello(1000, 100));
+    write(600);
+    write(600);
+    EXPECT_EQ(actions(), "send_entries 3..3; send marker epoch=1 up to 3");
+    at(1200);
+    EXPECT_EQ(acks(3, 2, 1, 0, 2), "drop_log 3") << "it freed something";
+    EXPECT_EQ(at(1599).find("close_link"), std::string::npos);
+    EXPECT_EQ(fsm->next_tick_ms(), 1600u);
+    EXPECT_NE(at(1600).find("state disconnected \"the standby is full and has freed nothing for 400 ms"),
+              std::string::npos);
 }
 
 TEST_F(primary_fsm_test, a_standby_that_is_full_may_ask_for_the_end_of_the_epoch) {

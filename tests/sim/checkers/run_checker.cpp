@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "sim/checkers/run_checker.hpp"
+
+namespace kagemusha::sim {
+
+using mirror::entry_kind;
+using mirror::log_sequence;
+
+namespace {
+
+std::string entry_text(log_sequence s) {
+    return "entry " + std::to_string(s);
+}
+
+} // namespace
+
+run_checker::arrival* run_checker::find(log_sequence s) {
+    if (arrived_.empty() || s < first() || s - first() >= arrived_.size()) {
+        return nullptr;
+    }
+    return &arrived_[s - first()];
+}
+
+void run_checker::on_new_copy() {
+    arrived_.clear();
+    last_of_file_.clear();
+    markers_.clear();
+    committed_ = 0;
+    settled_ = 0;
+    complete_ = 0;
+    synced_ = 0;
+    taken_over_ = false;
+}
+
+std::string run_checker::on_arrival(const body& b) {
+    const log_sequence s = b.meta.sequence;
+    if (!arrived_.empty() && s != arrived_.back().entry.meta.sequence + 1) {
+        return entry_text(s) + " arrived after " + std::to_string(arrived_.back().entry.meta.sequence);
+    }
+    const log_sequence log_first = log_.empty() ? 0 : log_.front().meta.sequence;
+    if (log_.empty() || s < log_first || s - log_first >= log_.size()) {
+        return entry_text(s) + " arrived and was never appended";
+    }
+    if (!(log_[s - log_first].meta == b.meta)) {
+        return entry_text(s) + " is not what was appended";
+    }
+    if (arrived_.empty() && s != log_first) {
+        return "the first entry that arrived is " + std::to_string(s) + ", the log begins with " +
+               std::to_string(log_first);
+    }
+    arrival a;
+    a.entry = b;
+    if (b.meta.kind == entry_kind::reset) {
+        last_of_file_.clear();
+    } else {
+        log_sequence& last = last_of_file_[b.meta.file];
+        a.before = last;
+        last = s;
+    }
+    arrived_.push_back(std::move(a));
+    return {};
+}
+
+void run_checker::on_content(log_sequence s, std::uint32_t first_word, std::uint32_t words,
+                             const std::array<std::uint64_t, max_words>& content) {
+    if (arrival* a = find(s)) {
+        for (std::uint32_t i = first_word; i < first_word + words; ++i) {
+            a->entry.words[i] = content[i];
+        }
+        a->entry.words_here += words;
+    }
+}
+
+void run_checker::on_outcome(log_sequence s, bool canceled, std::int32_t result) {
+    if (arrival* a = find(s)) {
+        a->canceled = canceled;
+        a->outcome_known = !canceled;
+        a->result = result;
+    }
+}
+
+void run_checker::on_committed(std::uint64_t epoch) {
+    while (complete_ < arrived_.size() &&
+           (arrived_[complete_].canceled ||
+            arrived_[complete_].entry.words_here == arrived_[complete_].entry.word_count)) {
+        ++complete_;
+    }
+    for (auto m = markers_.begin(); m != markers_.end() && m->first <= epoch;) {
+        if (arrived_.empty() || m->second - first() >= complete_) {
+            break;
+        }
+        committed_ = m->second;
+        m = markers_.erase(m);
+    }
+}
+
+std::string run_checker::on_run(const body& b) {
+    const log_sequence s = b.meta.sequence;
+    arrival* a = find(s);
+    if (a == nullptr) {
+        return entry_text(s) + " runs and has not arrived";
+    }
+    if (a->ran) {
+        return entry_text(s) + " runs twice";
+    }
+    if (a->skipped) {
+        return entry_text(s) + " runs and was skipped";
+    }
+    if (s > committed_) {
+        return entry_text(s) + " runs before it is committed (up to " + std::to_string(committed_) + ")";
+    }
+    if (b.words_here != b.word_count) {
+        return entry_text(s) + " runs without all of its content";
+    }
+    const std::uint32_t flags = a->entry.meta.flags;
+    // A comparison may be called off while it is on its way to the device.
+    if (a->canceled && (flags & mirror::entry_compare) == 0) {
+        return entry_text(s) + " runs and was canceled";
+    }
+    if ((flags & mirror::entry_awaits_outcome) != 0) {
+        if (!a->outcome_known && !taken_over_) {
+            return entry_text(s) + " runs before anybody knows how it went on the primary";
+        }
+        if (a->outcome_known && a->result != 0 && (flags & mirror::entry_may_fail) == 0) {
+            return entry_text(s) + " runs and had failed on the primary";
+        }
+    }
+    if (a->before != 0 && !find(a->before)->settled()) {
+        return entry_text(s) + " runs before entry " + std::to_string(a->before) + " of the same file";
+    }
+    while (settled_ < arrived_.size() && arrived_[settled_].settled()) {
+        ++settled_;
+    }
+    if (b.meta.kind == entry_kind::reset) {
+        if (settled_ != s - first()) {
+            return entry_text(s) + " is a reset and runs before what comes before it";
+        }
+    } else {
+        // No reset between what is settled and this one.
+        for (std::size_t i = settled_; i < s - first(); ++i) {
+            if (arrived_[i].entry.meta.kind == entry_kind::reset) {
+                return entry_text(s) + " runs before a reset that comes before it";
+            }
+        }
+    }
+    a->ran = true;
+    return {};
+}
+
+std::string run_checker::on_skip(log_sequence s) {
+    arrival* a = find(s);
+    if (a == nullptr || a->settled()) {
+        return entry_text(s) + " is skipped and has run, or has not arrived";
+    }
+    const bool failed =
+        a->outcome_known && a->result != 0 && (a->entry.meta.flags & mirror::entry_may_fail) == 0;
+    if (!a->canceled && !failed && !(taken_over_ && s > committed_)) {
+        return entry_text(s) + " is skipped without a reason";
+    }
+    if (!taken_over_ && s > committed_) {
+        return entry_text(s) + " is skipped before it is committed";
+    }
+    a->skipped = true;
+    return {};
+}
+
+std::string run_checker::all_done() const {
+    const std::size_t entries = log_.size();
+    if (arrived_.size() != entries) {
+        return std::to_string(arrived_.size()) + " of " + std::to_string(entries) + " entries have arrived";
+    }
+    for (const arrival& a : arrived_) {
+        if (!a.settled()) {
+            return entry_text(a.entry.meta.sequence) + " has never run";
+        }
+    }
+    return {};
+}
+
+} // namespace kagemusha::sim

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The simulator's network: one connection at a time as TCP gives it (each direction in order, nothing twice),
+// and what goes wrong with one: it ends, with or without anybody being told, and what was under way is lost
+// in part.
+#ifndef KAGEMUSHA_TESTS_SIM_NETWORK_HPP
+#define KAGEMUSHA_TESTS_SIM_NETWORK_HPP
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "mirror/message.hpp"
+#include "sim/model_gpu.hpp"
+#include "sim/rng.hpp"
+
+namespace kagemusha::sim {
+
+struct frame {
+    mirror::message what;
+    std::vector<body> bodies;                     // of entries
+    std::array<std::uint64_t, max_words> words{}; // of content
+    bool end = false;                             // no message: the connection has ended
+    std::uint64_t bytes() const {
+        std::uint64_t n = 8;
+        for (const body& b : bodies) {
+            n += b.meta.stream_bytes + b.words_here * 8;
+        }
+        return n;
+    }
+};
+
+struct direction {
+    std::deque<frame> frames;
+    std::uint64_t bytes = 0;
+    std::uint32_t stalled = 0; // steps in which nothing is delivered
+    bool open = false;         // the receiver still listens
+
+    void push(frame f) {
+        bytes += f.bytes();
+        frames.push_back(std::move(f));
+    }
+    frame pop() {
+        frame f = std::move(frames.front());
+        frames.pop_front();
+        bytes -= f.bytes();
+        return f;
+    }
+    void clear() {
+        frames.clear();
+        bytes = 0;
+        stalled = 0;
+    }
+};
+
+struct connection {
+    direction to_standby, to_primary;
+    bool whole = false; // what is sent can arrive
+
+    void connect() {
+        to_standby.clear();
+        to_primary.clear();
+        to_standby.open = to_primary.open = whole = true;
+    }
+    // What is still under way arrives up to a random message, the rest is lost.
+    void cut(rng& random, bool silent) {
+        whole = false;
+        for (direction* d : {&to_standby, &to_primary}) {
+            const std::size_t kept = random.below(static_cast<std::uint32_t>(d->frames.size() + 1));
+            while (d->frames.size() > kept) {
+                d->bytes -= d->frames.back().bytes();
+                d->frames.pop_back();
+            }
+            if (!silent) {
+                frame f;
+                f.end = true;
+                d->push(std::move(f));
+            }
+        }
+    }
+};
+
+} // namespace kagemusha::sim
+
+#endif
