@@ -85,8 +85,8 @@ inline constexpr std::uint32_t default_heartbeat_budget_ms = 500;
 inline constexpr std::uint32_t min_reconnect_ms = 100;
 inline constexpr std::uint32_t max_reconnect_ms = 5000;
 inline constexpr std::uint32_t hello_timeout_ms = 5000;
-// A standby that is full and frees nothing for so long is given up: what it holds may wait for a user event whose
-// setting lies behind what does not fit any more, and then it would wait for ever.
+// A standby that is full and frees nothing for so long is given up: what it holds may wait for a user event
+// whose setting lies behind what does not fit any more, and then it would wait for ever.
 inline constexpr std::uint32_t default_stall_budget_ms = 10'000;
 // Acks are collected for so long, unless an epoch was committed or much was freed.
 inline constexpr std::uint32_t ack_delay_ms = 2;

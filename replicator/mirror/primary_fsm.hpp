@@ -10,6 +10,25 @@
 // While disconnected nothing is logged: the device's side is off and the status says degraded with the
 // reason.
 //
+// Transitions; all others are a programmer's error (one function makes them, and emits act_state):
+//
+//   from          to            when
+//   disconnected  greeting      on_connected: hello is sent
+//                 disconnected  another reason: the next attempt failed
+//   greeting      syncing       its hello fits: act_start_sync
+//   syncing       protecting    the first epoch behind synced() is committed and all up to it executed
+//   any of these  disconnected  link closed, silence, no hello, refused by either, goodbye, fault,
+//                               a rule broken, on_mirror_failed(), a request or an epoch that can't fit,
+//                               a standby that is full and frees nothing for stall_budget_ms
+//   any but ended ended         on_shutdown()
+//
+// The device goes off → on (act_start_sync) → stopping (act_stop_mirror) → off (on_mirror_stopped()) beside
+// that; a connection is tried only while it is off. A run of the mirror lasts from one to the other: its log
+// begins with a reset, its numbers go on where the last run ended.
+//
+// What is inside: primary_log (what was sent, acknowledged, may be sent; epochs), primary_followups (what is
+// told of an entry after the entry itself).
+//
 // Ordering contract (what the thin layer must keep)
 //   1. Actions are carried out in the order of next().
 //   2. drop_log(up_to) is the only licence to free entries.

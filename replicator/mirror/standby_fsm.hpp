@@ -7,6 +7,20 @@
 //       ▲                                                     │                             │
 //       └──────────── link closed, refused, protocol error ───┴─────────────────────────────┘
 //
+// Transitions; all others are a programmer's error (one function makes them, and emits act_standby_state):
+//
+//   from                    to          when
+//   listening               greeting    on_connected()
+//   greeting                following   its hello fits and the last copy is forgotten (act_forget_all and
+//                                       on_forgotten()): only now the primary gets a hello
+//   following               ready       synced() came and everything up to it was executed
+//   greeting … ready        listening   link closed, silence, refused, goodbye, a rule broken
+//   listening … ready       taken_over  takeover() with a complete copy
+//                           ended       takeover() without one, and why
+//   any but ended           ended       on_shutdown()
+//   any                     itself      another reason: a fault is told with the state it happened in;
+//                                       nothing runs any more
+//
 // An entry runs when
 //   - its epoch is committed (commit(): at once when a marker arrives, or when the VM's checkpoint was
 //   applied),
