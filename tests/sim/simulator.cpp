@@ -333,7 +333,8 @@ struct simulator::impl {
     }
 
     bool at_rest() const {
-        return p->at_rest() && s->at_rest() && s->executed() == p->appended() &&
+        // A connection that is dead without anybody knowing is no rest.
+        return w.link.whole && p->at_rest() && s->at_rest() && s->executed() == p->appended() &&
                w.link.to_standby.frames.empty() && w.link.to_primary.frames.empty();
     }
 
