@@ -12,7 +12,7 @@
 //   the
 //               launches use in turn: must be flat. The number of objects in the caches' way is the same
 //               without a tap.
-//   write       requests with one write of so many bytes from guest memory
+//   write       requests with one write of so many bytes from one piece of guest memory
 //   create      one creation and one destruction of a buffer, by the number of live buffers: must be flat
 //
 // p50 and p99 are of single submits; what a tap adds is the difference of two lines. The target is 2 us at
@@ -255,29 +255,13 @@ void launch(benchmark::State& state, tap how, unsigned launches, std::uint64_t b
 void write(benchmark::State& state, tap how, std::uint64_t bytes) {
     bench_device device(how, 1);
     codec::stream_builder b;
-    // Scattered pages, as a guest's memory is.
-    std::vector<kagemusha_segment> segments;
-    for (std::uint64_t at = 0; at < bytes; at += 4096) {
-        segments.push_back(
-            {(at * 3) % (region_bytes - 4096), std::min<std::uint64_t>(4096, bytes - at), 0, 0});
-    }
-    vgpu_payload_ref data{};
-    if (segments.size() == 1) {
-        data = b.payload(false, 0, 0, bytes);
-    } else if (segments.size() == 16) {
-        data = b.payload(false, {segments[0], segments[1], segments[2], segments[3], segments[4], segments[5],
-                                 segments[6], segments[7], segments[8], segments[9], segments[10],
-                                 segments[11], segments[12], segments[13], segments[14], segments[15]});
-    } else {
-        data = b.payload(false, 0, 0, bytes);
-    }
+    const vgpu_payload_ref data = b.payload(false, 0, 0, bytes);
     b.write_buffer({queue, 0, {}}, first_buffer, 0, data);
     measure(state, device, [&](std::uint64_t) -> const auto& { return b; });
 }
 
 void create(benchmark::State& state, tap how, std::uint64_t buffers) {
     bench_device device(how, buffers);
-    codec::stream_builder b;
     constexpr std::uint64_t id = std::uint64_t{1} << 40;
     codec::stream_builder make, end;
     make.create_buffer(id, context, 64);
