@@ -57,6 +57,10 @@ void connection::finish() {
         return;
     }
     state_ = state::finishing;
+    // A read that is under way must not go on writing to where the sink wanted a payload: the sink need not
+    // keep that any more.
+    if (reading_ && reader_.in_payload())
+        release_read_pieces();
     expire_after(finish_timeout_ms + options_.write_timeout_ms, "the peer did not take everything in time");
     schedule_write();
 }
@@ -159,7 +163,7 @@ void connection::on_read(const boost::system::error_code& error, std::size_t byt
     }
     if (state_ == state::closed)
         return;
-    if (!error) {
+    if (!error || (state_ == state::finishing && error == asio::error::operation_aborted)) {
         read();
         return;
     }
@@ -222,7 +226,7 @@ void connection::on_written(const boost::system::error_code& error, std::size_t 
         return;
     queue_.consume(bytes);
     written_bytes_ += bytes;
-    if (error) {
+    if (error && !(state_ == state::finishing && error == asio::error::operation_aborted)) {
         write_failed(explain(error, reader_.greeted()));
         return;
     }

@@ -69,14 +69,19 @@ public:
     virtual std::string proven_name() const = 0;
 
 protected:
-    // What carries the bytes. A started operation ends in on_read or on_written, once.
+    // What carries the bytes. A started operation ends in on_read or on_written, once. After close() of the
+    // socket its pieces are not touched, whatever is still under way.
     virtual void start_read(piece_view<boost::asio::mutable_buffer> where) = 0;
     virtual void start_write(piece_view<boost::asio::const_buffer> what) = 0;
+    // A read under way does not touch its pieces any more. It and a write may end with operation_aborted and
+    // no bytes, and are then done again.
+    virtual void release_read_pieces() = 0;
     // One write without waiting, for last words. Best effort.
     virtual void write_now(std::span<const std::byte> bytes) = 0;
     // A sentence for a failed read or write. `greeted`: the peer's hello has arrived.
     virtual std::string explain(const boost::system::error_code& error, bool greeted) const;
 
+    bool is_delivering() const { return state_ == state::open; } // what was read is still wanted
     void on_read(const boost::system::error_code& error, std::size_t bytes);
     void on_written(const boost::system::error_code& error, std::size_t bytes);
 

@@ -50,6 +50,7 @@ public:
 
     // Nothing of a frame has arrived without its end.
     bool between_frames() const { return !has_header_ && !in_payload_ && begin_ == end_; }
+    bool in_payload() const { return in_payload_; } // prepare() gives the sink's memory
     bool greeted() const { return greeted_; }
 
 private:

@@ -63,7 +63,8 @@ public:
     // First; for accepted links too. `peer`: its name if it has proved one, and its address.
     virtual void on_connected(const std::string& peer) = 0;
     // A message with bytes behind it: where to put them. Empty: no room for it, the link ends. Not called for
-    // messages without. The buffers stay valid until on_message, on_closed or the link's destructor.
+    // messages without. The buffers stay valid until on_message, on_closed,
+    // finish() or the link's destructor.
     virtual receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) = 0;
     virtual void on_message(const mirror::message& m) = 0; // its bytes have arrived
     virtual void on_sent(std::uint64_t bytes) = 0;         // room for more; since the last call

@@ -172,6 +172,22 @@ TEST_P(link_test, a_finished_link_waits_for_its_peer_only_so_long) {
     EXPECT_EQ(sink.messages.size(), received);
 }
 
+TEST_P(link_test, a_finished_link_lets_go_of_the_sinks_memory) {
+    ASSERT_TRUE(open_pair());
+    ASSERT_TRUE(greet());
+    finish_in_the_middle_of_a_payload(loop, *here, *there, false);
+}
+
+TEST_P(link_test, a_finished_link_lets_go_of_the_sinks_memory_and_says_its_last_words) {
+    ASSERT_TRUE(open_pair());
+    ASSERT_TRUE(greet());
+    const auto large = finish_in_the_middle_of_a_payload(loop, *here, *there, true);
+    ASSERT_TRUE(run_until(loop, [&] { return sink.closed == 1; }));
+    ASSERT_EQ(sink.messages.size(), 3u) << sink.why;
+    EXPECT_EQ(sink.payloads.front(), *large) << "a canceled write is done again";
+    EXPECT_TRUE(std::holds_alternative<mirror::goodbye>(sink.messages[2]));
+}
+
 TEST_P(link_test, a_destroyed_link_is_silent_and_its_peer_is_told) {
     ASSERT_TRUE(open_pair());
     ASSERT_TRUE(greet());

@@ -36,6 +36,12 @@ private:
                                  });
     }
 
+    // What was waiting has moved no byte; what has moved some is not waiting.
+    void release_read_pieces() override {
+        boost::system::error_code ignored;
+        socket_.cancel(ignored);
+    }
+
     void write_now(std::span<const std::byte> bytes) override {
         boost::system::error_code ignored;
         socket_.non_blocking(true, ignored);

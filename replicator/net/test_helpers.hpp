@@ -159,6 +159,26 @@ struct server {
     std::unique_ptr<listener> listening;
 };
 
+// `sender` has begun to send a payload to `there`, which then finishes: what still comes must not reach the
+// memory that its sink gave. With `writing`, `there` has much to say itself at that moment: what.
+inline std::shared_ptr<const bytes> finish_in_the_middle_of_a_payload(event_loop& loop, link& sender,
+                                                                      server& there, bool writing) {
+    const auto data = std::make_shared<const bytes>(pattern(mirror::content_piece_bytes, 77));
+    if (writing)
+        there.connection->send(a_content(data->size()), {*data}, data);
+    sender.send(a_content(data->size()), {*data}, data);
+    EXPECT_TRUE(run_until(loop, [&] { return there.sink.payload_offered; }));
+    EXPECT_EQ(there.sink.messages.size(), 1u) << "the payload is larger than what one read brings";
+    there.connection->send(mirror::goodbye{mirror::goodbye_reason::other, "enough"});
+    there.connection->finish();
+    const bytes before = there.sink.payloads.front();
+    EXPECT_NE(before, *data);
+    EXPECT_TRUE(run_until(loop, [&] { return there.sink.closed == 1; }));
+    EXPECT_EQ(there.sink.payloads.front(), before);
+    EXPECT_EQ(there.sink.messages.size(), 1u);
+    return data;
+}
+
 // A peer that is no link: a blocking Unix socket.
 class raw_peer {
 public:

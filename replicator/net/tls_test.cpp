@@ -121,6 +121,18 @@ TEST_P(tls_test, finish_sends_everything_first) {
     EXPECT_EQ(sink.why, "closed");
 }
 
+TEST_P(tls_test, a_finished_link_lets_go_of_the_sinks_memory) {
+    for (const bool writing : {false, true}) {
+        here.reset();
+        there.reset();
+        sink = recording_sink{};
+        listen_as(good("alpha"));
+        connect_as(good("beta"));
+        ASSERT_TRUE(both_greet());
+        finish_in_the_middle_of_a_payload(loop, *here, *there, writing);
+    }
+}
+
 TEST_P(tls_test, a_peer_of_another_cluster_is_refused_on_both_sides) {
     listen_as(good("alpha"));
     connect_as(cluster::get().of("other", "alpha"));
