@@ -5,8 +5,10 @@
 #include "control/assets.hpp"
 #include "control/demo.hpp"
 #include "control/keys.hpp"
+#include "control/metrics.hpp"
 #include "control/process.hpp"
 #include "control/session.hpp"
+#include "control/status.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -54,6 +56,7 @@ void add_machine_options(CLI::App& command, session_options& options) {
                        "for the guest's kagemusha_vgpu module");
     command.add_option("--qemu-option", options.qemu_options, "one more word for QEMU's command line")
         ->allow_extra_args(false);
+    command.add_option("--name", options.name, "under which `status` shows the VM (default: vm-PID)");
     command.add_flag("--keep", options.keep, "keep the run's directory with its logs, and say where it is");
     command.add_flag("--verbose", options.verbose, "show the guest's console from its first byte on");
 }
@@ -170,6 +173,19 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::Range(1, 36500));
 
+    status_options status_request;
+    std::string listen = "127.0.0.1:9464";
+    auto* status = app.add_subcommand("status", "the running VMs of this user, and how they are protected");
+    status->add_option("vm", status_request.vm, "only this one");
+    status->add_flag("--json", status_request.json, "as JSON");
+    auto* metrics = app.add_subcommand("metrics", "serve the same for Prometheus");
+    metrics->add_option("--listen", listen, "ADDRESS:PORT")->capture_default_str();
+    for (auto* command : {status, metrics})
+        command
+            ->add_option("--qmp", status_request.qmp_sockets,
+                         "the QMP socket of a VM that was not started by this tool")
+            ->allow_extra_args(false);
+
     for (auto* command : {demo, run, shell})
         add_machine_options(*command, options);
     for (auto* command : {demo, run}) {
@@ -201,6 +217,10 @@ int main(int argc, char** argv) {
         return list_gpus();
     if (assets->parsed())
         return print_assets(options);
+    if (status->parsed())
+        return run_status(status_request);
+    if (metrics->parsed())
+        return run_metrics(listen, status_request);
     if (keys->parsed())
         return run_keys(key_options, key_hosts);
     if (shell->parsed())

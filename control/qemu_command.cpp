@@ -84,8 +84,9 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     if (config.qmp_fd)
         add(command, {"-chardev", fmt::format("socket,id=qmp,fd={}", *config.qmp_fd), "-mon",
                       "chardev=qmp,mode=control"});
-    if (config.qmp_socket)
-        add(command, {"-qmp", fmt::format("unix:{},server=on,wait=off", escape_option(*config.qmp_socket))});
+    for (const auto& socket : {config.qmp_socket, config.status_socket})
+        if (socket)
+            add(command, {"-qmp", fmt::format("unix:{},server=on,wait=off", escape_option(*socket))});
     if (!probe) {
         add_disk(command, "root", config.root_image);
         add_disk(command, "payload", config.payload);

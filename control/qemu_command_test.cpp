@@ -99,9 +99,11 @@ TEST(qemu_command, monitors) {
     auto config = example();
     config.qmp_fd = 7;
     config.qmp_socket = "/t/a,b";
+    config.status_socket = "/r/vm.qmp";
     const auto command = qemu_command(config);
     EXPECT_EQ(option(command, "-chardev", "id=qmp"), "socket,id=qmp,fd=7");
     EXPECT_EQ(option(command, "-qmp"), "unix:/t/a,,b,server=on,wait=off");
+    EXPECT_EQ(option(command, "-qmp", "vm.qmp"), "unix:/r/vm.qmp,server=on,wait=off");
 }
 
 TEST(qemu_command, extra_words_come_last) {

@@ -7,6 +7,7 @@
 #include "control/host_clock.hpp"
 #include "control/kvm_probe.hpp"
 #include "control/process.hpp"
+#include "control/vm_registry.hpp"
 
 #include <fmt/format.h>
 
@@ -232,6 +233,17 @@ session_result run_session(const session_options& options, const std::string& jo
     auto config = configure(options, *parts, directory.path());
     if (!config)
         return result;
+    // Without a place for it the VM runs all the same, and nobody sees it; unless it was to have a name.
+    std::string problem;
+    const auto registered = vm_registration::make(
+        options.name.empty() ? fmt::format("vm-{}", ::getpid()) : options.name, problem);
+    if (registered) {
+        config->status_socket = registered->qmp_socket();
+    } else {
+        fmt::print(stderr, "kagemusha: {}\n", problem);
+        if (!options.name.empty())
+            return result;
+    }
     const auto cpu = choose_accelerator(options.accel, *config, directory.path());
     config->accel = cpu.accel;
     if (config->accel == accelerator::tcg)

@@ -29,6 +29,7 @@ struct session_options {
     std::string out_dir;            // what the job leaves in /out comes here; "" for nothing
     std::string report;             // JSON file about the run, "" for none
     std::string qmp_socket;         // another monitor
+    std::string name;               // for `kagemusha status`; "": vm-PID
     std::vector<std::string> ports; // NAME=SOCKET: virtio-serial ports on listening sockets
     std::vector<std::string> qemu_options;
 };

@@ -43,9 +43,10 @@ struct vm_config {
     unsigned cpus = 2;
     std::optional<gpu_config> gpu;
     std::vector<serial_port> ports;
-    std::optional<int> qmp_fd;             // a connected socket that QEMU inherits
-    std::optional<std::string> qmp_socket; // a second monitor, for somebody else (tests)
-    std::vector<std::string> extra;        // appended as they are
+    std::optional<int> qmp_fd;                // a connected socket that QEMU inherits
+    std::optional<std::string> qmp_socket;    // a second monitor, for somebody else (tests)
+    std::optional<std::string> status_socket; // a third one, for `kagemusha status`
+    std::vector<std::string> extra;           // appended as they are
 };
 
 // Where the device is found through QMP.

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See metrics.hpp.
+#include "control/metrics.hpp"
+
+#include "control/process.hpp"
+
+#include <fmt/format.h>
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+#include <cstdio>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <poll.h>
+#include <utility>
+
+namespace kagemusha::control {
+
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct figure {
+    const char* name;
+    const char* help;
+    MetricType type;
+    std::uint64_t replication_status::* where;
+    double unit; // what one of it is in the metric's unit
+};
+
+constexpr auto gauge = MetricType::Gauge;
+constexpr auto counter = MetricType::Counter;
+using status = replication_status;
+
+constexpr figure figures[] = {
+    {"epoch", "Epochs closed.", gauge, &status::epoch, 1},
+    {"committed_epoch", "Last epoch that the standby has whole.", gauge, &status::committed_epoch, 1},
+    {"lag_entries", "Log entries that the standby has not executed yet.", gauge, &status::lag_entries, 1},
+    {"lag_bytes", "Bytes logged that the standby has not received yet.", gauge, &status::lag_bytes, 1},
+    {"lag_seconds", "Age of the oldest log entry that the standby has not received.", gauge, &status::lag_ms,
+     1e-3},
+    {"sent_bytes_total", "Bytes sent to the other end.", counter, &status::sent_bytes, 1},
+    {"received_bytes_total", "Bytes received from the other end.", counter, &status::received_bytes, 1},
+    {"digests_compared_total", "Chunks of GPU memory whose digests were compared.", counter,
+     &status::digests_compared, 1},
+    {"digests_different_total", "Chunks of GPU memory whose digests differed.", counter,
+     &status::digests_different, 1},
+    {"digests_repaired_total", "Chunks of GPU memory that were sent again because they differed.", counter,
+     &status::digests_repaired, 1},
+    {"shipped_objects", "Memory objects sent after each launch because they differed repeatedly.", gauge,
+     &status::memory_shipped, 1},
+    {"held_bytes", "Bytes that the standby has received and not executed.", gauge, &status::held_bytes, 1},
+    {"catalog_bytes", "Host memory with the record of the guest's live objects.", gauge,
+     &status::catalog_bytes, 1},
+    {"transferred_bytes_total", "Content sent by state transfers.", counter, &status::transferred_bytes, 1},
+    {"held_back_seconds_max", "Longest time that guest commands were held back by a state transfer.", gauge,
+     &status::held_back_ns, 1e-9},
+    {"connections_total", "Connections to the other end.", counter, &status::connections, 1},
+    {"faults_total", "Log entries that failed on the standby and not on the primary.", counter,
+     &status::faults, 1},
+    {"round_trip_seconds", "Time of a heartbeat there and back.", gauge, &status::round_trip_ms, 1e-3},
+};
+
+using labels = std::vector<ClientMetric::Label>;
+
+void add(MetricFamily& family, labels who, double value) {
+    ClientMetric metric;
+    metric.label = std::move(who);
+    if (family.type == counter)
+        metric.counter.value = value;
+    else
+        metric.gauge.value = value;
+    family.metric.push_back(std::move(metric));
+}
+
+MetricFamily family(std::string name, std::string help, MetricType type) {
+    return {std::move(name), std::move(help), type, {}};
+}
+
+template <class Each>
+void each_replicated(const std::vector<vm_reading>& vms, Each each) {
+    for (const auto& vm : vms)
+        for (const auto& device : vm.devices)
+            if (device.replication && device.replication->role != "none")
+                each(labels{{"vm", vm.name}, {"device", device.name}}, *device.replication);
+}
+
+// Asks when it is asked. Prometheus' server calls it on threads of its own.
+class vm_collector : public prometheus::Collectable {
+public:
+    explicit vm_collector(status_options options) : options_(std::move(options)) {}
+
+    std::vector<MetricFamily> Collect() const override {
+        const std::lock_guard lock(one_at_a_time_); // a QMP monitor serves one client
+        std::string error;
+        std::vector<vm_reading> readings;
+        for (const auto& vm : chosen_vms(options_, error))
+            readings.push_back(read_vm(vm));
+        return metric_families(readings);
+    }
+
+private:
+    const status_options options_;
+    mutable std::mutex one_at_a_time_;
+};
+
+} // namespace
+
+std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
+    std::vector<MetricFamily> out;
+    out.reserve(3 + std::size(figures)); // references into it stay valid
+    auto& up = out.emplace_back(
+        family("kagemusha_vm_up", "1: QEMU answers. 0: the VM is registered and it does not.", gauge));
+    for (const auto& vm : vms)
+        add(up, {{"vm", vm.name}}, vm.problem.empty() ? 1 : 0);
+    auto& info = out.emplace_back(family("kagemusha_replication_info",
+                                         "1; the labels say which role and state the device is in.", gauge));
+    auto& degraded =
+        out.emplace_back(family("kagemusha_replication_degraded",
+                                "1: the VM is to be protected and is not; the reason is a label.", gauge));
+    each_replicated(vms, [&](labels who, const replication_status& r) {
+        auto with_state = who;
+        with_state.insert(with_state.end(), {{"role", r.role}, {"state", r.state}});
+        add(info, std::move(with_state), 1);
+        who.push_back({"reason", r.degraded});
+        add(degraded, std::move(who), r.degraded.empty() ? 0 : 1);
+    });
+    for (const auto& f : figures) {
+        auto& one = out.emplace_back(family(std::string("kagemusha_replication_") + f.name, f.help, f.type));
+        each_replicated(vms, [&](labels who, const replication_status& r) {
+            add(one, std::move(who), static_cast<double>(r.*f.where) * f.unit);
+        });
+    }
+    return out;
+}
+
+int run_metrics(const std::string& listen, const status_options& options) {
+    const auto collector = std::make_shared<vm_collector>(options);
+    std::unique_ptr<prometheus::Exposer> server;
+    try {
+        server = std::make_unique<prometheus::Exposer>(listen);
+    } catch (const std::exception& failed) {
+        fmt::print(stderr, "kagemusha: cannot listen at {}: {}\n", listen, failed.what());
+        return 125;
+    }
+    server->RegisterCollectable(collector);
+    fmt::print(stderr, "http://{}/metrics\n", listen);
+    pollfd wait{interrupt_fd(), POLLIN, 0};
+    while (!interrupted_by())
+        ::poll(&wait, 1, -1);
+    return 0;
+}
+
+} // namespace kagemusha::control
