@@ -60,6 +60,12 @@ public:
         }
     }
 
+    void touch() {
+        const guest_id id = new_id();
+        run(stream_builder{}.create_context(id));
+        run(stream_builder{}.destroy(VGPU_OBJECT_CONTEXT, id));
+    }
+
     void destroy_everything() {
         stream_builder b;
         for (const auto& [id, o] : objects) {
@@ -395,6 +401,7 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
                  ", detached at " + std::to_string(detach_at));
     std::mt19937_64 random(seed * 77);
     pair p;
+    p.agent_patience = static_cast<int>(seed % 12);
     if (full_ports) {
         p.primary.is_full = [&random] { return random() % 3 == 0; };
     }
@@ -412,6 +419,12 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
                 p.log.items.clear(); // as the link's end does
                 p.replay.executed = 0;
             }
+            if (step == steps - 1) {
+                for (auto& [file, agent] : p.made) {
+                    agent->patience = 0;
+                }
+                p.agent_patience = 0;
+            }
             for (auto& [file, guest] : guests) {
                 guest->step();
             }
@@ -421,6 +434,7 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
         }
         for (auto& [file, guest] : guests) {
             guest->set_user_events();
+            guest->touch(); // a transfer may end with it
         }
         p.primary.dispatch();
         p.replay.run();

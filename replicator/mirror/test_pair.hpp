@@ -398,19 +398,15 @@ public:
     void start_sync() override {
         syncing_ = true;
         calls.push_back("start_sync");
+        if (patience > 0 && nothing_waits()) {
+            ship_dirty(); // a first round; what is written from here on must be dirty again
+        }
     }
-    bool ready_to_finish() const override {
-        return syncing_ && allowed && device_.objects(file_)->unset_user_events() == 0;
-    }
+    bool ready_to_finish() const override { return syncing_ && allowed && patience <= 0 && nothing_waits(); }
     void finish_sync() override {
         syncing_ = false;
-        state_.for_each_memory([this](memory_info& m) {
-            if (m.dirty_for_sync) {
-                require(!m.unconfirmed, "memory whose creation is not known to have succeeded");
-                ship(m);
-                m.dirty_for_sync = false;
-            }
-        });
+        require(!state_.memory_is_pending(), "memory whose creation is not known to have succeeded");
+        ship_dirty();
         calls.push_back("finish_sync");
     }
     void stop() override {
@@ -425,7 +421,10 @@ public:
     void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different) override {
         calls.push_back("result of " + std::to_string(entry) + ": " + std::to_string(different.size()));
     }
-    void before_submit() override { calls.push_back("before"); }
+    void before_submit() override {
+        calls.push_back("before");
+        --patience;
+    }
     void after_submit() override { calls.push_back("after"); }
     void on_done(std::uint64_t token, const vgpu_response&) override {
         calls.push_back("done " + std::to_string(token));
@@ -438,7 +437,18 @@ public:
     std::shared_ptr<int> lost = std::make_shared<int>(0);
     const agent_counters& counters() const override { return counters_; }
 
+    int patience = 0; // requests of the guest between the first round and the last
+
 private:
+    bool nothing_waits() const { return device_.objects(file_)->unset_user_events() == 0; }
+    void ship_dirty() {
+        state_.for_each_memory([this](memory_info& m) {
+            if (m.dirty_for_sync && !m.unconfirmed) {
+                ship(m);
+                m.dirty_for_sync = false;
+            }
+        });
+    }
     void ship(const memory_info& m) {
         constexpr guest_id queue = agent_id_bit | 1;
         auto content =
@@ -484,6 +494,7 @@ struct pair {
                             log_sink& l) -> std::unique_ptr<file_agent> {
                 auto agent = std::make_unique<ideal_agent>(primary, file, state, device, l);
                 agent->allowed = agents_may_finish;
+                agent->patience = agent_patience;
                 made[file] = agent.get();
                 return agent;
             };
@@ -502,6 +513,7 @@ struct pair {
     std::vector<region_address> regions;
     std::map<std::uint32_t, ideal_agent*> made;
     bool agents_may_finish = true;
+    int agent_patience = 0;
     std::unique_ptr<mirror_primary> mirror;
 
     // Submits, lets the worker answer, gives the answer.
