@@ -129,6 +129,79 @@ static void check_errors(const kagemusha_device_config* good) {
     CHECK(strlen(small) == sizeof(small) - 1);
 }
 
+static void get_status(kagemusha_device* device, kagemusha_replication_status* status) {
+    memset(status, 0, sizeof(*status));
+    status->struct_bytes = sizeof(*status);
+    kagemusha_device_get_replication_status(device, status);
+}
+
+static void on_room(void* user_data) {
+    (void)user_data;
+}
+
+/* A primary and its standby in one program. */
+static void check_pair(const kagemusha_device_config* good, struct guest* guest) {
+    char error[256];
+    kagemusha_device *primary = NULL, *standby = NULL;
+    kagemusha_device_config config = *good;
+    kagemusha_replication_status p, s;
+
+    config.replicable = 1; /* of which VM? */
+    CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL);
+    CHECK(strstr(error, "vm_id") != NULL);
+    config.vm_id = "c-test";
+    config.standby_listen = "127.0.0.1:0";
+    CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL);
+    CHECK(strstr(error, "not both") != NULL);
+    config.standby_listen = "nowhere";
+    config.replicable = 0;
+    CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL && error[0] != 0);
+
+    config.heartbeat_budget_ms = 10000;
+    config.digest_interval_ms = 0;
+    config.standby_listen = "127.0.0.1:0";
+    CHECK(kagemusha_device_create(&config, &standby, error, sizeof(error)) == 0);
+    const char* address = kagemusha_device_standby_address(standby);
+    CHECK(strncmp(address, "127.0.0.1:", 10) == 0 && strcmp(address, "127.0.0.1:0") != 0);
+    CHECK(kagemusha_device_replicate_to(standby, address, error, sizeof(error)) == -ENOTSUP);
+    kagemusha_device_open_file(standby, 1, 20); /* it has no guest */
+    CHECK(guest->response_token == 20 && guest->response.status == VGPU_STATUS_LIMIT);
+
+    config.standby_listen = NULL;
+    config.replicable = 1;
+    config.callbacks.room = on_room;
+    CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == 0);
+    CHECK(kagemusha_device_add_region(primary, 0, 0, 0, 8, NULL, error, sizeof(error)) == -EINVAL);
+    get_status(primary, &p);
+    CHECK(p.role == KAGEMUSHA_ROLE_PRIMARY && p.state == KAGEMUSHA_REPLICATION_OFF && p.degraded[0] == 0);
+    CHECK(kagemusha_device_request_digest(primary, 1) == -ENOTCONN);
+    CHECK(kagemusha_device_congested(primary) == 0);
+    CHECK(kagemusha_device_replicate_to(primary, address, error, sizeof(error)) == 0);
+    for (unsigned waited_ms = 0;; ++waited_ms) {
+        struct pollfd fds[2] = {{.fd = kagemusha_device_poll_fd(primary), .events = POLLIN},
+                                {.fd = kagemusha_device_poll_fd(standby), .events = POLLIN}};
+        get_status(primary, &p);
+        get_status(standby, &s);
+        if (p.state == KAGEMUSHA_REPLICATION_PROTECTING && s.state == KAGEMUSHA_REPLICATION_READY) {
+            break;
+        }
+        CHECK(waited_ms < WAIT_MS);
+        poll(fds, 2, 1);
+        kagemusha_device_dispatch(primary);
+        kagemusha_device_dispatch(standby);
+    }
+    CHECK(p.degraded[0] == 0 && strlen(p.peer_gpu) != 0 && p.connections == 1);
+    CHECK(s.role == KAGEMUSHA_ROLE_STANDBY && s.faults == 0);
+    struct {
+        uint64_t struct_bytes;
+        uint32_t role, guard;
+    } older = {.struct_bytes = 12, .guard = 0x5555};
+    kagemusha_device_get_replication_status(primary, (kagemusha_replication_status*)&older);
+    CHECK(older.role == KAGEMUSHA_ROLE_PRIMARY && older.guard == 0x5555);
+    kagemusha_device_destroy(standby);
+    kagemusha_device_destroy(primary);
+}
+
 int main(int argc, char** argv) {
     CHECK(argc == 2);
     const int in_process = strcmp(argv[1], "in-process") == 0;
@@ -148,6 +221,8 @@ int main(int argc, char** argv) {
     config.callbacks.log = on_log;
     config.user_data = &guest;
     check_errors(&config);
+    check_pair(&config, &guest);
+    memset(&guest, 0, sizeof(guest));
 
     char error[256] = "unchanged";
     kagemusha_device* device = NULL;

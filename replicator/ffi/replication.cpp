@@ -28,9 +28,6 @@ constexpr std::uint32_t agent_region = worker::max_regions - 1;
 // Memory that agents read into on the primary: some digests and pieces of a state transfer at once.
 constexpr std::uint64_t agent_bytes = std::uint64_t{256} << 20;
 
-// How old counters of the device's thread may be for a reader on another one.
-constexpr std::uint64_t publish_ms = 20;
-
 std::uint64_t random_number() {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
@@ -153,14 +150,12 @@ public:
         regions_.resize(std::max<std::size_t>(regions_.size(), region + 1));
         regions_[region] = {static_cast<const std::byte*>(base), bytes};
     }
-    void dispatch(std::uint64_t now_ms) override {
+    void dispatch(std::uint64_t) override {
         side_->dispatch(*mirror_);
-        if (now_ms >= published_ms_ + publish_ms) {
-            published_ms_ = now_ms;
-            const std::lock_guard lock(mutex_);
-            counters_ = mirror_->counters();
-            catalog_bytes_ = mirror_->catalog_bytes();
-        }
+        // Each time: nobody knows whether another one comes before somebody asks.
+        const std::lock_guard lock(mutex_);
+        counters_ = mirror_->counters();
+        catalog_bytes_ = mirror_->catalog_bytes();
     }
     void refuse_guest(std::uint64_t) override {}
     bool congested() const override { return side_->congested(); }
@@ -224,7 +219,6 @@ private:
     std::unique_ptr<pair::primary_side> side_;
     std::vector<mirror::region_address> regions_;
     std::unique_ptr<mirror::mirror_primary> mirror_;
-    std::uint64_t published_ms_ = 0;
 
     mutable std::mutex mutex_; // what follows: copies for status()
     mirror::agent_counters counters_;

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "pair/standby_runner.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
+#include "codec/cl_numbers.hpp"
 #include "codec/decode.hpp"
 #include "mirror/digest.hpp"
 
 namespace kagemusha::pair {
 
 namespace {
+
+// A launch that takes longer than this is in the way of its file only on a standby that is far slower than
+// its primary; then the call's failure is told.
+constexpr std::uint64_t try_ms = 60'000;
+
+constexpr std::int32_t cl_invalid_operation = -59;
 
 // The event of the last command that has one.
 codec::guest_id last_event_of(const kagemusha_request& r) {
@@ -38,6 +46,18 @@ std::string refusal(const vgpu_response& response) {
 } // namespace
 
 void standby_runner::run(core::device& device, std::unique_ptr<held_entry> entry, std::uint64_t now_ms) {
+    now_ms_ = now_ms;
+    const std::uint32_t file = entry->meta.file;
+    const auto at = calling_.find(file);
+    if (at != calling_.end() && entry->meta.kind == mirror::entry_kind::submit) {
+        at->second.waiting.push_back(std::move(entry));
+        return;
+    }
+    begin(device, std::move(entry));
+    go_on(device);
+}
+
+void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> entry) {
     const mirror::entry_meta meta = entry->meta;
     running_entry& r = running_[meta.sequence];
     assert(!r.entry && "nothing runs twice");
@@ -48,20 +68,24 @@ void standby_runner::run(core::device& device, std::unique_ptr<held_entry> entry
     case mirror::entry_kind::close_file:
     case mirror::entry_kind::lose_file:
         device.close_file(meta.file, meta.sequence);
-        return end_waiting(meta.file);
+        end_waiting(meta.file);
+        return end_calls(meta.file);
     case mirror::entry_kind::reset:
         device.reset();
         while (!waiting_.empty()) {
             end_waiting(waiting_.begin()->first.first);
         }
+        while (!calling_.empty()) {
+            end_calls(calling_.begin()->first);
+        }
         return end(meta.sequence, 0);
     case mirror::entry_kind::submit:
-        return submit(device, r, now_ms);
+        return submit(device, r);
     }
 }
 
-void standby_runner::submit(core::device& device, running_entry& r, std::uint64_t now_ms) {
-    const held_entry& e = *r.entry;
+void standby_runner::submit(core::device& device, running_entry& r) {
+    held_entry& e = *r.entry;
     const kagemusha_request request = e.request.request(e.meta.file, e.meta.sequence, e.stream());
     if ((e.meta.flags & mirror::entry_compare) != 0) {
         r.last_event = last_event_of(request);
@@ -69,7 +93,73 @@ void standby_runner::submit(core::device& device, running_entry& r, std::uint64_
             waiting_[{e.meta.file, r.last_event}] = e.meta.sequence;
         }
     }
-    device.submit(request, now_ms);
+    if ((e.meta.flags & (mirror::entry_awaits_outcome | mirror::entry_may_fail)) != 0) {
+        calling_[e.meta.file].call = e.meta.sequence;
+        if (e.first_try_ms == 0) {
+            e.first_try_ms = now_ms_;
+        }
+    }
+    device.submit(request, now_ms_);
+}
+
+// What waited for calls that have ended. Not from inside the device's callbacks.
+void standby_runner::go_on(core::device& device) {
+    if (busy_) {
+        return;
+    }
+    busy_ = true;
+    while (!answered_.empty()) {
+        const std::uint32_t file = answered_.back();
+        answered_.pop_back();
+        const auto at = calling_.find(file);
+        if (at == calling_.end() || at->second.call != 0) {
+            continue;
+        }
+        auto waiting = std::exchange(at->second.waiting, {});
+        calling_.erase(at);
+        while (!waiting.empty()) {
+            begin(device, std::move(waiting.front()));
+            waiting.pop_front();
+            if (const auto next = calling_.find(file); next != calling_.end()) {
+                next->second.waiting = std::move(waiting); // another call
+                break;
+            }
+        }
+    }
+    busy_ = false;
+}
+
+// Its file has ended.
+void standby_runner::end_calls(std::uint32_t file) {
+    const auto at = calling_.find(file);
+    if (at == calling_.end()) {
+        return;
+    }
+    calling_file ended = std::move(at->second);
+    calling_.erase(at);
+    if (ended.call != 0 && running_.contains(ended.call)) {
+        end(ended.call, 0);
+    }
+    for (const auto& entry : ended.waiting) {
+        tell_({run_result::kind::executed, entry->meta.sequence, file, 0});
+    }
+}
+
+bool standby_runner::to_be_tried_again(const running_entry& r, const vgpu_response& response) {
+    const auto reasons = {cl_invalid_operation, codec::cl_mem_object_allocation_failure,
+                          codec::cl_out_of_resources, codec::cl_out_of_host_memory};
+    return !r.entry->failed_there && now_ms_ < r.entry->first_try_ms + try_ms &&
+           std::find(reasons.begin(), reasons.end(), response.result) != reasons.end();
+}
+
+void standby_runner::retry(core::device& device, std::uint64_t now_ms) {
+    now_ms_ = now_ms;
+    for (auto& [file, c] : calling_) {
+        if (std::exchange(c.again, false)) {
+            submit(device, running_.at(c.call));
+        }
+    }
+    go_on(device);
 }
 
 void standby_runner::on_request_done(std::uint64_t token, const vgpu_response& response) {
@@ -79,6 +169,15 @@ void standby_runner::on_request_done(std::uint64_t token, const vgpu_response& r
     }
     running_entry& r = at->second;
     const mirror::entry_meta& meta = r.entry->meta;
+    if (const auto c = calling_.find(meta.file); c != calling_.end() && c->second.call == token) {
+        if (response.status == VGPU_STATUS_OK && to_be_tried_again(r, response)) {
+            c->second.again = true;
+            tell_({run_result::kind::retry});
+            return;
+        }
+        c->second.call = 0;
+        answered_.push_back(meta.file);
+    }
     switch (response.status) {
     case VGPU_STATUS_OK:
         r.answered = true;
@@ -192,6 +291,8 @@ void standby_runner::forget_all(core::device& device) {
     // Its answers find nothing; but workers use the entries' memory until the device has ended them.
     const auto ending = std::exchange(running_, {});
     waiting_.clear();
+    calling_.clear();
+    answered_.clear();
     device.reset();
     tell_({run_result::kind::forgotten});
 }

@@ -3,12 +3,18 @@
 // requests, and what a guest would hear is consumed here. Reads of digests are collected once the entry's
 // last command is complete.
 //
+// Calls. A guest waits for its commands with reads, which a standby does not execute; so a call may come
+// while launches run here that had ended there, and fail because of them: a program with kernels in use can't
+// be built again, their memory is not free yet. A call that succeeded on the primary and fails here for such
+// a reason is tried again for a while, and its file's later entries wait for it.
+//
 // Threads: the device's thread only.
 #ifndef KAGEMUSHA_PAIR_STANDBY_RUNNER_HPP
 #define KAGEMUSHA_PAIR_STANDBY_RUNNER_HPP
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,6 +40,8 @@ struct held_entry {
     std::size_t first_word = 0;
     mirror::agent_memory::block memory; // of all payloads; empty without
     mirror::replay_request request;     // where each of them lies in it
+    bool failed_there = false;          // its call, on the primary
+    std::uint64_t first_try_ms = 0;     // of a call
 
     std::span<const std::byte> stream() const {
         return std::as_bytes(std::span(*streams).subspan(first_word, meta.stream_bytes / 8));
@@ -46,7 +54,7 @@ struct held_entry {
 
 // What became of entries.
 struct run_result {
-    enum class kind : std::uint8_t { executed, digests, file_lost, forgotten };
+    enum class kind : std::uint8_t { executed, digests, file_lost, forgotten, retry };
     kind what;
     log_sequence sequence = 0;
     std::uint32_t file = 0;
@@ -62,6 +70,10 @@ public:
 
     // `executed` is told once for each.
     void run(core::device& device, std::unique_ptr<held_entry> entry, std::uint64_t now_ms);
+    // What waited for calls that have ended meanwhile; after each dispatch of the device.
+    void go_on(core::device& device);
+    // Tries calls again; wanted soon after `retry` was told.
+    void retry(core::device& device, std::uint64_t now_ms);
     // Ends every file. Nothing of what ran before is told after `forgotten`.
     void forget_all(core::device& device);
 
@@ -79,7 +91,17 @@ private:
     };
     using event_name = std::pair<std::uint32_t, codec::guest_id>; // file, event
 
-    void submit(core::device& device, running_entry& r, std::uint64_t now_ms);
+    // A file whose last entry is a call without an answer, or with one that is to be tried again.
+    struct calling_file {
+        log_sequence call = 0;
+        bool again = false;
+        std::deque<std::unique_ptr<held_entry>> waiting; // at most what the state machine lets run
+    };
+
+    void begin(core::device& device, std::unique_ptr<held_entry> entry);
+    void submit(core::device& device, running_entry& r);
+    void end_calls(std::uint32_t file);
+    bool to_be_tried_again(const running_entry& r, const vgpu_response& response);
     void end(log_sequence sequence, std::int32_t result);
     void end_waiting(std::uint32_t file);
     void collect(const held_entry& entry);
@@ -88,6 +110,10 @@ private:
     const tell_function tell_;
     std::unordered_map<log_sequence, running_entry> running_;
     std::map<event_name, log_sequence> waiting_; // compare entries
+    std::map<std::uint32_t, calling_file> calling_;
+    std::vector<std::uint32_t> answered_; // files whose call has ended: their waiting entries are next
+    bool busy_ = false;
+    std::uint64_t now_ms_ = 0;
 };
 
 } // namespace kagemusha::pair

@@ -26,11 +26,14 @@ using net::event_loop;
 // Twice of what is held, so that a large payload finds a range between many small ones. It is sparse.
 constexpr std::uint64_t arena_factor = 2;
 
+// Between two tries of a call (standby_runner.hpp).
+constexpr std::uint64_t retry_delay_ms = 5;
+
 // Strangers that are being told why they are refused.
 constexpr std::size_t max_refusals = 8;
 
 struct command {
-    enum class kind { run, forget_all, log };
+    enum class kind { run, retry, forget_all, log };
     kind what;
     std::unique_ptr<held_entry> entry = {};
     kagemusha_log_level level = KAGEMUSHA_LOG_INFO;
@@ -90,6 +93,9 @@ public:
             case command::kind::run:
                 runner_.run(device, std::move(c.entry), now_ms);
                 break;
+            case command::kind::retry:
+                runner_.retry(device, now_ms);
+                break;
             case command::kind::forget_all:
                 runner_.forget_all(device);
                 break;
@@ -99,6 +105,7 @@ public:
             }
         }
         commands_.clear();
+        runner_.go_on(device);
     }
     void on_request_done(std::uint64_t token, const vgpu_response& response) override {
         runner_.on_request_done(token, response);
@@ -146,14 +153,20 @@ private:
     }
 
     void arm() {
-        const std::uint64_t at = std::min(fsm_.next_tick_ms(), connections_.deadline_ms());
+        const std::uint64_t at = std::min({fsm_.next_tick_ms(), connections_.deadline_ms(), retry_ms_});
         if (at == armed_ms_) {
             return;
         }
         armed_ms_ = at;
         loop_.call_at(at, [this] {
             armed_ms_ = UINT64_MAX;
-            step([this](std::uint64_t now_ms) { fsm_.on_tick(now_ms); });
+            step([this](std::uint64_t now_ms) {
+                if (now_ms >= retry_ms_) {
+                    retry_ms_ = UINT64_MAX;
+                    inbox_.push({command::kind::retry});
+                }
+                fsm_.on_tick(now_ms);
+            });
             if (ending_ && connections_.all_said()) {
                 loop_.stop();
             }
@@ -188,6 +201,9 @@ private:
             return fsm_.on_digests(r.sequence, std::move(r.hashes), now_ms);
         case run_result::kind::file_lost:
             return fsm_.on_file_lost(r.file, r.why, now_ms);
+        case run_result::kind::retry:
+            retry_ms_ = std::min(retry_ms_, now_ms + retry_delay_ms);
+            return;
         case run_result::kind::forgotten:
             break;
         }
@@ -275,6 +291,11 @@ private:
         if (const auto* c = std::get_if<mirror::content>(&m); c && c->compressed_bytes != 0) {
             if (!decompress(packed_, unpacked_to_)) {
                 return broken("compressed content that is not what it says");
+            }
+        }
+        if (const auto* o = std::get_if<mirror::outcome>(&m)) {
+            if (const auto at = held_.find(o->sequence); at != held_.end()) {
+                at->second->failed_there = o->result != 0;
             }
         }
         if (const auto* e = std::get_if<mirror::entries>(&m)) {
@@ -405,7 +426,7 @@ private:
     mutable std::recursive_mutex mutex_;
     mirror::standby_fsm fsm_;
     bool acting_ = false, ending_ = false, forgetting_ = false;
-    std::uint64_t armed_ms_ = UINT64_MAX;
+    std::uint64_t armed_ms_ = UINT64_MAX, retry_ms_ = UINT64_MAX;
     std::unordered_map<log_sequence, std::unique_ptr<held_entry>> held_;
     std::vector<std::unique_ptr<held_entry>> incoming_; // of the message whose bytes come just now
     std::vector<std::byte> packed_;                     // compressed content
