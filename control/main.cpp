@@ -61,6 +61,12 @@ void add_machine_options(CLI::App& command, session_options& options) {
     command.add_flag("--verbose", options.verbose, "show the guest's console from its first byte on");
 }
 
+void add_replication_options(CLI::App& command, session_options& options) {
+    command.add_option("--vm-id", options.vm_id,
+                       "replication: a name of the protected VM, the same on both hosts");
+    command.add_option("--tls", options.tls_dir, "replication: this host's directory of `keys`");
+}
+
 int list_gpus() {
     const auto lister = find_built("kagemusha-gpus");
     if (lister.empty()) {
@@ -131,6 +137,21 @@ int run_job(session_options& options, const std::string& job_file, const std::ve
     return exit_status(result);
 }
 
+// A VM that waits for a primary's: its guest does not run, its GPU does what the primary's does.
+int run_standby(session_options& options) {
+    if (options.backend == "none") {
+        fmt::print(stderr, "kagemusha: a standby needs a GPU: another --backend\n");
+        return 125;
+    }
+    fmt::print(stderr,
+               "standby of '{}' at {}; start the VM elsewhere with the same options and --replicate-to. "
+               "Ctrl-C ends it.\n",
+               options.vm_id, options.standby_listen);
+    const auto result = run_session(options, "true", false,
+                                    [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+    return exit_status(result);
+}
+
 int run_shell(session_options& options) {
     fmt::print(stderr, "Ctrl-] ends the guest at once.\n");
     const auto result =
@@ -156,6 +177,8 @@ int main(int argc, char** argv) {
     auto* run =
         app.add_subcommand("run", "run a command or script in a new guest; ends with its exit status");
     auto* shell = app.add_subcommand("shell", "a shell in a new guest");
+    auto* standby =
+        app.add_subcommand("standby", "a VM that waits as the standby of one that runs on another host");
     auto* assets = app.add_subcommand("assets", "where the parts of a guest are, as JSON (built if needed)");
 
     keys_request key_options;
@@ -186,8 +209,19 @@ int main(int argc, char** argv) {
                          "the QMP socket of a VM that was not started by this tool")
             ->allow_extra_args(false);
 
-    for (auto* command : {demo, run, shell})
+    for (auto* command : {demo, run, shell, standby}) {
         add_machine_options(*command, options);
+        add_replication_options(*command, options);
+    }
+    for (auto* command : {demo, run, shell})
+        command->add_option("--replicate-to", options.replicate_to,
+                            "HOST:PORT or unix:PATH where `standby` listens: it gets all of the GPU's state");
+    standby
+        ->add_option("--listen", options.standby_listen,
+                     "ADDRESS:PORT (of this host) or unix:PATH, for the VM's host to connect to")
+        ->required();
+    standby->get_option("--vm-id")->required();
+    standby->add_option("--qmp", options.qmp_socket, "a QMP monitor on this Unix socket");
     for (auto* command : {demo, run}) {
         command->add_option("--timeout", options.timeout_s, "seconds until the guest is killed")
             ->capture_default_str()
@@ -223,6 +257,10 @@ int main(int argc, char** argv) {
         return run_metrics(listen, status_request);
     if (keys->parsed())
         return run_keys(key_options, key_hosts);
+    if (standby->parsed()) {
+        options.timeout_s = 1'000'000'000; // as long as it takes
+        return run_standby(options);
+    }
     if (shell->parsed())
         return run_shell(options);
     if (demo->parsed()) {

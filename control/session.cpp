@@ -141,7 +141,17 @@ std::optional<vm_config> configure(const session_options& options, const assets&
                 return std::nullopt;
             config.gpu->properties.push_back(*parsed);
         }
+        const std::pair<const char*, const std::string&> replication[] = {
+            {"vm-id", options.vm_id},
+            {"replicate-to", options.replicate_to},
+            {"standby-listen", options.standby_listen},
+            {"tls-dir", options.tls_dir}};
+        for (const auto& [property, value] : replication)
+            if (!value.empty())
+                config.gpu->properties.emplace_back(property, value);
     }
+    if (!options.standby_listen.empty())
+        config.extra.insert(config.extra.end(), {"-incoming", "defer"});
     return config;
 }
 

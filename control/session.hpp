@@ -32,6 +32,11 @@ struct session_options {
     std::string name;               // for `kagemusha status`; "": vm-PID
     std::vector<std::string> ports; // NAME=SOCKET: virtio-serial ports on listening sockets
     std::vector<std::string> qemu_options;
+    // Replication of the GPU; "" for none.
+    std::string vm_id;          // of the protected VM, the same on both hosts
+    std::string replicate_to;   // where its standby listens
+    std::string standby_listen; // this VM is the standby, and listens there
+    std::string tls_dir;        // made by `kagemusha keys`
 };
 
 struct session_result {
