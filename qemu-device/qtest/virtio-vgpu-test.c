@@ -11,6 +11,8 @@
 
 #include "hw/pci/pci_regs.h"
 #include "qobject/qdict.h"
+#include "qobject/qnum.h"
+#include "qobject/qstring.h"
 #include "standard-headers/linux/virtio_pci.h"
 #include "virtio-vgpu-driver.h"
 #include "virtio-vgpu-hostile.h"
@@ -386,6 +388,100 @@ static void test_migration_is_blocked(void)
     driver_free(d);
 }
 
+/* ---- tests: replication ------------------------------------------------ */
+
+/* What the property `replication` says; a string or a number as text. */
+static char *replication(QTestState *qts, const char *name)
+{
+    QDict *answer = qtest_qmp(qts, "{'execute': 'qom-get', 'arguments': {"
+                              "'path': '/machine/peripheral/vgpu0',"
+                              "'property': 'replication'}}");
+    QObject *value;
+    char *text;
+
+    g_assert(qdict_haskey(answer, "return"));
+    value = qdict_get(qdict_get_qdict(answer, "return"), name);
+    g_assert(value);
+    text = qobject_type(value) == QTYPE_QSTRING
+           ? g_strdup(qstring_get_str(qobject_to(QString, value)))
+           : g_strdup_printf("%" PRIu64,
+                             qnum_get_uint(qobject_to(QNum, value)));
+    qobject_unref(answer);
+    return text;
+}
+
+static void wait_replication(QTestState *qts, const char *name,
+                             const char *wanted)
+{
+    for (unsigned i = 0; i < 6000; i++) {
+        g_autofree char *text = replication(qts, name);
+
+        if (!strcmp(text, wanted)) {
+            return;
+        }
+        g_usleep(10000);
+    }
+    g_error("replication: %s never was %s", name, wanted);
+}
+
+#define REPLICATION ",vm-id=a-vm,heartbeat-budget-ms=10000"
+
+/* Two QEMUs: the second one's VM never runs, and its device follows. */
+static void test_pair(void)
+{
+    Driver *d = driver_new(REPLICATION ",replicable=on");
+    QTestState *standby = qtest_init(RAM "-incoming defer -device " VGPU
+                                     REPLICATION
+                                     ",standby-listen=127.0.0.1:0");
+    g_autofree char *address = replication(standby, "standby-address");
+    QDict *answer;
+
+    wait_replication(d->qts, "role", "primary");
+    wait_replication(d->qts, "state", "off");
+    wait_replication(standby, "role", "standby");
+    wait_replication(standby, "state", "listening");
+    exercise_files(d);
+
+    answer = qtest_qmp(d->qts, "{'execute': 'qom-set', 'arguments': {"
+                       "'path': '/machine/peripheral/vgpu0',"
+                       "'property': 'replicate-to', 'value': %s}}", address);
+    g_assert(qdict_haskey(answer, "return"));
+    qobject_unref(answer);
+    wait_replication(d->qts, "state", "protecting");
+    wait_replication(d->qts, "degraded", "");
+    wait_replication(standby, "state", "ready");
+    expect_error(qtest_qmp(d->qts, "{'execute': 'qom-set', 'arguments': {"
+                           "'path': '/machine/peripheral/vgpu0',"
+                           "'property': 'replicate-to',"
+                           "'value': '127.0.0.1:1'}}"), "already");
+
+    driver_open(d, 9);
+    driver_make_objects(d, 9);
+    driver_close(d, 9);
+    wait_replication(d->qts, "lag-entries", "0");
+    wait_replication(standby, "faults", "0");
+
+    qtest_quit(standby); /* ends well, with the device at work */
+    wait_replication(d->qts, "state", "disconnected");
+    exercise_files(d);
+    driver_free(d);
+}
+
+static void test_replication_refused(void)
+{
+    QTestState *qts = qtest_init(RAM);
+
+    expect_refused(qts, "'backend': 'null', 'replicable': true", "vm_id");
+    expect_refused(qts, "'backend': 'null', 'vm-id': 'a', 'replicable': true,"
+                   "'standby-listen': '127.0.0.1:0'", "not both");
+    expect_refused(qts, "'backend': 'null', 'vm-id': 'a',"
+                   "'standby-listen': '0.0.0.0:0'", "TLS");
+    expect_refused(qts, "'backend': 'null', 'vm-id': 'a', 'replicable': true,"
+                   "'heartbeat-ms': 100, 'heartbeat-budget-ms': 200",
+                   "one lost heartbeat");
+    qtest_quit(qts);
+}
+
 /* ---- tests: with a worker process -------------------------------------- */
 
 #define WORKER ",x-in-process=off,sandbox=best-effort"
@@ -459,6 +555,8 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu/unplug", test_unplug);
     qtest_add_func("virtio-vgpu/migration-is-blocked",
                    test_migration_is_blocked);
+    qtest_add_func("virtio-vgpu/replication", test_pair);
+    qtest_add_func("virtio-vgpu/replication/refused", test_replication_refused);
     add_hostile_tests();
     add_worker_tests();
     return g_test_run();
