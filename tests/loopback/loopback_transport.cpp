@@ -10,7 +10,8 @@
 // opposite, and the one thing that is not real here.
 //
 // Environment: KAGEMUSHA_LOOPBACK_BACKEND (opencl), _GPU, _OPTIONS, _IN_PROCESS (0), _SANDBOX (0 required, 1
-// best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end).
+// best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end), _REPLICATE_TO (where a
+// standby of the VM "loopback" listens; at the end the program waits until the standby has done everything).
 #include "guest-driver/opencl/transport.hpp"
 
 #include <CL/cl.h>
@@ -137,6 +138,8 @@ public:
         if (thread_.joinable())
             thread_.join();
         if (device_) {
+            if (replicated_)
+                print_replication();
             if (std::atoi(environment("KAGEMUSHA_LOOPBACK_STATS", "0")))
                 print_stats();
             kagemusha_device_destroy(device_);
@@ -262,6 +265,11 @@ private:
             static_cast<std::uint32_t>(std::atoi(environment("KAGEMUSHA_LOOPBACK_SANDBOX", "0")));
         config.hang_timeout_ms =
             static_cast<std::uint32_t>(std::atoi(environment("KAGEMUSHA_LOOPBACK_HANG_TIMEOUT_MS", "0")));
+        config.replicate_to = environment("KAGEMUSHA_LOOPBACK_REPLICATE_TO", "");
+        config.vm_id = "loopback";
+        config.heartbeat_budget_ms = 10000; // of a busy machine
+        config.digest_interval_ms = 100;
+        replicated_ = *config.replicate_to != 0;
         config.callbacks.request_done = on_request_done;
         config.callbacks.record = on_record;
         config.callbacks.log = on_log;
@@ -285,27 +293,62 @@ private:
 
     // The device's one thread.
     void run() {
+        // From its first command on, the program has a standby.
+        dispatch_until([this] { return replication().state == KAGEMUSHA_REPLICATION_PROTECTING; });
         kagemusha_device_open_file(device_, the_file, close_token);
         std::vector<std::uint64_t> batch;
         for (;;) {
+            batch.clear();
             {
                 std::lock_guard lock(mutex_);
                 if (closing_)
                     break;
-                batch.assign(inbox_.begin(), inbox_.end());
-                inbox_.clear();
+                if (!kagemusha_device_congested(device_))
+                    batch.swap(inbox_);
             }
             for (const std::uint64_t sequence : batch)
                 hand_over(sequence);
             pollfd wait_for[2] = {{wake_fd_, POLLIN, 0}, {kagemusha_device_poll_fd(device_), POLLIN, 0}};
             if (batch.empty())
-                ::poll(wait_for, 2, -1);
+                ::poll(wait_for, 2, -1); // a log that is full tells by the device's descriptor
             std::uint64_t count;
             if (::read(wake_fd_, &count, sizeof count) < 0 && errno != EAGAIN)
                 std::abort();
             kagemusha_device_dispatch(device_);
         }
         kagemusha_device_close_file(device_, the_file, close_token);
+        dispatch_until([this] {
+            const kagemusha_replication_status s = replication();
+            return s.executed == s.appended || s.state != KAGEMUSHA_REPLICATION_PROTECTING;
+        });
+    }
+
+    // Of a device that is replicated, and as long as its standby is there.
+    template <class Condition>
+    void dispatch_until(Condition&& condition) {
+        while (replicated_ && !condition()) {
+            pollfd wait_for{kagemusha_device_poll_fd(device_), POLLIN, 0};
+            ::poll(&wait_for, 1, 5);
+            kagemusha_device_dispatch(device_);
+        }
+    }
+
+    kagemusha_replication_status replication() const {
+        kagemusha_replication_status status{};
+        status.struct_bytes = sizeof status;
+        kagemusha_device_get_replication_status(device_, &status);
+        return status;
+    }
+
+    void print_replication() const {
+        const kagemusha_replication_status s = replication();
+        std::fprintf(
+            stderr,
+            "kagemusha loopback: replication: state %u '%s', %llu entries, %llu chunks compared, %llu "
+            "different\n",
+            s.state, s.degraded, static_cast<unsigned long long>(s.appended),
+            static_cast<unsigned long long>(s.digests_compared),
+            static_cast<unsigned long long>(s.digests_different));
     }
 
     void hand_over(std::uint64_t sequence) {
@@ -467,6 +510,7 @@ private:
 
     kagemusha_device* device_ = nullptr;
     transport_limits limits_;
+    bool replicated_ = false;
     int arena_fd_ = -1;
     int wake_fd_ = -1;
     void* arena_ = MAP_FAILED;
@@ -480,7 +524,7 @@ private:
     std::unordered_map<std::uint64_t, queue_order> queues_;
     std::unordered_map<std::uint64_t, told> completions_; // by event
     std::unordered_map<std::uint64_t, vgpu_response> answers_;
-    std::deque<std::uint64_t> inbox_;
+    std::vector<std::uint64_t> inbox_;
     std::deque<std::vector<std::byte>> records_;
     std::uint64_t next_sequence_ = 1;
     std::uint64_t credits_ = 0;

@@ -194,6 +194,40 @@ TEST_P(pair, standby_dies_and_another_one_comes) {
     expect_equal();
 }
 
+// The same guest handle names other native memory on each side: a kernel that writes its buffer's native
+// address writes another one there. That is found, counted and repaired.
+TEST_P(pair, native_handles_differ) {
+    if (!GetParam().executes) {
+        GTEST_SKIP() << "needs kernels that run";
+    }
+    start_primary("");
+    const auto c = primary->context();
+    const auto q = primary->queue(c);
+    const auto gone = primary->buffer(c, 1 << 20); // the standby never has it
+    const auto memory = primary->buffer(c, 4096);
+    const auto where =
+        primary->kernel(c, "kernel void where(global ulong* p) { p[get_global_id(0)] = (ulong)p; }", "where");
+    primary->destroy(VGPU_OBJECT_MEMORY, gone);
+    start_standby();
+    char error[256];
+    ASSERT_EQ(kagemusha_device_replicate_to(primary->device(), address().c_str(), error, sizeof error), 0);
+    wait_protected();
+    codec::launch_size size;
+    size.global[0] = 512;
+    codec::stream_builder b;
+    b.launch({q, 0, {}}, where, size, codec::argument_builder{}.memory(0, memory));
+    primary->ok(b);
+    primary->finish(q);
+    ASSERT_EQ(kagemusha_device_request_digest(primary->device(), 1), 0);
+    host::wait([this] { return primary->status().digests_different == 1; }, "a difference");
+    host::wait([this] { return primary->status().digests_repaired == 1; }, "a repair");
+    const auto before = primary->status();
+    ASSERT_EQ(kagemusha_device_request_digest(primary->device(), 1), 0);
+    host::wait([&] { return primary->status().digests_compared > before.digests_compared; }, "a comparison");
+    EXPECT_EQ(primary->status().digests_different, 1u);
+    EXPECT_EQ(standby->status().digests_different, 1u);
+}
+
 // Payloads of all sizes: copied, sent from where they are, and in pieces. The guest overwrites its memory as
 // soon as it may.
 TEST_P(pair, guest_memory_is_the_guests_after_the_answer) {

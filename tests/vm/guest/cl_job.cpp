@@ -47,6 +47,10 @@ kernel void busy(global uint* values, uint rounds)
         x = x * 1664525u + 1013904223u;
     values[get_global_id(0)] = x;
 }
+kernel void where(global ulong* values)
+{
+    values[get_global_id(0)] = (ulong)values;
+}
 kernel void speak(int answer)
 {
     printf("work item %d says %d\n", (int)get_global_id(0), answer);
@@ -170,6 +174,19 @@ void churn(double seconds) {
         ++rounds;
     } while (clock_type::now() < end);
     std::printf("%u rounds are right\n", rounds);
+}
+
+// Memory that holds its own native address, and lives for so many seconds.
+void keep_address(double seconds) {
+    gpu g;
+    cl_kernel where = g.kernel(g.build(source), "where");
+    const std::size_t count = 64;
+    cl_mem values = g.buffer(count * sizeof(cl_ulong));
+    argument(where, 0, values);
+    need(clEnqueueNDRangeKernel(g.queue, where, 1, nullptr, &count, nullptr, 0, nullptr, nullptr), "launch");
+    need(clFinish(g.queue), "clFinish");
+    std::printf("written\n");
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
 void print_from_kernel(int answer) {
@@ -311,6 +328,8 @@ int main(int argc, char** argv) {
         add_vectors(number > 0 ? static_cast<std::size_t>(number) : 1000);
     else if (what == "churn")
         churn(number);
+    else if (what == "address")
+        keep_address(number);
     else if (what == "printf")
         print_from_kernel(static_cast<int>(number));
     else if (what == "nonsense")
@@ -324,7 +343,8 @@ int main(int argc, char** argv) {
     else if (what == "trap" || what == "endless" || what == "wild-write" || what == "wild-read")
         hostile(what);
     else
-        fail("usage: cl_job add N | churn SECONDS | printf NUMBER | nonsense | in-flight SECONDS | mapped "
+        fail("usage: cl_job add N | churn SECONDS | address SECONDS | printf NUMBER | nonsense | in-flight "
+             "SECONDS | mapped "
              "SECONDS | "
              "too-much-memory | trap | endless | wild-write | wild-read");
     return 0;
