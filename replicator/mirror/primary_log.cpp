@@ -284,8 +284,8 @@ void primary_log::close_at(log_sequence sequence, std::uint64_t hold) {
     ++epoch_;
     epoch_ends_ = never;
     epoch_wanted_ = false;
-    if (first_ == 0) {
-        return;
+    if (first_ == 0 || sequence < first_) {
+        return; // nothing of this run belongs to it
     }
     marked_ = sequence;
     marked_hold_ = hold;
