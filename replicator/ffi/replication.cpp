@@ -57,6 +57,17 @@ auto logger(const kagemusha_device_config& c) {
     };
 }
 
+// What both state machines are told (mirror::primary_config, mirror::standby_config).
+template <class Config>
+void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_device& device) {
+    fsm.vm = text_of(c.vm_id);
+    fsm.gpu = device.gpu_name;
+    fsm.instance = random_number();
+    fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
+    fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
+    fsm.compression = c.compression != 0;
+}
+
 // What both roles have: one descriptor over the device's and the role's own.
 class with_descriptor : public replication {
 public:
@@ -95,14 +106,9 @@ public:
                                                std::string& error) {
         auto made = std::make_unique<primary>(device, c.digest_interval_ms);
         pair::primary_side::options o;
-        o.fsm.vm = text_of(c.vm_id);
-        o.fsm.gpu = device.gpu_name;
-        o.fsm.instance = random_number();
+        configure(o.fsm, c, device);
         o.fsm.log_bytes = or_default(c.log_bytes, mirror::default_log_bytes);
         o.fsm.epoch_ms = or_default(c.epoch_ms, mirror::default_epoch_ms);
-        o.fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
-        o.fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
-        o.fsm.compression = c.compression != 0;
         o.link = link_options(c, text_of(c.replicate_to));
         o.agent_bytes = agent_bytes;
         o.agent_region = agent_region;
@@ -234,13 +240,8 @@ public:
                                                core::device_config& core, std::string& error) {
         auto made = std::make_unique<standby_role>(device, c.callbacks, c.user_data);
         pair::standby_side::options o;
-        o.fsm.vm = text_of(c.vm_id);
-        o.fsm.gpu = device.gpu_name;
-        o.fsm.instance = random_number();
+        configure(o.fsm, c, device);
         o.fsm.hold_bytes = or_default(c.hold_bytes, mirror::default_hold_bytes);
-        o.fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
-        o.fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
-        o.fsm.compression = c.compression != 0;
         o.listen = link_options(c, text_of(c.standby_listen));
         o.log = logger(c);
         made->side_ = pair::standby_side::create(std::move(o), error);
