@@ -309,6 +309,46 @@ TEST_P(queues, ManyPendingCommandsBehindOneEvent) {
     EXPECT_EQ(s->sink.wait_event(last).status, 0);
 }
 
+// PoCL 3.1 aborted when somebody let go of the event of a failed command too early (pending_events). Nobody
+// but the executor holds the events here, and failures follow each other so fast that one is looked for while
+// the next comes.
+TEST_P(queues, ManyFailuresWhoseEventsTheGuestHasDestroyed) {
+    const auto context = s->context(), queue = s->queue(context), buffer = s->buffer(context, 64);
+    const std::uint8_t one = 1;
+    const auto pattern = std::as_bytes(std::span(&one, 1));
+    for (int round = 0; round < 300; ++round) {
+        const auto gate = s->user_event(context);
+        std::vector<std::uint64_t> events;
+        stream_builder b;
+        for (int i = 0; i < 16; ++i) {
+            events.push_back(s->new_id());
+            b.fill_buffer({queue, events.back(), {gate}}, buffer, 0, 64, pattern);
+        }
+        for (const auto event : events)
+            b.destroy(VGPU_OBJECT_EVENT, event);
+        s->ok(b);
+        s->ok(stream_builder().set_user_event(gate, -5).destroy(VGPU_OBJECT_EVENT, gate));
+        if (round % 50 == 49) {
+            for (const auto event : events) {
+                EXPECT_LT(s->sink.wait_event(event).status, 0);
+            }
+        }
+    }
+}
+
+// The same, and something else that the failed command waited for ends after it.
+TEST_P(queues, WhatAFailedCommandWaitedForEndsLater) {
+    const auto context = s->context(), queue = s->queue(context, out_of_order), other = s->queue(context);
+    for (int round = 0; round < 100; ++round) {
+        const auto failing = s->user_event(context), late = s->user_event(context), marker = s->new_id();
+        s->ok(stream_builder().marker({queue, marker, {failing, late}}).destroy(VGPU_OBJECT_EVENT, marker));
+        s->ok(stream_builder().set_user_event(failing, -5).destroy(VGPU_OBJECT_EVENT, failing));
+        s->finish(other); // time to let go of the marker's event
+        s->ok(stream_builder().set_user_event(late, 0).destroy(VGPU_OBJECT_EVENT, late));
+        EXPECT_LT(s->sink.wait_event(marker).status, 0);
+    }
+}
+
 TEST_P(queues, TwoExecutorsAtOnce) {
     const auto work = [this] {
         const auto mine = open();

@@ -37,7 +37,7 @@ std::int32_t opencl_device::enqueue(host_queue& queue, const command& what,
             if constexpr (is_transfer<std::decay_t<decltype(c)>>) {
                 return enqueue_transfer(native_queue, c, list, out);
             } else {
-                const bool with_event = wants_event || always_event_;
+                const bool with_event = wants_event || holds_events_;
                 cl_event event = nullptr;
                 if (const std::int32_t refused =
                         enqueue_command(native_queue.native.get(), c, list, with_event ? &event : nullptr))
@@ -65,8 +65,11 @@ std::int32_t opencl_device::mark(host_queue& queue, std::unique_ptr<host_event>&
 }
 
 void opencl_device::watch_by(opencl_queue& queue, host_event& event) const {
+    auto& native = static_cast<opencl_event&>(event);
+    if (holds_events_)
+        native.keep_failed();
     if (polls_)
-        static_cast<opencl_event&>(event).poll_in(queue.lane, queue.in_order);
+        native.poll_in(queue.lane, queue.in_order);
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_buffer& c,

@@ -26,6 +26,12 @@ std::unique_ptr<std::byte[]> allocate(std::uint64_t bytes) {
 // One poller serves every device of the process.
 std::atomic<std::uint64_t> next_lane{1};
 
+// PoCL's device that runs each command on the thread that enqueues it ("cpu-minimal" since PoCL 4).
+bool is_pocl_basic(const gpu_description& d) {
+    return d.platform == "Portable Computing Language" &&
+           (d.name.starts_with("basic") || d.name.starts_with("cpu-minimal"));
+}
+
 // "OpenCL 3.0 …" -> 300
 std::uint32_t version_number(const std::string& text) {
     unsigned major = 1, minor = 0;
@@ -50,7 +56,8 @@ opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_
     api_.clGetDeviceInfo(device_, CL_DEVICE_TYPE, sizeof(type), &type, nullptr);
     polls_ = options.completion == completion_mode::poll ||
              (options.completion == completion_mode::automatic && (type & CL_DEVICE_TYPE_CPU) == 0);
-    always_event_ = (type & CL_DEVICE_TYPE_CPU) != 0;
+    holds_events_ = (type & CL_DEVICE_TYPE_CPU) != 0;
+    user_events_ = !is_pocl_basic(description_);
 }
 
 bool opencl_device::means_lost(std::int32_t status) const {
@@ -240,6 +247,8 @@ std::int32_t opencl_device::create_sampler(host_context& context, bool normalize
 }
 
 std::int32_t opencl_device::create_user_event(host_context& context, std::unique_ptr<host_event>& out) {
+    if (!user_events_)
+        return CL_OUT_OF_RESOURCES;
     cl_int error = CL_SUCCESS;
     event_handle event(api_,
                        api_.clCreateUserEvent(static_cast<opencl_context&>(context).native.get(), &error));

@@ -116,6 +116,7 @@ public:
         , last_(std::move(last))
         , rest_(std::move(rest))
         , error_(error) {}
+    ~opencl_event() override;
     std::int32_t notify(callback fn, void* data) override;
     bool timing(event_timing& out) const override;
     std::int32_t set_status(std::int32_t status) override;
@@ -125,6 +126,8 @@ public:
     // The transfer's rest alone: by finish(), or by pending_events before it.
     void settle(std::int32_t status);
     bool scatters() const { return rest_ && rest_->scatters(); }
+    // pending_events is to keep the native event of a failed command.
+    void keep_failed() { keep_failed_ = true; }
     // Before notify(): event_poller is to look for the completion, not a native callback.
     void poll_in(std::uint64_t lane, bool in_order) {
         lane_ = lane;
@@ -141,6 +144,7 @@ private:
     std::int32_t error_;
     std::uint64_t lane_ = 0; // 0: callback
     bool in_order_ = false;
+    bool keep_failed_ = false;
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
 };
@@ -253,8 +257,11 @@ private:
     std::uint32_t version_ = 0; // 120, 200, 300 …
     bool native_kernels_ = false;
     bool polls_ = false;
-    // PoCL 3.1 aborts when a command whose event nobody holds fails because the one before it failed.
-    bool always_event_ = false;
+    // Every command has an event, which is held as long as PoCL 3.1 may use it without holding it:
+    // pending_events. (Of CPU devices, which is what PoCL's are.)
+    bool holds_events_ = false;
+    // Not on PoCL's "basic" device: to set an event that a command waits for hangs there (PoCL's issue 1177).
+    bool user_events_ = true;
     std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;
 };

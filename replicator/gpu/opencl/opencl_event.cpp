@@ -15,6 +15,11 @@ constexpr cl_int pocl_failed = -1;
 
 } // namespace
 
+opencl_event::~opencl_event() {
+    if (keep_failed_ && poll() < 0)
+        pending_events::instance().keep(std::move(last_));
+}
+
 std::int32_t opencl_event::notify(callback fn, void* data) {
     callback_ = fn;
     callback_data_ = data;
@@ -80,10 +85,8 @@ bool opencl_event::timing(event_timing& out) const {
 }
 
 std::int32_t opencl_event::set_status(std::int32_t status) {
-    const cl_int error = api_.clSetUserEventStatus(last_.get(), status);
-    if (status < 0)
-        pending_events::instance().look_now();
-    return error;
+    return status < 0 ? pending_events::instance().fail(api_, last_.get(), status)
+                      : api_.clSetUserEventStatus(last_.get(), status);
 }
 
 } // namespace kagemusha::gpu

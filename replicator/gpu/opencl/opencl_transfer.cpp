@@ -84,8 +84,8 @@ public:
     bool scatters() const override { return !write_ && !pieces.empty(); }
 
     std::vector<piece> pieces;
-    // In an in-order queue: the native commands before the last one. When that is done they are, or have
-    // failed.
+    // The native commands before the last one. When that is done they are, or have failed. Somebody has to
+    // hold their events until then: see opencl_device::holds_events_.
     std::vector<std::unique_ptr<opencl_event>> parts;
 
 private:
@@ -350,6 +350,12 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
     event_handle last = std::move(events.back());
     events.pop_back();
     event_handle first;
+    if (!events.empty()) {
+        api_.clRetainEvent(events.front().get());
+        first = event_handle(api_, events.front().get());
+    }
+    // In order the last part ends last, and a marker that waits for thousands of events costs some runtimes
+    // milliseconds.
     if (!events.empty() && !queue.in_order) {
         std::vector<cl_event> list;
         for (const event_handle& event : events)
@@ -358,18 +364,17 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
         cl_event marker = nullptr;
         const cl_int marker_error = api_.clEnqueueMarkerWithWaitList(
             queue.native.get(), static_cast<cl_uint>(list.size()), list.data(), &marker);
-        first = std::move(events.front());
-        if (marker_error == CL_SUCCESS)
+        if (marker_error == CL_SUCCESS) {
+            events.push_back(std::move(last));
             last = event_handle(api_, marker);
+        }
         error = error == CL_SUCCESS ? marker_error : error;
-    } else if (!events.empty()) {
-        // The last part ends last. A marker that waits for thousands of events costs some runtimes
-        // milliseconds.
-        api_.clRetainEvent(events.front().get());
-        first = event_handle(api_, events.front().get());
-        for (event_handle& event : events)
-            rest->parts.push_back(
-                std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr));
+    }
+    for (event_handle& event : events) {
+        rest->parts.push_back(
+            std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr));
+        if (holds_events_)
+            rest->parts.back()->keep_failed();
     }
     out.event =
         std::make_unique<opencl_event>(api_, std::move(first), std::move(last), std::move(rest), error);

@@ -15,6 +15,10 @@ namespace {
 // How late a failure without a callback may be told. Rare, so it need not be soon; often enough for a person.
 constexpr std::chrono::milliseconds look_every{100};
 
+// Of failed commands: more than a file may have pending by default, so that the runtime is done with one when
+// as many others have failed after it. A few hundred bytes each.
+constexpr std::size_t max_kept = 32768;
+
 } // namespace
 
 pending_events& pending_events::instance() {
@@ -84,10 +88,20 @@ void pending_events::conclude(opencl_event* event, std::int32_t status) {
     event->finish(status);
 }
 
-void pending_events::look_now() {
+std::int32_t pending_events::fail(const opencl_api& api, cl_event user_event, std::int32_t status) {
+    const cl_int error = api.clSetUserEventStatus(user_event, status);
+    std::vector<event_handle> old; // let go of without the lock; not while a call like the one above runs
     const std::lock_guard lock(mutex_);
+    for (; failed_.size() > max_kept; failed_.pop_front())
+        old.push_back(std::move(failed_.front()));
     look_now_ = true;
     wake_.notify_one();
+    return error;
+}
+
+void pending_events::keep(event_handle failed) {
+    const std::lock_guard lock(mutex_);
+    failed_.push_back(std::move(failed));
 }
 
 void pending_events::run() {

@@ -14,6 +14,11 @@
 // the same time on another thread. So while a staged read is pending, completions are told by the thread
 // alone, and before each one it scatters every staged read that the runtime says is done.
 //
+// And it keeps the events of commands that failed. PoCL 3.1 goes on using them without a reference of its
+// own: inside the call that made them fail (one command fails inside the other, and each is locked again at
+// the end), and when something else that they waited for ends, however much later. If they are gone by then
+// it aborts. Only clSetUserEventStatus makes commands fail there.
+//
 // Locks: the runtime may hold a lock of its own around a callback and take the same one in clGetEventInfo, so
 // the mutex here is never held while the runtime is called. An event that the thread is looking at is pinned
 // instead; when its callback comes meanwhile, the thread finishes it in the callback's place.
@@ -27,6 +32,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gpu/opencl/opencl_api.hpp"
+
 namespace kagemusha::gpu {
 
 class opencl_event;
@@ -39,7 +46,11 @@ public:
     // The callback came. The event if the caller is to finish it; else the thread does.
     opencl_event* take(std::uint64_t number, std::int32_t status);
     void remove(std::uint64_t number); // whose callback could not be registered
-    void look_now();                   // something may have failed
+
+    // Calls clSetUserEventStatus with an error, and looks at once for what failed of it.
+    std::int32_t fail(const opencl_api& api, cl_event user_event, std::int32_t status);
+    // The event of a failed command, instead of letting go of it.
+    void keep(event_handle failed);
 
 private:
     struct entry {
@@ -63,7 +74,8 @@ private:
     std::unordered_map<std::uint64_t, entry> entries_;
     std::deque<deferred_event> deferred_; // in the order of their callbacks
     std::vector<opencl_event*>
-        staged_reads_; // whose bytes are not in guest memory yet; finished by the thread alone
+        staged_reads_;                // whose bytes are not in guest memory yet; finished by the thread alone
+    std::deque<event_handle> failed_; // in the order of keep()
     std::uint64_t next_ = 1;
     bool look_now_ = false;
 };
