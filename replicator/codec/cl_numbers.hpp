@@ -58,6 +58,7 @@ inline constexpr std::int32_t cl_image_format_not_supported = -10;
 inline constexpr std::int32_t cl_build_program_failure = -11;
 inline constexpr std::int32_t cl_wait_list_error = -14; // CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
 inline constexpr std::int32_t cl_compile_program_failure = -15;
+inline constexpr std::int32_t cl_invalid_binary = -42;
 inline constexpr std::int32_t cl_link_program_failure = -17;
 inline constexpr std::int32_t cl_invalid_value = -30;
 inline constexpr std::int32_t cl_invalid_device = -33;

@@ -276,7 +276,7 @@ void mirror_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry
     read->then = [this, sequence, point](agent_step& w) {
         when_marked(point, [this, sequence, failed = w.error() != 0](const hold& h) {
             if (failed || h.broken || h.shaky)
-                cancel_digest(sequence);
+                cancel_digest(sequence, h);
             else
                 digest_read(sequence, false);
         });
@@ -306,7 +306,7 @@ void mirror_agent::impl::start_host_entry(agent_context& c, digest_entry entry, 
     read->then = [this, sequence, point](agent_step& w) {
         when_marked(point, [this, sequence, failed = w.error() != 0](const hold& h) {
             if (failed || h.broken || h.shaky)
-                cancel_digest(sequence);
+                cancel_digest(sequence, h);
             else
                 digest_read(sequence, true);
         });
@@ -336,8 +336,9 @@ void mirror_agent::impl::digest_read(log_sequence sequence, bool host) {
     log.digests(sequence, std::move(hashes));
 }
 
-// It could not be taken here: the next digest sees the same memory again.
-void mirror_agent::impl::cancel_digest(log_sequence sequence) {
+// It could not be taken here: the next digest sees the same memory again. But where the guest's queues can't
+// be held no digest will ever be taken, and a copy that nobody compares is not to be trusted.
+void mirror_agent::impl::cancel_digest(log_sequence sequence, const hold& point) {
     const auto at = digests.find(sequence);
     if (at == digests.end())
         return;
@@ -346,6 +347,8 @@ void mirror_agent::impl::cancel_digest(log_sequence sequence) {
             m->dirty_for_digest = true;
     digests.erase(at);
     log.cancel(sequence);
+    if (point.broken)
+        fail("the guest's queues could not be held for a comparison");
 }
 
 // ---- what the standby found

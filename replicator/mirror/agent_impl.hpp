@@ -243,7 +243,7 @@ struct mirror_agent::impl {
     void start_kernel_entry(agent_context& c, digest_entry entry, const hold_ptr& point);
     void start_host_entry(agent_context& c, digest_entry entry, const hold_ptr& point);
     void digest_read(log_sequence entry, bool host);
-    void cancel_digest(log_sequence entry);
+    void cancel_digest(log_sequence entry, const hold& point);
     void pump_repairs();
     void ship();
 };

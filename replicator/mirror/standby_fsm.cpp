@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "codec/cl_numbers.hpp"
 #include "mirror/action_queue.hpp"
 #include "mirror/agreement.hpp"
 #include "mirror/standby_log.hpp"
@@ -34,6 +35,15 @@ bool legal(standby_state from, standby_state to) {
         return false;
     }
     return false;
+}
+
+// What a person can do about a call that failed here alone.
+std::string advice(std::int32_t error) {
+    return error == codec::cl_invalid_binary
+               ? ": it is a program made from a binary, which is for one kind of GPU and driver; use the "
+                 "same "
+                 "here as on the primary, or programs that are built from their source"
+               : "";
 }
 
 } // namespace
@@ -418,7 +428,7 @@ struct standby_fsm::impl {
         if (e.failed && !e.failure_expected) {
             on_fault(entry, "entry " + std::to_string(entry) + " of file " + std::to_string(e.meta.file) +
                                 " failed on the standby with OpenCL's error " + std::to_string(result) +
-                                ", and had not on the primary");
+                                ", and had not on the primary" + advice(result));
         }
         tell();
     }

@@ -277,6 +277,15 @@ TEST_F(standby_fsm_test, a_failure_that_the_primary_did_not_have_is_a_fault) {
     EXPECT_EQ(fsm->status(now).faults, 2u);
 }
 
+TEST_F(standby_fsm_test, a_binary_that_only_the_primary_takes_is_a_fault_with_advice) {
+    attach();
+    write(4, 1, 8, entry_awaits_outcome);
+    mark(2, 4);
+    EXPECT_EQ(says(outcome{4, false, 0}), "run 4");
+    EXPECT_NE(done(4, -42).find("made from a binary, which is for one kind of GPU"), std::string::npos);
+    EXPECT_EQ(fsm->status(now).faults, 1u);
+}
+
 TEST_F(standby_fsm_test, a_lost_worker_is_a_fault_unless_its_file_has_ended) {
     attach();
     entry(meta(4, entry_kind::close_file, 2));

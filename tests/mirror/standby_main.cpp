@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// mirror-standby ADDRESS VM: a standby as a process of its own, without QEMU. It ends when its standard input
-// does, and tells then what it saw; exit status 1 if that was not a primary without faults or differences.
+// mirror-standby ADDRESS VM: a standby as a process of its own, without QEMU, on KAGEMUSHA_TEST_STANDBY_GPU.
+// It ends when its standard input does, and tells then what it saw; exit status 1 if that was not a primary
+// without faults or differences.
 #include <kagemusha/device.h>
 
 #include <poll.h>
@@ -18,7 +19,7 @@ int on_record(void*, const void*, size_t) {
 }
 
 void on_log(void*, int level, const char* line) {
-    if (level <= KAGEMUSHA_LOG_WARNING) {
+    if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE")) {
         std::fprintf(stderr, "standby: %s\n", line);
     }
 }
@@ -35,6 +36,8 @@ int main(int argc, char** argv) {
     const char* backend = std::getenv("KAGEMUSHA_LOOPBACK_BACKEND");
     config.name = "standby";
     config.backend = backend ? backend : "opencl";
+    const char* gpu = std::getenv("KAGEMUSHA_TEST_STANDBY_GPU");
+    config.gpu = gpu ? gpu : "";
     config.sandbox = 1;
     config.vm_id = argv[2];
     config.standby_listen = argv[1];

@@ -66,6 +66,7 @@ void rectangles(const setup& s);
 void maps(const setup& s);
 void images(const setup& s);
 void programs(const setup& s);
+void binaries(const setup& s);
 void kernels(const setup& s);
 void events(const setup& s);
 void queues(const setup& s);

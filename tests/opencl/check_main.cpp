@@ -136,9 +136,10 @@ struct group {
 };
 
 constexpr group groups[] = {
-    {"queries", queries}, {"buffers", buffers},   {"rectangles", rectangles}, {"maps", maps},
-    {"images", images},   {"programs", programs}, {"kernels", kernels},       {"events", events},
-    {"queues", queues},   {"errors", errors},     {"threads", threads},       {"printing", printing},
+    {"queries", queries},   {"buffers", buffers},   {"rectangles", rectangles}, {"maps", maps},
+    {"images", images},     {"programs", programs}, {"binaries", binaries},     {"kernels", kernels},
+    {"events", events},     {"queues", queues},     {"errors", errors},         {"threads", threads},
+    {"printing", printing},
 };
 
 } // namespace

@@ -126,29 +126,6 @@ void included_files(const setup& s) {
     CHECK(std::remove(place) == 0);
 }
 
-void binaries(const setup& s) {
-    cl_program built = build(s, "kernel void answer(global int* out) { out[0] = 17; }");
-    if (!built)
-        return;
-    std::size_t size = 0;
-    CHECK_CL(clGetProgramInfo(built, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr));
-    CHECK(size > 0);
-    std::vector<unsigned char> binary(size);
-    unsigned char* places[] = {binary.data()};
-    CHECK_CL(clGetProgramInfo(built, CL_PROGRAM_BINARIES, sizeof places, places, nullptr));
-    cl_int status = -1, error = CL_SUCCESS;
-    const unsigned char* given[] = {binary.data()};
-    cl_program again = clCreateProgramWithBinary(s.context, 1, &s.device, &size, given, &status, &error);
-    CHECK_CL(error);
-    CHECK_CL(status);
-    if (again) {
-        CHECK_CL(clBuildProgram(again, 1, &s.device, nullptr, nullptr, nullptr));
-        use_answer(s, again, 17);
-        CHECK_CL(clReleaseProgram(again));
-    }
-    CHECK_CL(clReleaseProgram(built));
-}
-
 } // namespace
 
 void programs(const setup& s) {
@@ -203,7 +180,29 @@ void programs(const setup& s) {
 
     included_files(s);
     compile_and_link(s);
-    binaries(s);
+}
+
+void binaries(const setup& s) {
+    cl_program built = build(s, "kernel void answer(global int* out) { out[0] = 17; }");
+    if (!built)
+        return;
+    std::size_t size = 0;
+    CHECK_CL(clGetProgramInfo(built, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr));
+    CHECK(size > 0);
+    std::vector<unsigned char> binary(size);
+    unsigned char* places[] = {binary.data()};
+    CHECK_CL(clGetProgramInfo(built, CL_PROGRAM_BINARIES, sizeof places, places, nullptr));
+    cl_int status = -1, error = CL_SUCCESS;
+    const unsigned char* given[] = {binary.data()};
+    cl_program again = clCreateProgramWithBinary(s.context, 1, &s.device, &size, given, &status, &error);
+    CHECK_CL(error);
+    CHECK_CL(status);
+    if (again) {
+        CHECK_CL(clBuildProgram(again, 1, &s.device, nullptr, nullptr, nullptr));
+        use_answer(s, again, 17);
+        CHECK_CL(clReleaseProgram(again));
+    }
+    CHECK_CL(clReleaseProgram(built));
 }
 
 void kernels(const setup& s) {
