@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * checkpoint-testdev: a device that writes down what continuous checkpoints do
+ * to it
+ *
+ * For tests only. A device whose state lives outside of QEMU depends on the
+ * order of the calls that it gets on both sides: this one keeps them as a line
+ * of text ("log"), and can fail at each of them on request. Every checkpoint
+ * of the primary gets the next number, which is the device's whole state.
+ *
+ * All of it runs with the BQL.
+ */
+
+#include "qemu/osdep.h"
+
+#include "block/replication.h"
+#include "hw/qdev-core.h"
+#include "hw/resettable.h"
+#include "migration/colo.h"
+#include "migration/vmstate.h"
+#include "qapi/error.h"
+#include "qapi/visitor.h"
+#include "qom/object.h"
+#include "system/reset.h"
+#include "system/runstate.h"
+
+#define TYPE_CHECKPOINT_TESTDEV "checkpoint-testdev"
+OBJECT_DECLARE_SIMPLE_TYPE(CheckpointTestdev, CHECKPOINT_TESTDEV)
+
+#define LOG_BYTES 16384
+
+struct CheckpointTestdev {
+    DeviceState parent_obj;
+
+    ReplicationState *replication;
+    VMChangeStateEntry *vm_state;
+    GString *log;           /* newest LOG_BYTES, entries end with a space */
+    uint64_t sequence;      /* state: number of the checkpoint */
+    uint64_t commits;
+    uint32_t fail_checkpoints; /* that many of the next ones */
+    bool fail_load;
+};
+
+static void G_GNUC_PRINTF(2, 3) note(CheckpointTestdev *s, const char *format,
+                                     ...)
+{
+    va_list ap;
+
+    va_start(ap, format);
+    g_string_append_vprintf(s->log, format, ap);
+    va_end(ap);
+    g_string_append_c(s->log, ' ');
+    if (s->log->len > LOG_BYTES) {
+        g_string_erase(s->log, 0, s->log->len - LOG_BYTES);
+    }
+}
+
+/* ---- replication ------------------------------------------------------- */
+
+static void testdev_start(ReplicationState *rs, ReplicationMode mode,
+                          Error **errp)
+{
+    note(rs->opaque, "start:%s", ReplicationMode_str(mode));
+}
+
+static void testdev_checkpoint(ReplicationState *rs, Error **errp)
+{
+    CheckpointTestdev *s = rs->opaque;
+
+    if (migration_incoming_in_colo_state()) {
+        note(s, "checkpoint=%" PRIu64, s->sequence);
+        return;
+    }
+    if (s->fail_checkpoints) {
+        s->fail_checkpoints--;
+        note(s, "fail");
+        error_setg(errp, "%s: told to fail", TYPE_CHECKPOINT_TESTDEV);
+        return;
+    }
+    s->sequence++;
+    note(s, "checkpoint=%" PRIu64, s->sequence);
+}
+
+static void testdev_get_error(ReplicationState *rs, Error **errp)
+{
+    note(rs->opaque, "get_error");
+}
+
+static void testdev_commit(ReplicationState *rs)
+{
+    CheckpointTestdev *s = rs->opaque;
+
+    s->commits++;
+    note(s, "commit=%" PRIu64, s->sequence);
+}
+
+static void testdev_stop(ReplicationState *rs, bool failover, Error **errp)
+{
+    note(rs->opaque, failover ? "stop:failover" : "stop");
+}
+
+static ReplicationOps testdev_replication_ops = {
+    .start = testdev_start,
+    .checkpoint = testdev_checkpoint,
+    .get_error = testdev_get_error,
+    .commit = testdev_commit,
+    .stop = testdev_stop,
+};
+
+/* ---- state ------------------------------------------------------------- */
+
+static int testdev_pre_save(void *opaque)
+{
+    CheckpointTestdev *s = opaque;
+
+    note(s, "save=%" PRIu64, s->sequence);
+    return 0;
+}
+
+static int testdev_post_load(void *opaque, int version_id)
+{
+    CheckpointTestdev *s = opaque;
+
+    note(s, "load=%" PRIu64, s->sequence);
+    return s->fail_load ? -EINVAL : 0;
+}
+
+static const VMStateDescription vmstate_testdev = {
+    .name = TYPE_CHECKPOINT_TESTDEV,
+    .version_id = 1,
+    .minimum_version_id = 1,
+    .pre_save = testdev_pre_save,
+    .post_load = testdev_post_load,
+    .fields = (const VMStateField[]) {
+        VMSTATE_UINT64(sequence, CheckpointTestdev),
+        VMSTATE_END_OF_LIST()
+    },
+};
+
+static void testdev_reset_hold(Object *obj, ResetType type)
+{
+    note(CHECKPOINT_TESTDEV(obj),
+         type == RESET_TYPE_SNAPSHOT_LOAD ? "reset:load" : "reset");
+}
+
+static void testdev_vm_state(void *opaque, bool running, RunState state)
+{
+    note(opaque, "%s", running ? "run" : "pause");
+}
+
+/* ---- properties -------------------------------------------------------- */
+
+static char *testdev_get_log(Object *obj, Error **errp)
+{
+    return g_strdup(CHECKPOINT_TESTDEV(obj)->log->str);
+}
+
+/* Whatever is written, the log becomes it: "" clears it. */
+static void testdev_set_log(Object *obj, const char *value, Error **errp)
+{
+    g_string_assign(CHECKPOINT_TESTDEV(obj)->log, value);
+}
+
+static bool testdev_get_false(Object *obj, Error **errp)
+{
+    return false;
+}
+
+static void testdev_set_checkpoint_now(Object *obj, bool value, Error **errp)
+{
+    if (value) {
+        colo_checkpoint_now();
+    }
+}
+
+static bool testdev_get_fail_load(Object *obj, Error **errp)
+{
+    return CHECKPOINT_TESTDEV(obj)->fail_load;
+}
+
+static void testdev_set_fail_load(Object *obj, bool value, Error **errp)
+{
+    CHECKPOINT_TESTDEV(obj)->fail_load = value;
+}
+
+static void testdev_init(Object *obj)
+{
+    CheckpointTestdev *s = CHECKPOINT_TESTDEV(obj);
+
+    s->log = g_string_new("");
+    object_property_add_uint64_ptr(obj, "commits", &s->commits,
+                                   OBJ_PROP_FLAG_READ);
+    object_property_add_uint64_ptr(obj, "sequence", &s->sequence,
+                                   OBJ_PROP_FLAG_READ);
+    object_property_add_uint32_ptr(obj, "fail-checkpoints",
+                                   &s->fail_checkpoints,
+                                   OBJ_PROP_FLAG_READWRITE);
+}
+
+static void testdev_finalize(Object *obj)
+{
+    g_string_free(CHECKPOINT_TESTDEV(obj)->log, true);
+}
+
+static void testdev_realize(DeviceState *dev, Error **errp)
+{
+    CheckpointTestdev *s = CHECKPOINT_TESTDEV(dev);
+
+    s->replication = replication_new(s, &testdev_replication_ops);
+    s->vm_state = qemu_add_vm_change_state_handler(testdev_vm_state, s);
+    /* It is on no bus that would reset it. */
+    qemu_register_resettable(OBJECT(s));
+}
+
+static void testdev_unrealize(DeviceState *dev)
+{
+    CheckpointTestdev *s = CHECKPOINT_TESTDEV(dev);
+
+    qemu_unregister_resettable(OBJECT(s));
+    qemu_del_vm_change_state_handler(s->vm_state);
+    replication_remove(s->replication);
+}
+
+static void testdev_class_init(ObjectClass *klass, void *data)
+{
+    DeviceClass *dc = DEVICE_CLASS(klass);
+    ResettableClass *rc = RESETTABLE_CLASS(klass);
+
+    dc->desc = "Test device of continuous checkpoints";
+    dc->vmsd = &vmstate_testdev;
+    dc->realize = testdev_realize;
+    dc->unrealize = testdev_unrealize;
+    rc->phases.hold = testdev_reset_hold;
+    set_bit(DEVICE_CATEGORY_MISC, dc->categories);
+    object_class_property_add_str(klass, "log", testdev_get_log,
+                                  testdev_set_log);
+    object_class_property_add_bool(klass, "checkpoint-now", testdev_get_false,
+                                   testdev_set_checkpoint_now);
+    object_class_property_add_bool(klass, "fail-load", testdev_get_fail_load,
+                                   testdev_set_fail_load);
+}
+
+static const TypeInfo checkpoint_testdev_types[] = {
+    {
+        .name = TYPE_CHECKPOINT_TESTDEV,
+        .parent = TYPE_DEVICE,
+        .instance_size = sizeof(CheckpointTestdev),
+        .instance_init = testdev_init,
+        .instance_finalize = testdev_finalize,
+        .class_init = testdev_class_init,
+    },
+};
+
+DEFINE_TYPES(checkpoint_testdev_types)

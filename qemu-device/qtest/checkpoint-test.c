@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * QTest of continuous checkpoints to a passive secondary (COLO with
+ * x-colo-passive): that a failover finds what the last checkpoint had
+ *
+ * checkpoint-moments.c looks at single moments of one checkpoint, and
+ * checkpoint-output.c at the packets that leave the VM.
+ */
+
+#include "qemu/osdep.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include "qemu/units.h"
+#include "checkpoint-pair.h"
+#include "checkpoint-tests.h"
+#include "migration/migration-qmp.h"
+#include "qobject/qdict.h"
+
+static void run_and_fail_over(const PairOptions *options)
+{
+    Pair pair = pair_start(options);
+
+    pair_wait_pauses(&pair, 8);
+    pair_fail_over_and_check(&pair);
+    pair_end(&pair);
+}
+
+/* More than one checkpoint; the secondary does not run; its RAM is right. */
+static void test_failover(void)
+{
+    run_and_fail_over(&(PairOptions) { });
+}
+
+/* Guest RAM is not the first RAMBlock, and smaller than the first. */
+static void test_failover_second_block(void)
+{
+    run_and_fail_over(&(PairOptions) {
+        .machine = "pc,memory-backend=ram",
+        .options = "-object memory-backend-ram,id=first,size=160M "
+                   "-object memory-backend-ram,id=ram,size=128M -m 128",
+    });
+}
+
+/* ... and larger. */
+static void test_failover_small_first_block(void)
+{
+    run_and_fail_over(&(PairOptions) {
+        .machine = "pc,memory-backend=ram",
+        .options = "-object memory-backend-ram,id=first,size=32M "
+                   "-object memory-backend-ram,id=ram,size=128M -m 128",
+    });
+}
+
+/* Devices that have to be reset before their state is loaded. */
+static void test_failover_q35(void)
+{
+    run_and_fail_over(&(PairOptions) { .machine = "q35" });
+}
+
+/* Most of a checkpoint does not fit into the staging area. */
+static void test_failover_small_stage(void)
+{
+    run_and_fail_over(&(PairOptions) {
+        .primary = "-global migration.x-colo-stage-size=1M "
+                   "-global migration.x-colo-ahead-size=1G",
+    });
+}
+
+/* Nothing is staged. */
+static void test_failover_no_stage(void)
+{
+    run_and_fail_over(&(PairOptions) {
+        .primary = "-global migration.x-colo-stage-size=0",
+    });
+}
+
+/* Pages are sent ahead of every checkpoint. */
+static void test_failover_ahead(void)
+{
+    run_and_fail_over(&(PairOptions) {
+        .primary = "-global migration.x-colo-ahead-size=0",
+    });
+}
+
+/* How often the primary has looked at what is dirty */
+static int64_t syncs(Pair *pair)
+{
+    return read_ram_property_int(pair->primary, "dirty-sync-count");
+}
+
+/*
+ * Pages that wait to be sent are found dirty again, and nothing else is: TCG
+ * has to trap the next write to them all the same. A slow migration is busy
+ * with other pages, while auto-converge looks at the dirty bits every 5 s.
+ */
+static void test_failover_rearm(void)
+{
+    /* So few that TCG remembers all of them */
+    PairOptions options = { .pages = 64, .wait = true };
+    Pair pair = pair_start(&options);
+    int64_t wanted;
+
+    migrate_set_capability(pair.primary, "auto-converge", true);
+    migrate_set_parameter_int(pair.primary, "cpu-throttle-initial", 1);
+    migrate_set_parameter_int(pair.primary, "cpu-throttle-increment", 1);
+    /* A first pass over all memory, which does not end the migration. */
+    migrate_set_parameter_int(pair.primary, "downtime-limit", 1);
+    migrate_set_parameter_int(pair.primary, "avail-switchover-bandwidth",
+                              1 * MiB);
+    migrate_set_parameter_int(pair.primary, "max-bandwidth", 50 * MiB);
+    pair_go(&pair, &options);
+    while (syncs(&pair) < 3) {
+        qtest_memset(pair.primary, 16 * MiB, 0x5a, 64 * MiB);
+    }
+
+    /* A few pages a second, and many that are not written again. */
+    migrate_set_parameter_int(pair.primary, "max-bandwidth", 10);
+    qtest_memset(pair.primary, 16 * MiB, 0x5a, 64 * MiB);
+    wanted = syncs(&pair) + 4;
+    while (syncs(&pair) < wanted) {
+        g_usleep(10 * 1000);
+    }
+
+    migrate_set_parameter_int(pair.primary, "avail-switchover-bandwidth", 0);
+    migrate_set_parameter_int(pair.primary, "downtime-limit", 20000);
+    migrate_set_parameter_int(pair.primary, "max-bandwidth", 10737418240);
+    pair_wait_pauses(&pair, 2);
+    pair_fail_over_and_check(&pair);
+    pair_end(&pair);
+}
+
+static void test_cont(void)
+{
+    Pair pair = pair_start(&(PairOptions) { });
+    QDict *error;
+
+    pair_wait_pauses(&pair, 2);
+    error = qtest_qmp_assert_failure_ref(pair.secondary,
+                                         "{ 'execute': 'cont' }");
+    qobject_unref(error);
+    g_assert_false(is_running(pair.secondary));
+    pair_wait_pauses(&pair, 2);
+    pair_fail_over(&pair);
+    pair_end(&pair);
+}
+
+/* ---- the channel ------------------------------------------------------- */
+
+static void give_socket(QTestState *who, int fd)
+{
+    qtest_qmp_fds_assert_success(who, &fd, 1,
+                                 "{ 'execute': 'getfd',"
+                                 "  'arguments': { 'fdname': 'wire' } }");
+}
+
+static void assert_no_delay(int fd)
+{
+    int value = 0;
+    socklen_t bytes = sizeof(value);
+
+    g_assert_cmpint(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &bytes),
+                    ==, 0);
+    g_assert_cmpint(value, ==, 1);
+}
+
+/* Both ends of a TCP connection send at once; our copies of them tell. */
+static void test_no_delay(void)
+{
+    PairOptions options = { .wait = true };
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    int ends[2] = { socket(AF_INET, SOCK_STREAM, 0), -1 };
+    Pair pair;
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    g_assert_cmpint(bind(listener, (struct sockaddr *)&address, bytes), ==, 0);
+    g_assert_cmpint(getsockname(listener, (struct sockaddr *)&address, &bytes),
+                    ==, 0);
+    g_assert_cmpint(listen(listener, 1), ==, 0);
+    g_assert_cmpint(connect(ends[0], (struct sockaddr *)&address, bytes),
+                    ==, 0);
+    ends[1] = accept(listener, NULL, NULL);
+    g_assert_cmpint(ends[1], >=, 0);
+
+    pair = pair_start(&options);
+    give_socket(pair.primary, ends[0]);
+    give_socket(pair.secondary, ends[1]);
+    qtest_qmp_assert_success(pair.secondary,
+                             "{ 'execute': 'migrate-incoming',"
+                             "  'arguments': { 'uri': 'fd:wire' } }");
+    qtest_qmp_assert_success(pair.primary,
+                             "{ 'execute': 'migrate',"
+                             "  'arguments': { 'uri': 'fd:wire' } }");
+    pair_wait_pauses(&pair, 3);
+    assert_no_delay(ends[0]);
+    assert_no_delay(ends[1]);
+    pair_end(&pair);
+    close(ends[0]);
+    close(ends[1]);
+    close(listener);
+}
+
+int main(int argc, char **argv)
+{
+    int result;
+
+    g_test_init(&argc, &argv, NULL);
+    pairs_begin();
+
+    qtest_add_func("/checkpoint/failover", test_failover);
+    qtest_add_func("/checkpoint/failover/second-block",
+                   test_failover_second_block);
+    qtest_add_func("/checkpoint/failover/small-first-block",
+                   test_failover_small_first_block);
+    if (qtest_has_machine("q35")) {
+        qtest_add_func("/checkpoint/failover/q35", test_failover_q35);
+    }
+    qtest_add_func("/checkpoint/failover/small-stage",
+                   test_failover_small_stage);
+    qtest_add_func("/checkpoint/failover/no-stage", test_failover_no_stage);
+    qtest_add_func("/checkpoint/failover/ahead", test_failover_ahead);
+    qtest_add_func("/checkpoint/failover/rearm", test_failover_rearm);
+    qtest_add_func("/checkpoint/cont", test_cont);
+    qtest_add_func("/checkpoint/no-delay", test_no_delay);
+    checkpoint_moments_add();
+    checkpoint_output_add();
+    result = g_test_run();
+
+    pairs_end();
+    return result;
+}
