@@ -328,6 +328,7 @@ static int kvg_probe(struct virtio_device *vdev)
 	ret = misc_register(&dev->misc);
 	if (ret)
 		goto fail_stop;
+	kvt_stats_add(dev);
 	dev_info(&vdev->dev,
 		 "%s: %u slots, %u events and %u requests per file, %llu MiB per request, window %llu MiB\n",
 		 dev->name, dev->slots, dev->limits.events, dev->limits.requests,
@@ -352,6 +353,7 @@ static void kvg_remove(struct virtio_device *vdev)
 {
 	struct kvg_device *dev = vdev->priv;
 
+	kvt_stats_remove(dev);
 	misc_deregister(&dev->misc); /* no new files */
 	device_stop(dev);
 	cancel_work_sync(&dev->fail_work);

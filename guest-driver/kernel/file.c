@@ -68,6 +68,7 @@ static int kvg_open(struct inode *inode, struct file *filp)
 	mutex_init(&file->open_mutex);
 	mutex_init(&file->submit_mutex);
 	mutex_init(&file->read_mutex);
+	mutex_init(&file->flush_mutex);
 	file->next_sequence = 1;
 	xa_init(&file->answers);
 	init_waitqueue_head(&file->read_wait);
@@ -157,7 +158,26 @@ union ioctl_args {
 	struct kagemusha_vgpu_window_alloc window_alloc;
 	struct kagemusha_vgpu_window_free window_free;
 	struct kagemusha_vgpu_set_eventfd set_eventfd;
+	struct kagemusha_vgpu_window_trace window_trace;
+	struct kagemusha_vgpu_window_flush window_flush;
+	struct kagemusha_vgpu_window_discard window_discard;
 };
+
+static int window_flush(struct kvg_file *file, struct kagemusha_vgpu_window_flush *args)
+{
+	const u32 known =
+		KAGEMUSHA_VGPU_SUBMIT_NONBLOCK | KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER;
+	const struct kvt_target target = {
+		.queue = args->queue,
+		.group = args->group,
+		.barrier = args->flags & KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER,
+		.nonblock = args->flags & KAGEMUSHA_VGPU_SUBMIT_NONBLOCK,
+	};
+
+	if ((args->flags & ~known) || args->pad || !args->queue)
+		return -EINVAL;
+	return kvt_flush(file, &target, &args->flushed_bytes);
+}
 
 static int dispatch(struct kvg_file *file, unsigned int number, union ioctl_args *args)
 {
@@ -174,6 +194,12 @@ static int dispatch(struct kvg_file *file, unsigned int number, union ioctl_args
 		return kvg_window_free(file, &args->window_free);
 	case _IOC_NR(KAGEMUSHA_VGPU_SET_EVENTFD):
 		return kvg_set_eventfd(file, &args->set_eventfd);
+	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_TRACE):
+		return kvt_window_trace(file, &args->window_trace);
+	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_FLUSH):
+		return window_flush(file, &args->window_flush);
+	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_DISCARD):
+		return kvt_window_discard(file, &args->window_discard);
 	}
 	return -ENOTTY;
 }
@@ -185,11 +211,22 @@ static const unsigned int known_ioctls[] = {
 	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_ALLOC)] = KAGEMUSHA_VGPU_WINDOW_ALLOC,
 	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_FREE)] = KAGEMUSHA_VGPU_WINDOW_FREE,
 	[_IOC_NR(KAGEMUSHA_VGPU_SET_EVENTFD)] = KAGEMUSHA_VGPU_SET_EVENTFD,
+	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_TRACE)] = KAGEMUSHA_VGPU_WINDOW_TRACE,
+	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_FLUSH)] = KAGEMUSHA_VGPU_WINDOW_FLUSH,
+	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_DISCARD)] = KAGEMUSHA_VGPU_WINDOW_DISCARD,
 };
 
+/* The size of an ioctl's structure in the first version that had it. */
+static u32 first_size(unsigned int number)
+{
+	if (number == _IOC_NR(KAGEMUSHA_VGPU_SUBMIT))
+		return offsetof(struct kagemusha_vgpu_submit, flush_queue);
+	return _IOC_SIZE(known_ioctls[number]);
+}
+
 /*
- * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and never
- * smaller than that of the first version, which for now is ours.
+ * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and smaller (what is missing counts as
+ * 0), but never smaller than that of the first version.
  */
 static long kvg_ioctl(struct file *filp, unsigned int command, unsigned long argument)
 {
@@ -205,13 +242,14 @@ static long kvg_ioctl(struct file *filp, unsigned int command, unsigned long arg
 	known = known_ioctls[number];
 	if (_IOC_DIR(command) != _IOC_DIR(known))
 		return -ENOTTY;
-	if (_IOC_SIZE(command) < _IOC_SIZE(known))
+	if (_IOC_SIZE(command) < first_size(number))
 		return -EINVAL;
 	ret = copy_struct_from_user(&args, _IOC_SIZE(known), user, _IOC_SIZE(command));
 	if (ret)
 		return ret;
 	ret = dispatch(file, number, &args);
-	if (!ret && (_IOC_DIR(known) & _IOC_READ) && copy_to_user(user, &args, _IOC_SIZE(known)))
+	if (!ret && (_IOC_DIR(known) & _IOC_READ) &&
+	    copy_to_user(user, &args, min(_IOC_SIZE(command), _IOC_SIZE(known))))
 		ret = -EFAULT;
 	return ret;
 }

@@ -19,10 +19,11 @@
  * Locks, outermost first; what is not in one line with another is never nested
  *	stop_mutex -> request_lock, files_lock, window_rwsem
  *	open_mutex -> request_lock
+ *	flush_mutex -> kvt_trace.lock, window_mutex, submit_mutex
  *	submit_mutex -> request_lock (irq-safe: the answer interrupt takes it)
  *	read_mutex -> mmap_lock (core), file->lock
  *	mmap_lock (core) -> window_mutex
- *	mmap_lock (core) -> window_rwsem
+ *	mmap_lock (core) -> kvt_trace.lock -> window_rwsem
  *	files_lock -> file->lock
  *	kvg_srcu is held over every use of a virtqueue by a process, so that stopping can wait for
  *	them; nothing sleeps inside it.
@@ -53,6 +54,7 @@
 #include <linux/kagemusha_vgpu.h>
 #include "proto/abi/vgpu_protocol.h"
 #include "compat.h"
+#include "tracer/kernel/trace.h"
 
 /* of one file, whatever the device offers: each costs 96 bytes until it is read */
 #define KVG_MAX_EVENTS 65536u
@@ -150,6 +152,9 @@ struct kvg_device {
 	/* also holds the write-back reservation that user mappings inherit */
 	void *window_memory;
 	atomic64_t window_used_bytes;
+
+	struct kvt_statistics trace_statistics;
+	struct dentry *debugfs;
 };
 
 struct kvg_range {
@@ -162,6 +167,8 @@ struct kvg_range {
 	u64 offset;
 	u64 bytes;
 	bool dead;			/* freed or its file closed; window_rwsem */
+	/* NULL until traced, then constant; released with the range */
+	struct kvt_trace *trace;
 };
 
 /*
@@ -235,6 +242,9 @@ struct kvg_file {
 	unsigned long pinned_pages;
 	/* --- */
 	struct list_head ranges;	/* dev->window_mutex */
+	/* from comparing pages until what differed is on the ring */
+	struct mutex flush_mutex;
+	atomic_t traced_ranges;
 
 	/* one reader at a time, so that the head of `records` stays */
 	struct mutex read_mutex;
@@ -273,6 +283,7 @@ void kvg_files_end(struct kvg_device *dev);
 
 /* submit.c */
 int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args);
+int kvg_request_commit(struct kvg_request *request, u64 *sequence);
 int kvg_wait(struct kvg_file *file, struct kagemusha_vgpu_wait *args);
 
 /* request.c */
@@ -330,6 +341,7 @@ void kvg_window_free_memory(struct kvg_device *dev);
 int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *args);
 int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_free *args);
 struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes);
+struct kvg_range *kvg_range_next_traced(struct kvg_file *file, u64 group, u64 from);
 void kvg_range_put(struct kvg_range *range);
 void kvg_window_release_file(struct kvg_file *file);
 int kvg_window_mmap(struct file *filp, struct vm_area_struct *vma);

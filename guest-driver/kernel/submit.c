@@ -3,7 +3,7 @@
  * SUBMIT and WAIT.
  *
  * Life of a SUBMIT
- *	checked and copied -> event credits taken -> room taken (a slot of the ring, pages of the
+ *	checked and copied -> traced pages flushed (tracer/kernel) -> event credits taken -> room taken (a slot of the ring, pages of the
  *	pinned bound) -> pages pinned -> sequence number, on the ring (one step, submit_mutex)
  *	-> answered (interrupt: off the ring, slot back, waiters woken)
  *	-> released (done_work: pages unpinned, pages back, credits of what was not executed back)
@@ -20,7 +20,8 @@
 
 static int submit_check(const struct kvg_limits *limits, const struct kagemusha_vgpu_submit *args)
 {
-	const u32 known = KAGEMUSHA_VGPU_SUBMIT_WAITABLE | KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
+	const u32 known = KAGEMUSHA_VGPU_SUBMIT_WAITABLE | KAGEMUSHA_VGPU_SUBMIT_NONBLOCK |
+			  KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER;
 
 	if (args->flags & ~known)
 		return -EINVAL;
@@ -88,7 +89,8 @@ static struct kvg_request *submit_prepare(struct kvg_file *file,
 	return request;
 }
 
-static int submit_commit(struct kvg_request *request, u64 *sequence)
+/* A SUBMIT in room that it has, on the ring with the next sequence number. */
+int kvg_request_commit(struct kvg_request *request, u64 *sequence)
 {
 	struct kvg_file *file = request->file;
 	struct vgpu_request header = {
@@ -129,6 +131,12 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 {
 	bool nonblock = args->flags & KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
 	bool waitable = args->flags & KAGEMUSHA_VGPU_SUBMIT_WAITABLE;
+	const struct kvt_target target = {
+		.queue = args->flush_queue,
+		.group = args->flush_group,
+		.barrier = args->flags & KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER,
+		.nonblock = nonblock,
+	};
 	struct kagemusha_vgpu_payload *payloads;
 	struct kvg_request *request;
 	int ret;
@@ -149,6 +157,9 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 	ret = kvg_file_ensure_open(file);
 	if (ret)
 		goto out_request;
+	ret = kvt_flush(file, &target, &args->flushed_bytes);
+	if (ret)
+		goto out_request;
 	if (waitable && atomic_inc_return(&file->answer_count) > KVG_MAX_ANSWERS) {
 		ret = -EBUSY;
 		goto out_answer;
@@ -161,7 +172,7 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 		goto out_credits;
 	ret = kvg_payloads_pin(request, payloads);
 	if (!ret)
-		ret = submit_commit(request, &args->sequence);
+		ret = kvg_request_commit(request, &args->sequence);
 	if (!ret)
 		goto out_request; /* the ring has its own reference */
 

@@ -59,6 +59,7 @@ static void range_free(struct kref *refs)
 	mutex_unlock(&dev->window_mutex);
 	atomic64_sub(range->bytes, &dev->window_used_bytes);
 	kvg_device_put(dev);
+	kvt_trace_free(range->trace);
 	kfree(range);
 }
 
@@ -94,6 +95,25 @@ struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes)
 		range = ERR_PTR(-EINVAL);
 	mutex_unlock(&dev->window_mutex);
 	return range;
+}
+
+/* The first traced range of this file and group at or behind `from`, with a reference; NULL: none. */
+struct kvg_range *kvg_range_next_traced(struct kvg_file *file, u64 group, u64 from)
+{
+	struct kvg_device *dev = file->dev;
+	struct kvg_range *range, *found = NULL;
+
+	mutex_lock(&dev->window_mutex);
+	list_for_each_entry(range, &file->ranges, link) {
+		if (range->offset < from || !kvt_traced(range) || range->trace->group != group)
+			continue;
+		if (!found || range->offset < found->offset)
+			found = range;
+	}
+	if (found)
+		kref_get(&found->refs);
+	mutex_unlock(&dev->window_mutex);
+	return found;
 }
 
 /* ---- WINDOW_ALLOC and WINDOW_FREE ---- */
@@ -182,14 +202,21 @@ int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_fr
 
 	if (!dev->limits.window_bytes)
 		return -ENODEV;
+	/* After this no flush writes into the range's buffer: the caller may destroy it. */
+	if (mutex_lock_killable(&file->flush_mutex))
+		return -EINTR;
 	mutex_lock(&dev->window_mutex);
 	range = owned_range(file, args->offset);
 	if (!range || range->offset != args->offset) {
 		mutex_unlock(&dev->window_mutex);
+		mutex_unlock(&file->flush_mutex);
 		return -EINVAL;
 	}
 	list_del_init(&range->link);
 	mutex_unlock(&dev->window_mutex);
+	if (kvt_traced(range))
+		atomic_dec(&file->traced_ranges);
+	mutex_unlock(&file->flush_mutex);
 	range_retire(range);
 	return 0;
 }
@@ -231,17 +258,62 @@ static void window_vma_close(struct vm_area_struct *vma)
 	kvg_range_put(vma->vm_private_data);
 }
 
-static vm_fault_t window_fault(struct vm_fault *vmf)
+/* `present`: there is an entry already, which allows no store. */
+static vm_fault_t fault(struct vm_fault *vmf, bool present)
 {
 	struct kvg_range *range = vmf->vma->vm_private_data;
 	struct kvg_device *dev = range->dev;
 	u64 offset = (u64)vmf->pgoff << PAGE_SHIFT;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
+	if (offset < range->offset || offset - range->offset >= range->bytes)
+		return VM_FAULT_SIGBUS;
+	if (kvt_traced(range))
+		return kvt_fault(vmf, range, present);
+	if (present)
+		zap_vma_ptes(vmf->vma, vmf->address & PAGE_MASK, PAGE_SIZE);
 	down_read(&dev->window_rwsem);
-	if (!range->dead && !dev->window_gone && offset >= range->offset &&
-	    offset - range->offset < range->bytes)
-		ret = vmf_insert_pfn(vmf->vma, vmf->address, PHYS_PFN(dev->window_start + offset));
+	if (!range->dead && !dev->window_gone)
+		/* not vm_page_prot: that never allows stores where there is a pfn_mkwrite */
+		ret = vmf_insert_pfn_prot(vmf->vma, vmf->address,
+					  PHYS_PFN(dev->window_start + offset),
+					  vm_get_page_prot(vmf->vma->vm_flags));
+	up_read(&dev->window_rwsem);
+	return ret;
+}
+
+static vm_fault_t window_fault(struct vm_fault *vmf)
+{
+	return fault(vmf, false);
+}
+
+static vm_fault_t window_pfn_mkwrite(struct vm_fault *vmf)
+{
+	return fault(vmf, true);
+}
+
+/* For debuggers: at most the rest of a page. */
+static int window_access(struct vm_area_struct *vma, unsigned long address, void *buffer, int bytes,
+			 int write)
+{
+	struct kvg_range *range = vma->vm_private_data;
+	struct kvg_device *dev = range->dev;
+	u64 offset = ((u64)vma->vm_pgoff << PAGE_SHIFT) + (address - vma->vm_start);
+	int ret = -EIO;
+
+	bytes = min_t(int, bytes, PAGE_SIZE - offset_in_page(offset));
+	if (offset < range->offset || offset - range->offset >= range->bytes)
+		return -EIO;
+	if (write && kvt_traced(range))
+		return kvt_ptrace_store(range, offset, buffer, bytes);
+	down_read(&dev->window_rwsem);
+	if (!range->dead && !dev->window_gone) {
+		if (write)
+			memcpy(dev->window_memory + offset, buffer, bytes);
+		else
+			memcpy(buffer, dev->window_memory + offset, bytes);
+		ret = bytes;
+	}
 	up_read(&dev->window_rwsem);
 	return ret;
 }
@@ -250,7 +322,8 @@ static const struct vm_operations_struct window_vm_operations = {
 	.open = window_vma_open,
 	.close = window_vma_close,
 	.fault = window_fault,
-	.access = generic_access_phys,
+	.pfn_mkwrite = window_pfn_mkwrite,
+	.access = window_access,
 };
 
 int kvg_window_mmap(struct file *filp, struct vm_area_struct *vma)

@@ -88,6 +88,14 @@ public:
                command.data.bytes <= limits_.max_payload_bytes;
     }
 
+    /// Where the first enqueued command goes; what the program stored before is sent there first. One queue
+    /// for a batch is enough as long as no mapped memory is traced.
+    const flush_target& target() const { return target_; }
+    void set_target(const flush_target& target) {
+        if (!target_.queue)
+            target_ = target;
+    }
+
     /// The caller has asked fits().
     void append(const outgoing& command, std::uint64_t event, std::uint64_t queue) {
         entry made{};
@@ -123,6 +131,7 @@ public:
         payloads_.clear();
         payload_bytes_ = 0;
         completion_count_ = 0;
+        target_ = {};
     }
 
     bool empty() const { return entries_.empty(); }
@@ -134,7 +143,9 @@ public:
     std::span<const payload> payloads() const { return payloads_; }
     std::span<std::byte> stream() { return stream_; }
 
-    submission request(bool waitable) const { return {stream_, payloads_, completion_count_, waitable}; }
+    submission request(bool waitable) const {
+        return {stream_, payloads_, completion_count_, waitable, target_};
+    }
 
     /// Command `index` as a request of its own; patches the stream.
     submission single(std::size_t index, bool waitable) {
@@ -149,7 +160,7 @@ public:
             data = std::span<const payload>(payloads_).subspan(one.payload_index, 1);
         }
         return {std::span<const std::byte>(stream_).subspan(one.offset, one.bytes), data, one.event ? 1u : 0u,
-                waitable};
+                waitable, target_};
     }
 
 private:
@@ -170,6 +181,7 @@ private:
     std::vector<payload> payloads_;
     std::uint64_t payload_bytes_ = 0;
     std::uint32_t completion_count_ = 0;
+    flush_target target_;
 };
 
 } // namespace kagemusha::opencl

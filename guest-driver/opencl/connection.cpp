@@ -119,7 +119,13 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
             where.in_flight.push_back(completes);
     }
     where.needs_flush.store(true, std::memory_order_relaxed);
+    // What the program stored into mapped memory goes to one queue before the request, so the request is for
+    // one queue. Without such memory there is nothing to keep apart.
+    if (windows_.load(std::memory_order_relaxed) > 0 && batch_.target().queue != 0 &&
+        batch_.target().queue != where.id())
+        send_locked(held);
     append_locked(held, command, completes ? completes->id() : 0, where.id());
+    batch_.set_target({where.id(), where.owner().id(), !where.in_order()});
     if (batch_.command_count() >= batch_commands_threshold || batch_.stream_bytes() >= batch_bytes_threshold)
         send_locked(held);
     return CL_SUCCESS;
@@ -208,6 +214,20 @@ cl_int connection::set_user_event(std::uint64_t id, cl_int status) {
         return CL_OUT_OF_RESOURCES;
     }
     return CL_SUCCESS;
+}
+
+window_view connection::map_window(const window_request& wanted) {
+    if (!usable())
+        return {};
+    const window_view made = transport_->map_window(wanted);
+    if (made.address)
+        windows_.fetch_add(1, std::memory_order_relaxed);
+    return made;
+}
+
+void connection::unmap_window(std::byte* address) noexcept {
+    windows_.fetch_sub(1, std::memory_order_relaxed);
+    transport_->unmap_window(address);
 }
 
 void connection::add_queue(queue& added) {

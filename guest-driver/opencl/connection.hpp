@@ -84,6 +84,13 @@ public:
     /// makes.
     cl_int set_user_event(std::uint64_t id, cl_int status);
 
+    /// Memory of the VRAM window that shows a buffer, see transport.hpp.
+    window_view map_window(const window_request& wanted);
+    void unmap_window(std::byte* address) noexcept;
+    void discard_window(const std::byte* address, std::uint64_t bytes) noexcept {
+        transport_->discard_window(address, bytes);
+    }
+
     void add_user_event() noexcept { unset_user_events_.fetch_add(1, std::memory_order_relaxed); }
     void remove_user_event() noexcept { unset_user_events_.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -130,6 +137,7 @@ private:
     std::atomic<bool> lost_{false};
     std::atomic<std::uint64_t> requests_{0};
     std::atomic<std::int64_t> unset_user_events_{0};
+    std::atomic<std::int64_t> windows_{0}; // mapped
 
     std::mutex batch_mutex_;
     std::condition_variable sender_done_; // sending_ became false

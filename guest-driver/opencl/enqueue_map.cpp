@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // Mapping: reads the region into the object's host view (unless its content is not wanted), unmapping writes
-// it back (if it was mapped for writing).
+// it back (if it was mapped for writing). A host view that is traced is never written back: what the program
+// stored goes ahead of the next request, also while it is mapped.
 #include "api.hpp"
 #include "transfer.hpp"
 
@@ -35,6 +36,8 @@ cl_int write_back(enqueueing& call, memory& mapped, const mapping& done) {
     if (!(done.flags & write_flags))
         return call.join();
     call.keep(ref<object>(&mapped));
+    if (mapped.is_buffer() && mapped.view_is_traced())
+        return call.join();
     if (mapped.is_buffer())
         return transfer_buffer(call, mapped, direction::to_device, done.offset, done.bytes, done.address);
     return transfer_image(call, mapped, direction::to_device, done.origin, done.region,
@@ -70,6 +73,8 @@ void* enqueue_map_buffer(cl_command_queue where, cl_mem handle, cl_bool blocking
     // Mapped for writing without "invalidate", the bytes that the program leaves alone must be the GPU's too.
     call.keep(ref<object>(buffer));
     buffer->add_mapping(added);
+    if ((flags & CL_MAP_WRITE_INVALIDATE_REGION) && buffer->view_is_traced())
+        buffer->owner().link().discard_window(view + offset, bytes);
     error = flags & CL_MAP_WRITE_INVALIDATE_REGION
                 ? call.join()
                 : transfer_buffer(call, *buffer, direction::to_host, offset, bytes, added.address);

@@ -22,10 +22,12 @@ memory::memory(ref<context> owner, cl_mem_object_type type, cl_mem_flags flags, 
 memory::~memory() {
     for (auto one = destructor_callbacks_.rbegin(); one != destructor_callbacks_.rend(); ++one)
         one->first(to_handle<cl_mem>(this), one->second);
+    if (staging_ && staging_bytes_)
+        munmap(staging_, staging_bytes_);
+    else if (staging_)
+        owner_->link().unmap_window(staging_); // before the buffer goes: nothing is sent to it afterwards
     if (created_)
         owner_->link().destroy(VGPU_OBJECT_MEMORY, id_);
-    if (staging_)
-        munmap(staging_, staging_bytes_);
 }
 
 std::byte* memory::host_view() {
@@ -36,6 +38,11 @@ std::byte* memory::host_view() {
     if (host_pointer_)
         return static_cast<std::byte*>(host_pointer_);
     const std::lock_guard held(mutex_);
+    if (!staging_ && is_buffer() && (flags_ & CL_MEM_ALLOC_HOST_PTR)) {
+        const window_view shown = owner_->link().map_window({owner_->id(), id_, bytes_});
+        staging_ = shown.address;
+        window_traced_ = shown.traced;
+    }
     if (!staging_) {
         void* const made =
             mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -81,6 +81,11 @@ public:
     /// First byte of the host view; null when there is no memory for it.
     std::byte* host_view();
 
+    /// Whether the host view is traced memory: what is stored there is sent by itself. After host_view().
+    bool view_is_traced() const noexcept {
+        return is_sub_buffer() ? parent_->view_is_traced() : window_traced_;
+    }
+
     void add_mapping(const mapping& added);
     /// The newest mapping at this address is taken away; false if there is none.
     bool remove_mapping(const void* address, mapping& removed);
@@ -103,7 +108,8 @@ private:
 
     std::mutex mutex_;
     std::byte* staging_ = nullptr;
-    std::size_t staging_bytes_ = 0;
+    std::size_t staging_bytes_ = 0; // 0: it is in the window
+    bool window_traced_ = false;
     std::vector<mapping> mappings_;
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
 };

@@ -30,6 +30,11 @@ public:
     }
     std::ptrdiff_t read_records(std::span<std::byte> buffer) override { return device_.read_records(buffer); }
     void shut_down() override { device_.shut_down(); }
+    window_view map_window(const window_request& wanted) override { return device_.map_window(wanted); }
+    void unmap_window(std::byte* address) noexcept override { device_.unmap_window(address); }
+    void discard_window(const std::byte* address, std::uint64_t bytes) noexcept override {
+        device_.discard_window(address, bytes);
+    }
     void abandon_after_fork() noexcept override {}
 
 private:
@@ -126,6 +131,46 @@ void test_device::refuse_address(const void* address) {
     refused_addresses_.insert(address);
 }
 
+void test_device::offer_window(bool traced) {
+    const std::lock_guard held(mutex_);
+    has_window_ = true;
+    window_traced_ = traced;
+}
+
+std::map<const std::byte*, test_device::window> test_device::windows() {
+    const std::lock_guard held(mutex_);
+    return windows_;
+}
+
+std::map<std::uint64_t, flush_target> test_device::flush_targets() {
+    const std::lock_guard held(mutex_);
+    return flush_targets_;
+}
+
+window_view test_device::map_window(const window_request& wanted) {
+    const std::lock_guard held(mutex_);
+    if (!has_window_)
+        return {};
+    window made;
+    made.memory = wanted.memory;
+    made.bytes.resize(wanted.bytes);
+    std::byte* const address = made.bytes.data();
+    windows_.emplace(address, std::move(made));
+    return {address, window_traced_};
+}
+
+void test_device::unmap_window(std::byte* address) noexcept {
+    const std::lock_guard held(mutex_);
+    windows_.erase(address);
+}
+
+void test_device::discard_window(const std::byte* address, std::uint64_t bytes) noexcept {
+    const std::lock_guard held(mutex_);
+    auto found = windows_.upper_bound(address);
+    if (found != windows_.begin())
+        (--found)->second.discarded.emplace_back(static_cast<std::uint64_t>(address - found->first), bytes);
+}
+
 void test_device::send_text(const std::string& text) {
     vgpu_record_text record{};
     record.text_bytes = static_cast<__u32>(text.size());
@@ -173,6 +218,7 @@ int test_device::submit(const submission& request, std::uint64_t& sequence) {
         if (refused_addresses_.contains(one.address))
             return -EFAULT;
     sequence = ++requests_;
+    flush_targets_[sequence] = request.flush;
     vgpu_response answer{};
     std::uint32_t completions = 0;
     for (std::size_t at = 0; at < request.stream.size();) {

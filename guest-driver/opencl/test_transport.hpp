@@ -60,6 +60,17 @@ public:
     /// submit() answers -EFAULT for requests with a payload at this address.
     void refuse_address(const void* address);
 
+    /// From now on buffers can be mapped in a window, `traced` or not.
+    void offer_window(bool traced);
+    struct window {
+        std::uint64_t memory = 0;
+        std::vector<std::byte> bytes;
+        std::vector<std::pair<std::uint64_t, std::uint64_t>> discarded; // offset, bytes
+    };
+    /// What is mapped now, by address; and where each request's flush goes, by its number.
+    std::map<const std::byte*, window> windows();
+    std::map<std::uint64_t, flush_target> flush_targets();
+
     void send_text(const std::string& text);
     void send_queue_error(std::uint64_t queue, std::int32_t error);
     void lose();
@@ -80,6 +91,9 @@ public:
     int wait(std::uint64_t sequence, vgpu_response& answer);
     std::ptrdiff_t read_records(std::span<std::byte> buffer);
     void shut_down();
+    window_view map_window(const window_request& wanted);
+    void unmap_window(std::byte* address) noexcept;
+    void discard_window(const std::byte* address, std::uint64_t bytes) noexcept;
 
 private:
     struct enqueued {
@@ -109,6 +123,10 @@ private:
     std::map<std::uint64_t, std::string> kernel_names_;
     std::optional<std::pair<vgpu_opcode, std::int32_t>> failure_;
     std::set<const void*> refused_addresses_;
+    bool has_window_ = false;
+    bool window_traced_ = false;
+    std::map<const std::byte*, window> windows_;
+    std::map<std::uint64_t, flush_target> flush_targets_;
     unsigned refusals_ = 0;
     bool holding_ = false;
     bool lost_ = false;

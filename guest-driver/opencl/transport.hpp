@@ -23,11 +23,31 @@ struct payload {
     bool device_writes = false;
 };
 
+/// Where to send what the program stored into mapped buffers, before a request.
+struct flush_target {
+    std::uint64_t queue = 0; // 0: nowhere
+    std::uint64_t context = 0;
+    bool out_of_order = false; // the queue; then the request's commands wait for the flush
+};
+
+/// Memory that shows a buffer.
+struct window_request {
+    std::uint64_t context = 0;
+    std::uint64_t memory = 0;
+    std::uint64_t bytes = 0; // of the buffer, all of it
+};
+
+struct window_view {
+    std::byte* address = nullptr; // null: there is none
+    bool traced = false;          // what is stored there is sent by itself
+};
+
 struct submission {
     std::span<const std::byte> stream;
     std::span<const payload> payloads;
     std::uint32_t completion_count = 0; // commands of the stream that name an event
     bool waitable = false;              // the answer is wanted by wait()
+    flush_target flush{};
 };
 
 /// What one request and one open file may hold; asked once.
@@ -60,6 +80,15 @@ public:
     /// Waits for records and stores whole ones. Their bytes, 0 when no more will come (after shut_down(), or
     /// when the file is lost), or a negative errno. Called by one thread.
     virtual std::ptrdiff_t read_records(std::span<std::byte> buffer) = 0;
+
+    /// Memory in the VRAM window for a buffer, and giving it back: nothing is sent to the buffer any more
+    /// when unmap_window() returns. A transport without a window has none to give.
+    virtual window_view map_window(const window_request&) { return {}; }
+    virtual void unmap_window(std::byte*) noexcept {}
+
+    /// The program will fill these bytes of traced memory, which were not read from the buffer: all of them
+    /// are sent, also those that look unchanged.
+    virtual void discard_window(const std::byte*, std::uint64_t) noexcept {}
 
     /// Makes read_records() return 0 from now on.
     virtual void shut_down() = 0;

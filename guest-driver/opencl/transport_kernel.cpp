@@ -4,6 +4,7 @@
 #include "transport_kernel.hpp"
 
 #include "guest-driver/kernel/uapi/linux/kagemusha_vgpu.h"
+#include "window_map.hpp"
 
 #include <array>
 #include <cerrno>
@@ -64,6 +65,11 @@ public:
             payloads[i].address = reinterpret_cast<std::uintptr_t>(one.address);
             payloads[i].bytes = one.bytes;
             payloads[i].flags = one.device_writes ? KAGEMUSHA_VGPU_PAYLOAD_WRITE : 0;
+            std::uint64_t offset = 0;
+            if (windows_.offset_of(one.address, one.bytes, offset)) {
+                payloads[i].address = offset;
+                payloads[i].flags |= KAGEMUSHA_VGPU_PAYLOAD_WINDOW;
+            }
         }
         kagemusha_vgpu_submit argument{};
         argument.stream = reinterpret_cast<std::uintptr_t>(request.stream.data());
@@ -73,6 +79,10 @@ public:
         argument.payloads = request.payloads.empty() ? 0 : reinterpret_cast<std::uintptr_t>(payloads);
         argument.payload_count = static_cast<__u32>(request.payloads.size());
         argument.completion_count = request.completion_count;
+        argument.flush_queue = request.flush.queue;
+        argument.flush_group = request.flush.context;
+        if (request.flush.out_of_order)
+            argument.flags |= KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER;
         const int result = call(file_, KAGEMUSHA_VGPU_SUBMIT, argument);
         sequence = argument.sequence;
         return result;
@@ -114,6 +124,17 @@ public:
         }
     }
 
+    window_view map_window(const window_request& wanted) override { return windows_.map(file_, wanted); }
+
+    void unmap_window(std::byte* address) noexcept override {
+        if (file_ >= 0) // the child of a fork has neither file nor mapping
+            windows_.unmap(file_, address);
+    }
+
+    void discard_window(const std::byte* address, std::uint64_t bytes) noexcept override {
+        windows_.discard(file_, address, bytes);
+    }
+
     void shut_down() override {
         const std::uint64_t one = 1;
         // An eventfd takes a first increment always; there is nobody to tell if it did not.
@@ -134,6 +155,7 @@ private:
     int file_;
     int wake_;
     const transport_limits limits_;
+    window_map windows_;
 };
 
 /// -1 with a sentence if the node cannot be used.

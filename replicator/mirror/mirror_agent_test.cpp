@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The agent between two real executors: what the standby's GPU holds is compared with what the primary's
 // holds. KAGEMUSHA_TEST_GPU chooses the OpenCL device.
+#include <algorithm>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "mirror/mirrored_pair.hpp"
 
@@ -199,7 +201,9 @@ kernel void accumulate(volatile global uint* sums, uint rounds) {
     }
 })";
 
-TEST(mirror_agent, SumsOfFloatsWithAtomicsEndUpTheSame) {
+TEST(mirror_agent, SumsOfFloatsWithAtomicsDifferAndAreShipped) {
+    if (std::thread::hardware_concurrency() < 2)
+        GTEST_SKIP() << "the one thread of PoCL's device always adds in the same order";
     pair_options o;
     o.agent.differences_before_shipping = 2;
     mirrored_pair p(o);
@@ -210,18 +214,31 @@ TEST(mirror_agent, SumsOfFloatsWithAtomicsEndUpTheSame) {
     p.ok(stream_builder().fill_buffer({g.in_order}, sums, 0, 64, std::as_bytes(std::span(&zero, 1))));
     p.attach();
     codec::launch_size size;
-    size.global[0] = 4096;
+    size.global[0] = 65536;
     size.local[0] = 64; // many groups, so that they run beside each other
     size.local[1] = size.local[2] = 1;
-    for (int i = 0; i < 5; ++i) {
+    const auto launch = [&](std::uint32_t rounds) {
         p.ok(stream_builder().launch({g.in_order}, kernel, size,
-                                     argument_builder().memory(0, sums).scalar(1, std::uint32_t{16})));
-        p.digest();
-        expect_same(p, g.in_order, sums, 64); // whether it differed or not
+                                     argument_builder().memory(0, sums).scalar(1, rounds)));
+    };
+    // Two differences in a row are wanted. A kernel that runs longer is interrupted at more places.
+    std::uint32_t rounds = 256;
+    for (int i = 0; i < 20 && p.mirror->counters().memory_shipped == 0; ++i) {
+        const auto before = p.mirror->counters().chunks_different;
+        launch(rounds);
+        if (p.digest().chunks_different == before)
+            rounds = std::min(rounds * 2, 2048u);
+        expect_same(p, g.in_order, sums, 64);
     }
     const agent_counters c = p.mirror->counters();
+    EXPECT_GE(c.chunks_different, 2u);
     EXPECT_EQ(c.chunks_different, c.chunks_repaired);
-    RecordProperty("differences", std::to_string(c.chunks_different));
+    EXPECT_EQ(c.memory_shipped, 1u);
+    for (int i = 0; i < 2; ++i) {
+        launch(rounds);
+        expect_same(p, g.in_order, sums, 64);
+    }
+    EXPECT_EQ(p.digest().chunks_different, c.chunks_different) << "what is shipped does not differ";
 }
 
 TEST(mirror_agent, ReadsThatFailAreRepeated) {

@@ -42,7 +42,7 @@ build_guest() {
 cpp_files() {
     cd "$KAGE_ROOT" || return
     local folders=()
-    mapfile -t folders < <(ls -d replicator guest-driver/opencl control tests bench 2>/dev/null)
+    mapfile -t folders < <(ls -d replicator guest-driver/opencl tracer control tests bench 2>/dev/null)
     find "${folders[@]}" -type f \( -name '*.cpp' -o -name '*.hpp' -o -path 'replicator/*.h' \) | LC_ALL=C sort
 }
 

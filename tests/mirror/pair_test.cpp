@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <thread>
 
 #include "codec/cl_numbers.hpp"
 #include "codec/sample_session.hpp"
@@ -36,6 +37,19 @@ constexpr const char* unlike_source = R"(
     kernel void unlike(global ulong* out, uint add) {
         size_t i = get_global_id(0);
         out[i] = (ulong)out + get_local_size(0) * 3 + get_num_groups(0) * 5 + add;
+    })";
+
+constexpr const char* sum_source = R"(
+    kernel void sum(volatile global uint* sums, uint add) {
+        size_t i = get_global_id(0);
+        for (uint r = 0; r < 256; ++r) {
+            volatile global uint* at = sums + (i + r) % 16;
+            uint before, after;
+            do {
+                before = *at;
+                after = as_uint(as_float(before) + 1.0f / (float)(1 + i * 7 + r + add));
+            } while (atomic_cmpxchg(at, before, after) != before);
+        }
     })";
 
 // "" for backends that are no GPU's.
@@ -119,6 +133,53 @@ protected:
         EXPECT_EQ(standby->status().digests_different, 0u);
         EXPECT_EQ(standby->status().faults, 0u);
     }
+
+    // How many chunks differ.
+    std::uint64_t compare() {
+        const auto before = primary->status();
+        EXPECT_EQ(kagemusha_device_request_digest(primary->device(), 1), 0);
+        host::wait([&] { return primary->status().digests_compared > before.digests_compared; },
+                   "a comparison");
+        return primary->status().digests_different - before.digests_different;
+    }
+
+    void launch_once(std::uint32_t add) {
+        codec::launch_size size;
+        size.global[0] = count;
+        if (group_items_ != 0) {
+            size.local[0] = group_items_;
+            size.local[1] = size.local[2] = 1;
+        }
+        codec::stream_builder b;
+        b.launch({queue_, 0, {}}, kernel_, size, codec::argument_builder{}.memory(0, out_).scalar(1, add));
+        primary->ok(b);
+        primary->finish(queue_);
+    }
+
+    // A kernel that may give something else on each side, until its memory is sent after each launch; or ten
+    // times.
+    void launch_until_shipped(const char* text, const char* name, std::uint64_t group_items,
+                              std::uint64_t out_bytes) {
+        start_standby();
+        start_primary(address());
+        wait_protected();
+        context_ = primary->context();
+        queue_ = primary->queue(context_);
+        out_ = primary->buffer(context_, out_bytes);
+        kernel_ = primary->kernel(context_, text, name);
+        group_items_ = group_items;
+        primary->write(queue_, out_, 0, out_bytes); // zeros
+        for (std::uint32_t i = 0; i < 10 && primary->status().memory_shipped == 0; ++i) {
+            launch_once(i);
+            if (compare() != 0) {
+                host::wait(
+                    [&] { return primary->status().digests_repaired == primary->status().digests_different; },
+                    "a repair");
+            }
+            // No comparison here: one that finds nothing ends the row of differences.
+        }
+    }
+
     void wait_executed() {
         host::wait(
             [this] {
@@ -130,7 +191,7 @@ protected:
 
     std::unique_ptr<guest> primary;
     std::unique_ptr<host> standby;
-    std::uint64_t context_ = 0, queue_ = 0, in_ = 0, out_ = 0, kernel_ = 0;
+    std::uint64_t context_ = 0, queue_ = 0, in_ = 0, out_ = 0, kernel_ = 0, group_items_ = 0;
     std::string directory_;
 };
 
@@ -318,43 +379,27 @@ TEST_P(pair, what_differs_is_repaired) {
     if (!GetParam().executes) {
         GTEST_SKIP() << "no kernel is executed";
     }
-    start_standby();
-    start_primary(address());
-    wait_protected();
-    const auto c = primary->context();
-    const auto q = primary->queue(c);
-    const auto out = primary->buffer(c, count * 8);
-    const auto k = primary->kernel(c, unlike_source, "unlike");
-    const auto compare = [&] {
-        const auto before = primary->status();
-        EXPECT_EQ(kagemusha_device_request_digest(primary->device(), 1), 0);
-        host::wait([&] { return primary->status().digests_compared > before.digests_compared; },
-                   "a comparison");
-        return primary->status().digests_different - before.digests_different;
-    };
-    bool differed = false;
-    for (std::uint32_t i = 0; i < 10 && primary->status().memory_shipped == 0; ++i) {
-        codec::launch_size size;
-        size.global[0] = count;
-        codec::stream_builder b;
-        b.launch({q, 0, {}}, k, size, codec::argument_builder{}.memory(0, out).scalar(1, i));
-        primary->ok(b);
-        primary->finish(q);
-        const auto different = compare();
-        if (different == 0) {
-            continue;
-        }
-        differed = true;
-        host::wait([&] { return primary->status().digests_repaired == primary->status().digests_different; },
-                   "a repair");
-        // No comparison here: one that finds nothing ends the row of differences.
-    }
-    if (!differed) {
+    launch_until_shipped(unlike_source, "unlike", 0, count * 8); // groups as the device likes
+    if (primary->status().digests_different == 0) {
         ASSERT_STREQ(gpu_of(GetParam(), true), gpu_of(GetParam(), false)) << "no two devices are that alike";
         GTEST_SKIP() << "these two devices have their memory at the same addresses";
     }
     EXPECT_EQ(primary->status().memory_shipped, 1u);
     EXPECT_EQ(compare(), 0u) << "after the repair";
+    EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING));
+}
+
+// A kernel that adds floats with atomics, in an order that is not the same twice.
+TEST_P(pair, what_is_not_the_same_twice_is_repaired) {
+    if (!GetParam().executes || std::thread::hardware_concurrency() < 2) {
+        GTEST_SKIP() << "needs kernels that run on more than one thread";
+    }
+    launch_until_shipped(sum_source, "sum", 64, 64);
+    EXPECT_GE(primary->status().digests_different, 3u);
+    EXPECT_EQ(primary->status().memory_shipped, 1u);
+    EXPECT_EQ(compare(), 0u) << "after the repair";
+    launch_once(0);
+    EXPECT_EQ(compare(), 0u) << "it is sent after each launch";
     EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING));
 }
 

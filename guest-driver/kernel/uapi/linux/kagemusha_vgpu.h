@@ -46,6 +46,7 @@ struct kagemusha_vgpu_payload {
 
 #define KAGEMUSHA_VGPU_SUBMIT_WAITABLE 1u /* the answer is kept for KAGEMUSHA_VGPU_WAIT */
 #define KAGEMUSHA_VGPU_SUBMIT_NONBLOCK 2u /* -EAGAIN instead of waiting for room in the ring or for event credits */
+#define KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER 4u /* flush_queue runs out of order: nothing of the stream before what was flushed */
 
 /*
  * Queues one request; returns before the device has answered. Requests of one file reach the device in the order of their
@@ -53,6 +54,10 @@ struct kagemusha_vgpu_payload {
  * The first one opens the file on the device and waits for that.
  * Errors: -EFAULT, -EINVAL, -E2BIG (stream, payload or completions above the device's limits), -EAGAIN, -ENODEV (device gone or file lost), -ENOMEM,
  * -EINTR (fatal signal), -EMFILE (the device has no room for another file), -EBUSY (thousands of answers were never taken by WAIT).
+ *
+ * With a flush_queue, what was stored into traced ranges of flush_group is sent first: write commands on that queue, on the ring before this
+ * request, for everything stored before this call by any thread that the caller has synchronised with. -EAGAIN may come when a part was
+ * sent; the next call sends the rest.
  */
 struct kagemusha_vgpu_submit {
 	__u64 stream; /* user pointer */
@@ -62,6 +67,9 @@ struct kagemusha_vgpu_submit {
 	__u32 payload_count;
 	__u32 completion_count; /* commands of the stream with an event */
 	__u64 sequence; /* out */
+	__u64 flush_queue; /* id of a queue, 0: nothing is flushed; from here on: may be left out */
+	__u64 flush_group;
+	__u64 flushed_bytes; /* out */
 };
 
 /*
@@ -88,6 +96,50 @@ struct kagemusha_vgpu_window_free {
 	__u64 offset;
 };
 
+/*
+ * How stores of the CPU into a range are noticed. docs/tracer.md has what each costs.
+ */
+enum kagemusha_vgpu_trace_mode {
+	KAGEMUSHA_VGPU_TRACE_DEFAULT = 0, /* the module's parameter trace_mode */
+	KAGEMUSHA_VGPU_TRACE_OFF = 1,	  /* not at all */
+	KAGEMUSHA_VGPU_TRACE_PAGE = 2,	  /* the first store to a page since the last flush faults */
+	KAGEMUSHA_VGPU_TRACE_MODE_COUNT
+};
+
+/*
+ * From now on the first `bytes` of the range at `offset` show the buffer `memory` from memory_offset on: what is stored there is written into
+ * the buffer by the next flush of `group` (any number; the caller's flushes and ranges agree on it). Once for a range; the
+ * buffer must live until the range is freed. Errors: -EINVAL (no such range of this file, not its beginning, a bad mode),
+ * -EBUSY (traced already), -ENOMEM, -EOPNOTSUPP (the device's streams are too short).
+ */
+struct kagemusha_vgpu_window_trace {
+	__u64 offset;
+	__u64 bytes;
+	__u64 memory;
+	__u64 memory_offset;
+	__u64 group;
+	__u32 mode; /* enum kagemusha_vgpu_trace_mode; out: the one in force */
+	__u32 pad;
+};
+
+/* What SUBMIT does with flush_queue, without a request. FLUSH_BARRIER and NONBLOCK as there. */
+struct kagemusha_vgpu_window_flush {
+	__u64 queue;
+	__u64 group;
+	__u32 flags;
+	__u32 pad;
+	__u64 flushed_bytes; /* out */
+};
+
+/*
+ * These bytes of a traced range are not what the buffer holds (nobody read them from it), so the next flush sends all of them, changed or not.
+ * Nothing for a range that is not traced.
+ */
+struct kagemusha_vgpu_window_discard {
+	__u64 offset;
+	__u64 bytes;
+};
+
 /* The eventfd is signalled whenever a record is queued, at the end of the file, and at once if a record waits already; -1 takes it away. */
 struct kagemusha_vgpu_set_eventfd {
 	__s32 fd;
@@ -101,5 +153,8 @@ struct kagemusha_vgpu_set_eventfd {
 #define KAGEMUSHA_VGPU_WINDOW_ALLOC _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x03, struct kagemusha_vgpu_window_alloc)
 #define KAGEMUSHA_VGPU_WINDOW_FREE _IOW(KAGEMUSHA_VGPU_IOCTL_BASE, 0x04, struct kagemusha_vgpu_window_free)
 #define KAGEMUSHA_VGPU_SET_EVENTFD _IOW(KAGEMUSHA_VGPU_IOCTL_BASE, 0x05, struct kagemusha_vgpu_set_eventfd)
+#define KAGEMUSHA_VGPU_WINDOW_TRACE _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x06, struct kagemusha_vgpu_window_trace)
+#define KAGEMUSHA_VGPU_WINDOW_FLUSH _IOWR(KAGEMUSHA_VGPU_IOCTL_BASE, 0x07, struct kagemusha_vgpu_window_flush)
+#define KAGEMUSHA_VGPU_WINDOW_DISCARD _IOW(KAGEMUSHA_VGPU_IOCTL_BASE, 0x08, struct kagemusha_vgpu_window_discard)
 
 #endif

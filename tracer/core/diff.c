@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The difference between a page and its shadow. Eight bytes at a time: on a page that changed completely, and on one that
+ * did not change at all, this is what a flush spends its time with.
+ */
+#include "diff.h"
+
+#define LOW_BITS 0x0101010101010101ull
+#define HIGH_BITS 0x8080808080808080ull
+
+static u64 load_word(const u8 *from)
+{
+	u64 word;
+
+	memcpy(&word, from, sizeof(word));
+	return word;
+}
+
+/* The lowest byte of the word that is not 0; the word is not 0. Little-endian, as everything here. */
+static u32 first_byte(u64 word)
+{
+	return (u32)__builtin_ctzll(word) / 8;
+}
+
+/* The first position in [at, end) with different bytes, else `end`. */
+static u32 compare_different(const struct trace_diff *diff, u32 at, u32 end)
+{
+	if (!diff->before)
+		return end;
+	while (end - at >= sizeof(u64)) {
+		u64 difference = load_word(diff->now + at) ^ load_word(diff->before + at);
+
+		if (difference)
+			return at + first_byte(difference);
+		at += sizeof(u64);
+	}
+	while (at < end && diff->now[at] == diff->before[at])
+		at++;
+	return at;
+}
+
+/* The first position in [at, end) with equal bytes, else `end`. */
+static u32 compare_equal(const struct trace_diff *diff, u32 at, u32 end)
+{
+	if (!diff->before)
+		return at;
+	while (end - at >= sizeof(u64)) {
+		u64 difference = load_word(diff->now + at) ^ load_word(diff->before + at);
+		/* the lowest bit that is set marks the lowest byte that is 0 */
+		u64 zero = (difference - LOW_BITS) & ~difference & HIGH_BITS;
+
+		if (zero)
+			return at + first_byte(zero);
+		at += sizeof(u64);
+	}
+	while (at < end && diff->now[at] != diff->before[at])
+		at++;
+	return at;
+}
+
+static bool in_whole(const struct trace_diff *diff, u32 at)
+{
+	return at >= diff->whole.from && at < diff->whole.to;
+}
+
+static u32 next_changed(const struct trace_diff *diff, u32 at)
+{
+	u32 end = diff->bytes;
+
+	if (in_whole(diff, at))
+		return at;
+	if (diff->whole.from < diff->whole.to && at < diff->whole.from)
+		end = diff->whole.from;
+	/* stopped at `whole` or at the end: where it begins everything counts as changed */
+	return compare_different(diff, at, end);
+}
+
+static u32 next_unchanged(const struct trace_diff *diff, u32 at)
+{
+	while (at < diff->bytes) {
+		u32 end = diff->bytes;
+
+		if (in_whole(diff, at)) {
+			at = diff->whole.to;
+			continue;
+		}
+		if (diff->whole.from < diff->whole.to && at < diff->whole.from)
+			end = diff->whole.from;
+		at = compare_equal(diff, at, end);
+		if (at < end || end == diff->bytes)
+			break;
+	}
+	return at;
+}
+
+bool trace_diff_next(const struct trace_diff *diff, u32 from, struct trace_run *run)
+{
+	u32 at;
+
+	if (from >= diff->bytes)
+		return false;
+	run->from = next_changed(diff, from);
+	if (run->from >= diff->bytes)
+		return false;
+	at = run->from;
+	for (;;) {
+		u32 next;
+
+		run->to = next_unchanged(diff, at);
+		if (run->to >= diff->bytes)
+			return true;
+		next = next_changed(diff, run->to);
+		if (next >= diff->bytes || next - run->to >= TRACE_MERGE_GAP)
+			return true;
+		at = next;
+	}
+}

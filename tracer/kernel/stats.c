@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a name and a number a line. Writing to the file
+ * sets all of them to 0.
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+
+#include "kvg.h"
+
+static const char *const counter_names[KVT_COUNTER_COUNT] = {
+	[KVT_FAULTS] = "faults",
+	[KVT_FAULTS_KERNEL] = "faults_kernel",
+	[KVT_OPENED] = "opened",
+	[KVT_FLUSHES] = "flushes",
+	[KVT_PAGES_COMPARED] = "pages_compared",
+	[KVT_PAGES_UNCHANGED] = "pages_unchanged",
+	[KVT_RUNS] = "runs",
+	[KVT_BYTES_DATA] = "bytes_data",
+	[KVT_BYTES_STREAM] = "bytes_stream",
+	[KVT_REQUESTS] = "requests",
+	[KVT_PTRACE_STORES] = "ptrace_stores",
+};
+
+void kvt_count(struct kvg_device *dev, enum kvt_counter counter, u64 by)
+{
+	atomic64_add(by, &dev->trace_statistics.counters[counter]);
+}
+
+static int statistics_show(struct seq_file *file, void *unused)
+{
+	struct kvg_device *dev = file->private;
+	int i;
+
+	for (i = 0; i < KVT_COUNTER_COUNT; i++)
+		seq_printf(file, "%s %lld\n", counter_names[i],
+			   atomic64_read(&dev->trace_statistics.counters[i]));
+	return 0;
+}
+
+static int statistics_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, statistics_show, inode->i_private);
+}
+
+static ssize_t statistics_write(struct file *file, const char __user *data, size_t bytes,
+				loff_t *position)
+{
+	struct kvg_device *dev = ((struct seq_file *)file->private_data)->private;
+	int i;
+
+	for (i = 0; i < KVT_COUNTER_COUNT; i++)
+		atomic64_set(&dev->trace_statistics.counters[i], 0);
+	return bytes;
+}
+
+static const struct file_operations statistics_operations = {
+	.owner = THIS_MODULE,
+	.open = statistics_open,
+	.read = seq_read,
+	.write = statistics_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+/* Without debugfs there are none; nothing depends on them. */
+void kvt_stats_add(struct kvg_device *dev)
+{
+	dev->debugfs = debugfs_create_dir(dev->name, NULL);
+	debugfs_create_file("tracer", 0600, dev->debugfs, dev, &statistics_operations);
+}
+
+void kvt_stats_remove(struct kvg_device *dev)
+{
+	debugfs_remove_recursive(dev->debugfs); /* waits for whoever reads */
+	dev->debugfs = NULL;
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Beginning and end of tracing a range, and what makes a page dirty. trace.h has the idea and the locks.
+ */
+#include <linux/bitmap.h>
+#include <linux/mm.h>
+#include <linux/moduleparam.h>
+#include <linux/slab.h>
+
+#include "kvg.h"
+
+/* The room that one page may need in a stream at most (flush.c), with a lot to spare. */
+#define KVT_MIN_STREAM_BYTES 16384u
+
+static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
+	[KAGEMUSHA_VGPU_TRACE_OFF] = "off",
+	[KAGEMUSHA_VGPU_TRACE_PAGE] = "page",
+};
+
+static u32 default_mode = KAGEMUSHA_VGPU_TRACE_PAGE;
+
+static int trace_mode_set(const char *value, const struct kernel_param *parameter)
+{
+	int mode = __sysfs_match_string(mode_names + 1, ARRAY_SIZE(mode_names) - 1, value);
+
+	if (mode < 0)
+		return mode;
+	WRITE_ONCE(default_mode, mode + 1);
+	return 0;
+}
+
+static int trace_mode_get(char *buffer, const struct kernel_param *parameter)
+{
+	return sysfs_emit(buffer, "%s\n", mode_names[READ_ONCE(default_mode)]);
+}
+
+static const struct kernel_param_ops trace_mode_ops = {
+	.set = trace_mode_set,
+	.get = trace_mode_get,
+};
+module_param_cb(trace_mode, &trace_mode_ops, NULL, 0644);
+MODULE_PARM_DESC(trace_mode,
+		 "how stores into mapped VRAM are traced where a program does not say it: off, page (default)");
+
+void kvt_trace_free(struct kvt_trace *trace)
+{
+	u32 i;
+
+	if (!trace)
+		return;
+	for (i = 0; trace->pages && i < trace->page_count; i++)
+		free_page((unsigned long)trace->pages[i].shadow);
+	kvfree(trace->pages);
+	bitmap_free(trace->dirty);
+	bitmap_free(trace->open);
+	kfree(trace);
+}
+
+static struct kvt_trace *trace_new(const struct kagemusha_vgpu_window_trace *args)
+{
+	struct kvt_trace *trace = kzalloc(sizeof(*trace), GFP_KERNEL_ACCOUNT);
+
+	if (!trace)
+		return NULL;
+	mutex_init(&trace->lock);
+	trace->memory = args->memory;
+	trace->memory_offset = args->memory_offset;
+	trace->bytes = args->bytes;
+	trace->group = args->group;
+	trace->mode = args->mode;
+	trace->page_count = PFN_UP(args->bytes);
+	trace->pages = kvcalloc(trace->page_count, sizeof(*trace->pages), GFP_KERNEL_ACCOUNT);
+	trace->dirty = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
+	trace->open = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
+	if (!trace->pages || !trace->dirty || !trace->open) {
+		kvt_trace_free(trace);
+		return NULL;
+	}
+	return trace;
+}
+
+int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *args)
+{
+	struct kvg_device *dev = file->dev;
+	struct kvt_trace *trace;
+	struct kvg_range *range;
+	u64 end;
+	int ret = 0;
+
+	if (args->pad || !args->bytes || args->mode >= KAGEMUSHA_VGPU_TRACE_MODE_COUNT)
+		return -EINVAL;
+	if (check_add_overflow(args->memory_offset, args->bytes, &end))
+		return -EINVAL;
+	if (args->mode == KAGEMUSHA_VGPU_TRACE_DEFAULT)
+		args->mode = READ_ONCE(default_mode);
+	if (dev->limits.stream_bytes < KVT_MIN_STREAM_BYTES)
+		return -EOPNOTSUPP;
+	range = kvg_range_find(file, args->offset, args->bytes);
+	if (IS_ERR(range))
+		return PTR_ERR(range);
+	if (range->offset != args->offset) {
+		ret = -EINVAL;
+		goto out;
+	}
+	if (args->mode == KAGEMUSHA_VGPU_TRACE_OFF) {
+		if (READ_ONCE(range->trace))
+			ret = -EBUSY;
+		goto out;
+	}
+	trace = trace_new(args);
+	if (!trace) {
+		ret = -ENOMEM;
+		goto out;
+	}
+	/* Pairs with the acquire in kvt_traced: what is in it can be used. */
+	if (cmpxchg_release(&range->trace, NULL, trace)) {
+		kvt_trace_free(trace);
+		ret = -EBUSY;
+		goto out;
+	}
+	atomic_inc(&file->traced_ranges);
+	/* what was mapped before is writable: it faults again, and finds the trace */
+	unmap_mapping_range(dev->inode->i_mapping, range->offset, range->bytes, 1);
+out:
+	kvg_range_put(range);
+	return ret;
+}
+
+/*
+ * The page is about to be changed: its content becomes the shadow, unless it has one. *spare is a free page or NULL and is taken if it
+ * is needed. Returns false if it is needed and missing. The trace's lock is held and the window is there.
+ */
+bool kvt_mark_dirty(struct kvg_range *range, u32 index, u8 **spare)
+{
+	struct kvt_trace *trace = range->trace;
+	struct kvt_page *page = &trace->pages[index];
+
+	if (!page->shadow && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {
+		if (!*spare)
+			return false;
+		page->shadow = *spare;
+		*spare = NULL;
+		memcpy(page->shadow,
+		       range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT),
+		       PAGE_SIZE);
+	}
+	if (!__test_and_set_bit(index, trace->dirty))
+		atomic_inc(&trace->dirty_count);
+	return true;
+}
+
+/*
+ * A page has one interval that counts as changed. Two that do not touch become one: what lies between
+ * is sent as the program sees it.
+ */
+static void discard_in_page(struct kvt_page *page, u32 from, u32 to)
+{
+	if (page->whole_from == page->whole_to) {
+		page->whole_from = from;
+		page->whole_to = to;
+	} else {
+		page->whole_from = min_t(u32, page->whole_from, from);
+		page->whole_to = max_t(u32, page->whole_to, to);
+	}
+}
+
+int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window_discard *args)
+{
+	struct kvg_device *dev = file->dev;
+	struct kvt_trace *trace;
+	struct kvg_range *range;
+	u64 at, end;
+	int ret = 0;
+
+	if (!args->bytes)
+		return -EINVAL;
+	range = kvg_range_find(file, args->offset, args->bytes);
+	if (IS_ERR(range))
+		return PTR_ERR(range);
+	if (!kvt_traced(range))
+		goto out;
+	trace = range->trace;
+	at = args->offset - range->offset;
+	end = min(at + args->bytes, trace->bytes);
+	while (at < end && !ret) {
+		u32 index = at >> PAGE_SHIFT;
+		u32 from = offset_in_page(at);
+		u32 to = min_t(u64, PAGE_SIZE, from + (end - at));
+		/* a page that is discarded as a whole needs no shadow */
+		u8 *spare = NULL;
+
+		if (from || to != PAGE_SIZE) {
+			spare = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
+			if (!spare) {
+				ret = -ENOMEM;
+				break;
+			}
+		}
+		mutex_lock(&trace->lock);
+		down_read(&dev->window_rwsem);
+		if (range->dead || dev->window_gone) {
+			ret = -ENODEV;
+		} else {
+			discard_in_page(&trace->pages[index], from, to);
+			if (!kvt_mark_dirty(range, index, &spare))
+				ret = -ENOMEM;
+		}
+		up_read(&dev->window_rwsem);
+		mutex_unlock(&trace->lock);
+		free_page((unsigned long)spare);
+		at += to - from;
+		cond_resched();
+	}
+out:
+	kvg_range_put(range);
+	return ret;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The tracer: what the CPU stores into a mapped range of the VRAM window reaches the GPU's buffer, and through the op
+ * log the standby's, before the next command that could use it.
+ *
+ * A traced page is closed (no page table allows a store), or open (some do). The first store since the last flush
+ * makes a page *dirty*: its content is copied into a shadow just before. A flush closes every dirty page,
+ * compares it with its shadow and sends what differs as ordinary write commands, then forgets the shadow. So a page that is
+ * not dirty has no shadow and costs nothing, and what the device writes into it by itself is never mistaken
+ * for a store of the program.
+ *
+ *	closed, clean ──store──▶ open, dirty ──flush──▶ closed, clean
+ *
+ * How a store gets in while the page is dirty is the mode's business (fault.c); what is sent, and when, is not: all
+ * modes end in the same bytes.
+ *
+ * Locks: kvt_trace.lock is held over {shadow, dirty bit, page table entry} of a store and over {close, compare} of a flush, so
+ * no store falls between them. flush_mutex of the file is held from the first page that is compared until
+ * the last write command is on the ring: whoever submits afterwards finds them there, whichever thread's flush took the
+ * bytes.
+ */
+#ifndef KVT_TRACE_H
+#define KVT_TRACE_H
+
+#include <linux/atomic.h>
+#include <linux/mutex.h>
+#include <linux/types.h>
+
+struct kvg_device;
+struct kvg_file;
+struct kvg_range;
+struct kagemusha_vgpu_window_discard;
+struct kagemusha_vgpu_window_flush;
+struct kagemusha_vgpu_window_trace;
+struct vm_area_struct;
+struct vm_fault;
+
+/* Statistics of a device, in debugfs: one line each, by mode where a mode is what differs. */
+enum kvt_counter {
+	KVT_FAULTS,		/* stores that faulted */
+	KVT_FAULTS_KERNEL,	/* of them: the kernel copied into the mapping */
+	KVT_OPENED,		/* pages made writable */
+	KVT_FLUSHES,		/* flushes that found something dirty */
+	KVT_PAGES_COMPARED,
+	KVT_PAGES_UNCHANGED,	/* compared, and nothing was sent */
+	KVT_RUNS,
+	KVT_BYTES_DATA,		/* sent, without headers */
+	KVT_BYTES_STREAM,	/* sent, with headers */
+	KVT_REQUESTS,
+	KVT_PTRACE_STORES,
+	KVT_COUNTER_COUNT
+};
+
+struct kvt_statistics {
+	atomic64_t counters[KVT_COUNTER_COUNT];
+};
+
+struct kvt_page {
+	u8 *shadow;		/* content before the first store; NULL unless dirty */
+	/* sent whatever the comparison says: the GPU's buffer is not what the shadow holds */
+	u16 whole_from, whole_to;
+};
+
+struct kvt_trace {
+	struct mutex lock;
+	/* --- constant: */
+	u64 memory;		/* id of the buffer whose first bytes the range shows */
+	u64 memory_offset;
+	u64 bytes;
+	u64 group;		/* its flushes */
+	u32 mode;		/* enum kagemusha_vgpu_trace_mode, not DEFAULT */
+	u32 page_count;
+	/* --- lock: */
+	struct kvt_page *pages;
+	unsigned long *dirty;
+	unsigned long *open;
+	/* --- */
+	atomic_t dirty_count;	/* written under the lock */
+};
+
+/* trace.c */
+int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *args);
+int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window_discard *args);
+void kvt_trace_free(struct kvt_trace *trace);
+bool kvt_mark_dirty(struct kvg_range *range, u32 index, u8 **spare);
+
+/* fault.c */
+bool kvt_traced(const struct kvg_range *range);
+vm_fault_t kvt_fault(struct vm_fault *vmf, struct kvg_range *range, bool present);
+int kvt_ptrace_store(struct kvg_range *range, u64 offset, const void *data, int bytes);
+
+/* flush.c */
+
+/* Where a flush writes, and how. */
+struct kvt_target {
+	u64 queue;	/* 0: no flush */
+	u64 group;
+	bool barrier;	/* the queue runs out of order: what is submitted later waits */
+	bool nonblock;	/* -EAGAIN instead of waiting for room; the next flush sends the rest */
+};
+
+/*
+ * When it returns 0, everything that was stored before this call, by anybody whom the caller has
+ * synchronised with, is on the ring.
+ */
+int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flushed_bytes);
+
+/* stats.c */
+void kvt_count(struct kvg_device *dev, enum kvt_counter counter, u64 by);
+void kvt_stats_add(struct kvg_device *dev);
+void kvt_stats_remove(struct kvg_device *dev);
+
+#endif
