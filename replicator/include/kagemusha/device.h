@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define KAGEMUSHA_DEVICE_API_VERSION 2
+#define KAGEMUSHA_DEVICE_API_VERSION 3
 
 #if defined(__GNUC__)
 #define KAGEMUSHA_EXPORT __attribute__((visibility("default")))
@@ -60,6 +60,9 @@ typedef struct kagemusha_callbacks {
     void (*log)(void* user_data, int level, const char* message);
     /* Replication: kagemusha_device_congested() is 0 again. May be NULL. */
     void (*room)(void* user_data);
+    /* Checkpoints: the standby can't hold much more of this epoch, so a checkpoint is wanted soon; else the
+     * guest will be held back. From any thread. May be NULL. */
+    void (*epoch_wanted)(void* user_data);
 } kagemusha_callbacks;
 
 typedef struct kagemusha_device_config {
@@ -257,6 +260,9 @@ typedef struct kagemusha_replication_status {
     uint64_t connections;  /* of the link, ever */
     uint64_t faults;       /* standby: entries that failed here and not on the primary */
     uint64_t round_trip_ms;
+    uint64_t checkpoint_epoch;   /* the last one that a checkpoint closed (primary) or committed (standby) */
+    uint64_t checkpoint_wait_ns; /* primary: how long the last close_epoch() waited */
+    uint64_t takeovers;          /* by this device */
     char degraded[512]; /* why the VM is not protected, for a person; "": it is, or no replication was asked
                            for */
     char peer_gpu[128];
@@ -271,6 +277,53 @@ KAGEMUSHA_EXPORT int kagemusha_device_replicate_to(kagemusha_device* device, con
 /* Primary: compares now what was written since the last comparison; `everything`: all of GPU memory. The
  * status tells what was found. -ENOTCONN unless there is a standby that has a complete copy. */
 KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, int everything);
+
+/*
+ * Checkpoints of the VM (docs/spec/replication.md, "Epochs of a VM"). The VM's state is the authority: what a
+ * standby executes of the log is what belongs to checkpoints that its VM has applied, and a takeover goes on
+ * from the last one. Every function below is called while the VM is stopped.
+ *
+ * Primary, for each checkpoint, after the last request was submitted:
+ *   close_epoch()   the log up to here is the epoch's; waits until the standby holds all of it
+ *   save_state()    what belongs into the VM's state; the device's caller adds which element of the ring each
+ *                   token of a request in flight is
+ * Standby, for each checkpoint that has arrived as a whole:
+ *   check_state()   nothing has changed yet: whether it can be committed
+ *   commit_state()  its VM has this state now: the log up to the epoch's end runs, except what the guest has
+ *                   not been answered yet
+ * and when the primary is dead:
+ *   take_over()     this device is the VM's from here on. At once, before anything else, the caller submits
+ *                   the requests that were in flight at the checkpoint, with the tokens that they had, in the
+ *                   order of kagemusha_device_submit() on the primary, congested or not. They are answered as
+ *                   if nothing had happened; a completion that the guest has been told is not told again.
+ */
+
+/* Primary: from now on (1) checkpoints close epochs, or (0) time does. -ENOTCONN while no standby has a
+ * complete copy. */
+KAGEMUSHA_EXPORT int kagemusha_device_use_checkpoints(kagemusha_device* device, int on, char* error,
+                                                      size_t error_bytes);
+/* 0: the standby holds everything. Else the checkpoint must be given up, and the VM goes on: -ETIMEDOUT after
+ * wait_ms, -ENOTCONN: there is no complete copy, -EPROTO: checkpoints are not in use. */
+KAGEMUSHA_EXPORT int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
+                                                  size_t error_bytes);
+/* The state of the epoch closed last; of a device without checkpoints: one that no standby can go on from.
+ * Valid until the next call. */
+KAGEMUSHA_EXPORT void kagemusha_device_save_state(kagemusha_device* device, const void** state, size_t* bytes);
+
+/* Standby. `state` is a peer's: whatever it says, the result is 0 or an error. -EPROTO: it does not belong to
+ * the log that this standby has. */
+KAGEMUSHA_EXPORT int kagemusha_device_check_state(kagemusha_device* device, const void* state, size_t bytes,
+                                                  char* error, size_t error_bytes);
+KAGEMUSHA_EXPORT int kagemusha_device_commit_state(kagemusha_device* device, const void* state, size_t bytes,
+                                                   char* error, size_t error_bytes);
+/*
+ * 0: the GPU's state is that of the last committed epoch, or will be as soon as the rest of it has run;
+ * kagemusha_device_congested() is 1 until then. -ENODATA, with the reason: there is no such state. The device
+ * is the VM's even so, but everything on the GPU is lost: each open file of the guest is told, and its
+ * requests are answered with LOST.
+ */
+KAGEMUSHA_EXPORT int kagemusha_device_take_over(kagemusha_device* device, char* error, size_t error_bytes);
+
 /* Where a standby listens, with the real port; "" for others. Valid as long as the device. */
 KAGEMUSHA_EXPORT const char* kagemusha_device_standby_address(kagemusha_device* device);
 
