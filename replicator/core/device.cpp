@@ -138,7 +138,7 @@ void device::close_file(std::uint32_t file, std::uint64_t token) {
     answer(token, VGPU_STATUS_OK);
 }
 
-void device::submit(const kagemusha_request& request, std::uint64_t now_ms) {
+void device::submit(const kagemusha_request& request, std::uint64_t now_ms, origin from) {
     now_ms_ = now_ms;
     requests_.add();
     const auto at = files_.find(request.file);
@@ -155,7 +155,8 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms) {
         answer(request.token, VGPU_STATUS_LIMIT);
         return;
     }
-    const submit_decision d = f.fsm.on_submit(request, regions_);
+    const submit_decision d =
+        f.fsm.on_submit(request, regions_, from != origin::guest || config_.file.host_ids);
     if (d.broken_rule) {
         log_broken_rule(f.number, "guest", d.broken_rule, now_ms);
     }
@@ -168,12 +169,13 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms) {
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);
         if (f.port || start_worker(f)) {
-            if (tap_) {
-                tap_->on_submit(f.number, d.request, f.fsm.objects());
+            mirror_tap* const tap = from == origin::log_of_mirror ? nullptr : tap_;
+            if (tap) {
+                f.fsm.note_log_range(d.request.token, tap->on_submit(f.number, d.request, f.fsm.objects()));
             }
             forward(f, d.request);
-            if (tap_) {
-                tap_->on_forwarded(f.number);
+            if (tap) {
+                tap->on_forwarded(f.number);
             }
         }
     }
@@ -398,6 +400,49 @@ void device::event_space() {
         if (f.undelivered) {
             undelivered_.push_back(f.number);
         }
+    }
+}
+
+// ---- checkpoints
+// ---------------------------------------------------------------------------------------------------------
+
+std::vector<file_checkpoint> device::checkpoint() const {
+    std::vector<file_checkpoint> out;
+    out.reserve(files_.size());
+    for (const auto& [number, f] : files_) {
+        f->fsm.checkpoint(out.emplace_back());
+        // Executed, and the guest is not told yet.
+        for (const auto& [token, h] : f->held) {
+            out.back().requests.push_back({h.token, h.entries});
+        }
+    }
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.file < b.file; });
+    return out;
+}
+
+void device::add_lost_file(std::uint32_t file, bool tell) {
+    if (file == 0 || files_.contains(file) || files_.size() >= config_.max_files) {
+        return;
+    }
+    files_total_.add();
+    file_entry& f = *files_.emplace(file, std::make_unique<file_entry>(*this, file, config_.hash_seed + file))
+                         .first->second;
+    if (tap_) {
+        tap_->on_open(file);
+        tap_->on_lost(file);
+    }
+    f.fsm.on_lost(VGPU_LOST_GPU, 0);
+    if (tell) {
+        deliver(f);
+    } else {
+        f.fsm.on_record_taken(); // elsewhere
+    }
+    publish();
+}
+
+void device::add_refused(std::uint32_t file, const file_checkpoint::refused_event& event) {
+    if (const auto at = files_.find(file); at != files_.end()) {
+        at->second->fsm.add_refused(event);
     }
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/rate_limiter.hpp"
 #include "core/counter.hpp"
+#include "core/file_checkpoint.hpp"
 #include "core/file_fsm.hpp"
 #include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
@@ -58,12 +59,21 @@ public:
 
     void open_file(std::uint32_t file, std::uint64_t token);
     void close_file(std::uint32_t file, std::uint64_t token);
-    void submit(const kagemusha_request& request, std::uint64_t now_ms);
+    // Whose request it is: of this device's guest; of the log of another device, guest's or mirror's there
+    // (ids with VGPU_HOST_ID_BIT are allowed, the tap does not hear of it).
+    enum class origin : std::uint8_t { guest, log, log_of_mirror };
+    void submit(const kagemusha_request& request, std::uint64_t now_ms, origin from = origin::guest);
 
     int poll_fd() const { return epoll_; }
     void dispatch(std::uint64_t now_ms);
     void event_space();
     void reset();
+
+    // What the guest knows of each open file, in the order of their numbers.
+    std::vector<file_checkpoint> checkpoint() const;
+    // A file that is open and lost for the guest, which hears of it now (tell) or has before.
+    void add_lost_file(std::uint32_t file, bool tell);
+    void add_refused(std::uint32_t file, const file_checkpoint::refused_event& event);
 
     void stats(kagemusha_device_stats& out) const; // any thread
     const device_config& config() const { return config_; }

@@ -81,6 +81,7 @@ struct device::file_entry final : worker::port_sink {
     struct held_answer {
         std::uint64_t token; // the guest's
         vgpu_response response;
+        log_range entries;
     };
     std::unordered_map<std::uint64_t, held_answer> held;
     bool records_held = false;
@@ -112,7 +113,7 @@ struct device::file_entry final : worker::port_sink {
             owner.log_broken_rule(number, "worker", d.broken_rule, owner.now_ms_);
         }
         if (owner.tap_ && !owner.tap_->on_done(number, token, d.response)) {
-            held.emplace(token, held_answer{d.token, d.response});
+            held.emplace(token, held_answer{d.token, d.response, d.entries});
             return;
         }
         owner.answer(d.token, d.response);

@@ -35,8 +35,8 @@ struct recording_tap final : mirror_tap {
     void on_close(std::uint32_t file) override { say("close", file); }
     void on_lost(std::uint32_t file) override { say("lost", file); }
     void on_reset() override { calls.push_back("reset"); }
-    void on_submit(std::uint32_t file, const worker::request_view& request,
-                   const object_table& objects) override {
+    log_range on_submit(std::uint32_t file, const worker::request_view& request,
+                        const object_table& objects) override {
         say("submit " + std::to_string(request.stream.size()) + " bytes, " + std::to_string(objects.size()) +
                 " objects",
             file);
@@ -44,6 +44,7 @@ struct recording_tap final : mirror_tap {
         if (in_submit) {
             in_submit();
         }
+        return {guest_tokens.size() - 1, guest_tokens.size()};
     }
     void on_forwarded(std::uint32_t file) override { say("forwarded", file); }
     bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override {

@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -100,7 +101,7 @@ void file_fsm::cut(std::span<const std::byte> stream, std::uint32_t offset, std:
     copied_to_ = offset + bytes;
 }
 
-submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes regions) {
+submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes regions, bool host_ids) {
     if (lost_) {
         return answer(VGPU_STATUS_LOST, 0, nullptr);
     }
@@ -113,7 +114,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
 
     const std::span<const std::byte> stream(static_cast<const std::byte*>(r.stream), r.stream_bytes);
     codec::stream_decoder decoder(stream, {std::span(r.payloads, r.payload_count)});
-    validator check(table_, events_, limits_.host_ids);
+    validator check(table_, events_, host_ids);
     submit_decision d;
     request_slot slot;
     slot.used = true;
@@ -206,6 +207,67 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     return d;
 }
 
+void file_fsm::note_log_range(std::uint64_t token, const log_range& range) {
+    const auto number = static_cast<std::uint32_t>(token);
+    if (number < requests_.size() && requests_[number].used && requests_[number].generation == token >> 32) {
+        requests_[number].entries = range;
+    }
+}
+
+void file_fsm::checkpoint(file_checkpoint& out) const {
+    out.file = file_;
+    out.lost = lost_;
+    for (const request_slot& slot : requests_) {
+        if (slot.used) {
+            out.requests.push_back({slot.token, slot.entries});
+        }
+    }
+    std::unordered_map<std::uint64_t, guest_id> contexts; // by serial
+    table_.for_each([&](guest_id id, const object& o) {
+        if (o.kind == VGPU_OBJECT_CONTEXT && !o.destroyed) {
+            contexts[o.serial] = id;
+        }
+    });
+    table_.for_each([&](guest_id id, const object& o) {
+        if (o.kind != VGPU_OBJECT_EVENT) {
+            return;
+        }
+        if (o.event == event_state::pending) {
+            out.untold.push_back(id);
+        } else if (o.event == event_state::refused) {
+            const auto context = contexts.find(o.context);
+            out.refused.push_back({id, context == contexts.end() ? 0 : context->second, o.status});
+        }
+    });
+    records_.for_each([&](std::span<const std::byte> record) {
+        if (reinterpret_cast<const vgpu_record*>(record.data())->type == VGPU_RECORD_COMPLETION) {
+            out.untold.push_back(reinterpret_cast<const vgpu_record_completion*>(record.data())->event);
+            return;
+        }
+        const std::size_t at = out.records.size();
+        out.records.insert(out.records.end(), record.begin(), record.end());
+        if (reinterpret_cast<const vgpu_record*>(record.data())->type == VGPU_RECORD_TEXT_DROPPED) {
+            reinterpret_cast<vgpu_record_text_dropped*>(out.records.data() + at)->dropped_bytes =
+                dropped_text_bytes_;
+        }
+    });
+}
+
+void file_fsm::add_refused(const file_checkpoint::refused_event& event) {
+    if (lost_ || table_.taken(event.id)) {
+        return;
+    }
+    const object* context = table_.find(event.context, VGPU_OBJECT_CONTEXT);
+    object o;
+    o.kind = VGPU_OBJECT_EVENT;
+    o.event = event_state::refused;
+    o.status = event.status;
+    o.context = context ? context->serial : 0;
+    table_.begin();
+    table_.insert(event.id, o);
+    table_.commit();
+}
+
 void file_fsm::free_slot(std::uint32_t slot) {
     requests_[slot].used = false;
     free_slots_.push_back(slot);
@@ -236,6 +298,7 @@ done_decision file_fsm::on_done(std::uint64_t token, const vgpu_response& respon
     }
     const request_slot& slot = requests_[number];
     d.token = slot.token;
+    d.entries = slot.entries;
     d.response.status = response.status;
     if (response.status == VGPU_STATUS_MALFORMED) {
         // The device found nothing wrong, so the two ends disagree: the offset would be that of the worker's

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "codec/decode.hpp"
+#include "core/file_checkpoint.hpp"
 #include "core/object_table.hpp"
 #include "core/record_queue.hpp"
 #include "core/validator.hpp"
@@ -58,6 +59,7 @@ struct done_decision {
     bool violation = false; // the worker broke its protocol: kill it; nothing else is set
     const char* broken_rule = nullptr;
     std::uint64_t token = 0; // the guest's
+    log_range entries;
     vgpu_response response{};
 };
 
@@ -75,7 +77,13 @@ public:
     // `usage` outlives the fsm. All requests have ended when the fsm ends.
     file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage, std::uint64_t hash_seed);
 
-    submit_decision on_submit(const kagemusha_request& request, region_sizes regions);
+    // `host_ids`: see file_limits.
+    submit_decision on_submit(const kagemusha_request& request, region_sizes regions) {
+        return on_submit(request, regions, limits_.host_ids);
+    }
+    submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool host_ids);
+    // Where the forwarded request with this token is in the log.
+    void note_log_range(std::uint64_t token, const log_range& range);
     done_decision on_done(std::uint64_t token, const vgpu_response& response);
     record_decision on_record(std::span<const std::byte> record);
 
@@ -102,6 +110,10 @@ public:
     std::span<const std::byte> front_record();
     void on_record_taken();
 
+    void checkpoint(file_checkpoint& out) const;
+    // As it is elsewhere: a command was refused there, and its event is known to the guest.
+    void add_refused(const file_checkpoint::refused_event& event);
+
     // Whether the worker has work that does not wait for the guest. A user event without a status may hold up
     // everything else, for as long as the guest likes, so a file that has one is never called hung.
     bool busy() const {
@@ -121,6 +133,7 @@ private:
         std::uint32_t generation = 0;
         std::int32_t result = 0;
         std::uint64_t token = 0;
+        log_range entries;
         created_object created;
     };
     struct refusal {

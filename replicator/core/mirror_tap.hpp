@@ -15,6 +15,12 @@
 
 namespace kagemusha::core {
 
+// What a mirror's log has of a request: the entries after `after` and up to `last`. The same number twice:
+// none (a query); 0: there was no log.
+struct log_range {
+    std::uint64_t after = 0, last = 0;
+};
+
 class mirror_tap {
 public:
     virtual void on_open(std::uint32_t file) = 0;
@@ -25,8 +31,8 @@ public:
     // A request was validated and is handed to the file's port next. `request` has exactly the commands that
     // are executed (refused ones were cut out); its token is the device's own name for it. `objects` is the
     // table after this request.
-    virtual void on_submit(std::uint32_t file, const worker::request_view& request,
-                           const object_table& objects) = 0;
+    virtual log_range on_submit(std::uint32_t file, const worker::request_view& request,
+                                const object_table& objects) = 0;
     // It was handed on: what is injected from here on comes after it.
     virtual void on_forwarded(std::uint32_t file) = 0;
     // The worker answered it. False: the guest's answer has to wait, because its memory is still in use;

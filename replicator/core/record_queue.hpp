@@ -33,6 +33,18 @@ public:
         return bytes.first(reinterpret_cast<const vgpu_record*>(bytes.data())->bytes);
     }
 
+    // Every record, first in first.
+    template <class F>
+    void for_each(F&& f) const {
+        const auto bytes = std::as_bytes(std::span(words_));
+        for (std::size_t at = head_ * 8; at < bytes.size();) {
+            const auto record = bytes.subspan(at);
+            const std::size_t length = reinterpret_cast<const vgpu_record*>(record.data())->bytes;
+            f(record.first(length));
+            at += length;
+        }
+    }
+
     void pop() {
         head_ += front().size() / 8;
         if (head_ == words_.size()) {

@@ -215,9 +215,6 @@ int add_region(kagemusha_device& device, std::uint32_t region, int fd, std::uint
         error = "a device that is replicated needs the address of each region";
         return -EINVAL;
     }
-    if (device.replication && device.replication->standby()) {
-        return 0; // its workers see what the primary sends, and nothing of its own guest
-    }
     if (device.replication && device.replication->reserved(region)) {
         error = "region " + std::to_string(region) + " is the replication's own";
         return -E2BIG;
@@ -295,6 +292,17 @@ bool refused(kagemusha_device& device, std::uint64_t token) {
     return true;
 }
 
+template <class F>
+int with_replication(kagemusha_device* device, char* error, std::size_t error_bytes, F&& f) noexcept {
+    return guarded(error, error_bytes, [&](std::string& e) {
+        if (device->replication) {
+            return f(*device->replication, e);
+        }
+        e = "this device was made without replication (replicate_to, replicable or standby_listen)";
+        return -ENOTSUP;
+    });
+}
+
 // Runs an entry that can't.
 template <class F>
 auto guarded(F&& f) noexcept {
@@ -362,7 +370,8 @@ void kagemusha_device_submit(kagemusha_device* device, const kagemusha_request* 
         std::abort(); // the caller's error, not the guest's
     }
     guarded([&] {
-        if (!refused(*device, request->token)) {
+        if (!refused(*device, request->token) &&
+            !(device->replication && device->replication->take_request(*request))) {
             device->core->submit(*request, now_ms());
         }
     });
@@ -383,13 +392,18 @@ void kagemusha_device_dispatch(kagemusha_device* device) {
 }
 
 void kagemusha_device_event_space(kagemusha_device* device) {
-    guarded([&] { device->core->event_space(); });
+    guarded([&] {
+        if (!device->replication || device->replication->event_space()) {
+            device->core->event_space();
+        }
+    });
 }
 
 void kagemusha_device_reset(kagemusha_device* device) {
     guarded([&] {
-        // What a standby has is the primary's, not its own guest's.
-        if (!device->replication || !device->replication->standby()) {
+        if (device->replication) {
+            device->replication->reset();
+        } else {
             device->core->reset();
         }
     });
@@ -419,6 +433,51 @@ int kagemusha_device_replicate_to(kagemusha_device* device, const char* address,
         e = "this device was made without replication (replicate_to, or replicable)";
         return -ENOTSUP;
     });
+}
+
+int kagemusha_device_use_checkpoints(kagemusha_device* device, int on, char* error, size_t error_bytes) {
+    return with_replication(device, error, error_bytes, [&](ffi::replication& r, std::string& e) {
+        return r.use_checkpoints(on != 0, e);
+    });
+}
+
+int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
+                                 size_t error_bytes) {
+    return with_replication(device, error, error_bytes,
+                            [&](ffi::replication& r, std::string& e) { return r.close_epoch(wait_ms, e); });
+}
+
+int kagemusha_device_wait_epoch(kagemusha_device* device, uint32_t wait_ms, char* error, size_t error_bytes) {
+    return with_replication(device, error, error_bytes,
+                            [&](ffi::replication& r, std::string& e) { return r.wait_epoch(wait_ms, e); });
+}
+
+void kagemusha_device_save_state(kagemusha_device* device, const void** state, size_t* bytes) {
+    guarded([&] {
+        const auto saved =
+            device->replication ? device->replication->save_state() : std::span<const std::byte>();
+        *state = saved.data();
+        *bytes = saved.size();
+    });
+}
+
+int kagemusha_device_check_state(kagemusha_device* device, const void* state, size_t bytes, char* error,
+                                 size_t error_bytes) {
+    return with_replication(device, error, error_bytes, [&](ffi::replication& r, std::string& e) {
+        return r.check_state({static_cast<const std::byte*>(state), bytes}, e);
+    });
+}
+
+int kagemusha_device_commit_state(kagemusha_device* device, const void* state, size_t bytes, char* error,
+                                  size_t error_bytes) {
+    return with_replication(device, error, error_bytes, [&](ffi::replication& r, std::string& e) {
+        return r.commit_state({static_cast<const std::byte*>(state), bytes}, e);
+    });
+}
+
+int kagemusha_device_take_over(kagemusha_device* device, char* error, size_t error_bytes) {
+    return with_replication(device, error, error_bytes,
+                            [&](ffi::replication& r, std::string& e) { return r.take_over(e); });
 }
 
 int kagemusha_device_request_digest(kagemusha_device* device, int everything) {

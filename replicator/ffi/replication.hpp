@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/device.hpp"
@@ -37,7 +38,22 @@ public:
     virtual void add_region(std::uint32_t region, void* base, std::uint64_t bytes) = 0;
     virtual int poll_fd() const = 0;
     virtual void dispatch(std::uint64_t now_ms) = 0;
+    // A standby before a takeover: it has no guest.
     virtual void refuse_guest(std::uint64_t token) = 0;
+    // False: the request goes to the core device as always.
+    virtual bool take_request(const kagemusha_request& request) = 0;
+    // The guest has room for records. False: not for those that come first.
+    virtual bool event_space() = 0;
+    virtual void reset() = 0;
+
+    // Checkpoints: kagemusha/device.h. 0 or a negative errno with a sentence.
+    virtual int use_checkpoints(bool on, std::string& error) = 0;
+    virtual int close_epoch(std::uint32_t wait_ms, std::string& error) = 0;
+    virtual int wait_epoch(std::uint32_t wait_ms, std::string& error) = 0;
+    virtual std::span<const std::byte> save_state() = 0;
+    virtual int check_state(std::span<const std::byte> state, std::string& error) = 0;
+    virtual int commit_state(std::span<const std::byte> state, std::string& error) = 0;
+    virtual int take_over(std::string& error) = 0;
     virtual bool congested() const = 0;
     virtual int replicate_to(const std::string& address, std::string& error) = 0;
     virtual int request_digest(bool everything) = 0;

@@ -160,7 +160,9 @@ std::string check(const mirror::ack& m) {
     if (m.received > mirror::max_sequence || m.executed > mirror::max_sequence) {
         return bad_sequence;
     }
-    return m.committed_epoch > mirror::max_sequence ? "the epoch's number is too large" : std::string();
+    return m.committed_epoch > mirror::max_sequence || m.complete_checkpoint > mirror::max_sequence
+               ? "the epoch's number is too large"
+               : std::string();
 }
 
 std::string check(const mirror::heartbeat&) {

@@ -131,7 +131,7 @@ const char* take(const replication::Outcome& o, mirror::outcome& out) {
 }
 
 const char* take(const replication::Marker& m, mirror::marker& out) {
-    out = {m.epoch(), m.sequence()};
+    out = {m.epoch(), m.sequence(), m.checkpoint()};
     return nullptr;
 }
 
@@ -141,7 +141,8 @@ const char* take(const replication::Synced& s, mirror::synced& out) {
 }
 
 const char* take(const replication::Ack& a, mirror::ack& out) {
-    out = {a.received(), a.executed(), a.committed_epoch(), a.freed_bytes(), a.freed_entries()};
+    out = {a.received(),    a.executed(),      a.committed_epoch(),
+           a.freed_bytes(), a.freed_entries(), a.complete_checkpoint()};
     return nullptr;
 }
 

@@ -104,6 +104,7 @@ void fill(replication::Message& out, const mirror::outcome& m) {
 void fill(replication::Message& out, const mirror::marker& m) {
     out.mutable_marker()->set_epoch(m.epoch);
     out.mutable_marker()->set_sequence(m.sequence);
+    out.mutable_marker()->set_checkpoint(m.checkpoint);
 }
 
 void fill(replication::Message& out, const mirror::synced& m) {
@@ -117,6 +118,7 @@ void fill(replication::Message& out, const mirror::ack& m) {
     a.set_committed_epoch(m.committed_epoch);
     a.set_freed_bytes(m.freed_bytes);
     a.set_freed_entries(m.freed_entries);
+    a.set_complete_checkpoint(m.complete_checkpoint);
 }
 
 void fill(replication::Message& out, const mirror::heartbeat& m) {

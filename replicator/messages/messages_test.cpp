@@ -118,10 +118,11 @@ TEST(messages, small_ones) {
     expect_round_trip(mirror::outcome{3, true, 0});
     expect_round_trip(mirror::marker{1, 0});
     expect_round_trip(mirror::marker{mirror::max_sequence, mirror::max_sequence});
+    expect_round_trip(mirror::marker{7, 8, true});
     expect_round_trip(mirror::synced{1});
     expect_round_trip(mirror::ack{});
-    expect_round_trip(
-        mirror::ack{mirror::max_sequence, mirror::max_sequence, mirror::max_sequence, u64_max, u64_max});
+    expect_round_trip(mirror::ack{mirror::max_sequence, mirror::max_sequence, mirror::max_sequence, u64_max,
+                                  u64_max, mirror::max_sequence});
     expect_round_trip(mirror::heartbeat{});
     expect_round_trip(mirror::heartbeat{u64_max, u64_max});
     expect_round_trip(mirror::close_epoch{});

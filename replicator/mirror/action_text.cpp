@@ -69,13 +69,14 @@ struct message_text {
         return "outcome " + n(m.sequence) + (m.canceled ? " canceled" : " " + std::to_string(m.result));
     }
     std::string operator()(const marker& m) const {
-        return "marker epoch=" + n(m.epoch) + " up to " + n(m.sequence);
+        return "marker epoch=" + n(m.epoch) + " up to " + n(m.sequence) + (m.checkpoint ? " checkpoint" : "");
     }
     std::string operator()(const synced& m) const { return "synced " + n(m.sequence); }
     std::string operator()(const ack& m) const {
         return "ack received=" + n(m.received) + " executed=" + n(m.executed) +
                " committed=" + n(m.committed_epoch) + " freed=" + n(m.freed_bytes) + "B/" +
-               n(m.freed_entries);
+               n(m.freed_entries) +
+               (m.complete_checkpoint == 0 ? "" : " checkpoint=" + n(m.complete_checkpoint));
     }
     std::string operator()(const heartbeat& m) const {
         return "heartbeat at " + n(m.time_ms) + (m.answer_to_ms == 0 ? "" : " answers " + n(m.answer_to_ms));
@@ -120,6 +121,8 @@ struct action_text {
     std::string operator()(const act_state& a) const { return state(name_of(a.state), a.degraded); }
     std::string operator()(const act_run& a) const { return "run " + n(a.sequence); }
     std::string operator()(const act_skip& a) const { return "skip " + n(a.sequence); }
+    std::string operator()(const act_resume& a) const { return "resume " + n(a.request.token); }
+    std::string operator()(const act_live&) const { return "live"; }
     std::string operator()(const act_forget_all&) const { return "forget_all"; }
     std::string operator()(const act_standby_state& a) const { return state(name_of(a.state), a.why); }
 

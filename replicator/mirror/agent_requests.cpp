@@ -9,8 +9,8 @@
 namespace kagemusha::mirror {
 
 agent_requests::agent_requests(std::uint32_t file, core::mirror_port& device,
-                               std::function<std::uint64_t()> now_ns)
-    : file_(file), device_(device), now_ns_(std::move(now_ns)) {}
+                               std::function<std::uint64_t()> now_ns, std::uint64_t first_id)
+    : file_(file), device_(device), now_ns_(std::move(now_ns)), last_id_(first_id) {}
 
 step_ptr agent_requests::wait(std::function<void(agent_step&)> then) {
     auto w = std::make_shared<agent_step>();

@@ -33,7 +33,8 @@ using step_ptr = std::shared_ptr<agent_step>;
 
 class agent_requests {
 public:
-    agent_requests(std::uint32_t file, core::mirror_port& device, std::function<std::uint64_t()> now_ns);
+    agent_requests(std::uint32_t file, core::mirror_port& device, std::function<std::uint64_t()> now_ns,
+                   std::uint64_t first_id);
 
     codec::guest_id new_id() { return agent_id_bit | ++last_id_; }
 

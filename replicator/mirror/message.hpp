@@ -70,6 +70,9 @@ struct outcome {
 struct marker {
     std::uint64_t epoch = 0;
     log_sequence sequence = 0;
+    // The epoch is committed when a checkpoint of the VM that names it was applied; else as soon as
+    // everything up to `sequence` is there.
+    bool checkpoint = false;
     friend bool operator==(const marker&, const marker&) = default;
 };
 
@@ -89,6 +92,8 @@ struct ack {
     // guest's event may run for hours, and must not stop what other files do.
     std::uint64_t freed_bytes = 0;
     std::uint64_t freed_entries = 0;
+    // The last epoch whose marker says `checkpoint` and of which everything is here: it can be committed.
+    std::uint64_t complete_checkpoint = 0;
     friend bool operator==(const ack&, const ack&) = default;
 };
 

@@ -25,7 +25,13 @@ agent_options fitting(agent_options o, const agent_memory& memory) {
 
 mirror_agent::impl::impl(std::uint32_t f, mirror_file& s, core::mirror_port& d, log_sink& l, agent_memory& m,
                          const agent_options& o)
-    : file(f), state(s), device(d), log(l), memory(m), options(fitting(o, m)), requests(f, d, o.now_ns) {}
+    : file(f)
+    , state(s)
+    , device(d)
+    , log(l)
+    , memory(m)
+    , options(fitting(o, m))
+    , requests(f, d, o.now_ns, o.first_id) {}
 
 mirror_agent::mirror_agent(std::uint32_t file, mirror_file& state, core::mirror_port& device, log_sink& log,
                            agent_memory& memory, const agent_options& options)

@@ -501,14 +501,16 @@ void mirror_primary::on_reset() {
     impl_->settle(nullptr);
 }
 
-void mirror_primary::on_submit(std::uint32_t number, const worker::request_view& request,
-                               const core::object_table&) {
+core::log_range mirror_primary::on_submit(std::uint32_t number, const worker::request_view& request,
+                                          const core::object_table&) {
     impl::file* f = impl_->find(number);
     assert(f);
     if (f->agent) {
         f->agent->before_submit();
     }
+    const log_sequence after = impl_->last;
     impl_->submit(*f, request);
+    return f->mode == mirror_mode::off ? core::log_range{} : core::log_range{after, impl_->last};
 }
 
 void mirror_primary::on_forwarded(std::uint32_t number) {

@@ -53,6 +53,7 @@ struct primary_fsm::impl {
     std::uint64_t connected_at = 0, last_heard = 0, next_heartbeat = never;
     hello peer;
     primary_log log; // of this run of the mirror
+    bool checkpoints_wanted = false;
 
     // ---- for people
     std::uint64_t connections = 0, round_trip_ms = 0;
@@ -166,6 +167,9 @@ struct primary_fsm::impl {
         if (state == primary_state::syncing && log.copied()) {
             reconnect_delay = min_reconnect_ms;
             become(primary_state::protecting, {});
+            if (checkpoints_wanted) {
+                log.use_checkpoints(true);
+            }
         }
     }
 
@@ -332,6 +336,15 @@ void primary_fsm::on_mirror_stopped(std::uint64_t now_ms) {
 std::uint64_t primary_fsm::close_epoch(std::uint64_t now_ms) {
     impl_->now = now_ms;
     return impl_->log.close_epoch(now_ms);
+}
+
+void primary_fsm::use_checkpoints(bool on, std::uint64_t now_ms) {
+    impl& i = *impl_;
+    i.now = now_ms;
+    i.checkpoints_wanted = on;
+    if (i.config.epoch_ms != 0 && i.state == primary_state::protecting) {
+        i.log.use_checkpoints(on);
+    }
 }
 
 void primary_fsm::on_connected(std::uint64_t now_ms) {

@@ -53,7 +53,7 @@ struct primary_config {
     std::uint64_t instance = 0;
     std::uint64_t log_bytes = default_log_bytes;
     std::uint64_t log_entries = default_log_entries;
-    std::uint32_t epoch_ms = default_epoch_ms; // 0: epochs are closed by close_epoch() only (VM checkpoints)
+    std::uint32_t epoch_ms = default_epoch_ms; // 0: epochs are closed by close_epoch() only, from the start
     std::uint32_t heartbeat_ms = default_heartbeat_ms;
     std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
     std::uint32_t stall_budget_ms = default_stall_budget_ms; // full, and frees nothing
@@ -80,7 +80,7 @@ struct act_drop_content {
 }; // its late pieces that were not sent are not wanted any more
 struct act_start_sync {};   // device: begin a state transfer; entries follow, numbered on
 struct act_stop_mirror {};  // device: off; on_mirror_stopped() follows
-struct act_epoch_wanted {}; // only with epoch_ms = 0: close_epoch() soon, or the guest will be held back
+struct act_epoch_wanted {}; // only with checkpoints: close_epoch() soon, or the guest will be held back
 struct act_congestion {
     bool on;
 }; // device: take no requests / take them again
@@ -101,6 +101,11 @@ struct primary_status {
     std::string degraded;    // empty: not degraded
     std::uint64_t epoch = 0; // closed
     std::uint64_t committed_epoch = 0;
+    // Checkpoints close epochs just now; only entries from this one on belong to theirs; the last epoch that
+    // they closed and that the standby has all of.
+    bool checkpoints = false;
+    log_sequence checkpoints_from = 0;
+    std::uint64_t complete_checkpoint = 0;
     log_sequence appended = 0, sent = 0, received = 0, executed = 0;
     std::uint64_t log_bytes = 0, log_entries = 0; // held now
     std::uint64_t lag_ms = 0;     // age of the oldest entry that was not acknowledged as received
@@ -129,9 +134,13 @@ public:
     void on_synced(log_sequence last);
     void on_mirror_failed(const std::string& why, std::uint64_t now_ms); // act_stop_mirror follows even so
     void on_mirror_stopped(std::uint64_t now_ms);
-    // Closes the epoch. Its number. With epoch_ms = 0 at the last appended entry; else at the last one that
+    // Closes the epoch. Its number. With checkpoints at the last appended entry; else at the last one that
     // the standby has room for: later ones belong to the next epoch.
     std::uint64_t close_epoch(std::uint64_t now_ms);
+    // From now on checkpoints of the VM close epochs (close_epoch(), and nobody else), or time does again.
+    // While there is no complete copy time does all the same: a state transfer has nothing to lose. See
+    // status().checkpoints.
+    void use_checkpoints(bool on, std::uint64_t now_ms);
 
     // From the link.
     void on_connected(std::uint64_t now_ms);

@@ -465,7 +465,7 @@ TEST_F(primary_checkpoint_test, wants_an_epoch_and_holds_the_guest_back_before_i
     write(8);
     EXPECT_EQ(actions(), "congestion on; send_entries 6..6");
     EXPECT_EQ(fsm->close_epoch(now), 1u);
-    EXPECT_EQ(actions(), "send marker epoch=1 up to 6");
+    EXPECT_EQ(actions(), "send marker epoch=1 up to 6 checkpoint");
     EXPECT_EQ(acks(6, 2, 1, 0, 2), "drop_log 6; congestion off");
 }
 
@@ -490,7 +490,7 @@ TEST_F(primary_checkpoint_test, the_marker_is_sent_behind_its_last_entry) {
     EXPECT_EQ(actions(), "epoch_wanted") << "and nothing is committed yet";
     EXPECT_EQ(fsm->close_epoch(now), 2u);
     EXPECT_EQ(actions(), "");
-    EXPECT_EQ(acks(3, 3, 1, 600, 3), "drop_log 3; send_entries 4..4; send marker epoch=2 up to 4");
+    EXPECT_EQ(acks(3, 3, 1, 600, 3), "drop_log 3; send_entries 4..4; send marker epoch=2 up to 4 checkpoint");
 }
 
 // ---- what follows entries

@@ -40,6 +40,7 @@ void primary_log::end() {
     marked_hold_ = committed_hold_ = sent_epoch_ = 0;
     epoch_ends_ = never;
     epoch_wanted_ = false;
+    use_checkpoints(config_.epoch_ms == 0);
 }
 
 // ---- what a standby says
@@ -47,7 +48,7 @@ void primary_log::end() {
 std::string primary_log::on_ack(const ack& a) {
     if (a.received < acked_.received || a.executed < acked_.executed ||
         a.committed_epoch < acked_.committed_epoch || a.freed_bytes < acked_.freed_bytes ||
-        a.freed_entries < acked_.freed_entries) {
+        a.freed_entries < acked_.freed_entries || a.complete_checkpoint < acked_.complete_checkpoint) {
         return "an acknowledgement went backwards";
     }
     if (a.received > sent_ || (a.received != 0 && a.received < first_)) {
@@ -65,6 +66,10 @@ std::string primary_log::on_ack(const ack& a) {
         (sent_marks_.empty() || a.committed_epoch < sent_marks_.front().epoch ||
          a.committed_epoch > sent_epoch_)) {
         return "it committed epoch " + std::to_string(a.committed_epoch) +
+               ", the last one that was closed is " + std::to_string(sent_epoch_);
+    }
+    if (a.complete_checkpoint > sent_epoch_) {
+        return "it has all of epoch " + std::to_string(a.complete_checkpoint) +
                ", the last one that was closed is " + std::to_string(sent_epoch_);
     }
     while (!sent_marks_.empty() && sent_marks_.front().epoch <= a.committed_epoch) {
@@ -166,9 +171,8 @@ std::string primary_log::on_entry(const entry_meta& meta, std::uint64_t now) {
 // an epoch that does not fit into the standby could never be committed.
 void primary_log::check_congestion() {
     const std::uint64_t bytes = log_bytes(), entries = appended_ - dropped_;
-    const bool checkpoints = config_.epoch_ms == 0;
-    const std::uint64_t ahead = checkpoints ? appended_hold_ - committed_hold_ : 0;
-    const std::uint64_t entries_ahead = checkpoints ? appended_ - committed_ : 0;
+    const std::uint64_t ahead = checkpoints_ ? appended_hold_ - committed_hold_ : 0;
+    const std::uint64_t entries_ahead = checkpoints_ ? appended_ - committed_ : 0;
     if (!congested_ && (bytes >= config_.log_bytes || entries >= config_.log_entries ||
                         ahead > hold_bytes_ / 2 || entries_ahead > hold_entries_ / 2)) {
         congested_ = true;
@@ -178,7 +182,7 @@ void primary_log::check_congestion() {
         congested_ = false;
         actions_.push(act_congestion{false});
     }
-    if (checkpoints && !epoch_wanted_ && appended_ > marked_ &&
+    if (checkpoints_ && !epoch_wanted_ && appended_ > marked_ &&
         (ahead > hold_bytes_ / 4 || entries_ahead > hold_entries_ / 4)) {
         want_epoch();
     }
@@ -251,7 +255,7 @@ bool primary_log::send_entries(std::uint64_t now) {
         send_mark(unsent_marks_.front());
         unsent_marks_.pop_front();
     }
-    if (config_.epoch_ms != 0 && epoch_ends_ == never && sent_ > marked_) {
+    if (!checkpoints_ && epoch_ends_ == never && sent_ > marked_) {
         epoch_ends_ = now + config_.epoch_ms;
     }
     return true;
@@ -261,7 +265,7 @@ void primary_log::send_synced() {
     if (synced_at_ != 0 && !synced_sent_ && synced_at_ <= sent_) {
         synced_sent_ = true;
         actions_.push(act_send{synced{synced_at_}});
-        if (config_.epoch_ms != 0) {
+        if (!checkpoints_) {
             close_at(sent_, sent_hold_);
         } else if (!epoch_wanted_) {
             want_epoch();
@@ -272,7 +276,7 @@ void primary_log::send_synced() {
 // ---- epochs
 
 void primary_log::send_mark(const closed_epoch& e) {
-    actions_.push(act_send{marker{.epoch = e.epoch, .sequence = e.sequence}});
+    actions_.push(act_send{marker{.epoch = e.epoch, .sequence = e.sequence, .checkpoint = e.checkpoint}});
     sent_marks_.push_back(e);
     sent_epoch_ = e.epoch;
     if (synced_sent_ && synced_mark_ == 0) {
@@ -289,7 +293,7 @@ void primary_log::close_at(log_sequence sequence, std::uint64_t hold) {
     }
     marked_ = sequence;
     marked_hold_ = hold;
-    const closed_epoch e{epoch_, sequence, hold};
+    const closed_epoch e{epoch_, sequence, hold, checkpoints_};
     if (sequence <= sent_) {
         send_mark(e);
     } else {
@@ -298,7 +302,7 @@ void primary_log::close_at(log_sequence sequence, std::uint64_t hold) {
 }
 
 std::uint64_t primary_log::close_epoch(std::uint64_t now) {
-    if (config_.epoch_ms == 0) {
+    if (checkpoints_) {
         close_at(appended_, appended_hold_);
     } else {
         pump(now); // a failure is found again by the next one
@@ -307,8 +311,25 @@ std::uint64_t primary_log::close_epoch(std::uint64_t now) {
     return epoch_;
 }
 
+// What was sent belongs to an epoch that time closes, if it did not before: no checkpoint covers it.
+void primary_log::use_checkpoints(bool on) {
+    if (on == checkpoints_) {
+        return;
+    }
+    if (on && sent_ > marked_) {
+        close_at(sent_, sent_hold_);
+    }
+    checkpoints_ = on;
+    if (!on && sent_ > marked_) {
+        close_at(sent_, sent_hold_);
+    }
+    checkpoints_from_ = marked_ + 1;
+    epoch_ends_ = never;
+    epoch_wanted_ = false;
+}
+
 void primary_log::on_standby_full(std::uint64_t now) {
-    if (config_.epoch_ms != 0) {
+    if (!checkpoints_) {
         pump(now);
         if (sent_ > marked_) {
             close_at(sent_, sent_hold_);
@@ -325,7 +346,7 @@ std::string primary_log::pressure(std::uint64_t now) {
     } else if (stalled_since_ == never) {
         stalled_since_ = now;
     }
-    if (config_.epoch_ms != 0) {
+    if (!checkpoints_) {
         const bool much = sent_hold_ - marked_hold_ > hold_bytes_ / 2 || sent_ - marked_ > hold_entries_ / 2;
         if (sent_ > marked_ && (much || held_up_by_standby())) {
             close_at(sent_, sent_hold_);
@@ -391,6 +412,9 @@ std::uint64_t primary_log::next_tick() const {
 void primary_log::fill(primary_status& s, std::uint64_t now) const {
     s.epoch = epoch_;
     s.committed_epoch = acked_.committed_epoch;
+    s.complete_checkpoint = acked_.complete_checkpoint;
+    s.checkpoints = checkpoints_;
+    s.checkpoints_from = checkpoints_from_;
     s.appended = appended_;
     s.sent = sent_;
     s.received = acked_.received;

@@ -28,7 +28,7 @@ class primary_log {
 public:
     // Both outlive this.
     primary_log(const primary_config& config, action_queue<primary_action>& actions)
-        : config_(config), actions_(actions), followups_(actions) {}
+        : config_(config), actions_(actions), followups_(actions), checkpoints_(config.epoch_ms == 0) {}
 
     // A run of the mirror, towards a standby that holds so much.
     void begin(const hello& standby);
@@ -53,6 +53,9 @@ public:
     std::string on_tick(std::uint64_t now);
     std::uint64_t next_tick() const;
     std::uint64_t close_epoch(std::uint64_t now);
+    // Whether checkpoints close epochs, or time does.
+    void use_checkpoints(bool on);
+    bool checkpoints() const { return checkpoints_; }
 
     // The state transfer has arrived and was executed.
     bool copied() const {
@@ -70,6 +73,7 @@ private:
         std::uint64_t epoch;
         log_sequence sequence;
         std::uint64_t hold; // sum up to it
+        bool checkpoint;
     };
 
     std::uint64_t sent_count() const { return sent_ == 0 ? 0 : sent_ - first_ + 1; }
@@ -113,8 +117,10 @@ private:
     std::deque<std::pair<log_sequence, std::uint64_t>> times_; // first entry of a millisecond, which
 
     // ---- epochs
+    bool checkpoints_ = false;
+    log_sequence checkpoints_from_ = 0;     // what lies before it was committed by time, or will be
     std::uint64_t epoch_ = 0;               // closed last
-    std::deque<closed_epoch> unsent_marks_; // epoch_ms = 0: closed at an entry that was not sent
+    std::deque<closed_epoch> unsent_marks_; // checkpoints: closed at an entry that was not sent
     std::deque<closed_epoch> sent_marks_;   // not committed
     log_sequence marked_ = 0;               // last entry that belongs to a closed epoch, in this run
     std::uint64_t marked_hold_ = 0;

@@ -76,7 +76,9 @@ struct standby_fsm::impl {
     std::deque<marker> complete_marks; // may be committed
     marker last_mark;
     std::uint64_t complete_epoch = 0, committed_epoch = 0;
+    std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of those with `checkpoint`
     log_sequence synced_at = 0;
+    bool live = false;  // after a takeover everything was given
     std::string faulty; // not empty: the copy is none any more, and why
     std::unordered_map<log_sequence, comparison> comparisons;
     std::uint64_t pending_hashes = 0;
@@ -154,6 +156,7 @@ struct standby_fsm::impl {
             complete_marks.clear();
             last_mark = {};
             complete_epoch = committed_epoch = 0;
+            complete_checkpoint = committed_checkpoint = 0;
             synced_at = 0;
             faulty.clear();
             comparisons.clear();
@@ -181,7 +184,8 @@ struct standby_fsm::impl {
                 .executed = log.executed(),
                 .committed_epoch = committed_epoch,
                 .freed_bytes = log.freed_bytes(),
-                .freed_entries = log.freed_entries()};
+                .freed_entries = log.freed_entries(),
+                .complete_checkpoint = complete_checkpoint};
     }
 
     void send_ack() {
@@ -204,7 +208,8 @@ struct standby_fsm::impl {
         const bool much =
             log.freed_bytes() - told.freed_bytes >= std::max<std::uint64_t>(config.hold_bytes / 8, 1) ||
             log.freed_entries() - told.freed_entries >= std::max<std::uint64_t>(config.hold_entries / 8, 1);
-        if (committed_epoch != told.committed_epoch || much) {
+        if (committed_epoch != told.committed_epoch || complete_checkpoint != told.complete_checkpoint ||
+            much) {
             send_ack();
         } else if (ack_at == never && !(current_ack() == told)) {
             ack_at = now + ack_delay_ms;
@@ -388,27 +393,31 @@ struct standby_fsm::impl {
 
     // Content may have been what an epoch lacked.
     void on_complete() {
+        std::uint64_t by_itself = 0;
         while (!open_marks.empty() && open_marks.front().sequence < log.first_incomplete()) {
-            complete_epoch = open_marks.front().epoch;
-            complete_marks.push_back(open_marks.front());
+            const marker m = open_marks.front();
+            complete_epoch = m.epoch;
+            (m.checkpoint ? complete_checkpoint : by_itself) = m.epoch;
+            complete_marks.push_back(m);
             open_marks.pop_front();
         }
-        if (config.commit_at_marker) {
-            commit(complete_epoch);
+        if (config.commit_at_marker && by_itself != 0) {
+            commit(by_itself, {});
         }
     }
 
-    void commit(std::uint64_t epoch) {
+    void commit(std::uint64_t epoch, std::span<const open_request> open) {
         log_sequence up_to = log.committed();
         bool any = false;
         while (!complete_marks.empty() && complete_marks.front().epoch <= epoch) {
             committed_epoch = complete_marks.front().epoch;
+            committed_checkpoint = complete_marks.front().checkpoint ? committed_epoch : 0;
             up_to = complete_marks.front().sequence;
             complete_marks.pop_front();
             any = true;
         }
         if (any) {
-            log.commit(up_to);
+            log.commit(up_to, open);
         }
     }
 
@@ -430,6 +439,7 @@ struct standby_fsm::impl {
                                 " failed on the standby with OpenCL's error " + std::to_string(result) +
                                 ", and had not on the primary" + advice(result));
         }
+        note_live();
         tell();
     }
 
@@ -464,7 +474,7 @@ struct standby_fsm::impl {
         become(state, std::move(reason));
     }
 
-    void take_over() {
+    void take_over(std::uint64_t checkpoint) {
         hang_up("this standby takes over", goodbye_reason::other);
         if (dead_end()) {
             return;
@@ -472,6 +482,9 @@ struct standby_fsm::impl {
         std::string reason = !faulty.empty() ? faulty
                              : synced_at == 0 || log.committed() < synced_at
                                  ? "no state transfer was completed"
+                             : checkpoint != 0 && checkpoint != committed_checkpoint
+                                 ? "the GPU's state is of epoch " + std::to_string(committed_epoch) +
+                                       ", the VM's of checkpoint " + std::to_string(checkpoint)
                                  : "";
         if (!reason.empty()) {
             return become(standby_state::ended, "can't take over: " + reason);
@@ -482,6 +495,14 @@ struct standby_fsm::impl {
         comparisons.clear();
         pending_hashes = 0;
         log.take_over();
+        note_live();
+    }
+
+    void note_live() {
+        if (state == standby_state::taken_over && !live && log.all_given()) {
+            live = true;
+            actions.push(act_live{});
+        }
     }
 
     // ---- time
@@ -579,16 +600,16 @@ void standby_fsm::on_forgotten(std::uint64_t now_ms) {
     }
 }
 
-void standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms) {
+void standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms, std::span<const open_request> open) {
     impl_->now = now_ms;
     assert(epoch <= impl_->complete_epoch && "an epoch that is not complete can't be committed");
-    impl_->commit(epoch);
+    impl_->commit(epoch, open);
     impl_->tell();
 }
 
-void standby_fsm::takeover(std::uint64_t now_ms) {
+void standby_fsm::takeover(std::uint64_t now_ms, std::uint64_t checkpoint) {
     impl_->now = now_ms;
-    impl_->take_over();
+    impl_->take_over(checkpoint);
 }
 
 void standby_fsm::on_tick(std::uint64_t now_ms) {
@@ -620,6 +641,9 @@ standby_status standby_fsm::status(std::uint64_t) const {
     s.epoch = i.last_mark.epoch;
     s.complete_epoch = i.complete_epoch;
     s.committed_epoch = i.committed_epoch;
+    s.complete_checkpoint = i.complete_checkpoint;
+    s.committed_checkpoint = i.committed_checkpoint;
+    s.primary_instance = i.peer.instance;
     s.received = i.log.received();
     s.executed = i.log.executed();
     s.committed = i.log.committed();

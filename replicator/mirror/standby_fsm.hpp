@@ -41,6 +41,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -50,6 +51,15 @@
 
 namespace kagemusha::mirror {
 
+// A request of the guest's that has no answer at a checkpoint. What the log has of it are the entries after
+// `after` and up to `last` (none, if the two are equal: a query).
+struct open_request {
+    std::uint64_t token = 0; // the primary's name for it
+    std::uint32_t file = 0;
+    log_sequence after = 0, last = 0;
+    friend bool operator==(const open_request&, const open_request&) = default;
+};
+
 struct standby_config {
     std::string vm;
     std::string gpu;
@@ -58,8 +68,8 @@ struct standby_config {
     std::uint64_t hold_entries = default_hold_entries;
     std::uint32_t heartbeat_ms = default_heartbeat_ms;
     std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
-    // true: a marker commits its epoch as soon as everything up to it was received (no VM state beside the
-    // log). false: commit() does.
+    // true: a marker commits its epoch as soon as everything up to it was received, unless it says that a
+    // checkpoint does. false: only commit() does.
     bool commit_at_marker = true;
     // act_run beyond on_executed(), per file; the device must accept as many requests.
     std::uint32_t running_per_file = default_running_per_file;
@@ -74,6 +84,14 @@ struct act_run {
 struct act_skip {
     log_sequence sequence;
 }; // free its bytes, do not run it
+// After a takeover: execute the guest's request with this token in place of the entries that it left in the
+// log, which are held until then (content that the guest may have changed since comes from them). Nothing
+// follows.
+struct act_resume {
+    open_request request;
+};
+// After a takeover: everything was given, new requests of the guest may follow.
+struct act_live {};
 // A new primary run begins: end every file, free everything held; on_forgotten() follows.
 struct act_forget_all {};
 struct act_standby_state {
@@ -81,14 +99,16 @@ struct act_standby_state {
     std::string why;
 };
 
-using standby_action =
-    std::variant<act_send, act_close_link, act_run, act_skip, act_forget_all, act_standby_state>;
+using standby_action = std::variant<act_send, act_close_link, act_run, act_skip, act_resume, act_live,
+                                    act_forget_all, act_standby_state>;
 
 struct standby_status {
     standby_state state = standby_state::listening;
     std::string why; // of the last change, for people
     // Closed by a marker; everything up to its marker is here (it may be committed); committed.
     std::uint64_t epoch = 0, complete_epoch = 0, committed_epoch = 0;
+    std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of epochs that checkpoints commit
+    std::uint64_t primary_instance = 0;                              // whose log this is
     log_sequence received = 0, executed = 0, committed = 0;
     std::uint64_t held_bytes = 0, held_entries = 0;
     std::uint64_t received_bytes = 0;
@@ -119,11 +139,15 @@ public:
     // says until then is of what was forgotten, and ignored.
     void on_forgotten(std::uint64_t now_ms);
 
-    // The VM's checkpoint of this epoch was applied. Not beyond status().complete_epoch.
-    void commit(std::uint64_t epoch, std::uint64_t now_ms);
+    // The VM's checkpoint of this epoch was applied. Not beyond status().complete_epoch. `open`: the guest's
+    // requests without an answer in that state, in the order in which they were made. They, and what comes
+    // after the first of them in its file, do not run before a later checkpoint says that they were answered:
+    // at a takeover they have to be executed for a guest that still waits for them.
+    void commit(std::uint64_t epoch, std::uint64_t now_ms, std::span<const open_request> open = {});
     // The primary is dead: drop what lies beyond the last commit, run the rest, wait for nothing from the
     // link. Done when held_entries is 0. Without a complete copy the state is `ended`, and why.
-    void takeover(std::uint64_t now_ms);
+    // checkpoint: what the VM's state is of, and the copy must be, too; 0: there is no VM.
+    void takeover(std::uint64_t now_ms, std::uint64_t checkpoint = 0);
 
     void on_tick(std::uint64_t now_ms);
     std::uint64_t next_tick_ms() const;

@@ -407,6 +407,95 @@ TEST_F(standby_checkpoint_test, an_epoch_is_committed_when_its_checkpoint_was_ap
     EXPECT_EQ(actions(), "run 2; run 3; send ack received=3 executed=1 committed=2 freed=0B/1");
 }
 
+TEST_F(standby_fsm_test, a_marker_says_whether_a_checkpoint_commits_its_epoch) {
+    attach();
+    write(4);
+    EXPECT_EQ(says(marker{2, 4, true}), "send ack received=4 executed=3 committed=1 freed=0B/3 checkpoint=2");
+    EXPECT_EQ(fsm->status(now).complete_checkpoint, 2u);
+    fsm->commit(2, now);
+    EXPECT_EQ(actions(), "run 4; send ack received=4 executed=3 committed=2 freed=0B/3 checkpoint=2");
+    EXPECT_EQ(fsm->status(now).committed_checkpoint, 2u);
+    done(4);
+    write(5);
+    says(marker{3, 5, true});
+    write(6);
+    EXPECT_NE(mark(4, 6).find("run 5; run 6"), std::string::npos) << "time closes epochs again";
+    EXPECT_EQ(fsm->status(now).committed_checkpoint, 0u) << "the GPU is ahead of any checkpoint";
+}
+
+// ---- requests that the guest waits for at a checkpoint
+
+struct standby_open_request_test : standby_fsm_test {
+    std::string checkpoint(std::uint64_t epoch, log_sequence up_to, std::vector<open_request> open = {}) {
+        says(marker{epoch, up_to, true});
+        fsm->commit(epoch, now, open);
+        return runs(actions());
+    }
+    std::string take_over(std::uint64_t epoch) {
+        fsm->on_closed("the primary's host is dead", now);
+        actions();
+        fsm->takeover(now, epoch);
+        return actions();
+    }
+    // Only what runs.
+    static std::string runs(const std::string& all) { return all.substr(0, all.find("send ack")); }
+};
+
+TEST_F(standby_open_request_test, nothing_behind_one_runs_in_its_file_before_it_is_answered) {
+    become_ready();
+    write(4, 1);
+    write(5, 1);
+    write(6, 2);
+    write(7, 1);
+    EXPECT_EQ(checkpoint(2, 7, {{70, 1, 4, 5}}), "run 4; run 6; ");
+    done(4);
+    done(6);
+    write(8, 1);
+    EXPECT_EQ(checkpoint(3, 8, {{70, 1, 4, 5}}), "") << "it still waits";
+    EXPECT_EQ(checkpoint(4, 8), "run 5; run 7; run 8; ");
+}
+
+TEST_F(standby_open_request_test, a_takeover_resumes_it_in_the_place_of_its_entries) {
+    become_ready();
+    for (log_sequence s = 4; s < 9; ++s) {
+        write(s, 1);
+    }
+    EXPECT_EQ(checkpoint(2, 8, {{70, 1, 4, 6}, {71, 1, 7, 7}}), "run 4; ");
+    write(9, 1);
+    EXPECT_EQ(take_over(2), "state taken_over; skip 9; resume 70; run 7; resume 71; run 8; live");
+    done(4);
+    done(7);
+    done(8);
+    EXPECT_EQ(fsm->status(now).held_entries, 0u);
+    EXPECT_EQ(fsm->status(now).held_bytes, 0u);
+}
+
+TEST_F(standby_open_request_test, queries_are_resumed_where_they_were_asked) {
+    become_ready();
+    write(4, 1);
+    write(5, 1);
+    EXPECT_EQ(checkpoint(2, 5, {{70, 1, 4, 4}, {71, 1, 5, 5}}), "run 4; ");
+    EXPECT_EQ(take_over(2), "state taken_over; resume 70; run 5; resume 71; live");
+}
+
+TEST_F(standby_open_request_test, a_call_without_an_outcome_is_resumed_not_run) {
+    become_ready();
+    write(4, 1, 8, entry_awaits_outcome);
+    EXPECT_EQ(checkpoint(2, 4, {{70, 1, 3, 4}}), "");
+    EXPECT_EQ(take_over(2), "state taken_over; resume 70; live");
+}
+
+TEST_F(standby_open_request_test, a_takeover_needs_the_gpu_where_the_vm_is) {
+    become_ready();
+    write(4, 1);
+    checkpoint(2, 4);
+    EXPECT_NE(take_over(1).find("can't take over: the GPU's state is of epoch 2, the VM's of checkpoint 1"),
+              std::string::npos);
+    make();
+    become_ready();
+    EXPECT_NE(take_over(1).find("state ended"), std::string::npos) << "no checkpoint was ever committed";
+}
+
 // ---- digests
 
 TEST_F(standby_fsm_test, digests_of_both_sides_come_in_any_order) {
@@ -601,7 +690,7 @@ TEST_F(standby_fsm_test, takeover_runs_what_was_committed_and_drops_the_rest) {
     fsm->on_closed("the primary's host is dead", now);
     actions();
     fsm->takeover(now);
-    EXPECT_EQ(actions(), "state taken_over; skip 7; skip 8; skip 9; run 4; run 5")
+    EXPECT_EQ(actions(), "state taken_over; skip 7; skip 8; skip 9; run 4; run 5; live")
         << "what was in flight runs: nobody will say how it went";
     EXPECT_EQ(done(6), "");
     EXPECT_EQ(done(4, -6), "") << "it may have failed there too";
@@ -621,7 +710,7 @@ TEST_F(standby_fsm_test, takeover_with_a_living_link_ends_it) {
     fsm->takeover(now);
     EXPECT_EQ(actions(),
               "send goodbye other \"this standby takes over\"; close_link \"this standby takes over\"; "
-              "state taken_over");
+              "state taken_over; live");
     EXPECT_EQ(write(4), "");
     fsm->takeover(now);
     EXPECT_EQ(actions(), "") << "once";
@@ -635,7 +724,7 @@ TEST_F(standby_fsm_test, a_reset_that_was_committed_is_finished_by_a_takeover) {
     mark(2, 6);
     fsm->takeover(now);
     EXPECT_NE(actions().find("state taken_over; run 4; run 5"), std::string::npos);
-    EXPECT_EQ(done(5), "run 6");
+    EXPECT_EQ(done(5), "run 6; live");
     done(4, -5);
     done(6);
     EXPECT_EQ(fsm->status(now).held_entries, 0u);

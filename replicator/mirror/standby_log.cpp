@@ -24,7 +24,7 @@ void standby_log::clear() {
     ring_.restart(1);
     stragglers_.clear();
     files_.clear();
-    open_files_ = 0;
+    open_files_ = waiting_files_ = 0;
     late_.clear();
     late_payloads_ = 0;
     parts_.assign(1, {});
@@ -127,7 +127,7 @@ std::string standby_log::on_entry(const entries::entry& e) {
         f.lost = true;
     }
     if (f.head == 0) {
-        f.head = m.sequence;
+        set_head(f, m.sequence);
     } else {
         find(f.tail)->next = m.sequence;
     }
@@ -225,9 +225,27 @@ standby_log::ended standby_log::on_executed(log_sequence entry, std::int32_t res
 
 // ---- order
 
-void standby_log::commit(log_sequence up_to) {
+void standby_log::commit(log_sequence up_to, std::span<const open_request> open) {
     assert(up_to >= committed_ && up_to <= received_);
+    std::vector<log_sequence> heads; // that may go on now
+    for (auto& [number, f] : files_) {
+        if (!f.open_requests.empty()) {
+            f.open_requests.clear();
+            if (f.head != 0) {
+                heads.push_back(f.head);
+            }
+        }
+    }
+    for (const open_request& r : open) {
+        if (const auto f = files_.find(r.file); f != files_.end()) {
+            f->second.open_requests.push_back(r);
+        }
+    }
     committed_ = up_to;
+    std::sort(heads.begin(), heads.end());
+    for (const log_sequence s : heads) {
+        offer(s);
+    }
     advance();
 }
 
@@ -240,6 +258,9 @@ void standby_log::advance() {
     const log_sequence up_to = limit();
     while (offered_ < up_to) {
         offer(++offered_);
+    }
+    if (taken_over_) {
+        resume_rest();
     }
     give_reset();
 }
@@ -267,17 +288,23 @@ bool standby_log::ready(const held& h) const {
 
 void standby_log::give_file(std::uint32_t number, file_state& f) {
     // Not up to the limit: so that entries of all files are given in the order of the log.
-    while (!stopped_ && f.head != 0 && f.head <= offered_) {
+    while (!stopped_) {
+        if (taken_over_) {
+            resume(f);
+        }
+        if (f.head == 0 || f.head > offered_) {
+            break;
+        }
         const log_sequence s = f.head;
+        if (!f.open_requests.empty() && s > f.open_requests.front().after) {
+            return; // not before it is known what became of the request
+        }
         held& h = *find(s);
         const bool skip = h.canceled || (h.failed && (h.flags & entry_may_fail) == 0);
         if (!ready(h) || (!skip && f.running >= config_.running_per_file)) {
             return;
         }
-        f.head = h.next;
-        if (taken_over_ && f.head > committed_) {
-            f.head = 0;
-        }
+        set_head(f, h.next);
         --parts_.front().not_given;
         if (skip) {
             actions_.push(act_skip{s});
@@ -294,6 +321,47 @@ void standby_log::give_file(std::uint32_t number, file_state& f) {
         give(s, h);
     }
     erase_if_gone(number, f);
+}
+
+// Requests whose turn it is. Their entries end with them, given or not.
+void standby_log::resume(file_state& f) {
+    while (!f.open_requests.empty()) {
+        const open_request r = f.open_requests.front();
+        if (r.after > offered_ || (f.head != 0 && f.head <= r.after)) {
+            return;
+        }
+        f.open_requests.pop_front();
+        actions_.push(act_resume{r});
+        while (f.head != 0 && f.head <= r.last) {
+            const log_sequence s = f.head;
+            held& h = *find(s);
+            set_head(f, h.next);
+            --parts_.front().not_given;
+            end(s, h);
+        }
+    }
+}
+
+// Requests behind the last entry of their file: no entry's turn brings theirs.
+void standby_log::resume_rest() {
+    std::vector<std::uint32_t> numbers;
+    for (const auto& [number, f] : files_) {
+        if (f.head == 0 && !f.open_requests.empty()) {
+            numbers.push_back(number);
+        }
+    }
+    std::sort(numbers.begin(), numbers.end());
+    for (const std::uint32_t number : numbers) {
+        give_file(number, files_.at(number));
+    }
+}
+
+void standby_log::set_head(file_state& f, log_sequence head) {
+    if (taken_over_ && head > committed_) {
+        head = 0;
+    }
+    waiting_files_ += (head != 0) - (f.head != 0);
+    f.head = head;
 }
 
 void standby_log::give_reset() {
@@ -370,21 +438,19 @@ void standby_log::take_over() {
         parts_.resize(in_part + 1);
         parts_.back().reset = 0;
     }
+    // Entries before the last commit may have waited for their outcome, or behind an open request.
+    std::vector<std::pair<log_sequence, std::uint32_t>> turns;
     for (auto& [number, f] : files_) {
-        if (f.head > committed_) {
-            f.head = 0;
+        set_head(f, f.head);
+        const log_sequence request = f.open_requests.empty() ? UINT64_MAX : f.open_requests.front().after;
+        if (const log_sequence first = f.head != 0 ? std::min(f.head, request) : request;
+            first != UINT64_MAX) {
+            turns.emplace_back(first, number);
         }
     }
-    // Entries before the last commit may have waited for their outcome.
-    std::vector<log_sequence> heads;
-    for (const auto& [number, f] : files_) {
-        if (f.head != 0) {
-            heads.push_back(f.head);
-        }
-    }
-    std::sort(heads.begin(), heads.end());
-    for (const log_sequence s : heads) {
-        offer(s);
+    std::sort(turns.begin(), turns.end());
+    for (const auto& [at, number] : turns) {
+        give_file(number, files_.at(number));
     }
     advance();
 }
@@ -411,13 +477,19 @@ standby_log::file_state& standby_log::file(std::uint32_t number) {
     return files_[number];
 }
 
+bool standby_log::all_given() const {
+    return waiting_files_ == 0 && parts_.front().reset == 0 &&
+           std::all_of(files_.begin(), files_.end(),
+                       [](const auto& f) { return f.second.open_requests.empty(); });
+}
+
 bool standby_log::file_lives(std::uint32_t file) const {
     const auto f = files_.find(file);
     return f != files_.end() && f->second.lives;
 }
 
 void standby_log::erase_if_gone(std::uint32_t number, const file_state& f) {
-    if (!f.open && f.head == 0 && f.running == 0 && !f.lives) {
+    if (!f.open && f.head == 0 && f.running == 0 && !f.lives && f.open_requests.empty()) {
         files_.erase(number);
     }
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,10 +43,14 @@ public:
     };
     ended on_executed(log_sequence entry, std::int32_t result);
 
-    // Everything up to here may run.
-    void commit(log_sequence up_to);
-    // Skips what lies beyond the last commit; outcomes are not waited for any more.
+    // Everything up to here may run, except what comes in its file after the first request that the guest has
+    // no answer to: that is known only by the next commit.
+    void commit(log_sequence up_to, std::span<const open_request> open = {});
+    // Skips what lies beyond the last commit; outcomes are not waited for any more. In place of the entries
+    // of the open requests of the last commit the requests themselves are wanted (act_resume).
     void take_over();
+    // After take_over(): everything was given.
+    bool all_given() const;
     // Gives nothing to the device any more.
     void stop() { stopped_ = true; }
     // Gives what may run.
@@ -86,6 +91,7 @@ private:
         log_sequence head = 0, tail = 0; // arrived, not given
         log_sequence end_given = 0;      // the last close or loss that was given
         std::uint32_t running = 0;
+        std::deque<open_request> open_requests; // of the last commit
     };
     struct payload_state {
         std::uint64_t bytes, arrived;
@@ -105,6 +111,9 @@ private:
     std::string check(const entries::entry& e) const;
     file_state& file(std::uint32_t number);
     void give_file(std::uint32_t number, file_state& f);
+    void resume(file_state& f);
+    void resume_rest();
+    void set_head(file_state& f, log_sequence head);
     void give_reset();
     void give(log_sequence s, held& h);
     void end(log_sequence s, held& h);
@@ -125,6 +134,7 @@ private:
     std::map<log_sequence, held> stragglers_;
     std::unordered_map<std::uint32_t, file_state> files_;
     std::uint32_t open_files_ = 0;
+    std::uint32_t waiting_files_ = 0; // with a head
     std::map<log_sequence, late_state> late_;
     std::uint64_t late_payloads_ = 0;
     std::deque<part> parts_;

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -66,14 +70,37 @@ public:
     arena& memory() override { return *memory_; }
     int event_fd() const override { return inbox_.fd(); }
     bool congested() const override { return held_back_ || log_.congested(); }
-    void replicate_to(const std::string& address) override {
+    bool replicate_to(const std::string& address) override {
         {
             const std::lock_guard lock(mutex_);
-            assert(options_.link.address.empty() || !fsm_);
+            if (fsm_ && fsm_->status(event_loop::now_ms()).state != mirror::primary_state::disconnected) {
+                return false;
+            }
             options_.link.address = address;
         }
-        loop_.post([this] { step([this](std::uint64_t now_ms) { fsm_.emplace(options_.fsm, now_ms); }); });
+        loop_.post([this] {
+            step([this](std::uint64_t now_ms) {
+                if (!fsm_) {
+                    fsm_.emplace(options_.fsm, now_ms);
+                    fsm_->use_checkpoints(checkpoints_, now_ms);
+                }
+            });
+        });
+        return true;
     }
+    void use_checkpoints(bool on) override {
+        loop_.post([this, on] {
+            checkpoints_ = on;
+            step([&](std::uint64_t now_ms) {
+                if (fsm_) {
+                    fsm_->use_checkpoints(on, now_ms);
+                }
+            });
+        });
+    }
+    closed close_epoch() override;
+    int wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) override;
+
     void dispatch(mirror::mirror_primary& mirror) override;
 
     // ---- any thread
@@ -113,6 +140,9 @@ private:
         acting_ = false;
         connections_.sweep(now);
         arm();
+        if (waiting_) {
+            progress_.notify_all();
+        }
     }
 
     void arm() {
@@ -194,7 +224,11 @@ private:
     void act(const mirror::act_drop_content& a, std::uint64_t) { log_.drop_content(a.sequence); }
     void act(const mirror::act_start_sync&, std::uint64_t) { inbox_.push({command::kind::start_sync}); }
     void act(const mirror::act_stop_mirror&, std::uint64_t) { inbox_.push({command::kind::stop}); }
-    void act(const mirror::act_epoch_wanted&, std::uint64_t now_ms) { fsm_->close_epoch(now_ms); }
+    void act(const mirror::act_epoch_wanted&, std::uint64_t) {
+        if (options_.epoch_wanted) {
+            options_.epoch_wanted();
+        }
+    }
     void act(const mirror::act_congestion& a, std::uint64_t) {
         inbox_.push({command::kind::congestion, a.on});
     }
@@ -281,11 +315,60 @@ private:
     mutable std::recursive_mutex mutex_;
     std::optional<mirror::primary_fsm> fsm_;
     bool acting_ = false, ending_ = false, standby_decompresses_ = false;
+    bool checkpoints_ = false; // are wanted
+    bool waiting_ = false;     // somebody waits for progress
+    std::condition_variable_any progress_;
     std::uint64_t armed_ms_ = UINT64_MAX;
     std::vector<log_event> events_;
     std::string said_;
     connections connections_;
 };
+
+primary_side::closed threaded_primary::close_epoch() {
+    std::promise<closed> result;
+    loop_.post([this, &result] {
+        take_events(); // the device is stopped, so that this is all
+        closed c;
+        step([&](std::uint64_t now_ms) {
+            if (!fsm_) {
+                c.why = "no standby was named";
+                return;
+            }
+            const mirror::primary_status s = fsm_->status(now_ms);
+            if (s.state != mirror::primary_state::protecting) {
+                c.why = s.degraded.empty() ? "the standby has no complete copy yet" : s.degraded;
+            } else if (!s.checkpoints) {
+                c.why = "epochs are not closed by checkpoints";
+            } else if (s.epoch > s.committed_epoch + mirror::max_pending_markers / 2) {
+                c.why = "the standby commits no epoch any more";
+            } else {
+                c.checkpoints_from = s.checkpoints_from;
+                c.epoch = fsm_->close_epoch(now_ms);
+            }
+        });
+        result.set_value(std::move(c));
+    });
+    return result.get_future().get();
+}
+
+int threaded_primary::wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) {
+    std::unique_lock lock(mutex_);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+    mirror::primary_status s;
+    waiting_ = true;
+    const bool decided = progress_.wait_until(lock, until, [&] {
+        s = fsm_->status(event_loop::now_ms());
+        return s.complete_checkpoint >= epoch || s.state != mirror::primary_state::protecting;
+    });
+    waiting_ = false;
+    if (s.complete_checkpoint >= epoch) {
+        return 0;
+    }
+    why = decided ? "the standby is gone: " + s.degraded
+                  : "the standby has not received the log within " + std::to_string(wait_ms) + " ms (" +
+                        std::to_string(s.log_bytes) + " bytes wait)";
+    return decided ? -ENOTCONN : -ETIMEDOUT;
+}
 
 void threaded_primary::dispatch(mirror::mirror_primary& mirror) {
     inbox_.take(commands_);

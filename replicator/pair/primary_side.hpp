@@ -37,6 +37,8 @@ public:
         // On the device's thread, from dispatch().
         std::function<void(kagemusha_log_level, const std::string&)> log;
         std::function<void()> room; // the device may take requests again
+        // On the replication thread: a checkpoint is wanted soon.
+        std::function<void()> epoch_wanted;
     };
 
     // Null with a sentence in `error`.
@@ -50,8 +52,21 @@ public:
     virtual int event_fd() const = 0; // readable when dispatch() has something to do
     virtual void dispatch(mirror::mirror_primary& mirror) = 0;
     virtual bool congested() const = 0;
-    // Begins to look for a standby there, and goes on for ever. Once.
-    virtual void replicate_to(const std::string& address) = 0;
+    // Begins to look for a standby there, and goes on for ever. Another address later, while there is none
+    // (false: there is one).
+    virtual bool replicate_to(const std::string& address) = 0;
+
+    // Checkpoints of the VM close epochs, or time does; while there is no complete copy time does anyway.
+    virtual void use_checkpoints(bool on) = 0;
+    struct closed {
+        std::uint64_t epoch = 0;           // 0: not closed
+        log_sequence checkpoints_from = 0; // what lies before it belongs to no checkpoint
+        std::string why;                   // not closed
+    };
+    // Behind everything that the device has told the log.
+    virtual closed close_epoch() = 0;
+    // Until the standby has all of the epoch. 0, or -ETIMEDOUT, -ENOTCONN with a sentence. Any thread.
+    virtual int wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) = 0;
 
     // ---- any thread
     virtual mirror::primary_status status() const = 0;

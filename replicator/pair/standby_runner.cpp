@@ -57,17 +57,86 @@ void standby_runner::run(core::device& device, std::unique_ptr<held_entry> entry
     go_on(device);
 }
 
+void standby_runner::resume(core::device& device, std::unique_ptr<held_entry> request, std::uint64_t now_ms) {
+    request->meta.kind = mirror::entry_kind::submit;
+    request->meta.file = request->guest->file();
+    run(device, std::move(request), now_ms);
+}
+
+void standby_runner::begin_guest(core::device& device, std::unique_ptr<held_entry> entry) {
+    for (const auto& own : entry->own) {
+        std::vector<kagemusha_segment> content;
+        for (std::size_t i = 0; i < own->payloads.size(); ++i) {
+            const mirror::entry_payload& p = own->payloads[i];
+            const bool has = !p.writable && p.bytes != 0;
+            content.push_back(
+                has ? kagemusha_segment{own->request.offset_of(i), p.bytes, own->memory.segment.region, 0}
+                    : kagemusha_segment{});
+        }
+        entry->guest->take_content(own->stream(), content);
+    }
+    if (watch_) {
+        watch_(entry->guest->file(), entry->guest->stream());
+    }
+    const kagemusha_request request = entry->guest->request();
+    resumed_[request.token] = std::move(entry);
+    device.submit(request, now_ms_);
+}
+
+std::vector<std::uint64_t> standby_runner::forget_waiting_guest() {
+    std::vector<std::uint64_t> tokens;
+    for (auto& [file, c] : calling_) {
+        std::erase_if(c.waiting, [&](const auto& entry) {
+            if (entry->guest) {
+                tokens.push_back(entry->guest->request().token);
+            }
+            return entry->guest != nullptr;
+        });
+    }
+    return tokens;
+}
+
+void standby_runner::destroy_agents_objects(core::device& device, std::uint64_t now_ms) {
+    for (const core::file_checkpoint& f : device.checkpoint()) {
+        const core::object_table* objects = device.objects(f.file);
+        std::vector<vgpu_cmd_destroy> commands;
+        objects->for_each([&](codec::guest_id id, const core::object& o) {
+            if ((id & VGPU_HOST_ID_BIT) != 0 && !o.destroyed) {
+                vgpu_cmd_destroy c{};
+                c.cmd.opcode = VGPU_CMD_DESTROY;
+                c.cmd.bytes = sizeof(c);
+                c.kind = o.kind;
+                c.id = id;
+                commands.push_back(c);
+            }
+        });
+        constexpr std::size_t at_once = VGPU_MAX_STREAM_BYTES / sizeof(vgpu_cmd_destroy);
+        for (std::size_t first = 0; first < commands.size(); first += at_once) {
+            const std::size_t count = std::min(at_once, commands.size() - first);
+            kagemusha_request r{};
+            r.token = token_bit; // nobody waits for it
+            r.file = f.file;
+            r.stream = commands.data() + first;
+            r.stream_bytes = static_cast<std::uint32_t>(count * sizeof(vgpu_cmd_destroy));
+            device.submit(r, now_ms, core::device::origin::log_of_mirror);
+        }
+    }
+}
+
 void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> entry) {
+    if (entry->guest) {
+        return begin_guest(device, std::move(entry));
+    }
     const mirror::entry_meta meta = entry->meta;
     running_entry& r = running_[meta.sequence];
     assert(!r.entry && "nothing runs twice");
     r.entry = std::move(entry);
     switch (meta.kind) {
     case mirror::entry_kind::open_file:
-        return device.open_file(meta.file, meta.sequence);
+        return device.open_file(meta.file, meta.sequence | token_bit);
     case mirror::entry_kind::close_file:
     case mirror::entry_kind::lose_file:
-        device.close_file(meta.file, meta.sequence);
+        device.close_file(meta.file, meta.sequence | token_bit);
         end_waiting(meta.file);
         return end_calls(meta.file);
     case mirror::entry_kind::reset:
@@ -86,7 +155,7 @@ void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> ent
 
 void standby_runner::submit(core::device& device, running_entry& r) {
     held_entry& e = *r.entry;
-    const kagemusha_request request = e.request.request(e.meta.file, e.meta.sequence, e.stream());
+    const kagemusha_request request = e.request.request(e.meta.file, e.meta.sequence | token_bit, e.stream());
     if ((e.meta.flags & mirror::entry_compare) != 0) {
         r.last_event = last_event_of(request);
         if (r.last_event != 0) {
@@ -99,7 +168,12 @@ void standby_runner::submit(core::device& device, running_entry& r) {
             e.first_try_ms = now_ms_;
         }
     }
-    device.submit(request, now_ms_);
+    const bool of_agent = (e.meta.flags & mirror::entry_agent) != 0;
+    if (watch_) {
+        watch_(e.meta.file, e.stream());
+    }
+    device.submit(request, now_ms_,
+                  of_agent ? core::device::origin::log_of_mirror : core::device::origin::log);
 }
 
 // What waited for calls that have ended. Not from inside the device's callbacks.
@@ -140,7 +214,12 @@ void standby_runner::end_calls(std::uint32_t file) {
     if (ended.call != 0 && running_.contains(ended.call)) {
         end(ended.call, 0);
     }
-    for (const auto& entry : ended.waiting) {
+    for (auto& entry : ended.waiting) {
+        if (entry->guest) {
+            answered_.push_back(file); // it finds that its file is gone, and is answered so
+            calling_[file].waiting.push_back(std::move(entry));
+            continue;
+        }
         tell_({run_result::kind::executed, entry->meta.sequence, file, 0});
     }
 }
@@ -162,7 +241,8 @@ void standby_runner::retry(core::device& device, std::uint64_t now_ms) {
     go_on(device);
 }
 
-void standby_runner::on_request_done(std::uint64_t token, const vgpu_response& response) {
+void standby_runner::on_request_done(std::uint64_t marked, const vgpu_response& response) {
+    const std::uint64_t token = marked & ~token_bit;
     const auto at = running_.find(token);
     if (at == running_.end()) {
         return; // forgotten
@@ -293,6 +373,7 @@ void standby_runner::forget_all(core::device& device) {
     waiting_.clear();
     calling_.clear();
     answered_.clear();
+    resumed_.clear();
     device.reset();
     tell_({run_result::kind::forgotten});
 }

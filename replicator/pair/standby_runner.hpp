@@ -26,6 +26,7 @@
 
 #include "core/device.hpp"
 #include "mirror/replay_request.hpp"
+#include "mirror/resumed_request.hpp"
 #include "pair/arena.hpp"
 
 namespace kagemusha::pair {
@@ -41,7 +42,10 @@ struct held_entry {
     mirror::agent_memory::block memory; // of all payloads; empty without
     mirror::replay_request request;     // where each of them lies in it
     bool failed_there = false;          // its call, on the primary
-    std::uint64_t first_try_ms = 0;     // of a call
+    // Not an entry, but the guest's own request, after a takeover; `own`: what the log had of it.
+    std::unique_ptr<mirror::resumed_request> guest;
+    std::vector<std::unique_ptr<held_entry>> own;
+    std::uint64_t first_try_ms = 0; // of a call
 
     std::span<const std::byte> stream() const {
         return std::as_bytes(std::span(*streams).subspan(first_word, meta.stream_bytes / 8));
@@ -74,6 +78,24 @@ public:
     void go_on(core::device& device);
     // Tries calls again; wanted soon after `retry` was told.
     void retry(core::device& device, std::uint64_t now_ms);
+    // After a takeover: the guest's request, behind what was run of its file. Its memory in the arena is kept
+    // until on_guest_request_done().
+    void resume(core::device& device, std::unique_ptr<held_entry> request, std::uint64_t now_ms);
+    void on_guest_request_done(std::uint64_t token) { resumed_.erase(token); }
+    // Tokens of the guest's requests that wait behind a call; they are given up.
+    std::vector<std::uint64_t> forget_waiting_guest();
+    // Nothing waits behind a call.
+    bool all_begun() const { return calling_.empty(); }
+    // Streams that are executed from now on, of the log and resumed: told before the device has them.
+    void watch(std::function<void(std::uint32_t file, std::span<const std::byte> stream)> f) {
+        watch_ = std::move(f);
+    }
+    // What the mirror of the last primary left behind in the files: nobody will name it again.
+    void destroy_agents_objects(core::device& device, std::uint64_t now_ms);
+
+    // Tokens of the runner's own requests, so that they are none of a guest's.
+    static constexpr std::uint64_t token_bit = std::uint64_t{1} << 63;
+
     // Ends every file. Nothing of what ran before is told after `forgotten`.
     void forget_all(core::device& device);
 
@@ -99,6 +121,7 @@ private:
     };
 
     void begin(core::device& device, std::unique_ptr<held_entry> entry);
+    void begin_guest(core::device& device, std::unique_ptr<held_entry> entry);
     void submit(core::device& device, running_entry& r);
     void end_calls(std::uint32_t file);
     bool to_be_tried_again(const running_entry& r, const vgpu_response& response);
@@ -111,6 +134,8 @@ private:
     std::unordered_map<log_sequence, running_entry> running_;
     std::map<event_name, log_sequence> waiting_; // compare entries
     std::map<std::uint32_t, calling_file> calling_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<held_entry>> resumed_; // by the guest's token
+    std::function<void(std::uint32_t, std::span<const std::byte>)> watch_;
     std::vector<std::uint32_t> answered_; // files whose call has ended: their waiting entries are next
     bool busy_ = false;
     std::uint64_t now_ms_ = 0;

@@ -4,7 +4,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +17,7 @@
 #include <vector>
 
 #include "base/rate_limiter.hpp"
+#include "mirror/guest_view.hpp"
 #include "pair/compress.hpp"
 #include "pair/connection.hpp"
 #include "pair/inbox.hpp"
@@ -33,11 +39,12 @@ constexpr std::uint64_t retry_delay_ms = 5;
 constexpr std::size_t max_refusals = 8;
 
 struct command {
-    enum class kind { run, retry, forget_all, log };
+    enum class kind { run, retry, resume, live, forget_all, log };
     kind what;
     std::unique_ptr<held_entry> entry = {};
     kagemusha_log_level level = KAGEMUSHA_LOG_INFO;
     std::string text = {};
+    std::uint64_t token = 0;
 };
 
 class threaded_standby final : public standby_side, net::link_sink {
@@ -89,12 +96,21 @@ public:
     void dispatch(core::device& device, std::uint64_t now_ms) override {
         inbox_.take(commands_);
         for (command& c : commands_) {
+            if (given_up_ && c.what != command::kind::log) {
+                continue; // of a copy that nobody wants any more
+            }
             switch (c.what) {
             case command::kind::run:
                 runner_.run(device, std::move(c.entry), now_ms);
                 break;
             case command::kind::retry:
                 runner_.retry(device, now_ms);
+                break;
+            case command::kind::resume:
+                resume_now(device, c.token, std::move(c.entry), now_ms);
+                break;
+            case command::kind::live:
+                all_given_ = true;
                 break;
             case command::kind::forget_all:
                 runner_.forget_all(device);
@@ -106,11 +122,37 @@ public:
         }
         commands_.clear();
         runner_.go_on(device);
+        if (all_given_ && !live_ && runner_.all_begun()) {
+            become_live(device, now_ms);
+        }
     }
     void on_request_done(std::uint64_t token, const vgpu_response& response) override {
-        runner_.on_request_done(token, response);
+        if ((token & standby_runner::token_bit) != 0) {
+            runner_.on_request_done(token, response);
+        } else {
+            runner_.on_guest_request_done(token);
+        }
     }
-    void on_record(std::span<const std::byte> record) override { runner_.on_record(record); }
+    record_owner on_record(std::span<const std::byte> record) override;
+    void told(std::span<const std::byte> record) override;
+
+    std::string check(const mirror::vm_state& state) const override;
+    void commit(mirror::vm_state state) override;
+    std::string take_over(core::device& device) override;
+    bool resume(const kagemusha_request& request) override;
+    bool live() const override { return live_; }
+    std::span<const std::byte> first_record() const override {
+        return records_.empty() ? std::span<const std::byte>() : std::span<const std::byte>(records_.front());
+    }
+    std::vector<std::uint64_t> forget_guest() override {
+        std::vector<std::uint64_t> tokens = runner_.forget_waiting_guest();
+        for (const auto& [token, request] : std::exchange(open_, {})) {
+            tokens.push_back(token);
+        }
+        view_.clear();
+        records_.clear();
+        return tokens;
+    }
 
     // ---- any thread
     mirror::standby_status status() const override {
@@ -120,8 +162,16 @@ public:
     const std::string& address() const override { return address_; }
 
 private:
+    void resume_now(core::device& device, std::uint64_t token, std::unique_ptr<held_entry> request,
+                    std::uint64_t now_ms);
+    void become_live(core::device& device, std::uint64_t now_ms);
+    void tell_completed(core::device& device, bool everything);
+
     // On the device's thread.
     void tell(run_result r) {
+        if (given_up_) {
+            return;
+        }
         bool first;
         {
             const std::lock_guard lock(results_mutex_);
@@ -222,6 +272,19 @@ private:
         held_.erase(at);
     }
     void act(const mirror::act_skip& a, std::uint64_t) { held_.erase(a.sequence); }
+    void act(const mirror::act_resume& a, std::uint64_t) {
+        auto request = std::make_unique<held_entry>();
+        for (log_sequence s = a.request.after + 1; s <= a.request.last; ++s) {
+            if (const auto at = held_.find(s); at != held_.end()) {
+                request->own.push_back(std::move(at->second));
+                held_.erase(at);
+            }
+        }
+        command c{command::kind::resume, std::move(request)};
+        c.token = a.request.token;
+        inbox_.push(std::move(c));
+    }
+    void act(const mirror::act_live&, std::uint64_t) { inbox_.push({command::kind::live}); }
     void act(const mirror::act_forget_all&, std::uint64_t) {
         held_.clear();
         forgetting_ = true;
@@ -417,6 +480,13 @@ private:
     // device's thread
     standby_runner runner_;
     std::vector<command> commands_;
+    mirror::vm_state state_;                     // the VM's, of the last commit
+    bool taken_over_ = false, given_up_ = false; // by take_over()
+    bool all_given_ = false, live_ = false;
+    std::map<std::uint64_t, std::unique_ptr<mirror::resumed_request>> open_; // submitted, not resumed yet
+    std::set<std::uint64_t> open_tokens_;
+    mirror::guest_view view_;
+    std::deque<std::vector<std::byte>> records_; // for the guest, before all others
 
     std::mutex results_mutex_;
     std::vector<run_result> results_;
@@ -437,6 +507,189 @@ private:
     connections connections_;
     base::rate_limiter strangers_{5, 10'000}; // lines of the log
 };
+
+// ---- checkpoints and takeover, on the device's thread
+
+standby_side::record_owner threaded_standby::on_record(std::span<const std::byte> record) {
+    vgpu_record head;
+    std::memcpy(&head, record.data(), sizeof(head));
+    if (given_up_) {
+        return record_owner::guest;
+    }
+    if (!taken_over_) {
+        runner_.on_record(record);
+        return record_owner::side;
+    }
+    if (head.type == VGPU_RECORD_COMPLETION) {
+        vgpu_record_completion c;
+        std::memcpy(&c, record.data(), sizeof(c));
+        if ((c.event & VGPU_HOST_ID_BIT) != 0) {
+            runner_.on_record(record);
+            return record_owner::side;
+        }
+        if (!view_.tells(head.file, c.event)) {
+            view_.over(head.file, c.event);
+            return record_owner::nobody;
+        }
+    } else if (head.type == VGPU_RECORD_QUEUE_ERROR) {
+        vgpu_record_queue_error e;
+        std::memcpy(&e, record.data(), sizeof(e));
+        if ((e.queue & VGPU_HOST_ID_BIT) != 0) {
+            return record_owner::nobody;
+        }
+    } else if (head.type == VGPU_RECORD_LOST) {
+        runner_.on_record(record); // nothing of its log is waited for any more
+        view_.forget(head.file);
+    }
+    return record_owner::guest;
+}
+
+void threaded_standby::told(std::span<const std::byte> record) {
+    if (!records_.empty() && record.data() == records_.front().data()) {
+        records_.pop_front();
+        return;
+    }
+    vgpu_record_completion c;
+    if (record.size() == sizeof(c)) {
+        std::memcpy(&c, record.data(), sizeof(c));
+        if (c.record.type == VGPU_RECORD_COMPLETION) {
+            view_.over(c.record.file, c.event);
+        }
+    }
+}
+
+std::string threaded_standby::check(const mirror::vm_state& state) const {
+    const mirror::standby_status s = status();
+    if (state.epoch == 0) {
+        return "the primary says that nobody can go on from this checkpoint";
+    }
+    if (state.instance != s.primary_instance) {
+        return "the checkpoint belongs to another log than the one that this standby has";
+    }
+    if (state.epoch > s.complete_checkpoint) {
+        return "the checkpoint is of epoch " + std::to_string(state.epoch) +
+               ", and this standby has the log up to epoch " + std::to_string(s.complete_checkpoint);
+    }
+    if (state.epoch <= s.committed_epoch) {
+        return "the checkpoint is of epoch " + std::to_string(state.epoch) + ", and epoch " +
+               std::to_string(s.committed_epoch) + " was committed already";
+    }
+    return {};
+}
+
+void threaded_standby::commit(mirror::vm_state state) {
+    state_ = std::move(state);
+    loop_.post(
+        [this, open = mirror::open_requests(state_), epoch = state_.epoch, instance = state_.instance] {
+            step([&](std::uint64_t now_ms) {
+                // A new primary may have come since it was checked; then a takeover is refused.
+                const mirror::standby_status s = fsm_.status(now_ms);
+                if (s.primary_instance == instance && epoch <= s.complete_checkpoint) {
+                    fsm_.commit(epoch, now_ms, open);
+                }
+            });
+        });
+}
+
+std::string threaded_standby::take_over(core::device& device) {
+    std::promise<mirror::standby_status> decided;
+    loop_.post([this, &decided] {
+        step([this](std::uint64_t now_ms) {
+            if (state_.epoch != 0) {
+                fsm_.takeover(now_ms, state_.epoch);
+            } else {
+                fsm_.on_shutdown(now_ms);
+            }
+        });
+        decided.set_value(status());
+    });
+    const mirror::standby_status s = decided.get_future().get();
+    if (s.state != mirror::standby_state::taken_over) {
+        given_up_ = true;
+        runner_.forget_all(device);
+        return state_.epoch == 0 ? "no checkpoint of the VM was ever committed with the GPU's state"
+               : s.why.empty()   ? "this standby has ended"
+                                 : s.why;
+    }
+    taken_over_ = true;
+    for (const mirror::open_request& r : mirror::open_requests(state_)) {
+        open_tokens_.insert(r.token);
+    }
+    for (const core::file_checkpoint& f : state_.files) {
+        view_.waited_for(f.file, f.untold);
+        for (const auto& e : f.refused) {
+            device.add_refused(f.file, e);
+        }
+        for (std::size_t at = 0; at < f.records.size();) { // checked when they were decoded
+            const auto record = std::span(f.records).subspan(at);
+            vgpu_record head;
+            std::memcpy(&head, record.data(), sizeof(head));
+            records_.emplace_back(record.begin(), record.begin() + head.bytes);
+            at += head.bytes;
+        }
+    }
+    for (const core::file_checkpoint& f : device.checkpoint()) {
+        device.objects(f.file)->for_each([&](codec::guest_id id, const core::object& o) {
+            if (o.kind == VGPU_OBJECT_EVENT && o.event == core::event_state::pending) {
+                view_.executed_before(f.file, id);
+            }
+        });
+    }
+    runner_.watch([this](std::uint32_t file, std::span<const std::byte> stream) {
+        view_.executed_before(file, stream);
+    });
+    tell_completed(device, false);
+    return {};
+}
+
+void threaded_standby::tell_completed(core::device& device, bool everything) {
+    for (const core::file_checkpoint& f : state_.files) {
+        for (const auto& done : view_.completed(f.file, device.objects(f.file), everything)) {
+            vgpu_record_completion c{};
+            c.record = {VGPU_RECORD_COMPLETION, sizeof(c), done.file, 0};
+            c.event = done.event;
+            c.status = done.status;
+            const auto bytes = std::as_bytes(std::span(&c, 1));
+            records_.emplace_back(bytes.begin(), bytes.end());
+        }
+    }
+}
+
+bool threaded_standby::resume(const kagemusha_request& request) {
+    if (live_ || open_tokens_.erase(request.token) == 0) {
+        return false;
+    }
+    open_[request.token] = std::make_unique<mirror::resumed_request>(request);
+    return true;
+}
+
+void threaded_standby::resume_now(core::device& device, std::uint64_t token,
+                                  std::unique_ptr<held_entry> request, std::uint64_t now_ms) {
+    auto of_guest = open_.extract(token);
+    if (of_guest.empty()) {
+        return; // the VM's device does not know of it
+    }
+    request->guest = std::move(of_guest.mapped());
+    runner_.resume(device, std::move(request), now_ms);
+}
+
+void threaded_standby::become_live(core::device& device, std::uint64_t now_ms) {
+    for (const core::file_checkpoint& f : state_.files) {
+        if (f.lost) {
+            device.add_lost_file(f.file, false);
+        }
+    }
+    while (!open_.empty()) { // of files that the log does not have
+        resume_now(device, open_.begin()->first, std::make_unique<held_entry>(), now_ms);
+    }
+    runner_.watch({});
+    tell_completed(device, true);
+    runner_.destroy_agents_objects(device, now_ms);
+    live_ = true;
+    if (options_.live) {
+        options_.live();
+    }
+}
 
 } // namespace
 

@@ -17,16 +17,22 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/device.hpp"
 #include "mirror/standby_fsm.hpp"
+#include "mirror/vm_state.hpp"
 #include "net/link.hpp"
 #include "pair/arena.hpp"
+#include "worker/limits.hpp"
 
 namespace kagemusha::pair {
 
-// The number of the arena on a standby's device.
-inline constexpr std::uint32_t standby_region = 0;
+// The number of the arena on a standby's device: guest memory begins at 0, the last one is the agents'.
+inline constexpr std::uint32_t standby_region = worker::max_regions - 2;
+
+// Tokens of requests that the side gives to the device; a guest's have it not.
+inline constexpr std::uint64_t standby_token_bit = std::uint64_t{1} << 63;
 
 class standby_side {
 public:
@@ -35,7 +41,13 @@ public:
         net::link_options listen;
         // On the device's thread, from dispatch().
         std::function<void(kagemusha_log_level, const std::string&)> log;
+        // After a takeover: everything of the log was given to the device, and so were the requests that the
+        // guest had made; new ones may follow.
+        std::function<void()> live;
     };
+
+    // Whose a record of the device is.
+    enum class record_owner : std::uint8_t { side, nobody, guest };
 
     // Listens when it returns. Null with a sentence in `error`.
     static std::unique_ptr<standby_side> create(options o, std::string& error);
@@ -48,7 +60,24 @@ public:
     virtual void dispatch(core::device& device, std::uint64_t now_ms) = 0;
     // The device's callbacks.
     virtual void on_request_done(std::uint64_t token, const vgpu_response& response) = 0;
-    virtual void on_record(std::span<const std::byte> record) = 0;
+    // nobody: the guest knows already what it says. guest: it has to be told, then told().
+    virtual record_owner on_record(std::span<const std::byte> record) = 0;
+    virtual void told(std::span<const std::byte> record) = 0;
+
+    // Checkpoints of the VM, on the device's thread. Whether this state can be committed (empty, or a
+    // sentence); it was applied; the primary is dead.
+    virtual std::string check(const mirror::vm_state& state) const = 0;
+    virtual void commit(mirror::vm_state state) = 0;
+    // Empty: the device is the guest's from here on; congested until live(). Else why there is nothing to go
+    // on with.
+    virtual std::string take_over(core::device& device) = 0;
+    // A request of the guest's after that. False: it is a new one, to be given to the device when it is live.
+    virtual bool resume(const kagemusha_request& request) = 0;
+    virtual bool live() const = 0;
+    // Records that the guest must get first, in order; told() for each.
+    virtual std::span<const std::byte> first_record() const = 0; // empty: none
+    // The guest resets its device: tokens of its requests that the device does not have yet, for an answer.
+    virtual std::vector<std::uint64_t> forget_guest() = 0;
 
     // ---- any thread
     virtual mirror::standby_status status() const = 0;

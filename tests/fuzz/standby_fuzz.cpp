@@ -27,6 +27,8 @@ struct world {
     std::map<mirror::log_sequence, mirror::entry_meta> running;
     std::set<mirror::log_sequence> compared;             // digests of running ones that were told
     std::map<std::uint32_t, mirror::log_sequence> given; // last one per file
+    std::set<std::uint64_t> open;                        // requests without an answer at the last commit
+    std::uint64_t requests = 0;
     bool taken_over = false;
 
     explicit world(bool commit_at_marker) : config(make_config(commit_at_marker)), fsm(config, now) {}
@@ -71,12 +73,21 @@ struct world {
         running[a.sequence] = meta;
         held.erase(at);
     }
+    void on(const mirror::act_resume& a) {
+        require(taken_over && open.erase(a.request.token) == 1, "only open requests are resumed, once");
+        for (auto at = held.upper_bound(a.request.after);
+             at != held.end() && at->first <= a.request.last && at->second.file == a.request.file;) {
+            at = held.erase(at);
+        }
+    }
+    void on(const mirror::act_live&) { require(taken_over, "only after a takeover"); }
     void on(const mirror::act_skip& a) { require(held.erase(a.sequence) == 1, "skipped once, and not run"); }
     void on(const mirror::act_forget_all&) {
         held.clear();
         running.clear();
         compared.clear();
         given.clear();
+        open.clear();
         forgetting = true;
     }
     void on(const mirror::act_standby_state& a) {
@@ -157,7 +168,8 @@ void step(world& w, fuzz::reader& in) {
     }
     case 10:
     case 11:
-        return w.tell(mirror::marker{peer.near(s.epoch + 1), peer.near(s.received)});
+        return w.tell(
+            mirror::marker{peer.near(s.epoch + 1), peer.near(s.received), in.value<std::uint8_t>() % 4 == 0});
     case 12:
         return w.tell(mirror::synced{peer.near(s.received)});
     case 13:
@@ -224,7 +236,22 @@ void step(world& w, fuzz::reader& in) {
         return w.act();
     case 22:
         if (!w.config.commit_at_marker) {
-            w.fsm.commit(s.complete_epoch, w.now);
+            // One request: what its file has sent last, or a query.
+            std::vector<mirror::open_request> open;
+            const auto which = in.value<std::uint8_t>();
+            if (which % 2 != 0 && s.complete_epoch > s.committed_epoch && !w.held.empty()) {
+                const auto at = std::next(w.held.begin(), static_cast<long>(which / 2 % w.held.size()));
+                if (at->second.kind == mirror::entry_kind::submit) {
+                    open.push_back({++w.requests, at->second.file, at->first - 1, at->first});
+                }
+            }
+            if (s.complete_epoch > s.committed_epoch) {
+                w.open.clear();
+                for (const auto& r : open) {
+                    w.open.insert(r.token);
+                }
+            }
+            w.fsm.commit(s.complete_epoch, w.now, open);
             w.act();
         }
         return;

@@ -112,8 +112,8 @@ bool host::wait(const std::function<bool()>& done, const char* what) {
     return true;
 }
 
-guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes)
-    : host(config), memory_bytes_(memory_bytes) {
+guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes, bool runs)
+    : host(config), memory_bytes_(memory_bytes), runs_(runs) {
     fd_ = memfd_create("test-guest", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(memory_bytes)), 0);
     memory_ = static_cast<std::byte*>(
@@ -121,7 +121,27 @@ guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes)
     char error[512] = "";
     EXPECT_EQ(kagemusha_device_add_region(device(), 0, fd_, 0, memory_bytes, memory_, error, sizeof error), 0)
         << error;
-    open(1);
+    if (runs) {
+        open(1);
+    }
+}
+
+guest_state guest::save() const {
+    return {{memory_, memory_ + memory_bytes_}, file_, next_id_, next_token_, done_, events_, open_};
+}
+
+void guest::resume(const guest_state& state) {
+    std::memcpy(memory_, state.memory.data(), state.memory.size());
+    file_ = state.file;
+    next_id_ = state.next_id;
+    next_token_ = state.next_token;
+    done_ = state.done;
+    events_ = state.events;
+    open_ = state.open;
+    for (const auto& [token, request] : state.open) {
+        const kagemusha_request again = request.second.request(request.first, token);
+        kagemusha_device_submit(device(), &again);
+    }
 }
 
 guest::~guest() {
@@ -132,6 +152,7 @@ guest::~guest() {
 
 void guest::on_done(std::uint64_t token, const vgpu_response& response) {
     EXPECT_TRUE(done_.emplace(token, response).second) << "answered twice: " << token;
+    open_.erase(token);
 }
 
 void guest::on_record(const void* record, std::size_t bytes) {
@@ -139,9 +160,10 @@ void guest::on_record(const void* record, std::size_t bytes) {
     if (head->type == VGPU_RECORD_COMPLETION) {
         const auto* c = static_cast<const vgpu_record_completion*>(record);
         EXPECT_EQ(bytes, sizeof *c);
-        events_[c->event] = c->status;
+        EXPECT_TRUE(events_.emplace(c->event, c->status).second) << "told twice: " << c->event;
     } else if (head->type == VGPU_RECORD_LOST) {
-        ADD_FAILURE() << "the worker was lost";
+        EXPECT_TRUE(may_be_lost()) << "the worker was lost";
+        lost_ = true;
     }
 }
 
@@ -161,7 +183,8 @@ void guest::close(std::uint32_t file) {
 std::uint64_t guest::submit(const codec::stream_builder& b) {
     const std::uint64_t token = next_token_++;
     wait([this] { return !kagemusha_device_congested(device()); }, "room in the log");
-    const kagemusha_request request = b.request(file_, token);
+    const auto kept = open_.emplace(token, std::pair(file_, b)).first->second;
+    const kagemusha_request request = kept.second.request(file_, token);
     kagemusha_device_submit(device(), &request);
     return token;
 }

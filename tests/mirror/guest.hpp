@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "codec/encode.hpp"
@@ -55,10 +56,22 @@ private:
     kagemusha_device* device_ = nullptr;
 };
 
+// What a checkpoint of a VM has of a guest.
+struct guest_state {
+    std::vector<std::byte> memory;
+    std::uint32_t file = 0;
+    std::uint64_t next_id = 1, next_token = 1;
+    std::map<std::uint64_t, vgpu_response> done;
+    std::map<std::uint64_t, std::int32_t> events;
+    std::map<std::uint64_t, std::pair<std::uint32_t, codec::stream_builder>> open; // requests, by token
+};
+
 // A device with memory and an open file, as a guest has it.
 class guest : public host {
 public:
-    explicit guest(const kagemusha_device_config& config, std::uint64_t memory_bytes = 64u << 20);
+    // `runs` false: a standby's, whose VM is stopped.
+    explicit guest(const kagemusha_device_config& config, std::uint64_t memory_bytes = 64u << 20,
+                   bool runs = true);
     ~guest() override;
 
     std::byte* memory(std::uint64_t offset = 0) const { return memory_ + offset; }
@@ -67,6 +80,10 @@ public:
         return reinterpret_cast<T*>(memory_ + offset);
     }
     std::uint64_t new_id() { return next_id_++; }
+
+    // A checkpoint; and a VM with its state, whose requests without an answer are submitted again.
+    guest_state save() const;
+    void resume(const guest_state& state);
 
     void open(std::uint32_t file);
     void close(std::uint32_t file);
@@ -78,6 +95,9 @@ public:
     void ok(const codec::stream_builder& b);              // a call that must succeed
     std::int32_t complete(std::uint64_t event);           // waits for it
     bool answered(std::uint64_t token) const { return done_.contains(token); }
+    bool lost() const { return lost_; }
+    bool completed(std::uint64_t event) const { return events_.contains(event); }
+    std::size_t open_requests() const { return open_.size(); }
 
     // Objects, made and checked.
     std::uint64_t context();
@@ -98,10 +118,15 @@ private:
     int fd_ = -1;
     std::byte* memory_ = nullptr;
     std::uint64_t memory_bytes_;
+    bool may_be_lost() const { return !runs_; } // only a VM that begins again has to expect it
+
+    const bool runs_;
+    bool lost_ = false;
     std::uint32_t file_ = 0;
     std::uint64_t next_id_ = 1, next_token_ = 1;
     std::map<std::uint64_t, vgpu_response> done_;
     std::map<std::uint64_t, std::int32_t> events_;
+    std::map<std::uint64_t, std::pair<std::uint32_t, codec::stream_builder>> open_; // file, stream; by token
 };
 
 } // namespace kagemusha::test

@@ -120,9 +120,11 @@ bool primary_host::told_step() {
     return true;
 }
 
-bool primary_host::take_checkpoint() {
+bool primary_host::take_checkpoint(bool wanted) {
     const mirror::primary_status s = fsm_.status(w_.now);
-    if (!epoch_wanted_ && s.appended <= checkpoint_at_) {
+    const bool followed =
+        s.state == mirror::primary_state::syncing || s.state == mirror::primary_state::protecting;
+    if (!(wanted && followed) && !epoch_wanted_ && s.appended <= checkpoint_at_) {
         return false;
     }
     // A checkpoint comes when all that the device told was heard.

@@ -24,7 +24,7 @@ public:
     bool command_step();
     bool work();
     bool told_step(); // what the device told reaches the replication's thread
-    bool take_checkpoint();
+    bool take_checkpoint(bool wanted);
     void settle() { device.settle(); }
 
     void on_connected();

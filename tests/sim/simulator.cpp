@@ -25,7 +25,7 @@ std::string statistics::text() const {
         "%llu schedules, %llu steps: %llu entries, %llu run, %llu skipped; %llu connections, %llu state "
         "transfers, %llu cuts, %llu takeovers, %llu restarts, %llu duplicates, %llu faults; %llu "
         "comparisons, "
-        "%llu differences; %llu times congested",
+        "%llu differences; %llu times congested; %llu open requests, %llu resumed",
         static_cast<unsigned long long>(schedules), static_cast<unsigned long long>(steps),
         static_cast<unsigned long long>(entries), static_cast<unsigned long long>(runs),
         static_cast<unsigned long long>(skips), static_cast<unsigned long long>(connections),
@@ -33,7 +33,8 @@ std::string statistics::text() const {
         static_cast<unsigned long long>(takeovers), static_cast<unsigned long long>(restarts),
         static_cast<unsigned long long>(duplicates), static_cast<unsigned long long>(faults),
         static_cast<unsigned long long>(comparisons), static_cast<unsigned long long>(differences),
-        static_cast<unsigned long long>(congestions));
+        static_cast<unsigned long long>(congestions), static_cast<unsigned long long>(requests),
+        static_cast<unsigned long long>(resumed));
     return line;
 }
 
@@ -258,7 +259,7 @@ struct simulator::impl {
         if (o.epoch_ms != 0) {
             return false;
         }
-        return take ? p && p->take_checkpoint() : s->apply_checkpoint();
+        return take ? p && p->take_checkpoint(s->has_open_requests()) : s->apply_checkpoint();
     }
 
     // ---- second part: everybody is served, and it must come to rest
@@ -295,7 +296,7 @@ struct simulator::impl {
     }
 
     void come_to_rest() {
-        w.faults = false;
+        w.faults = w.guest_waits = false;
         if (!w.link.whole) { // a cable that is plugged in again does not bring back what was cut
             w.link.to_standby.stalled = w.link.to_primary.stalled = 0;
         }
@@ -321,6 +322,7 @@ struct simulator::impl {
                 return;
             }
             if (checkpoint_step(true)) {
+                advance(1);
                 continue;
             }
             const std::uint64_t next = std::min(p->next_tick(), s->next_tick());
@@ -368,6 +370,12 @@ struct simulator::impl {
                 if (!s->device_step() && !s->completion_step() && !s->told_step()) {
                     break;
                 }
+            }
+            if (w.ok() && !s->faulty) {
+                w.check("run", w.runs.all_resumed());
+            }
+            if (w.ok() && !s->faulty && !s->live) {
+                w.fail("run: after a takeover the guest is never served again");
             }
             if (w.ok() && !o.nondeterminism && !s->faulty) {
                 w.check("state", after_takeover(w.runs, s->gpu));

@@ -21,7 +21,7 @@ namespace kagemusha::sim {
 struct statistics {
     std::uint64_t schedules = 0, steps = 0, entries = 0, runs = 0, skips = 0;
     std::uint64_t connections = 0, cuts = 0, takeovers = 0, restarts = 0, duplicates = 0, faults = 0;
-    std::uint64_t comparisons = 0, differences = 0, syncs = 0, congestions = 0;
+    std::uint64_t comparisons = 0, differences = 0, syncs = 0, congestions = 0, requests = 0, resumed = 0;
     void add(const statistics& s);
     std::string text() const;
 };

@@ -162,9 +162,61 @@ bool standby_host::apply_checkpoint() {
         return false;
     }
     w_.runs.on_committed(s.complete_epoch);
-    fsm_.commit(s.complete_epoch, w_.now);
+    const std::vector<mirror::open_request> open = open_requests();
+    open_before_ = !open.empty();
+    w_.runs.on_open(open);
+    fsm_.commit(s.complete_epoch, w_.now, open);
     drain();
     return true;
+}
+
+// What a guest might wait for at this checkpoint: some of the last requests of each file. What was answered
+// once stays so.
+std::vector<mirror::open_request> standby_host::open_requests() {
+    std::vector<mirror::open_request> open;
+    if (!w_.guest_waits) {
+        return open;
+    }
+    std::map<std::uint32_t, std::vector<log_sequence>> requests; // of a file, not answered
+    for (const run_checker::arrival& a : w_.runs.arrived()) {
+        const mirror::entry_meta& m = a.entry.meta;
+        if (m.sequence > w_.runs.committed()) {
+            break;
+        }
+        if (m.kind == entry_kind::reset) {
+            requests.clear();
+        } else if (m.kind != entry_kind::submit) {
+            requests.erase(m.file); // a file is opened and closed when nothing of it is open
+        } else if ((m.flags & ~std::uint32_t{mirror::entry_late_content}) == 0 && !a.canceled &&
+                   (m.sequence > last_commit_ || open_entries_.contains(m.sequence))) {
+            requests[m.file].push_back(m.sequence);
+        }
+    }
+    for (const auto& [file, sequences] : requests) {
+        std::size_t first = w_.random.below(static_cast<std::uint32_t>(sequences.size() + 1));
+        while (first < sequences.size()) {
+            const bool two = first + 1 < sequences.size() && sequences[first + 1] == sequences[first] + 1 &&
+                             w_.random.chance(3000);
+            const log_sequence after = sequences[first] - 1;
+            if (sequences[first] > last_commit_ && w_.random.chance(2000)) { // a query before it
+                open.push_back({++w_.st.requests, file, after, after});
+            }
+            if (w_.random.chance(6000)) {
+                open.push_back({++w_.st.requests, file, after, after + (two ? 2 : 1)});
+            }
+            first += two ? 2 : 1;
+        }
+    }
+    std::stable_sort(open.begin(), open.end(),
+                     [](const auto& a, const auto& b) { return a.after < b.after; });
+    last_commit_ = w_.runs.committed();
+    open_entries_.clear();
+    for (const mirror::open_request& r : open) {
+        for (log_sequence s = r.after + 1; s <= r.last; ++s) {
+            open_entries_.insert(s);
+        }
+    }
+    return open;
 }
 
 void standby_host::takeover() {
@@ -303,8 +355,29 @@ void standby_host::act(const mirror::act_skip& a) {
     held_.erase(h);
 }
 
+// The guest's own request: it leaves the same behind as its entries.
+void standby_host::act(const mirror::act_resume& a) {
+    ++w_.st.resumed;
+    while (device_step()) {
+    } // what was given before it
+    w_.check("run", w_.runs.on_resume(a.request));
+    for (log_sequence s = a.request.after + 1; s <= a.request.last; ++s) {
+        const auto h = held_.find(s);
+        if (h == held_.end()) {
+            return w_.fail("run: entry " + std::to_string(s) + " of a request is not held");
+        }
+        held_bytes_ -= h->second.cost();
+        --held_entries_;
+        commands_.push_back({.forget = false, .secret = true, .copy = copy_, .entry = std::move(h->second)});
+        held_.erase(h);
+    }
+}
+
 void standby_host::act(const mirror::act_forget_all&) {
     ++copy_;
+    open_entries_.clear();
+    last_commit_ = 0;
+    open_before_ = false;
     held_.clear();
     held_bytes_ = held_entries_ = 0;
     faulty = false;

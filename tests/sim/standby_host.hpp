@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -40,12 +41,15 @@ public:
     std::string text() const;
 
     model_gpu gpu;
+    bool has_open_requests() const { return open_before_; }
+
     bool faulty = false;
+    bool live = false;
 
 private:
     struct command {
         bool forget = false;
-        bool secret = false; // nobody asked for it (a broken rule)
+        bool secret = false; // nobody waits for its end (the guest's own, or a broken rule)
         std::uint64_t copy = 0;
         body entry;
     };
@@ -77,10 +81,13 @@ private:
     void act(mirror::act_close_link&);
     void act(const mirror::act_run& a);
     void act(const mirror::act_skip& a);
+    void act(const mirror::act_resume& a);
+    void act(const mirror::act_live&) { live = true; }
     void act(const mirror::act_forget_all&);
     void act(const mirror::act_standby_state& a);
     void send(frame f);
     void execute(const body& b);
+    std::vector<mirror::open_request> open_requests();
     bool accepted() const;
 
     world& w_;
@@ -88,6 +95,9 @@ private:
     std::uint64_t copy_ = 0; // how often everything was forgotten
     std::map<mirror::log_sequence, body> held_;
     std::uint64_t held_bytes_ = 0, held_entries_ = 0; // until the device gave them back
+    mirror::log_sequence last_commit_ = 0;
+    std::set<mirror::log_sequence> open_entries_; // of open requests, at the last checkpoint
+    bool open_before_ = false;                    // there were open requests at the last checkpoint
     std::deque<command> commands_;
     std::vector<running> running_;
     std::deque<told> told_;

@@ -20,6 +20,7 @@ struct world {
     rng& random;
     std::uint64_t now = 0;
     bool faults = true;
+    bool guest_waits = true; // some of its requests have no answer at a checkpoint
     bool trace = false;
     std::string failure{};
     connection link{};

@@ -306,9 +306,14 @@ KAGEMUSHA_EXPORT int kagemusha_device_use_checkpoints(kagemusha_device* device, 
  * wait_ms, -ENOTCONN: there is no complete copy, -EPROTO: checkpoints are not in use. */
 KAGEMUSHA_EXPORT int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
                                                   size_t error_bytes);
+/* For a caller that gives wait_ms 0 there, lets the VM go on, and only then waits: before it lets the standby
+ * apply the checkpoint. Results as above. Any thread, but not while the device ends. */
+KAGEMUSHA_EXPORT int kagemusha_device_wait_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
+                                                 size_t error_bytes);
 /* The state of the epoch closed last; of a device without checkpoints: one that no standby can go on from.
  * Valid until the next call. */
-KAGEMUSHA_EXPORT void kagemusha_device_save_state(kagemusha_device* device, const void** state, size_t* bytes);
+KAGEMUSHA_EXPORT void kagemusha_device_save_state(kagemusha_device* device, const void** state,
+                                                  size_t* bytes);
 
 /* Standby. `state` is a peer's: whatever it says, the result is 0 or an error. -EPROTO: it does not belong to
  * the log that this standby has. */

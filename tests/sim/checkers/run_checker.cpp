@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "sim/checkers/run_checker.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace kagemusha::sim {
 
 using mirror::entry_kind;
@@ -29,7 +32,37 @@ void run_checker::on_new_copy() {
     settled_ = 0;
     complete_ = 0;
     synced_ = 0;
+    open_.clear();
     taken_over_ = false;
+}
+
+void run_checker::on_open(std::vector<mirror::open_request> open) {
+    open_ = std::move(open);
+}
+
+std::string run_checker::on_resume(const mirror::open_request& r) {
+    const auto at = std::find(open_.begin(), open_.end(), r);
+    if (!taken_over_ || at == open_.end()) {
+        return "a request after " + entry_text(r.after) + " is resumed, and was not open, or twice";
+    }
+    for (auto earlier = open_.begin(); earlier != at; ++earlier) {
+        if (earlier->file == r.file) {
+            return "a request after " + entry_text(r.after) + " is resumed before an earlier one";
+        }
+    }
+    for (const arrival& a : arrived_) {
+        const log_sequence s = a.entry.meta.sequence;
+        if (s <= r.after && a.entry.meta.file == r.file && s <= committed_ && !a.settled()) {
+            return "a request after " + entry_text(r.after) + " is resumed before " + entry_text(s);
+        }
+    }
+    open_.erase(at);
+    return {};
+}
+
+std::string run_checker::all_resumed() const {
+    return open_.empty() ? std::string()
+                         : std::to_string(open_.size()) + " requests of the guest were never resumed";
 }
 
 std::string run_checker::on_arrival(const body& b) {
@@ -108,6 +141,12 @@ std::string run_checker::on_run(const body& b) {
     }
     if (s > committed_) {
         return entry_text(s) + " runs before it is committed (up to " + std::to_string(committed_) + ")";
+    }
+    for (const mirror::open_request& r : open_) {
+        if (r.file == b.meta.file && s > r.after) {
+            return entry_text(s) + " runs, and nobody knows whether the request after " +
+                   entry_text(r.after) + " was answered";
+        }
     }
     if (b.words_here != b.word_count) {
         return entry_text(s) + " runs without all of its content";

@@ -7,6 +7,8 @@
 //     content;
 //   - a call runs only when its outcome has arrived and allows it, or after a takeover;
 //   - each entry runs at most once, in the order of its file; a reset runs alone;
+//   - what comes in its file after a request that had no answer at the last checkpoint does not run before a
+//     takeover; then each of those requests is executed once, in the place of its entries;
 //   - what is skipped was canceled, had failed, or lay beyond the last commit at a takeover.
 #ifndef KAGEMUSHA_TESTS_SIM_RUN_CHECKER_HPP
 #define KAGEMUSHA_TESTS_SIM_RUN_CHECKER_HPP
@@ -16,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "mirror/standby_fsm.hpp"
 #include "sim/model_gpu.hpp"
 
 namespace kagemusha::sim {
@@ -38,7 +41,12 @@ public:
     // The state of this epoch was applied; UINT64_MAX: markers commit by themselves. An epoch that lacks
     // content is not committed.
     void on_committed(std::uint64_t epoch);
+    // With the last commit: the guest's requests without an answer.
+    void on_open(std::vector<mirror::open_request> open);
+    std::string on_resume(const mirror::open_request& r);
     void on_takeover() { taken_over_ = true; }
+    // After a takeover: nothing that was open is forgotten.
+    std::string all_resumed() const;
 
     std::string on_run(const body& b);
     std::string on_skip(mirror::log_sequence s);
@@ -69,6 +77,7 @@ private:
     std::size_t settled_ = 0;  // so many from the front are
     std::size_t complete_ = 0; // so many from the front have all of their content
     mirror::log_sequence synced_ = 0;
+    std::vector<mirror::open_request> open_; // at the last commit, not resumed
     bool taken_over_ = false;
 };
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// roles: the two roles that a device's replication can have, and what they share. Internal to replicator/ffi.
+// A standby has a primary in it: what it becomes by a takeover. It keeps the record of the live objects from
+// the beginning, so that another standby can follow.
+#ifndef KAGEMUSHA_FFI_ROLES_HPP
+#define KAGEMUSHA_FFI_ROLES_HPP
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ffi/device_impl.hpp"
+#include "mirror/limits.hpp"
+#include "mirror/mirror_primary.hpp"
+#include "mirror/vm_state.hpp"
+#include "net/link.hpp"
+#include "pair/primary_side.hpp"
+
+namespace kagemusha::ffi {
+
+inline std::uint64_t now_ms() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
+}
+
+inline std::uint64_t random_number() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
+
+template <std::size_t n>
+void put(char (&to)[n], const std::string& text) {
+    const std::size_t bytes = std::min(text.size(), n - 1);
+    std::memcpy(to, text.data(), bytes);
+    to[bytes] = 0;
+}
+
+inline net::link_options link_options(const kagemusha_device_config& c, const std::string& address) {
+    net::link_options out;
+    out.address = address;
+    out.tls.directory = text_of(c.tls_directory);
+    return out;
+}
+
+// The log of both ends: lines go out on the device's thread.
+inline auto logger(const kagemusha_device_config& c) {
+    return [name = text_of(c.name), log = c.callbacks.log, user_data = c.user_data](kagemusha_log_level level,
+                                                                                    const std::string& text) {
+        if (log) {
+            log(user_data, level, (name + ": " + text).c_str());
+        }
+    };
+}
+
+// What both state machines are told (mirror::primary_config, mirror::standby_config).
+template <class Config>
+void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_device& device) {
+    fsm.vm = text_of(c.vm_id);
+    fsm.gpu = device.gpu_name;
+    fsm.instance = random_number();
+    fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
+    fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
+    fsm.compression = c.compression != 0;
+}
+
+// One descriptor over the device's and the role's own.
+class with_descriptor : public replication {
+public:
+    ~with_descriptor() override {
+        if (epoll_ >= 0) {
+            close(epoll_);
+        }
+    }
+    int poll_fd() const override { return epoll_; }
+
+protected:
+    std::string watch(std::initializer_list<int> descriptors) {
+        epoll_ = epoll_create1(EPOLL_CLOEXEC);
+        for (const int fd : descriptors) {
+            epoll_event event{};
+            event.events = EPOLLIN;
+            event.data.fd = fd;
+            if (epoll_ < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+                return std::string("replication can't have its descriptors: ") + std::strerror(errno) +
+                       "; raise the limit of open files";
+            }
+        }
+        return {};
+    }
+
+private:
+    int epoll_ = -1;
+};
+
+class primary_role final : public with_descriptor {
+public:
+    // Adds a region to the workers. Null with a sentence in `error`.
+    static std::unique_ptr<primary_role> create(const kagemusha_device_config& c, kagemusha_device& device,
+                                                std::string& error);
+    primary_role(kagemusha_device& device, const kagemusha_device_config& c);
+    ~primary_role() override;
+
+    std::string attach() override;
+    // Without a descriptor of its own: part of another role.
+    void attach_tap();
+    int event_fd() const { return side_->event_fd(); }
+
+    bool standby() const override { return false; }
+    bool reserved(std::uint32_t region) const override;
+    void add_region(std::uint32_t region, void* base, std::uint64_t bytes) override;
+    void dispatch(std::uint64_t now_ms) override;
+    void refuse_guest(std::uint64_t) override {}
+    bool take_request(const kagemusha_request& request) override;
+    bool event_space() override { return true; }
+    void reset() override;
+    bool congested() const override { return side_->congested(); }
+    int replicate_to(const std::string& address, std::string& error) override;
+    int request_digest(bool everything) override;
+    void status(kagemusha_replication_status& out) const override;
+    const char* standby_address() const override { return ""; }
+
+    int use_checkpoints(bool on, std::string& error) override;
+    int close_epoch(std::uint32_t wait_ms, std::string& error) override;
+    int wait_epoch(std::uint32_t wait_ms, std::string& error) override;
+    std::span<const std::byte> save_state() override;
+    int check_state(std::span<const std::byte>, std::string& error) override { return no_standby(error); }
+    int commit_state(std::span<const std::byte>, std::string& error) override { return no_standby(error); }
+    int take_over(std::string& error) override { return no_standby(error); }
+
+private:
+    static int no_standby(std::string& error) {
+        error = "this device is no standby";
+        return -ENOTSUP;
+    }
+    mirror::vm_state state_now() const;
+
+    kagemusha_device& device_;
+    const std::uint32_t digest_interval_ms_;
+    std::uint64_t instance_ = 0;
+    std::unique_ptr<pair::primary_side> side_;
+    std::vector<mirror::region_address> regions_;
+    std::unique_ptr<mirror::mirror_primary> mirror_;
+
+    // Checkpoints; the thread that has the device, but for wait_epoch().
+    bool closed_ = false; // state_ is of now
+    std::vector<std::byte> state_;
+    std::atomic<std::uint64_t> last_closed_ = 0, wait_ns_ = 0;
+
+    mutable std::mutex mutex_; // what follows: copies for status()
+    mirror::agent_counters counters_;
+    std::uint64_t catalog_bytes_ = 0;
+};
+
+// ffi/standby_role.cpp
+std::unique_ptr<replication> make_standby_role(const kagemusha_device_config& c, kagemusha_device& device,
+                                               core::device_config& core, std::string& error);
+
+} // namespace kagemusha::ffi
+
+#endif

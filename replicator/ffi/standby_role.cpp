@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The standby's role: what comes over the link is executed by this device, and nothing else, until a
+// takeover. From then on the guest's requests are, and the primary in it does what a primary does.
+#include <deque>
+#include <optional>
+
+#include "core/limits.hpp"
+#include "ffi/roles.hpp"
+#include "messages/vm_state.hpp"
+#include "mirror/resumed_request.hpp"
+#include "pair/standby_side.hpp"
+
+namespace kagemusha::ffi {
+
+namespace {
+
+class standby_role final : public with_descriptor {
+public:
+    static std::unique_ptr<replication> create(const kagemusha_device_config& c, kagemusha_device& device,
+                                               core::device_config& core, std::string& error) {
+        auto made = std::make_unique<standby_role>(device, c.callbacks, c.user_data);
+        kagemusha_device_config later = c;
+        later.replicate_to = later.standby_listen = nullptr;
+        made->next_ = primary_role::create(later, device, error);
+        if (!made->next_) {
+            return nullptr;
+        }
+        pair::standby_side::options o;
+        configure(o.fsm, c, device);
+        o.fsm.hold_bytes = or_default(c.hold_bytes, mirror::default_hold_bytes);
+        o.listen = link_options(c, text_of(c.standby_listen));
+        o.log = logger(c);
+        o.live = [self = made.get()] { self->on_live(); };
+        made->log_ = logger(c);
+        made->side_ = pair::standby_side::create(std::move(o), error);
+        if (!made->side_) {
+            return nullptr;
+        }
+        pair::arena& memory = made->side_->memory();
+        device.add_worker_region(pair::standby_region, memory.fd(), memory.capacity(), memory.base());
+
+        // Whatever the primary allowed its guest, and what its agents add.
+        core.max_files = core::hard_max_files;
+        core.file.max_requests = core::hard_max_requests_per_file;
+        core.file.max_events = core::hard_max_events_per_file;
+        core.file.max_objects = core::hard_max_objects_per_file;
+        core.max_memory_bytes = core.file.max_memory_bytes = std::uint64_t{1} << 62;
+        core.user_data = made.get();
+        core.callbacks.request_done = [](void* self, std::uint64_t token, const vgpu_response* response) {
+            static_cast<standby_role*>(self)->on_request_done(token, *response);
+        };
+        core.callbacks.record = [](void* self, const void* record, std::size_t bytes) {
+            return static_cast<standby_role*>(self)->on_record(
+                {static_cast<const std::byte*>(record), bytes});
+        };
+        core.callbacks.log = [](void* self, int level, const char* line) {
+            const auto* role = static_cast<standby_role*>(self);
+            if (role->guest_.log) {
+                role->guest_.log(role->user_data_, level, line);
+            }
+        };
+        return made;
+    }
+
+    standby_role(kagemusha_device& device, const kagemusha_callbacks& guest, void* user_data)
+        : device_(device), guest_(guest), user_data_(user_data) {}
+
+    std::string attach() override {
+        pair::arena& memory = side_->memory();
+        device_.core->add_region(pair::standby_region, memory.capacity());
+        next_->add_region(pair::standby_region, memory.base(), memory.capacity());
+        next_->attach_tap();
+        return watch({device_.core->poll_fd(), side_->event_fd(), next_->event_fd()});
+    }
+    bool standby() const override { return !taken_over_; }
+    bool reserved(std::uint32_t region) const override {
+        return region == pair::standby_region || next_->reserved(region);
+    }
+    void add_region(std::uint32_t region, void* base, std::uint64_t bytes) override {
+        next_->add_region(region, base, bytes);
+    }
+    void dispatch(std::uint64_t now_ms) override {
+        side_->dispatch(*device_.core, now_ms);
+        next_->dispatch(now_ms);
+        if (taken_over_) {
+            tell_first_records();
+        }
+    }
+
+    // ---- the guest
+    void refuse_guest(std::uint64_t token) override { answer(token, VGPU_STATUS_LIMIT); }
+    bool take_request(const kagemusha_request& request) override {
+        next_->take_request(request);
+        if (!taken_over_ || live_) {
+            return false;
+        }
+        if (!side_->resume(request)) {
+            early_.emplace_back(request);
+        }
+        return true;
+    }
+    bool event_space() override { return !taken_over_ || tell_first_records(); }
+    void reset() override {
+        if (!taken_over_) {
+            return; // what a standby has is the primary's, not its own guest's
+        }
+        for (const std::uint64_t token : side_->forget_guest()) {
+            answer(token, VGPU_STATUS_CANCELED);
+        }
+        for (const mirror::resumed_request& r : std::exchange(early_, {})) {
+            answer(r.request().token, VGPU_STATUS_CANCELED);
+        }
+        next_->reset();
+    }
+    bool congested() const override { return taken_over_ && (!live_ || next_->congested()); }
+
+    // ---- for people
+    int replicate_to(const std::string& address, std::string& error) override {
+        if (taken_over_) {
+            return next_->replicate_to(address, error);
+        }
+        error = "this device is a standby";
+        return -ENOTSUP;
+    }
+    int request_digest(bool everything) override {
+        return taken_over_ ? next_->request_digest(everything) : -ENOTCONN;
+    }
+    void status(kagemusha_replication_status& out) const override;
+    const char* standby_address() const override { return side_->address().c_str(); }
+
+    // ---- checkpoints
+    int use_checkpoints(bool on, std::string& error) override {
+        return taken_over_ ? next_->use_checkpoints(on, error) : is_standby(error);
+    }
+    int close_epoch(std::uint32_t wait_ms, std::string& error) override {
+        return taken_over_ ? next_->close_epoch(wait_ms, error) : is_standby(error);
+    }
+    int wait_epoch(std::uint32_t wait_ms, std::string& error) override {
+        return taken_over_ ? next_->wait_epoch(wait_ms, error) : is_standby(error);
+    }
+    std::span<const std::byte> save_state() override { return next_->save_state(); }
+    int check_state(std::span<const std::byte> bytes, std::string& error) override {
+        mirror::vm_state state;
+        error = messages::decode(bytes, state);
+        if (error.empty()) {
+            error = taken_over_ ? "this device is no standby any more" : side_->check(state);
+            seen_ = std::move(state);
+        }
+        return error.empty() ? 0 : -EPROTO;
+    }
+    int commit_state(std::span<const std::byte> bytes, std::string& error) override {
+        const int result = check_state(bytes, error);
+        if (result == 0) {
+            side_->commit(seen_);
+            committed_ = seen_.epoch;
+        }
+        return result;
+    }
+    int take_over(std::string& error) override;
+
+private:
+    static int is_standby(std::string& error) {
+        error = "this device is a standby";
+        return -ENOTSUP;
+    }
+    void answer(std::uint64_t token, vgpu_status status) {
+        vgpu_response response{};
+        response.status = status;
+        guest_.request_done(user_data_, token, &response);
+    }
+    void on_request_done(std::uint64_t token, const vgpu_response& response);
+    int on_record(std::span<const std::byte> record);
+    bool tell_first_records();
+    void on_live();
+
+    kagemusha_device& device_;
+    const kagemusha_callbacks guest_;
+    void* const user_data_;
+    std::function<void(kagemusha_log_level, const std::string&)> log_;
+    std::unique_ptr<primary_role> next_; // ends after the side, whose entries it has heard of
+    std::unique_ptr<pair::standby_side> side_;
+    mirror::vm_state seen_;                     // the VM's, as it was loaded last
+    std::deque<mirror::resumed_request> early_; // of the guest, before it was live
+    bool live_ = false;
+    std::atomic<bool> taken_over_ = false;
+    std::atomic<std::uint64_t> committed_ = 0;
+};
+
+void standby_role::on_request_done(std::uint64_t token, const vgpu_response& response) {
+    side_->on_request_done(token, response);
+    if ((token & pair::standby_token_bit) == 0) {
+        guest_.request_done(user_data_, token, &response);
+    }
+}
+
+int standby_role::on_record(std::span<const std::byte> record) {
+    if (taken_over_ && !side_->first_record().empty()) {
+        return -EAGAIN; // event_space() follows
+    }
+    switch (side_->on_record(record)) {
+    case pair::standby_side::record_owner::side:
+    case pair::standby_side::record_owner::nobody:
+        return 0;
+    case pair::standby_side::record_owner::guest:
+        break;
+    }
+    const int result = guest_.record(user_data_, record.data(), record.size());
+    if (result == 0) {
+        side_->told(record);
+    }
+    return result;
+}
+
+// False: the guest has no room.
+bool standby_role::tell_first_records() {
+    bool any = false;
+    for (auto record = side_->first_record(); !record.empty(); record = side_->first_record()) {
+        if (guest_.record(user_data_, record.data(), record.size()) != 0) {
+            return false;
+        }
+        side_->told(record);
+        any = true;
+    }
+    if (any) {
+        device_.core->event_space();
+    }
+    return true;
+}
+
+void standby_role::on_live() {
+    live_ = true;
+    while (!early_.empty()) {
+        device_.core->submit(early_.front().request(), now_ms());
+        early_.pop_front();
+    }
+    log_(KAGEMUSHA_LOG_INFO, "replication: took over; the guest's requests are executed here");
+    if (guest_.room) {
+        guest_.room(user_data_);
+    }
+}
+
+int standby_role::take_over(std::string& error) {
+    if (taken_over_) {
+        error = "this device has taken over already";
+        return -EALREADY;
+    }
+    error = side_->take_over(*device_.core);
+    taken_over_ = true;
+    if (error.empty()) {
+        return 0;
+    }
+    log_(KAGEMUSHA_LOG_ERROR,
+         "replication: the state of the GPU is lost, its guest processes get errors: " + error);
+    for (const core::file_checkpoint& f : seen_.files) {
+        device_.core->add_lost_file(f.file, true);
+    }
+    live_ = true;
+    return -ENODATA;
+}
+
+void standby_role::status(kagemusha_replication_status& out) const {
+    if (taken_over_) {
+        next_->status(out);
+        out.takeovers = 1;
+        if (out.state == KAGEMUSHA_REPLICATION_OFF) {
+            put(out.degraded, "this VM was taken over and has no standby yet");
+        }
+        return;
+    }
+    const mirror::standby_status s = side_->status();
+    out.role = KAGEMUSHA_ROLE_STANDBY;
+    using enum mirror::standby_state;
+    out.state = s.state == listening    ? KAGEMUSHA_REPLICATION_LISTENING
+                : s.state == greeting   ? KAGEMUSHA_REPLICATION_GREETING
+                : s.state == following  ? KAGEMUSHA_REPLICATION_FOLLOWING
+                : s.state == ready      ? KAGEMUSHA_REPLICATION_READY
+                : s.state == taken_over ? KAGEMUSHA_REPLICATION_TAKEN_OVER
+                                        : KAGEMUSHA_REPLICATION_ENDED;
+    out.epoch = s.epoch;
+    out.checkpoint_epoch = committed_;
+    out.committed_epoch = s.committed_epoch;
+    out.received = s.received;
+    out.executed = s.executed;
+    out.lag_entries = s.held_entries;
+    out.received_bytes = s.received_bytes;
+    out.digests_compared = s.digests_compared;
+    out.digests_different = s.digests_different;
+    out.held_bytes = s.held_bytes;
+    out.faults = s.faults;
+    put(out.degraded, s.state == ready || s.state == taken_over ? std::string() : s.why);
+    put(out.peer_gpu, s.primary_gpu);
+}
+
+} // namespace
+
+std::unique_ptr<replication> make_standby_role(const kagemusha_device_config& c, kagemusha_device& device,
+                                               core::device_config& core, std::string& error) {
+    return standby_role::create(c, device, core, error);
+}
+
+} // namespace kagemusha::ffi

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "messages/vm_state.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include <google/protobuf/arena.h>
+
+#include "core/limits.hpp"
+#include "mirror/limits.hpp"
+#include "proto/abi/vgpu_protocol.h"
+#include "proto/replication/replication.pb.h"
+
+namespace kagemusha::messages {
+
+namespace {
+
+// A chain of records as a guest may get them: each says its own length and is of the file.
+bool are_records(const std::string& bytes, std::uint32_t file) {
+    for (std::size_t at = 0; at < bytes.size();) {
+        vgpu_record head;
+        if (bytes.size() - at < sizeof(head)) {
+            return false;
+        }
+        std::memcpy(&head, bytes.data() + at, sizeof(head));
+        if (head.bytes < sizeof(head) || head.bytes % 8 != 0 || head.bytes > VGPU_MAX_RECORD_BYTES ||
+            head.bytes > bytes.size() - at || head.file != file || head.pad != 0 ||
+            head.type == VGPU_RECORD_COMPLETION) {
+            return false;
+        }
+        at += head.bytes;
+    }
+    return true;
+}
+
+std::string take(const replication::FileState& from, core::file_checkpoint& to) {
+    to.file = from.file();
+    to.lost = from.lost();
+    if (static_cast<std::uint64_t>(from.requests_size()) > core::hard_max_requests_per_file) {
+        return "it has more open requests than a file may have";
+    }
+    for (const auto& r : from.requests()) {
+        if (r.after() > r.last() || r.last() > mirror::max_sequence) {
+            return "an open request ends before it begins";
+        }
+        to.requests.push_back({r.token(), {r.after(), r.last()}});
+    }
+    if (static_cast<std::uint64_t>(from.untold_size()) > std::uint64_t{2} * core::hard_max_events_per_file) {
+        return "it has more events in flight than a file may have";
+    }
+    to.untold.assign(from.untold().begin(), from.untold().end());
+    for (const auto& e : from.refused()) {
+        if (e.status() > 0) {
+            return "the status of a refused event is not an error";
+        }
+        to.refused.push_back({e.id(), e.context(), e.status()});
+    }
+    if (!are_records(from.records(), to.file)) {
+        return "its records are none";
+    }
+    const auto* records = reinterpret_cast<const std::byte*>(from.records().data());
+    to.records.assign(records, records + from.records().size());
+    return {};
+}
+
+} // namespace
+
+void encode(const mirror::vm_state& state, std::vector<std::byte>& out) {
+    google::protobuf::Arena memory;
+    auto& message = *google::protobuf::Arena::CreateMessage<replication::VmState>(&memory);
+    message.set_instance(state.instance);
+    message.set_epoch(state.epoch);
+    for (const core::file_checkpoint& f : state.files) {
+        auto& to = *message.add_files();
+        to.set_file(f.file);
+        to.set_lost(f.lost);
+        for (const auto& r : f.requests) {
+            auto& request = *to.add_requests();
+            request.set_token(r.token);
+            request.set_after(r.entries.after);
+            request.set_last(r.entries.last);
+        }
+        to.mutable_untold()->Add(f.untold.begin(), f.untold.end());
+        for (const auto& e : f.refused) {
+            auto& event = *to.add_refused();
+            event.set_id(e.id);
+            event.set_context(e.context);
+            event.set_status(e.status);
+        }
+        to.set_records(f.records.data(), f.records.size());
+    }
+    out.resize(message.ByteSizeLong());
+    message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(out.data()));
+}
+
+std::string decode(std::span<const std::byte> bytes, mirror::vm_state& out) {
+    const std::string begin = "the GPU's part of the checkpoint can't be used: ";
+    if (bytes.size() > max_vm_state_bytes) {
+        return begin + "it is longer than " + std::to_string(max_vm_state_bytes) + " bytes";
+    }
+    google::protobuf::Arena memory;
+    auto& message = *google::protobuf::Arena::CreateMessage<replication::VmState>(&memory);
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+        return begin + "it is no message of this kind";
+    }
+    if (message.files_size() > static_cast<int>(mirror::max_mirrored_files) ||
+        message.epoch() > mirror::max_sequence) {
+        return begin + "it has too many files, or an epoch without bounds";
+    }
+    mirror::vm_state state;
+    state.instance = message.instance();
+    state.epoch = message.epoch();
+    for (const auto& f : message.files()) {
+        if (f.file() == 0 || (!state.files.empty() && f.file() <= state.files.back().file)) {
+            return begin + "its files are not in order";
+        }
+        if (std::string broken = take(f, state.files.emplace_back()); !broken.empty()) {
+            return begin + "file " + std::to_string(f.file()) + ": " + broken;
+        }
+    }
+    out = std::move(state);
+    return {};
+}
+
+} // namespace kagemusha::messages

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The device's part of a checkpoint: there and back, and what is refused.
+#include "messages/vm_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "core/limits.hpp"
+#include "proto/abi/vgpu_protocol.h"
+
+namespace kagemusha::messages {
+namespace {
+
+std::vector<std::byte> error_record(std::uint32_t file) {
+    vgpu_record_queue_error e{};
+    e.record = {VGPU_RECORD_QUEUE_ERROR, sizeof(e), file, 0};
+    e.queue = 5;
+    e.error = -5;
+    std::vector<std::byte> out(sizeof(e));
+    std::memcpy(out.data(), &e, sizeof(e));
+    return out;
+}
+
+mirror::vm_state sample() {
+    mirror::vm_state s;
+    s.instance = UINT64_MAX;
+    s.epoch = 17;
+    core::file_checkpoint f;
+    f.file = 3;
+    f.requests = {{1027, {4, 6}}, {2048, {6, 6}}};
+    f.untold = {1, UINT64_MAX, 7};
+    f.refused = {{9, 2, -38}};
+    f.records = error_record(3);
+    s.files.push_back(f);
+    f = {};
+    f.file = UINT32_MAX;
+    f.lost = true;
+    s.files.push_back(f);
+    return s;
+}
+
+std::string refusal(const mirror::vm_state& s) {
+    std::vector<std::byte> bytes;
+    encode(s, bytes);
+    mirror::vm_state back;
+    return decode(bytes, back);
+}
+
+TEST(vm_state, there_and_back) {
+    for (const mirror::vm_state& s : {mirror::vm_state{}, sample()}) {
+        std::vector<std::byte> bytes;
+        encode(s, bytes);
+        mirror::vm_state back;
+        EXPECT_EQ(decode(bytes, back), "");
+        EXPECT_TRUE(back == s);
+    }
+}
+
+TEST(vm_state, open_requests_are_in_the_order_of_their_tokens) {
+    mirror::vm_state s = sample();
+    s.files[1].requests = {{1500, {5, 5}}};
+    const auto open = mirror::open_requests(s);
+    ASSERT_EQ(open.size(), 3u);
+    EXPECT_EQ(open[0].token, 1027u);
+    EXPECT_EQ(open[1].token, 1500u);
+    EXPECT_EQ(open[1].file, UINT32_MAX);
+    EXPECT_EQ(open[2].token, 2048u);
+}
+
+TEST(vm_state, what_breaks_a_rule_is_refused) {
+    const auto with = [](auto change) {
+        mirror::vm_state s = sample();
+        change(s);
+        return refusal(s);
+    };
+    EXPECT_NE(with([](auto& s) { s.files[0].file = 0; }).find("order"), std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[1].file = 3; }).find("order"), std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[0].requests[0].entries = {7, 6}; }).find("ends before"),
+              std::string::npos);
+    EXPECT_NE(with([](auto& s) {
+                  s.files[0].requests.resize(core::hard_max_requests_per_file + 1);
+              }).find("open requests"),
+              std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[0].refused[0].status = 1; }).find("refused event"),
+              std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[0].records = error_record(4); }).find("records"), std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[0].records.pop_back(); }).find("records"), std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.epoch = UINT64_MAX; }).find("epoch"), std::string::npos);
+    std::vector<std::byte> bytes(5, std::byte{0xff});
+    mirror::vm_state back;
+    EXPECT_NE(decode(bytes, back).find("no message"), std::string::npos);
+}
+
+} // namespace
+} // namespace kagemusha::messages

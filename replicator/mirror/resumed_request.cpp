@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "mirror/resumed_request.hpp"
+
+#include <cstring>
+#include <type_traits>
+#include <variant>
+
+#include "codec/decode.hpp"
+
+namespace kagemusha::mirror {
+
+namespace {
+
+// Where a command says which payload it reads; null if it reads none out of the table.
+const vgpu_payload_ref* read_payload(const codec::op& any) {
+    return std::visit(
+        [](const auto& o) -> const vgpu_payload_ref* {
+            using type = std::decay_t<decltype(o)>;
+            const vgpu_payload_ref* reference = nullptr;
+            if constexpr (requires { o.content; }) {
+                reference = &o.c->content;
+            } else if constexpr (requires { o.data; }) {
+                if (!o.write()) {
+                    return nullptr;
+                }
+                reference = &o.c->data;
+            }
+            static_assert(!std::is_same_v<type, codec::op_info> || true);
+            return reference && reference->index < VGPU_MAX_PAYLOADS ? reference : nullptr;
+        },
+        any);
+}
+
+std::span<const std::byte> bytes_of(std::span<const std::byte> stream, std::size_t at) {
+    return stream.subspan(at, reinterpret_cast<const vgpu_cmd*>(stream.data() + at)->bytes);
+}
+
+// Apart from which payload it is.
+bool equal(std::span<const std::byte> a, std::span<const std::byte> b, std::size_t reference_at) {
+    const std::size_t index_at = reference_at + offsetof(vgpu_payload_ref, index);
+    const std::size_t behind = index_at + sizeof(vgpu_payload_ref::index);
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), index_at) == 0 &&
+           std::memcmp(a.data() + behind, b.data() + behind, a.size() - behind) == 0;
+}
+
+// A decoder wants payloads that are as long as the commands say.
+std::vector<kagemusha_payload> payloads_of(std::span<const kagemusha_segment> content) {
+    std::vector<kagemusha_payload> out;
+    for (std::size_t i = 0; i < content.size(); ++i) {
+        out.push_back({content[i].bytes, static_cast<std::uint32_t>(i), 1, 0, 0});
+    }
+    return out;
+}
+
+} // namespace
+
+resumed_request::resumed_request(const kagemusha_request& r)
+    : request_(r)
+    , stream_(r.stream_bytes / 8)
+    , payloads_(r.payloads, r.payloads + r.payload_count)
+    , segments_(r.segments, r.segments + r.segment_count) {
+    if (!stream_.empty()) {
+        std::memcpy(stream_.data(), r.stream, stream_.size() * 8);
+    }
+}
+
+void resumed_request::take_content(std::span<const std::byte> entry,
+                                   std::span<const kagemusha_segment> content) {
+    const std::vector<kagemusha_payload> entry_payloads = payloads_of(content);
+    codec::stream_decoder theirs(entry, {entry_payloads});
+    codec::op logged;
+    while (theirs.next(logged) == codec::decode_status::op) {
+        const vgpu_payload_ref* reference = read_payload(logged);
+        if (!reference || content[reference->index].bytes == 0) {
+            continue;
+        }
+        const std::span<const std::byte> wanted = bytes_of(entry, theirs.offset());
+        const std::size_t reference_at =
+            static_cast<std::size_t>(reinterpret_cast<const std::byte*>(reference) - wanted.data());
+        // The guest's commands come in the same order; some of them are not in the log.
+        codec::stream_decoder ours(stream().subspan(at_), {payloads_});
+        codec::op own;
+        while (ours.next(own) == codec::decode_status::op) {
+            const std::span<const std::byte> command = bytes_of(stream().subspan(at_), ours.offset());
+            const vgpu_payload_ref* place = read_payload(own);
+            if (!place || !equal(wanted, command, reference_at)) {
+                continue;
+            }
+            kagemusha_payload& payload = payloads_[place->index];
+            payload.first_segment = static_cast<std::uint32_t>(segments_.size());
+            payload.segment_count = 1;
+            segments_.push_back(content[reference->index]);
+            at_ += ours.offset() + command.size();
+            break;
+        }
+    }
+}
+
+kagemusha_request resumed_request::request() const {
+    kagemusha_request r = request_;
+    r.stream = stream_.data();
+    r.payloads = payloads_.data();
+    r.segments = segments_.data();
+    r.segment_count = static_cast<std::uint32_t>(segments_.size());
+    return r;
+}
+
+void for_each_event(std::span<const std::byte> stream, const std::function<void(codec::guest_id)>& f) {
+    while (stream.size() >= sizeof(vgpu_cmd)) {
+        vgpu_cmd head;
+        std::memcpy(&head, stream.data(), sizeof(head));
+        if (head.bytes < sizeof(head) || head.bytes > stream.size()) {
+            return;
+        }
+        if (head.opcode >= VGPU_FIRST_ENQUEUE && head.bytes >= sizeof(head) + sizeof(vgpu_enqueue)) {
+            vgpu_enqueue enqueue;
+            std::memcpy(&enqueue, stream.data() + sizeof(head), sizeof(enqueue));
+            if (enqueue.event != 0) {
+                f(enqueue.event);
+            }
+        }
+        stream = stream.subspan(head.bytes);
+    }
+}
+
+} // namespace kagemusha::mirror

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// resumed_request: a request that the guest made on a primary that has died, as its new device executes it.
+// It is the guest's own, out of its memory at the last checkpoint, with one change: what its commands read
+// comes from the log where the log has it. The guest may have written over that memory since: it can be told
+// that a command has completed before the whole request is answered.
+//
+// Pure. Nothing of the request is believed: the device validates it like any of the guest's.
+#ifndef KAGEMUSHA_MIRROR_RESUMED_REQUEST_HPP
+#define KAGEMUSHA_MIRROR_RESUMED_REQUEST_HPP
+
+#include <kagemusha/device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "codec/op.hpp"
+
+namespace kagemusha::mirror {
+
+class resumed_request {
+public:
+    // Copies what is valid only during a call of kagemusha_device_submit().
+    explicit resumed_request(const kagemusha_request& of_guest);
+
+    // The next entry that the log has of it: its stream, and for each payload of that stream where its
+    // content lies (0 bytes: it has none). Where a command of the guest's reads memory and is otherwise equal
+    // to one of the entry's, it reads the entry's content. In the order of the log, before request().
+    void take_content(std::span<const std::byte> stream, std::span<const kagemusha_segment> content);
+
+    // Views of this object, with the guest's token.
+    kagemusha_request request() const;
+    std::uint32_t file() const { return request_.file; }
+    std::span<const std::byte> stream() const { return std::as_bytes(std::span(stream_)); }
+
+private:
+    kagemusha_request request_;
+    std::vector<std::uint64_t> stream_;
+    std::vector<kagemusha_payload> payloads_;
+    std::vector<kagemusha_segment> segments_;
+    std::size_t at_ = 0; // in the guest's stream: what lies before it was compared
+};
+
+// f(event) for each event that a command of the stream makes.
+void for_each_event(std::span<const std::byte> stream, const std::function<void(codec::guest_id)>& f);
+
+} // namespace kagemusha::mirror
+
+#endif

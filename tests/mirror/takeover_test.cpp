@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A guest and its checkpoints on two devices: the first one dies at some moment, the guest goes on with the
+// second one from the last checkpoint, and its program, which keeps several commands in flight, ends with the
+// results of a run without a failure. Each request is answered once, each completion told once (guest.cpp).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include "codec/cl_numbers.hpp"
+#include "tests/mirror/guest.hpp"
+
+namespace kagemusha::test {
+namespace {
+
+const backend_case cases[] = {
+    {"null", "null", "memory=1", true, false},
+    {"pocl", "opencl", "", false, true},
+};
+
+constexpr const char* source = R"(
+    kernel void proceed(global uint* state, uint add) {
+        size_t i = get_global_id(0);
+        state[i] = state[i] * 1664525u + add;
+    })";
+
+constexpr std::uint64_t count = 4096, bytes = count * 4;
+constexpr std::uint32_t depth = 6; // steps in flight
+constexpr std::uint64_t slots_at = 1 << 20, inputs_at = 2 << 20;
+
+// A program of the guest's. Each step writes an input, changes a state on the GPU and reads it back; results
+// are checked in order. What it remembers is here, as a program's memory is.
+struct program {
+    std::uint64_t context = 0, queue = 0, state = 0, input = 0, kernel = 0;
+    std::uint32_t begun = 0, checked = 0;
+    struct flight {
+        std::uint64_t read_event = 0, step_event = 0;
+    };
+    std::vector<flight> flights = std::vector<flight>(depth);
+    std::uint32_t expected_state = 0;
+
+    void begin(guest& g, bool executes) {
+        context = g.context();
+        queue = g.queue(context);
+        state = g.buffer(context, bytes);
+        input = g.buffer(context, bytes);
+        if (executes) {
+            kernel = g.kernel(context, source, "proceed");
+        }
+        std::memset(g.memory(), 0, bytes);
+        g.write(queue, state, 0, bytes);
+    }
+    static std::uint32_t input_of(std::uint32_t step) { return step * 2654435761u + 1; }
+
+    // One step in one request, or in two.
+    void step(guest& g) {
+        const std::uint32_t n = begun++;
+        const std::uint32_t slot = n % depth;
+        auto* in = g.memory_as<std::uint32_t>(inputs_at + slot * bytes);
+        std::fill(in, in + count, input_of(n));
+        flights[slot] = {g.new_id(), g.new_id()};
+        codec::stream_builder b;
+        b.write_buffer({queue, 0, {}}, input, 0, b.payload(false, 0, inputs_at + slot * bytes, bytes));
+        if (kernel != 0) {
+            codec::launch_size size;
+            size.global[0] = count;
+            b.launch({queue, flights[slot].step_event, {}}, kernel, size,
+                     codec::argument_builder{}.memory(0, state).scalar(1, input_of(n)));
+        } else {
+            b.copy_buffer({queue, flights[slot].step_event, {}}, input, state, 0, 0, bytes);
+        }
+        if (n % 3 == 0) { // its own request
+            g.submit(b);
+            b = {};
+        }
+        b.read_buffer({queue, flights[slot].read_event, {}}, state, 0,
+                      b.payload(true, 0, slots_at + slot * bytes, bytes));
+        g.submit(b);
+    }
+    bool next_is_complete(const guest& g) const {
+        return checked < begun && g.completed(flights[checked % depth].read_event);
+    }
+    void check(guest& g) {
+        const std::uint32_t n = checked++;
+        const std::uint32_t slot = n % depth;
+        expected_state = kernel != 0 ? expected_state * 1664525u + input_of(n) : input_of(n);
+        const auto* out = g.memory_as<std::uint32_t>(slots_at + slot * bytes);
+        for (const std::uint64_t i : {std::uint64_t{0}, count / 2, count - 1}) {
+            ASSERT_EQ(out[i], expected_state) << "step " << n << ", word " << i;
+        }
+        // Both are the guest's again.
+        std::memset(g.memory(slots_at + slot * bytes), 0xee, bytes);
+        std::memset(g.memory(inputs_at + slot * bytes), 0xdd, bytes);
+        g.complete(flights[slot].step_event);
+        codec::stream_builder b;
+        b.destroy(VGPU_OBJECT_EVENT, flights[slot].read_event);
+        b.destroy(VGPU_OBJECT_EVENT, flights[slot].step_event);
+        g.submit(b);
+    }
+    // Some progress.
+    void run(guest& g) {
+        while (next_is_complete(g)) {
+            check(g);
+        }
+        if (begun - checked < depth) {
+            step(g);
+        }
+        host::pump();
+    }
+    void finish(guest& g, std::uint32_t steps) {
+        while (checked < steps && !testing::Test::HasFailure()) {
+            if (begun < steps && begun - checked < depth) {
+                step(g);
+            } else {
+                host::wait([&] { return next_is_complete(g); }, "a step");
+                check(g);
+            }
+        }
+    }
+};
+
+struct checkpoint {
+    guest_state guest_;
+    program program_;
+    std::vector<std::byte> gpu;
+};
+
+class takeover : public testing::TestWithParam<backend_case> {
+protected:
+    void SetUp() override {
+        char name[] = "/tmp/kagemusha-takeover-XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        directory_ = name;
+    }
+    void TearDown() override {
+        primary.reset();
+        standby.reset();
+        std::filesystem::remove_all(directory_);
+    }
+    std::string new_address() { return "unix:" + directory_ + "/" + std::to_string(++standbys_); }
+
+    // Little room: a standby that is slower than its primary holds the guest up, not the test.
+    static kagemusha_device_config small_config() {
+        auto c = config_of(GetParam());
+        c.hold_bytes = c.log_bytes = 8 << 20;
+        return c;
+    }
+    std::unique_ptr<guest> start_standby(const std::string& at) {
+        auto c = small_config();
+        c.standby_listen = at.c_str();
+        return std::make_unique<guest>(c, memory_bytes, false);
+    }
+    void start() {
+        const std::string at = new_address();
+        standby = start_standby(at);
+        auto c = small_config();
+        c.replicate_to = at.c_str();
+        primary = std::make_unique<guest>(c, memory_bytes);
+        protect();
+    }
+    void protect() {
+        host::wait([this] { return primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
+        char error[512] = "";
+        ASSERT_EQ(kagemusha_device_use_checkpoints(primary->device(), 1, error, sizeof error), 0) << error;
+    }
+    // False: this one was aborted.
+    bool take(const program& p) {
+        char error[512] = "";
+        const int closed = kagemusha_device_close_epoch(primary->device(), 10'000, error, sizeof error);
+        if (closed == -EPROTO) {
+            return false; // requests from before checkpoints are open
+        }
+        EXPECT_EQ(closed, 0) << error;
+        const void* state = nullptr;
+        std::size_t size = 0;
+        kagemusha_device_save_state(primary->device(), &state, &size);
+        const auto* from = static_cast<const std::byte*>(state);
+        last = {primary->save(), p, {from, from + size}};
+        EXPECT_EQ(kagemusha_device_check_state(standby->device(), state, size, error, sizeof error), 0)
+            << error;
+        EXPECT_EQ(kagemusha_device_commit_state(standby->device(), state, size, error, sizeof error), 0)
+            << error;
+        ++taken;
+        return true;
+    }
+    // The guest's program goes on from the last checkpoint.
+    void fail_over(program& p) {
+        primary.reset();
+        char error[512] = "";
+        ASSERT_EQ(kagemusha_device_take_over(standby->device(), error, sizeof error), 0) << error;
+        primary = std::move(standby);
+        primary->resume(last.guest_);
+        p = last.program_;
+        host::wait([this] { return !kagemusha_device_congested(primary->device()); }, "a live device");
+    }
+
+    static constexpr std::uint64_t memory_bytes = 4u << 20;
+    std::unique_ptr<guest> primary, standby;
+    checkpoint last;
+    unsigned taken = 0;
+    std::string directory_;
+    int standbys_ = 0;
+};
+
+TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
+    for (const unsigned seed : {1u, 2u, 3u, 4u}) {
+        std::mt19937 random(seed);
+        start();
+        program p;
+        p.begin(*primary, GetParam().executes);
+        taken = 0;
+        const unsigned checkpoints = 2 + random() % 6;
+        std::size_t open = 0;
+        while (taken < checkpoints && !HasFailure()) {
+            for (unsigned i = random() % 12; i != 0; --i) {
+                p.run(*primary);
+            }
+            if (take(p)) {
+                open = last.guest_.open.size();
+            }
+        }
+        for (unsigned i = random() % 12; i != 0; --i) { // is taken back
+            p.run(*primary);
+        }
+        RecordProperty("open_requests_" + std::to_string(seed), static_cast<int>(open));
+        fail_over(p);
+        p.finish(*primary, p.begun + 20);
+        host::wait([this] { return primary->open_requests() == 0; }, "every answer");
+        EXPECT_EQ(primary->status().takeovers, 1u);
+        EXPECT_EQ(primary->stats().workers_lost, 0u);
+        primary.reset();
+        standby.reset();
+    }
+}
+
+// Each survivor gets a new standby while the program runs, and dies.
+TEST_P(takeover, chain) {
+    std::mt19937 random(7);
+    start();
+    program p;
+    p.begin(*primary, GetParam().executes);
+    for (int n = 0; n < 3 && !HasFailure(); ++n) {
+        taken = 0;
+        while (taken < 3 && !HasFailure()) {
+            for (unsigned i = random() % 8; i != 0; --i) {
+                p.run(*primary);
+            }
+            take(p);
+        }
+        fail_over(p);
+        const std::string at = new_address();
+        standby = start_standby(at);
+        char error[512] = "";
+        ASSERT_EQ(kagemusha_device_replicate_to(primary->device(), at.c_str(), error, sizeof error), 0)
+            << error;
+        while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure()) {
+            p.run(*primary); // a state transfer does not stop it
+        }
+        protect();
+    }
+    p.finish(*primary, p.begun + 20);
+    ASSERT_EQ(kagemusha_device_request_digest(primary->device(), 1), 0);
+    while (primary->status().digests_compared == 0 && !HasFailure()) {
+        host::pump();
+        take(p); // what is compared belongs to an epoch, too
+    }
+    EXPECT_EQ(primary->status().digests_different, 0u);
+}
+
+TEST_P(takeover, without_a_checkpoint_the_guest_is_told_that_everything_is_lost) {
+    start();
+    program p;
+    p.begin(*primary, GetParam().executes);
+    const void* state = nullptr;
+    std::size_t size = 0;
+    kagemusha_device_save_state(primary->device(), &state, &size);
+    char error[512] = "";
+    EXPECT_EQ(kagemusha_device_check_state(standby->device(), state, size, error, sizeof error), -EPROTO);
+    EXPECT_NE(std::strstr(error, "nobody can go on"), nullptr) << error;
+    EXPECT_EQ(kagemusha_device_take_over(standby->device(), error, sizeof error), -ENODATA);
+    EXPECT_NE(std::strstr(error, "no checkpoint"), nullptr) << error;
+    standby->use(1);
+    codec::stream_builder b;
+    EXPECT_EQ(standby->run(b.marker({p.queue, 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});
+    EXPECT_TRUE(standby->lost());
+    standby->close(1);
+    standby->open(2);
+    EXPECT_NE(standby->context(), 0u) << "it is a device like any other";
+}
+
+INSTANTIATE_TEST_SUITE_P(backends, takeover, testing::ValuesIn(cases),
+                         [](const auto& info) { return info.param.name; });
+
+} // namespace
+} // namespace kagemusha::test
