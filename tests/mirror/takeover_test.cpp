@@ -169,9 +169,17 @@ protected:
     // False: this one was aborted.
     bool take(const program& p) {
         char error[512] = "";
-        const int closed = kagemusha_device_close_epoch(primary->device(), 10'000, error, sizeof error);
+        int closed = kagemusha_device_close_epoch(primary->device(), 0, error, sizeof error);
         if (closed == -EPROTO) {
             return false; // requests from before checkpoints are open
+        }
+        for (int i = 0; closed == 0 && i < 10'000; ++i) { // the primary is stopped, the standby is not
+            kagemusha_device_dispatch(standby->device());
+            closed = kagemusha_device_wait_epoch(primary->device(), 5, error, sizeof error);
+            if (closed != -ETIMEDOUT) {
+                break;
+            }
+            closed = 0;
         }
         EXPECT_EQ(closed, 0) << error;
         const void* state = nullptr;
