@@ -43,8 +43,10 @@ options drawn(std::uint64_t seed) {
     o.files = r.between(1, 3);
     o.epoch_ms = r.chance(2500) ? 0 : r.between(1, 20);
     // An epoch must fit into the standby: where only checkpoints close one, that takes some room.
-    o.hold_bytes = o.epoch_ms == 0 ? r.between(16384, 32768) : r.between(160, 3000);
-    o.hold_entries = o.epoch_ms == 0 ? 1024 : r.between(4, 64);
+    o.switch_epochs = o.epoch_ms != 0 && r.chance(4000) ? r.between(10, 300) : 0;
+    const bool checkpoints = o.epoch_ms == 0 || o.switch_epochs != 0;
+    o.hold_bytes = checkpoints ? r.between(16384, 32768) : r.between(160, 3000);
+    o.hold_entries = checkpoints ? 1024 : r.between(4, 64);
     o.log_bytes = r.between(300, 6000);
     o.log_entries = r.between(8, 200);
     o.window_bytes = r.between(1, 2000);
@@ -116,6 +118,7 @@ bool read_file(const std::string& path, options& o, std::string& error) {
             FIELD(log_bytes);
         FIELD(log_entries), FIELD(window_bytes), FIELD(running_per_file), FIELD(device_queue),
             FIELD(epoch_ms);
+        FIELD(switch_epochs);
         FIELD(weight_guest), FIELD(weight_device), FIELD(weight_network), FIELD(weight_gpu),
             FIELD(weight_time);
         FIELD(time_step_ms), FIELD(late_content), FIELD(events), FIELD(digests), FIELD(losses), FIELD(resets);

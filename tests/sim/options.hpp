@@ -39,8 +39,9 @@ struct options {
     std::uint64_t log_bytes = 4096, log_entries = 128;
     std::uint64_t window_bytes = 1024;
     std::uint32_t running_per_file = 4;
-    std::uint32_t device_queue = 8; // entries between the primary's threads
-    std::uint32_t epoch_ms = 5;     // 0: checkpoints close epochs and commit them
+    std::uint32_t device_queue = 8;  // entries between the primary's threads
+    std::uint32_t epoch_ms = 5;      // 0: checkpoints close epochs and commit them, from the start
+    std::uint32_t switch_epochs = 0; // per 10,000 steps: from then on checkpoints do, or time does again
 
     // How the steps are drawn: the larger, the more often.
     std::uint32_t weight_guest = 6, weight_device = 6, weight_network = 8, weight_gpu = 6, weight_time = 3;

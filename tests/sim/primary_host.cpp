@@ -120,6 +120,13 @@ bool primary_host::told_step() {
     return true;
 }
 
+void primary_host::switch_epochs() {
+    checkpoints_ = !checkpoints_;
+    w_.say("primary", checkpoints_ ? "checkpoints close epochs" : "time closes epochs");
+    fsm_.use_checkpoints(checkpoints_, w_.now);
+    drain();
+}
+
 bool primary_host::take_checkpoint(bool wanted) {
     const mirror::primary_status s = fsm_.status(w_.now);
     const bool followed =
@@ -129,6 +136,9 @@ bool primary_host::take_checkpoint(bool wanted) {
     }
     // A checkpoint comes when all that the device told was heard.
     if (!device.out.empty()) {
+        return false;
+    }
+    if (!s.checkpoints) {
         return false;
     }
     epoch_wanted_ = false;

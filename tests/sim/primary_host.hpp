@@ -25,6 +25,7 @@ public:
     bool work();
     bool told_step(); // what the device told reaches the replication's thread
     bool take_checkpoint(bool wanted);
+    void switch_epochs();
     void settle() { device.settle(); }
 
     void on_connected();
@@ -78,6 +79,7 @@ private:
     std::deque<command> commands_;
     std::uint32_t steps_behind_ = 0; // of the guest, while commands wait
     bool epoch_wanted_ = false;
+    bool checkpoints_ = false; // instead of time
     mirror::log_sequence checkpoint_at_ = 0;
     std::map<mirror::log_sequence, body> log_;
     std::uint64_t log_bytes_ = 0;

@@ -172,6 +172,9 @@ struct simulator::impl {
         if (random.chance(o.stall)) {
             (random.chance(5000) ? w.link.to_standby : w.link.to_primary).stalled = random.between(1, 40);
         }
+        if (p && random.chance(o.switch_epochs)) {
+            p->switch_epochs();
+        }
         if (random.chance(o.restart_standby)) {
             restart_standby();
         }
@@ -256,7 +259,7 @@ struct simulator::impl {
 
     // Where checkpoints commit epochs: one is taken, or applied.
     bool checkpoint_step(bool take) {
-        if (o.epoch_ms != 0) {
+        if (o.epoch_ms != 0 && o.switch_epochs == 0) {
             return false;
         }
         return take ? p && p->take_checkpoint(s->has_open_requests()) : s->apply_checkpoint();

@@ -158,14 +158,14 @@ bool standby_host::told_step() {
 
 bool standby_host::apply_checkpoint() {
     const mirror::standby_status s = fsm_.status(w_.now);
-    if (s.complete_epoch <= s.committed_epoch) {
+    if (s.complete_checkpoint <= s.committed_epoch) {
         return false;
     }
-    w_.runs.on_committed(s.complete_epoch);
+    w_.runs.on_committed(s.complete_checkpoint);
     const std::vector<mirror::open_request> open = open_requests();
     open_before_ = !open.empty();
     w_.runs.on_open(open);
-    fsm_.commit(s.complete_epoch, w_.now, open);
+    fsm_.commit(s.complete_checkpoint, w_.now, open);
     drain();
     return true;
 }
@@ -278,12 +278,18 @@ void standby_host::on_frame(const frame& f) {
         } else if (const auto* r = std::get_if<mirror::outcome>(&f.what)) {
             w_.runs.on_outcome(r->sequence, r->canceled, r->result);
         } else if (const auto* m = std::get_if<mirror::marker>(&f.what)) {
-            w_.runs.on_marker(m->epoch, m->sequence);
+            w_.runs.on_marker(m->epoch, m->sequence, m->checkpoint);
         } else if (const auto* y = std::get_if<mirror::synced>(&f.what)) {
             w_.runs.on_synced(y->sequence);
         }
         if (w_.o.epoch_ms != 0) {
-            w_.runs.on_committed(UINT64_MAX);
+            const log_sequence committed = w_.runs.committed();
+            w_.runs.on_committed(0);
+            if (w_.runs.committed() != committed) { // it runs whatever the guest waits for
+                last_commit_ = w_.runs.committed();
+                open_entries_.clear();
+                open_before_ = false;
+            }
         }
     }
     drain();

@@ -118,11 +118,22 @@ void run_checker::on_committed(std::uint64_t epoch) {
             arrived_[complete_].entry.words_here == arrived_[complete_].entry.word_count)) {
         ++complete_;
     }
-    for (auto m = markers_.begin(); m != markers_.end() && m->first <= epoch;) {
-        if (arrived_.empty() || m->second - first() >= complete_) {
-            break;
+    const auto is_complete = [this](const mark& m) {
+        return !arrived_.empty() && m.up_to - first() < complete_;
+    };
+    if (epoch == 0) {
+        for (const auto& [number, m] : markers_) {
+            if (!is_complete(m)) {
+                break;
+            }
+            epoch = m.checkpoint ? epoch : number;
         }
-        committed_ = m->second;
+        if (epoch != 0) {
+            open_.clear(); // time says nothing about what the guest waits for
+        }
+    }
+    for (auto m = markers_.begin(); m != markers_.end() && m->first <= epoch && is_complete(m->second);) {
+        committed_ = m->second.up_to;
         m = markers_.erase(m);
     }
 }

@@ -33,13 +33,15 @@ public:
     // The standby: a new connection, then what comes over it.
     void on_new_copy();
     std::string on_arrival(const body& b);
-    void on_marker(std::uint64_t epoch, mirror::log_sequence up_to) { markers_[epoch] = up_to; }
+    void on_marker(std::uint64_t epoch, mirror::log_sequence up_to, bool checkpoint) {
+        markers_[epoch] = {up_to, checkpoint};
+    }
     void on_synced(mirror::log_sequence s) { synced_ = s; }
     void on_content(mirror::log_sequence s, std::uint32_t first_word, std::uint32_t words,
                     const std::array<std::uint64_t, max_words>& content);
     void on_outcome(mirror::log_sequence s, bool canceled, std::int32_t result);
-    // The state of this epoch was applied; UINT64_MAX: markers commit by themselves. An epoch that lacks
-    // content is not committed.
+    // The state of this epoch was applied; 0: what commits by itself is committed. An epoch that lacks
+    // content is not.
     void on_committed(std::uint64_t epoch);
     // With the last commit: the guest's requests without an answer.
     void on_open(std::vector<mirror::open_request> open);
@@ -72,7 +74,11 @@ private:
     std::vector<body> log_;        // the primary's, of this run
     std::vector<arrival> arrived_; // of this copy
     std::unordered_map<std::uint32_t, mirror::log_sequence> last_of_file_;
-    std::map<std::uint64_t, mirror::log_sequence> markers_;
+    struct mark {
+        mirror::log_sequence up_to;
+        bool checkpoint;
+    };
+    std::map<std::uint64_t, mark> markers_;
     mirror::log_sequence committed_ = 0;
     std::size_t settled_ = 0;  // so many from the front are
     std::size_t complete_ = 0; // so many from the front have all of their content
