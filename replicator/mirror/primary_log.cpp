@@ -320,8 +320,8 @@ void primary_log::use_checkpoints(bool on) {
         close_at(sent_, sent_hold_);
     }
     checkpoints_ = on;
-    if (!on && sent_ > marked_) {
-        close_at(sent_, sent_hold_);
+    if (!on && sent_ != 0) {
+        close_at(sent_, sent_hold_); // even if it is empty: nothing waits for the guest's answers any more
     }
     checkpoints_from_ = marked_ + 1;
     epoch_ends_ = never;

@@ -283,9 +283,7 @@ void standby_host::on_frame(const frame& f) {
             w_.runs.on_synced(y->sequence);
         }
         if (w_.o.epoch_ms != 0) {
-            const log_sequence committed = w_.runs.committed();
-            w_.runs.on_committed(0);
-            if (w_.runs.committed() != committed) { // it runs whatever the guest waits for
+            if (w_.runs.on_committed(0)) { // it runs whatever the guest waits for
                 last_commit_ = w_.runs.committed();
                 open_entries_.clear();
                 open_before_ = false;

@@ -112,7 +112,7 @@ void run_checker::on_outcome(log_sequence s, bool canceled, std::int32_t result)
     }
 }
 
-void run_checker::on_committed(std::uint64_t epoch) {
+bool run_checker::on_committed(std::uint64_t epoch) {
     while (complete_ < arrived_.size() &&
            (arrived_[complete_].canceled ||
             arrived_[complete_].entry.words_here == arrived_[complete_].entry.word_count)) {
@@ -132,10 +132,13 @@ void run_checker::on_committed(std::uint64_t epoch) {
             open_.clear(); // time says nothing about what the guest waits for
         }
     }
+    bool any = false;
     for (auto m = markers_.begin(); m != markers_.end() && m->first <= epoch && is_complete(m->second);) {
         committed_ = m->second.up_to;
         m = markers_.erase(m);
+        any = true;
     }
+    return any;
 }
 
 std::string run_checker::on_run(const body& b) {

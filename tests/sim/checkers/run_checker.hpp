@@ -42,7 +42,7 @@ public:
     void on_outcome(mirror::log_sequence s, bool canceled, std::int32_t result);
     // The state of this epoch was applied; 0: what commits by itself is committed. An epoch that lacks
     // content is not.
-    void on_committed(std::uint64_t epoch);
+    bool on_committed(std::uint64_t epoch);
     // With the last commit: the guest's requests without an answer.
     void on_open(std::vector<mirror::open_request> open);
     std::string on_resume(const mirror::open_request& r);
