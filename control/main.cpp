@@ -65,6 +65,8 @@ void add_replication_options(CLI::App& command, session_options& options) {
     command.add_option("--vm-id", options.vm_id,
                        "replication: a name of the protected VM, the same on both hosts");
     command.add_option("--tls", options.tls_dir, "replication: this host's directory of `keys`");
+    command.add_flag("--compress", options.compress,
+                     "replication: compress what is sent, if both ends want it; for slow links");
 }
 
 int list_gpus() {

@@ -46,6 +46,8 @@ constexpr figure figures[] = {
      1e-3},
     {"sent_bytes_total", "Bytes sent to the other end.", counter, &status::sent_bytes, 1},
     {"received_bytes_total", "Bytes received from the other end.", counter, &status::received_bytes, 1},
+    {"compression_saved_bytes_total", "Bytes that compression kept off the link.", counter,
+     &status::compression_saved_bytes, 1},
     {"digests_compared_total", "Chunks of GPU memory whose digests were compared.", counter,
      &status::digests_compared, 1},
     {"digests_different_total", "Chunks of GPU memory whose digests differed.", counter,
@@ -149,7 +151,9 @@ int run_metrics(const std::string& listen, const status_options& options) {
         return 125;
     }
     server->RegisterCollectable(collector);
-    fmt::print(stderr, "http://{}/metrics\n", listen);
+    // With the real port, if it was given as 0.
+    fmt::print(stderr, "http://{}:{}/metrics\n", listen.substr(0, listen.rfind(':')),
+               server->GetListeningPorts().at(0));
     pollfd wait{interrupt_fd(), POLLIN, 0};
     while (!interrupted_by())
         ::poll(&wait, 1, -1);

@@ -31,6 +31,7 @@ constexpr number_field numbers[] = {
     {"lag-ms", &replication_status::lag_ms},
     {"sent-bytes", &replication_status::sent_bytes},
     {"received-bytes", &replication_status::received_bytes},
+    {"compression-saved-bytes", &replication_status::compression_saved_bytes},
     {"digests-compared", &replication_status::digests_compared},
     {"digests-different", &replication_status::digests_different},
     {"digests-repaired", &replication_status::digests_repaired},
@@ -89,6 +90,8 @@ std::string device_text(const device_reading& device) {
     out += fmt::format("    link       {} out, {} in; round trip {} ms; {} connections so far\n",
                        rate(device.sent_bytes_per_s), rate(device.received_bytes_per_s),
                        format_count(r.round_trip_ms), format_count(r.connections));
+    if (r.compression_saved_bytes > 0)
+        out += fmt::format("    saved      {} by compression\n", format_bytes(r.compression_saved_bytes));
     out += fmt::format("    digests    {} chunks compared, {} different, {} repaired\n",
                        format_count(r.digests_compared), format_count(r.digests_different),
                        format_count(r.digests_repaired));

@@ -149,6 +149,8 @@ std::optional<vm_config> configure(const session_options& options, const assets&
         for (const auto& [property, value] : replication)
             if (!value.empty())
                 config.gpu->properties.emplace_back(property, value);
+        if (options.compress)
+            config.gpu->properties.emplace_back("compression", "on");
     }
     if (!options.standby_listen.empty())
         config.extra.insert(config.extra.end(), {"-incoming", "defer"});

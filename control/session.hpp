@@ -37,6 +37,7 @@ struct session_options {
     std::string replicate_to;   // where its standby listens
     std::string standby_listen; // this VM is the standby, and listens there
     std::string tls_dir;        // made by `kagemusha keys`
+    bool compress = false;      // for slow links
 };
 
 struct session_result {

@@ -33,7 +33,7 @@ constexpr char primary_answer[] = R"({
     "lag-entries": 3, "lag-bytes": 12288, "lag-ms": 4, "sent-bytes": 3145728, "received-bytes": 2048,
     "digests-compared": 1200, "digests-different": 2, "digests-repaired": 2, "memory-shipped": 1, "held-bytes": 0,
     "catalog-bytes": 4096, "transferred-bytes": 1048576, "held-back-ns": 2500000, "connections": 1, "faults": 0,
-    "round-trip-ms": 1, "something-new": {"a": [1]}})";
+    "round-trip-ms": 1, "compression-saved-bytes": 524288, "something-new": {"a": [1]}})";
 
 replication_status primary() {
     return parse_replication(nlohmann::json::parse(primary_answer)).value();
@@ -80,6 +80,7 @@ TEST(replication_status, text_of_a_primary) {
               "    epoch      1,042, 1,041 committed\n"
               "    lag        3 ops, 12.0 KiB, 4 ms\n"
               "    link       2.0 MiB/s out, 0 B/s in; round trip 1 ms; 1 connections so far\n"
+              "    saved      512.0 KiB by compression\n"
               "    digests    1,200 chunks compared, 2 different, 2 repaired\n"
               "    transfers  1.0 MiB of state; the guest's commands were held back 2.5 ms at most\n"
               "    shipped    1 memory objects after each launch: they differed repeatedly\n");
@@ -106,6 +107,7 @@ TEST(replication_status, text_of_others) {
     standby.standby_address = "127.0.0.1:7000";
     standby.held_bytes = 2048;
     standby.faults = 3;
+    standby.compression_saved_bytes = 3 << 20;
     const auto text = status_text({{"a", 0, "", {{"vgpu0", "", standby, 0, 0}}},
                                    {"b", 1, "QEMU gives no answer", {}},
                                    {"c", 2, "", {{"vgpu0", "", replication_status{}, 0, 0}}},
@@ -113,7 +115,8 @@ TEST(replication_status, text_of_others) {
                                    {"e", 4, "", {}}});
     for (const char* part :
          {"a\n  vgpu0: standby, ready\n    listens    127.0.0.1:7000\n", "    held       2.0 KiB\n",
-          "    faults     3 entries", "b (process 1)\n  QEMU gives no answer\n", "  vgpu0: not replicated\n",
+          "    faults     3 entries", "    saved      3.0 MiB by compression\n",
+          "b (process 1)\n  QEMU gives no answer\n", "  vgpu0: not replicated\n",
           "  vgpu0: this QEMU knows no replication\n", "e (process 4)\n  has no GPU\n"})
         EXPECT_NE(text.find(part), std::string::npos) << part << "in\n" << text;
 }

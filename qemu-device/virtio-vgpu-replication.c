@@ -216,6 +216,7 @@ static const struct {
     NUMBER("connections", connections),
     NUMBER("faults", faults),
     NUMBER("round-trip-ms", round_trip_ms),
+    NUMBER("compression-saved-bytes", compression_saved_bytes),
 #undef NUMBER
 };
 

@@ -142,6 +142,7 @@ void primary_role::status(kagemusha_replication_status& out) const {
     out.lag_bytes = s.log_bytes;
     out.lag_ms = s.lag_ms;
     out.sent_bytes = s.sent_bytes;
+    out.compression_saved_bytes = side_->compression_saved_bytes();
     out.digests_compared = s.digests_compared;
     out.digests_different = s.digests_different;
     out.checkpoint_epoch = last_closed_;

@@ -111,7 +111,13 @@ public:
             none.degraded = "no standby was named";
             return none;
         }
-        return fsm_->status(event_loop::now_ms());
+        mirror::primary_status s = fsm_->status(event_loop::now_ms());
+        s.sent_bytes -= saved_bytes_;
+        return s;
+    }
+    std::uint64_t compression_saved_bytes() const override {
+        const std::lock_guard lock(mutex_);
+        return saved_bytes_;
     }
     std::string address() const override {
         const std::lock_guard lock(mutex_);
@@ -216,6 +222,8 @@ private:
         if (log_.take_content(a.what, o)) {
             if (options_.fsm.compression && standby_decompresses_) {
                 compress(o);
+                const auto& c = std::get<mirror::content>(o.what);
+                saved_bytes_ += c.compressed_bytes == 0 ? 0 : c.bytes - c.compressed_bytes;
             }
             send(o);
         }
@@ -319,6 +327,7 @@ private:
     bool waiting_ = false;     // somebody waits for progress
     std::condition_variable_any progress_;
     std::uint64_t armed_ms_ = UINT64_MAX;
+    std::uint64_t saved_bytes_ = 0; // by compression
     std::vector<log_event> events_;
     std::string said_;
     connections connections_;

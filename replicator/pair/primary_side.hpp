@@ -69,8 +69,10 @@ public:
     virtual int wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) = 0;
 
     // ---- any thread
+    // The state machine's, with sent_bytes as the link had them: less by what compression saved.
     virtual mirror::primary_status status() const = 0;
-    virtual std::string address() const = 0; // empty: none yet
+    virtual std::uint64_t compression_saved_bytes() const = 0; // ever
+    virtual std::string address() const = 0;                   // empty: none yet
 };
 
 } // namespace kagemusha::pair

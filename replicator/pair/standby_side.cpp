@@ -78,7 +78,7 @@ public:
             [this](std::unique_ptr<net::link> l, const std::string& peer) {
                 return accept(std::move(l), peer);
             },
-            [this](const std::string& line) { say(KAGEMUSHA_LOG_WARNING, "replication: " + line); }, error);
+            [this](const std::string& line) { on_stranger(line); }, error);
         if (!listener_) {
             return error;
         }
@@ -157,7 +157,11 @@ public:
     // ---- any thread
     mirror::standby_status status() const override {
         const std::lock_guard lock(mutex_);
-        return fsm_.status(event_loop::now_ms());
+        mirror::standby_status s = fsm_.status(event_loop::now_ms());
+        if (!stranger_.empty()) {
+            s.why += (s.why.empty() ? "" : "; ") + stranger_;
+        }
+        return s;
     }
     const std::string& address() const override { return address_; }
 
@@ -314,6 +318,14 @@ private:
         }
     }
 
+    // Whoever could not prove who it is, or did not speak as a primary does: in the log, and in the status
+    // until somebody comes in. It may be the primary with wrong keys.
+    void on_stranger(const std::string& line) {
+        say(KAGEMUSHA_LOG_WARNING, "replication: " + line);
+        const std::lock_guard lock(mutex_);
+        stranger_ = line;
+    }
+
     net::link_sink* accept(std::unique_ptr<net::link> l, const std::string& peer) {
         const std::lock_guard lock(mutex_);
         if (connections_.current() && !ending_) {
@@ -339,7 +351,10 @@ private:
     // net::link_sink
     void on_connected(const std::string&) override {
         incoming_.clear();
-        step([this](std::uint64_t now_ms) { fsm_.on_connected(now_ms); });
+        step([this](std::uint64_t now_ms) {
+            stranger_.clear();
+            fsm_.on_connected(now_ms);
+        });
     }
     net::receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) override {
         incoming_.clear();
@@ -505,6 +520,7 @@ private:
         std::make_shared<std::atomic<std::uint64_t>>(0);
     std::vector<run_result> taken_;
     connections connections_;
+    std::string stranger_;                    // what the listener said last of one whom it refused
     base::rate_limiter strangers_{5, 10'000}; // lines of the log
 };
 

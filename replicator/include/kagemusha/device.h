@@ -266,6 +266,7 @@ typedef struct kagemusha_replication_status {
     char degraded[512]; /* why the VM is not protected, for a person; "": it is, or no replication was asked
                            for */
     char peer_gpu[128];
+    uint64_t compression_saved_bytes; /* primary: of the content, ever; sent_bytes are without them */
 } kagemusha_replication_status;
 
 KAGEMUSHA_EXPORT void kagemusha_device_get_replication_status(kagemusha_device* device,
