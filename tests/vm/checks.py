@@ -34,6 +34,12 @@ def run(title, guest_options, checks):
     return failures
 
 
+def run_without_guest(title, checks):
+    """The same for checks that start what they need themselves; they get None."""
+    print(f"== {title}", flush=True)
+    return sum(one(check, None) for check in checks)
+
+
 def one(check, guest):
     line = " ".join(check.__doc__.split())
     started = time.monotonic()
@@ -42,11 +48,16 @@ def one(check, guest):
     except Skip as reason:
         print(f"skip   {line}: {reason}", flush=True)
         return 0
-    except GuestError:
-        print(f"FAIL   {line}", flush=True)
+    except GuestError as error:
+        print(f"FAIL   {line}" + (f": {error}" if guest is None else ""), flush=True)
+        if guest is None:
+            return 1
         raise
     except Exception as error:  # pylint: disable=broad-except
-        guest.note(traceback.format_exc())
+        if guest:
+            guest.note(traceback.format_exc())
+        else:
+            traceback.print_exc()
         print(f"FAIL   {line}: {error}", flush=True)
         return 1
     print(f"ok     {line} ({time.monotonic() - started:.1f} s)", flush=True)

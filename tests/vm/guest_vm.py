@@ -103,35 +103,29 @@ class Socket:
         return line.decode("utf-8", "replace")
 
 
-class Guest:
-    """One VM. Use as a context manager; leaving it ends the guest in order (or kills it after an error)."""
+class Machine:
+    """One QEMU with our device, started by the control tool, and told things through QMP. What its guest does is the
+    caller's matter. `command`: the tool's; `extra`: more words for it, in which {directory} is the machine's own. Use as a
+    context manager; leaving it kills QEMU."""
 
-    def __init__(self, name="guest", *, backend="opencl", kernel=None, device_options=(), files=(), memory=1024, cpus=2,
-                 module_parameters="", extra=(), life=1800):
+    def __init__(self, name, command, *, backend="opencl", kernel=None, device_options=(), memory=1024, cpus=2, extra=()):
         self.name = name
         self.directory = Path(tempfile.mkdtemp(prefix=f"kagemusha-test-{name}-"))
         self.log = open(self.directory / "log", "w", encoding="utf-8")
         self.events = []
-        self.number = 0
-        command = [tool(), "run", "--backend", backend, "--memory", str(memory), "--cpus", str(cpus),
-                   "--timeout", str(life), "--report", str(self.directory / "report.json"),
-                   "--port", f"org.kagemusha.agent={self.directory / 'agent'}", "--qmp", str(self.directory / "qmp"),
-                   "--job", str(HERE / "guest" / "agent.sh"), "--verbose"]
+        words = [tool(), command, "--backend", backend, "--memory", str(memory), "--cpus", str(cpus),
+                 "--qmp", str(self.directory / "qmp"), "--verbose"]
         gpu = os.environ.get("KAGE_GPU")
         if gpu and backend == "opencl":
-            command += ["--gpu", gpu]
+            words += ["--gpu", gpu]
         if kernel or os.environ.get("KAGE_KERNEL"):
-            command += ["--kernel", kernel or os.environ["KAGE_KERNEL"]]
-        if module_parameters:
-            command += ["--module-parameters", module_parameters]
+            words += ["--kernel", kernel or os.environ["KAGE_KERNEL"]]
         for option in device_options:
-            command += ["--device-option", option]
-        for file in files:
-            command += ["--file", str(file)]
-        command += list(extra)
-        self.note("$ " + " ".join(command))
+            words += ["--device-option", option]
+        words += [str(word).replace("{directory}", str(self.directory)) for word in extra]
+        self.note("$ " + " ".join(words))
         self.console = open(self.directory / "console", "wb")
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.console,
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=subprocess.STDOUT, env=environment(kernel, backend))
 
     def connect_qmp(self):
@@ -142,21 +136,13 @@ class Guest:
     def __enter__(self):
         try:
             self.connect_qmp()
-            self.agent = Socket(self.directory / "agent", self.alive)
-            deadline = time.monotonic() + START_SECONDS
-            while self.agent.line(deadline - time.monotonic()) != "ready":
-                pass
-        except (GuestError, TimeoutError) as error:
+        except GuestError as error:
             self.kill()
-            raise GuestError(f"the guest does not start ({error}); {self.tail()}") from error
+            raise GuestError(f"QEMU does not start ({error}); {self.tail()}") from error
         return self
 
     def __exit__(self, kind, value, traceback):
-        if self.process.poll() is None:
-            if kind is None:
-                self.end()
-            else:
-                self.kill()
+        self.kill()
         self.log.close()
         self.console.close()
 
@@ -180,6 +166,85 @@ class Guest:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+    def qmp(self, command, **arguments):
+        self.qmp_socket.send(json.dumps({"execute": command, "arguments": arguments}))
+        while True:
+            try:
+                answer = json.loads(self.qmp_socket.line(60))
+            except TimeoutError as error:
+                raise GuestError(f"QEMU does not answer {command}; {self.tail()}") from error
+            if "event" in answer:
+                self.events.append(answer)
+            elif "error" in answer:
+                raise AssertionError(f"QMP {command}: {answer['error'].get('desc')}")
+            else:
+                return answer["return"]
+
+    def wait_event(self, name, seconds=120, **data):
+        """Waits for a QMP event with (at least) this data."""
+        def found():
+            return any(event["event"] == name and all(event.get("data", {}).get(key) == value
+                                                      for key, value in data.items()) for event in self.events)
+        deadline = time.monotonic() + seconds
+        while not found():
+            try:
+                message = json.loads(self.qmp_socket.line(max(0.0, deadline - time.monotonic())))
+            except TimeoutError:
+                raise AssertionError(f"no event {name} {data} from QEMU") from None
+            if "event" in message:
+                self.events.append(message)
+
+    def stats(self):
+        return self.qmp("qom-get", path="/machine/peripheral/vgpu0", property="stats")
+
+    def wait_stats(self, condition, what, seconds=60):
+        """Polls the statistics until the condition holds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            stats = self.stats()
+            if condition(stats):
+                return stats
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: never true; statistics: {stats}")
+            time.sleep(0.2)
+
+    def wait_idle(self, seconds=60):
+        """Nothing is left of the guest's programs in the device."""
+        return self.wait_stats(lambda s: s["files-open"] == 0 and s["objects"] == 0 and s["memory-bytes"] == 0
+                               and s["requests-in-flight"] == 0, "all files closed and nothing left", seconds)
+
+
+class Guest(Machine):
+    """A VM with its guest, in which the agent runs. Use as a context manager; leaving it ends the guest in order (or kills
+    it after an error)."""
+
+    def __init__(self, name="guest", *, files=(), module_parameters="", life=1800, extra=(), **options):
+        words = ["--timeout", life, "--port", "org.kagemusha.agent={directory}/agent", "--report", "{directory}/report.json",
+                 "--job", HERE / "guest" / "agent.sh"]
+        if module_parameters:
+            words += ["--module-parameters", module_parameters]
+        for file in files:
+            words += ["--file", file]
+        super().__init__(name, "run", extra=(*words, *extra), **options)
+        self.number = 0
+
+    def __enter__(self):
+        super().__enter__()
+        try:
+            self.agent = Socket(self.directory / "agent", self.alive)
+            deadline = time.monotonic() + START_SECONDS
+            while self.agent.line(deadline - time.monotonic()) != "ready":
+                pass
+        except (GuestError, TimeoutError) as error:
+            self.kill()
+            raise GuestError(f"the guest does not start ({error}); {self.tail()}") from error
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if kind is None and self.alive():
+            self.end()
+        super().__exit__(kind, value, traceback)
 
     def end(self, seconds=120):
         """Ends the agent; the guest switches itself off. Returns the tool's exit status."""
@@ -237,52 +302,3 @@ class Guest:
         result = self.run(f"for i in $(seq {seconds * 5}); do [ -s {job}.status ] && exec cat {job}.status; sleep 0.2; done; exit 1", seconds + 60)
         assert result.status == 0, f"the background job did not end; it printed: {self.output(job)}"
         return Result(int(result.output), self.output(job))
-
-    # ---- QEMU ----
-
-    def qmp(self, command, **arguments):
-        self.qmp_socket.send(json.dumps({"execute": command, "arguments": arguments}))
-        while True:
-            try:
-                answer = json.loads(self.qmp_socket.line(60))
-            except TimeoutError as error:
-                raise GuestError(f"QEMU does not answer {command}; {self.tail()}") from error
-            if "event" in answer:
-                self.events.append(answer)
-            elif "error" in answer:
-                raise AssertionError(f"QMP {command}: {answer['error'].get('desc')}")
-            else:
-                return answer["return"]
-
-    def wait_event(self, name, seconds=120, **data):
-        """Waits for a QMP event with (at least) this data."""
-        def found():
-            return any(event["event"] == name and all(event.get("data", {}).get(key) == value
-                                                      for key, value in data.items()) for event in self.events)
-        deadline = time.monotonic() + seconds
-        while not found():
-            try:
-                message = json.loads(self.qmp_socket.line(max(0.0, deadline - time.monotonic())))
-            except TimeoutError:
-                raise AssertionError(f"no event {name} {data} from QEMU") from None
-            if "event" in message:
-                self.events.append(message)
-
-    def stats(self):
-        return self.qmp("qom-get", path="/machine/peripheral/vgpu0", property="stats")
-
-    def wait_stats(self, condition, what, seconds=60):
-        """Polls the statistics until the condition holds."""
-        deadline = time.monotonic() + seconds
-        while True:
-            stats = self.stats()
-            if condition(stats):
-                return stats
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: never true; statistics: {stats}")
-            time.sleep(0.2)
-
-    def wait_idle(self, seconds=60):
-        """Nothing is left of the guest's programs in the device."""
-        return self.wait_stats(lambda s: s["files-open"] == 0 and s["objects"] == 0 and s["memory-bytes"] == 0
-                               and s["requests-in-flight"] == 0, "all files closed and nothing left", seconds)

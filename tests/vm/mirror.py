@@ -1,31 +1,54 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the tests of replication share: a standby, a link that can be cut, and what both ends say about each other."""
+"""
+What the tests of replication share: keys, a standby, a link that can be cut, what both ends say about each other, and what
+the control tool says about them.
+"""
+import json
 import select
 import socket
+import subprocess
 import threading
 import time
+import urllib.request
 
 import guest_vm
 
 VM_ID = "the-vm"
-OPTIONS = (f"vm-id={VM_ID}", "heartbeat-budget-ms=5000", "digest-interval-ms=0")
+OPTIONS = ("heartbeat-budget-ms=5000", "digest-interval-ms=0")
 
 
-class Standby(guest_vm.Guest):
+def make_keys(directory):
+    """A cluster with one host, which this machine is. Returns the host's directory."""
+    subprocess.run([guest_vm.tool(), "keys", str(directory), "--host", "here,127.0.0.1"], check=True,
+                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    return f"{directory}/here"
+
+
+def link_options(name, keys="", vm=VM_ID):
+    """The control tool's options for a VM that `status` is to show under this name."""
+    return ("--name", name, "--vm-id", vm, *(("--tls", keys, "--compress") if keys else ()))
+
+
+class Standby(guest_vm.Machine):
     """A QEMU with the same device that waits to take over; its guest does not run. `address`: where it listens."""
 
-    def __init__(self, name, *, device_options=(), **options):
-        super().__init__(name, device_options=(*OPTIONS, "standby-listen=127.0.0.1:0", *device_options),
-                         extra=("--qemu-option=-incoming", "--qemu-option=defer"), **options)
+    def __init__(self, name, keys="", **options):
+        super().__init__(name, "standby", device_options=OPTIONS,
+                         extra=(*link_options(name, keys), "--listen", "127.0.0.1:0"), **options)
 
     def __enter__(self):
-        self.connect_qmp()
+        super().__enter__()
         self.address = replication(self)["standby-address"]
         return self
 
-    def __exit__(self, kind, value, traceback):
-        self.kill()
-        super().__exit__(kind, value, traceback)
+
+class Primary(guest_vm.Machine):
+    """A QEMU that wants a standby at once. Its guest does not run either: for what is decided before there is anything to
+    mirror."""
+
+    def __init__(self, name, to, keys="", vm=VM_ID):
+        super().__init__(name, "run", device_options=OPTIONS,
+                         extra=(*link_options(name, keys, vm), "--replicate-to", to, "--qemu-option=-S", "--", "true"))
 
 
 class Cable:
@@ -142,3 +165,59 @@ def wait_caught_up(guest, seconds=120):
     """Everything that was logged has been executed on the standby."""
     return wait_replication(guest, lambda s: s["state"] == "protecting" and s["executed"] == s["appended"],
                             "everything executed on the standby", seconds)
+
+
+# ---- what the control tool says ----
+
+def tool_status(*arguments):
+    """`kagemusha status` → (exit status, what it prints)."""
+    done = subprocess.run([guest_vm.tool(), "status", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def wait_status(name, condition, what, seconds=120):
+    """Asks `kagemusha status NAME --json` until the condition holds for its replication. Returns that and the exit
+    status."""
+    deadline = time.monotonic() + seconds
+    while True:
+        code, text = tool_status(name, "--json")
+        vm, = json.loads(text)
+        assert vm["name"] == name and vm["problem"] == "", vm
+        device, = vm["devices"]
+        if condition(device["replication"]):
+            return device["replication"], code
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: never true; {vm}")
+
+
+class Metrics:
+    """`kagemusha metrics`, asked as Prometheus would."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([guest_vm.tool(), "metrics", "--listen", "127.0.0.1:0"], stdin=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, text=True)
+        self.address = self.process.stderr.readline().strip()
+        assert self.address.startswith("http://127.0.0.1:"), self.address
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.process.terminate()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def read(self):
+        """Each series with its value: 'name{label="value",…}' → number."""
+        with urllib.request.urlopen(self.address, timeout=60) as page:
+            lines = page.read().decode().splitlines()
+        series = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in series}
+
+    def of(self, vm):
+        """The figures of one VM's replication, without labels and prefix."""
+        marker = f'{{vm="{vm}",device="vgpu0"}}'
+        prefix = "kagemusha_replication_"
+        return {name[len(prefix):-len(marker)]: value for name, value in self.read().items()
+                if name.startswith(prefix) and name.endswith(marker)}

@@ -5,6 +5,7 @@
 // job is about happened and every result was right; 1: it was not; a line says what.
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -143,8 +144,15 @@ void add_vectors(std::size_t count) {
     std::printf("%zu sums are right\n", count);
 }
 
-// Kernels that build on each other's results for some time; every round is checked.
-void churn(double seconds) {
+// What lasts for some time may be ended early by a file that somebody makes.
+using deadline = std::chrono::time_point<clock_type, std::chrono::duration<double>>;
+bool may_go_on(deadline end, const char* stop_file) {
+    return clock_type::now() < end && (!stop_file || ::access(stop_file, F_OK) != 0);
+}
+
+// Kernels that build on each other's results for some time; every round is checked. Beside them memory that
+// is written once, and looked at at the end.
+void churn(double seconds, const char* stop_file) {
     gpu g;
     cl_kernel step = g.kernel(g.build(source), "advance");
     const std::size_t count = 1024;
@@ -153,6 +161,11 @@ void churn(double seconds) {
         expected[i] = static_cast<cl_uint>(i);
     cl_mem values = g.buffer(count * sizeof(cl_uint));
     argument(step, 0, values);
+    const std::size_t still_bytes = 4 << 20;
+    const cl_uint pattern = 0x5eed;
+    cl_mem still = g.buffer(still_bytes);
+    need(clEnqueueFillBuffer(g.queue, still, &pattern, sizeof pattern, 0, still_bytes, 0, nullptr, nullptr),
+         "fill");
     need(clEnqueueWriteBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), expected.data(), 0,
                               nullptr, nullptr),
          "write");
@@ -172,12 +185,17 @@ void churn(double seconds) {
         if (got != expected)
             fail("a wrong value");
         ++rounds;
-    } while (clock_type::now() < end);
+    } while (may_go_on(end, stop_file));
+    std::vector<cl_uint> rest(still_bytes / sizeof(cl_uint));
+    need(clEnqueueReadBuffer(g.queue, still, CL_TRUE, 0, still_bytes, rest.data(), 0, nullptr, nullptr),
+         "read what was written once");
+    if (rest != std::vector<cl_uint>(rest.size(), pattern))
+        fail("memory changed that nothing writes");
     std::printf("%u rounds are right\n", rounds);
 }
 
 // Memory that holds its own native address, and lives for so many seconds.
-void keep_address(double seconds) {
+void keep_address(double seconds, const char* stop_file) {
     gpu g;
     cl_kernel where = g.kernel(g.build(source), "where");
     const std::size_t count = 64;
@@ -186,7 +204,9 @@ void keep_address(double seconds) {
     need(clEnqueueNDRangeKernel(g.queue, where, 1, nullptr, &count, nullptr, 0, nullptr, nullptr), "launch");
     need(clFinish(g.queue), "clFinish");
     std::printf("written\n");
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    const auto end = clock_type::now() + std::chrono::duration<double>(seconds);
+    while (may_go_on(end, stop_file))
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 void print_from_kernel(int answer) {
@@ -327,9 +347,9 @@ int main(int argc, char** argv) {
     if (what == "add")
         add_vectors(number > 0 ? static_cast<std::size_t>(number) : 1000);
     else if (what == "churn")
-        churn(number);
+        churn(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "address")
-        keep_address(number);
+        keep_address(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "printf")
         print_from_kernel(static_cast<int>(number));
     else if (what == "nonsense")
@@ -343,7 +363,8 @@ int main(int argc, char** argv) {
     else if (what == "trap" || what == "endless" || what == "wild-write" || what == "wild-read")
         hostile(what);
     else
-        fail("usage: cl_job add N | churn SECONDS | address SECONDS | printf NUMBER | nonsense | in-flight "
+        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | address SECONDS [STOP_FILE] | printf NUMBER "
+             "| nonsense | in-flight "
              "SECONDS | mapped "
              "SECONDS | "
              "too-much-memory | trap | endless | wild-write | wild-read");
