@@ -169,5 +169,3 @@ BENCHMARK(digest_on_host)->UseRealTime();
 
 } // namespace
 } // namespace kagemusha
-
-BENCHMARK_MAIN();

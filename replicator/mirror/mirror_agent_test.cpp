@@ -501,10 +501,9 @@ TEST(mirror_agent, AQueueThatIsMadeWhileTheGuestIsHeldIsHeldToo) {
     p.fill(g.in_order, buffer, 0, 4096, 1);
     p.mirror->start_sync();
     std::uint32_t value = 0;
-    guest_id event = 0;
     while (!p.is_synced && p.failed_why.empty()) {
         const auto fresh = p.queue(g.context);
-        event = p.id();
+        const auto event = p.id();
         g.add(p, fresh, buffer, buffer, ++value, 1024, event);
         // Once synced the launch is in the log: it must run on what was there before it, on both sides.
         p.wait([&] { return p.primary.completed(event) || p.is_synced; });
@@ -512,10 +511,8 @@ TEST(mirror_agent, AQueueThatIsMadeWhileTheGuestIsHeldIsHeldToo) {
             p.ok(stream_builder().destroy(VGPU_OBJECT_QUEUE, fresh));
     }
     ASSERT_EQ(p.failed_why, "");
-    p.wait([&] { return p.primary.completed(event); }); // nothing else orders commands of two queues
     for (int i = 0; i < 3; ++i) {
-        const auto fresh = p.queue(g.context);
-        event = p.id();
+        const auto fresh = p.queue(g.context), event = p.id();
         g.add(p, fresh, buffer, buffer, ++value, 1024, event);
         EXPECT_EQ(p.wait_event(event), 0);
     }

@@ -450,6 +450,28 @@ TEST_F(primary_fsm_test, without_a_standby_epochs_are_only_counted) {
     EXPECT_EQ(actions(), "send marker epoch=2 up to 2");
 }
 
+// Numbers go on over runs: what was sent last may be of the one before.
+TEST_F(primary_fsm_test, an_epoch_that_ends_before_anything_of_the_run_was_sent_has_no_marker) {
+    for (const log_sequence reset : {1u, 2u}) {
+        fsm->on_tick(now);
+        fsm->on_connected(now);
+        says(standby_hello());
+        fsm->on_sent(link_window_bytes); // the link takes nothing
+        entry(meta(0, entry_kind::reset));
+        EXPECT_EQ(fsm->close_epoch(now), reset * 2 - 1);
+        EXPECT_EQ(actions(), "");
+        const std::string number = std::to_string(reset), epoch = std::to_string(reset * 2);
+        fsm->on_sent(0);
+        EXPECT_EQ(actions(), "send_entries " + number + ".." + number);
+        EXPECT_EQ(fsm->close_epoch(now), reset * 2);
+        EXPECT_EQ(actions(), "send marker epoch=" + epoch + " up to " + number);
+        fsm->on_closed("cut", now);
+        fsm->on_mirror_stopped(now);
+        actions();
+        now += max_reconnect_ms;
+    }
+}
+
 struct primary_checkpoint_test : primary_fsm_test {
     primary_checkpoint_test() : primary_fsm_test(0) {}
 };

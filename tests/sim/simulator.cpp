@@ -84,50 +84,40 @@ struct simulator::impl {
         return true;
     }
 
-    bool to_standby_step() {
-        direction& d = w.link.to_standby;
-        if (!d.open || d.frames.empty()) {
-            return false;
+    enum class delivery : std::uint8_t { none, ended, whole };
+
+    // The next frame of a direction to its end; a broken network may bring it twice.
+    template <class Host>
+    delivery deliver(direction& d, Host* to) {
+        if (!d.open || d.frames.empty() || !to) {
+            return delivery::none;
         }
         if (d.stalled != 0 && w.faults) {
             --d.stalled;
-            return false;
+            return delivery::none;
         }
         frame f = d.pop();
         if (w.faults && random.chance(o.duplicate) && !f.end) {
             ++w.st.duplicates;
-            s->on_frame(f);
+            to->on_frame(f);
             if (!d.open) {
-                return true;
+                return delivery::ended;
             }
         }
-        s->on_frame(f);
-        if (p && w.link.whole) {
-            p->on_sent(d.bytes);
-        }
-        return true;
+        to->on_frame(f);
+        return delivery::whole;
     }
 
-    bool to_primary_step() {
-        direction& d = w.link.to_primary;
-        if (!d.open || d.frames.empty() || !p) {
-            return false;
+    bool to_standby_step() {
+        direction& d = w.link.to_standby;
+        const delivery was = deliver(d, s.get());
+        if (was == delivery::whole && p && w.link.whole) {
+            p->on_sent(d.bytes);
         }
-        if (d.stalled != 0 && w.faults) {
-            --d.stalled;
-            return false;
-        }
-        frame f = d.pop();
-        if (w.faults && random.chance(o.duplicate) && !f.end) {
-            ++w.st.duplicates;
-            p->on_frame(f);
-            if (!d.open) {
-                return true;
-            }
-        }
-        p->on_frame(f);
-        return true;
+        return was != delivery::none;
     }
+
+    bool to_primary_step() { return deliver(w.link.to_primary, p.get()) != delivery::none; }
 
     void advance(std::uint64_t ms) {
         w.now += ms;
