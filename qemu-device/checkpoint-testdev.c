@@ -39,6 +39,7 @@ struct CheckpointTestdev {
     uint64_t commits;
     uint32_t fail_checkpoints; /* that many of the next ones */
     bool fail_load;
+    bool fail_start;
 };
 
 static void G_GNUC_PRINTF(2, 3) note(CheckpointTestdev *s, const char *format,
@@ -60,7 +61,12 @@ static void G_GNUC_PRINTF(2, 3) note(CheckpointTestdev *s, const char *format,
 static void testdev_start(ReplicationState *rs, ReplicationMode mode,
                           Error **errp)
 {
-    note(rs->opaque, "start:%s", ReplicationMode_str(mode));
+    CheckpointTestdev *s = rs->opaque;
+
+    note(s, "start:%s", ReplicationMode_str(mode));
+    if (s->fail_start) {
+        error_setg(errp, "%s: told to fail", TYPE_CHECKPOINT_TESTDEV);
+    }
 }
 
 static void testdev_checkpoint(ReplicationState *rs, Error **errp)
@@ -183,6 +189,16 @@ static void testdev_set_fail_load(Object *obj, bool value, Error **errp)
     CHECKPOINT_TESTDEV(obj)->fail_load = value;
 }
 
+static bool testdev_get_fail_start(Object *obj, Error **errp)
+{
+    return CHECKPOINT_TESTDEV(obj)->fail_start;
+}
+
+static void testdev_set_fail_start(Object *obj, bool value, Error **errp)
+{
+    CHECKPOINT_TESTDEV(obj)->fail_start = value;
+}
+
 static void testdev_init(Object *obj)
 {
     CheckpointTestdev *s = CHECKPOINT_TESTDEV(obj);
@@ -236,6 +252,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
                                   testdev_set_log);
     object_class_property_add_bool(klass, "checkpoint-now", testdev_get_false,
                                    testdev_set_checkpoint_now);
+    object_class_property_add_bool(klass, "fail-start", testdev_get_fail_start,
+                                   testdev_set_fail_start);
     object_class_property_add_bool(klass, "fail-load", testdev_get_fail_load,
                                    testdev_set_fail_load);
 }

@@ -259,6 +259,33 @@ static void test_connection_lost(void)
     pair_end(&pair);
 }
 
+/* ... also when it ends while the VM stands still. */
+static void test_connection_lost_in_pause(void)
+{
+    PairOptions options = {
+        .idle = true, .relay = true,
+        .primary = "-global migration.x-colo-stage-size=1M",
+    };
+    Pair pair = pair_start(&options);
+
+    pair_wait_colo(&pair);
+    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
+    qtest_memset(pair.primary, BLOCK, 0x5a, 32 * MiB);
+    pair_checkpoint(&pair);
+    relay_wait_held(pair.relay);
+    relay_hold_none(pair.relay);
+    relay_stop_stream(pair.relay, 0);
+    relay_pass(pair.relay);
+    relay_wait_stopped(pair.relay);
+    g_assert_false(is_running(pair.primary));
+    relay_free(pair.relay);
+    pair.relay = NULL;
+    qtest_qmp_eventwait(pair.primary, "COLO_EXIT");
+    g_assert_true(is_running(pair.primary));
+    g_assert_cmpuint(testdev_number(pair.primary, "commits"), ==, 0);
+    pair_end(&pair);
+}
+
 /*
  * The primary falls silent in the middle of its RAM. The secondary answers,
  * and takes over at once, with what the checkpoint before had. No yank.
@@ -288,6 +315,32 @@ static void test_silent_primary(void)
     qtest_memread(pair.secondary, BLOCK, &byte, 1);
     g_assert_cmphex(byte, ==, 0x44);
     g_assert_cmpuint(testdev_number(pair.secondary, "sequence"), ==, 1);
+    pair_end(&pair);
+}
+
+/*
+ * The secondary falls silent while a checkpoint is sent. The VM runs; and when
+ * somebody says that the secondary is lost, it goes on alone.
+ */
+static void test_silent_secondary(void)
+{
+    Pair pair = idle_pair();
+
+    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
+    qtest_memset(pair.primary, BLOCK, 0x5a, 32 * MiB);
+    pair_checkpoint(&pair);
+    relay_wait_held(pair.relay);
+    relay_hold_none(pair.relay);
+    relay_stop_stream(pair.relay, 0);
+    relay_pass(pair.relay);
+    pair_wait_pauses(&pair, 1);
+    relay_wait_stopped(pair.relay);
+
+    g_assert_true(is_running(pair.primary));
+    lost_heartbeat(pair.primary);
+    wait_migration_over(pair.primary);
+    g_assert_true(is_running(pair.primary));
+    g_assert_cmpuint(testdev_number(pair.primary, "commits"), ==, 0);
     pair_end(&pair);
 }
 
@@ -380,6 +433,42 @@ static void test_stop(void)
     pair_end(&pair);
 }
 
+/* A VM that is stopped gets a secondary. */
+static void test_stop_before(void)
+{
+    PairOptions options = { .idle = true, .wait = true };
+    Pair pair = pair_start(&options);
+
+    qtest_qmp_assert_success(pair.primary, "{ 'execute': 'stop' }");
+    pair_go(&pair, &options);
+    testdev_wait(pair.primary, "start:primary ");
+    pair_checkpoint(&pair);
+    testdev_wait(pair.primary, "commit=1 ");
+    g_assert_false(is_running(pair.primary));
+    qtest_qmp_assert_success(pair.primary, "{ 'execute': 'cont' }");
+    pair_checkpoint(&pair);
+    testdev_wait(pair.primary, "commit=2 ");
+    g_assert_true(is_running(pair.primary));
+    pair_end(&pair);
+}
+
+/* Checkpoints can't begin: the VM goes on all the same. */
+static void test_start_fails(void)
+{
+    PairOptions options = { .idle = true, .wait = true };
+    Pair pair = pair_start(&options);
+
+    qtest_qom_set_bool(pair.primary, "/machine/peripheral/t", "fail-start",
+                       true);
+    pair_go(&pair, &options);
+    testdev_wait(pair.primary, "start:primary run ");
+    g_assert_true(is_running(pair.primary));
+    lost_heartbeat(pair.primary);
+    wait_migration_over(pair.primary);
+    g_assert_true(is_running(pair.primary));
+    pair_end(&pair);
+}
+
 /* "stop" while the VM stands still for a checkpoint */
 static void test_stop_in_pause(void)
 {
@@ -452,10 +541,15 @@ void checkpoint_moments_add(void)
     qtest_add_func("/checkpoint/ahead", test_ahead);
     qtest_add_func("/checkpoint/abort", test_abort);
     qtest_add_func("/checkpoint/connection-lost", test_connection_lost);
+    qtest_add_func("/checkpoint/connection-lost/in-pause",
+                   test_connection_lost_in_pause);
     qtest_add_func("/checkpoint/silent-primary", test_silent_primary);
+    qtest_add_func("/checkpoint/silent-secondary", test_silent_secondary);
     qtest_add_func("/checkpoint/acknowledged", test_acknowledged);
     qtest_add_func("/checkpoint/load-fails", test_load_fails);
     qtest_add_func("/checkpoint/stop", test_stop);
+    qtest_add_func("/checkpoint/stop/before", test_stop_before);
+    qtest_add_func("/checkpoint/start-fails", test_start_fails);
     qtest_add_func("/checkpoint/stop/in-pause", test_stop_in_pause);
     qtest_add_func("/checkpoint/now", test_now);
 }
