@@ -21,6 +21,7 @@
 
 #include "exec/address-spaces.h"
 #include "exec/ramblock.h"
+#include "migration/vmstate.h"
 #include "virtio-vgpu.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
@@ -180,9 +181,9 @@ void virtio_vgpu_put_regions(VirtIOVGPU *s)
 }
 
 /*
- * The window is the GPU's memory, not the VM's: it is deliberately not
- * registered for migration (no vmstate_register_ram()), its content is
- * rebuilt from the operations that made it.
+ * The guest sees the window as memory, so a checkpoint carries it like guest
+ * RAM; what workers write into it is marked dirty like guest RAM. The GPU's own
+ * memory is not in it. (A device without replication is never migrated.)
  *
  * Sealed, because a worker has the descriptor too: a hostile one that
  * shortened the file would kill QEMU with SIGBUS.
@@ -210,6 +211,9 @@ bool virtio_vgpu_create_window(VirtIOVGPU *s, Error **errp)
                                 errp)) {
         return false;
     }
+    if (s->replicated) {
+        vmstate_register_ram(&s->window, DEVICE(s));
+    }
     if (s->window_container) {
         memory_region_add_subregion(s->window_container, 0, &s->window);
     }
@@ -222,8 +226,14 @@ bool virtio_vgpu_create_window(VirtIOVGPU *s, Error **errp)
  */
 void virtio_vgpu_remove_window(VirtIOVGPU *s)
 {
-    if (s->window_bytes && s->window_container) {
+    if (!s->window_bytes) {
+        return;
+    }
+    if (s->window_container) {
         memory_region_del_subregion(s->window_container, &s->window);
+    }
+    if (s->replicated) {
+        vmstate_unregister_ram(&s->window, DEVICE(s));
     }
 }
 

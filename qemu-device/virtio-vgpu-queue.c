@@ -65,11 +65,25 @@ static void virtio_vgpu_track(VirtIOVGPU *s, VirtIOVGPURequest *req)
 {
     uint32_t slot;
 
-    /* virtqueue_pop() lets no more than the ring's size out at once */
-    assert(s->n_free_slots > 0);
+    assert(s->n_free_slots > 0); /* see virtio_vgpu_pop_request() */
     slot = s->free_slots[--s->n_free_slots];
     req->token = ++s->generation * VIRTIO_VGPU_REQUEST_QUEUE_SIZE + slot;
     s->in_flight[slot] = req;
+}
+
+/* The same for one that has its token from the primary. */
+static void virtio_vgpu_track_resumed(VirtIOVGPU *s, VirtIOVGPURequest *req)
+{
+    uint32_t slot = req->token % VIRTIO_VGPU_REQUEST_QUEUE_SIZE;
+
+    for (uint32_t i = 0; i < s->n_free_slots; i++) {
+        if (s->free_slots[i] == slot) {
+            s->free_slots[i] = s->free_slots[--s->n_free_slots];
+            s->in_flight[slot] = req;
+            return;
+        }
+    }
+    g_assert_not_reached(); /* post_load has seen that no two are the same */
 }
 
 static VirtIOVGPURequest *virtio_vgpu_untrack(VirtIOVGPU *s, uint64_t token)
@@ -253,7 +267,11 @@ static void virtio_vgpu_handle_submit(VirtIOVGPU *s, VirtIOVGPURequest *req,
         s->writes_in_flight += n_writes;
     }
 
-    virtio_vgpu_track(s, req);
+    if (req->token) {
+        virtio_vgpu_track_resumed(s, req);
+    } else {
+        virtio_vgpu_track(s, req);
+    }
     trace_virtio_vgpu_submit(s, req->token, head->file, head->sequence,
                              head->stream_bytes, head->payload_count,
                              s->segments->len);
@@ -331,6 +349,9 @@ static void virtio_vgpu_handle_request(VirtIOVGPU *s, VirtIOVGPURequest *req)
     case VGPU_REQUEST_CLOSE:
         if (virtio_vgpu_has_body(&head)) {
             virtio_vgpu_malformed(s, req, "OPEN or CLOSE with a body");
+        } else if (req->token) {
+            /* They are answered at once, so this was something else. */
+            virtio_vgpu_malformed(s, req, "request changed while in flight");
         } else if (head.type == VGPU_REQUEST_OPEN) {
             virtio_vgpu_handle_open(s, req, head.file);
         } else {
@@ -347,6 +368,28 @@ static void virtio_vgpu_handle_request(VirtIOVGPU *s, VirtIOVGPURequest *req)
 }
 
 /*
+ * A ring lets no more elements out than it has, and so many slots there are,
+ * unless the guest has moved the used index, which counts after a takeover.
+ */
+static VirtIOVGPURequest *virtio_vgpu_pop_request(VirtIOVGPU *s)
+{
+    VirtIOVGPURequest *req;
+
+    if (!s->n_free_slots && !virtio_queue_empty(s->request_vq)) {
+        virtio_error(VIRTIO_DEVICE(s), "virtio-vgpu %s: more requests than the"
+                     " queue can hold", s->name);
+        return NULL;
+    }
+    req = virtqueue_pop(s->request_vq, sizeof(*req));
+    if (req) {
+        req->token = 0;
+        req->n_writes = 0;
+        req->writes = NULL;
+    }
+    return req;
+}
+
+/*
  * Bounded: a guest that submits faster than we take must not keep completions
  * from being dispatched. The rest gets its turn after them.
  */
@@ -359,11 +402,8 @@ static void virtio_vgpu_take_requests(VirtIOVGPU *s)
 
         virtio_queue_set_notification(s->request_vq, 0);
         while (budget && !kagemusha_device_congested(s->device) &&
-               (req = virtqueue_pop(s->request_vq, sizeof(*req)))) {
+               (req = virtio_vgpu_pop_request(s))) {
             budget--;
-            req->token = 0;
-            req->n_writes = 0;
-            req->writes = NULL;
             virtio_vgpu_handle_request(s, req);
         }
         if (!budget) {
@@ -377,6 +417,35 @@ static void virtio_vgpu_take_requests(VirtIOVGPU *s)
         }
         virtio_queue_set_notification(s->request_vq, 1);
     } while (!virtio_queue_empty(s->request_vq));
+}
+
+/*
+ * After a takeover, before anything else: what was in flight at the checkpoint,
+ * in the order of its submission and with the tokens that the library knows. It
+ * is read from guest memory again and checked again. A request that the guest
+ * has spoiled meanwhile is answered MALFORMED.
+ */
+void virtio_vgpu_resume_requests(VirtIOVGPU *s)
+{
+    VirtIOVGPUCheckpoint *checkpoint = &s->checkpoint;
+
+    for (uint32_t i = 0; i < checkpoint->n_in_flight; i++) {
+        VirtIOVGPURequest *req =
+            virtqueue_get_in_flight(s->request_vq,
+                                    checkpoint->in_flight[i].head,
+                                    sizeof(*req));
+
+        if (!req) {
+            break; /* a broken ring: nothing goes on before a reset */
+        }
+        req->token = checkpoint->in_flight[i].token;
+        req->n_writes = 0;
+        req->writes = NULL;
+        trace_virtio_vgpu_resume(s, req->token, req->elem.index);
+        virtio_vgpu_count(s, resumed);
+        virtio_vgpu_handle_request(s, req);
+    }
+    virtio_vgpu_forget_checkpoint(s);
 }
 
 /* ---- records ----------------------------------------------------------- */

@@ -46,7 +46,10 @@ void virtio_vgpu_configure_replication(VirtIOVGPU *s)
     s->config.replicable = s->replicable;
     s->config.compression = s->compression;
     s->config.callbacks.room = virtio_vgpu_room;
+    s->config.callbacks.epoch_wanted = virtio_vgpu_epoch_wanted;
     s->standby = s->standby_listen && *s->standby_listen;
+    s->replicated = s->standby || s->replicable ||
+                    (s->replicate_to && *s->replicate_to);
 }
 
 /* ---- a standby's IOThread ---------------------------------------------- */
@@ -217,6 +220,9 @@ static const struct {
     NUMBER("faults", faults),
     NUMBER("round-trip-ms", round_trip_ms),
     NUMBER("compression-saved-bytes", compression_saved_bytes),
+    NUMBER("checkpoint-epoch", checkpoint_epoch),
+    NUMBER("checkpoint-wait-ns", checkpoint_wait_ns),
+    NUMBER("takeovers", takeovers),
 #undef NUMBER
 };
 

@@ -54,6 +54,7 @@ static const struct {
     COUNTER("device-records", records),
     COUNTER("device-event-buffers", event_buffers),
     COUNTER("device-event-starvations", event_starvations),
+    COUNTER("device-resumed", resumed),
 #undef COUNTER
 };
 

@@ -10,8 +10,8 @@
  * so no completion or record reaches the guest and no interrupt is raised. The
  * GPU may still be at work for requests in flight and write into their buffers;
  * that memory becomes dirty when they are answered, after the VM goes on. A
- * checkpoint of a VM with requests in flight needs more than that, so
- * migration is blocked.
+ * checkpoint says which requests were in flight (virtio-vgpu-checkpoint.c); who
+ * goes on from it lets the GPU write that memory again.
  */
 #include "qemu/osdep.h"
 
@@ -19,7 +19,6 @@
 #include "hw/qdev-properties.h"
 #include "hw/virtio/virtio-bus.h"
 #include "migration/blocker.h"
-#include "migration/vmstate.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
 #include "qemu/module.h"
@@ -36,6 +35,11 @@ static void virtio_vgpu_start_bh(void *opaque)
     VirtIOVGPU *s = opaque;
 
     s->running = true;
+    if (s->resume) {
+        s->resume = false;
+        virtio_vgpu_resume_requests(s);
+        virtio_vgpu_flush(s);
+    }
     if (!s->standby) {
         aio_set_fd_handler(s->ctx, s->poll_fd, virtio_vgpu_dispatch, NULL, NULL,
                            NULL, s);
@@ -188,8 +192,11 @@ static void virtio_vgpu_reset(VirtIODevice *vdev)
                             s->n_free_slots);
     virtio_vgpu_stop(s);
     if (s->device) {
+        /* A standby's library leaves its copy of the GPU alone. */
         aio_wait_bh_oneshot(s->ctx, virtio_vgpu_reset_bh, s);
     }
+    s->resume = false;
+    virtio_vgpu_forget_checkpoint(s);
 }
 
 /* ---- what the guest sees ----------------------------------------------- */
@@ -215,6 +222,9 @@ static uint64_t virtio_vgpu_get_features(VirtIODevice *vdev, uint64_t features,
 {
     /* A reset of one queue would leave its requests with the library. */
     virtio_clear_feature(&features, VIRTIO_F_RING_RESET);
+    /* What is in flight can be found again only in a plain split ring. */
+    virtio_clear_feature(&features, VIRTIO_F_RING_PACKED);
+    virtio_clear_feature(&features, VIRTIO_F_IN_ORDER);
     return features;
 }
 
@@ -392,6 +402,17 @@ static bool virtio_vgpu_check_transport(VirtIOVGPU *s, Error **errp)
     return true;
 }
 
+/* Only a standby can go on with a GPU's state. */
+static bool virtio_vgpu_block_migration(VirtIOVGPU *s, Error **errp)
+{
+    if (s->replicated) {
+        return true;
+    }
+    error_setg(&s->migration_blocker, "virtio-vgpu %s: the state of a GPU can't"
+               " be migrated or saved; unplug the device first", s->name);
+    return migrate_add_blocker(&s->migration_blocker, errp) == 0;
+}
+
 static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
 {
     VirtIODevice *vdev = VIRTIO_DEVICE(dev);
@@ -415,12 +436,11 @@ static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
     if (!virtio_vgpu_add_regions(s, errp)) {
         goto fail_regions;
     }
-    error_setg(&s->migration_blocker, "virtio-vgpu %s: the state of a GPU can't"
-               " be migrated or saved; unplug the device first", s->name);
-    if (migrate_add_blocker(&s->migration_blocker, errp) < 0) {
+    if (!virtio_vgpu_block_migration(s, errp)) {
         goto fail_regions;
     }
 
+    virtio_vgpu_checkpoint_init(s);
     virtio_init(vdev, VGPU_VIRTIO_ID, sizeof(struct vgpu_config));
     s->request_vq = virtio_add_queue(vdev, VIRTIO_VGPU_REQUEST_QUEUE_SIZE,
                                      virtio_vgpu_handle_output);
@@ -459,6 +479,7 @@ static void virtio_vgpu_device_unrealize(DeviceState *dev)
     virtio_vgpu_remove_window(s);
     virtio_vgpu_put_regions(s);
     virtio_vgpu_queue_cleanup(s);
+    virtio_vgpu_checkpoint_cleanup(s);
     migrate_del_blocker(&s->migration_blocker);
     virtio_delete_queue(s->request_vq);
     virtio_delete_queue(s->event_vq);
@@ -467,16 +488,6 @@ static void virtio_vgpu_device_unrealize(DeviceState *dev)
 }
 
 /* ---- type -------------------------------------------------------------- */
-
-static const VMStateDescription vmstate_virtio_vgpu = {
-    .name = "virtio-vgpu",
-    .minimum_version_id = 1,
-    .version_id = 1,
-    .fields = (const VMStateField[]) {
-        VMSTATE_VIRTIO_DEVICE,
-        VMSTATE_END_OF_LIST()
-    },
-};
 
 /* A limit whose default is the library's, see instance_init */
 #define VIRTIO_VGPU_LIMIT32(name, field)                                  \
@@ -510,6 +521,8 @@ static const Property virtio_vgpu_properties[] = {
     DEFINE_PROP_STRING("tls-dir", VirtIOVGPU, tls_dir),
     DEFINE_PROP_BOOL("replicable", VirtIOVGPU, replicable, false),
     DEFINE_PROP_BOOL("compression", VirtIOVGPU, compression, false),
+    DEFINE_PROP_UINT32("checkpoint-wait-ms", VirtIOVGPU, checkpoint_wait_ms,
+                       200),
     VIRTIO_VGPU_LIMIT32("epoch-ms", epoch_ms),
     VIRTIO_VGPU_LIMIT32("heartbeat-ms", heartbeat_ms),
     VIRTIO_VGPU_LIMIT32("heartbeat-budget-ms", heartbeat_budget_ms),

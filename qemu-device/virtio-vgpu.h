@@ -17,16 +17,19 @@
  * virtio_vgpu_stop() that is io; main changes nothing of io's state then, and
  * stop() returns only after io has let go. So there is no lock in this device.
  * On a standby the library belongs to io all the time: what it executes comes
- * from the primary, whatever its own VM does.
+ * from the primary, whatever its own VM does. That ends when it takes over.
  */
 #ifndef HW_VGPU_VIRTIO_VGPU_H
 #define HW_VGPU_VIRTIO_VGPU_H
 
 #include "block/aio.h"
+#include "block/replication.h"
 #include "exec/memory.h"
 #include "hw/virtio/virtio.h"
+#include "qemu/units.h"
 #include "qom/object.h"
 #include "system/iothread.h"
+#include "system/runstate.h"
 
 #include "kagemusha/device.h"
 #include "proto/abi/vgpu_protocol.h"
@@ -54,6 +57,9 @@ OBJECT_DECLARE_SIMPLE_TYPE(VirtIOVGPU, VIRTIO_VGPU)
  */
 #define VIRTIO_VGPU_MAX_WRITES_IN_FLIGHT (8 * VGPU_MAX_SEGMENTS)
 
+/* What the library has to say in a checkpoint; beyond it something is wrong. */
+#define VIRTIO_VGPU_MAX_STATE_BYTES (64 * MiB)
+
 /* Requests taken in one go, before completions get their turn. */
 #define VIRTIO_VGPU_REQUEST_BATCH 256
 
@@ -66,7 +72,7 @@ typedef struct VirtIOVGPUWrite {
 
 typedef struct VirtIOVGPURequest {
     VirtQueueElement elem; /* first: virtqueue_pop() allocates the whole */
-    uint64_t token;
+    uint64_t token; /* 0: not tracked yet; else, before that: it is resumed */
     uint32_t n_writes;
     VirtIOVGPUWrite *writes;
 } VirtIOVGPURequest;
@@ -84,6 +90,31 @@ typedef enum VirtIOVGPUSpanResult {
     VIRTIO_VGPU_SPAN_TOO_MANY,
 } VirtIOVGPUSpanResult;
 
+/* A request in flight, as it is in a checkpoint. */
+typedef struct VirtIOVGPUInFlight {
+    uint64_t token;
+    uint32_t head; /* VirtQueueElement.index */
+} VirtIOVGPUInFlight;
+
+/*
+ * The vmstate beside virtio's. A primary fills it in to be saved; a standby
+ * keeps what was loaded last until it takes over.
+ */
+typedef struct VirtIOVGPUCheckpoint {
+    uint64_t generation;
+    bool opened;
+    bool event_starved;
+    uint32_t n_in_flight;
+    VirtIOVGPUInFlight in_flight[VIRTIO_VGPU_REQUEST_QUEUE_SIZE];
+    uint32_t state_bytes;
+    uint8_t *state; /* the library's */
+    /* not saved */
+    bool loaded;       /* standby: since the VM was reset */
+    bool fits;         /* standby: and was committed to the library */
+    bool closed;       /* primary: this epoch, since the VM stopped */
+    uint64_t committed; /* checkpoints, ever */
+} VirtIOVGPUCheckpoint;
+
 /* What this device counts itself; the library has the rest. */
 typedef struct VirtIOVGPUCounters {
     uint64_t malformed;          /* elements that broke a rule of the framing */
@@ -91,6 +122,7 @@ typedef struct VirtIOVGPUCounters {
     uint64_t records;
     uint64_t event_buffers;      /* filled and given back */
     uint64_t event_starvations;  /* times that no event buffer was there */
+    uint64_t resumed;            /* requests in flight at a takeover */
 } VirtIOVGPUCounters;
 
 struct VirtIOVGPU {
@@ -112,6 +144,7 @@ struct VirtIOVGPU {
     char *tls_dir;
     bool replicable;
     bool compression;
+    uint32_t checkpoint_wait_ms;
 
     /* constant between realize and unrealize */
     VirtQueue *request_vq;
@@ -122,21 +155,28 @@ struct VirtIOVGPU {
     kagemusha_device *device;
     kagemusha_device_limits limits;
     int poll_fd;
-    bool standby; /* io dispatches the library from realize to unrealize */
+    bool replicated; /* a primary, now or later, or a standby */
     char *name; /* for log lines and the names of workers */
     MemoryRegion window;
     MemoryRegion *window_container; /* the BAR; set by the transport */
     Error *migration_blocker;
     Notifier exit_notifier;
+    NotifierWithReturn migration_notifier;
+    VMChangeStateEntry *vm_change;
+    ReplicationState *replication_hooks;
 
     /* main */
     bool started;
+    bool standby; /* io dispatches the library, until it takes over */
+    bool take_over_due;
+    VirtIOVGPUCheckpoint checkpoint;
     bool host_notifiers; /* kicks reach io directly; else through kick_bh */
 
     /* io; main while stopped */
     bool running;
     bool discarding; /* reset or end: nothing goes to the guest any more */
     bool opened;     /* a file was opened: no more regions */
+    bool resume;     /* taken over: requests in flight come first */
     bool notify_requests;
     bool notify_events;
     bool event_starved; /* the library waits for event buffers */
@@ -188,9 +228,17 @@ void virtio_vgpu_handle_output(VirtIODevice *vdev, VirtQueue *vq);
 void virtio_vgpu_kick_bh(void *opaque);
 void virtio_vgpu_dispatch(void *opaque);
 void virtio_vgpu_flush(VirtIOVGPU *s);
+void virtio_vgpu_resume_requests(VirtIOVGPU *s);
 void virtio_vgpu_request_done(void *opaque, uint64_t token,
                               const struct vgpu_response *response);
 int virtio_vgpu_record(void *opaque, const void *record, size_t bytes);
+
+/* virtio-vgpu-checkpoint.c */
+extern const VMStateDescription vmstate_virtio_vgpu;
+void virtio_vgpu_checkpoint_init(VirtIOVGPU *s);
+void virtio_vgpu_checkpoint_cleanup(VirtIOVGPU *s);
+void virtio_vgpu_forget_checkpoint(VirtIOVGPU *s);
+void virtio_vgpu_epoch_wanted(void *opaque);
 
 /* virtio-vgpu-replication.c */
 void virtio_vgpu_configure_replication(VirtIOVGPU *s);

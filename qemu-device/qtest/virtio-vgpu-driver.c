@@ -8,6 +8,9 @@
 #include "qemu/osdep.h"
 
 #include "qobject/qdict.h"
+#include "qobject/qjson.h"
+#include "qobject/qnum.h"
+#include "qobject/qstring.h"
 #include "standard-headers/linux/virtio_config.h"
 #include "standard-headers/linux/virtio_ring.h"
 #include "virtio-vgpu-driver.h"
@@ -377,4 +380,78 @@ uint32_t driver_wait_event_buffer(Driver *d)
         g_assert_cmpint(g_get_monotonic_time() - start, <, TIMEOUT_US);
     }
     return len;
+}
+
+void driver_continue_in(Driver *d, QTestState *qts)
+{
+    d->qts = qts;
+    d->bus->qts = qts;
+}
+
+/* ---- replication ------------------------------------------------------- */
+
+static QDict *replication_status(QTestState *qts)
+{
+    QDict *answer = qtest_qmp(qts, "{'execute': 'qom-get', 'arguments': {"
+                              "'path': '/machine/peripheral/vgpu0',"
+                              "'property': 'replication'}}");
+
+    g_assert(qdict_haskey(answer, "return"));
+    return answer;
+}
+
+char *replication(QTestState *qts, const char *name)
+{
+    QDict *answer = replication_status(qts);
+    QObject *value;
+    char *text;
+
+    value = qdict_get(qdict_get_qdict(answer, "return"), name);
+    g_assert(value);
+    text = qobject_type(value) == QTYPE_QSTRING
+           ? g_strdup(qstring_get_str(qobject_to(QString, value)))
+           : g_strdup_printf("%" PRIu64,
+                             qnum_get_uint(qobject_to(QNum, value)));
+    qobject_unref(answer);
+    return text;
+}
+
+void wait_replication(QTestState *qts, const char *name, const char *wanted)
+{
+    GString *all;
+
+    for (unsigned i = 0; i < 6000; i++) {
+        g_autofree char *text = replication(qts, name);
+
+        if (!strcmp(text, wanted)) {
+            return;
+        }
+        g_usleep(10000);
+    }
+    all = qobject_to_json(QOBJECT(replication_status(qts)));
+    g_error("replication: %s never was %s: %s", name, wanted, all->str);
+}
+
+void replicate_to(QTestState *primary, QTestState *standby)
+{
+    g_autofree char *address = replication(standby, "standby-address");
+    QDict *answer;
+
+    answer = qtest_qmp(primary, "{'execute': 'qom-set', 'arguments': {"
+                       "'path': '/machine/peripheral/vgpu0',"
+                       "'property': 'replicate-to', 'value': %s}}", address);
+    g_assert(qdict_haskey(answer, "return"));
+    qobject_unref(answer);
+}
+
+void expect_error(QDict *answer, const char *sentence)
+{
+    const char *desc;
+
+    g_assert(qdict_haskey(answer, "error"));
+    desc = qdict_get_str(qdict_get_qdict(answer, "error"), "desc");
+    if (!strstr(desc, sentence)) {
+        g_error("'%s' is not in '%s'", sentence, desc);
+    }
+    qobject_unref(answer);
 }

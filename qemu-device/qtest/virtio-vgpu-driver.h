@@ -17,6 +17,8 @@
 #define RAM "-machine pc,memory-backend=ram -m 64M " \
             "-object memory-backend-memfd,id=ram,size=64M,share=on "
 #define RAM_BYTES (64 * 1024 * 1024)
+/* Of both devices of a pair */
+#define REPLICATION ",vm-id=a-vm,heartbeat-budget-ms=10000"
 #define VGPU "virtio-vgpu-pci,id=vgpu0,addr=04.0,backend=null,x-in-process=on"
 
 enum { CONTEXT = 1, QUEUE = 2, BUFFER = 3, USER_EVENT = 4 };
@@ -93,5 +95,16 @@ void driver_set_user_event(Driver *d, uint32_t file, Pending *set);
 void driver_wait_both(Driver *d, const Pending *a, const Pending *b);
 uint64_t driver_post_event_buffer(Driver *d, uint32_t bytes);
 uint32_t driver_wait_event_buffer(Driver *d);
+/* The guest goes on in another QEMU, which has its memory and devices. */
+void driver_continue_in(Driver *d, QTestState *qts);
+
+/* What the property `replication` says; a string or a number as text. */
+char *replication(QTestState *qts, const char *name);
+void wait_replication(QTestState *qts, const char *name, const char *wanted);
+/* From now on, to wherever it listens. */
+void replicate_to(QTestState *primary, QTestState *standby);
+
+/* The answer is an error whose description contains the sentence. */
+void expect_error(QDict *answer, const char *sentence);
 
 #endif

@@ -11,8 +11,6 @@
 
 #include "hw/pci/pci_regs.h"
 #include "qobject/qdict.h"
-#include "qobject/qnum.h"
-#include "qobject/qstring.h"
 #include "standard-headers/linux/virtio_pci.h"
 #include "virtio-vgpu-driver.h"
 #include "virtio-vgpu-hostile.h"
@@ -54,18 +52,6 @@ static void test_config(void)
     g_assert_cmpuint(driver_simple(d, VGPU_REQUEST_OPEN, 4), ==,
                      VGPU_STATUS_LIMIT);
     driver_free(d);
-}
-
-static void expect_error(QDict *answer, const char *sentence)
-{
-    const char *desc;
-
-    g_assert(qdict_haskey(answer, "error"));
-    desc = qdict_get_str(qdict_get_qdict(answer, "error"), "desc");
-    if (!strstr(desc, sentence)) {
-        g_error("'%s' is not in '%s'", sentence, desc);
-    }
-    qobject_unref(answer);
 }
 
 #define expect_refused(qts, properties, sentence)                           \
@@ -390,42 +376,6 @@ static void test_migration_is_blocked(void)
 
 /* ---- tests: replication ------------------------------------------------ */
 
-/* What the property `replication` says; a string or a number as text. */
-static char *replication(QTestState *qts, const char *name)
-{
-    QDict *answer = qtest_qmp(qts, "{'execute': 'qom-get', 'arguments': {"
-                              "'path': '/machine/peripheral/vgpu0',"
-                              "'property': 'replication'}}");
-    QObject *value;
-    char *text;
-
-    g_assert(qdict_haskey(answer, "return"));
-    value = qdict_get(qdict_get_qdict(answer, "return"), name);
-    g_assert(value);
-    text = qobject_type(value) == QTYPE_QSTRING
-           ? g_strdup(qstring_get_str(qobject_to(QString, value)))
-           : g_strdup_printf("%" PRIu64,
-                             qnum_get_uint(qobject_to(QNum, value)));
-    qobject_unref(answer);
-    return text;
-}
-
-static void wait_replication(QTestState *qts, const char *name,
-                             const char *wanted)
-{
-    for (unsigned i = 0; i < 6000; i++) {
-        g_autofree char *text = replication(qts, name);
-
-        if (!strcmp(text, wanted)) {
-            return;
-        }
-        g_usleep(10000);
-    }
-    g_error("replication: %s never was %s", name, wanted);
-}
-
-#define REPLICATION ",vm-id=a-vm,heartbeat-budget-ms=10000"
-
 /* Two QEMUs: the second one's VM never runs, and its device follows. */
 static void test_pair(void)
 {
@@ -433,8 +383,6 @@ static void test_pair(void)
     QTestState *standby = qtest_init(RAM "-incoming defer -device " VGPU
                                      REPLICATION
                                      ",standby-listen=127.0.0.1:0");
-    g_autofree char *address = replication(standby, "standby-address");
-    QDict *answer;
 
     wait_replication(d->qts, "role", "primary");
     wait_replication(d->qts, "state", "off");
@@ -442,11 +390,7 @@ static void test_pair(void)
     wait_replication(standby, "state", "listening");
     exercise_files(d);
 
-    answer = qtest_qmp(d->qts, "{'execute': 'qom-set', 'arguments': {"
-                       "'path': '/machine/peripheral/vgpu0',"
-                       "'property': 'replicate-to', 'value': %s}}", address);
-    g_assert(qdict_haskey(answer, "return"));
-    qobject_unref(answer);
+    replicate_to(d->qts, standby);
     wait_replication(d->qts, "state", "protecting");
     wait_replication(d->qts, "degraded", "");
     wait_replication(standby, "state", "ready");

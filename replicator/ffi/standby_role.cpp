@@ -146,6 +146,9 @@ public:
             error = taken_over_ ? "this device is no standby any more" : side_->check(state);
             seen_ = std::move(state);
         }
+        if (!error.empty() && !taken_over_) {
+            side_->misfit();
+        }
         return error.empty() ? 0 : -EPROTO;
     }
     int commit_state(std::span<const std::byte> bytes, std::string& error) override {

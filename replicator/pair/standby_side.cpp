@@ -138,6 +138,7 @@ public:
 
     std::string check(const mirror::vm_state& state) const override;
     void commit(mirror::vm_state state) override;
+    void misfit() override;
     std::string take_over(core::device& device) override;
     bool resume(const kagemusha_request& request) override;
     bool live() const override { return live_; }
@@ -496,6 +497,7 @@ private:
     standby_runner runner_;
     std::vector<command> commands_;
     mirror::vm_state state_;                     // the VM's, of the last commit
+    bool misfit_ = false;                        // and what it was given since does not fit
     bool taken_over_ = false, given_up_ = false; // by take_over()
     bool all_given_ = false, live_ = false;
     std::map<std::uint64_t, std::unique_ptr<mirror::resumed_request>> open_; // submitted, not resumed yet
@@ -593,7 +595,13 @@ std::string threaded_standby::check(const mirror::vm_state& state) const {
     return {};
 }
 
+void threaded_standby::misfit() {
+    misfit_ = state_.epoch != 0;
+    state_ = {};
+}
+
 void threaded_standby::commit(mirror::vm_state state) {
+    misfit_ = false;
     state_ = std::move(state);
     loop_.post(
         [this, open = mirror::open_requests(state_), epoch = state_.epoch, instance = state_.instance] {
@@ -623,9 +631,10 @@ std::string threaded_standby::take_over(core::device& device) {
     if (s.state != mirror::standby_state::taken_over) {
         given_up_ = true;
         runner_.forget_all(device);
-        return state_.epoch == 0 ? "no checkpoint of the VM was ever committed with the GPU's state"
-               : s.why.empty()   ? "this standby has ended"
-                                 : s.why;
+        return misfit_             ? "the VM's last checkpoint does not fit the copy of the GPU"
+               : state_.epoch == 0 ? "no checkpoint of the VM was ever committed with the GPU's state"
+               : s.why.empty()     ? "this standby has ended"
+                                   : s.why;
     }
     taken_over_ = true;
     for (const mirror::open_request& r : mirror::open_requests(state_)) {

@@ -278,6 +278,23 @@ TEST_P(takeover, chain) {
     EXPECT_EQ(primary->status().digests_different, 0u);
 }
 
+// Its VM has a state then that this copy of the GPU does not belong to: going on would be silently wrong.
+TEST_P(takeover, after_a_checkpoint_that_does_not_fit_everything_is_lost) {
+    start();
+    program p;
+    p.begin(*primary, GetParam().executes);
+    ASSERT_TRUE(take(p));
+    char error[512] = "";
+    EXPECT_EQ(kagemusha_device_check_state(standby->device(), last.gpu.data(), last.gpu.size() - 1, error,
+                                           sizeof error),
+              -EPROTO);
+    EXPECT_EQ(kagemusha_device_take_over(standby->device(), error, sizeof error), -ENODATA);
+    EXPECT_NE(std::strstr(error, "does not fit"), nullptr) << error;
+    standby->use(1);
+    codec::stream_builder b;
+    EXPECT_EQ(standby->run(b.marker({p.queue, 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});
+}
+
 TEST_P(takeover, without_a_checkpoint_the_guest_is_told_that_everything_is_lost) {
     start();
     program p;

@@ -289,7 +289,7 @@ KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, i
  *   save_state()    what belongs into the VM's state; the device's caller adds which element of the ring each
  *                   token of a request in flight is
  * Standby, for each checkpoint that has arrived as a whole:
- *   check_state()   nothing has changed yet: whether it can be committed
+ *   check_state()   whether it can be committed
  *   commit_state()  its VM has this state now: the log up to the epoch's end runs, except what the guest has
  *                   not been answered yet
  * and when the primary is dead:
@@ -317,7 +317,8 @@ KAGEMUSHA_EXPORT void kagemusha_device_save_state(kagemusha_device* device, cons
                                                   size_t* bytes);
 
 /* Standby. `state` is a peer's: whatever it says, the result is 0 or an error. -EPROTO: it does not belong to
- * the log that this standby has. */
+ * the log that this standby has. The VM may have that state all the same (QEMU loads it before it asks), so
+ * from here a takeover is one without the GPU's state, unless a later one is committed. */
 KAGEMUSHA_EXPORT int kagemusha_device_check_state(kagemusha_device* device, const void* state, size_t bytes,
                                                   char* error, size_t error_bytes);
 KAGEMUSHA_EXPORT int kagemusha_device_commit_state(kagemusha_device* device, const void* state, size_t bytes,

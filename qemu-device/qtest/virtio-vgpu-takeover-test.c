@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * QTest of virtio-vgpu: checkpoints of the VM, and taking over
+ *
+ * Two QEMUs on one machine, a device with the null backend in each. The test
+ * is the guest's driver: in the first QEMU until that "dies" (SIGSTOP, as in
+ * checkpoint-test.c), then in the second one, with the same ring in what must
+ * be the same memory. A request is kept in flight over that without timing: a
+ * read that waits for a user event stays until the event is set.
+ */
+#include "qemu/osdep.h"
+
+#include <sys/wait.h>
+#include "migration/migration-qmp.h"
+#include "qobject/qdict.h"
+#include "qobject/qlist.h"
+#include "hw/pci/pci_regs.h"
+#include "standard-headers/linux/virtio_ring.h"
+#include "virtio-vgpu-driver.h"
+
+/* Buffers with content; a window, so that it is in the checkpoints */
+#define DEVICE ",options=memory=1,window-size=16M"
+#define WINDOW_BYTES (16 * 1024 * 1024)
+#define WINDOW_ADDRESS (8ULL << 30) /* where this driver puts the BAR */
+
+static char *tmpfs;
+
+/* ---- a protected VM ---------------------------------------------------- */
+
+typedef struct Vm {
+    Driver *d; /* its guest */
+    QTestState *primary;
+    QTestState *standby;
+} Vm;
+
+static QTestState *start_standby(const char *more)
+{
+    g_autoptr(QList) oob = qlist_new();
+    g_autofree char *arguments = g_strdup_printf(
+        RAM "-incoming defer -device " VGPU REPLICATION DEVICE
+        ",standby-listen=127.0.0.1:0 %s", more);
+
+    qlist_append_str(oob, "oob");
+    return qtest_init_with_env_and_capabilities(NULL, arguments, oob, true);
+}
+
+#define PASSIVE "-global migration.x-colo-passive=on"
+
+/* The GPU first: without a copy of it a checkpoint is worth nothing. */
+static void vm_protect_gpu(Vm *vm)
+{
+    replicate_to(vm->primary, vm->standby);
+    wait_replication(vm->primary, "state", "protecting");
+}
+
+static Vm vm_start(void)
+{
+    Vm vm = { .d = driver_new(REPLICATION DEVICE ",replicable=on") };
+
+    vm.primary = vm.d->qts;
+    vm.standby = start_standby(PASSIVE);
+    vm_protect_gpu(&vm);
+    return vm;
+}
+
+static void vm_protect(Vm *vm)
+{
+    g_autofree char *uri = g_strdup_printf("unix:%s/migration", tmpfs);
+
+    migrate_set_capability(vm->primary, "x-colo", true);
+    migrate_set_capability(vm->standby, "x-colo", true);
+    migrate_set_parameter_int(vm->primary, "x-checkpoint-delay", 50);
+    migrate_set_parameter_int(vm->primary, "max-bandwidth", 10737418240);
+    migrate_set_parameter_int(vm->primary, "downtime-limit", 20000);
+    qtest_qmp_assert_success(vm->standby,
+                             "{ 'execute': 'migrate-incoming',"
+                             "  'arguments': { 'uri': %s } }", uri);
+    qtest_qmp_assert_success(vm->primary,
+                             "{ 'execute': 'migrate',"
+                             "  'arguments': { 'uri': %s } }", uri);
+    wait_for_migration_status(vm->primary, "colo", (const char * []) {
+        "failed", "completed", NULL
+    });
+}
+
+static void forget_events(QTestState *qts, const char *name)
+{
+    QDict *event;
+
+    while ((event = qtest_qmp_event_ref(qts, name))) {
+        qobject_unref(event);
+    }
+}
+
+/* When it returns, what happened until now is in a checkpoint of both. */
+static void vm_checkpoint(Vm *vm)
+{
+    /* Reads what QEMU has said so far, too */
+    qtest_qmp_assert_success(vm->primary, "{ 'execute': 'query-status' }");
+    forget_events(vm->primary, "STOP");
+    forget_events(vm->primary, "RESUME");
+    /* The first begins after that; the second when the first is over. */
+    for (int i = 0; i < 2; i++) {
+        qtest_qmp_eventwait(vm->primary, "STOP");
+        qtest_qmp_eventwait(vm->primary, "RESUME");
+    }
+}
+
+/* The primary's host dies; the guest goes on in the standby. */
+static QTestState *vm_fail_over(Vm *vm)
+{
+    QTestState *dead = vm->primary;
+
+    g_assert_cmpint(kill(qtest_pid(dead), SIGSTOP), ==, 0);
+    /* Out of band: the main loop may wait for the primary. */
+    qtest_qmp_assert_success(vm->standby,
+                             "{ 'exec-oob': 'yank', 'id': 'yank', "
+                             "  'arguments': { 'instances': "
+                             "      [ { 'type': 'migration' } ] } }");
+    qtest_qmp_assert_success(vm->standby,
+                             "{ 'execute': 'x-colo-lost-heartbeat' }");
+    qtest_qmp_eventwait(vm->standby, "RESUME");
+    vm->primary = vm->standby;
+    vm->standby = NULL;
+    driver_continue_in(vm->d, vm->primary);
+    return dead;
+}
+
+static void end_dead(QTestState *dead)
+{
+    g_autofree char *path = g_strdup_printf("%s/migration", tmpfs);
+
+    kill(qtest_pid(dead), SIGCONT);
+    qtest_quit(dead);
+    unlink(path);
+}
+
+/* ---- what the guest does ------------------------------------------------- */
+
+#define PATTERN 0x5a
+
+static void write_pattern(Driver *d, uint32_t file)
+{
+    Stream s = { 0 };
+    struct vgpu_cmd_transfer_buffer *write;
+
+    write = stream_add(&s, VGPU_CMD_WRITE_BUFFER, sizeof(*write) + 64);
+    write->enqueue.queue = QUEUE;
+    write->buffer = BUFFER;
+    write->data = (struct vgpu_payload_ref) {
+        .bytes = 64, .index = VGPU_PAYLOAD_INLINE,
+    };
+    memset(write + 1, PATTERN, 64);
+    driver_call(d, file, &s);
+}
+
+static void read_buffer(Driver *d, uint32_t file, uint64_t memory)
+{
+    Stream s = { 0 };
+    struct vgpu_cmd_transfer_buffer *read;
+
+    read = stream_add(&s, VGPU_CMD_READ_BUFFER, sizeof(*read));
+    read->enqueue.queue = QUEUE;
+    read->buffer = BUFFER;
+    read->data = (struct vgpu_payload_ref) { .bytes = 4096, .index = 0 };
+    stream_segment(&s, memory, 4096, 0);
+    stream_payload(&s, VGPU_PAYLOAD_WRITE, 4096, 1);
+    driver_call(d, file, &s);
+}
+
+static void assert_pattern(Driver *d, uint64_t memory)
+{
+    uint8_t bytes[65];
+
+    qtest_memread(d->qts, memory, bytes, sizeof(bytes));
+    for (int i = 0; i < 64; i++) {
+        g_assert_cmphex(bytes[i], ==, PATTERN);
+    }
+    g_assert_cmphex(bytes[64], ==, 0);
+}
+
+static void exercise_files(Driver *d)
+{
+    driver_open(d, 7);
+    driver_make_objects(d, 7);
+    driver_close(d, 7);
+    g_assert_cmpuint(driver_stat(d, "requests-in-flight"), ==, 0);
+}
+
+static void assert_nothing_more(Driver *d)
+{
+    uint32_t head, len;
+
+    g_assert_false(qvirtqueue_get_buf(d->qts, d->requests, &head, &len));
+    g_assert_false(qvirtqueue_get_buf(d->qts, d->events, &head, &len));
+}
+
+/* The events that one event buffer tells of, each completed. */
+static void expect_completion(Driver *d, uint64_t buffer, uint64_t event)
+{
+    struct vgpu_event_batch batch;
+    struct vgpu_record_completion record;
+
+    driver_wait_event_buffer(d);
+    qtest_memread(d->qts, buffer, &batch, sizeof(batch));
+    g_assert_cmpuint(batch.count, ==, 1);
+    qtest_memread(d->qts, buffer + sizeof(batch), &record, sizeof(record));
+    g_assert_cmpuint(record.record.type, ==, VGPU_RECORD_COMPLETION);
+    g_assert_cmpuint(record.event, ==, event);
+    g_assert_cmpint(record.status, ==, 0);
+}
+
+static void marker(Driver *d, uint32_t file, uint64_t event)
+{
+    Stream s = { 0 };
+    struct vgpu_cmd_sync *sync = stream_add(&s, VGPU_CMD_MARKER, sizeof(*sync));
+
+    sync->enqueue.queue = QUEUE;
+    sync->enqueue.event = event;
+    s.completions = 1;
+    driver_call(d, file, &s);
+}
+
+/* ---- tests ---------------------------------------------------------------- */
+
+/*
+ * A read in flight is answered once on the survivor, with what the GPU's
+ * buffer had on the primary; objects are there in spite of the reset that
+ * comes before each load; events are told that were not told, and only those.
+ */
+static void test_in_flight(void)
+{
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    uint64_t events[2];
+    Pending read, set;
+    QTestState *dead;
+
+    events[0] = driver_post_event_buffer(d, VGPU_EVENT_BUFFER_BYTES);
+    events[1] = driver_post_event_buffer(d, VGPU_EVENT_BUFFER_BYTES);
+    qtest_memset(d->qts, memory, 0xee, 4096);
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    write_pattern(d, 1);
+    vm_protect(&vm);
+    marker(d, 1, 100);
+    expect_completion(d, events[0], 100);
+    read = driver_put_waiting_read(d, 1, memory, 101);
+    vm_checkpoint(&vm);
+    g_assert_cmpuint(driver_stat(d, "requests-in-flight"), ==, 1);
+
+    dead = vm_fail_over(&vm);
+    wait_replication(vm.primary, "role", "primary");
+    wait_replication(vm.primary, "takeovers", "1");
+    driver_wait_stat(d, "device-resumed", 1);
+    driver_wait_stat(d, "requests-in-flight", 1);
+    g_assert_cmphex(qtest_readl(d->qts, read.response), ==, 0xeeeeeeee);
+    g_assert_cmphex(qtest_readl(d->qts, memory), ==, 0xeeeeeeee);
+    assert_nothing_more(d);
+
+    driver_set_user_event(d, 1, &set);
+    driver_wait_both(d, &read, &set);
+    assert_pattern(d, memory);
+    expect_completion(d, events[1], 101);
+    assert_nothing_more(d);
+    driver_close(d, 1);
+    exercise_files(d);
+    driver_restart_device(d);
+    exercise_files(d);
+    end_dead(dead);
+    driver_free(d);
+}
+
+/* In flight and spoiled by the guest: answered MALFORMED, nothing else. */
+static void test_spoiled(void)
+{
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    struct vgpu_response response;
+    Pending read;
+    QTestState *dead;
+
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    vm_protect(&vm);
+    read = driver_put_waiting_read(d, 1, memory, 0);
+    qtest_writel(d->qts, read.readable + offsetof(struct vgpu_request, type),
+                 VGPU_REQUEST_OPEN);
+    vm_checkpoint(&vm);
+
+    dead = vm_fail_over(&vm);
+    response = driver_wait(d, &read);
+    g_assert_cmpuint(response.status, ==, VGPU_STATUS_MALFORMED);
+    assert_nothing_more(d);
+    driver_close(d, 1);
+    exercise_files(d);
+    end_dead(dead);
+    driver_free(d);
+}
+
+/* Its descriptors spoiled: as on any ring that lies, until the next reset. */
+static void test_spoiled_ring(void)
+{
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    uint64_t desc;
+    Pending read;
+    QTestState *dead;
+
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    vm_protect(&vm);
+    read = driver_put_waiting_read(d, 1, memory, 0);
+    desc = d->requests->desc + read.head * sizeof(struct vring_desc);
+    qtest_writew(d->qts, desc + offsetof(struct vring_desc, next), read.head);
+    vm_checkpoint(&vm);
+
+    dead = vm_fail_over(&vm);
+    g_assert_cmpuint(driver_stat(d, "device-resumed"), ==, 0);
+    g_assert_cmphex(qtest_readl(d->qts, read.response), ==, 0xeeeeeeee);
+    driver_restart_device(d);
+    exercise_files(d);
+    end_dead(dead);
+    driver_free(d);
+}
+
+/* What the guest sees through the BAR is the VM's memory. */
+static void put_window(QTestState *qts, QPCIDevice *pdev)
+{
+    qpci_config_writel(pdev, PCI_BASE_ADDRESS_4, (uint32_t)WINDOW_ADDRESS);
+    qpci_config_writel(pdev, PCI_BASE_ADDRESS_5, WINDOW_ADDRESS >> 32);
+}
+
+static void test_window(void)
+{
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    uint64_t last = WINDOW_ADDRESS + WINDOW_BYTES - 4096;
+    Stream s = { 0 };
+    struct vgpu_cmd_transfer_buffer *read;
+    QTestState *dead;
+
+    put_window(d->qts, d->dev->pdev);
+    qtest_writeq(d->qts, WINDOW_ADDRESS, 0x1122334455667788);
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    write_pattern(d, 1);
+    vm_protect(&vm);
+    vm_checkpoint(&vm);
+    /* From now on only what is marked dirty reaches the standby. */
+    qtest_writeq(d->qts, WINDOW_ADDRESS + 8, 0x99);
+    read = stream_add(&s, VGPU_CMD_READ_BUFFER, sizeof(*read));
+    read->enqueue.queue = QUEUE;
+    read->buffer = BUFFER;
+    read->data = (struct vgpu_payload_ref) { .bytes = 4096, .index = 0 };
+    stream_segment(&s, WINDOW_BYTES - 4096, 4096, VGPU_SEGMENT_WINDOW);
+    stream_payload(&s, VGPU_PAYLOAD_WRITE, 4096, 1);
+    driver_call(d, 1, &s);
+    assert_pattern(d, last);
+    vm_checkpoint(&vm);
+
+    dead = vm_fail_over(&vm);
+    g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS), ==,
+                    0x1122334455667788);
+    g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + 8), ==, 0x99);
+    assert_pattern(d, last);
+    driver_close(d, 1);
+    end_dead(dead);
+    driver_free(d);
+}
+
+/* The survivor is protected again, and dies: its GPU's state goes on. */
+static void test_chain(void)
+{
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    Pending read, set;
+    QTestState *dead;
+
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    write_pattern(d, 1);
+    vm_protect(&vm);
+    read = driver_put_waiting_read(d, 1, memory, 0);
+    vm_checkpoint(&vm);
+    dead = vm_fail_over(&vm);
+    driver_wait_stat(d, "device-resumed", 1);
+    driver_set_user_event(d, 1, &set);
+    driver_wait_both(d, &read, &set);
+    assert_pattern(d, memory);
+    end_dead(dead);
+
+    vm.standby = start_standby(PASSIVE);
+    vm_protect_gpu(&vm);
+    vm_protect(&vm);
+    driver_open(d, 2);
+    driver_make_objects(d, 2);
+    qtest_memset(d->qts, memory, 0xee, 4096);
+    read = driver_put_waiting_read(d, 2, memory, 0);
+    vm_checkpoint(&vm);
+    dead = vm_fail_over(&vm);
+    driver_wait_stat(d, "device-resumed", 1);
+    g_assert_cmphex(qtest_readl(d->qts, memory), ==, 0xeeeeeeee);
+    driver_set_user_event(d, 2, &set);
+    driver_wait_both(d, &read, &set);
+    g_assert_cmphex(qtest_readl(d->qts, memory), ==, 0);
+    read_buffer(d, 1, memory);
+    assert_pattern(d, memory);
+    assert_nothing_more(d);
+    driver_close(d, 1);
+    driver_close(d, 2);
+    end_dead(dead);
+    driver_free(d);
+}
+
+/* ---- tests: what is refused ------------------------------------------------ */
+
+static void expect_migration_fails(QTestState *qts, const char *sentence)
+{
+    QDict *answer;
+    const char *desc;
+
+    qtest_qmp_assert_success(qts, "{ 'execute': 'migrate',"
+                             "  'arguments': {"
+                             "      'uri': 'exec:cat > /dev/null' } }");
+    wait_for_migration_status(qts, "failed", (const char * []) {
+        "completed", "colo", NULL
+    });
+    answer = qtest_qmp_assert_success_ref(qts,
+                                          "{ 'execute': 'query-migrate' }");
+    desc = qdict_get_str(answer, "error-desc");
+    if (!strstr(desc, sentence)) {
+        g_error("'%s' is not in '%s'", sentence, desc);
+    }
+    qobject_unref(answer);
+}
+
+/* A migration that can't end well fails at once, and the VM goes on. */
+static void test_refused(void)
+{
+    Driver *d = driver_new(REPLICATION DEVICE ",replicable=on");
+
+    expect_migration_fails(d->qts, "x-colo");
+    exercise_files(d);
+    migrate_set_capability(d->qts, "x-colo", true);
+    expect_migration_fails(d->qts, "no standby has a complete copy");
+    exercise_files(d);
+    driver_free(d);
+}
+
+int main(int argc, char **argv)
+{
+    g_autoptr(GError) error = NULL;
+    int result;
+
+    g_test_init(&argc, &argv, NULL);
+    tmpfs = g_dir_make_tmp("virtio-vgpu-takeover-XXXXXX", &error);
+    g_assert_no_error(error);
+
+    qtest_add_func("virtio-vgpu-takeover/in-flight", test_in_flight);
+    qtest_add_func("virtio-vgpu-takeover/spoiled", test_spoiled);
+    qtest_add_func("virtio-vgpu-takeover/spoiled/ring", test_spoiled_ring);
+    qtest_add_func("virtio-vgpu-takeover/window", test_window);
+    qtest_add_func("virtio-vgpu-takeover/chain", test_chain);
+    qtest_add_func("virtio-vgpu-takeover/refused", test_refused);
+    result = g_test_run();
+
+    rmdir(tmpfs);
+    g_free(tmpfs);
+    return result;
+}
