@@ -435,11 +435,16 @@ static int __init kvg_init(void)
 		ret = PTR_ERR(kvg_mount);
 		goto fail_workqueue;
 	}
-	ret = register_virtio_driver(&kvg_driver);
+	ret = kvt_steps_init();
 	if (ret)
 		goto fail_mount;
+	ret = register_virtio_driver(&kvg_driver);
+	if (ret)
+		goto fail_steps;
 	return 0;
 
+fail_steps:
+	kvt_steps_exit();
 fail_mount:
 	kern_unmount(kvg_mount);
 fail_workqueue:
@@ -450,6 +455,7 @@ fail_workqueue:
 static void __exit kvg_exit(void)
 {
 	unregister_virtio_driver(&kvg_driver);
+	kvt_steps_exit();
 	kern_unmount(kvg_mount);
 	destroy_workqueue(kvg_workqueue);
 	ida_destroy(&kvg_indices);

@@ -109,6 +109,7 @@ static int kvg_release(struct inode *inode, struct file *filp)
 		xa_erase(&file->answers, sequence);
 		kvg_request_put(request);
 	}
+	kvt_steps_prune();
 	kvg_window_release_file(file);
 	kvg_file_close(file);
 
@@ -225,8 +226,8 @@ static u32 first_size(unsigned int number)
 }
 
 /*
- * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and smaller (what is missing counts as
- * 0), but never smaller than that of the first version.
+ * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and smaller
+ * (what is missing counts as 0), but never smaller than that of the first version.
  */
 static long kvg_ioctl(struct file *filp, unsigned int command, unsigned long argument)
 {

@@ -97,7 +97,9 @@ struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes)
 	return range;
 }
 
-/* The first traced range of this file and group at or behind `from`, with a reference; NULL: none. */
+/*
+ * The first traced range of this file and group at or behind `from`, with a reference; NULL: none.
+ */
 struct kvg_range *kvg_range_next_traced(struct kvg_file *file, u64 group, u64 from)
 {
 	struct kvg_device *dev = file->dev;

@@ -153,6 +153,18 @@ def check_native_memory_differs(guest):
     end_job(guest, job)
 
 
+def check_stores_into_mapped_memory(guest):
+    """stores into mapped buffers, between launches and during them, in each mode: kernels of both sides see the same"""
+    for mode in ("page", "emulate", "adaptive"):
+        job = guest.start(f"KAGEMUSHA_TRACE={mode} /payload/cl_job traced 10")
+        guest.wait_stats(lambda s: s["launches"] > 0, "launches")
+        chunks = mirror.compare_all(guest, standby)
+        result = guest.finish(job)
+        assert result.status == 0 and "rounds are right" in result.output, result
+        print(f"       {mode}: {chunks} chunks compared, {result.output.strip()}", flush=True)
+    mirror.wait_caught_up(guest)
+
+
 def check_standby_dies(guest):
     """the standby killed: degraded within the heartbeat budget, and the guest computes as if nothing had happened"""
     standby.process.kill()
@@ -202,7 +214,7 @@ if __name__ == "__main__":
             cable = mirror.Cable(standby.address)
             failures = checks.run("two QEMUs", guest_options, [
                 check_attach_in_the_middle, check_status_and_metrics, check_from_the_start, check_cut_and_restored,
-                check_native_memory_differs, check_standby_dies])
+                check_native_memory_differs, check_stores_into_mapped_memory, check_standby_dies])
             cable.close()
         checks.report(standby, failures)
         failures += checks.run_without_guest("QEMUs that are refused", [check_of_another_cluster, check_of_another_vm])

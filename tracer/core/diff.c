@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The difference between a page and its shadow. Eight bytes at a time: on a page that changed completely, and on one that
- * did not change at all, this is what a flush spends its time with.
+ * The difference between a page and its shadow. Eight bytes at a time: on a page that changed
+ * completely, and on one that did not change at all, this is what a flush spends its time with.
  */
 #include "diff.h"
 
@@ -16,7 +16,9 @@ static u64 load_word(const u8 *from)
 	return word;
 }
 
-/* The lowest byte of the word that is not 0; the word is not 0. Little-endian, as everything here. */
+/*
+ * The lowest byte of the word that is not 0; the word is not 0. Little-endian, as everything here.
+ */
 static u32 first_byte(u64 word)
 {
 	return (u32)__builtin_ctzll(word) / 8;

@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 /*
- * Equal bytes that are fewer than this do not end a run: a write command costs as much beside its data. They are sent as
- * they are, which is what the program sees.
+ * Equal bytes that are fewer than this do not end a run: a write command costs as much beside its
+ * data. They are sent as they are, which is what the program sees.
  */
 #define TRACE_MERGE_GAP 64u
 
@@ -22,8 +22,8 @@ struct trace_run {
 };
 
 /*
- * `before` is compared with `now` over `bytes` bytes; what lies in `whole` counts as changed whatever it is. Without
- * `before` (NULL) only `whole` does.
+ * `before` is compared with `now` over `bytes` bytes; what lies in `whole` counts as changed
+ * whatever it is. Without `before` (NULL) only `whole` does.
  */
 struct trace_diff {
 	const u8 *now;

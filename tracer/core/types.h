@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The integer types of the tracer's core. The core is compiled from the same files in the guest's kernel module and in
- * user space, where it is tested; this header is all that differs.
+ * The integer types of the tracer's core. The core is compiled from the same files in the guest's
+ * kernel module and in user space, where it is tested; this header is all that differs.
  */
 #ifndef TRACER_CORE_TYPES_H
 #define TRACER_CORE_TYPES_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Faults of traced mappings: loads get a page table entry that does not allow stores, a store does what the
- * mode says.
+ * Faults of traced mappings: loads get a page table entry that does not allow stores, a store does
+ * what the mode says.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -45,36 +45,106 @@ static vm_fault_t fault_untraced(struct vm_fault *vmf, struct kvg_range *range, 
 }
 
 /*
- * The page stays open until the next flush. The entry is made under the lock, so a flush comes before both
- * the dirty bit and the entry, or after both.
+ * Opens one page until the next flush. The entry is made under the lock, so a flush comes before
+ * both the dirty bit and the entry, or after both.
  */
-static vm_fault_t open_page(struct vm_fault *vmf, struct kvg_range *range, u32 index, bool present)
+static vm_fault_t open_page(struct vm_area_struct *vma, unsigned long address,
+			    struct kvg_range *range, u32 index)
+{
+	struct kvt_trace *trace = range->trace;
+	struct kvg_device *dev = range->dev;
+	u64 offset = range->offset + ((u64)index << PAGE_SHIFT);
+
+	if (!kvt_mark_dirty(range, index))
+		return VM_FAULT_OOM;
+	trace_heat_open(&trace->pages[index].heat, trace->interval);
+	if (!__test_and_set_bit(index, trace->open))
+		kvt_count(dev, KVT_OPENED, 1);
+	return vmf_insert_pfn_prot(vma, address, PHYS_PFN(dev->window_start + offset),
+				   vm_get_page_prot(vma->vm_flags));
+}
+
+/* How many pages from the one that faulted on are to be opened. */
+static u32 pages_to_open(const struct vm_fault *vmf, struct kvt_trace *trace, u32 index)
+{
+	u32 limit = min_t(unsigned long, trace->page_count - index,
+			  (vmf->vma->vm_end - (vmf->address & PAGE_MASK)) >> PAGE_SHIFT);
+	u32 count, i;
+
+	if (trace->mode == KAGEMUSHA_VGPU_TRACE_EMULATE ||
+	    trace->mode == KAGEMUSHA_VGPU_TRACE_STEP)
+		return 1;
+	count = trace_ahead_open(&trace->ahead, index, limit);
+	for (i = 1; i < count; i++)
+		if (test_bit(index + i, trace->open))
+			break;
+	return i;
+}
+
+/* The page that faulted, and some ahead for whoever stores into page after page. */
+static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 index, bool present)
+{
+	unsigned long address = vmf->address & PAGE_MASK;
+	u32 count = pages_to_open(vmf, range->trace, index);
+	vm_fault_t ret;
+	u32 i;
+
+	/* entries that allow loads would stay; all at once, as each time costs every CPU an interrupt */
+	if (present || count > 1)
+		zap_vma_ptes(vmf->vma, address, (unsigned long)count << PAGE_SHIFT);
+	ret = open_page(vmf->vma, address, range, index);
+	for (i = 1; i < count && ret == VM_FAULT_NOPAGE; i++) {
+		/* what can't be opened ahead is not missed */
+		if (open_page(vmf->vma, address + i * PAGE_SIZE, range, index + i) !=
+		    VM_FAULT_NOPAGE)
+			break;
+		kvt_count(range->dev, KVT_OPENED_AHEAD, 1);
+	}
+	return ret;
+}
+
+/* Whether the mode wants the kernel to carry the store out. */
+static bool wants_emulation(struct kvt_trace *trace, u32 index)
+{
+	switch (trace->mode) {
+	case KAGEMUSHA_VGPU_TRACE_EMULATE:
+		return true;
+	case KAGEMUSHA_VGPU_TRACE_ADAPTIVE:
+		return !trace_heat_store(&trace->pages[index].heat, trace->interval) &&
+		       !trace_ahead_follows(&trace->ahead, index);
+	default:
+		return false;
+	}
+}
+
+static vm_fault_t store_fault(struct vm_fault *vmf, struct kvg_range *range, u32 index,
+			      bool present)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvg_device *dev = range->dev;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
-	u8 *spare = NULL;
 
-	if (!READ_ONCE(trace->pages[index].shadow))
-		spare = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
 	mutex_lock(&trace->lock);
 	down_read(&dev->window_rwsem);
 	if (!is_there(range))
 		goto out;
-	if (!kvt_mark_dirty(range, index, &spare)) {
-		ret = VM_FAULT_OOM;
+	/*
+	 * An open page may be stored into at any time, so a store that reads first can't be carried
+	 * out.
+	 */
+	if (!test_bit(index, trace->open) && wants_emulation(trace, index) &&
+	    kvt_emulate(vmf, range, index)) {
+		trace_ahead_stored(&trace->ahead, index);
+		ret = VM_FAULT_NOPAGE;
 		goto out;
 	}
-	if (!__test_and_set_bit(index, trace->open))
-		kvt_count(dev, KVT_OPENED, 1);
-	/* an entry that allows loads would stay */
-	if (present)
-		zap_vma_ptes(vmf->vma, vmf->address & PAGE_MASK, PAGE_SIZE);
-	ret = insert_page(vmf, range, true);
+	ret = open_pages(vmf, range, index, present);
+	if (ret == VM_FAULT_NOPAGE && trace->mode == KAGEMUSHA_VGPU_TRACE_STEP &&
+	    (vmf->flags & FAULT_FLAG_USER))
+		kvt_step_begin(range, index);
 out:
 	up_read(&dev->window_rwsem);
 	mutex_unlock(&trace->lock);
-	free_page((unsigned long)spare);
 	return ret;
 }
 
@@ -94,29 +164,30 @@ vm_fault_t kvt_fault(struct vm_fault *vmf, struct kvg_range *range, bool present
 	kvt_count(range->dev, KVT_FAULTS, 1);
 	if (!(vmf->flags & FAULT_FLAG_USER))
 		kvt_count(range->dev, KVT_FAULTS_KERNEL, 1);
-	return open_page(vmf, range, index, present);
+	return store_fault(vmf, range, index, present);
 }
 
-/* A debugger stores into the mapping, past the page tables. The number of bytes, or a negative errno. */
+/*
+ * A debugger stores into the mapping, past the page tables. The number of bytes, or a negative
+ * errno.
+ */
 int kvt_ptrace_store(struct kvg_range *range, u64 offset, const void *data, int bytes)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvg_device *dev = range->dev;
 	u64 within = offset - range->offset;
 	u32 index = within >> PAGE_SHIFT;
-	u8 *spare = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
 	int ret = -EIO;
 
 	mutex_lock(&trace->lock);
 	down_read(&dev->window_rwsem);
 	if (is_there(range) &&
-	    (index >= trace->page_count || kvt_mark_dirty(range, index, &spare))) {
+	    (index >= trace->page_count || kvt_mark_dirty(range, index))) {
 		memcpy(dev->window_memory + offset, data, bytes);
 		kvt_count(dev, KVT_PTRACE_STORES, 1);
 		ret = bytes;
 	}
 	up_read(&dev->window_rwsem);
 	mutex_unlock(&trace->lock);
-	free_page((unsigned long)spare);
 	return ret;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A flush: dirty pages are closed, what differs from their shadows becomes write commands, and these go on the ring
- * before anything that the caller sends afterwards.
+ * A flush: dirty pages are closed, what differs from their shadows becomes write commands, and
+ * these go on the ring before anything that the caller sends afterwards.
  *
- * The bytes travel inside the commands. They are a copy of the moment when the page was closed, so primary and standby see the same
- * bytes however the program goes on storing, and a flush never waits for room for payloads, which other
- * requests may hold for long.
+ * The bytes travel inside the commands. They are a copy of the moment when the page was closed, so
+ * primary and standby see the same bytes however the program goes on storing, and a flush never
+ * waits for room for payloads, which other requests may hold for long.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -18,7 +18,10 @@
 
 #define KVT_HEADER_BYTES ((u32)sizeof(struct vgpu_cmd_transfer_buffer))
 
-/* One page in a stream at most: single bytes with just enough between that they stay runs of their own. */
+/*
+ * One page in a stream at most: single bytes with just enough between that they stay runs of their
+ * own.
+ */
 #define KVT_PAGE_WORST_BYTES \
 	((PAGE_SIZE / (TRACE_MERGE_GAP + 1) + 2) * (KVT_HEADER_BYTES + 8) + PAGE_SIZE)
 
@@ -102,26 +105,53 @@ static int stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const
 	return 0;
 }
 
-/* From page `first` on nothing can be stored any more without a fault, on any CPU. */
+/*
+ * Stays open at this flush. Not with bytes that are sent whatever the comparison says: these are
+ * sent once, from a closed page.
+ */
+static bool is_hot(const struct kvt_trace *trace, u32 index)
+{
+	const struct kvt_page *page = &trace->pages[index];
+
+	return trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE && trace->snapshot && page->shadow &&
+	       page->heat.intervals >= TRACE_INTERVALS_UNTIL_HOT &&
+	       page->whole_from == page->whole_to;
+}
+
+/*
+ * From page `first` on nothing can be stored any more without a fault, on any CPU, except into hot
+ * pages.
+ */
 static void close_pages(struct kvg_range *range, unsigned int first)
 {
 	struct kvt_trace *trace = range->trace;
-	unsigned int from = first, to;
+	unsigned int from = first, to, index;
 
-	for_each_set_bitrange_from(from, to, trace->open, trace->page_count)
+	for_each_set_bitrange_from(from, to, trace->open, trace->page_count) {
+		for (index = from; index < to; index++) {
+			if (is_hot(trace, index)) {
+				to = index;
+				break;
+			}
+		}
+		if (from == to) /* begins with a hot page; the search goes on behind it */
+			continue;
 		unmap_mapping_range(range->dev->inode->i_mapping,
 				    range->offset + ((u64)from << PAGE_SHIFT),
 				    (u64)(to - from) << PAGE_SHIFT, 1);
-	bitmap_clear(trace->open, first, trace->page_count - first);
+		bitmap_clear(trace->open, from, to - from);
+	}
 }
 
-static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 index)
+/* `content`: the page as it is to be sent. Sets *changed. */
+static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 index,
+		     const u8 *content, bool *changed)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 	u64 start = (u64)index << PAGE_SHIFT;
 	struct trace_diff diff = {
-		.now = range->dev->window_memory + range->offset + start,
+		.now = content,
 		.before = page->shadow,
 		.bytes = min_t(u64, PAGE_SIZE, trace->bytes - start),
 		.whole = { page->whole_from, page->whole_to },
@@ -143,6 +173,7 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	kvt_count(range->dev, KVT_RUNS, runs);
 	if (!runs)
 		kvt_count(range->dev, KVT_PAGES_UNCHANGED, 1);
+	*changed = runs;
 	return 0;
 }
 
@@ -151,14 +182,59 @@ static void clean_page(struct kvt_trace *trace, u32 index)
 	struct kvt_page *page = &trace->pages[index];
 
 	free_page((unsigned long)page->shadow);
-	memset(page, 0, sizeof(*page));
+	page->shadow = NULL;
+	page->whole_from = 0;
+	page->whole_to = 0;
 	__clear_bit(index, trace->dirty);
 	atomic_dec(&trace->dirty_count);
 }
 
+/* Nobody can store into the page: it is compared as it is. */
+static int send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 index)
+{
+	struct kvt_trace *trace = range->trace;
+	bool changed;
+	int ret = send_page(stream, range, index,
+			    range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT),
+			    &changed);
+
+	if (ret)
+		return ret;
+	clean_page(trace, index);
+	trace_heat_flush(&trace->pages[index].heat, changed);
+	return 0;
+}
+
 /*
- * Fills the stream with what is dirty from page *cursor on, as far as it fits. These pages are clean then: the stream is sent,
- * or the file is dead.
+ * A page that is stored into meanwhile. A copy of it is compared and sent, and is the next shadow:
+ * what was stored before this call is in it, and what comes later differs from it.
+ */
+static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index)
+{
+	struct kvt_trace *trace = range->trace;
+	struct kvt_page *page = &trace->pages[index];
+	bool changed;
+	int ret;
+
+	memcpy(trace->snapshot,
+	       range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT), PAGE_SIZE);
+	ret = send_page(stream, range, index, trace->snapshot, &changed);
+	if (ret)
+		return ret;
+	swap(page->shadow, trace->snapshot);
+	kvt_count(range->dev, KVT_KEPT_OPEN, 1);
+	if (trace_heat_flush(&page->heat, changed))
+		return 0;
+	/* It has cooled down: closed now, and compared once more for what was stored since. */
+	unmap_mapping_range(range->dev->inode->i_mapping,
+			    range->offset + ((u64)index << PAGE_SHIFT), PAGE_SIZE, 1);
+	__clear_bit(index, trace->open);
+	return send_closed(stream, range, index);
+}
+
+/*
+ * Fills the stream with what is dirty from page *cursor on, as far as it fits. These pages are
+ * clean then: the stream is sent, or the file is dead.
  */
 static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *cursor)
 {
@@ -175,13 +251,14 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 	}
 	close_pages(range, index);
 	for_each_set_bit_from(index, trace->dirty, trace->page_count) {
-		if (stream_bytes(stream) + KVT_PAGE_WORST_BYTES + sizeof(struct vgpu_cmd_sync) >
+		/* twice: a page that cools down is sent two times */
+		if (stream_bytes(stream) + 2 * KVT_PAGE_WORST_BYTES + sizeof(struct vgpu_cmd_sync) >
 		    dev->limits.stream_bytes)
 			break;
-		ret = send_page(stream, range, index);
+		ret = test_bit(index, trace->open) ? send_hot(stream, range, index) :
+						     send_closed(stream, range, index);
 		if (ret)
 			break;
-		clean_page(trace, index);
 	}
 out:
 	*cursor = index;
@@ -290,12 +367,19 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 	if (!atomic_read(&trace->dirty_count))
 		return 0;
 	kvt_count(file->dev, KVT_FLUSHES, 1);
+	mutex_lock(&trace->lock);
+	if (!trace->snapshot)
+		trace->snapshot = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
+	mutex_unlock(&trace->lock);
 	while (!ret && cursor < trace->page_count) {
 		ret = flush_step(file, range, &cursor, target, flushed_bytes);
 		if (!ret && fatal_signal_pending(current))
 			ret = -EINTR;
 		cond_resched();
 	}
+	mutex_lock(&trace->lock);
+	trace->interval++;
+	mutex_unlock(&trace->lock);
 	return ret;
 }
 
@@ -311,7 +395,9 @@ int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flush
 	ret = kvg_file_ensure_open(file);
 	if (ret)
 		return ret;
-	/* Also if nothing is dirty: another thread may hold what was, and not be on the ring yet. */
+	/*
+	 * Also if nothing is dirty: another thread may hold what was, and not be on the ring yet.
+	 */
 	if (mutex_lock_killable(&file->flush_mutex))
 		return -EINTR;
 	if (READ_ONCE(file->dead))

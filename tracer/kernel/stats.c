@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a name and a number a line. Writing to the file
- * sets all of them to 0.
+ * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a name and a number a line.
+ * Writing to the file sets all of them to 0.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -20,6 +20,18 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_BYTES_STREAM] = "bytes_stream",
 	[KVT_REQUESTS] = "requests",
 	[KVT_PTRACE_STORES] = "ptrace_stores",
+	[KVT_EMULATED] = "emulated",
+	[KVT_ELSEWHERE] = "elsewhere",
+	[KVT_OPENED_AHEAD] = "opened_ahead",
+	[KVT_KEPT_OPEN] = "kept_open",
+	[KVT_STEPPED] = "stepped",
+	[KVT_STEPS_NESTED] = "steps_nested",
+	[KVT_REASONS + TRACE_REASON_NONE] = "decoded",
+	[KVT_REASONS + TRACE_REASON_UNDECODED] = "left_undecoded",
+	[KVT_REASONS + TRACE_REASON_NO_STORE] = "left_no_store",
+	[KVT_REASONS + TRACE_REASON_INSTRUCTION] = "left_instruction",
+	[KVT_REASONS + TRACE_REASON_OPERAND] = "left_operand",
+	[KVT_REASONS + TRACE_REASON_ACCESS] = "left_access",
 };
 
 void kvt_count(struct kvg_device *dev, enum kvt_counter counter, u64 by)

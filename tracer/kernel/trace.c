@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Beginning and end of tracing a range, and what makes a page dirty. trace.h has the idea and the locks.
+ * Beginning and end of tracing a range, and what makes a page dirty. trace.h has the idea and the
+ * locks.
  */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
@@ -10,14 +11,17 @@
 #include "kvg.h"
 
 /* The room that one page may need in a stream at most (flush.c), with a lot to spare. */
-#define KVT_MIN_STREAM_BYTES 16384u
+#define KVT_MIN_STREAM_BYTES 32768u
 
 static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
 	[KAGEMUSHA_VGPU_TRACE_OFF] = "off",
 	[KAGEMUSHA_VGPU_TRACE_PAGE] = "page",
+	[KAGEMUSHA_VGPU_TRACE_EMULATE] = "emulate",
+	[KAGEMUSHA_VGPU_TRACE_ADAPTIVE] = "adaptive",
+	[KAGEMUSHA_VGPU_TRACE_STEP] = "step",
 };
 
-static u32 default_mode = KAGEMUSHA_VGPU_TRACE_PAGE;
+static u32 default_mode = KAGEMUSHA_VGPU_TRACE_ADAPTIVE;
 
 static int trace_mode_set(const char *value, const struct kernel_param *parameter)
 {
@@ -40,7 +44,7 @@ static const struct kernel_param_ops trace_mode_ops = {
 };
 module_param_cb(trace_mode, &trace_mode_ops, NULL, 0644);
 MODULE_PARM_DESC(trace_mode,
-		 "how stores into mapped VRAM are traced where a program does not say it: off, page (default)");
+		 "how stores into mapped VRAM are traced where a program does not say it: off, page, emulate, adaptive (default) or step");
 
 void kvt_trace_free(struct kvt_trace *trace)
 {
@@ -50,6 +54,7 @@ void kvt_trace_free(struct kvt_trace *trace)
 		return;
 	for (i = 0; trace->pages && i < trace->page_count; i++)
 		free_page((unsigned long)trace->pages[i].shadow);
+	free_page((unsigned long)trace->snapshot);
 	kvfree(trace->pages);
 	bitmap_free(trace->dirty);
 	bitmap_free(trace->open);
@@ -127,19 +132,19 @@ out:
 }
 
 /*
- * The page is about to be changed: its content becomes the shadow, unless it has one. *spare is a free page or NULL and is taken if it
- * is needed. Returns false if it is needed and missing. The trace's lock is held and the window is there.
+ * The page is about to be changed: its content becomes the shadow, unless it has one. Returns false
+ * if there is no memory for it. The trace's lock is held and the window is there.
  */
-bool kvt_mark_dirty(struct kvg_range *range, u32 index, u8 **spare)
+bool kvt_mark_dirty(struct kvg_range *range, u32 index)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 
+	/* a page that is sent whole is compared with nothing */
 	if (!page->shadow && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {
-		if (!*spare)
+		page->shadow = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
+		if (!page->shadow)
 			return false;
-		page->shadow = *spare;
-		*spare = NULL;
 		memcpy(page->shadow,
 		       range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT),
 		       PAGE_SIZE);
@@ -150,8 +155,8 @@ bool kvt_mark_dirty(struct kvg_range *range, u32 index, u8 **spare)
 }
 
 /*
- * A page has one interval that counts as changed. Two that do not touch become one: what lies between
- * is sent as the program sees it.
+ * A page has one interval that counts as changed. Two that do not touch become one: what lies
+ * between is sent as the program sees it.
  */
 static void discard_in_page(struct kvt_page *page, u32 from, u32 to)
 {
@@ -186,28 +191,18 @@ int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window
 		u32 index = at >> PAGE_SHIFT;
 		u32 from = offset_in_page(at);
 		u32 to = min_t(u64, PAGE_SIZE, from + (end - at));
-		/* a page that is discarded as a whole needs no shadow */
-		u8 *spare = NULL;
 
-		if (from || to != PAGE_SIZE) {
-			spare = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
-			if (!spare) {
-				ret = -ENOMEM;
-				break;
-			}
-		}
 		mutex_lock(&trace->lock);
 		down_read(&dev->window_rwsem);
 		if (range->dead || dev->window_gone) {
 			ret = -ENODEV;
 		} else {
 			discard_in_page(&trace->pages[index], from, to);
-			if (!kvt_mark_dirty(range, index, &spare))
+			if (!kvt_mark_dirty(range, index))
 				ret = -ENOMEM;
 		}
 		up_read(&dev->window_rwsem);
 		mutex_unlock(&trace->lock);
-		free_page((unsigned long)spare);
 		at += to - from;
 		cond_resched();
 	}

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The tracer: what the CPU stores into a mapped range of the VRAM window reaches the GPU's buffer, and through the op
- * log the standby's, before the next command that could use it.
+ * The tracer: what the CPU stores into a mapped range of the VRAM window reaches the GPU's buffer,
+ * and through the op log the standby's, before the next command that could use it.
  *
- * A traced page is closed (no page table allows a store), or open (some do). The first store since the last flush
- * makes a page *dirty*: its content is copied into a shadow just before. A flush closes every dirty page,
- * compares it with its shadow and sends what differs as ordinary write commands, then forgets the shadow. So a page that is
- * not dirty has no shadow and costs nothing, and what the device writes into it by itself is never mistaken
- * for a store of the program.
+ * A traced page is closed (no page table allows a store), or open (some do). The first store since
+ * the last flush makes a page *dirty*: its content is copied into a shadow just before. A flush
+ * closes every dirty page, compares it with its shadow and sends what differs as ordinary write
+ * commands, then forgets the shadow. So a page that is not dirty has no shadow and costs nothing,
+ * and what the device writes into it by itself is never mistaken for a store of the program.
  *
  *	closed, clean ──store──▶ open, dirty ──flush──▶ closed, clean
  *
- * How a store gets in while the page is dirty is the mode's business (fault.c); what is sent, and when, is not: all
- * modes end in the same bytes.
+ * How a store gets in while the page is dirty is the mode's business (fault.c); what is sent, and
+ * when, is not: all modes end in the same bytes.
  *
- * Locks: kvt_trace.lock is held over {shadow, dirty bit, page table entry} of a store and over {close, compare} of a flush, so
- * no store falls between them. flush_mutex of the file is held from the first page that is compared until
- * the last write command is on the ring: whoever submits afterwards finds them there, whichever thread's flush took the
- * bytes.
+ * Locks: kvt_trace.lock is held over {shadow, dirty bit, page table entry} of a store and over
+ * {close, compare} of a flush, so no store falls between them. flush_mutex of the file is held from
+ * the first page that is compared until the last write command is on the ring: whoever submits
+ * afterwards finds them there, whichever thread's flush took the bytes.
  */
 #ifndef KVT_TRACE_H
 #define KVT_TRACE_H
@@ -25,6 +25,9 @@
 #include <linux/atomic.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
+
+#include "tracer/core/decode.h"
+#include "tracer/core/policy.h"
 
 struct kvg_device;
 struct kvg_file;
@@ -48,6 +51,14 @@ enum kvt_counter {
 	KVT_BYTES_STREAM,	/* sent, with headers */
 	KVT_REQUESTS,
 	KVT_PTRACE_STORES,
+	KVT_EMULATED,		/* stores that the kernel carried out */
+	KVT_ELSEWHERE,		/* decoded, but not inside the page that faulted */
+	KVT_OPENED_AHEAD,	/* pages opened because those before them were */
+	KVT_KEPT_OPEN,		/* pages compared without closing them */
+	KVT_STEPPED,		/* instructions executed alone */
+	KVT_STEPS_NESTED,	/* stores while a step of the same thread was under way */
+	KVT_REASONS,		/* why a store was left to the processor, by enum trace_reason */
+	KVT_LAST_REASON = KVT_REASONS + TRACE_REASON_COUNT - 1,
 	KVT_COUNTER_COUNT
 };
 
@@ -59,6 +70,7 @@ struct kvt_page {
 	u8 *shadow;		/* content before the first store; NULL unless dirty */
 	/* sent whatever the comparison says: the GPU's buffer is not what the shadow holds */
 	u16 whole_from, whole_to;
+	struct trace_heat heat;
 };
 
 struct kvt_trace {
@@ -74,6 +86,9 @@ struct kvt_trace {
 	struct kvt_page *pages;
 	unsigned long *dirty;
 	unsigned long *open;
+	struct trace_ahead ahead;
+	u32 interval;		/* flushes that found something dirty */
+	u8 *snapshot;		/* a page of memory for flushes, made when it is needed */
 	/* --- */
 	atomic_t dirty_count;	/* written under the lock */
 };
@@ -82,12 +97,21 @@ struct kvt_trace {
 int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *args);
 int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window_discard *args);
 void kvt_trace_free(struct kvt_trace *trace);
-bool kvt_mark_dirty(struct kvg_range *range, u32 index, u8 **spare);
+bool kvt_mark_dirty(struct kvg_range *range, u32 index);
 
 /* fault.c */
 bool kvt_traced(const struct kvg_range *range);
 vm_fault_t kvt_fault(struct vm_fault *vmf, struct kvg_range *range, bool present);
 int kvt_ptrace_store(struct kvg_range *range, u64 offset, const void *data, int bytes);
+
+/* emulate.c */
+bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index);
+
+/* step.c */
+void kvt_step_begin(struct kvg_range *range, u32 index);
+void kvt_steps_prune(void);
+int kvt_steps_init(void);
+void kvt_steps_exit(void);
 
 /* flush.c */
 

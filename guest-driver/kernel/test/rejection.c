@@ -116,7 +116,7 @@ void test_submit_rejections(void)
 	add_info(&stream, VGPU_INFO_PLATFORM, 0x0902, memory, 64);
 	stream_payload(&stream, memory + page, page, 0);
 
-	REFUSED(flags, 4, EINVAL);
+	REFUSED(flags, 8, EINVAL);
 	REFUSED(stream_bytes, 0, EINVAL);
 	REFUSED(stream_bytes, 12, EINVAL);
 	REFUSED(stream_bytes, limits.stream_bytes + 8, E2BIG);

@@ -168,10 +168,13 @@ void test_window_ranges(void);
 void test_window_mapping(void);
 void test_window_payload(void);
 
+void test_short_submit(void);
 void test_trace_rejections(void);
 void test_trace_stores(void);
 void test_trace_kernel_stores(void);
 void test_trace_mappings(void);
+void test_trace_instructions(void);
+void test_trace_debugger(void);
 void test_trace_threads(void);
 void test_trace_end(void);
 

@@ -194,6 +194,80 @@ void churn(double seconds, const char* stop_file) {
     std::printf("%u rounds are right\n", rounds);
 }
 
+// Two buffers that stay mapped for ever: one is stored into while a kernel reads the other. Every launch must
+// see what was stored before it, no more and no less.
+void store_traced(double seconds) {
+    gpu g;
+    cl_kernel add = g.kernel(g.build(source), "add");
+    const std::size_t count = 64 * 1024;
+    const std::size_t bytes = count * sizeof(cl_int);
+    std::vector<cl_int> expected(count), got(count);
+    cl_mem sums = g.buffer(bytes);
+    need(clEnqueueWriteBuffer(g.queue, sums, CL_TRUE, 0, bytes, expected.data(), 0, nullptr, nullptr),
+         "write");
+    cl_mem inputs[2];
+    cl_int* views[2];
+    cl_event done[2]{};
+    for (int i = 0; i < 2; ++i) {
+        cl_int error;
+        inputs[i] =
+            clCreateBuffer(g.context, CL_MEM_READ_ONLY | CL_MEM_ALLOC_HOST_PTR, bytes, nullptr, &error);
+        need(error, "clCreateBuffer");
+        views[i] = static_cast<cl_int*>(clEnqueueMapBuffer(g.queue, inputs[i], CL_TRUE,
+                                                           CL_MAP_WRITE_INVALIDATE_REGION, 0, bytes, 0,
+                                                           nullptr, nullptr, &error));
+        need(error, "map");
+        std::memset(views[i], 0, bytes);
+    }
+    argument(add, 1, sums);
+    argument(add, 2, sums);
+    const auto end = clock_type::now() + std::chrono::duration<double>(seconds);
+    cl_uint random = 1;
+    unsigned rounds = 0;
+    do {
+        const unsigned side = rounds % 2;
+        if (done[side]) { // the kernel that read this one
+            need(clWaitForEvents(1, &done[side]), "wait");
+            need(clReleaseEvent(done[side]), "release");
+        }
+        cl_int* const view = views[side];
+        if (rounds % 16 < 2) { // now and then all of it
+            for (std::size_t i = 0; i < count; ++i)
+                view[i] = static_cast<cl_int>(i + rounds);
+        }
+        for (int i = 0; i < 50; ++i) {
+            random = random * 1664525u + 1013904223u;
+            view[(random >> 8) % count] = static_cast<cl_int>(random >> 4 & 0xffff);
+        }
+        view[0] = static_cast<cl_int>(rounds);
+        for (std::size_t i = 0; i < count; ++i)
+            expected[i] =
+                static_cast<cl_int>(static_cast<cl_uint>(expected[i]) + static_cast<cl_uint>(view[i]));
+        argument(add, 0, inputs[side]);
+        need(clEnqueueNDRangeKernel(g.queue, add, 1, nullptr, &count, nullptr, 0, nullptr, &done[side]),
+             "launch");
+        need(clFlush(g.queue), "flush");
+        if (rounds % 8 == 7) {
+            need(clEnqueueReadBuffer(g.queue, sums, CL_TRUE, 0, bytes, got.data(), 0, nullptr, nullptr),
+                 "read");
+            if (got != expected)
+                fail("a kernel did not see what was stored before its launch");
+        }
+        ++rounds;
+    } while (clock_type::now() < end || rounds % 8 != 0);
+    // also as a source and a destination of transfers, and unmapped
+    need(clEnqueueReadBuffer(g.queue, sums, CL_TRUE, 0, bytes, views[0], 0, nullptr, nullptr),
+         "read into the mapping");
+    if (std::memcmp(views[0], expected.data(), bytes) != 0)
+        fail("reading into a mapping");
+    need(clEnqueueUnmapMemObject(g.queue, inputs[1], views[1], 0, nullptr, nullptr), "unmap");
+    views[1] = static_cast<cl_int*>(
+        clEnqueueMapBuffer(g.queue, inputs[1], CL_TRUE, CL_MAP_READ, 0, bytes, 0, nullptr, nullptr, nullptr));
+    if (!views[1] || views[1][0] != static_cast<cl_int>(rounds - 1))
+        fail("a map after an unmap");
+    std::printf("%u rounds are right\n", rounds);
+}
+
 // Memory that holds its own native address, and lives for so many seconds.
 void keep_address(double seconds, const char* stop_file) {
     gpu g;
@@ -348,6 +422,8 @@ int main(int argc, char** argv) {
         add_vectors(number > 0 ? static_cast<std::size_t>(number) : 1000);
     else if (what == "churn")
         churn(number, argc > 3 ? argv[3] : nullptr);
+    else if (what == "traced")
+        store_traced(number);
     else if (what == "address")
         keep_address(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "printf")
@@ -364,7 +440,7 @@ int main(int argc, char** argv) {
         hostile(what);
     else
         fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | address SECONDS [STOP_FILE] | printf NUMBER "
-             "| nonsense | in-flight "
+             "| nonsense | traced SECONDS | in-flight "
              "SECONDS | mapped "
              "SECONDS | "
              "too-much-memory | trap | endless | wild-write | wild-read");

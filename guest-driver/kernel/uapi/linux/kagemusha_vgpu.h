@@ -103,6 +103,9 @@ enum kagemusha_vgpu_trace_mode {
 	KAGEMUSHA_VGPU_TRACE_DEFAULT = 0, /* the module's parameter trace_mode */
 	KAGEMUSHA_VGPU_TRACE_OFF = 1,	  /* not at all */
 	KAGEMUSHA_VGPU_TRACE_PAGE = 2,	  /* the first store to a page since the last flush faults */
+	KAGEMUSHA_VGPU_TRACE_EMULATE = 3, /* each store faults and is carried out by the kernel */
+	KAGEMUSHA_VGPU_TRACE_ADAPTIVE = 4, /* each page as suits it */
+	KAGEMUSHA_VGPU_TRACE_STEP = 5, /* each store faults and is executed alone with its page open; for comparison */
 	KAGEMUSHA_VGPU_TRACE_MODE_COUNT
 };
 

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * What it costs to trace stores into mapped VRAM, in a guest, as root: every workload in every
+ * mode, in turns within one run. One line of JSON for each. docs/tracer.md says what the modes are,
+ * docs/results/tracer.md what was measured.
+ *
+ *	kagemusha_trace_bench [rounds]
+ *
+ * stores_ns: the program's own time; flush_ns: until the device has taken everything, `flushes`
+ * times a round. In mode `off` a flush writes the whole range, as unmapping it does.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "guest-driver/kernel/test/uapi_test.h"
+
+#define PAGE 4096u
+#define PAGES 512u
+#define BYTES ((uint64_t)PAGES * PAGE)
+#define THREADS 4u
+
+const char *current_test = "trace_bench";
+int failed_tests;
+
+void check_failed(const char *file, int line, const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(stderr, "%s:%d: ", file, line);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "\n");
+}
+
+void skip_test(const char *why)
+{
+	(void)why;
+}
+
+void bail_out(void)
+{
+	exit(1);
+}
+
+static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
+	[KAGEMUSHA_VGPU_TRACE_OFF] = "off",
+	[KAGEMUSHA_VGPU_TRACE_PAGE] = "page",
+	[KAGEMUSHA_VGPU_TRACE_EMULATE] = "emulate",
+	[KAGEMUSHA_VGPU_TRACE_ADAPTIVE] = "adaptive",
+	[KAGEMUSHA_VGPU_TRACE_STEP] = "step",
+};
+
+struct run {
+	int fd;
+	uint64_t offset;
+	uint8_t *map;
+	uint8_t *before; /* what the last flush left */
+	bool traced;
+	uint64_t stores, stores_ns, flush_ns, flushes, changed_bytes, began_ns;
+};
+
+static uint32_t random_state = 1;
+
+static uint32_t next_random(void)
+{
+	random_state = random_state * 1664525u + 1013904223u;
+	return random_state >> 8;
+}
+
+static void begin_stores(struct run *run)
+{
+	run->began_ns = now_ns();
+}
+
+static void end_stores(struct run *run, uint64_t count)
+{
+	run->stores_ns += now_ns() - run->began_ns;
+	run->stores += count;
+}
+
+/* Also counts what changed, outside the time that is measured. `from`: where to look for it. */
+static void flush(struct run *run, uint64_t from, uint64_t bytes)
+{
+	static struct stream stream;
+	uint64_t began;
+
+	for (uint64_t i = from; i < from + bytes; i++)
+		run->changed_bytes += run->map[i] != run->before[i];
+	memcpy(run->before + from, run->map + from, bytes);
+
+	if (!stream.bytes)
+		stream_init(&stream);
+	stream_reset(&stream);
+	began = now_ns();
+	if (run->traced) {
+		struct kagemusha_vgpu_window_flush args = { .queue = QUEUE, .group = CONTEXT };
+
+		MUST(ioctl(run->fd, KAGEMUSHA_VGPU_WINDOW_FLUSH, &args) == 0);
+		add_marker(&stream, QUEUE, 0, 0);
+	} else {
+		add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0,
+			     stream_payload(&stream, (void *)(uintptr_t)run->offset, BYTES,
+					    KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
+			     BYTES);
+	}
+	MUST(call(run->fd, &stream, NULL) == VGPU_STATUS_OK);
+	run->flush_ns += now_ns() - began;
+	run->flushes++;
+}
+
+/* ---- workloads ---- */
+
+static void byte_per_page(struct run *run, unsigned round)
+{
+	begin_stores(run);
+	for (unsigned i = 0; i < PAGES; i++)
+		((volatile uint8_t *)run->map)[i * PAGE + 17] = (uint8_t)(round + 1);
+	end_stores(run, PAGES);
+	flush(run, 0, BYTES);
+}
+
+static void dense_fill(struct run *run, unsigned round)
+{
+	volatile uint64_t *words = (volatile uint64_t *)run->map;
+	const uint64_t value = (round + 1) * 0x0101010101010101ull;
+
+	begin_stores(run);
+	for (uint64_t i = 0; i < BYTES / 8; i++)
+		words[i] = value;
+	end_stores(run, BYTES / 8);
+	flush(run, 0, BYTES);
+}
+
+static void random_words(struct run *run, unsigned round)
+{
+	volatile uint64_t *words = (volatile uint64_t *)run->map;
+
+	(void)round;
+	begin_stores(run);
+	for (unsigned i = 0; i < 1000; i++)
+		words[next_random() % (BYTES / 8)] = next_random() * 0x100000001ull | 1;
+	end_stores(run, 1000);
+	flush(run, 0, BYTES);
+}
+
+/* 64 bytes into a ring of 64 KiB, then its counter in another page. */
+static void ring_with_doorbell(struct run *run, unsigned round)
+{
+	volatile uint64_t *words = (volatile uint64_t *)run->map;
+
+	for (unsigned i = 0; i < 100; i++) {
+		const unsigned slot = (round * 100 + i) % 1024;
+
+		begin_stores(run);
+		for (unsigned k = 0; k < 8; k++)
+			words[512 + slot * 8 + k] = next_random() * 0x100000001ull | 1;
+		words[0] = round * 100 + i + 1;
+		end_stores(run, 9);
+		flush(run, 0, 17 * PAGE);
+	}
+}
+
+static void same_small_block(struct run *run, unsigned round)
+{
+	volatile uint64_t *words = (volatile uint64_t *)run->map;
+
+	for (unsigned i = 0; i < 100; i++) {
+		begin_stores(run);
+		for (unsigned k = 0; k < 32; k++)
+			words[k] = (round * 100 + i + 1) * 0x0101010101010101ull;
+		end_stores(run, 32);
+		flush(run, 0, PAGE);
+	}
+}
+
+static void read_mostly(struct run *run, unsigned round)
+{
+	volatile uint64_t *words = (volatile uint64_t *)run->map;
+
+	begin_stores(run);
+	for (uint64_t i = 0; i < BYTES / 8; i++)
+		(void)words[i];
+	for (unsigned i = 0; i < 16; i++)
+		words[next_random() % (BYTES / 8)] = round * 100 + i + 1;
+	end_stores(run, BYTES / 8 + 16);
+	flush(run, 0, BYTES);
+}
+
+struct writer {
+	pthread_t thread;
+	volatile uint64_t *place;
+	unsigned round;
+};
+
+static void *write_often(void *argument)
+{
+	struct writer *writer = argument;
+
+	for (uint64_t i = 1; i <= 5000; i++)
+		*writer->place = writer->round * 10000 + i;
+	return NULL;
+}
+
+static void four_threads(struct run *run, unsigned round)
+{
+	struct writer writers[THREADS];
+
+	begin_stores(run);
+	for (unsigned i = 0; i < THREADS; i++) {
+		writers[i] = (struct writer){ .place = (volatile uint64_t *)run->map + i,
+					      .round = round };
+		MUST(pthread_create(&writers[i].thread, NULL, write_often, &writers[i]) == 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(writers[i].thread, NULL);
+	end_stores(run, THREADS * 5000);
+	flush(run, 0, PAGE);
+}
+
+/* 32 bytes at once where the processor can, else 16. */
+static void wide_copy(struct run *run, unsigned round)
+{
+	static uint8_t source[BYTES] __attribute__((aligned(64)));
+	const unsigned step = __builtin_cpu_supports("avx") ? 32 : 16;
+
+	memset(source, (int)round + 1, BYTES);
+	begin_stores(run);
+	for (uint64_t i = 0; i < BYTES; i += step) {
+		if (step == 32)
+			asm volatile("vmovdqu %1, %%ymm0\n\tvmovdqu %%ymm0, %0"
+				     : "=m"(*(uint8_t(*)[32])(run->map + i))
+				     : "m"(*(uint8_t(*)[32])(source + i))
+				     : "xmm0");
+		else
+			asm volatile("movdqu %1, %%xmm0\n\tmovdqu %%xmm0, %0"
+				     : "=m"(*(uint8_t(*)[16])(run->map + i))
+				     : "m"(*(uint8_t(*)[16])(source + i))
+				     : "xmm0");
+	}
+	end_stores(run, BYTES / step);
+	flush(run, 0, BYTES);
+}
+
+static const struct {
+	const char *name;
+	void (*do_round)(struct run *run, unsigned round);
+} workloads[] = {
+	{ "byte_per_page", byte_per_page },   { "dense_fill", dense_fill },
+	{ "random_words", random_words },     { "ring_with_doorbell", ring_with_doorbell },
+	{ "same_small_block", same_small_block }, { "read_mostly", read_mostly },
+	{ "four_threads", four_threads },     { "wide_copy", wide_copy },
+};
+
+/* ---- counters: debugfs ---- */
+
+static uint64_t trace_counter(const char *wanted)
+{
+	unsigned long long value, found = 0;
+	char path[128], name[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/tracer", strrchr(node, '/') + 1);
+	file = fopen(path, "r");
+	if (!file)
+		return 0;
+	while (fscanf(file, "%63s %llu", name, &value) == 2)
+		if (!strcmp(name, wanted))
+			found = value;
+	fclose(file);
+	return found;
+}
+
+static void measure(unsigned workload, uint32_t mode, unsigned rounds)
+{
+	struct run run = { .fd = open_with_queue(0, BYTES),
+			   .traced = mode != KAGEMUSHA_VGPU_TRACE_OFF };
+	struct kagemusha_vgpu_window_alloc range = { .bytes = BYTES };
+	struct kagemusha_vgpu_window_trace trace = {
+		.bytes = BYTES, .memory = BUFFER, .group = CONTEXT, .mode = mode
+	};
+	uint64_t faults, data, stream, emulated, opened, kept;
+
+	MUST(ioctl(run.fd, KAGEMUSHA_VGPU_WINDOW_ALLOC, &range) == 0);
+	run.offset = trace.offset = range.offset;
+	run.map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, run.fd,
+		       (off_t)range.offset);
+	MUST(run.map != MAP_FAILED);
+	MUST(ioctl(run.fd, KAGEMUSHA_VGPU_WINDOW_TRACE, &trace) == 0);
+	run.before = calloc(1, BYTES);
+	MUST(run.before);
+	/* page tables and the worker are there before anything is measured */
+	workloads[workload].do_round(&run, 0);
+	run.stores = run.stores_ns = run.flush_ns = run.flushes = run.changed_bytes = 0;
+	faults = trace_counter("faults");
+	data = trace_counter("bytes_data");
+	stream = trace_counter("bytes_stream");
+	emulated = trace_counter("emulated");
+	opened = trace_counter("opened");
+	kept = trace_counter("kept_open");
+	for (unsigned round = 1; round <= rounds; round++)
+		workloads[workload].do_round(&run, round);
+	printf("{\"workload\": \"%s\", \"mode\": \"%s\", \"stores\": %llu, \"stores_ns\": %llu, \"flush_ns\": %llu, \"flushes\": %llu, \"changed_bytes\": %llu, \"bytes_data\": %llu, \"bytes_stream\": %llu, \"faults\": %llu, \"emulated\": %llu, \"opened\": %llu, \"kept_open\": %llu}\n",
+	       workloads[workload].name, mode_names[mode], (unsigned long long)run.stores,
+	       (unsigned long long)run.stores_ns, (unsigned long long)run.flush_ns,
+	       (unsigned long long)run.flushes, (unsigned long long)run.changed_bytes,
+	       (unsigned long long)(run.traced ? trace_counter("bytes_data") - data :
+						 BYTES * run.flushes),
+	       (unsigned long long)(run.traced ? trace_counter("bytes_stream") - stream :
+						 BYTES * run.flushes),
+	       (unsigned long long)(trace_counter("faults") - faults),
+	       (unsigned long long)(trace_counter("emulated") - emulated),
+	       (unsigned long long)(trace_counter("opened") - opened),
+	       (unsigned long long)(trace_counter("kept_open") - kept));
+	fflush(stdout);
+	munmap(run.map, BYTES);
+	free(run.before);
+	close(run.fd);
+}
+
+int main(int count, char **arguments)
+{
+	const unsigned rounds = count > 1 ? (unsigned)atoi(arguments[1]) : 3;
+
+	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++)
+		for (uint32_t mode = 1; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
+			measure(i, mode, rounds);
+	return 0;
+}

@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Every instruction that the core carries out is executed by the processor too, and memory, registers and
+// flags are compared. What the processor of this machine does not have is left out and said.
+#include "tracer/core/alu.h"
+#include "tracer/core/decode.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr u64 compared_flags = TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF |
+                               TRACE_FLAG_DF | TRACE_FLAG_OF;
+
+// What the assembly below loads and stores; offsets are written there.
+struct machine_state {
+    std::array<u64, 16> gpr{};
+    u64 flags = 0x202;
+    u64 width = 16; // of the vector registers that are loaded: 16 or 32
+    alignas(64) std::array<std::array<u8, 64>, 16> vector{};
+};
+static_assert(offsetof(machine_state, flags) == 128);
+static_assert(offsetof(machine_state, width) == 136);
+static_assert(offsetof(machine_state, vector) == 192);
+
+extern "C" void tracer_test_execute(machine_state* state, const void* code);
+
+asm(R"(
+    .text
+    .type tracer_test_execute, @function
+tracer_test_execute:
+    push %rbx
+    push %rbp
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    push %rdi
+    push %rsi
+    cmpq $32, 136(%rdi)
+    je 1f
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    movdqa 192+64*\n(%rdi), %xmm\n
+    .endr
+    jmp 2f
+1:
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    vmovdqa 192+64*\n(%rdi), %ymm\n
+    .endr
+2:
+    pushq 128(%rdi)
+    popfq
+    mov 0(%rdi), %rax
+    mov 8(%rdi), %rcx
+    mov 16(%rdi), %rdx
+    mov 24(%rdi), %rbx
+    mov 40(%rdi), %rbp
+    mov 48(%rdi), %rsi
+    mov 64(%rdi), %r8
+    mov 72(%rdi), %r9
+    mov 80(%rdi), %r10
+    mov 88(%rdi), %r11
+    mov 96(%rdi), %r12
+    mov 104(%rdi), %r13
+    mov 112(%rdi), %r14
+    mov 120(%rdi), %r15
+    mov 56(%rdi), %rdi
+    call *(%rsp)
+    xchg %rdi, 8(%rsp)
+    mov %rax, 0(%rdi)
+    mov %rcx, 8(%rdi)
+    mov %rdx, 16(%rdi)
+    mov %rbx, 24(%rdi)
+    mov %rbp, 40(%rdi)
+    mov %rsi, 48(%rdi)
+    mov %r8, 64(%rdi)
+    mov %r9, 72(%rdi)
+    mov %r10, 80(%rdi)
+    mov %r11, 88(%rdi)
+    mov %r12, 96(%rdi)
+    mov %r13, 104(%rdi)
+    mov %r14, 112(%rdi)
+    mov %r15, 120(%rdi)
+    pushfq
+    popq 128(%rdi)
+    cld
+    mov 8(%rsp), %rax
+    mov %rax, 56(%rdi)
+    add $16, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbp
+    pop %rbx
+    ret
+    .size tracer_test_execute, .-tracer_test_execute
+)");
+
+struct arena {
+    u8* base = nullptr;
+    std::size_t bytes = 0;
+
+    arena(std::size_t size, int protection) : bytes(size) {
+        void* const made = mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+        base = made == MAP_FAILED ? nullptr : static_cast<u8*>(made);
+    }
+    ~arena() {
+        if (base)
+            munmap(base, bytes);
+    }
+    arena(const arena&) = delete;
+    arena& operator=(const arena&) = delete;
+};
+
+struct testbed {
+    arena memory{4 * page, PROT_READ | PROT_WRITE};
+    arena code{page, PROT_READ | PROT_WRITE | PROT_EXEC};
+    std::vector<u8> scratch = std::vector<u8>(trace_scratch_bytes());
+    machine_state state;
+    trace_access access{this, read_vector, read_destination};
+    trace_plan plan{};
+    trace_cpu cpu{};
+
+    static bool read_vector(void* context, u32 index, u32 bytes, u8* to) {
+        const auto& self = *static_cast<testbed*>(context);
+        if (index >= 16 || bytes > self.state.width)
+            return false;
+        std::memcpy(to, self.state.vector[index].data(), bytes);
+        return true;
+    }
+
+    static bool read_destination(void* context, u64 address, u32 bytes, u8* to) {
+        const auto& self = *static_cast<testbed*>(context);
+        const u64 start = reinterpret_cast<std::uintptr_t>(self.memory.base);
+        if (address < start || address - start > self.memory.bytes - bytes)
+            return false;
+        std::memcpy(to, reinterpret_cast<const void*>(address), bytes);
+        return true;
+    }
+
+    /// What the core says of this instruction in the present state.
+    const trace_plan& decode(const std::vector<u8>& instruction) {
+        std::copy(state.gpr.begin(), state.gpr.end(), cpu.gpr);
+        cpu.ip = reinterpret_cast<std::uintptr_t>(code.base);
+        cpu.flags = state.flags;
+        cpu.is_64_bit = true;
+        trace_decode(scratch.data(), instruction.data(), static_cast<u32>(instruction.size()), &cpu, &access,
+                     &plan);
+        return plan;
+    }
+
+    /// Carries the plan out on paper: memory as it must be.
+    std::vector<u8> predict() {
+        std::vector<u8> expected(memory.base, memory.base + memory.bytes);
+        const u64 start = reinterpret_cast<std::uintptr_t>(memory.base);
+        u8* const to = expected.data() + (plan.address - start);
+        switch (plan.what) {
+        case TRACE_STORE:
+            std::memcpy(to, plan.data, plan.bytes);
+            break;
+        case TRACE_FILL:
+            for (u64 i = 0; i < plan.count; ++i)
+                std::memcpy(to + i * plan.bytes, plan.data, plan.bytes);
+            break;
+        case TRACE_COPY: {
+            const u8* const from = expected.data() + (plan.source - start);
+            for (u64 i = 0; i < plan.count; ++i)
+                std::memcpy(to + i * plan.bytes, from + i * plan.bytes, plan.bytes);
+            break;
+        }
+        case TRACE_OPEN:
+            break;
+        }
+        if (plan.what != TRACE_STORE)
+            trace_plan_advance(&plan, &cpu, plan.count);
+        return expected;
+    }
+
+    void execute(const std::vector<u8>& instruction) {
+        u8* at = std::copy(instruction.begin(), instruction.end(), code.base);
+        *at = 0xc3; // ret
+        tracer_test_execute(&state, code.base);
+    }
+};
+
+bool inside(const testbed& bed, u64 address, u64 bytes) {
+    const u64 start = reinterpret_cast<std::uintptr_t>(bed.memory.base);
+    return address >= start && bytes <= bed.memory.bytes && address - start <= bed.memory.bytes - bytes;
+}
+
+// Encodings of instructions that store, with random operands. The ModRM byte is made for memory at rbx +
+// disp32, or with an index.
+struct form {
+    std::vector<u8> prefixes; // mandatory ones
+    std::vector<u8> opcode;
+    int immediate;  // bytes; -1: as wide as the operand, at most 4
+    int extension;  // of the opcode in ModRM's reg field; -1: a register
+    bool rex_w;     // may have it
+    bool operand16; // may have 66
+    bool lockable;
+};
+
+std::vector<form> general_forms() {
+    std::vector<form> all;
+    const auto both = [&](u8 narrow, bool lockable) { // 8 bits, and 16, 32 or 64
+        all.push_back({{}, {narrow}, 0, -1, false, false, lockable});
+        all.push_back({{}, {static_cast<u8>(narrow + 1)}, 0, -1, true, true, lockable});
+    };
+    both(0x88, false);                                        // MOV
+    both(0x86, true);                                         // XCHG
+    for (u8 alu : {0x00, 0x08, 0x10, 0x18, 0x20, 0x28, 0x30}) // ADD OR ADC SBB AND SUB XOR
+        both(alu, true);
+    for (int extension = 0; extension < 7; ++extension) { // the same with an immediate
+        all.push_back({{}, {0x80}, 1, extension, false, false, true});
+        all.push_back({{}, {0x81}, -1, extension, true, true, true});
+        all.push_back({{}, {0x83}, 1, extension, true, true, true});
+    }
+    all.push_back({{}, {0xc6}, 1, 0, false, false, false});
+    all.push_back({{}, {0xc7}, -1, 0, true, true, false});
+    for (int extension : {0, 1}) { // INC DEC
+        all.push_back({{}, {0xfe}, 0, extension, false, false, true});
+        all.push_back({{}, {0xff}, 0, extension, true, true, true});
+    }
+    for (int extension : {2, 3}) { // NOT NEG
+        all.push_back({{}, {0xf6}, 0, extension, false, false, true});
+        all.push_back({{}, {0xf7}, 0, extension, true, true, true});
+    }
+    all.push_back({{}, {0x0f, 0xc0}, 0, -1, false, false, true}); // XADD
+    all.push_back({{}, {0x0f, 0xc1}, 0, -1, true, true, true});
+    all.push_back({{}, {0x0f, 0xb0}, 0, -1, false, false, true}); // CMPXCHG
+    all.push_back({{}, {0x0f, 0xb1}, 0, -1, true, true, true});
+    all.push_back({{}, {0x0f, 0xc3}, 0, -1, true, false, false}); // MOVNTI
+    for (u8 condition = 0; condition < 16; ++condition)
+        all.push_back({{}, {0x0f, static_cast<u8>(0x90 + condition)}, 0, -1, false, false, false});
+    return all;
+}
+
+std::vector<form> vector_forms() {
+    std::vector<form> all;
+    const auto add = [&](std::vector<u8> prefixes, u8 opcode, bool rex_w = false) {
+        all.push_back({std::move(prefixes), {0x0f, opcode}, 0, -1, rex_w, false, false});
+    };
+    for (u8 opcode : {0x11, 0x13, 0x17, 0x29, 0x2b}) { // MOVUPS MOVLPS MOVHPS MOVAPS MOVNTPS, and PD
+        add({}, opcode);
+        add({0x66}, opcode);
+    }
+    add({0xf3}, 0x11);       // MOVSS
+    add({0xf2}, 0x11);       // MOVSD
+    add({0x66}, 0x7f);       // MOVDQA
+    add({0xf3}, 0x7f);       // MOVDQU
+    add({0x66}, 0xe7);       // MOVNTDQ
+    add({0x66}, 0xd6);       // MOVQ
+    add({0x66}, 0x7e, true); // MOVD, MOVQ
+    return all;
+}
+
+using generator = std::mt19937_64;
+
+u8 any(generator& random, u32 below) {
+    return static_cast<u8>(random() % below);
+}
+
+/// ModRM, SIB and displacement for [rbx + disp32], [rbx + 2*rsi + disp32] or, without a base, [rip + disp32].
+void add_memory(std::vector<u8>& bytes, generator& random, u8 reg, bool with_index, s64 displacement) {
+    (void)random;
+    bytes.push_back(static_cast<u8>(0x80 | (reg & 7) << 3 | (with_index ? 4 : 3)));
+    if (with_index)
+        bytes.push_back(0x40 | 6 << 3 | 3);
+    const auto value = static_cast<std::int32_t>(displacement);
+    for (int i = 0; i < 4; ++i)
+        bytes.push_back(static_cast<u8>(static_cast<u32>(value) >> (8 * i)));
+}
+
+/// `vector`: the register is one of xmm0 … xmm15. Else rsp and its parts are left out: the stack is the
+/// test's.
+std::vector<u8> encode(const form& f, generator& random, s64 displacement, bool with_index, bool vector) {
+    std::vector<u8> bytes;
+    const bool operand16 = f.operand16 && random() % 4 == 0;
+    const bool rex_w = f.rex_w && random() % 2;
+    u8 reg = f.extension >= 0 ? static_cast<u8>(f.extension) : any(random, 16);
+    if (!vector && f.extension < 0 && reg == 4)
+        reg = 5;
+    if (f.lockable && random() % 3 == 0)
+        bytes.push_back(0xf0);
+    if (operand16)
+        bytes.push_back(0x66);
+    bytes.insert(bytes.end(), f.prefixes.begin(), f.prefixes.end());
+    const u8 rex = static_cast<u8>(0x40 | (rex_w ? 8 : 0) | (reg >= 8 ? 4 : 0));
+    if (rex != 0x40 || random() % 2) // without REX the numbers 5 … 7 of a byte are CH, DH, BH
+        bytes.push_back(rex);
+    bytes.insert(bytes.end(), f.opcode.begin(), f.opcode.end());
+    add_memory(bytes, random, reg, with_index, displacement);
+    int immediate = f.immediate;
+    if (immediate < 0)
+        immediate = operand16 && !rex_w ? 2 : 4;
+    for (int i = 0; i < immediate; ++i)
+        bytes.push_back(any(random, 256));
+    return bytes;
+}
+
+/// VEX, two or three bytes, of the vector moves.
+std::vector<u8> encode_vex(generator& random, s64 displacement) {
+    struct vex_form {
+        u8 prefix; // 0 none, 1 66, 2 f3, 3 f2
+        u8 opcode;
+        bool wide; // may be 256 bits
+    };
+    static constexpr vex_form forms[] = {
+        {0, 0x11, true},  {1, 0x11, true},  {2, 0x11, false}, {3, 0x11, false}, {0, 0x13, false},
+        {1, 0x13, false}, {0, 0x17, false}, {1, 0x17, false}, {0, 0x29, true},  {1, 0x29, true},
+        {0, 0x2b, true},  {1, 0x2b, true},  {1, 0x7f, true},  {2, 0x7f, true},  {1, 0xe7, true},
+        {1, 0xd6, false}, {1, 0x7e, false}};
+    const vex_form& f = forms[random() % std::size(forms)];
+    const u8 reg = any(random, 16);
+    const bool wide = f.wide && random() % 2;
+    const u8 tail = static_cast<u8>(0x78 | (wide ? 4 : 0) | f.prefix);
+    std::vector<u8> bytes;
+    if (random() % 2) {
+        bytes = {0xc5, static_cast<u8>((reg >= 8 ? 0 : 0x80) | tail)};
+    } else {
+        const u8 w = f.opcode == 0x7e && random() % 2 ? 0x80 : 0;
+        bytes = {0xc4, static_cast<u8>((reg >= 8 ? 0x60 : 0xe0) | 1), static_cast<u8>(w | tail)};
+    }
+    bytes.push_back(f.opcode);
+    add_memory(bytes, random, reg, false, displacement);
+    return bytes;
+}
+
+std::vector<u8> encode_string(generator& random) {
+    static constexpr u8 opcodes[] = {0xaa, 0xab, 0xa4, 0xa5};
+    std::vector<u8> bytes;
+    if (random() % 2)
+        bytes.push_back(random() % 4 ? 0xf3 : 0xf2);
+    const u8 opcode = opcodes[random() % 4];
+    if (opcode & 1) {
+        if (random() % 4 == 0)
+            bytes.insert(bytes.begin(), 0x66);
+        if (random() % 2)
+            bytes.push_back(0x48);
+    }
+    bytes.push_back(opcode);
+    return bytes;
+}
+
+class decode_test : public testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_NE(bed.memory.base, nullptr);
+        ASSERT_NE(bed.code.base, nullptr);
+        avx = __builtin_cpu_supports("avx");
+        bed.state.width = avx ? 32 : 16;
+    }
+
+    void scramble() {
+        for (std::size_t i = 0; i < bed.memory.bytes; i += 8) {
+            const u64 word = random();
+            std::memcpy(bed.memory.base + i, &word, 8);
+        }
+    }
+
+    /// Registers with values that are often special; rbx, rsi, rdi point into the memory.
+    s64 prepare() {
+        for (u64& one : bed.state.gpr) {
+            static constexpr u64 special[] = {0,      1,      0x7f,       0x80,       0xff,
+                                              0x7fff, 0x8000, 0x7fffffff, 0x80000000, ~u64{0}};
+            one = random() % 3 ? random() : special[random() % std::size(special)];
+        }
+        for (auto& one : bed.state.vector)
+            for (std::size_t i = 0; i < 32; i += 8) {
+                const u64 word = random();
+                std::memcpy(one.data() + i, &word, 8);
+            }
+        bed.state.flags = 0x202 | (random() & (TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF |
+                                               TRACE_FLAG_SF | TRACE_FLAG_OF));
+        const u64 start = reinterpret_cast<std::uintptr_t>(bed.memory.base);
+        // aligned for the moves that want it, anywhere for a third
+        const u64 at = random() % 3 ? random() % 400 * 32 : random() % 12000;
+        const auto displacement = static_cast<s64>(random() % 0x20000) - 0x10000;
+        bed.state.gpr[3] = start + at - static_cast<u64>(displacement);
+        bed.state.gpr[6] = start + random() % 6000;
+        bed.state.gpr[7] = start + 8000 + random() % 100;
+        bed.state.gpr[1] = random() % 2 ? random() % 40 : bed.state.gpr[1];
+        if (random() % 4 == 0) // CMPXCHG finds what it expects
+            std::memcpy(bed.state.gpr.data(), bed.memory.base + at, 8);
+        return displacement;
+    }
+
+    /// False if the core leaves it to the processor.
+    bool compare(const std::vector<u8>& instruction) {
+        const trace_plan& plan = bed.decode(instruction);
+        if (plan.what == TRACE_OPEN) {
+            ++left_out[plan.reason];
+            return false;
+        }
+        const u64 bytes = plan.what == TRACE_STORE ? plan.bytes : plan.count * plan.bytes;
+        if (plan.count > 1000 || !inside(bed, plan.address, bytes) ||
+            (plan.what == TRACE_COPY && !inside(bed, plan.source, bytes)))
+            return false;
+        const bool aligned_move = plan.bytes >= 16 && plan.address % plan.bytes != 0;
+        if (aligned_move) // may be one that faults
+            return false;
+        const std::vector<u8> expected = bed.predict();
+        const trace_cpu& after = bed.plan.after;
+        bed.execute(instruction);
+        std::string text;
+        for (const u8 one : instruction) {
+            char hex[4];
+            std::snprintf(hex, sizeof hex, "%02x ", one);
+            text += hex;
+        }
+        EXPECT_EQ(std::memcmp(expected.data(), bed.memory.base, expected.size()), 0) << text;
+        for (std::size_t i = 0; i < 16; ++i) {
+            if (i != 4) { // rsp is the test's
+                EXPECT_EQ(after.gpr[i], bed.state.gpr[i]) << text << "register " << i;
+            }
+        }
+        EXPECT_EQ(after.flags & compared_flags, bed.state.flags & compared_flags) << text;
+        EXPECT_EQ(after.ip, reinterpret_cast<std::uintptr_t>(bed.code.base) + instruction.size()) << text;
+        return true;
+    }
+
+    generator random{17};
+    testbed bed;
+    bool avx = false;
+    std::map<u32, unsigned> left_out;
+};
+
+unsigned wanted() {
+    const char* const text = std::getenv("KAGE_TRACER_INSTRUCTIONS");
+    return text ? static_cast<unsigned>(std::atoi(text)) : 60000;
+}
+
+TEST_F(decode_test, what_the_processor_does_is_what_the_core_says) {
+    const auto general = general_forms();
+    const auto vectors = vector_forms();
+    const unsigned count = wanted();
+    unsigned done = 0, tried = 0;
+    std::array<unsigned, 4> by_kind{};
+    scramble();
+    while (done < count && !HasFailure()) {
+        ASSERT_LT(tried++, count * 10 + 1000);
+        const s64 displacement = prepare();
+        const unsigned kind = static_cast<unsigned>(random() % (avx ? 4 : 3));
+        std::vector<u8> instruction;
+        bool with_index = false;
+        switch (kind) {
+        case 0:
+            with_index = random() % 4 == 0;
+            if (with_index)
+                bed.state.gpr[3] -= 2 * bed.state.gpr[6];
+            instruction = encode(general[random() % general.size()], random, displacement, with_index, false);
+            break;
+        case 1:
+            instruction = encode(vectors[random() % vectors.size()], random, displacement, false, true);
+            break;
+        case 2:
+            instruction = encode_string(random);
+            break;
+        default:
+            instruction = encode_vex(random, displacement);
+            break;
+        }
+        if (compare(instruction)) {
+            ++done;
+            ++by_kind[kind];
+        }
+    }
+    std::printf("%u instructions agreed: %u general, %u SSE, %u string, %u AVX%s\n", done, by_kind[0],
+                by_kind[1], by_kind[2], by_kind[3], avx ? "" : " (this processor has no AVX)");
+    for (std::size_t kind = 0; kind < (avx ? 4u : 3u); ++kind)
+        EXPECT_GT(by_kind[kind], count / 20);
+}
+
+TEST_F(decode_test, a_rip_relative_store_goes_where_it_says) {
+    prepare();
+    std::vector<u8> instruction{0xc6, 0x05, 0, 0, 0, 0, 0x5a}; // mov byte [rip + disp], 0x5a
+    const auto distance = static_cast<std::int32_t>(reinterpret_cast<std::intptr_t>(bed.memory.base + 77) -
+                                                    reinterpret_cast<std::intptr_t>(bed.code.base + 7));
+    std::memcpy(instruction.data() + 2, &distance, 4);
+    EXPECT_TRUE(compare(instruction));
+    EXPECT_EQ(bed.memory.base[77], 0x5a);
+}
+
+TEST_F(decode_test, what_it_does_not_know_is_left_to_the_processor) {
+    prepare();
+    const auto reason = [&](std::vector<u8> code) {
+        const trace_plan& plan = bed.decode(code);
+        EXPECT_EQ(plan.what, TRACE_OPEN);
+        return plan.reason;
+    };
+    EXPECT_EQ(reason({}), TRACE_REASON_UNDECODED);
+    EXPECT_EQ(reason({0xc7, 0x83}), TRACE_REASON_UNDECODED);         // cut off
+    EXPECT_EQ(reason({0x8b, 0x03}), TRACE_REASON_NO_STORE);          // mov eax, [rbx]
+    EXPECT_EQ(reason({0x64, 0x89, 0x03}), TRACE_REASON_OPERAND);     // mov fs:[rbx], eax
+    EXPECT_EQ(reason({0xd1, 0x23}), TRACE_REASON_INSTRUCTION);       // shl dword [rbx], 1
+    EXPECT_EQ(reason({0x0f, 0xc7, 0x0b}), TRACE_REASON_INSTRUCTION); // cmpxchg8b [rbx]
+    EXPECT_EQ(reason({0x67, 0xaa}), TRACE_REASON_OPERAND);           // stosb to edi
+    EXPECT_EQ(reason({0x0f, 0x7f, 0x03}), TRACE_REASON_OPERAND);     // movq [rbx], mm0
+    bed.state.gpr[3] = 0;
+    EXPECT_EQ(reason({0x01, 0x03}), TRACE_REASON_ACCESS); // add [0], eax: not ours to read
+    bed.state.flags |= TRACE_FLAG_DF;
+    EXPECT_EQ(reason({0xaa}), TRACE_REASON_OPERAND); // downwards
+}
+
+TEST_F(decode_test, masked_and_wide_vectors) {
+    prepare();
+    // vmovdqu8 [rbx]{k1}, zmm0: leaves bytes alone
+    EXPECT_EQ(bed.decode({0x62, 0xf1, 0x7f, 0x49, 0x7f, 0x03}).reason, TRACE_REASON_OPERAND);
+    // vmovdqu64 [rbx], zmm0: wider than what this test's registers hold
+    EXPECT_EQ(bed.decode({0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x03}).reason, TRACE_REASON_ACCESS);
+    EXPECT_EQ(bed.plan.bytes, 64u);
+    // vmovdqu64 [rbx], xmm3
+    const trace_plan& plan = bed.decode({0x62, 0xf1, 0xfe, 0x08, 0x7f, 0x1b});
+    EXPECT_EQ(plan.what, TRACE_STORE);
+    EXPECT_EQ(std::memcmp(plan.data, bed.state.vector[3].data(), 16), 0);
+}
+
+TEST_F(decode_test, a_32_bit_program) {
+    prepare();
+    std::copy(bed.state.gpr.begin(), bed.state.gpr.end(), bed.cpu.gpr);
+    bed.cpu.ip = 0xfffffffe;
+    bed.cpu.is_64_bit = false;
+    bed.cpu.flags = 0x202;
+    bed.cpu.gpr[3] = 0x12345678;
+    const std::vector<u8> store{0x89, 0x43, 0x10}; // mov [ebx + 16], eax
+    trace_decode(bed.scratch.data(), store.data(), 3, &bed.cpu, &bed.access, &bed.plan);
+    ASSERT_EQ(bed.plan.what, TRACE_STORE);
+    EXPECT_EQ(bed.plan.address, 0x12345688u);
+    EXPECT_EQ(bed.plan.bytes, 4u);
+    EXPECT_EQ(bed.plan.after.ip, 1u);
+    const std::vector<u8> fill{0xf3, 0xab}; // rep stosd
+    bed.cpu.gpr[1] = 0xffffffff00000005;
+    bed.cpu.gpr[7] = 0xffffffff00001000;
+    trace_decode(bed.scratch.data(), fill.data(), 2, &bed.cpu, &bed.access, &bed.plan);
+    ASSERT_EQ(bed.plan.what, TRACE_FILL);
+    EXPECT_EQ(bed.plan.count, 5u);
+    EXPECT_EQ(bed.plan.address, 0x1000u);
+    trace_plan_advance(&bed.plan, &bed.cpu, 3);
+    EXPECT_EQ(bed.plan.after.gpr[1], 2u);
+    EXPECT_EQ(bed.plan.after.gpr[7], 0x100cu);
+    EXPECT_EQ(bed.plan.after.ip, 0xfffffffeu); // not over
+}
+
+// Arbitrary bytes: the decoder stays inside its bounds whatever they say. (Fuzzed with coverage in
+// tests/fuzz.)
+TEST_F(decode_test, arbitrary_bytes) {
+    unsigned stores = 0;
+    for (unsigned round = 0; round < 200000; ++round) {
+        prepare();
+        std::vector<u8> code(random() % 16);
+        for (u8& one : code)
+            one = any(random, 256);
+        const trace_plan& plan = bed.decode(code);
+        ASSERT_LE(plan.length, code.size());
+        if (plan.what == TRACE_OPEN)
+            continue;
+        ++stores;
+        ASSERT_GE(plan.bytes, 1u);
+        ASSERT_LE(plan.bytes, TRACE_MAX_STORE_BYTES);
+        ASSERT_EQ(plan.reason, TRACE_REASON_NONE);
+    }
+    EXPECT_GT(stores, 1000u);
+}
+
+} // namespace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The adaptive mode's decisions; policy.h has the idea.
+ */
+#include "policy.h"
+
+static void cool_down(struct trace_heat *heat)
+{
+	heat->stores = 0;
+	heat->intervals = 0;
+	heat->unchanged = 0;
+	heat->opened = false;
+}
+
+/* What was learned counts only if the page was dirty in the interval before, or is in this one. */
+static void begin_interval(struct trace_heat *heat, u32 interval)
+{
+	if ((u8)(interval - heat->interval) > 1)
+		cool_down(heat);
+	heat->interval = (u8)interval;
+}
+
+bool trace_heat_store(struct trace_heat *heat, u32 interval)
+{
+	begin_interval(heat, interval);
+	/* it was opened before: many stores are to come again */
+	if (!heat->intervals && heat->stores + 1u < TRACE_STORES_BEFORE_OPENING) {
+		heat->stores++;
+		return false;
+	}
+	return true;
+}
+
+void trace_heat_open(struct trace_heat *heat, u32 interval)
+{
+	begin_interval(heat, interval);
+	heat->opened = true;
+}
+
+bool trace_heat_flush(struct trace_heat *heat, bool changed)
+{
+	heat->stores = 0;
+	if (!heat->opened) {
+		heat->intervals = 0;
+		return false;
+	}
+	if (changed) {
+		heat->unchanged = 0;
+		if (heat->intervals < TRACE_INTERVALS_UNTIL_HOT)
+			heat->intervals++;
+	} else if (heat->intervals < TRACE_INTERVALS_UNTIL_HOT) {
+		heat->intervals = 0;
+	} else if (++heat->unchanged == TRACE_INTERVALS_UNTIL_COLD) {
+		cool_down(heat);
+		return false;
+	}
+	heat->opened = heat->intervals == TRACE_INTERVALS_UNTIL_HOT;
+	if (heat->opened)
+		heat->interval++; /* dirty in the next one too */
+	return heat->opened;
+}
+
+bool trace_ahead_follows(const struct trace_ahead *ahead, u32 index)
+{
+	return ahead->count && index == ahead->next;
+}
+
+void trace_ahead_stored(struct trace_ahead *ahead, u32 index)
+{
+	ahead->next = index + 1;
+	ahead->count = 1;
+}
+
+u32 trace_ahead_open(struct trace_ahead *ahead, u32 index, u32 limit)
+{
+	u32 count = 1;
+
+	if (trace_ahead_follows(ahead, index))
+		count = ahead->count * 2;
+	if (count > TRACE_MAX_AHEAD)
+		count = TRACE_MAX_AHEAD;
+	if (count > limit)
+		count = limit;
+	ahead->next = index + count;
+	ahead->count = count;
+	return count;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What to do about a store to a closed page, and about a dirty page at a flush, in mode `adaptive`.
+ * Pure: counts in, decisions out.
+ *
+ *	cold: stores are carried out one by one; after a few of them before one flush the page is opened
+ *	warm: opened at once, because it was in the interval before
+ *	hot:  dirty for many intervals in a row: stays open, and is compared at each flush without a fault;
+ *	      unchanged for some, it cools down
+ */
+#ifndef TRACER_CORE_POLICY_H
+#define TRACER_CORE_POLICY_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A fault costs about as much as opening and comparing a page, so a second store in an interval
+ * pays for that.
+ */
+#define TRACE_STORES_BEFORE_OPENING 2u
+/* Closing and faulting once more costs several comparisons: hot after this many intervals, … */
+#define TRACE_INTERVALS_UNTIL_HOT 4u
+/* … and cold again when it was compared this often for nothing. */
+#define TRACE_INTERVALS_UNTIL_COLD 4u
+/* Pages opened by one fault at most. */
+#define TRACE_MAX_AHEAD 64u
+
+struct trace_heat {
+	u8 stores;    /* carried out in this interval */
+	u8 intervals; /* in a row in which the page was opened and had changed */
+	u8 unchanged; /* in a row, while hot */
+	u8 interval;  /* the last one in which it was dirty; enough of it to tell neighbours */
+	bool opened;  /* in this interval, or hot */
+};
+
+/*
+ * A store to the closed page faulted, in this interval (any number that grows by one with each
+ * flush). True: open the page; false: carry the store out if possible.
+ */
+bool trace_heat_store(struct trace_heat *heat, u32 interval);
+
+/* The page is opened, whatever trace_heat_store said. */
+void trace_heat_open(struct trace_heat *heat, u32 interval);
+
+/* A flush has compared the page. True: it stays open (it was, and is hot). */
+bool trace_heat_flush(struct trace_heat *heat, bool changed);
+
+/* Pages that are opened one behind the other are opened ahead, twice as many each time. */
+struct trace_ahead {
+	u32 next;  /* the page behind those that the last fault opened */
+	u32 count; /* of those */
+};
+
+/* Whether the store to this page follows on those before it. */
+bool trace_ahead_follows(const struct trace_ahead *ahead, u32 index);
+
+/* Page `index` is opened: how many from there on, at most `limit` (at least 1). */
+u32 trace_ahead_open(struct trace_ahead *ahead, u32 index, u32 limit);
+
+/* A store to page `index` was carried out without opening it. */
+void trace_ahead_stored(struct trace_ahead *ahead, u32 index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
