@@ -119,6 +119,9 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
             where.in_flight.push_back(completes);
     }
     where.needs_flush.store(true, std::memory_order_relaxed);
+    if (windows_.load(std::memory_order_relaxed) > 0 && command.data.device_writes &&
+        !command.data.fills_view)
+        transport_->note_device_write(command.data.address, command.data.bytes);
     // What the program stored into mapped memory goes to one queue before the request, so the request is for
     // one queue. Without such memory there is nothing to keep apart.
     if (windows_.load(std::memory_order_relaxed) > 0 && batch_.target().queue != 0 &&

@@ -91,6 +91,8 @@ public:
         transport_->discard_window(address, bytes);
     }
 
+    bool wrote_window(const std::byte* address) const noexcept { return transport_->wrote_window(address); }
+
     void add_user_event() noexcept { unset_user_events_.fetch_add(1, std::memory_order_relaxed); }
     void remove_user_event() noexcept { unset_user_events_.fetch_sub(1, std::memory_order_relaxed); }
 

@@ -2,7 +2,8 @@
 //
 // Mapping: reads the region into the object's host view (unless its content is not wanted), unmapping writes
 // it back (if it was mapped for writing). A host view that is traced is never written back: what the program
-// stored goes ahead of the next request, also while it is mapped.
+// stored goes ahead of the next request, also while it is mapped; unless the device wrote there on behalf of
+// the program.
 #include "api.hpp"
 #include "transfer.hpp"
 
@@ -36,10 +37,12 @@ cl_int write_back(enqueueing& call, memory& mapped, const mapping& done) {
     if (!(done.flags & write_flags))
         return call.join();
     call.keep(ref<object>(&mapped));
-    if (mapped.is_buffer() && mapped.view_is_traced())
+    if (mapped.is_buffer() && mapped.view_is_traced() &&
+        !mapped.owner().link().wrote_window(static_cast<const std::byte*>(done.address)))
         return call.join();
     if (mapped.is_buffer())
-        return transfer_buffer(call, mapped, direction::to_device, done.offset, done.bytes, done.address);
+        return transfer_buffer(call, mapped, direction::to_device, done.offset, done.bytes, done.address,
+                               mapped.view_is_traced());
     return transfer_image(call, mapped, direction::to_device, done.origin, done.region,
                           mapped.shape().row_pitch, mapped.shape().slice_pitch, done.address);
 }
@@ -77,7 +80,7 @@ void* enqueue_map_buffer(cl_command_queue where, cl_mem handle, cl_bool blocking
         buffer->owner().link().discard_window(view + offset, bytes);
     error = flags & CL_MAP_WRITE_INVALIDATE_REGION
                 ? call.join()
-                : transfer_buffer(call, *buffer, direction::to_host, offset, bytes, added.address);
+                : transfer_buffer(call, *buffer, direction::to_host, offset, bytes, added.address, true);
     if (error != CL_SUCCESS) {
         mapping ignored;
         buffer->remove_mapping(added.address, ignored);

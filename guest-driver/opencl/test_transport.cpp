@@ -35,6 +35,12 @@ public:
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept override {
         device_.discard_window(address, bytes);
     }
+    void note_device_write(const void* address, std::uint64_t) noexcept override {
+        device_.note_device_write(address);
+    }
+    bool wrote_window(const std::byte* address) const noexcept override {
+        return device_.wrote_window(address);
+    }
     void abandon_after_fork() noexcept override {}
 
 private:
@@ -169,6 +175,19 @@ void test_device::discard_window(const std::byte* address, std::uint64_t bytes) 
     auto found = windows_.upper_bound(address);
     if (found != windows_.begin())
         (--found)->second.discarded.emplace_back(static_cast<std::uint64_t>(address - found->first), bytes);
+}
+
+void test_device::note_device_write(const void* address) noexcept {
+    const std::lock_guard held(mutex_);
+    auto found = windows_.upper_bound(static_cast<const std::byte*>(address));
+    if (found != windows_.begin())
+        (--found)->second.device_wrote = true;
+}
+
+bool test_device::wrote_window(const std::byte* address) noexcept {
+    const std::lock_guard held(mutex_);
+    auto found = windows_.upper_bound(address);
+    return found != windows_.begin() && (--found)->second.device_wrote;
 }
 
 void test_device::send_text(const std::string& text) {

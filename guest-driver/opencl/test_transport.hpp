@@ -66,6 +66,7 @@ public:
         std::uint64_t memory = 0;
         std::vector<std::byte> bytes;
         std::vector<std::pair<std::uint64_t, std::uint64_t>> discarded; // offset, bytes
+        bool device_wrote = false;
     };
     /// What is mapped now, by address; and where each request's flush goes, by its number.
     std::map<const std::byte*, window> windows();
@@ -94,6 +95,8 @@ public:
     window_view map_window(const window_request& wanted);
     void unmap_window(std::byte* address) noexcept;
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept;
+    void note_device_write(const void* address) noexcept;
+    bool wrote_window(const std::byte* address) noexcept;
 
 private:
     struct enqueued {

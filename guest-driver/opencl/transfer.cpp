@@ -26,8 +26,8 @@ vgpu_cmd_transfer_buffer buffer_command(const memory& buffer, direction way, std
 } // namespace
 
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
-                       void* host) {
-    if (way == direction::to_device && bytes <= max_inline_bytes) {
+                       void* host, bool is_view) {
+    if (way == direction::to_device && bytes <= max_inline_bytes && !is_view) {
         auto command = buffer_command(buffer, way, offset);
         command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
         return call.send(command, {{host, bytes}});
@@ -36,11 +36,11 @@ cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::siz
     const bool to_host = way == direction::to_host;
     if (bytes <= piece) {
         auto command = buffer_command(buffer, way, offset);
-        return call.send(command, {}, &command.data, {host, bytes, to_host});
+        return call.send(command, {}, &command.data, {host, bytes, to_host, is_view});
     }
     for (std::size_t at = 0; at < bytes; at += piece) {
         auto command = buffer_command(buffer, way, offset + at);
-        const payload data{static_cast<std::byte*>(host) + at, std::min(piece, bytes - at), to_host};
+        const payload data{static_cast<std::byte*>(host) + at, std::min(piece, bytes - at), to_host, is_view};
         const cl_int error = call.send_step(command, {}, &command.data, data);
         if (error != CL_SUCCESS)
             return error;

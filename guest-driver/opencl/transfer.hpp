@@ -12,9 +12,10 @@ namespace kagemusha::opencl {
 
 enum class direction { to_device, to_host };
 
-/// `host`: the first byte.
+/// `host`: the first byte. `is_view`: it is the buffer's own view in the window, which the device may
+/// still be writing into; so it is read when the command runs and not before.
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
-                       void* host);
+                       void* host, bool is_view = false);
 
 /// `host`: the first byte of the region, with the given pitches between its rows and slices.
 cl_int transfer_image(enqueueing& call, memory& image, direction way, const triple& origin,

@@ -21,6 +21,7 @@ struct payload {
     void* address = nullptr;
     std::uint64_t bytes = 0; // not 0
     bool device_writes = false;
+    bool fills_view = false; // what a map reads into the memory that shows its own buffer
 };
 
 /// Where to send what the program stored into mapped buffers, before a request.
@@ -89,6 +90,12 @@ public:
     /// The program will fill these bytes of traced memory, which were not read from the buffer: all of them
     /// are sent, also those that look unchanged.
     virtual void discard_window(const std::byte*, std::uint64_t) noexcept {}
+
+    /// The device is about to write into this memory something else than what the buffer shown there holds.
+    /// Nobody traces that, so the mapping has to be written back when it ends: wrote_window() is true from
+    /// now on.
+    virtual void note_device_write(const void*, std::uint64_t) noexcept {}
+    virtual bool wrote_window(const std::byte*) const noexcept { return false; }
 
     /// Makes read_records() return 0 from now on.
     virtual void shut_down() = 0;

@@ -135,6 +135,12 @@ public:
         windows_.discard(file_, address, bytes);
     }
 
+    void note_device_write(const void* address, std::uint64_t bytes) noexcept override {
+        windows_.note_device_write(address, bytes);
+    }
+
+    bool wrote_window(const std::byte* address) const noexcept override { return windows_.wrote(address); }
+
     void shut_down() override {
         const std::uint64_t one = 1;
         // An eventfd takes a first increment always; there is nobody to tell if it did not.

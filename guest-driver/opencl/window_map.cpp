@@ -24,9 +24,9 @@ struct choice {
 };
 
 choice read_choice() {
-    constexpr std::array names{std::string_view{"default"}, std::string_view{"off"}, std::string_view{"page"},
-                               std::string_view{"emulate"}, std::string_view{"adaptive"},
-                               std::string_view{"step"}};
+    constexpr std::array names{std::string_view{"default"},  std::string_view{"off"},
+                               std::string_view{"page"},     std::string_view{"emulate"},
+                               std::string_view{"adaptive"}, std::string_view{"step"}};
     static_assert(names.size() == KAGEMUSHA_VGPU_TRACE_MODE_COUNT);
     const char* const text = std::getenv("KAGEMUSHA_TRACE");
     if (!text)
@@ -75,7 +75,7 @@ window_view window_map::map(int file, const window_request& wanted) {
         return {};
     }
     const std::lock_guard held(mutex_);
-    entries_[reinterpret_cast<std::uintptr_t>(address)] = {range.offset, wanted.bytes};
+    entries_[reinterpret_cast<std::uintptr_t>(address)] = {range.offset, wanted.bytes, false};
     return {static_cast<std::byte*>(address), trace.mode != KAGEMUSHA_VGPU_TRACE_OFF};
 }
 
@@ -103,6 +103,26 @@ void window_map::discard(int file, const std::byte* address, std::uint64_t bytes
     if (ioctl(file, KAGEMUSHA_VGPU_WINDOW_DISCARD, &argument) < 0 && errno != ENODEV)
         std::fprintf(stderr, "kagemusha: a mapped region could not be marked as new: %s\n",
                      std::strerror(errno));
+}
+
+void window_map::note_device_write(const void* address, std::uint64_t bytes) noexcept {
+    const auto from = reinterpret_cast<std::uintptr_t>(address);
+    const std::lock_guard held(mutex_);
+    auto found = entries_.upper_bound(from);
+    if (found != entries_.begin() && from - std::prev(found)->first < std::prev(found)->second.bytes)
+        --found;
+    for (; found != entries_.end() && (found->first < from || found->first - from < bytes); ++found)
+        found->second.device_wrote = true;
+}
+
+bool window_map::wrote(const void* address) const noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    const std::lock_guard held(mutex_);
+    auto found = entries_.upper_bound(at);
+    if (found == entries_.begin())
+        return false;
+    --found;
+    return at - found->first < found->second.bytes && found->second.device_wrote;
 }
 
 bool window_map::offset_of(const void* address, std::uint64_t bytes, std::uint64_t& offset) const {

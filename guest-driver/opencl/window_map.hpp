@@ -25,6 +25,10 @@ public:
 
     void discard(int file, const std::byte* address, std::uint64_t bytes) noexcept;
 
+    /// See transport.hpp.
+    void note_device_write(const void* address, std::uint64_t bytes) noexcept;
+    bool wrote(const void* address) const noexcept;
+
     /// False if the memory does not lie in the window as a whole.
     bool offset_of(const void* address, std::uint64_t bytes, std::uint64_t& offset) const;
 
@@ -32,6 +36,7 @@ private:
     struct entry {
         std::uint64_t offset;
         std::uint64_t bytes;
+        bool device_wrote = false;
     };
 
     mutable std::mutex mutex_;

@@ -123,6 +123,28 @@ TEST_F(window_test, a_sub_buffer_shows_its_buffers_window) {
     cl.clReleaseMemObject(buffer);
 }
 
+TEST_F(window_test, what_the_device_read_into_a_mapping_is_written_back) {
+    gpu->offer_window(true);
+    cl_mem buffer = make_buffer(8192, in_window);
+    cl_mem other = make_buffer(8192);
+    const std::vector<char> text(100, 't'); // small enough to go inside a command;
+    ASSERT_EQ(
+        cl.clEnqueueWriteBuffer(queue, other, CL_TRUE, 0, text.size(), text.data(), 0, nullptr, nullptr),
+        CL_SUCCESS);
+    char* const place = map(buffer, CL_MAP_WRITE, 0, text.size());
+    // nobody waits for the transfer, so the unmap must be in its order
+    ASSERT_EQ(cl.clEnqueueReadBuffer(queue, other, CL_FALSE, 0, text.size(), place, 0, nullptr, nullptr),
+              CL_SUCCESS);
+    unmap(buffer, place);
+    std::vector<char> found(text.size());
+    ASSERT_EQ(
+        cl.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, found.size(), found.data(), 0, nullptr, nullptr),
+        CL_SUCCESS);
+    EXPECT_EQ(found, text);
+    cl.clReleaseMemObject(other);
+    cl.clReleaseMemObject(buffer);
+}
+
 TEST_F(window_test, untraced_memory_is_written_back) {
     gpu->offer_window(false);
     cl_mem buffer = make_buffer(8192, in_window);

@@ -156,8 +156,9 @@ def check_native_memory_differs(guest):
 def check_stores_into_mapped_memory(guest):
     """stores into mapped buffers, between launches and during them, in each mode: kernels of both sides see the same"""
     for mode in ("page", "emulate", "adaptive"):
-        job = guest.start(f"KAGEMUSHA_TRACE={mode} /payload/cl_job traced 10")
-        guest.wait_stats(lambda s: s["launches"] > 0, "launches")
+        before = guest.stats()["launches"]
+        job = guest.start(f"KAGEMUSHA_TRACE={mode} /payload/cl_job traced 20")
+        guest.wait_stats(lambda s, before=before: s["launches"] > before, "launches")
         chunks = mirror.compare_all(guest, standby)
         result = guest.finish(job)
         assert result.status == 0 and "rounds are right" in result.output, result

@@ -14,7 +14,7 @@ import checks
 
 def check_uapi(guest):
     """every test of kagemusha_vgpu_uapi_test passes"""
-    result = guest.run("/payload/uapi_test", seconds=300)
+    result = guest.run("/payload/uapi_test", seconds=1500)
     for line in result.output.splitlines():
         print(f"       {line}")
     assert result.status == 0, f"status {result.status}"

@@ -231,6 +231,9 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 	kvt_count(dev, KVT_REASONS + e->plan.reason, 1);
 	if (e->plan.what == TRACE_OPEN)
 		goto out;
+	/* A repeated instruction would trap after each iteration: only these are not stepped. */
+	if (range->trace->mode == KAGEMUSHA_VGPU_TRACE_STEP && !e->plan.repeats)
+		goto out;
 	bytes = e->plan.what == TRACE_STORE ? e->plan.bytes : 1;
 	if (!is_in_page(e, e->plan.address, bytes) || e->plan.address > vmf->real_address) {
 		kvt_count(dev, KVT_ELSEWHERE, 1);

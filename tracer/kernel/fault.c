@@ -108,6 +108,7 @@ static bool wants_emulation(struct kvt_trace *trace, u32 index)
 {
 	switch (trace->mode) {
 	case KAGEMUSHA_VGPU_TRACE_EMULATE:
+	case KAGEMUSHA_VGPU_TRACE_STEP: /* decodes each, and carries out those with REP */
 		return true;
 	case KAGEMUSHA_VGPU_TRACE_ADAPTIVE:
 		return !trace_heat_store(&trace->pages[index].heat, trace->interval) &&

@@ -503,7 +503,7 @@ struct counting {
 	uint64_t seen; /* the sum of what XADD gave back */
 };
 
-#define COUNTS 3000u
+#define COUNTS 1000u
 
 /* Read-modify-write from all threads at once: what one of them adds is not lost to another. */
 static void *count_up(void *argument)
@@ -529,7 +529,7 @@ static void *count_up(void *argument)
 			if (expected == old)
 				break;
 		}
-		if (i % 500 == 0)
+		if (i % 200 == 0)
 			CHECK_EQUAL(flush(counting->t->fd, NULL), 0);
 	}
 	return NULL;
@@ -657,7 +657,7 @@ static void code_that_changes(struct traced *t)
 	memcpy(changing_code, "\x88\x07\xc3", 3); /* mov [rdi], al; ret */
 	atomic_store(&stop_writers, false);
 	MUST(pthread_create(&changer, NULL, change_code, NULL) == 0);
-	for (unsigned i = 0; i < 3000; i++) {
+	for (unsigned i = 0; i < 1000; i++) {
 		uint8_t *inside = t->map + (i % PAGES) * PAGE + i % PAGE;
 		uint8_t *also_inside = t->map + (i * 7 % PAGES) * PAGE + i % 100;
 

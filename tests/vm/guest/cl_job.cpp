@@ -260,6 +260,10 @@ void store_traced(double seconds) {
          "read into the mapping");
     if (std::memcmp(views[0], expected.data(), bytes) != 0)
         fail("reading into a mapping");
+    need(clEnqueueUnmapMemObject(g.queue, inputs[0], views[0], 0, nullptr, nullptr), "unmap");
+    need(clEnqueueReadBuffer(g.queue, inputs[0], CL_TRUE, 0, bytes, got.data(), 0, nullptr, nullptr), "read");
+    if (got != expected)
+        fail("what was read into a mapping is not in its buffer");
     need(clEnqueueUnmapMemObject(g.queue, inputs[1], views[1], 0, nullptr, nullptr), "unmap");
     views[1] = static_cast<cl_int*>(
         clEnqueueMapBuffer(g.queue, inputs[1], CL_TRUE, CL_MAP_READ, 0, bytes, 0, nullptr, nullptr, nullptr));
