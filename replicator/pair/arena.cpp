@@ -13,6 +13,10 @@
 #include <set>
 #include <utility>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 // Linux 5.14
+#endif
+
 namespace kagemusha::pair {
 
 namespace {
@@ -35,7 +39,8 @@ struct arena::state {
     std::map<std::uint64_t, std::uint64_t> free_ranges;
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_size; // (bytes, offset) of the same ranges
     std::uint64_t used = 0;
-    std::uint64_t high_water = 0; // end of the last block since the memory was given back
+    std::uint64_t high_water = 0;              // end of the last block since the memory was given back
+    std::uint64_t empty_since_ms = UINT64_MAX; // as far as trim() has seen
 
     ~state() {
         if (base) {
@@ -68,6 +73,7 @@ struct arena::state {
         }
         used += length;
         high_water = std::max(high_water, at + length);
+        empty_since_ms = UINT64_MAX;
         offset = at;
         return true;
     }
@@ -89,29 +95,39 @@ struct arena::state {
             }
         }
         insert(offset, length);
-        if (used == 0 && high_water > kept_bytes) {
-            // A failure costs memory, nothing else.
-            (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                            static_cast<off_t>(high_water));
-            high_water = 0;
-        }
     }
+
+    bool can_trim() const { return used == 0 && high_water > kept_bytes; }
 };
 
 std::unique_ptr<arena> arena::create(const std::string& name, std::uint64_t bytes, std::uint32_t region,
                                      std::string& error) {
     auto s = std::make_shared<state>();
-    s->bytes = bytes;
     s->fd = memfd_create(name.c_str(), MFD_CLOEXEC);
     void* at = MAP_FAILED;
     if (s->fd >= 0 && ftruncate(s->fd, static_cast<off_t>(bytes)) == 0) {
         at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
     }
+    return finish(std::move(s), at, bytes, region, error);
+}
+
+std::unique_ptr<arena> arena::create_private(std::uint64_t bytes, std::string& error) {
+    void* at =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED) {
+        (void)madvise(at, bytes, MADV_HUGEPAGE); // a failure costs time, nothing else
+    }
+    return finish(std::make_shared<state>(), at, bytes, 0, error);
+}
+
+std::unique_ptr<arena> arena::finish(std::shared_ptr<state> s, void* at, std::uint64_t bytes,
+                                     std::uint32_t region, std::string& error) {
     if (at == MAP_FAILED) {
-        error = "no shared memory of " + std::to_string(bytes >> 20) +
+        error = "no memory of " + std::to_string(bytes >> 20) +
                 " MiB for replicated content: " + std::strerror(errno);
         return nullptr;
     }
+    s->bytes = bytes;
     s->base = static_cast<std::byte*>(at);
     s->insert(0, bytes);
     return std::unique_ptr<arena>(new arena(std::move(s), region));
@@ -148,6 +164,46 @@ std::uint64_t arena::used() const {
 std::uint64_t arena::touched() const {
     const std::lock_guard lock(state_->mutex);
     return state_->high_water;
+}
+
+void arena::trim(std::uint64_t now_ms) {
+    state& s = *state_;
+    const std::lock_guard lock(s.mutex);
+    if (!s.can_trim()) {
+        return;
+    }
+    if (s.empty_since_ms == UINT64_MAX) {
+        s.empty_since_ms = now_ms;
+    }
+    if (now_ms >= s.empty_since_ms + keep_ms) {
+        // A failure costs memory, nothing else.
+        if (s.fd >= 0) {
+            (void)fallocate(s.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                            static_cast<off_t>(s.high_water));
+        } else {
+            (void)madvise(s.base, s.high_water, MADV_DONTNEED);
+        }
+        s.high_water = 0;
+    }
+}
+
+void arena::populate(std::uint64_t from, std::uint64_t bytes) {
+    state& s = *state_;
+    from = std::min(from, s.bytes);
+    bytes = std::min(bytes, s.bytes - from);
+    {
+        const std::lock_guard lock(s.mutex);
+        s.high_water = std::max(s.high_water, from + bytes);
+    }
+    (void)madvise(s.base + from, bytes, MADV_POPULATE_WRITE);
+}
+
+std::uint64_t arena::trim_at_ms() const {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->can_trim()) {
+        return UINT64_MAX;
+    }
+    return state_->empty_since_ms == UINT64_MAX ? 0 : state_->empty_since_ms + keep_ms;
 }
 
 int arena::fd() const {

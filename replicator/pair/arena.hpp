@@ -23,6 +23,8 @@ public:
     // `region` is the number under which workers know it. Null with a sentence in `error`.
     static std::unique_ptr<arena> create(const std::string& name, std::uint64_t bytes, std::uint32_t region,
                                          std::string& error);
+    // Memory of this process alone, in huge pages where the kernel has some: no descriptor, no region.
+    static std::unique_ptr<arena> create_private(std::uint64_t bytes, std::string& error);
     ~arena();
 
     // The smallest free range that is large enough; logarithmic in the number of blocks. Blocks may outlive
@@ -31,8 +33,17 @@ public:
     std::uint64_t capacity() const override;
 
     std::uint64_t used() const;
-    // Given back to the host when nothing is in use, so that one burst does not stay resident for ever.
+    // What may be resident: up to the end of the last block since memory was given back.
     std::uint64_t touched() const;
+    // Memory that was used once stays resident, because a page that has to be made anew costs more than
+    // filling it does; it goes back to the host when nothing was in use for keep_ms, so that a burst does not
+    // stay for ever. For whoever has a clock: often while trim_at_ms() is not UINT64_MAX.
+    void trim(std::uint64_t now_ms);
+    std::uint64_t trim_at_ms() const;
+    static constexpr std::uint64_t keep_ms = 10'000;
+    // Makes the pages of a part of it, which takes a while; then nobody waits for that who copies into it.
+    // Anything that goes wrong is found by whoever copies.
+    void populate(std::uint64_t from, std::uint64_t bytes);
 
     int fd() const;
     std::byte* base() const;
@@ -41,6 +52,8 @@ public:
 private:
     struct state;
     arena(std::shared_ptr<state> s, std::uint32_t region);
+    static std::unique_ptr<arena> finish(std::shared_ptr<state> s, void* at, std::uint64_t bytes,
+                                         std::uint32_t region, std::string& error);
 
     std::shared_ptr<state> state_;
     const std::uint32_t region_;

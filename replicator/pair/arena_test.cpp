@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <random>
 #include <thread>
@@ -75,15 +77,63 @@ TEST(arena, random_blocks_never_overlap) {
     EXPECT_TRUE(a->allocate(size, all));
 }
 
-TEST(arena, memory_goes_back_to_the_host_when_empty) {
+TEST(arena, memory_goes_back_to_the_host_when_it_was_empty_for_long) {
     auto a = make(std::uint64_t{256} << 20);
     mirror::agent_memory::block b;
     ASSERT_TRUE(a->allocate(std::uint64_t{64} << 20, b));
     std::memset(b.bytes.data(), 1, b.bytes.size());
     EXPECT_EQ(a->touched(), std::uint64_t{64} << 20);
+    EXPECT_EQ(a->trim_at_ms(), UINT64_MAX);
+    a->trim(1000);
     b.keep.reset();
+    EXPECT_EQ(a->trim_at_ms(), 0u); // nobody has looked yet
+    a->trim(2000);
+    EXPECT_EQ(a->trim_at_ms(), 2000 + arena::keep_ms);
+    a->trim(2000 + arena::keep_ms - 1);
+    EXPECT_EQ(a->touched(), std::uint64_t{64} << 20);
+    EXPECT_EQ(a->base()[12345], std::byte{1}); // the page is still there
+    a->trim(2000 + arena::keep_ms);
     EXPECT_EQ(a->touched(), 0u);
     EXPECT_EQ(a->base()[12345], std::byte{0}); // a hole reads as zeros
+    EXPECT_EQ(a->trim_at_ms(), UINT64_MAX);
+}
+
+TEST(arena, memory_of_this_process_alone_goes_back_too) {
+    std::string error;
+    const auto a = arena::create_private(std::uint64_t{256} << 20, error);
+    ASSERT_TRUE(a) << error;
+    EXPECT_EQ(a->fd(), -1);
+    mirror::agent_memory::block b;
+    ASSERT_TRUE(a->allocate(std::uint64_t{64} << 20, b));
+    std::memset(b.bytes.data(), 1, b.bytes.size());
+    b.keep.reset();
+    a->trim(0);
+    a->trim(arena::keep_ms);
+    EXPECT_EQ(a->base()[12345], std::byte{0});
+}
+
+TEST(arena, pages_can_be_made_before_they_are_used) {
+    const std::uint64_t page = 4096, bytes = std::uint64_t{64} << 20;
+    auto a = make(bytes);
+    a->populate(0, 2 * page);
+    a->populate(bytes - page, 5 * page); // as much as there is
+    std::vector<unsigned char> there(bytes / page);
+    ASSERT_EQ(mincore(a->base(), bytes, there.data()), 0);
+    EXPECT_EQ(there[0] & there[1] & there.back(), 1);
+    EXPECT_EQ(there[2] & 1, 0);
+    EXPECT_EQ(a->touched(), bytes); // goes back like what was used
+}
+
+TEST(arena, memory_that_is_used_now_and_then_stays) {
+    auto a = make(std::uint64_t{256} << 20);
+    for (std::uint64_t now = 0; now < 10 * arena::keep_ms; now += arena::keep_ms / 2) {
+        mirror::agent_memory::block b;
+        ASSERT_TRUE(a->allocate(std::uint64_t{64} << 20, b));
+        b.bytes[4096] = std::byte{1};
+        b.keep.reset();
+        a->trim(now);
+        ASSERT_EQ(a->base()[4096], std::byte{1});
+    }
 }
 
 TEST(arena, blocks_end_on_any_thread_and_may_outlive_the_arena) {

@@ -20,6 +20,12 @@ constexpr std::uint64_t room_numerator = 3, room_denominator = 4;
 // scatter-gather list.
 constexpr std::size_t gathered_bytes = 2048;
 
+// Copies from this size on go where memory stays resident; below, the heap does that by itself.
+constexpr std::uint64_t large_copy_bytes = std::uint64_t{64} << 10;
+
+// What a release copies itself: less time than it takes to wake another thread and to be told.
+constexpr std::uint64_t copied_on_release_bytes = std::uint64_t{512} << 10;
+
 constexpr std::byte padding[8] = {};
 
 std::uint64_t bytes_of(const mirror::byte_pieces& p) {
@@ -30,19 +36,6 @@ std::uint64_t bytes_of(const mirror::byte_pieces& p) {
     return sum;
 }
 
-// The same bytes in memory of our own.
-mirror::byte_pieces copy_of(const mirror::byte_pieces& p) {
-    auto memory = std::make_shared<std::vector<std::byte>>();
-    memory->reserve(bytes_of(p));
-    for (const auto& piece : p.pieces) {
-        memory->insert(memory->end(), piece.begin(), piece.end());
-    }
-    mirror::byte_pieces out;
-    out.pieces.emplace_back(*memory);
-    out.keep = std::move(memory);
-    return out;
-}
-
 } // namespace
 
 struct op_log::late_piece {
@@ -51,6 +44,7 @@ struct op_log::late_piece {
     std::uint64_t bytes;
     bool in_guest;
     mirror::byte_pieces content;
+    bool copying = false; // by another thread; in_guest until that has ended
 };
 
 struct op_log::late_content_of {
@@ -87,15 +81,17 @@ struct op_log::batch {
     batch(const batch&) = delete;
     ~batch() {
         if (!guest_entries.empty()) {
-            owner.sent(guest_entries);
+            owner.read(guest_entries);
         }
     }
 };
 
-op_log::op_log(const bounds& b, callbacks c) : bounds_(b), callbacks_(std::move(c)) {}
+op_log::op_log(const bounds& b, callbacks c, mirror::agent_memory* copies)
+    : bounds_(b), callbacks_(std::move(c)), copies_(copies) {}
 
 op_log::~op_log() {
-    assert(sending_.empty()); // the link ended before
+    // The link and whoever copies ended before.
+    assert(std::all_of(used_.begin(), used_.end(), [](const auto& u) { return u.second.readers == 0; }));
 }
 
 op_log::stored* op_log::find(log_sequence entry) {
@@ -197,7 +193,11 @@ log_sequence op_log::append(mirror::log_entry entry) {
             split(number, l, i, all[i], s.in_guest);
         }
         s.in_guest = false; // each piece knows it for itself
+        if (l.in_guest != 0 && callbacks_.copy_wanted) {
+            to_copy_.push_back(number);
+        }
     }
+    const bool copy = !to_copy_.empty();
     bytes_.fetch_add(s.held_bytes(), std::memory_order_relaxed);
     count_.fetch_add(1, std::memory_order_relaxed);
     appended_.store(number, std::memory_order_relaxed);
@@ -205,6 +205,9 @@ log_sequence op_log::append(mirror::log_entry entry) {
     lock.unlock();
     if (was_empty) {
         callbacks_.wake();
+    }
+    if (copy) {
+        callbacks_.copy_wanted();
     }
     return number;
 }
@@ -262,8 +265,7 @@ void op_log::digests(log_sequence entry, std::vector<std::uint64_t> hashes) {
 
 bool op_log::release_content(log_sequence entry) {
     for (;;) {
-        // One piece per turn, so that the replication thread never waits for the copy of a large buffer.
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         if (stored* s = find(entry); s && s->in_guest) {
             for (auto& c : s->content) {
                 if (!c.pieces.empty()) {
@@ -272,23 +274,24 @@ bool op_log::release_content(log_sequence entry) {
             }
             s->in_guest = false;
         }
-        if (const auto l = late_.find(entry); l != late_.end() && l->second.in_guest != 0) {
-            // From the back: the replication thread takes from the front.
-            auto& pieces = l->second.pieces;
-            const auto piece =
-                std::find_if(pieces.rbegin(), pieces.rend(), [](const auto& p) { return p.in_guest; });
-            piece->content = copy_of(piece->content);
-            piece->in_guest = false;
-            if (--l->second.in_guest != 0) {
-                continue;
+        const auto l = late_.find(entry);
+        const bool left = l != late_.end() && l->second.in_guest != 0;
+        std::uint64_t bytes = 0;
+        if (left) {
+            for (const late_piece& p : l->second.pieces) {
+                bytes += p.in_guest && !p.copying ? p.bytes : 0;
             }
         }
-        const auto at = sending_.find(entry);
-        if (at == sending_.end()) {
-            return true;
+        const bool here = bytes != 0 && (!callbacks_.copy_wanted || bytes <= copied_on_release_bytes);
+        if (!here) {
+            if (!left && !used_.contains(entry)) {
+                return true;
+            }
+            used_[entry].release_wanted = true;
+            return false;
         }
-        at->second.release_wanted = true;
-        return false;
+        lock.unlock();
+        copy_piece(entry);
     }
 }
 
@@ -346,7 +349,7 @@ bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out)
             moved.content = std::move(s->content);
             s->taken = true;
             if (std::exchange(s->in_guest, false)) {
-                ++sending_[first].frames;
+                ++used_[first].readers;
                 b->guest_entries.push_back(first);
             }
             if (moved.stream.size() * 8 <= gathered_bytes) {
@@ -416,7 +419,7 @@ bool op_log::take_content(const mirror::content& piece, outgoing& out) {
         b->piece = std::move(at->content);
         if (at->in_guest) {
             --l->second.in_guest;
-            ++sending_[piece.sequence].frames;
+            ++used_[piece.sequence].readers;
             b->guest_entries.push_back(piece.sequence);
         }
         pieces.erase(at);
@@ -434,22 +437,27 @@ bool op_log::take_content(const mirror::content& piece, outgoing& out) {
     return true;
 }
 
-void op_log::sent(const std::vector<log_sequence>& guest_entries) {
+void op_log::read(const std::vector<log_sequence>& guest_entries) {
     std::vector<log_sequence> released;
     {
         const std::lock_guard lock(mutex_);
         for (const log_sequence entry : guest_entries) {
-            const auto at = sending_.find(entry);
-            assert(at != sending_.end());
-            if (--at->second.frames == 0) {
-                if (at->second.release_wanted) {
-                    released.push_back(entry);
-                }
-                sending_.erase(at);
+            const auto at = used_.find(entry);
+            assert(at != used_.end() && at->second.readers != 0);
+            if (--at->second.readers != 0 || (at->second.release_wanted && in_guest(entry))) {
+                continue;
             }
+            if (at->second.release_wanted) {
+                released.push_back(entry);
+            }
+            used_.erase(at);
         }
     }
-    for (const log_sequence entry : released) {
+    tell_released(released);
+}
+
+void op_log::tell_released(const std::vector<log_sequence>& entries) {
+    for (const log_sequence entry : entries) {
         callbacks_.content_released(entry);
     }
 }
@@ -457,6 +465,7 @@ void op_log::sent(const std::vector<log_sequence>& guest_entries) {
 void op_log::drop(log_sequence up_to) {
     std::vector<stored> dropped; // these end outside the lock
     std::unordered_map<log_sequence, late_content_of> late;
+    std::vector<log_sequence> released;
     {
         const std::lock_guard lock(mutex_);
         std::uint64_t freed = 0, count = 0;
@@ -469,26 +478,133 @@ void op_log::drop(log_sequence up_to) {
         }
         if (up_to == UINT64_MAX) {
             late.swap(late_);
+            to_copy_.clear();
             for (const auto& [number, l] : late) {
                 freed += l.held;
             }
+            std::erase_if(used_, [&](const auto& u) {
+                if (u.second.readers != 0) {
+                    return false; // told by the last of them
+                }
+                released.push_back(u.first);
+                return true;
+            });
         }
         bytes_.fetch_sub(freed, std::memory_order_relaxed);
         count_.fetch_sub(count, std::memory_order_relaxed);
     }
+    tell_released(released);
     tell_room();
 }
 
 void op_log::drop_content(log_sequence entry) {
     decltype(late_)::node_type dropped; // ends outside the lock
+    std::vector<log_sequence> released;
     {
         const std::lock_guard lock(mutex_);
         dropped = late_.extract(entry);
         if (dropped) {
             bytes_.fetch_sub(dropped.mapped().held, std::memory_order_relaxed);
         }
+        if (const auto at = used_.find(entry); at != used_.end() && at->second.readers == 0) {
+            released.push_back(entry);
+            used_.erase(at);
+        }
     }
+    tell_released(released);
     tell_room();
+}
+
+// ---- copies: a thread of their own, or the device's
+// --------------------------------------------------------------------------------
+
+// The same bytes in memory of our own.
+mirror::byte_pieces op_log::copy_of(const mirror::byte_pieces& p) const {
+    const std::uint64_t bytes = bytes_of(p);
+    mirror::byte_pieces out;
+    std::byte* to = nullptr;
+    if (mirror::agent_memory::block block;
+        bytes >= large_copy_bytes && copies_ && copies_->allocate(bytes, block)) {
+        to = block.bytes.data();
+        out.keep = std::move(block.keep);
+    } else {
+        const std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+        to = memory.get();
+        out.keep = memory;
+    }
+    out.pieces.emplace_back(to, bytes);
+    for (const auto& piece : p.pieces) {
+        std::memcpy(to, piece.data(), piece.size());
+        to += piece.size();
+    }
+    return out;
+}
+
+bool op_log::in_guest(log_sequence entry) const {
+    const auto l = late_.find(entry);
+    return l != late_.end() && l->second.in_guest != 0;
+}
+
+bool op_log::copy_ahead() {
+    for (;;) {
+        log_sequence entry;
+        {
+            const std::lock_guard lock(mutex_);
+            if (to_copy_.empty()) {
+                return false;
+            }
+            entry = to_copy_.front();
+        }
+        if (copy_piece(entry)) {
+            return true;
+        }
+        const std::lock_guard lock(mutex_);
+        if (!to_copy_.empty() && to_copy_.front() == entry) {
+            to_copy_.pop_front();
+        }
+    }
+}
+
+// The last one that nobody copies: the link takes from the front. False: there is none.
+bool op_log::copy_piece(log_sequence entry) {
+    mirror::byte_pieces from;
+    std::uint32_t payload = 0;
+    std::uint64_t offset = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto l = late_.find(entry);
+        if (l == late_.end() || l->second.in_guest == 0) {
+            return false;
+        }
+        auto& pieces = l->second.pieces;
+        const auto piece = std::find_if(pieces.rbegin(), pieces.rend(),
+                                        [](const late_piece& p) { return p.in_guest && !p.copying; });
+        if (piece == pieces.rend()) {
+            return false;
+        }
+        piece->copying = true;
+        from = piece->content;
+        payload = piece->payload;
+        offset = piece->offset;
+        ++used_[entry].readers;
+    }
+    mirror::byte_pieces copy = copy_of(from);
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto l = late_.find(entry); l != late_.end()) {
+            auto& pieces = l->second.pieces;
+            const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const late_piece& p) {
+                return p.payload == payload && p.offset == offset;
+            });
+            if (piece != pieces.end()) { // else the link was faster
+                piece->content = std::move(copy);
+                piece->in_guest = piece->copying = false;
+                --l->second.in_guest;
+            }
+        }
+    }
+    read({entry});
+    return true;
 }
 
 void op_log::tell_room() {

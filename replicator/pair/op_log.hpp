@@ -5,16 +5,18 @@
 // Content of writes stays where the guest has it and is sent from there, without a copy. That lasts until the
 // guest's request is answered: then release_content() makes the log independent of the guest's memory, by
 // copying what was not sent yet. Small content is copied at once: that is cheaper than to remember where it
-// is.
+// is. Much content is copied by a thread of its own, which begins when it comes and at its end, while the
+// link sends from its front: so they have met when a GPU has it too, also where the link is the slower one.
 //
 //   entry in guest memory:  unsent ──taken──▶ being sent ──done──▶ sent
 //                              └─release: copied (true)  └─release: false, told when done   └─release: true
+//                       much of it: copied by copy_ahead() (false, told when done)
 //
 // What was sent is never needed again (a link that ends means a new state transfer), so an entry that was
 // sent keeps nothing but its size until it is dropped. Late content stays beyond its entry, until it was sent
 // or nobody wants it any more.
 //
-// Threads: one lock, held for a bounded time (one piece of content at most).
+// Threads: one lock, held for a bounded time: no content is copied under it but that of one entry's frame.
 #ifndef KAGEMUSHA_PAIR_OP_LOG_HPP
 #define KAGEMUSHA_PAIR_OP_LOG_HPP
 
@@ -32,6 +34,7 @@
 
 #include "mirror/log_sink.hpp"
 #include "mirror/message.hpp"
+#include "mirror/mirror_agent.hpp"
 
 namespace kagemusha::pair {
 
@@ -74,10 +77,14 @@ public:
     };
     struct callbacks {
         std::function<void()> wake;                         // device's thread: there are events again
-        std::function<void(log_sequence)> content_released; // replication thread, after a false
+        std::function<void(log_sequence)> content_released; // any other thread, after a false
         std::function<void()> room;                         // replication thread: no longer congested
+        // Device's thread: copy_ahead() has something to do. Null: nobody calls that, release_content()
+        // copies everything itself.
+        std::function<void()> copy_wanted = {};
     };
-    op_log(const bounds& b, callbacks c);
+    // `copies`: where copies go, as long as it has room; null: anywhere. Outlives the log's users.
+    op_log(const bounds& b, callbacks c, mirror::agent_memory* copies = nullptr);
     ~op_log();
     op_log(const op_log&) = delete;
     op_log& operator=(const op_log&) = delete;
@@ -105,6 +112,9 @@ public:
     void drop(log_sequence up_to);
     void drop_content(log_sequence entry); // late content that was not taken
 
+    // ---- a thread that copies
+    bool copy_ahead(); // one piece of content; false: there is none
+
     // ---- any thread
     std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
     std::uint64_t entries() const { return count_.load(std::memory_order_relaxed); }
@@ -115,8 +125,8 @@ private:
     struct late_content_of;
     struct stored;
     struct batch;
-    struct sending {
-        std::uint32_t frames = 0; // of this entry, with the link
+    struct use {
+        std::uint32_t readers = 0; // of this entry's guest memory: frames that the link has, running copies
         bool release_wanted = false;
     };
 
@@ -124,17 +134,23 @@ private:
     void push(log_event event, std::unique_lock<std::mutex>& lock); // unlocks, wakes
     void split(log_sequence entry, late_content_of& l, std::uint32_t payload, mirror::byte_pieces bytes,
                bool in_guest);
-    void sent(const std::vector<log_sequence>& guest_entries);
+    bool copy_piece(log_sequence entry);
+    mirror::byte_pieces copy_of(const mirror::byte_pieces& p) const;
+    bool in_guest(log_sequence entry) const;                   // some of its late content, not taken
+    void read(const std::vector<log_sequence>& guest_entries); // the readers have ended
+    void tell_released(const std::vector<log_sequence>& entries);
     void tell_room();
 
     const bounds bounds_;
     const callbacks callbacks_;
+    mirror::agent_memory* const copies_;
 
     mutable std::mutex mutex_;   // everything up to the atomics
     std::deque<stored> entries_; // front is number first_
     log_sequence first_ = 1;
     std::unordered_map<log_sequence, late_content_of> late_; // until all of it was taken
-    std::unordered_map<log_sequence, sending> sending_;      // entries whose guest memory the link has
+    std::unordered_map<log_sequence, use> used_;             // entries whose guest memory is read or awaited
+    std::deque<log_sequence> to_copy_;                       // entries with late content in guest memory
     std::vector<log_event> events_;
 
     std::atomic<std::uint64_t> bytes_ = 0, count_ = 0;

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -16,14 +18,16 @@ namespace {
 using mirror::log_entry;
 
 struct harness {
-    unsigned wakes = 0, rooms = 0;
+    unsigned wakes = 0, rooms = 0, copies_wanted = 0;
     std::vector<log_sequence> released;
     op_log log;
 
-    explicit harness(op_log::bounds b = {std::uint64_t{1} << 30, 1 << 20})
-        : log(b,
-              {[this] { ++wakes; }, [this](log_sequence n) { released.push_back(n); }, [this] { ++rooms; }}) {
-    }
+    // Somebody calls copy_ahead(): the test.
+    static harness with_copier() { return harness({std::uint64_t{1} << 30, 1 << 20}, true); }
+
+    explicit harness(op_log::bounds b = {std::uint64_t{1} << 30, 1 << 20}, bool copier = false)
+        : log(b, {[this] { ++wakes; }, [this](log_sequence n) { released.push_back(n); }, [this] { ++rooms; },
+                  copier ? [this] { ++copies_wanted; } : std::function<void()>()}) {}
 
     std::vector<log_event> events() {
         std::vector<log_event> e;
@@ -178,6 +182,153 @@ TEST(op_log, large_content_becomes_pieces) {
     }
     EXPECT_EQ(got, expected);
     EXPECT_TRUE(h.log.release_content(n));
+}
+
+// Of what is large: the copier begins at the end, the link at the front, and the release waits for both.
+TEST(op_log, large_content_is_copied_ahead_from_its_end) {
+    harness h = harness::with_copier();
+    auto memory = pattern(10'000'000); // three pieces
+    const auto expected = memory;
+    const auto n = h.log.append(guest_entry(memory, 1000));
+    EXPECT_EQ(h.copies_wanted, 1u);
+    const auto events = h.events();
+    ASSERT_EQ(events.size(), 4u);
+    EXPECT_TRUE(h.log.copy_ahead()); // the last one
+    std::vector<std::byte> got;
+    outgoing o[3];
+    mirror::content c{n, 0, 0, events[1].bytes, 0};
+    ASSERT_TRUE(h.log.take_content(c, o[0]));
+    EXPECT_EQ(o[0].payload[0].data(), memory.data()); // sent from where it is
+    EXPECT_FALSE(h.log.release_content(n));           // one with the link, one left
+    o[0].payload.clear();
+    o[0].keep.reset();
+    EXPECT_TRUE(h.released.empty());
+    EXPECT_TRUE(h.log.copy_ahead());
+    EXPECT_EQ(h.released, std::vector<log_sequence>{n});
+    EXPECT_FALSE(h.log.copy_ahead());
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    for (int i = 1; i < 3; ++i) {
+        c.offset += c.bytes;
+        c.bytes = events[static_cast<std::size_t>(i) + 1].bytes;
+        ASSERT_TRUE(h.log.take_content(c, o[i]));
+        const auto bytes = joined(o[i]);
+        got.insert(got.end(), bytes.begin(), bytes.end());
+    }
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.end() - static_cast<std::ptrdiff_t>(got.size())));
+    EXPECT_EQ(h.log.bytes(), 16u); // the stream
+}
+
+TEST(op_log, the_link_may_take_everything_before_it_is_copied) {
+    harness h = harness::with_copier();
+    auto memory = pattern(5'000'000);
+    const auto n = h.log.append(guest_entry(memory, 1));
+    const auto events = h.events();
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_FALSE(h.log.release_content(n));
+    outgoing o[2];
+    ASSERT_TRUE(h.log.take_content({n, 0, 0, events[1].bytes, 0}, o[0]));
+    ASSERT_TRUE(h.log.take_content({n, 0, events[1].bytes, events[2].bytes, 0}, o[1]));
+    EXPECT_FALSE(h.log.copy_ahead());
+    o[1] = {};
+    EXPECT_TRUE(h.released.empty());
+    o[0] = {};
+    EXPECT_EQ(h.released, std::vector<log_sequence>{n});
+}
+
+TEST(op_log, whoever_waits_for_a_copy_is_told_when_everything_is_dropped) {
+    for (const bool all : {true, false}) {
+        harness h = harness::with_copier();
+        auto memory = pattern(5'000'000);
+        const auto n = h.log.append(guest_entry(memory, 1));
+        EXPECT_FALSE(h.log.release_content(n));
+        all ? h.log.drop(UINT64_MAX) : h.log.drop_content(n);
+        EXPECT_EQ(h.released, std::vector<log_sequence>{n});
+        EXPECT_FALSE(h.log.copy_ahead());
+        EXPECT_TRUE(h.log.release_content(n));
+    }
+}
+
+// Little is left: no other thread is worth it.
+TEST(op_log, a_release_copies_the_little_that_is_left_itself) {
+    harness h = harness::with_copier();
+    auto memory = pattern(300'000);
+    const auto expected = memory;
+    const auto n = h.log.append(guest_entry(memory, 3));
+    EXPECT_TRUE(h.log.release_content(n));
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    outgoing o;
+    ASSERT_TRUE(h.log.take_content({n, 0, 0, 300'000, 0}, o));
+    EXPECT_EQ(joined(o), expected);
+}
+
+// Device, copier and link at once. The device writes over its memory as soon as the log has let go of it.
+TEST(op_log, three_threads_and_much_content) {
+    constexpr std::uint64_t count = 200, bytes = 600'000;
+    std::mutex mutex;
+    std::condition_variable changed;
+    log_sequence last_released = 0;
+    std::uint64_t wakes = 0, copies = 0;
+    bool over = false;
+    const auto change = [&](auto&& f) {
+        const std::lock_guard lock(mutex);
+        f();
+        changed.notify_all();
+    };
+    op_log log({std::uint64_t{1} << 40, std::uint64_t{1} << 40},
+               {[&] { change([&] { ++wakes; }); },
+                [&](log_sequence n) { change([&] { last_released = n; }); }, [] {},
+                [&] { change([&] { ++copies; }); }});
+    std::thread device([&] {
+        std::vector<std::byte> memory(bytes);
+        for (std::uint64_t i = 1; i <= count; ++i) {
+            std::fill(memory.begin(), memory.end(), static_cast<std::byte>(i));
+            const log_sequence n = log.append(guest_entry(memory, 7));
+            if (!log.release_content(n)) {
+                std::unique_lock lock(mutex);
+                changed.wait(lock, [&] { return last_released == n; });
+            }
+        }
+    });
+    std::thread copier([&] {
+        for (std::uint64_t seen = 0;;) {
+            while (log.copy_ahead()) {
+            }
+            std::unique_lock lock(mutex);
+            changed.wait(lock, [&] { return copies != seen || over; });
+            if (over) {
+                return;
+            }
+            seen = copies;
+        }
+    });
+    std::uint64_t seen = 0, received = 0;
+    std::vector<log_event> events;
+    while (received < count * bytes) {
+        {
+            std::unique_lock lock(mutex);
+            changed.wait(lock, [&] { return wakes != seen; });
+            seen = wakes;
+        }
+        log.take_events(events);
+        for (const log_event& e : events) {
+            outgoing o;
+            if (e.what != log_event::kind::late_content ||
+                !log.take_content({e.sequence, e.payload, 0, e.bytes, 0}, o)) {
+                continue;
+            }
+            for (const std::byte b : joined(o)) {
+                if (b != static_cast<std::byte>(e.sequence)) {
+                    ADD_FAILURE() << "entry " << e.sequence << " was written over before it was sent";
+                    break;
+                }
+            }
+            received += e.bytes;
+        }
+    }
+    device.join();
+    change([&] { over = true; });
+    copier.join();
+    EXPECT_EQ(received, count * bytes);
 }
 
 TEST(op_log, late_content_of_the_agent) {

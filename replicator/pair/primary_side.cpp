@@ -25,6 +25,15 @@ namespace {
 
 using net::event_loop;
 
+using clock = std::chrono::steady_clock;
+
+// How long the replication thread looks for more before it sleeps, where there are enough processors for
+// that.
+constexpr std::chrono::microseconds awake(100);
+constexpr unsigned many_processors = 8;
+
+constexpr std::uint64_t populate_step_bytes = std::uint64_t{8} << 20;
+
 struct command {
     enum class kind { start_sync, stop, congestion, digest_result, content_released, room, log };
     kind what;
@@ -37,17 +46,18 @@ struct command {
 
 class threaded_primary final : public primary_side, net::link_sink {
 public:
-    explicit threaded_primary(options o)
-        : options_(std::move(o))
-        , log_({options_.fsm.log_bytes, options_.fsm.log_entries},
-               {[this] { loop_.post([this] { take_events(); }); },
-                [this](log_sequence n) { inbox_.push({command::kind::content_released, false, n}); },
-                [this] { inbox_.push({command::kind::room}); }}) {}
+    explicit threaded_primary(options o) : options_(std::move(o)) {}
 
     ~threaded_primary() override {
         if (thread_.joinable()) {
             loop_.post([this] { shut_down(); });
             thread_.join();
+            {
+                const std::lock_guard lock(copy_mutex_);
+                copy_ending_ = true;
+            }
+            copy_wanted_.notify_one();
+            copier_.join();
         }
         connections_.clear();
     }
@@ -58,18 +68,30 @@ public:
         if (!memory_) {
             return error;
         }
+        // The log may exceed its bound by a request; what finds no room here goes to the heap.
+        copies_ = arena::create_private(options_.fsm.log_bytes, error);
+        if (!copies_) {
+            return error;
+        }
+        log_.emplace(op_log::bounds{options_.fsm.log_bytes, options_.fsm.log_entries},
+                     op_log::callbacks{
+                         [this] { loop_.post([this] { take_events(); }); },
+                         [this](log_sequence n) { inbox_.push({command::kind::content_released, false, n}); },
+                         [this] { inbox_.push({command::kind::room}); }, [this] { wake_copier(); }},
+                     copies_.get());
         if (!inbox_.ok()) {
             return "no descriptor is left for replication; raise the limit of open files";
         }
         thread_ = std::thread([this] { loop_.run(); });
+        copier_ = std::thread([this] { copy(); });
         return {};
     }
 
     // ---- device's thread
-    op_log& log() override { return log_; }
+    op_log& log() override { return *log_; }
     arena& memory() override { return *memory_; }
     int event_fd() const override { return inbox_.fd(); }
-    bool congested() const override { return held_back_ || log_.congested(); }
+    bool congested() const override { return held_back_ || log_->congested(); }
     bool replicate_to(const std::string& address) override {
         {
             const std::lock_guard lock(mutex_);
@@ -145,6 +167,8 @@ private:
         }
         acting_ = false;
         connections_.sweep(now);
+        memory_->trim(now);
+        copies_->trim(now);
         arm();
         if (waiting_) {
             progress_.notify_all();
@@ -152,7 +176,8 @@ private:
     }
 
     void arm() {
-        const std::uint64_t at = std::min(fsm_->next_tick_ms(), connections_.deadline_ms());
+        const std::uint64_t at = std::min(
+            {fsm_->next_tick_ms(), connections_.deadline_ms(), memory_->trim_at_ms(), copies_->trim_at_ms()});
         if (at == armed_ms_) {
             return;
         }
@@ -167,7 +192,8 @@ private:
     }
 
     void take_events() {
-        log_.take_events(events_);
+        stay_awake();
+        log_->take_events(events_);
         step([this](std::uint64_t now_ms) {
             if (!fsm_) {
                 return;
@@ -176,6 +202,25 @@ private:
                 tell(e, now_ms);
             }
         });
+    }
+
+    // After a request of the guest the next one is soon there, or not. A loop that has a task does not sleep,
+    // so nobody has to wake it: that would be most of what a standby adds to a small request.
+    void stay_awake() {
+        static const bool processors_abound = std::thread::hardware_concurrency() >= many_processors;
+        if (!processors_abound) {
+            return;
+        }
+        awake_until_ = clock::now() + awake;
+        if (!std::exchange(awake_, true)) {
+            loop_.post([this] { look_again(); });
+        }
+    }
+    void look_again() {
+        awake_ = clock::now() < awake_until_;
+        if (awake_) {
+            loop_.post([this] { look_again(); });
+        }
     }
 
     void tell(log_event& e, std::uint64_t now_ms) {
@@ -195,7 +240,7 @@ private:
         case log_event::kind::failed:
             return fsm_->on_mirror_failed(e.text, now_ms);
         case log_event::kind::stopped:
-            log_.drop(UINT64_MAX); // what came after the state machine had dropped everything
+            log_->drop(UINT64_MAX); // what came after the state machine had dropped everything
             return fsm_->on_mirror_stopped(now_ms);
         }
     }
@@ -213,13 +258,13 @@ private:
     void act(const mirror::act_send_entries& a, std::uint64_t) {
         log_sequence first = a.first;
         outgoing o;
-        while (first <= a.last && log_.take_entries(first, a.last, o)) {
+        while (first <= a.last && log_->take_entries(first, a.last, o)) {
             send(o);
         }
     }
     void act(const mirror::act_send_content& a, std::uint64_t) {
         outgoing o;
-        if (log_.take_content(a.what, o)) {
+        if (log_->take_content(a.what, o)) {
             if (options_.fsm.compression && standby_decompresses_) {
                 compress(o);
                 const auto& c = std::get<mirror::content>(o.what);
@@ -228,10 +273,36 @@ private:
             send(o);
         }
     }
-    void act(const mirror::act_drop_log& a, std::uint64_t) { log_.drop(a.up_to); }
-    void act(const mirror::act_drop_content& a, std::uint64_t) { log_.drop_content(a.sequence); }
-    void act(const mirror::act_start_sync&, std::uint64_t) { inbox_.push({command::kind::start_sync}); }
-    void act(const mirror::act_stop_mirror&, std::uint64_t) { inbox_.push({command::kind::stop}); }
+    void act(const mirror::act_drop_log& a, std::uint64_t) { log_->drop(a.up_to); }
+    void act(const mirror::act_drop_content& a, std::uint64_t) { log_->drop_content(a.sequence); }
+    void act(const mirror::act_start_sync&, std::uint64_t) {
+        populating_ = true;
+        ++populate_run_;
+        populate(0);
+    }
+    void act(const mirror::act_stop_mirror&, std::uint64_t) {
+        populating_ = false;
+        inbox_.push({command::kind::stop});
+    }
+    // The agents' reads must find pages: a GPU's driver that has to wait for them makes the guest's commands
+    // wait too. Step by step, so that heartbeats go on.
+    void populate(std::uint64_t from) {
+        if (!populating_) {
+            return; // it was stopped
+        }
+        if (from >= memory_->capacity()) {
+            populating_ = false;
+            inbox_.push({command::kind::start_sync});
+            return;
+        }
+        memory_->populate(from, populate_step_bytes);
+        loop_.post([this, from, run = populate_run_] {
+            const std::lock_guard lock(mutex_);
+            if (run == populate_run_) {
+                populate(from + populate_step_bytes);
+            }
+        });
+    }
     void act(const mirror::act_epoch_wanted&, std::uint64_t) {
         if (options_.epoch_wanted) {
             options_.epoch_wanted();
@@ -307,12 +378,37 @@ private:
         });
     }
 
+    // ---- the copying thread
+    void copy() {
+        for (;;) {
+            while (log_->copy_ahead()) {
+            }
+            std::unique_lock lock(copy_mutex_);
+            copy_wanted_.wait(lock, [this] { return copy_awake_ || copy_ending_; });
+            copy_awake_ = false;
+            if (copy_ending_) {
+                return;
+            }
+        }
+    }
+    void wake_copier() {
+        {
+            const std::lock_guard lock(copy_mutex_);
+            copy_awake_ = true;
+        }
+        copy_wanted_.notify_one();
+    }
+
     options options_;
     net::event_loop loop_;
-    op_log log_;
-    std::unique_ptr<arena> memory_;
+    std::unique_ptr<arena> memory_, copies_;
+    std::optional<op_log> log_; // start() makes it
     inbox<command> inbox_; // at most: one per entry that the link has, and one per message of the standby
-    std::thread thread_;
+    std::thread thread_, copier_;
+
+    std::mutex copy_mutex_;
+    std::condition_variable copy_wanted_;
+    bool copy_awake_ = false, copy_ending_ = false;
 
     // device's thread
     std::vector<command> commands_;
@@ -326,9 +422,13 @@ private:
     bool checkpoints_ = false; // are wanted
     bool waiting_ = false;     // somebody waits for progress
     std::condition_variable_any progress_;
+    bool populating_ = false; // a state transfer begins when that is done
+    std::uint64_t populate_run_ = 0;
     std::uint64_t armed_ms_ = UINT64_MAX;
     std::uint64_t saved_bytes_ = 0; // by compression
     std::vector<log_event> events_;
+    clock::time_point awake_until_{};
+    bool awake_ = false;
     std::string said_;
     connections connections_;
 };
@@ -388,7 +488,7 @@ void threaded_primary::dispatch(mirror::mirror_primary& mirror) {
             break;
         case command::kind::stop:
             mirror.stop();
-            log_.stopped();
+            log_->stopped();
             break;
         case command::kind::congestion:
             held_back_ = c.on;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_side: what a device that has a standby owns beside itself: the op log, the memory that its agents
-// read into, and one thread with the link and primary_fsm. It decides nothing: the state machine's actions
-// are carried out, either on the link or by the device.
+// read into, one thread with the link and primary_fsm, and one that copies guest memory ahead of the link
+// (op_log.hpp). It decides nothing: the state machine's actions are carried out, either on the link or by the
+// device.
 //
 //   device's thread    mirror_primary ──log_sink──▶ op_log ══events══▶ replication thread: primary_fsm ─▶
 //   link

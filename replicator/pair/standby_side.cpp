@@ -204,11 +204,13 @@ private:
         }
         acting_ = false;
         connections_.sweep(now);
+        memory_->trim(now);
         arm();
     }
 
     void arm() {
-        const std::uint64_t at = std::min({fsm_.next_tick_ms(), connections_.deadline_ms(), retry_ms_});
+        const std::uint64_t at =
+            std::min({fsm_.next_tick_ms(), connections_.deadline_ms(), retry_ms_, memory_->trim_at_ms()});
         if (at == armed_ms_) {
             return;
         }
