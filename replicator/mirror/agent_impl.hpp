@@ -41,6 +41,8 @@ namespace kagemusha::mirror {
 // How often the same bytes may fail to be read before the standby is given up.
 inline constexpr std::uint32_t max_read_attempts = 3;
 inline constexpr std::uint32_t max_units_per_request = 256;
+// Rounds of a state transfer in a row that left nearly as much dirty as they sent: the next is the last one.
+inline constexpr std::uint32_t max_futile_rounds = 2;
 // Of one digest entry; larger memory gets larger chunks.
 inline constexpr std::uint64_t max_hashes_per_entry = 32768;
 static_assert(max_hashes_per_entry <= max_hashes_per_message);
@@ -157,7 +159,8 @@ struct mirror_agent::impl {
     agent_counters counters;
 
     sync_phase phase = sync_phase::off;
-    std::uint32_t rounds = 0;
+    std::uint32_t rounds = 0, futile_rounds = 0; // the second: after which as much was dirty again
+    std::uint64_t round_bytes = 0;               // that the running round reads
     std::vector<std::unique_ptr<agent_context>> contexts;
     std::vector<hold_ptr> holds; // not released
     std::deque<batch_ptr> reads; // wait for memory or for their point of the order
@@ -229,7 +232,7 @@ struct mirror_agent::impl {
     bool shadows_pending() const;
     void destroy_made(std::uint64_t context_serial, guest_id id);
     bool reserve_shadow(read_batch& batch, std::map<std::uint64_t, std::uint64_t>& used);
-    void copy_to_shadow(const batch_ptr& batch);
+    void copy_to_shadow(const std::vector<batch_ptr>& batches); // all of one context
     void keep_alive(read_batch& batch, std::map<guest_id, guest_id>& aliases);
     void unit_failed(const batch_ptr& batch, const read_unit& unit, std::int32_t error);
     void pump_reads();

@@ -69,8 +69,11 @@ void mirror_agent::impl::begin_round() {
         return;
     }
     phase = sync_phase::marking;
-    for (batch_ptr& batch : batches_of(take_dirty()))
+    round_bytes = 0;
+    for (batch_ptr& batch : batches_of(take_dirty())) {
+        round_bytes += batch->bytes;
         reads.push_back(std::move(batch));
+    }
     std::vector<agent_context*> list;
     for (const auto& c : contexts)
         if (std::any_of(reads.begin(), reads.end(),
@@ -81,7 +84,12 @@ void mirror_agent::impl::begin_round() {
 
 void mirror_agent::impl::end_round() {
     ++rounds;
-    if (dirty_bytes() > options.final_round_bytes && rounds < options.max_sync_rounds)
+    const std::uint64_t dirty = dirty_bytes();
+    futile_rounds = dirty >= round_bytes - round_bytes / 4 ? futile_rounds + 1 : 0;
+    if (futile_rounds >= max_futile_rounds)
+        rounds =
+            options.max_sync_rounds; // the guest writes as fast as the link sends: more of them are no help
+    if (dirty > options.final_round_bytes && rounds < options.max_sync_rounds)
         begin_round();
     else {
         phase = sync_phase::ready;
@@ -161,30 +169,61 @@ bool mirror_agent::impl::reserve_shadow(read_batch& batch, std::map<std::uint64_
     return true;
 }
 
-// At its point of the order. What could not be copied is read where it is, while the queues are held on.
-void mirror_agent::impl::copy_to_shadow(const batch_ptr& batch) {
-    const agent_context* c = context(batch->context_serial);
-    const step_ptr copied = requests.wait([this, batch](agent_step& step) {
-        when_marked(batch->order->point, [this, batch, error = step.error()](const hold& h) {
-            if (error != 0 || h.shaky) {
-                for (read_unit& unit : batch->units)
-                    unit.in_shadow = false;
-            } else {
-                end_holding(*batch->order, batch->units.size());
+// At their point of the order, of one context. Neighbours are copied together: what takes the time that the
+// guest's queues are held is the number of commands. What could not be copied is read where it is, while the
+// queues are held on.
+void mirror_agent::impl::copy_to_shadow(const std::vector<batch_ptr>& batches) {
+    const agent_context* c = context(batches.front()->context_serial);
+    const hold_ptr point = batches.front()->order->point;
+    const step_ptr copied = requests.wait([this, batches, point](agent_step& step) {
+        when_marked(point, [this, batches, error = step.error()](const hold& h) {
+            for (const batch_ptr& batch : batches) {
+                if (error != 0 || h.shaky) {
+                    for (read_unit& unit : batch->units)
+                        unit.in_shadow = false;
+                } else {
+                    end_holding(*batch->order, batch->units.size());
+                }
+                reads.push_back(batch);
             }
-            reads.push_back(batch);
         });
     });
     codec::stream_builder stream;
-    for (const read_unit& unit : batch->units) {
-        const piece& p = unit.what;
+    struct {
+        guest_id memory = 0;
+        std::uint64_t from = 0, to = 0, bytes = 0;
+    } run;
+    const auto end_run = [&] {
+        if (run.bytes == 0)
+            return;
         const codec::enqueue_ref e{c->queue, requests.event(copied), {}};
-        if (p.image)
-            stream.copy_image_buffer(true, e, p.memory, c->shadow, p.origin, p.region, unit.shadow_offset);
-        else
-            stream.copy_buffer(e, p.memory, c->shadow, p.offset, unit.shadow_offset, p.bytes);
+        stream.copy_buffer(e, run.memory, c->shadow, run.from, run.to, run.bytes);
         stream.destroy(VGPU_OBJECT_EVENT, e.event);
+        if (nearly_full(stream))
+            requests.inject(stream, copied);
+        run = {};
+    };
+    for (const batch_ptr& batch : batches) {
+        for (const read_unit& unit : batch->units) {
+            const piece& p = unit.what;
+            if (!p.image && p.memory == run.memory && p.offset == run.from + run.bytes &&
+                unit.shadow_offset == run.to + run.bytes) {
+                run.bytes += p.bytes;
+                continue;
+            }
+            end_run();
+            if (!p.image) {
+                run = {p.memory, p.offset, unit.shadow_offset, p.bytes};
+                continue;
+            }
+            const codec::enqueue_ref e{c->queue, requests.event(copied), {}};
+            stream.copy_image_buffer(true, e, p.memory, c->shadow, p.origin, p.region, unit.shadow_offset);
+            stream.destroy(VGPU_OBJECT_EVENT, e.event);
+            if (nearly_full(stream))
+                requests.inject(stream, copied);
+        }
     }
+    end_run();
     requests.inject(stream, copied);
     requests.arm(copied);
 }
@@ -447,10 +486,16 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
         for (agent_context* c : list)
             log_before(*c);
     std::map<guest_id, guest_id> aliases;
+    std::map<std::uint64_t, std::vector<batch_ptr>> copied; // by context
+    for (const batch_ptr& batch : batches)
+        if (batch->units.front().in_shadow)
+            copied[batch->context_serial].push_back(batch);
+    for (const auto& [serial, list_of_context] : copied)
+        copy_to_shadow(list_of_context);
     for (const batch_ptr& batch : batches) {
         log_late(*batch);
         if (batch->units.front().in_shadow) {
-            copy_to_shadow(batch);
+            continue;
         } else if (batch->chained) {
             issue(batch);
         } else {

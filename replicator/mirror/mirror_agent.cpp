@@ -208,7 +208,7 @@ void mirror_agent::start_sync() {
     if (self.phase != sync_phase::off)
         stop();
     self.phase = sync_phase::preparing;
-    self.rounds = 0;
+    self.rounds = self.futile_rounds = 0;
     self.seen_queues = self.state.queues_created();
     self.state.for_each_memory([](memory_info& m) { m.dirty_for_sync = true; });
     self.pump();

@@ -50,8 +50,9 @@ struct agent_options {
     // A chunk whose digest differed in so many comparisons in a row is no longer re-executed: see
     // after_submit().
     std::uint32_t differences_before_shipping = 3;
-    std::uint32_t max_reads_in_flight = 8; // of content
-    std::uint64_t first_id = 0;            // behind agent_id_bit: what it makes is numbered from here
+    // Of content. Some runtimes do one transfer after the other, and a guest's commands behind them.
+    std::uint32_t max_reads_in_flight = 2;
+    std::uint64_t first_id = 0; // behind agent_id_bit: what it makes is numbered from here
     // For agent_counters::final_round_ns; without it that is not measured. Nothing is decided by it.
     std::function<std::uint64_t()> now_ns = {};
 };

@@ -402,6 +402,24 @@ TEST(mirror_agent, MuchThatIsDirtyIsCopiedOnTheGpuFirst) {
     }
 }
 
+TEST(mirror_agent, RoundsThatLeaveAsMuchDirtyAsTheySendEnd) {
+    pair_options o;
+    o.agent.content_chunk_bytes = 64 << 10;
+    o.agent.final_round_bytes = 64 << 10;
+    mirrored_pair p(o);
+    const guest_program g(p);
+    constexpr std::uint64_t bytes = 2 * mib;
+    const auto a = p.buffer(g.context, bytes);
+    p.fill(g.in_order, a, 0, bytes, 1);
+    p.mirror->start_sync();
+    for (std::uint32_t value = 0; !p.is_synced && p.failed_why.empty(); ++value) {
+        g.add(p, g.in_order, a, a, value, bytes / 4); // nothing that a round sends is of use
+    }
+    ASSERT_EQ(p.failed_why, "");
+    expect_same(p, g.in_order, a, bytes);
+    EXPECT_LE(p.mirror->counters().content_bytes, 3 * bytes); // two rounds and the last one
+}
+
 TEST(mirror_agent, MemoryThatTheGuestsProgramMayNotReadOrWriteCrossesToo) {
     mirrored_pair p;
     const guest_program g(p);

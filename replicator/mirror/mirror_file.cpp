@@ -73,6 +73,8 @@ struct mirror_file::impl {
     const payload_reader* payloads = nullptr;
     std::vector<log_entry>* out = nullptr;
     entry_builder entry;
+    // Arguments of its launches whose marks are set: most launches of a request name the same few objects.
+    std::array<guest_id, 16> seen_ids{};
 
     void fail(const char* why) {
         failure = why;
@@ -118,14 +120,21 @@ struct mirror_file::impl {
     void written_by(const op_launch& o) { written_by(o.arguments); }
     void written_by(const argument_list& arguments) {
         arguments.for_each([this](const launch_argument& a) {
-            if (a.kind != VGPU_ARGUMENT_MEMORY || a.object == 0) {
-                return;
-            }
-            const mark_table::target t = marks.find(a.object);
-            if (t.info && !t.kernels_only_read) {
-                t.info->dirty_for_sync = t.info->dirty_for_digest = true;
+            if (a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0) {
+                written_by_launch(a.object);
             }
         });
+    }
+    void written_by_launch(guest_id id) {
+        guest_id& seen = seen_ids[id % seen_ids.size()];
+        if (seen == id) {
+            return;
+        }
+        seen = id;
+        const mark_table::target t = marks.find(id);
+        if (t.info && !t.kernels_only_read) {
+            t.info->dirty_for_sync = t.info->dirty_for_digest = true;
+        }
     }
 
     // ---- enqueued commands
@@ -138,9 +147,22 @@ struct mirror_file::impl {
         switch (header.opcode) {
         case VGPU_CMD_LAUNCH: {
             const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
-            const auto* arguments =
+            const std::byte* at =
                 reinterpret_cast<const std::byte*>(&c + 1) + c.enqueue.wait_count * sizeof(guest_id);
-            written_by(argument_list({arguments, c.argument_bytes}, c.argument_count));
+            for (std::uint32_t i = 0; i < c.argument_count; ++i) {
+                const auto& a = *reinterpret_cast<const vgpu_argument*>(at);
+                at += sizeof(a);
+                if (a.kind == VGPU_ARGUMENT_MEMORY) {
+                    if (const guest_id id = *reinterpret_cast<const guest_id*>(at); id != 0) {
+                        written_by_launch(id);
+                    }
+                    at += sizeof(guest_id);
+                } else if (a.kind == VGPU_ARGUMENT_BYTES) {
+                    at += rounded_up(a.bytes);
+                } else if (a.kind == VGPU_ARGUMENT_SAMPLER) {
+                    at += sizeof(guest_id);
+                }
+            }
             return true;
         }
         case VGPU_CMD_MARKER:
@@ -374,6 +396,7 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     self.payloads = &payloads;
     self.out = &out;
     self.entry.begin(request.stream.size());
+    self.seen_ids.fill(0);
 
     codec::stream_decoder decoder(request.stream, {request.payloads});
     std::size_t at = 0;
@@ -387,6 +410,7 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     while (at < request.stream.size()) {
         const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
         if (self.crosses_unread(header)) {
+            self.entry.expect(header.bytes);
             decoder.skip();
             at += header.bytes;
             ++kept;
