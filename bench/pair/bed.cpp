@@ -79,6 +79,7 @@ kagemusha_device_config config_of(const options& o) {
     c.sandbox = 1;
     c.vm_id = "bench";
     c.heartbeat_budget_ms = 10000; // a slow machine is not what is measured
+    c.tls_directory = o.keys.c_str();
     return c;
 }
 
@@ -114,7 +115,7 @@ standby_process::standby_process(const options& o) {
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
         execl("/proc/self/exe", "pair_bench", "--standby", "--backend", o.backend.c_str(), "--standby-gpu",
-              o.standby_gpu.c_str(), "--listen", o.listen.c_str(), nullptr);
+              o.standby_gpu.c_str(), "--listen", o.listen.c_str(), "--keys", o.keys.c_str(), nullptr);
         _exit(127);
     }
     close(in[0]);

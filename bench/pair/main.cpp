@@ -7,18 +7,21 @@
 //               replication, configured but with nobody there, and with a standby
 //   transfer    a standby is attached to a guest that keeps launching kernels; then digests of everything
 //   program     the runtime of a program without a standby, with one, and with digests every second
-//   writes      big writes with a standby and without
+//   writes      big writes with a standby and without, and what plain Asio sends over loopback
 //
 //   --primary-gpu SELECTOR  --standby-gpu SELECTOR (as `kage gpus` lists them)  --backend opencl|null
 //   --transfer-mib 256,1024,…  --only PART,…  --submits N  --seconds N  --listen ADDRESS  --json FILE
+//   --tls (with keys of its own)  --keys DIRECTORY (with these)
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "bed.hpp"
+#include "control/keys.hpp"
 
 namespace kagemusha::bench {
 namespace {
@@ -35,12 +38,35 @@ std::vector<std::uint64_t> numbers(const char* text) {
     return out;
 }
 
-options parse(int argc, char** argv) {
+// Keys of a host that is both ends, as long as this lives.
+struct own_keys {
+    std::string directory;
+    ~own_keys() {
+        std::error_code ignored;
+        if (!directory.empty()) {
+            std::filesystem::remove_all(directory, ignored);
+        }
+    }
+    std::string make() {
+        directory = (std::filesystem::temp_directory_path() / "kagemusha-bench-XXXXXX").string();
+        control::keys_request request;
+        request.directory = mkdtemp(directory.data()) ? directory + "/keys" : "";
+        request.hosts = {{"localhost", "127.0.0.1"}};
+        const auto made = control::make_keys(request);
+        if (!made.error.empty()) {
+            std::fprintf(stderr, "pair_bench: %s\n", made.error.c_str());
+            std::exit(1);
+        }
+        return made.host_directories[0];
+    }
+};
+
+options parse(int argc, char** argv, bool& tls) {
     options o;
     for (int i = 1; i < argc; ++i) {
         const std::string_view name = argv[i];
-        if (name == "--standby") {
-            o.standby = true;
+        if (name == "--standby" || name == "--tls") {
+            (name == "--tls" ? tls : o.standby) = true;
             continue;
         }
         const char* value = i + 1 < argc ? argv[++i] : nullptr;
@@ -52,6 +78,8 @@ options parse(int argc, char** argv) {
             o.standby_gpu = value;
         } else if (value && name == "--listen") {
             o.listen = value;
+        } else if (value && name == "--keys") {
+            o.keys = value;
         } else if (value && name == "--only") {
             o.only = value;
         } else if (value && name == "--json") {
@@ -84,9 +112,14 @@ void machine(report& r, const char* when) {
 
 int main(int argc, char** argv) {
     using namespace kagemusha::bench;
-    const options o = parse(argc, argv);
+    bool tls = false;
+    options o = parse(argc, argv, tls);
     if (o.standby) {
         return run_standby(o);
+    }
+    own_keys keys;
+    if (tls) {
+        o.keys = keys.make();
     }
     const struct {
         const char* name;
@@ -96,7 +129,7 @@ int main(int argc, char** argv) {
                  {"program", measure_program},
                  {"writes", measure_writes}};
     report r;
-    machine(r, "before");
+    machine(r, o.keys.empty() ? "before; the link without TLS" : "before; the link with TLS");
     for (const auto& part : parts) {
         if (o.only.empty() || ("," + o.only + ",").find("," + std::string(part.name) + ",") != o.only.npos) {
             part.run(o, r);

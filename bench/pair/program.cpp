@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a program loses: to a standby, to digests every second, and its big writes. Guests take turns.
+// What a program that computes loses: to a standby, and to digests every second. Guests take turns.
 #include <algorithm>
 #include <string>
 
@@ -53,38 +53,6 @@ struct program {
     }
 };
 
-struct writer {
-    const char* name;
-    protected_guest g;
-    std::uint64_t queue = 0, out = 0;
-    double seconds = 0, complete = 0, first = 0;
-
-    void prepare() {
-        test::guest& guest = *g.guest;
-        const auto context = guest.context();
-        queue = guest.queue(context);
-        out = guest.buffer(context, guest_bytes);
-        for (std::uint64_t i = 0; i < guest_bytes; i += 8) {
-            *guest.memory_as<std::uint64_t>(i) = i * 0x9e3779b97f4a7c15u;
-        }
-        guest.write(queue, out, 0, guest_bytes);
-    }
-    void run(std::uint32_t writes) {
-        const auto start = clock::now();
-        for (std::uint32_t i = 0; i < writes; ++i) {
-            g.guest->write(queue, out, 0, guest_bytes);
-            if (i == 0) {
-                first += seconds_since(start);
-            }
-        }
-        seconds += seconds_since(start);
-        if (g.standby) {
-            g.wait_executed();
-        }
-        complete += seconds_since(start);
-    }
-};
-
 } // namespace
 
 void measure_program(const options& o, report& r) {
@@ -116,33 +84,6 @@ void measure_program(const options& o, report& r) {
     const auto s = programs[2].g.guest->status();
     r.figure("compared", static_cast<double>(s.digests_compared * digest_chunk_bytes) / (1u << 20), "MiB");
     r.figure("differences", static_cast<double>(s.digests_different), "chunks");
-}
-
-void measure_writes(const options& o, report& r) {
-    r.heading("writes of 64 MiB from guest memory");
-    writer writers[] = {{"no standby", make_guest(o, protection::none)},
-                        {"standby", make_guest(o, protection::standby)}};
-    for (writer& w : writers) {
-        w.prepare();
-        if (w.g.standby) {
-            w.g.wait_executed();
-        }
-    }
-    constexpr std::uint32_t writes = 24; // three times what a log of the default size holds
-    for (std::uint32_t turn = 0; turn < turns; ++turn) {
-        for (std::size_t i = 0; i < std::size(writers); ++i) {
-            writers[(i + turn) % std::size(writers)].run(writes);
-        }
-    }
-    const double all = static_cast<double>(guest_bytes) * writes * turns;
-    for (const writer& w : writers) {
-        r.figure(std::string(w.name) + ": the first after a pause",
-                 static_cast<double>(guest_bytes) * turns / w.first / 1e9, "GB/s");
-        r.figure(std::string(w.name) + ": without a pause", all / w.seconds / 1e9, "GB/s");
-    }
-    r.figure("until the standby has it", all / writers[1].complete / 1e9, "GB/s");
-    r.figure("first after a pause, with standby : without", writers[0].first / writers[1].first, "");
-    r.figure("without a pause, with standby : without", writers[0].seconds / writers[1].seconds, "");
 }
 
 } // namespace kagemusha::bench

@@ -101,8 +101,14 @@ void transfer(const options& o, report& r, std::uint64_t bytes, bool much) {
         std::fprintf(stderr, "pair_bench: %s\n", error);
         return;
     }
+    double longest = 0, longest_at = 0;
     while (!guest.is(KAGEMUSHA_REPLICATION_PROTECTING) && seconds_since(start) < 100) {
+        const double at = seconds_since(start) * 1e3;
         during.push_back(c.next(much));
+        if (during.back() > longest) {
+            longest = during.back();
+            longest_at = at;
+        }
     }
     const double seconds = seconds_since(start);
     const auto s = guest.status();
@@ -121,6 +127,9 @@ void transfer(const options& o, report& r, std::uint64_t bytes, bool much) {
     r.figure("a launch, alone: longest", quantile(alone, 1), "ms");
     r.figure("a launch, meanwhile: p50", quantile(during, 0.5), "ms");
     r.figure("a launch, meanwhile: longest", quantile(during, 1), "ms");
+    r.figure("a launch, meanwhile: second longest", during.size() > 1 ? during[during.size() - 2] : 0,
+             "ms"); // quantile() has sorted
+    r.figure("the longest one: after the beginning of the transfer", longest_at, "ms");
     if (done) {
         c.g.wait_executed();
         compare(o, r, c, bytes + small_bytes);
