@@ -34,13 +34,15 @@ void check(const boost::system::error_code& error) {
 }
 
 template <class Stream>
-void send_all(asio::io_context& io, Stream& stream, std::size_t bytes, std::uint64_t count) {
-    std::vector<std::byte> message(bytes, std::byte{0x5a});
+void send_all(asio::io_context& io, Stream& stream, std::vector<std::byte>& memory, std::size_t bytes,
+              std::uint64_t count) {
     const std::uint64_t header[2] = {bytes, 0};
-    const std::array<asio::const_buffer, 2> buffers{asio::buffer(header), asio::buffer(message)};
     std::function<void()> next = [&] {
         if (count-- == 0)
             return;
+        const std::size_t place = count % (memory.size() / bytes);
+        const std::array<asio::const_buffer, 2> buffers{asio::buffer(header),
+                                                        asio::buffer(memory.data() + place * bytes, bytes)};
         asio::async_write(stream, buffers, [&](const boost::system::error_code& error, std::size_t) {
             check(error);
             next();
@@ -51,8 +53,8 @@ void send_all(asio::io_context& io, Stream& stream, std::size_t bytes, std::uint
 }
 
 template <class Stream>
-void receive_all(asio::io_context& io, Stream& stream, std::size_t bytes, std::uint64_t count) {
-    std::vector<std::byte> message(bytes);
+void receive_all(asio::io_context& io, Stream& stream, std::vector<std::byte>& memory, std::size_t bytes,
+                 std::uint64_t count) {
     std::uint64_t header[2] = {};
     std::function<void()> next = [&] {
         if (count-- == 0)
@@ -60,7 +62,8 @@ void receive_all(asio::io_context& io, Stream& stream, std::size_t bytes, std::u
         asio::async_read(stream, asio::buffer(header),
                          [&](const boost::system::error_code& error, std::size_t) {
                              check(error);
-                             asio::async_read(stream, asio::buffer(message.data(), header[0]),
+                             const std::size_t place = count % (memory.size() / bytes);
+                             asio::async_read(stream, asio::buffer(memory.data() + place * bytes, header[0]),
                                               [&](const boost::system::error_code& failed, std::size_t) {
                                                   check(failed);
                                                   next();
@@ -84,10 +87,12 @@ struct both_ends {
 };
 
 template <class Stream>
-transfer_cost run(both_ends& ends, Stream& sender, Stream& receiver, std::size_t bytes, std::uint64_t count) {
+transfer_cost run(both_ends& ends, Stream& sender, Stream& receiver, std::size_t bytes, std::uint64_t count,
+                  std::size_t places) {
+    std::vector<std::byte> from(bytes * places, std::byte{0x5a}), to(bytes * places);
     const stopwatch watch;
-    std::thread thread([&] { send_all(ends.sender_io, sender, bytes, count); });
-    receive_all(ends.receiver_io, receiver, bytes, count);
+    std::thread thread([&] { send_all(ends.sender_io, sender, from, bytes, count); });
+    receive_all(ends.receiver_io, receiver, to, bytes, count);
     const auto cost = watch.read();
     thread.join();
     return cost;
@@ -101,10 +106,11 @@ transfer_cost stopwatch::read() const {
     return {now(CLOCK_MONOTONIC) - wall_, now(CLOCK_PROCESS_CPUTIME_ID) - cpu_};
 }
 
-transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count) {
+transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count,
+                             std::size_t places) {
     both_ends ends;
     if (key_directory.empty())
-        return run(ends, ends.sender, ends.receiver, bytes, count);
+        return run(ends, ends.sender, ends.receiver, bytes, count, places);
 
     asio::ssl::context context(asio::ssl::context::tlsv13);
     context.load_verify_file(key_directory + "/ca.pem");
@@ -115,7 +121,7 @@ transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes
     std::thread thread([&] { sender.handshake(asio::ssl::stream_base::client); });
     receiver.handshake(asio::ssl::stream_base::server);
     thread.join();
-    return run(ends, sender, receiver, bytes, count);
+    return run(ends, sender, receiver, bytes, count, places);
 }
 
 } // namespace kagemusha::bench

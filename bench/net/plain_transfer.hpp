@@ -26,8 +26,10 @@ private:
 };
 
 // Sends `count` messages of `bytes` bytes from one thread to another. `key_directory`: of one host of `kage
-// keys`, both ends use it; empty: no TLS.
-transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count);
+// keys`, both ends use it; empty: no TLS. `places`: how many messages either end has memory for, which is
+// used in turn; with one it stays in the processors' caches.
+transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count,
+                             std::size_t places = 1);
 
 } // namespace kagemusha::bench
 

@@ -205,7 +205,7 @@ private:
     }
 
     // After a request of the guest the next one is soon there, or not. A loop that has a task does not sleep,
-    // so nobody has to wake it: that would be most of what a standby adds to a small request.
+    // so nobody has to wake it: a third of what a standby added to a small request.
     void stay_awake() {
         static const bool processors_abound = std::thread::hardware_concurrency() >= many_processors;
         if (!processors_abound) {
