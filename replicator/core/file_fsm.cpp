@@ -229,8 +229,8 @@ void file_fsm::checkpoint(file_checkpoint& out) const {
         }
     });
     table_.for_each([&](guest_id id, const object& o) {
-        if (o.kind != VGPU_OBJECT_EVENT) {
-            return;
+        if (o.kind != VGPU_OBJECT_EVENT || (id & VGPU_HOST_ID_BIT) != 0) {
+            return; // the host's own: no guest waits for it
         }
         if (o.event == event_state::pending) {
             out.untold.push_back(id);
@@ -241,7 +241,10 @@ void file_fsm::checkpoint(file_checkpoint& out) const {
     });
     records_.for_each([&](std::span<const std::byte> record) {
         if (reinterpret_cast<const vgpu_record*>(record.data())->type == VGPU_RECORD_COMPLETION) {
-            out.untold.push_back(reinterpret_cast<const vgpu_record_completion*>(record.data())->event);
+            const guest_id id = reinterpret_cast<const vgpu_record_completion*>(record.data())->event;
+            if ((id & VGPU_HOST_ID_BIT) == 0) {
+                out.untold.push_back(id);
+            }
             return;
         }
         const std::size_t at = out.records.size();

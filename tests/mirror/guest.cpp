@@ -160,6 +160,7 @@ void guest::on_record(const void* record, std::size_t bytes) {
     if (head->type == VGPU_RECORD_COMPLETION) {
         const auto* c = static_cast<const vgpu_record_completion*>(record);
         EXPECT_EQ(bytes, sizeof *c);
+        EXPECT_EQ(c->event & VGPU_HOST_ID_BIT, 0u) << "the host's own event is told";
         EXPECT_TRUE(events_.emplace(c->event, c->status).second) << "told twice: " << c->event;
     } else if (head->type == VGPU_RECORD_LOST) {
         EXPECT_TRUE(may_be_lost()) << "the worker was lost";

@@ -1,0 +1,182 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: two QEMUs on one machine. A guest computes in the first; its GPU is mirrored to the second, and its memory and
+devices are checkpointed there (COLO, passive). At a random moment the first QEMU is killed, and the guest goes on in the
+second: the same programs, in the middle of what they did. Then that one gets a standby of its own, and is killed, too.
+
+KAGE_KILLS is how many times that happens, KAGE_SEED repeats the moments of a run (its seed is printed).
+"""
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import checks
+import guest_vm
+import mirror
+
+JOB = os.environ["KAGE_CL_JOB"]
+KILLS = int(os.environ.get("KAGE_KILLS", "3"))
+SEED = int(os.environ.get("KAGE_SEED", random.randrange(1 << 32)))
+DEVICE = (*mirror.OPTIONS, f"vm-id={mirror.VM_ID}", "window-size=16M")
+EPOCH_MS = 100
+
+
+class Machine(guest_vm.Guest):
+    """Both ends: what a checkpoint carries must be the same on them, files for the guest and all."""
+
+    def __init__(self, name, *device_options, extra=()):
+        super().__init__(name, files=(f"{JOB}:cl_job",), memory=512, device_options=(*DEVICE, *device_options),
+                         extra=extra)
+
+
+class Standby(Machine):
+    """Its guest does not run before a takeover. `address`: where its GPU's copy comes from."""
+
+    def __init__(self, name):
+        super().__init__(name, "standby-listen=127.0.0.1:0", extra=(
+            "--qemu-option=-incoming", "--qemu-option=defer",
+            "--qemu-option=-global", "--qemu-option=migration.x-colo-passive=on"))
+
+    def __enter__(self):
+        guest_vm.Machine.__enter__(self)
+        # The guest's agent finds its port connected before and after.
+        self.agent = guest_vm.Socket(self.directory / "agent", self.alive)
+        self.address = mirror.replication(self)["standby-address"]
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        guest_vm.Machine.__exit__(self, kind, value, traceback)
+
+
+class Vm:
+    """The guest, wherever it runs just now."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.kills = 0
+        self.ended = []  # those that had it before, dead
+        self.random = random.Random(SEED)
+
+    def note(self, text):
+        self.guest.note(text)
+
+    def protect(self, standby):
+        """The GPU first, then the VM."""
+        self.guest.qmp("qom-set", path="/machine/peripheral/vgpu0", property="replicate-to", value=standby.address)
+        mirror.wait_state(self.guest, "protecting", 300)
+        where = f"unix:{standby.directory / 'migration'}"
+        for each in (self.guest, standby):
+            each.qmp("migrate-set-capabilities", capabilities=[{"capability": "x-colo", "state": True}])
+        self.guest.qmp("migrate-set-parameters", **{"x-checkpoint-delay": EPOCH_MS, "max-bandwidth": 10 << 30,
+                                                    "downtime-limit": 20000})
+        standby.qmp("migrate-incoming", uri=where)
+        self.guest.qmp("migrate", uri=where)
+        deadline = time.monotonic() + 300
+        while self.checkpoints().get("committed", 0) < 3:
+            status = self.guest.qmp("query-migrate")
+            if status.get("status") not in ("setup", "active", "device", "colo"):
+                raise AssertionError(f"no checkpoints: {status}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no checkpoints: {status}, {self.checkpoints()}, {mirror.replication(self.guest)}")
+            time.sleep(0.1)
+
+    def checkpoints(self):
+        return self.guest.qmp("query-colo-status").get("checkpoints", {})
+
+    def take_over(self, standby):
+        """Kills QEMU as a crash would, and tells the standby so. Returns how long it took until the guest ran."""
+        os.kill(qemu_of(self.guest), signal.SIGKILL)
+        killed = time.monotonic()
+        standby.qmp("x-colo-lost-heartbeat")
+        standby.wait_event("RESUME")
+        ran = time.monotonic() - killed
+        dead, self.guest = self.guest, standby
+        self.guest.number = dead.number
+        dead.kill()
+        self.ended.append(dead)
+        self.kills += 1
+        return ran
+
+    def end(self):
+        for each in (*self.ended, self.guest):
+            guest_vm.Machine.__exit__(each, None, None, None)
+
+
+def qemu_of(guest):
+    """The process id of the QEMU that the control tool has started."""
+    for task in Path(f"/proc/{guest.process.pid}/task").iterdir():
+        for child in (task / "children").read_text(encoding="ascii").split():
+            if Path(f"/proc/{child}/comm").read_text(encoding="ascii").startswith("qemu-system"):
+                return int(child)
+    raise AssertionError("the tool has no QEMU")
+
+
+def survive_a_kill(vm, work):
+    standby = Standby(f"takeover-standby-{vm.kills + 1}")
+    try:
+        standby.__enter__()
+        vm.protect(standby)
+        launches = vm.guest.stats()["launches"]
+        vm.guest.wait_stats(lambda s: s["launches"] > launches, "launches under protection", 120)
+        time.sleep(vm.random.uniform(0, 2))
+        figures = vm.checkpoints()
+        ran = vm.take_over(standby)
+    except BaseException:
+        if vm.guest is not standby:
+            standby.__exit__(None, None, None)
+        raise
+    status = mirror.replication(vm.guest)
+    assert status["role"] == "primary" and status["takeovers"] == 1, status
+    vm.guest.wait_stats(lambda s: s["launches"] > 0, "launches after the takeover", 120)
+    for job in work:
+        printed = vm.guest.output(job)
+        assert "FAILED" not in printed, printed + vm.guest.must("dmesg | grep -i vgpu | tail -5")
+    print(f"       after {figures['committed']} checkpoints ({figures['aborted']} taken back, longest pause "
+          f"{figures['max-pause-us'] / 1000:.1f} ms) the guest ran {ran * 1000:.0f} ms after the kill, "
+          f"{vm.guest.stats()['device-resumed']} requests in flight", flush=True)
+
+
+def check_programs_go_on(vm):
+    """programs that compute on the GPU go on after each kill of their host, and every result is right"""
+    work = [vm.guest.start("/payload/cl_job churn 36000 /tmp/stop") for _ in range(2)]
+    vm.guest.wait_stats(lambda s: s["launches"] > 0, "launches", 120)
+    for _ in range(KILLS):
+        survive_a_kill(vm, work)
+    vm.guest.must("touch /tmp/stop")
+    for job in work:
+        result = vm.guest.finish(job)
+        assert result.status == 0 and "rounds are right" in result.output, result
+
+
+def check_survivor_is_whole(vm):
+    """what is left after the last takeover is an ordinary VM: new programs run, and nothing of the old ones is left"""
+    vm.guest.must("/payload/cl_job add 1000")
+    vm.guest.wait_idle()
+
+
+def main():
+    print(f"== {KILLS} kills in a row, seed {SEED}", flush=True)
+    guest = Machine("takeover", "replicable=on")
+    failures = 0
+    vm = Vm(guest)
+    try:
+        guest.__enter__()
+        for check in (check_programs_go_on, check_survivor_is_whole):
+            failures += checks.one(check, vm)
+    except guest_vm.GuestError as error:
+        failures += 1
+        print(f"FAIL   the guest: {error}", flush=True)
+    finally:
+        vm.end()
+    for each in (*vm.ended, vm.guest):
+        checks.report(each, failures)
+    print(f"{failures} failures" if failures else "all good", flush=True)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
