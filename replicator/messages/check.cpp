@@ -211,13 +211,20 @@ std::string check(const mirror::goodbye& m) {
     return is_text(m.why) ? std::string() : "the reason is too long or not printable";
 }
 
+std::string check(const mirror::supervision& m) {
+    if (m.kind < mirror::supervision_kind::description || m.kind > mirror::supervision_kind::lost) {
+        return "the kind is unknown";
+    }
+    return is_text(m.text) ? std::string() : "the text is too long or not printable";
+}
+
 std::string check(const mirror::unknown_message&) {
     return {};
 }
 
-constexpr const char* names[] = {"hello",       "entries", "content",   "outcome",        "marker",
-                                 "synced",      "ack",     "heartbeat", "digests",        "digest result",
-                                 "close epoch", "fault",   "goodbye",   "unknown message"};
+constexpr const char* names[] = {"hello",       "entries", "content",   "outcome",     "marker",
+                                 "synced",      "ack",     "heartbeat", "digests",     "digest result",
+                                 "close epoch", "fault",   "goodbye",   "supervision", "unknown message"};
 static_assert(std::size(names) == std::variant_size_v<mirror::message>);
 
 } // namespace

@@ -192,6 +192,17 @@ const char* take(const replication::Goodbye& g, mirror::goodbye& out) {
     return nullptr;
 }
 
+const char* take(const replication::Supervision& s, mirror::supervision& out) {
+    if (s.text().size() > mirror::max_text_bytes) {
+        return "the text is too long";
+    }
+    if (s.kind() < replication::SUPERVISION_DESCRIPTION || s.kind() > replication::SUPERVISION_LOST) {
+        return "the kind is unknown";
+    }
+    out = {static_cast<mirror::supervision_kind>(s.kind()), s.term(), s.text()};
+    return nullptr;
+}
+
 template <class Structure, class Wire>
 const char* take_as(const Wire& wire, mirror::message& out) {
     return take(wire, out.emplace<Structure>());
@@ -225,6 +236,8 @@ const char* take(const replication::Message& wire, mirror::message& out) {
         return take_as<mirror::fault>(wire.fault(), out);
     case replication::Message::kGoodbye:
         return take_as<mirror::goodbye>(wire.goodbye(), out);
+    case replication::Message::kSupervision:
+        return take_as<mirror::supervision>(wire.supervision(), out);
     case replication::Message::WHAT_NOT_SET:
         break;
     }

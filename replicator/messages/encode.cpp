@@ -155,6 +155,13 @@ void fill(replication::Message& out, const mirror::goodbye& m) {
     out.mutable_goodbye()->set_why(m.why);
 }
 
+void fill(replication::Message& out, const mirror::supervision& m) {
+    auto& s = *out.mutable_supervision();
+    s.set_kind(static_cast<replication::SupervisionKind>(m.kind));
+    s.set_term(m.term);
+    s.set_text(m.text);
+}
+
 void fill(replication::Message& out, const mirror::unknown_message&) {
     out.set_ignorable(true);
 }
@@ -200,6 +207,8 @@ void encode(const mirror::message& m, std::vector<std::byte>& out) {
         encode_checked(mirror::fault{f->sequence, as_text(f->why)}, out);
     } else if (const auto* g = std::get_if<mirror::goodbye>(&m)) {
         encode_checked(mirror::goodbye{g->reason, as_text(g->why)}, out);
+    } else if (const auto* s = std::get_if<mirror::supervision>(&m)) {
+        encode_checked(mirror::supervision{s->kind, s->term, as_text(s->text)}, out);
     } else {
         encode_checked(m, out);
     }

@@ -96,6 +96,10 @@ struct message_text {
         const auto reason = static_cast<std::uint32_t>(m.reason);
         return std::string("goodbye ") + names[reason < std::size(names) ? reason : 0] + " " + quoted(m.why);
     }
+    std::string operator()(const supervision& m) const {
+        return "supervision " + n(static_cast<std::uint64_t>(m.kind)) + " term " + n(m.term) + " \"" +
+               m.text + "\"";
+    }
     std::string operator()(const unknown_message&) const { return "unknown_message"; }
 };
 

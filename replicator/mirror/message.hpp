@@ -146,13 +146,33 @@ struct goodbye {
     friend bool operator==(const goodbye&, const goodbye&) = default;
 };
 
+// Between the supervisors of a VM's two hosts (control/ha), on a connection of their own; the state machines
+// of the GPU's mirror refuse it. docs/spec/takeover.md.
+enum class supervision_kind : std::uint32_t {
+    description = 1, // either: what the VM is made of must be the same
+    ready = 2,       // standby: its QEMU waits for the VM
+    pair = 3,        // primary: from the answer on the standby may take over with this term
+    paired = 4,      // standby: it will, and only with this term
+    unpaired = 5,    // primary: what the standby has is out of date
+    died = 6,        // primary: its QEMU has ended, was seen to
+    handed_over = 7, // primary: as died, but planned: the last checkpoint has everything
+    lost = 8,        // standby: its QEMU has ended
+};
+
+struct supervision {
+    supervision_kind kind = supervision_kind::description;
+    std::uint64_t term = 0;
+    std::string text;
+    friend bool operator==(const supervision&, const supervision&) = default;
+};
+
 // A message of a later version that is marked as safe to ignore, or an empty one.
 struct unknown_message {
     friend bool operator==(const unknown_message&, const unknown_message&) = default;
 };
 
 using message = std::variant<hello, entries, content, outcome, marker, synced, ack, heartbeat, digests,
-                             digest_result, close_epoch, fault, goodbye, unknown_message>;
+                             digest_result, close_epoch, fault, goodbye, supervision, unknown_message>;
 
 } // namespace kagemusha::mirror
 
