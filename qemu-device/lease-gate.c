@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The gate of a protected VM's output
+ *
+ * A primary that was frozen, or cut off from the arbiter, may wake up after
+ * its standby has taken over. It must not say another word. So whoever
+ * supervises the VM writes into a page that we share until when packets may
+ * leave, and keeps extending it while it is sure; here each packet of the
+ * guest is looked at when it leaves, behind whatever held it back until it was
+ * committed (filter-buffer). What comes too late is dropped: networks lose
+ * packets, and guests know it.
+ *
+ *     -netdev tap,id=net0 -object filter-buffer,id=hold0,netdev=net0,
+ *     queue=rx,interval=0 -device virtio-net-pci,netdev=net0
+ *     -device lease-gate,netdev=net0,file=/run/vm.gate
+ *
+ * The page, as control/supervise/gate.hpp has it: 8 bytes "KGMGATE1", then
+ * until when packets may leave, as 64 bits of ns of CLOCK_BOOTTIME (0: not at
+ * all).
+ *
+ * It is a device and not an -object of its own only because the types of those
+ * are listed in QAPI. Everything runs in the main loop.
+ */
+
+#include "qemu/osdep.h"
+#include <sys/mman.h>
+#include "qemu/atomic.h"
+#include "qemu/error-report.h"
+#include "qemu/iov.h"
+#include "qemu/module.h"
+#include "qemu/timer.h"
+#include "qapi/error.h"
+#include "hw/qdev-core.h"
+#include "hw/qdev-properties.h"
+#include "net/filter.h"
+#include "qom/object.h"
+#include "qom/object_interfaces.h"
+
+#define TYPE_LEASE_GATE "lease-gate"
+OBJECT_DECLARE_SIMPLE_TYPE(LeaseGate, LEASE_GATE)
+
+#define TYPE_LEASE_FILTER "lease-filter"
+OBJECT_DECLARE_SIMPLE_TYPE(LeaseFilter, LEASE_FILTER)
+
+#define LEASE_MAGIC "KGMGATE1"
+
+typedef struct LeasePage {
+    char magic[8];
+    uint64_t until_ns;
+    uint8_t reserved[48];
+} LeasePage;
+
+QEMU_BUILD_BUG_ON(sizeof(LeasePage) != 64);
+
+struct LeaseGate {
+    DeviceState parent_obj;
+
+    char *netdev;
+    char *file;
+    LeasePage *page;            /* shared: only read, each time anew */
+    Object *filter;
+    uint64_t passed;
+    uint64_t dropped;
+    bool closed;                /* the last packet was dropped */
+};
+
+struct LeaseFilter {
+    NetFilterState parent_obj;
+
+    LeaseGate *gate;            /* owns us */
+};
+
+static bool lease_gate_is_open(LeaseGate *s)
+{
+    uint64_t until = qatomic_read(&s->page->until_ns);
+    struct timespec now;
+
+    if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+        return false;
+    }
+    return (uint64_t)now.tv_sec * NANOSECONDS_PER_SECOND + now.tv_nsec < until;
+}
+
+static ssize_t lease_filter_receive_iov(NetFilterState *nf,
+                                        NetClientState *sender,
+                                        unsigned flags,
+                                        const struct iovec *iov, int iovcnt,
+                                        NetPacketSent *sent_cb)
+{
+    LeaseGate *s = LEASE_FILTER(nf)->gate;
+    bool open = lease_gate_is_open(s);
+
+    if (open == s->closed) {
+        s->closed = !open;
+        warn_report("lease-gate of %s: %s", s->netdev,
+                    open ? "packets may leave again"
+                         : "the lease is over, packets are dropped");
+    }
+    if (open) {
+        s->passed++;
+        return 0;
+    }
+    s->dropped++;
+    return iov_size(iov, iovcnt);
+}
+
+/* Not even a failover switches it off, as it does other filters. */
+static void lease_filter_handle_event(NetFilterState *nf, int event,
+                                      Error **errp)
+{
+}
+
+static void lease_filter_class_init(ObjectClass *klass, void *data)
+{
+    NetFilterClass *nfc = NETFILTER_CLASS(klass);
+
+    nfc->receive_iov = lease_filter_receive_iov;
+    nfc->handle_event = lease_filter_handle_event;
+}
+
+static LeasePage *lease_gate_map(const char *file, Error **errp)
+{
+    int fd = qemu_open(file, O_RDONLY, errp);
+    struct stat found;
+    LeasePage *page;
+
+    if (fd < 0) {
+        return NULL;
+    }
+    if (fstat(fd, &found) != 0 || found.st_size != sizeof(LeasePage)) {
+        error_setg(errp, "'%s' is no page of a supervisor", file);
+        close(fd);
+        return NULL;
+    }
+    page = mmap(NULL, sizeof(LeasePage), PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (page == MAP_FAILED) {
+        error_setg_errno(errp, errno, "cannot map '%s'", file);
+        return NULL;
+    }
+    if (memcmp(page->magic, LEASE_MAGIC, sizeof(page->magic)) != 0) {
+        error_setg(errp, "'%s' is no page of a supervisor", file);
+        munmap(page, sizeof(LeasePage));
+        return NULL;
+    }
+    return page;
+}
+
+static void lease_gate_unrealize(DeviceState *dev)
+{
+    LeaseGate *s = LEASE_GATE(dev);
+
+    if (s->filter) {
+        object_unparent(s->filter);
+        s->filter = NULL;
+    }
+    if (s->page) {
+        munmap(s->page, sizeof(LeasePage));
+        s->page = NULL;
+    }
+}
+
+static void lease_gate_realize(DeviceState *dev, Error **errp)
+{
+    LeaseGate *s = LEASE_GATE(dev);
+    ERRP_GUARD();
+
+    if (!s->netdev || !s->file) {
+        error_setg(errp, "lease-gate needs 'netdev' and 'file'");
+        return;
+    }
+    s->page = lease_gate_map(s->file, errp);
+    if (!s->page) {
+        return;
+    }
+    s->filter = object_new(TYPE_LEASE_FILTER);
+    LEASE_FILTER(s->filter)->gate = s;
+    object_property_add_child(OBJECT(dev), "filter", s->filter);
+    object_unref(s->filter);
+    /* To the netdev filters are walked backwards: the head is the last one. */
+    if (!object_property_set_str(s->filter, "netdev", s->netdev, errp) ||
+        !object_property_set_str(s->filter, "queue", "rx", errp) ||
+        !object_property_set_str(s->filter, "position", "head", errp) ||
+        !user_creatable_complete(USER_CREATABLE(s->filter), errp)) {
+        lease_gate_unrealize(dev);
+    }
+}
+
+static bool lease_gate_get_open(Object *obj, Error **errp)
+{
+    LeaseGate *s = LEASE_GATE(obj);
+
+    return s->page && lease_gate_is_open(s);
+}
+
+static void lease_gate_init(Object *obj)
+{
+    LeaseGate *s = LEASE_GATE(obj);
+
+    object_property_add_bool(obj, "open", lease_gate_get_open, NULL);
+    object_property_add_uint64_ptr(obj, "passed", &s->passed,
+                                   OBJ_PROP_FLAG_READ);
+    object_property_add_uint64_ptr(obj, "dropped", &s->dropped,
+                                   OBJ_PROP_FLAG_READ);
+}
+
+static const Property lease_gate_properties[] = {
+    DEFINE_PROP_STRING("netdev", LeaseGate, netdev),
+    DEFINE_PROP_STRING("file", LeaseGate, file),
+};
+
+static void lease_gate_class_init(ObjectClass *klass, void *data)
+{
+    DeviceClass *dc = DEVICE_CLASS(klass);
+
+    dc->desc = "Gate that closes when a supervisor's lease ends";
+    dc->realize = lease_gate_realize;
+    dc->unrealize = lease_gate_unrealize;
+    dc->hotpluggable = false;
+    device_class_set_props(dc, lease_gate_properties);
+    set_bit(DEVICE_CATEGORY_NETWORK, dc->categories);
+}
+
+static const TypeInfo lease_gate_types[] = {
+    {
+        .name = TYPE_LEASE_GATE,
+        .parent = TYPE_DEVICE,
+        .instance_size = sizeof(LeaseGate),
+        .instance_init = lease_gate_init,
+        .class_init = lease_gate_class_init,
+    },
+    {
+        .name = TYPE_LEASE_FILTER,
+        .parent = TYPE_NETFILTER,
+        .instance_size = sizeof(LeaseFilter),
+        .class_init = lease_filter_class_init,
+    },
+};
+
+DEFINE_TYPES(lease_gate_types)
