@@ -9,6 +9,8 @@
 #include "control/process.hpp"
 #include "control/session.hpp"
 #include "control/status.hpp"
+#include "control/supervise/control_socket.hpp"
+#include "control/supervise/supervisor.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -154,6 +156,35 @@ int run_standby(session_options& options) {
     return exit_status(result);
 }
 
+// Says something to the supervisor of a running VM.
+int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json) {
+    std::string error;
+    for (const auto& running : running_vms(error)) {
+        if (running.name != vm)
+            continue;
+        if (running.control_socket.empty()) {
+            error = vm + " was not started from a description, so it has no supervisor";
+            break;
+        }
+        if (const auto answer = ask_supervisor(running.control_socket, request, error)) {
+            if (as_json)
+                fmt::print("{}\n", answer->dump(2));
+            return 0;
+        }
+        break;
+    }
+    if (error.empty())
+        error = "no VM of this user with the name " + vm + " runs";
+    if (as_json)
+        fmt::print("{}\n", nlohmann::json{{"error", error}}.dump(2));
+    fmt::print(stderr, "kagemusha: {}\n", error);
+    return 125;
+}
+
+bool is_description(const std::string& word) {
+    return word.ends_with(".toml");
+}
+
 int run_shell(session_options& options) {
     fmt::print(stderr, "Ctrl-] ends the guest at once.\n");
     const auto result =
@@ -198,6 +229,26 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::Range(1, 36500));
 
+    supervisor_options supervised;
+    auto* qemu_command =
+        app.add_subcommand("qemu-command", "print the command line of QEMU for a VM's description");
+    qemu_command->add_option("description", supervised.description, "VM.toml")->required();
+    qemu_command->add_flag("--standby", supervised.standby, "of the standby's QEMU");
+    std::string vm_name, vm_standby;
+    bool as_json = false;
+    auto* protect = app.add_subcommand("protect", "give a running VM a standby, as after a takeover");
+    protect->add_option("vm", vm_name, "its name, as `status` shows it")->required();
+    protect->add_option("standby", vm_standby,
+                        "HOST:PORT or unix:PATH where the new standby's supervisor listens");
+    auto* stop = app.add_subcommand("stop", "end a VM that was started from a description, or its standby");
+    stop->add_option("vm", vm_name, "its name, as `status` shows it")->required();
+    auto* switchover =
+        app.add_subcommand("switchover", "move a protected VM to its standby; nothing is lost");
+    switchover->add_option("vm", vm_name, "its name, as `status` shows it")->required();
+    for (auto* command : {protect, stop, switchover})
+        command->add_flag("--json", as_json, "the answer as JSON");
+    qemu_command->add_flag("--json", supervised.json, "as JSON");
+
     status_options status_request;
     std::string listen = "127.0.0.1:9464";
     auto* status = app.add_subcommand("status", "the running VMs of this user, and how they are protected");
@@ -218,11 +269,18 @@ int main(int argc, char** argv) {
     for (auto* command : {demo, run, shell})
         command->add_option("--replicate-to", options.replicate_to,
                             "HOST:PORT or unix:PATH where `standby` listens: it gets all of the GPU's state");
-    standby
-        ->add_option("--listen", options.standby_listen,
-                     "ADDRESS:PORT (of this host) or unix:PATH, for the VM's host to connect to")
-        ->required();
-    standby->get_option("--vm-id")->required();
+    standby->add_option(
+        "--listen", options.standby_listen,
+        "ADDRESS:PORT (of this host) or unix:PATH, for the VM's host to connect to; with VM.toml: "
+        "another address than the description's");
+    standby->add_option("description", supervised.description, "VM.toml: the standby of this VM");
+    run->add_option("--standby", supervised.address,
+                    "with VM.toml: another address of its standby than the description's");
+    run->add_flag(
+        "--anew", supervised.anew,
+        "with VM.toml: start it although a standby may have what ran last (it is gone for ever then)");
+    for (auto* command : {run, standby})
+        command->add_flag("--json", supervised.json, "with VM.toml: the log's lines as JSON");
     standby->add_option("--qmp", options.qmp_socket, "a QMP monitor on this Unix socket");
     for (auto* command : {demo, run}) {
         command->add_option("--timeout", options.timeout_s, "seconds until the guest is killed")
@@ -244,13 +302,36 @@ int main(int argc, char** argv) {
     }
     run->add_option("--out", options.out_dir, "what the job leaves in /out comes into this directory");
     run->add_flag("--quiet", options.quiet, "nothing but the job's output and errors");
-    run->add_option("command", words, "a command and its arguments (after --)");
+    run->add_option("command", words,
+                    "a command and its arguments (after --), or VM.toml: the VM that it describes");
     assets->add_option("--kernel", options.flavour, "guest kernel");
     assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
 
     CLI11_PARSE(app, argc, argv);
     if (gpus->parsed())
         return list_gpus();
+    if (qemu_command->parsed())
+        return print_qemu_command(supervised);
+    if (stop->parsed())
+        return tell_supervisor(vm_name, {{"command", "stop"}}, as_json);
+    if (switchover->parsed())
+        return tell_supervisor(vm_name, {{"command", "switchover"}}, as_json);
+    if (protect->parsed())
+        return tell_supervisor(vm_name, {{"command", "protect"}, {"standby", vm_standby}}, as_json);
+    supervised.name = options.name;
+    if (run->parsed() && words.size() == 1 && is_description(words[0]) && job_file.empty()) {
+        supervised.description = words[0];
+        return run_supervisor(supervised);
+    }
+    if (standby->parsed() && !supervised.description.empty()) {
+        supervised.standby = true;
+        supervised.address = options.standby_listen;
+        return run_supervisor(supervised);
+    }
+    if (standby->parsed() && (options.standby_listen.empty() || options.vm_id.empty())) {
+        fmt::print(stderr, "kagemusha: standby wants VM.toml, or --listen and --vm-id\n");
+        return 125;
+    }
     if (assets->parsed())
         return print_assets(options);
     if (status->parsed())

@@ -13,10 +13,11 @@ void add(std::vector<std::string>& command, std::initializer_list<std::string> w
     command.insert(command.end(), words);
 }
 
-void add_disk(std::vector<std::string>& command, std::string_view id, std::string_view path) {
-    add(command,
-        {"-drive", fmt::format("if=none,id={},file={},format=raw,readonly=on", id, escape_option(path)),
-         "-device", fmt::format("virtio-blk-pci,drive={}", id)});
+void add_disk(std::vector<std::string>& command, std::string_view id, std::string_view path,
+              std::string_view format = "raw") {
+    add(command, {"-drive",
+                  fmt::format("if=none,id={},file={},format={},readonly=on", id, escape_option(path), format),
+                  "-device", fmt::format("virtio-blk-pci,drive={}", id)});
 }
 
 void add_ports(std::vector<std::string>& command, const std::vector<serial_port>& ports) {
@@ -47,6 +48,24 @@ void add_gpu(std::vector<std::string>& command, const gpu_config& gpu) {
     add(command, {"-device", device});
 }
 
+// What the guest sends goes through hold<i> (until it is committed, while somebody stands by) and then
+// through the gate.
+void add_networks(std::vector<std::string>& command, const vm_config& config) {
+    for (std::size_t i = 0; i < config.networks.size(); ++i) {
+        const auto& network = config.networks[i];
+        add(command, {"-netdev", fmt::format("{},id=net{}", network.netdev, i)});
+        add(command,
+            {"-object", fmt::format("filter-buffer,id=hold{0},netdev=net{0},queue=rx,interval=0", i)});
+        auto device = fmt::format("{},id=nic{},netdev=net{},romfile=", escape_option(network.model), i, i);
+        if (!network.mac.empty())
+            device += fmt::format(",mac={}", escape_option(network.mac));
+        add(command, {"-device", device});
+        if (config.gate)
+            add(command, {"-device", fmt::format("lease-gate,id=gate{0},netdev=net{0},file={1}", i,
+                                                 escape_option(*config.gate))});
+    }
+}
+
 } // namespace
 
 std::string escape_option(std::string_view value) {
@@ -60,7 +79,7 @@ std::string escape_option(std::string_view value) {
 }
 
 std::vector<std::string> qemu_command(const vm_config& config) {
-    const bool probe = config.root_image.empty();
+    const bool probe = config.root_image.empty() && !config.described;
     std::vector<std::string> command{config.qemu, "-nodefaults", "-no-user-config", "-display",
                                      "none",      "-no-reboot",  "-no-shutdown"};
     for (const auto& dir : config.firmware_dirs)
@@ -79,22 +98,41 @@ std::vector<std::string> qemu_command(const vm_config& config) {
         arguments += " kagemusha.probe";
     if (config.accel == accelerator::tcg && config.tsc_khz != 0)
         arguments += fmt::format(" tsc_early_khz={}", config.tsc_khz);
-    add(command, {"-kernel", config.kernel, "-initrd", config.initramfs, "-append", arguments});
-    add(command, {"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"});
+    if (!config.append.empty())
+        arguments = config.append;
+    if (!config.kernel.empty())
+        add(command, {"-kernel", config.kernel, "-append", arguments});
+    if (!config.initramfs.empty())
+        add(command, {"-initrd", config.initramfs});
+    if (config.console)
+        add(command,
+            {"-chardev",
+             fmt::format("socket,id=console,path={},server=on,wait=off,logfile={},logappend=on",
+                         escape_option(config.console->socket), escape_option(config.console->log))});
+    else
+        add(command, {"-chardev", "stdio,id=console,signal=off"});
+    add(command, {"-serial", "chardev:console"});
     if (config.qmp_fd)
         add(command, {"-chardev", fmt::format("socket,id=qmp,fd={}", *config.qmp_fd), "-mon",
                       "chardev=qmp,mode=control"});
     for (const auto& socket : {config.qmp_socket, config.status_socket})
         if (socket)
             add(command, {"-qmp", fmt::format("unix:{},server=on,wait=off", escape_option(*socket))});
-    if (!probe) {
+    if (!config.root_image.empty()) {
         add_disk(command, "root", config.root_image);
         add_disk(command, "payload", config.payload);
+    }
+    for (std::size_t i = 0; i < config.disks.size(); ++i)
+        add_disk(command, fmt::format("disk{}", i), config.disks[i].path, config.disks[i].format);
+    if (!probe) {
         add(command, {"-device", "virtio-rng-pci"});
         add_ports(command, config.ports);
+        add_networks(command, config);
     }
     if (config.gpu)
         add_gpu(command, *config.gpu);
+    if (config.standby) // Between checkpoints it does not run (qemu-device/README.md, Continuous checkpoints)
+        add(command, {"-global", "migration.x-colo-passive=on", "-incoming", "defer"});
     command.insert(command.end(), config.extra.begin(), config.extra.end());
     return command;
 }

@@ -55,9 +55,10 @@ std::vector<qmp_message> qmp_session::feed(std::string_view bytes) {
     return messages;
 }
 
-std::string qmp_session::command(std::string_view name, const nlohmann::json& arguments, std::uint64_t& id) {
+std::string qmp_session::command(std::string_view name, const nlohmann::json& arguments, std::uint64_t& id,
+                                 bool out_of_band) {
     id = ++last_id_;
-    nlohmann::json command{{"execute", name}, {"id", id}};
+    nlohmann::json command{{out_of_band ? "exec-oob" : "execute", name}, {"id", id}};
     if (!arguments.empty())
         command["arguments"] = arguments;
     return command.dump() + "\n";

@@ -32,7 +32,9 @@ public:
     std::vector<qmp_message> feed(std::string_view bytes);
 
     // The bytes of a command; `id` comes back with its answer.
-    std::string command(std::string_view name, const nlohmann::json& arguments, std::uint64_t& id);
+    // Out of band: carried out at once, by a thread that waits for nothing (the capability `oob` is needed).
+    std::string command(std::string_view name, const nlohmann::json& arguments, std::uint64_t& id,
+                        bool out_of_band = false);
 
 private:
     std::string line_;

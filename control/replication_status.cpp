@@ -138,14 +138,41 @@ void set_rates(device_reading& now, const device_reading& before, double seconds
     now.received_bytes_per_s = since(&replication_status::received_bytes);
 }
 
+namespace {
+
+std::string supervisor_text(const nlohmann::json& s) {
+    const auto text = [&](const char* key) { return s.value(key, std::string()); };
+    auto out =
+        fmt::format("  {}, {}, term {}", text("role"), text("state"), s.value("term", std::uint64_t{0}));
+    if (!text("peer").empty())
+        out += ", connected with " + text("peer");
+    if (const auto checkpoints = s.value("checkpoints", std::uint64_t{0}))
+        out += fmt::format(", {} checkpoints", checkpoints);
+    out += '\n';
+    if (const auto takeovers = s.value("takeovers", std::uint64_t{0}))
+        out += fmt::format("  taken over {} time{}: {}\n", takeovers, takeovers == 1 ? "" : "s",
+                           text("last_takeover"));
+    if (!text("degraded").empty() && text("role") == "primary")
+        out += fmt::format("  NOT PROTECTED: {}\n", text("degraded"));
+    if (!text("waiting_for").empty())
+        out += fmt::format("  waits: {}\n", text("waiting_for"));
+    return out;
+}
+
+} // namespace
+
 std::string status_text(const std::vector<vm_reading>& vms) {
     if (vms.empty())
         return "No VM of this user runs.\n";
     std::string out;
     for (const auto& vm : vms) {
         out += vm.pid ? fmt::format("{} (process {})\n", vm.name, vm.pid) : vm.name + "\n";
+        if (vm.supervisor.is_object())
+            out += supervisor_text(vm.supervisor);
         if (!vm.problem.empty())
             out += fmt::format("  {}\n", vm.problem);
+        else if (vm.supervisor.is_object() && vm.devices.empty())
+            continue;
         else if (vm.devices.empty())
             out += "  has no GPU\n";
         for (const auto& device : vm.devices)
@@ -175,7 +202,10 @@ nlohmann::json status_json(const std::vector<vm_reading>& vms) {
             }
             devices.push_back(std::move(one));
         }
-        out.push_back({{"name", vm.name}, {"pid", vm.pid}, {"problem", vm.problem}, {"devices", devices}});
+        nlohmann::json one{{"name", vm.name}, {"pid", vm.pid}, {"problem", vm.problem}, {"devices", devices}};
+        if (vm.supervisor.is_object())
+            one["supervisor"] = vm.supervisor;
+        out.push_back(std::move(one));
     }
     return out;
 }
@@ -183,6 +213,9 @@ nlohmann::json status_json(const std::vector<vm_reading>& vms) {
 bool anything_wrong(const std::vector<vm_reading>& vms) {
     for (const auto& vm : vms) {
         if (!vm.problem.empty())
+            return true;
+        if (vm.supervisor.is_object() && vm.supervisor.value("role", "") == "primary" &&
+            !vm.supervisor.value("protected", true))
             return true;
         for (const auto& device : vm.devices)
             if (device.replication && !device.replication->degraded.empty())

@@ -50,6 +50,8 @@ struct vm_reading {
     int pid = 0;         // 0: not known
     std::string problem; // a sentence; the rest is then missing
     std::vector<device_reading> devices;
+    nlohmann::json supervisor =
+        nullptr; // what its supervisor says (supervise/supervisor.cpp); null: it has none
 };
 
 // Fills in the rates of `now`, `seconds` after `before`. A counter that went backwards (a new QEMU) gives 0.

@@ -4,6 +4,7 @@
 #include "control/status.hpp"
 
 #include "control/qmp_client.hpp"
+#include "control/supervise/control_socket.hpp"
 
 #include <fmt/format.h>
 
@@ -27,7 +28,17 @@ constexpr char device_type[] = "child<virtio-vgpu"; // -pci
 } // namespace
 
 vm_reading read_vm(const registered_vm& vm) {
-    vm_reading out{vm.name, vm.pid, {}, {}};
+    vm_reading out{vm.name, vm.pid, {}, {}, nullptr};
+    if (!vm.control_socket.empty()) {
+        auto said = ask_supervisor(vm.control_socket, {{"command", "status"}}, out.problem);
+        if (!said)
+            return out;
+        out.supervisor = std::move(*said);
+        // A standby's QEMU may wait for its primary for as long as it likes; its supervisor knows what
+        // counts.
+        if (out.supervisor.value("role", "") == "standby" || !out.supervisor.value("qemu", false))
+            return out;
+    }
     auto qemu = qmp_client::connect(vm.qmp_socket, out.problem);
     if (!qemu)
         return out;
@@ -53,7 +64,7 @@ vm_reading read_vm(const registered_vm& vm) {
 std::vector<registered_vm> chosen_vms(const status_options& options, std::string& error) {
     std::vector<registered_vm> vms;
     for (const auto& socket : options.qmp_sockets)
-        vms.push_back({socket, 0, socket});
+        vms.push_back({socket, 0, socket, {}});
     if (!vms.empty())
         return vms;
     for (auto& vm : running_vms(error))

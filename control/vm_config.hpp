@@ -32,11 +32,37 @@ struct gpu_config {
     std::vector<std::pair<std::string, std::string>> properties;
 };
 
+// A disk that the guest can only read.
+struct disk_config {
+    std::string path;
+    std::string format = "raw";
+};
+
+// A network card. What the guest sends is held back by filters (hold…) while it is protected, and passes the
+// gate.
+struct network_config {
+    std::string netdev; // of QEMU's -netdev, without id
+    std::string model;
+    std::string mac;
+};
+
+// The serial console when nobody sits at it.
+struct console_config {
+    std::string socket, log;
+};
+
 struct vm_config {
     std::string qemu;
     std::vector<std::string> firmware_dirs;
     std::string kernel, initramfs;
+    std::string append;              // to the kernel's command line
     std::string root_image, payload; // both "" for a probe: the guest then only says that it came up
+    bool described = false;          // by its owner: no probe, whatever is missing
+    std::vector<disk_config> disks;
+    std::vector<network_config> networks;
+    std::optional<std::string> gate;       // the supervisor's page (supervise/gate.hpp)
+    std::optional<console_config> console; // not at our stdin and stdout
+    bool standby = false;                  // waits for the state of a VM that runs elsewhere
     accelerator accel = accelerator::tcg;
     std::uint32_t tsc_khz = 0; // of the host's time stamp counter, for TCG guests; 0: the guest measures it
     std::uint64_t memory_mib = 1024;

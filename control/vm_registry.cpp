@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <thread>
 #include <unistd.h>
 
 namespace kagemusha::control {
@@ -26,6 +28,8 @@ namespace {
 constexpr std::size_t longest_name = 40; // leaves room in the path of a Unix socket
 constexpr std::size_t longest_file = 4096;
 constexpr char suffix[] = ".json";
+constexpr int lock_attempts = 50;
+constexpr auto lock_pause = std::chrono::milliseconds(10);
 
 bool is_name(const std::string& name) {
     return !name.empty() && name.size() <= longest_name && name.front() != '.' &&
@@ -45,7 +49,7 @@ std::optional<registered_vm> read_file(int fd) {
     if (!json.is_object() || !json.contains("name") || !json.contains("pid") || !json.contains("qmp") ||
         !json["name"].is_string() || !json["pid"].is_number_integer() || !json["qmp"].is_string())
         return std::nullopt;
-    return registered_vm{json["name"], json["pid"], json["qmp"]};
+    return registered_vm{json["name"], json["pid"], json["qmp"], json.value("control", std::string())};
 }
 
 } // namespace
@@ -72,7 +76,8 @@ std::string runtime_directory(std::string& error) {
     return path;
 }
 
-std::optional<vm_registration> vm_registration::make(const std::string& name, std::string& error) {
+std::optional<vm_registration> vm_registration::make(const std::string& name, std::string& error,
+                                                     bool supervised) {
     if (!is_name(name)) {
         error = fmt::format("'{}' is no name for a VM: at most {} letters, digits, '-', '_' and '.'", name,
                             longest_name);
@@ -82,25 +87,38 @@ std::optional<vm_registration> vm_registration::make(const std::string& name, st
     if (directory.empty())
         return std::nullopt;
     const auto path = directory + "/" + name + suffix;
-    registered_vm vm{name, static_cast<int>(::getpid()), directory + "/" + name + ".qmp"};
-    if (vm.qmp_socket.size() >= sizeof(sockaddr_un::sun_path)) {
+    registered_vm vm{name, static_cast<int>(::getpid()), directory + "/" + name + ".qmp", {}};
+    if (supervised)
+        vm.control_socket = directory + "/" + name + ".control";
+    if (vm.qmp_socket.size() + 8 >= sizeof(sockaddr_un::sun_path)) { // the others' names are not much longer
         error = fmt::format("{} is too long for the path of a socket", vm.qmp_socket);
         return std::nullopt;
     }
-    unique_fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
-    if (!file) {
-        error = fmt::format("cannot make {}: {}", path, std::strerror(errno));
-        return std::nullopt;
-    }
-    struct stat ours, there;
-    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 || ::fstat(file.get(), &ours) != 0 ||
-        ::stat(path.c_str(), &there) != 0 || ours.st_ino != there.st_ino) {
-        error = fmt::format("a VM with the name {} runs already", name);
-        return std::nullopt;
+    unique_fd file;
+    // Who lists the VMs at this moment looks at the lock, and takes a file that has none yet for a left-over
+    // one.
+    for (int attempt = 0;; ++attempt) {
+        file = unique_fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+        if (!file) {
+            error = fmt::format("cannot make {}: {}", path, std::strerror(errno));
+            return std::nullopt;
+        }
+        struct stat ours, there;
+        if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 && ::fstat(file.get(), &ours) == 0 &&
+            ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino)
+            break;
+        if (attempt == lock_attempts) {
+            error = fmt::format("a VM with the name {} runs already", name);
+            return std::nullopt;
+        }
+        std::this_thread::sleep_for(lock_pause);
     }
     ::unlink(vm.qmp_socket.c_str()); // of one that was killed
     const auto text =
-        nlohmann::json{{"name", vm.name}, {"pid", vm.pid}, {"qmp", vm.qmp_socket}}.dump() + "\n";
+        nlohmann::json{
+            {"name", vm.name}, {"pid", vm.pid}, {"qmp", vm.qmp_socket}, {"control", vm.control_socket}}
+            .dump() +
+        "\n";
     if (::ftruncate(file.get(), 0) != 0 ||
         ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
         error = fmt::format("cannot write {}: {}", path, std::strerror(errno));
@@ -115,6 +133,8 @@ vm_registration::~vm_registration() {
         return; // moved from
     ::unlink(path_.c_str());
     ::unlink(vm_.qmp_socket.c_str());
+    if (!vm_.control_socket.empty())
+        ::unlink(vm_.control_socket.c_str());
 }
 
 std::vector<registered_vm> running_vms(std::string& error) {

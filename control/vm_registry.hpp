@@ -5,8 +5,9 @@
 // process, and is removed by whoever comes across it.
 //
 //   $KAGEMUSHA_RUNTIME_DIR, else $XDG_RUNTIME_DIR/kagemusha, else /tmp/kagemusha-UID (mode 0700)
-//     NAME.json    {"name", "pid", "qmp"}
-//     NAME.qmp     QEMU's socket
+//     NAME.json     {"name", "pid", "qmp", "control"}
+//     NAME.qmp      QEMU's socket
+//     NAME.control  its supervisor's, if it has one (supervise/control_socket.hpp)
 #pragma once
 
 #include "control/process.hpp"
@@ -21,6 +22,7 @@ struct registered_vm {
     std::string name;
     int pid = 0;
     std::string qmp_socket;
+    std::string control_socket = {}; // "": nobody listens there
 };
 
 // Made if it is not there. "" and a sentence in `error` when it cannot be made or belongs to somebody else.
@@ -30,13 +32,18 @@ std::string runtime_directory(std::string& error);
 class vm_registration {
 public:
     // Nothing and a sentence in `error` when the name is no name, or taken.
-    static std::optional<vm_registration> make(const std::string& name, std::string& error);
+    static std::optional<vm_registration> make(const std::string& name, std::string& error,
+                                               bool supervised = false);
     vm_registration(vm_registration&&) = default;
     vm_registration& operator=(vm_registration&&) = delete;
     ~vm_registration();
 
     // Where QEMU is to put its monitor.
     const std::string& qmp_socket() const { return vm_.qmp_socket; }
+    const std::string& control_socket() const { return vm_.control_socket; }
+    std::string beside(const char* suffix) const { // a file of this VM's in the same directory
+        return path_.substr(0, path_.size() - sizeof(".json") + 1) + suffix;
+    }
 
 private:
     vm_registration(registered_vm vm, std::string path, unique_fd lock)

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The arbiters' contract (control/ha/arbiter_request.hpp): of `lock` with a clock of ours, of `etcd` against
+// a real server (Debian's etcd-server; skipped where there is none), of `fence` with commands.
+#include "control/arbiter/etcd_arbiter.hpp"
+#include "control/arbiter/fence_arbiter.hpp"
+#include "control/arbiter/lock_arbiter.hpp"
+#include "control/process.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+namespace kagemusha::control {
+namespace {
+
+using kind = ha::arbiter_request::kind;
+using verdict = ha::arbiter_answer::verdict;
+using namespace std::chrono_literals;
+
+class temporary_directory {
+public:
+    temporary_directory() {
+        auto name = (std::filesystem::temp_directory_path() / "kagemusha-arbiter-XXXXXX").string();
+        if (!::mkdtemp(name.data()))
+            ADD_FAILURE() << "no temporary directory";
+        path = name;
+    }
+    ~temporary_directory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+    std::string path;
+};
+
+ha::arbiter_request request(kind what, std::uint64_t term = 0, std::uint64_t new_term = 0) {
+    return {what, 1, term, new_term, false, false};
+}
+
+// ---- lock
+
+struct lock : testing::Test {
+    std::unique_ptr<lock_arbiter> open(const char* owner) {
+        std::string error;
+        auto a = lock_arbiter::open(directory.path + "/lease", 300, {"vm", owner, false}, [](auto) {}, error);
+        EXPECT_TRUE(a) << error;
+        return a;
+    }
+    temporary_directory directory;
+    std::unique_ptr<lock_arbiter> p = open("p"), s = open("s");
+};
+
+TEST_F(lock, one_of_two_primaries_gets_it) {
+    EXPECT_EQ(p->decide(request(kind::open), 1000).what, verdict::granted);
+    const auto held = s->decide(request(kind::open), 1001);
+    EXPECT_EQ(held.what, verdict::held);
+    EXPECT_EQ(held.until_ms, 1300u);
+    EXPECT_EQ(s->decide(request(kind::open), 1300).what, verdict::granted);
+    const auto over = p->decide(request(kind::renew, 1), 1301);
+    EXPECT_EQ(over.what, verdict::refused);
+    EXPECT_NE(over.why.find("s has term 2"), std::string::npos) << over.why;
+}
+
+TEST_F(lock, only_the_paired_standby_claims_and_only_an_expired_lease) {
+    p->decide(request(kind::open), 1000);
+    EXPECT_EQ(s->decide(request(kind::claim, 1), 5000).what, verdict::refused) << "not paired";
+    EXPECT_EQ(p->decide(request(kind::pair, 1, 2), 1100).term, 2u);
+    EXPECT_EQ(p->decide(request(kind::pair, 1, 2), 1100).what, verdict::granted) << "an answer can get lost";
+    EXPECT_EQ(s->decide(request(kind::claim, 1), 5000).what, verdict::refused) << "another term";
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 1399).what, verdict::held);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 1400).term, 3u);
+    EXPECT_EQ(p->decide(request(kind::renew, 2), 1400).what, verdict::refused);
+    EXPECT_EQ(p->decide(request(kind::alone, 2), 1400).what, verdict::refused);
+}
+
+TEST_F(lock, a_late_holder_keeps_what_nobody_claimed) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1100);
+    EXPECT_EQ(p->decide(request(kind::renew, 2), 9000).what, verdict::granted);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 9001).what, verdict::held);
+}
+
+TEST_F(lock, who_goes_on_alone_is_not_taken_over) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000);
+    p->decide(request(kind::alone, 2), 1000);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 9000).what, verdict::refused);
+}
+
+TEST_F(lock, proof_needs_no_expired_lease) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000);
+    auto claim = request(kind::claim, 2);
+    claim.proven_dead = true;
+    EXPECT_EQ(s->decide(claim, 1001).what, verdict::granted);
+}
+
+TEST_F(lock, a_paired_vm_is_started_anew_only_on_demand) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000);
+    p->decide(request(kind::release, 2), 1001);
+    EXPECT_EQ(p->decide(request(kind::open), 1002).what, verdict::refused);
+    auto anew = request(kind::open);
+    anew.anew = true;
+    EXPECT_EQ(p->decide(anew, 1002).what, verdict::granted);
+}
+
+// Every claimer of one term at the same time: one gets it.
+TEST_F(lock, many_claim_and_one_gets_it) {
+    for (std::uint64_t round = 0; round < 200; ++round) {
+        temporary_directory own;
+        std::string error;
+        const auto make = [&](const char* owner) {
+            return lock_arbiter::open(own.path + "/lease", 300, {"vm", owner, false}, [](auto) {}, error);
+        };
+        const auto first = make("first");
+        first->decide(request(kind::open), 1000);
+        first->decide(request(kind::pair, 1, 2), 1000);
+        std::atomic<int> granted = 0;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i)
+            threads.emplace_back([&] {
+                const auto one = make("one");
+                granted += one->decide(request(kind::claim, 2), 2000).what == verdict::granted;
+            });
+        for (auto& t : threads)
+            t.join();
+        EXPECT_EQ(granted, 1);
+    }
+}
+
+TEST_F(lock, a_file_that_is_something_else_is_refused) {
+    std::string error;
+    {
+        std::ifstream id("/proc/sys/kernel/random/boot_id");
+        std::string text;
+        std::getline(id, text);
+        std::ofstream(directory.path + "/other." + text) << "something else";
+    }
+    EXPECT_FALSE(lock_arbiter::open(directory.path + "/other", 300, {"vm", "p", false}, [](auto) {}, error));
+    EXPECT_NE(error.find("no arbiter's file"), std::string::npos) << error;
+}
+
+// ---- those that take their time
+
+// Asks and waits for the answer.
+class asker {
+public:
+    arbiter_answers answers() {
+        return [this](ha::arbiter_answer a) { answer_.set_value(std::move(a)); };
+    }
+    ha::arbiter_answer ask(arbiter& a, ha::arbiter_request r) {
+        answer_ = {};
+        auto future = answer_.get_future();
+        a.ask(r);
+        return future.get();
+    }
+
+private:
+    std::promise<ha::arbiter_answer> answer_;
+};
+
+TEST(fence, cuts_off_before_anything_is_granted) {
+    temporary_directory d;
+    const auto log = d.path + "/log";
+    asker a;
+    fence_arbiter f(
+        {"sh", "-c", "echo $KAGE_FENCE of $KAGE_VM >>" + log + "; test ! -e " + d.path + "/broken"},
+        {"vm", "p", false}, a.answers());
+    EXPECT_EQ(a.ask(f, request(kind::open)).what, verdict::granted);
+    EXPECT_EQ(a.ask(f, request(kind::renew, 7)).term, 7u);
+    EXPECT_FALSE(std::filesystem::exists(log));
+    EXPECT_EQ(a.ask(f, request(kind::alone, 7)).what, verdict::granted);
+    EXPECT_EQ(a.ask(f, request(kind::claim, 7)).term, 8u);
+    std::ifstream file(log);
+    std::string first, second;
+    std::getline(file, first);
+    std::getline(file, second);
+    EXPECT_EQ(first, "standby of vm");
+    EXPECT_EQ(second, "primary of vm");
+    std::ofstream(d.path + "/broken") << "x";
+    const auto failed = a.ask(f, request(kind::claim, 7));
+    EXPECT_EQ(failed.what, verdict::unreachable);
+    EXPECT_NE(failed.why.find("status 1"), std::string::npos) << failed.why;
+}
+
+int free_port() {
+    const unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+        return 0;
+    return ntohs(address.sin_port);
+}
+
+struct etcd : testing::Test {
+    void SetUp() override {
+        if (!std::filesystem::exists("/usr/bin/etcd"))
+            GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
+        const auto client = fmt::format("http://127.0.0.1:{}", free_port());
+        const auto peer = fmt::format("http://127.0.0.1:{}", free_port());
+        const unique_fd log(::open((directory.path + "/log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        std::string error;
+        server = child_process::start(
+            {{"/usr/bin/etcd", "--data-dir", directory.path + "/data", "--listen-client-urls", client,
+              "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls",
+              peer, "--initial-cluster", "default=" + peer},
+             {},
+             -1,
+             log.get(),
+             log.get(),
+             {},
+             false},
+            error);
+        ASSERT_TRUE(server) << error;
+        described.what = described_arbiter::kind::etcd;
+        described.endpoints = {client};
+        described.lease_ms = 2000;
+        p = std::make_unique<etcd_arbiter>(described, arbiter_identity{"vm", "p", false}, of_p.answers());
+        s = std::make_unique<etcd_arbiter>(described, arbiter_identity{"vm", "s", true}, of_s.answers());
+        // Until the server has come up.
+        for (int i = 0; i < 600; ++i) {
+            first = of_p.ask(*p, request(kind::open));
+            if (first.what != verdict::unreachable)
+                break;
+            std::this_thread::sleep_for(100ms);
+        }
+        ASSERT_EQ(first.what, verdict::granted) << first.why;
+    }
+    temporary_directory directory;
+    std::optional<child_process> server;
+    described_arbiter described;
+    asker of_p, of_s;
+    std::unique_ptr<etcd_arbiter> p, s;
+    ha::arbiter_answer first;
+};
+
+TEST_F(etcd, keeps_the_contract) {
+    EXPECT_EQ(first.term, 1u);
+    EXPECT_EQ(of_s.ask(*s, request(kind::open)).what, verdict::held);
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 1)).what, verdict::refused) << "not paired";
+    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).what, verdict::granted) << "an answer can get lost";
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 1)).what, verdict::refused) << "another term";
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
+    auto claim = request(kind::claim, 2);
+    claim.proven_dead = true;
+    EXPECT_EQ(of_s.ask(*s, claim).term, 3u);
+    EXPECT_EQ(of_s.ask(*s, claim).what, verdict::granted) << "an answer can get lost";
+    EXPECT_EQ(of_p.ask(*p, request(kind::alone, 2)).what, verdict::refused);
+}
+
+TEST_F(etcd, a_lease_that_ran_out_is_claimed_and_its_holder_learns_it) {
+    of_p.ask(*p, request(kind::pair, 1, 2));
+    ha::arbiter_answer a;
+    do { // p is silent
+        a = of_s.ask(*s, request(kind::claim, 2));
+        std::this_thread::sleep_for(50ms);
+    } while (a.what == verdict::held);
+    EXPECT_EQ(a.what, verdict::granted) << a.why;
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::refused);
+}
+
+TEST_F(etcd, a_lease_that_ran_out_and_was_not_claimed_is_had_again) {
+    of_p.ask(*p, request(kind::pair, 1, 2));
+    while (boot_ms() < first.until_ms + 3000)
+        std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
+}
+
+TEST_F(etcd, a_server_that_is_gone_is_unreachable) {
+    server.reset();
+    const auto a = of_p.ask(*p, request(kind::renew, 1));
+    EXPECT_EQ(a.what, verdict::unreachable);
+    EXPECT_NE(a.why.find("can't be reached"), std::string::npos) << a.why;
+}
+
+} // namespace
+} // namespace kagemusha::control

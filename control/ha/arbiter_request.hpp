@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// What the arbiter of a VM is asked, and what it answers. It keeps one record for each VM:
+//
+//   term     counts up whenever another host gets the right to run the VM, or another standby the right to
+//            take it over
+//   paired   a standby may take over: the one that was told this term. Otherwise the primary goes on alone,
+//            and what a standby has is out of date
+//   lease    the holder may let output out until then. Who finds it expired may claim a paired VM
+//
+// What was done already is granted again to the same asker: an answer can get lost.
+//
+// A record is only changed by who names its present term, in one step, so of two that try one wins
+// (control/arbiter has the ways to keep it). Times are of CLOCK_BOOTTIME, in milliseconds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kagemusha::ha {
+
+struct arbiter_request {
+    enum class kind {
+        open,    // start the VM anew: nobody holds a lease, no standby is paired → term + 1, alone
+        renew,   // term is ours → the lease is longer
+        alone,   // term is ours → no standby may take over any more
+        pair,    // term is ours → new_term (larger), paired
+        claim,   // a standby: term is the one it was told, paired, and the lease expired (or the holder is
+                 // known to be dead) → term + 1, alone, ours
+        release, // term is ours → the lease ends now; nothing else changes
+    };
+    kind what = kind::open;
+    std::uint64_t number = 0; // comes back with the answer
+    std::uint64_t term = 0;
+    std::uint64_t new_term = 0; // pair
+    bool proven_dead = false;   // claim: the holder itself said that its QEMU has ended
+    bool anew = false;          // open: although a standby is paired (it is known to be gone)
+    friend bool operator==(const arbiter_request&, const arbiter_request&) = default;
+};
+
+struct arbiter_answer {
+    enum class verdict {
+        granted,
+        refused,     // never: the record says another term, or that the holder goes on alone
+        held,        // somebody's lease is still valid: ask again
+        unreachable, // nothing is known. What was asked may have been done
+    };
+    verdict what = verdict::unreachable;
+    std::uint64_t number = 0;
+    std::uint64_t term = 0;     // granted: the record's
+    std::uint64_t until_ms = 0; // granted: end of our lease (UINT64_MAX: none is needed). held: when to ask
+                                // again
+    std::string why;            // a sentence, unless granted
+};
+
+const char* to_text(arbiter_request::kind what);
+const char* to_text(arbiter_answer::verdict what);
+
+} // namespace kagemusha::ha

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See decider.hpp.
+#include "control/supervise/decider.hpp"
+
+#include "net/link.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+namespace kagemusha::control {
+
+using namespace ha;
+
+// Lives on the thread, apart from post(). One of the two state machines is there at a time.
+struct decider::work {
+    explicit work(decider& owner) : owner_(owner) {}
+
+    // ---- the connection
+
+    // One connection. Only the present one is listened to; one that was given up still says its last words.
+    struct line final : net::link_sink {
+        explicit line(work& w) : work_(w) {}
+        bool is_present() const { return work_.line_ == this; }
+        void on_connected(const std::string& peer) override {
+            if (is_present())
+                work_.connected(peer);
+        }
+        net::receive_buffers on_payload(const mirror::message&, std::uint64_t) override {
+            return {};
+        } // none has any
+        void on_message(const mirror::message& m) override {
+            if (is_present())
+                work_.arrived(m);
+        }
+        void on_sent(std::uint64_t) override {}
+        void on_closed(const std::string& why) override {
+            closed = true;
+            if (is_present())
+                work_.closed(why);
+            work_.loop_.post([&w = work_] { w.forget_closed(); });
+        }
+        work& work_;
+        std::unique_ptr<net::link> link;
+        bool closed = false;
+    };
+
+    void connected(const std::string& peer) {
+        set_peer(peer);
+        if (primary_)
+            primary_->on_link_up(boot_ms());
+        settle();
+    }
+    void arrived(const mirror::message& m) {
+        if (standby_)
+            standby_->on_message(m, boot_ms());
+        else if (primary_)
+            primary_->on_message(m, boot_ms());
+        settle();
+    }
+    void closed(const std::string& why) {
+        line_ = nullptr;
+        set_peer({});
+        if (standby_)
+            standby_->on_link_closed(why, boot_ms());
+        else if (primary_)
+            primary_->on_link_closed(why, boot_ms());
+        settle();
+    }
+    void forget_closed() {
+        std::erase_if(lines_, [](const auto& l) { return l->closed; });
+    }
+    // What was sent still goes out (for a bounded time); nobody waits for it.
+    void close_link() {
+        if (line_)
+            std::exchange(line_, nullptr)->link->finish();
+        if (lines_.size() > most_lines)
+            lines_.erase(lines_.begin());
+        set_peer({});
+    }
+    void send(const mirror::message& m) {
+        if (line_)
+            line_->link->send(m);
+    }
+
+    net::link_options link_options() const {
+        net::link_options options;
+        options.address = owner_.options_.standby_address;
+        options.tls.directory = owner_.options_.tls;
+        options.connect_timeout_ms = 1000;
+        return options;
+    }
+
+    void connect() {
+        lines_.push_back(std::make_unique<line>(*this));
+        line_ = lines_.back().get();
+        line_->link = net::connect(loop_, link_options(), *line_);
+    }
+
+    std::string listen() {
+        std::string error;
+        listener_ = net::listen(
+            loop_, link_options(),
+            [this](std::unique_ptr<net::link> link, const std::string& peer) -> net::link_sink* {
+                if (!standby_ || line_)
+                    return nullptr; // one at a time
+                lines_.push_back(std::make_unique<line>(*this));
+                line_ = lines_.back().get();
+                line_->link = std::move(link);
+                set_peer(peer);
+                standby_->on_link_up(boot_ms());
+                return line_;
+            },
+            [this](const std::string& text) { owner_.orders_.event("link", text); }, error);
+        return error;
+    }
+
+    // ---- the state machines
+
+    // Carries out what was decided, then sets the timer.
+    void settle() {
+        if (settling_)
+            return; // the outer one goes on
+        settling_ = true;
+        bool more = true;
+        while (more) {
+            more = false;
+            standby_action s;
+            while (standby_ && standby_->next(s)) {
+                std::visit([this](auto& action) { carry_out(action); }, s);
+                more = true;
+            }
+            if (successor_) {
+                primary_ = std::move(successor_);
+                successor_.reset();
+                standby_.reset();
+                listener_.reset();
+            }
+            primary_action p;
+            while (primary_ && primary_->next(p)) {
+                std::visit([this](auto& action) { carry_out(action); }, p);
+                more = true;
+            }
+        }
+        settling_ = false;
+        publish();
+        const auto at = standby_ ? standby_->deadline() : primary_ ? primary_->deadline() : UINT64_MAX;
+        if (at == UINT64_MAX)
+            return;
+        // The loop's clock is another one (it stands still while the machine sleeps).
+        const auto now = boot_ms();
+        loop_.call_at(net::event_loop::now_ms() + (at > now ? at - now : 0), [this] { tick(); });
+    }
+
+    void tick() {
+        const auto now = boot_ms();
+        if (standby_)
+            standby_->on_tick(now);
+        else if (primary_)
+            primary_->on_tick(now);
+        settle();
+    }
+
+    void carry_out(act_state& a) { say(to_text(a.state), a.why); }
+    void carry_out(act_ask& a) { arbiter_->ask(a.request); }
+    void carry_out(act_gate& a) {
+        owner_.gate_.set_until_ms(a.until_ms);
+        const std::lock_guard lock(owner_.mutex_);
+        owner_.gate_until_ = a.until_ms;
+    }
+    void carry_out(act_connect&) { connect(); }
+    void carry_out(act_close_link&) { close_link(); }
+    void carry_out(act_send& a) { send(a.what); }
+    void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
+    void carry_out(act_replicate&) { owner_.orders_.replicate(); }
+    void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
+    void carry_out(act_kill_qemu& a) { owner_.orders_.kill(a.why); }
+    void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
+
+    void carry_out(act_standby_state& a) { say(to_text(a.state), a.why); }
+    void carry_out(act_standby_ask& a) { arbiter_->ask(a.request); }
+    void carry_out(act_standby_send& a) { send(a.what); }
+    void carry_out(act_standby_close_link&) { close_link(); }
+    void carry_out(act_take_over& a) {
+        {
+            const std::lock_guard lock(owner_.mutex_);
+            owner_.status_.last_takeover = a.why;
+        }
+        owner_.orders_.event("takeover", a.why);
+        owner_.orders_.take_over();
+    }
+    void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why); }
+    void carry_out(act_running& a) {
+        {
+            const std::lock_guard lock(owner_.mutex_);
+            ++owner_.status_.takeovers;
+        }
+        auto config = owner_.options_.primary;
+        config.has_standby = false; // its address is our own; `kage protect` gives another
+        successor_.emplace(std::move(config));
+        successor_->start_after_takeover(a.term, a.lease_until, boot_ms());
+    }
+    void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
+
+    void say(const char* state, const std::string& why) { owner_.orders_.event(state, why); }
+    void set_peer(const std::string& peer) {
+        const std::lock_guard lock(owner_.mutex_);
+        owner_.status_.peer = peer;
+    }
+    void publish() {
+        const std::lock_guard lock(owner_.mutex_);
+        auto& s = owner_.status_;
+        s.role = standby_ ? "standby" : "primary";
+        s.state = standby_ ? to_text(standby_->state()) : primary_ ? to_text(primary_->state()) : "";
+        s.term = standby_ ? standby_->term() : primary_ ? primary_->term() : 0;
+        s.waiting_for = standby_ ? standby_->waiting_for() : "";
+        s.degraded = primary_ ? primary_->degraded() : "";
+    }
+
+    decider& owner_;
+    net::event_loop loop_;
+    std::unique_ptr<arbiter> arbiter_;
+    static constexpr std::size_t most_lines = 4; // with those that say their last words
+    std::vector<std::unique_ptr<line>> lines_;
+    line* line_ = nullptr; // the present one
+    std::unique_ptr<net::listener> listener_;
+    std::optional<primary_fsm> primary_, successor_;
+    std::optional<standby_fsm> standby_;
+    bool settling_ = false;
+};
+
+decider::decider(decider_options options, decider_orders orders, gate& output)
+    : options_(std::move(options)), orders_(std::move(orders)), gate_(output) {}
+
+std::string decider::start(bool as_standby) {
+    work_ = std::make_unique<work>(*this);
+    std::string error;
+    work_->arbiter_ = make_arbiter(
+        options_.arbiter, options_.identity,
+        [w = work_.get()](arbiter_answer answer) {
+            w->loop_.post([w, answer = std::move(answer)] {
+                const auto now = boot_ms();
+                if (w->standby_)
+                    w->standby_->on_arbiter(answer, now);
+                else if (w->primary_)
+                    w->primary_->on_arbiter(answer, now);
+                w->settle();
+            });
+        },
+        error);
+    if (!work_->arbiter_)
+        return error;
+    if (as_standby) {
+        work_->standby_.emplace(options_.standby);
+        if (error = work_->listen(); !error.empty())
+            return error;
+    } else {
+        work_->primary_.emplace(options_.primary);
+    }
+    // Signals are the main thread's.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    thread_ = std::thread([this] { work_->loop_.run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return {};
+}
+
+std::string decider::start_primary() {
+    auto error = start(false);
+    if (error.empty())
+        work_->loop_.post([w = work_.get()] {
+            w->primary_->start(boot_ms());
+            w->settle();
+        });
+    return error;
+}
+
+std::string decider::start_standby() {
+    auto error = start(true);
+    if (error.empty())
+        work_->loop_.post([w = work_.get()] {
+            w->owner_.orders_.start_standby();
+            w->settle();
+        });
+    return error;
+}
+
+decider::~decider() {
+    if (!thread_.joinable())
+        return;
+    // What the last decision asked of the arbiter is still done.
+    work_->loop_.post([w = work_.get()] {
+        w->arbiter_.reset();
+        w->primary_.reset();
+        w->standby_.reset();
+        w->loop_.stop();
+    });
+    thread_.join();
+    work_->line_ = nullptr;
+    work_->lines_.clear();
+    work_->listener_.reset();
+}
+
+void decider::qemu_ready() {
+    work_->loop_.post([w = work_.get()] {
+        if (w->standby_)
+            w->standby_->on_qemu_ready(boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_running() {
+    work_->loop_.post([w = work_.get()] {
+        if (w->standby_)
+            w->standby_->on_qemu_running(boot_ms());
+        w->settle();
+    });
+}
+
+void decider::takeover_failed(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->standby_)
+            w->standby_->on_takeover_failed(why, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_protecting() {
+    work_->loop_.post([w = work_.get()] {
+        if (w->primary_)
+            w->primary_->on_qemu_protecting(boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_handed_over() {
+    work_->loop_.post([w = work_.get()] {
+        if (w->primary_)
+            w->primary_->on_qemu_handed_over(boot_ms());
+        w->settle();
+    });
+}
+
+void decider::replication_lost(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->primary_)
+            w->primary_->on_qemu_replication_lost(why, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_died(const std::string& how, bool in_order) {
+    work_->loop_.post([w = work_.get(), how, in_order] {
+        if (w->standby_)
+            w->standby_->on_qemu_died(how, boot_ms());
+        else if (w->primary_)
+            w->primary_->on_qemu_died(how, in_order, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::stop() {
+    work_->loop_.post([w = work_.get()] {
+        if (w->standby_)
+            w->standby_->on_stop(boot_ms());
+        else if (w->primary_)
+            w->primary_->on_stop(boot_ms());
+        w->settle();
+    });
+}
+
+void decider::protect(const std::string& standby_address) {
+    work_->loop_.post([w = work_.get(), standby_address] {
+        if (!standby_address.empty())
+            w->owner_.options_.standby_address = standby_address;
+        if (w->primary_)
+            w->primary_->on_protect(boot_ms());
+        w->settle();
+    });
+}
+
+decider_status decider::status() const {
+    const std::lock_guard lock(mutex_);
+    auto status = status_;
+    const auto now = boot_ms();
+    const auto most = static_cast<std::uint64_t>(INT64_MAX);
+    status.gate_open_ms = gate_until_ >= now ? static_cast<std::int64_t>(std::min(gate_until_ - now, most))
+                                             : -static_cast<std::int64_t>(now - gate_until_);
+    return status;
+}
+
+} // namespace kagemusha::control

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// decider: the thread that decides for a supervised VM. It runs the state machines of control/ha, and nothing
+// else but what they need at once: the connection to the other supervisor with its heartbeats, the arbiter,
+// and the gate that QEMU's output passes. It never waits: what takes time (QEMU, its monitor, files) is
+// ordered from the main thread.
+#pragma once
+
+#include "control/arbiter/arbiter.hpp"
+#include "control/ha/primary_fsm.hpp"
+#include "control/ha/standby_fsm.hpp"
+#include "control/supervise/gate.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kagemusha::control {
+
+struct decider_options {
+    ha::primary_config primary; // also for the time after a takeover
+    ha::standby_config standby;
+    std::string standby_address; // of the primary's standby; or where we listen
+    std::string tls;             // directory
+    described_arbiter arbiter;
+    arbiter_identity identity;
+};
+
+// Orders for the main thread, given on the decider's thread; they only queue.
+struct decider_orders {
+    std::function<void()> start_primary, start_standby, replicate, go_on_alone, take_over;
+    std::function<void(std::string why)> restart_standby, kill;
+    std::function<void(bool in_order, std::string why)> ended; // the last one
+    std::function<void(std::string name, std::string text)>
+        event; // for the log: something a person wants to know
+};
+
+// As `kage status` shows it.
+struct decider_status {
+    std::string role, state, degraded, waiting_for, peer;
+    std::uint64_t term = 0, takeovers = 0;
+    std::int64_t gate_open_ms = 0; // how long output may still leave; negative: since when it may not
+    std::string last_takeover;     // why
+};
+
+class decider {
+public:
+    decider(decider_options options, decider_orders orders, gate& output);
+    ~decider();
+
+    // Nothing, or a sentence: it does not run.
+    std::string start_primary();
+    std::string start_standby();
+
+    // Any thread.
+    void qemu_ready();
+    void qemu_running();
+    void takeover_failed(const std::string& why);
+    void qemu_protecting();
+    void qemu_handed_over();
+    void replication_lost(const std::string& why);
+    void qemu_died(const std::string& how, bool in_order);
+    void stop();
+    void protect(const std::string& standby_address); // "": the one that is known
+    decider_status status() const;
+
+private:
+    struct work; // everything that lives on the thread
+    std::string start(bool as_standby);
+
+    decider_options options_;
+    decider_orders orders_;
+    gate& gate_;
+    std::unique_ptr<work> work_;
+    std::thread thread_;
+    mutable std::mutex mutex_;
+    decider_status status_;        // under mutex_
+    std::uint64_t gate_until_ = 0; // under mutex_
+};
+
+} // namespace kagemusha::control

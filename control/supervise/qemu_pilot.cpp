@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See qemu_pilot.hpp.
+#include "control/supervise/qemu_pilot.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+namespace kagemusha::control {
+
+namespace {
+
+using namespace std::chrono_literals;
+using json = nlohmann::json;
+
+constexpr auto ping_period = 500ms;
+constexpr auto quit_time = 15s;
+constexpr auto look_period = 100ms; // at how checkpoints go; while the first ones are waited for, more often
+constexpr auto first_look_period = 10ms;
+// The first may have begun before output was held; what left until then is in the second one.
+constexpr std::uint64_t checkpoints_until_protected = 2;
+constexpr std::uint64_t bandwidth = std::uint64_t{10} << 30; // no limit: what is slow is the link
+constexpr std::uint64_t downtime_ms = 20000;
+
+std::string description(const qmp_message& message) {
+    const auto found = message.body.find("desc");
+    return found != message.body.end() && found->is_string() ? found->get<std::string>() : "without a reason";
+}
+
+// QEMU's word for one of our addresses.
+std::string uri(const std::string& address) {
+    return address.starts_with("unix:") ? address : "tcp:" + address;
+}
+
+std::string how_it_ended(int status) {
+    if (status > 128)
+        return fmt::format("signal {} ({})", status - 128, ::strsignal(status - 128));
+    return fmt::format("status {}", status);
+}
+
+} // namespace
+
+void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
+    standby_ = standby;
+    negotiated_ = quitting_ = shut_down_ = taking_over_ = abandoned_ = told_ = false;
+    killed_why_.clear();
+    phase_ = phase::none;
+    looking_ = false;
+    handing_over_ = 0;
+    replicate_to_.clear();
+    answers_.clear();
+    session_ = {};
+    pinged_.reset();
+    quit_by_.reset();
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return events_.died(fmt::format("no descriptors left: {}", std::strerror(errno)), false);
+    qmp_ = unique_fd(ends[0]);
+    const unique_fd theirs(ends[1]);
+    const unique_fd log(::open(config_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    const unique_fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!log || !nothing)
+        return events_.died(fmt::format("cannot write {}: {}", config_.log, std::strerror(errno)), false);
+    auto words = command;
+    words.insert(words.end(), {"-chardev", fmt::format("socket,id=supervisor,fd={}", theirs.get()), "-mon",
+                               "chardev=supervisor,mode=control"});
+    std::string problem;
+    qemu_ = child_process::start(
+        {words, config_.environment, nothing.get(), log.get(), log.get(), {theirs.get()}, true}, problem);
+    if (!qemu_)
+        return events_.died(problem, false);
+    ping_at_ = clock::now() + ping_period;
+}
+
+qemu_pilot::wanted qemu_pilot::fds() const {
+    return {qmp_.get(), qemu_ ? qemu_->pidfd() : -1};
+}
+
+qemu_pilot::clock::time_point qemu_pilot::deadline() const {
+    auto at = clock::time_point::max();
+    if (!qemu_)
+        return at;
+    if (negotiated_ && pinged_ && config_.answer_budget_ms != 0)
+        at = *pinged_ + std::chrono::milliseconds(config_.answer_budget_ms);
+    else if (negotiated_ && !pinged_)
+        at = ping_at_;
+    if (phase_ == phase::checkpointing)
+        at = std::min(at, look_at_);
+    return quit_by_ ? std::min(at, *quit_by_) : at;
+}
+
+void qemu_pilot::handle(bool qmp, bool ended_now) {
+    // The death first: nothing that is still in the socket matters more.
+    if (ended_now)
+        return ended();
+    if (qmp && qmp_) {
+        char buffer[65536];
+        const auto got = ::recv(qmp_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            qmp_.reset(); // the pidfd tells the rest
+        else if (got > 0)
+            for (const auto& message : session_.feed({buffer, static_cast<std::size_t>(got)}))
+                take(message);
+    }
+    const auto now = clock::now();
+    if (!qemu_)
+        return;
+    if (quit_by_ && now >= *quit_by_) {
+        quit_by_.reset();
+        kill(
+            fmt::format("it did not end within {} s of QMP's quit", std::chrono::seconds(quit_time).count()));
+    }
+    if (negotiated_ && pinged_ && config_.answer_budget_ms != 0 &&
+        now >= *pinged_ + std::chrono::milliseconds(config_.answer_budget_ms))
+        kill(fmt::format("its monitor gave no answer for {} ms", config_.answer_budget_ms));
+    else if (negotiated_ && !pinged_ && now >= ping_at_)
+        ping();
+    if (phase_ == phase::checkpointing && now >= look_at_)
+        look();
+}
+
+// Out of band, so that a frozen process is told from a main loop that waits.
+void qemu_pilot::ping() {
+    pinged_ = clock::now();
+    ask_out_of_band("query-yank", {}, [this](const qmp_message&) {
+        pinged_.reset();
+        ping_at_ = clock::now() + ping_period;
+    });
+}
+
+void qemu_pilot::ended() {
+    const auto status = qemu_->wait_for(0ms);
+    if (!status)
+        return;
+    const bool in_order = *status == 0 && (shut_down_ || quitting_);
+    auto how = killed_why_.empty() ? how_it_ended(*status) : fmt::format("killed, because {}", killed_why_);
+    forget_process();
+    events_.died(how, in_order);
+}
+
+void qemu_pilot::forget_process() {
+    qemu_.reset();
+    qmp_.reset();
+    answers_.clear();
+    phase_ = phase::none;
+}
+
+void qemu_pilot::kill(const std::string& why) {
+    if (!qemu_)
+        return;
+    if (killed_why_.empty())
+        killed_why_ = why;
+    qemu_->kill();
+}
+
+void qemu_pilot::quit() {
+    if (!qemu_)
+        return;
+    quitting_ = true;
+    quit_by_ = clock::now() + quit_time;
+    if (phase_ == phase::none && negotiated_)
+        return ask("quit", {}, {});
+    // In the middle of checkpoints its main loop may wait for a peer that is gone; at its start it takes no
+    // command.
+    kill("the VM is stopped");
+}
+
+void qemu_pilot::restart_standby(const std::string& why) {
+    if (qemu_) {
+        qemu_->kill();
+        qemu_->wait_for(-1ms);
+        forget_process();
+    }
+    events_.log("QEMU is started anew: " + why);
+    start_standby();
+}
+
+// ---- the monitor
+
+void qemu_pilot::send(const std::string& bytes) {
+    // Short lines, few at a time; when the socket is full QEMU does not read, and the ping finds that.
+    if (qmp_)
+        (void)!::send(qmp_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void qemu_pilot::ask(const char* command, json arguments, answer then) {
+    std::uint64_t id = 0;
+    const auto bytes = session_.command(command, arguments, id);
+    answers_[id] = std::move(then);
+    send(bytes);
+}
+
+void qemu_pilot::ask_out_of_band(const char* command, json arguments, answer then) {
+    std::uint64_t id = 0;
+    const auto bytes = session_.command(command, arguments, id, true);
+    answers_[id] = std::move(then);
+    send(bytes);
+}
+
+void qemu_pilot::take(const qmp_message& message) {
+    switch (message.what) {
+    case qmp_message::kind::greeting:
+        return ask("qmp_capabilities", {{"enable", json::array({"oob"})}}, [this](const qmp_message& done) {
+            if (done.what != qmp_message::kind::success)
+                return kill("its monitor has no out-of-band commands");
+            negotiated_ = true;
+            auto capabilities = json::array({{{"capability", "events"}, {"state", true}}});
+            if (standby_)
+                capabilities.push_back({{"capability", "x-colo"}, {"state", true}});
+            ask("migrate-set-capabilities", {{"capabilities", capabilities}}, [this](const qmp_message& set) {
+                if (set.what != qmp_message::kind::success)
+                    return kill("it refuses x-colo: " + description(set));
+                if (!standby_)
+                    return;
+                ask("migrate-incoming", {{"uri", uri(config_.state)}}, [this](const qmp_message& listening) {
+                    if (listening.what != qmp_message::kind::success)
+                        return kill("it cannot listen for the VM's state: " + description(listening));
+                    events_.ready();
+                });
+            });
+            if (!replicate_to_.empty())
+                replicate(std::exchange(replicate_to_, {}));
+        });
+    case qmp_message::kind::event:
+        return on_event(message);
+    case qmp_message::kind::success:
+    case qmp_message::kind::failure:
+        if (const auto found = answers_.find(message.id); found != answers_.end()) {
+            const auto then = std::move(found->second);
+            answers_.erase(found);
+            if (then)
+                then(message);
+        }
+        return;
+    case qmp_message::kind::broken:
+        return kill("its monitor does not speak QMP");
+    }
+}
+
+void qemu_pilot::on_event(const qmp_message& message) {
+    const auto text = [&](const char* key) {
+        const auto found = message.body.find(key);
+        return found != message.body.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    if (message.name == "MIGRATION" && !standby_) {
+        const auto status = text("status");
+        if (status == "colo" && phase_ == phase::migrating) {
+            phase_ = phase::checkpointing;
+            on_checkpointing();
+        } else if ((status == "failed" || status == "cancelled") && phase_ != phase::none && !abandoned_) {
+            abandoned_ = true;
+            events_.replication_lost("QEMU's stream to the standby ended");
+        }
+    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && !abandoned_) {
+        abandoned_ = true;
+        events_.replication_lost("the checkpoints to the standby's QEMU failed");
+    } else if (message.name == "RESUME" && taking_over_) {
+        taking_over_ = false;
+        standby_ = false;
+        phase_ = phase::none;
+        events_.running();
+    } else if (message.name == "SHUTDOWN") {
+        shut_down_ = true;
+        quit(); // -no-shutdown keeps it
+    }
+}
+
+// ---- a primary
+
+void qemu_pilot::replicate(const std::string& state_address) {
+    if (!negotiated_) { // it has only just been started
+        replicate_to_ = state_address;
+        return;
+    }
+    phase_ = phase::migrating;
+    abandoned_ = told_ = false;
+    checkpoints_ = handing_over_ = 0;
+    const auto failed = [this](const qmp_message& answer, const char* what) {
+        if (answer.what == qmp_message::kind::success)
+            return false;
+        if (!abandoned_) {
+            abandoned_ = true;
+            events_.replication_lost(fmt::format("QEMU refuses {}: {}", what, description(answer)));
+        }
+        return true;
+    };
+    ask("migrate-set-capabilities",
+        {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
+        [failed](const qmp_message& a) { failed(a, "x-colo"); });
+    ask("migrate-set-parameters",
+        {{"x-checkpoint-delay", config_.epoch_ms},
+         {"max-bandwidth", bandwidth},
+         {"downtime-limit", downtime_ms}},
+        [this, failed, state_address](const qmp_message& a) {
+            if (failed(a, "the times of checkpoints") || abandoned_)
+                return;
+            ask("migrate", {{"uri", uri(state_address)}},
+                [failed](const qmp_message& b) { failed(b, "to send the VM's state"); });
+        });
+}
+
+// Output is held from here on (filter-buffer does it by itself).
+void qemu_pilot::on_checkpointing() {
+    look_at_ = clock::now();
+}
+
+void qemu_pilot::look() {
+    look_at_ = clock::now() + (told_ && handing_over_ == 0 ? look_period : first_look_period);
+    if (looking_)
+        return;
+    looking_ = true;
+    ask("query-colo-status", {}, [this](const qmp_message& a) {
+        looking_ = false;
+        const auto found = a.body.find("checkpoints");
+        if (phase_ != phase::checkpointing || found == a.body.end() || !found->is_object())
+            return;
+        checkpoints_ = found->value("committed", std::uint64_t{0});
+        pause_us_ = found->value("pause-us", std::uint64_t{0});
+        if (handing_over_ != 0 && checkpoints_ >= handing_over_ && !abandoned_) {
+            handing_over_ = 0;
+            events_.handed_over();
+        }
+        if (checkpoints_ >= checkpoints_until_protected && !told_ && !abandoned_) {
+            told_ = true;
+            events_.protecting();
+        }
+    });
+}
+
+// The VM stops, and the checkpoint after that has everything. One that was under way may not.
+void qemu_pilot::hand_over() {
+    if (!qemu_ || phase_ != phase::checkpointing)
+        return events_.hand_over_failed("no checkpoints reach a standby");
+    ask("stop", {}, [this](const qmp_message& a) {
+        if (a.what != qmp_message::kind::success)
+            return events_.hand_over_failed(description(a));
+        ask("query-colo-status", {}, [this](const qmp_message& b) {
+            const auto found = b.body.find("checkpoints");
+            if (found == b.body.end() || !found->is_object())
+                return;
+            handing_over_ = found->value("committed", std::uint64_t{0}) + 2;
+            told_ = true;
+            // Setting it asks for a checkpoint at once; the interval is short until both are through.
+            ask("migrate-set-parameters", {{"x-checkpoint-delay", 1}}, {});
+            look_at_ = clock::now();
+        });
+    });
+}
+
+void qemu_pilot::go_on_alone() {
+    replicate_to_.clear();
+    if (!qemu_ || phase_ == phase::none)
+        return;
+    abandoned_ = true;
+    const bool checkpointing = phase_ == phase::checkpointing;
+    phase_ = phase::none;
+    // The channel first: the main loop may wait in it.
+    ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
+    const auto on = [this](const qmp_message&) { run_if_stopped(); };
+    if (checkpointing)
+        ask("x-colo-lost-heartbeat", {}, on);
+    else
+        ask("migrate_cancel", {}, on);
+}
+
+// An error in the middle of a checkpoint may leave the VM stopped.
+void qemu_pilot::run_if_stopped() {
+    ask("query-status", {}, [this](const qmp_message& a) {
+        if (a.what != qmp_message::kind::success || a.body.value("running", true) || phase_ != phase::none)
+            return;
+        ask("cont", {}, [this](const qmp_message& b) {
+            // Refused while the checkpoint thread has not ended yet: look again.
+            if (b.what != qmp_message::kind::success && qemu_)
+                run_if_stopped();
+        });
+    });
+}
+
+// ---- a standby
+
+void qemu_pilot::take_over() {
+    if (!qemu_)
+        return events_.takeover_failed("it does not run");
+    taking_over_ = true;
+    ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
+    ask("x-colo-lost-heartbeat", {}, [this](const qmp_message& a) {
+        if (a.what != qmp_message::kind::success && taking_over_) {
+            taking_over_ = false;
+            events_.takeover_failed(description(a));
+        }
+    });
+}
+
+} // namespace kagemusha::control

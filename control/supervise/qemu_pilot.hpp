@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// qemu_pilot: the steps in which a QEMU becomes a primary, a standby, and what it was not before, as QMP
+// commands. It owns QEMU's process and monitor and decides nothing about takeovers (control/ha does).
+//
+// One thread: whoever calls fds() and poll()s them. Orders come from other threads through the supervisor's
+// queue.
+//
+// What is out of band (`yank`, the ping) is answered by a thread of QEMU that needs no lock, also when its
+// main loop waits in recv() for a peer that has vanished.
+#pragma once
+
+#include "control/process.hpp"
+#include "control/qmp_session.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kagemusha::control {
+
+struct pilot_config {
+    std::vector<std::string> command;         // of QEMU, without its monitor
+    std::vector<std::string> standby_command; // the same for a standby
+    std::vector<std::pair<std::string, std::string>> environment;
+    std::string log;   // what QEMU says
+    std::string state; // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
+    std::uint32_t epoch_ms = 50;
+    std::uint32_t answer_budget_ms = 5000; // no answer for so long: killed. 0: never
+};
+
+// What it tells; called inside handle() and the orders.
+struct pilot_events {
+    std::function<void()> ready;                                  // a standby waits for the VM
+    std::function<void()> protecting;                             // checkpoints arrive, output is held
+    std::function<void(const std::string& why)> replication_lost; // QEMU asks whether to go on alone
+    std::function<void()> running;                                // after take_over()
+    std::function<void()> handed_over; // after hand_over(): the VM stands still, the standby has all of it
+    std::function<void(const std::string& why)> hand_over_failed;
+    std::function<void(const std::string& why)> takeover_failed;
+    std::function<void(const std::string& how, bool in_order)> died;
+    std::function<void(const std::string& line)> log;
+};
+
+class qemu_pilot {
+public:
+    using clock = std::chrono::steady_clock;
+
+    qemu_pilot(pilot_config config, pilot_events events)
+        : config_(std::move(config)), events_(std::move(events)) {}
+
+    // Orders.
+    void start_primary() { start(config_.command, false); }
+    void start_standby() { start(config_.standby_command, true); }
+    void replicate(const std::string& state_address);
+    void go_on_alone();
+    void take_over();
+    void hand_over();
+    void restart_standby(const std::string& why);
+    void kill(const std::string& why);
+    void quit(); // in order; killed when that takes too long
+
+    // The loop.
+    struct wanted {
+        int qmp = -1, pidfd = -1;
+    };
+    wanted fds() const;
+    clock::time_point deadline() const;
+    void handle(bool qmp, bool ended);
+
+    bool alive() const { return qemu_.has_value(); }
+    // That the standby has, since the last replicate(); looked at now and then. How long the last one stopped
+    // the VM.
+    std::uint64_t checkpoints() const { return checkpoints_; }
+    std::uint64_t pause_us() const { return pause_us_; }
+
+private:
+    using answer = std::function<void(const qmp_message&)>;
+    void start(const std::vector<std::string>& command, bool standby);
+    void ask(const char* command, nlohmann::json arguments, answer then);
+    void ask_out_of_band(const char* command, nlohmann::json arguments, answer then);
+    void send(const std::string& bytes);
+    void take(const qmp_message& message);
+    void on_event(const qmp_message& message);
+    void on_checkpointing();
+    void look();
+    void run_if_stopped();
+    void ping();
+    void ended();
+    void forget_process();
+
+    pilot_config config_;
+    pilot_events events_;
+    std::optional<child_process> qemu_;
+    unique_fd qmp_;
+    qmp_session session_;
+    std::map<std::uint64_t, answer> answers_;
+    bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
+         abandoned_ = false;
+    std::string killed_why_;
+    std::string replicate_to_; // as soon as it takes commands
+    enum class phase { none, migrating, checkpointing } phase_ = phase::none;
+    std::uint64_t checkpoints_ = 0, pause_us_ = 0;
+    std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
+    bool told_ = false, looking_ = false;
+    clock::time_point look_at_{};
+    std::optional<clock::time_point> pinged_, quit_by_;
+    clock::time_point ping_at_{};
+};
+
+} // namespace kagemusha::control

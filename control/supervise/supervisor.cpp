@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See supervisor.hpp.
+#include "control/supervise/supervisor.hpp"
+
+#include "control/supervise/control_socket.hpp"
+#include "control/supervise/decider.hpp"
+#include "control/supervise/gate.hpp"
+#include "control/supervise/qemu_pilot.hpp"
+#include "control/vm/prepare.hpp"
+#include "control/vm_registry.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <poll.h>
+#include <random>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace kagemusha::control {
+
+namespace fs = std::filesystem;
+using json = nlohmann::json;
+
+namespace {
+
+// What other threads want done on this one.
+class inbox {
+public:
+    inbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    int fd() const { return wake_.get(); }
+    void put(std::function<void()> task) {
+        {
+            const std::lock_guard lock(mutex_);
+            tasks_.push_back(std::move(task));
+        }
+        const std::uint64_t one = 1;
+        (void)!::write(wake_.get(), &one, sizeof one);
+    }
+    void run() {
+        std::uint64_t count = 0;
+        (void)!::read(wake_.get(), &count, sizeof count);
+        std::vector<std::function<void()>> tasks;
+        {
+            const std::lock_guard lock(mutex_);
+            tasks.swap(tasks_);
+        }
+        for (auto& task : tasks)
+            task();
+    }
+
+private:
+    unique_fd wake_;
+    std::mutex mutex_;
+    std::vector<std::function<void()>> tasks_; // each follows an event of QEMU, the link or the arbiter
+};
+
+void complain(const std::vector<std::string>& errors) {
+    for (const auto& error : errors)
+        fmt::print(stderr, "kagemusha: {}\n", error);
+}
+
+class supervisor {
+public:
+    supervisor(const supervisor_options& options, vm_description vm)
+        : options_(options), vm_(std::move(vm)) {}
+    int run();
+
+private:
+    bool prepare();
+    void loop();
+    void log(const std::string& event, const std::string& text);
+    json answer(const json& request);
+    json status();
+    pilot_events pilot_reports();
+    decider_orders orders();
+    void finish(bool in_order, const std::string& why);
+
+    const supervisor_options& options_;
+    const vm_description vm_;
+    inbox inbox_;
+    std::optional<vm_registration> registration_;
+    std::optional<prepared_vm> prepared_;
+    std::unique_ptr<gate> gate_;
+    std::optional<control_socket> socket_;
+    std::optional<qemu_pilot> pilot_;
+    std::unique_ptr<decider> decider_;
+    std::string state_address_, directory_;
+    bool over_ = false, quitting_ = false;
+    int status_ = 0;
+};
+
+// One line for each event, on stderr: what a person or a log collector reads.
+void supervisor::log(const std::string& event, const std::string& text) {
+    const auto now = std::chrono::system_clock::now();
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+    const auto time = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                                  fmt::gmtime(std::chrono::system_clock::to_time_t(now)), ms);
+    if (options_.json)
+        fmt::print(
+            stderr, "{}\n",
+            json{{"time", time}, {"vm", vm_.name}, {"event", event}, {"text", text}, {"boot_ns", boot_ns()}}
+                .dump());
+    else
+        fmt::print(stderr, "{} {}: {}{}{}\n", time, vm_.name, event, text.empty() ? "" : ": ", text);
+}
+
+bool supervisor::prepare() {
+    std::string error;
+    const auto name = !options_.name.empty() ? options_.name
+                      : options_.standby     ? vm_.name + "-standby"
+                                             : vm_.name;
+    auto made = vm_registration::make(name, error, true);
+    if (!made) {
+        complain({error});
+        return false;
+    }
+    registration_.emplace(std::move(*made));
+    directory_ = registration_->beside(".d");
+    std::error_code failed;
+    fs::create_directories(directory_, failed);
+    vm_places places;
+    places.directory = directory_;
+    places.status_socket = registration_->qmp_socket();
+    places.gate = registration_->beside(".gate");
+    places.console_socket = registration_->beside(".console");
+    places.console_log = vm_.console_log.empty() ? directory_ + "/console.log" : vm_.console_log;
+    if (options_.standby && !vm_.console_log.empty())
+        places.console_log += ".standby"; // both may be on one machine
+    ::unlink(places.console_socket.c_str());
+    prepared_ = prepare_vm(vm_, places);
+    if (!prepared_)
+        return false;
+    gate_ = gate::make(places.gate, error);
+    if (gate_)
+        socket_ = control_socket::listen(
+            registration_->control_socket(), [this](const json& request) { return answer(request); }, error);
+    if (!gate_ || !socket_)
+        complain({error});
+    return gate_ && socket_;
+}
+
+pilot_events supervisor::pilot_reports() {
+    pilot_events events;
+    events.ready = [this] { decider_->qemu_ready(); };
+    events.protecting = [this] { decider_->qemu_protecting(); };
+    events.replication_lost = [this](const std::string& why) { decider_->replication_lost(why); };
+    events.running = [this] {
+        log("running", "the VM runs here");
+        decider_->qemu_running();
+    };
+    events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
+    events.handed_over = [this] { decider_->qemu_handed_over(); };
+    events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };
+    events.died = [this](const std::string& how, bool in_order) {
+        log("qemu-ended", how);
+        decider_->qemu_died(how, in_order);
+        if (quitting_)
+            over_ = true;
+    };
+    events.log = [this](const std::string& line) { log("qemu", line); };
+    return events;
+}
+
+decider_orders supervisor::orders() {
+    decider_orders orders;
+    const auto order = [this](void (qemu_pilot::*what)()) {
+        return [this, what] { inbox_.put([this, what] { ((*pilot_).*what)(); }); };
+    };
+    orders.start_primary = order(&qemu_pilot::start_primary);
+    orders.start_standby = order(&qemu_pilot::start_standby);
+    orders.go_on_alone = order(&qemu_pilot::go_on_alone);
+    orders.take_over = order(&qemu_pilot::take_over);
+    orders.replicate = [this] { inbox_.put([this] { pilot_->replicate(state_address_); }); };
+    orders.restart_standby = [this](std::string why) {
+        inbox_.put([this, why = std::move(why)] { pilot_->restart_standby(why); });
+    };
+    orders.kill = [this](std::string why) {
+        inbox_.put([this, why = std::move(why)] { pilot_->kill(why); });
+    };
+    orders.ended = [this](bool in_order, std::string why) {
+        inbox_.put([this, in_order, why = std::move(why)] { finish(in_order, why); });
+    };
+    orders.event = [this](std::string name, std::string text) {
+        inbox_.put([this, name = std::move(name), text = std::move(text)] { log(name, text); });
+    };
+    return orders;
+}
+
+// The decider is through. QEMU may still be there: it is asked to end, or was killed.
+void supervisor::finish(bool in_order, const std::string& why) {
+    status_ = in_order ? 0 : 1;
+    quitting_ = true;
+    if (!pilot_->alive())
+        over_ = true;
+    else if (in_order)
+        pilot_->quit();
+    else
+        pilot_->kill(why);
+}
+
+json supervisor::status() {
+    const auto s = decider_->status();
+    return {{"name", registration_ ? registration_->control_socket() : ""},
+            {"vm", vm_.name},
+            {"role", s.role},
+            {"state", s.state},
+            {"protected", s.role == "primary" && s.state == "protecting"},
+            {"degraded", s.degraded},
+            {"waiting_for", s.waiting_for},
+            {"peer", s.peer},
+            {"term", s.term},
+            {"takeovers", s.takeovers},
+            {"last_takeover", s.last_takeover},
+            {"gate_open_ms", s.gate_open_ms},
+            {"checkpoints", pilot_->checkpoints()},
+            {"pause_us", pilot_->pause_us()},
+            {"qemu", pilot_->alive()},
+            {"console_log", prepared_->config.console->log},
+            {"pid", ::getpid()}};
+}
+
+json supervisor::answer(const json& request) {
+    const auto text = [&](const char* key) {
+        const auto found = request.find(key);
+        return found != request.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    const auto command = text("command");
+    if (command == "status")
+        return status();
+    if (command == "stop") {
+        log("stop", "asked to");
+        decider_->stop();
+        return {{"done", true}};
+    }
+    if (command == "switchover") {
+        const auto now = decider_->status();
+        if (now.role != "primary" || now.state != "protecting")
+            return {{"error", fmt::format("there is no standby to switch over to{}{}",
+                                          now.degraded.empty() ? "" : ": ", now.degraded)}};
+        log("switchover", "asked to");
+        pilot_->hand_over();
+        return {{"done", true}};
+    }
+    if (command == "protect") {
+        const auto now = decider_->status();
+        if (now.role != "primary")
+            return {{"error", "this is a standby: ask the VM that runs"}};
+        if (vm_.arbiter.what == described_arbiter::kind::none)
+            return {{"error", "the VM's description has no [arbiter]: it can't be protected"}};
+        auto changed = vm_;
+        if (const auto address = text("standby"); !address.empty()) {
+            std::vector<std::string> errors;
+            state_address_ = address.starts_with("unix:") ? address + ".state" : std::string();
+            if (state_address_.empty()) {
+                const auto colon = address.rfind(':');
+                if (colon == std::string::npos)
+                    return {{"error", fmt::format("'{}' is no address: HOST:PORT or unix:PATH", address)}};
+                state_address_ = fmt::format("{}:{}", address.substr(0, colon),
+                                             std::atoi(address.c_str() + colon + 1) + 2);
+            }
+            decider_->protect(address);
+        } else if (vm_.protection.standby.empty() || options_.standby) {
+            return {{"error", "name the new standby's address: kage protect VM ADDRESS"}};
+        } else {
+            decider_->protect({});
+        }
+        return {{"done", true}};
+    }
+    return {{"error", fmt::format("'{}' is no command of a supervisor", command)}};
+}
+
+void supervisor::loop() {
+    bool asked_to_stop = false;
+    while (!over_) {
+        const auto wanted = pilot_->fds();
+        std::vector<pollfd> fds{{interrupt_fd(), POLLIN, 0},
+                                {inbox_.fd(), POLLIN, 0},
+                                {wanted.qmp, POLLIN, 0},
+                                {wanted.pidfd, POLLIN, 0}};
+        const auto own = fds.size();
+        socket_->add_to(fds);
+        int wait_ms = -1;
+        if (const auto at = pilot_->deadline(); at != qemu_pilot::clock::time_point::max()) {
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(at - qemu_pilot::clock::now()).count();
+            wait_ms = static_cast<int>(std::clamp<long long>(left, 0, 60000));
+        }
+        if (::poll(fds.data(), fds.size(), wait_ms) < 0 && errno != EINTR) {
+            log("error", fmt::format("poll: {}", std::strerror(errno)));
+            return;
+        }
+        if (fds[0].revents && interrupted_by()) {
+            if (asked_to_stop)
+                return; // the second time: at once
+            asked_to_stop = true;
+            log("stop", fmt::format("signal {}", interrupted_by()));
+            decider_->stop();
+        }
+        if (fds[1].revents)
+            inbox_.run();
+        // An order may have started another QEMU meanwhile: then these descriptors are not its.
+        const auto same = pilot_->fds();
+        if (same.qmp == wanted.qmp && same.pidfd == wanted.pidfd)
+            pilot_->handle(fds[2].revents != 0, fds[3].revents != 0);
+        fds.erase(fds.begin(), fds.begin() + static_cast<std::ptrdiff_t>(own));
+        socket_->handle(fds);
+    }
+}
+
+int supervisor::run() {
+    if (!prepare())
+        return 125;
+    std::random_device random;
+    decider_options d;
+    const auto& p = vm_.protection;
+    d.standby_address = options_.address.empty() ? p.standby : options_.address;
+    state_address_ = p.state;
+    if (!options_.address.empty())
+        state_address_ = options_.address.starts_with("unix:") ? options_.address + ".state" : p.state;
+    d.tls = p.tls;
+    d.arbiter = vm_.arbiter;
+    d.primary.vm = d.standby.vm = vm_.name;
+    d.primary.description = d.standby.description = prepared_->fingerprint;
+    d.primary.instance = d.standby.instance = (std::uint64_t{random()} << 32) | random();
+    d.primary.heartbeat_ms = p.heartbeat_ms;
+    d.primary.heartbeat_budget_ms = d.standby.heartbeat_budget_ms = p.heartbeat_budget_ms;
+    d.primary.renew_ms = std::max(vm_.arbiter.lease_ms / 4, 5u);
+    d.standby.retry_ms = std::min(p.heartbeat_budget_ms / 4 + 1, 500u);
+    d.primary.policy = p.stop_without_standby ? ha::loss_policy::stop : ha::loss_policy::degraded;
+    d.primary.has_standby = !options_.standby && !d.standby_address.empty();
+    d.primary.anew = options_.anew;
+    d.identity = {vm_.name,
+                  fmt::format("{}-{:016x}", options_.standby ? "standby" : "primary", d.primary.instance),
+                  options_.standby};
+    pilot_config q;
+    q.command = prepared_->command;
+    q.standby_command = prepared_->standby_command;
+    q.environment = prepared_->environment;
+    q.log = directory_ + "/qemu.log";
+    q.state = state_address_;
+    q.epoch_ms = p.epoch_ms;
+    q.answer_budget_ms = p.qemu_budget_ms;
+    pilot_.emplace(std::move(q), pilot_reports());
+    decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
+    const auto problem = options_.standby ? decider_->start_standby() : decider_->start_primary();
+    if (!problem.empty()) {
+        complain({problem});
+        return 125;
+    }
+    loop();
+    decider_.reset();
+    pilot_.reset(); // kills what is still there
+    inbox_.run();   // the last words
+    return status_;
+}
+
+std::optional<vm_description> described(const supervisor_options& options) {
+    std::vector<std::string> errors;
+    auto vm = read_vm_description(options.description, errors);
+    complain(errors);
+    if (vm && options.standby && vm->protection.standby.empty() && options.address.empty()) {
+        complain({fmt::format("{} has no [protection]: nobody needs a standby", options.description)});
+        return std::nullopt;
+    }
+    return vm;
+}
+
+} // namespace
+
+int run_supervisor(const supervisor_options& options) {
+    auto vm = described(options);
+    if (!vm)
+        return 125;
+    return supervisor(options, std::move(*vm)).run();
+}
+
+int print_qemu_command(const supervisor_options& options) {
+    const auto vm = described(options);
+    if (!vm)
+        return 125;
+    auto name = (fs::temp_directory_path() / "kagemusha-XXXXXX").string();
+    if (!::mkdtemp(name.data())) {
+        complain({"no temporary directory"});
+        return 125;
+    }
+    std::string error;
+    const auto runtime = runtime_directory(error);
+    const auto base = runtime + "/" + (options.standby ? vm->name + "-standby" : vm->name);
+    const auto prepared =
+        prepare_vm(*vm, {name, base + ".qmp", base + ".gate", base + ".console",
+                         vm->console_log.empty() ? base + ".d/console.log" : vm->console_log});
+    std::error_code failed;
+    fs::remove_all(name, failed);
+    if (!prepared)
+        return 125;
+    const auto& command = options.standby ? prepared->standby_command : prepared->command;
+    if (options.json) {
+        json environment = json::object();
+        for (const auto& [key, value] : prepared->environment)
+            environment[key] = value;
+        fmt::print(
+            "{}\n",
+            json{{"command", command}, {"environment", environment}, {"fingerprint", prepared->fingerprint}}
+                .dump(2));
+        return 0;
+    }
+    for (const auto& [key, value] : prepared->environment)
+        fmt::print("{}='{}' ", key, value);
+    for (std::size_t i = 0; i < command.size(); ++i) {
+        std::string word;
+        for (const char c : command[i])
+            word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+        fmt::print("{}'{}'", i == 0 ? "" : command[i].starts_with("-") ? " \\\n    " : " ", word);
+    }
+    fmt::print("\n");
+    return 0;
+}
+
+} // namespace kagemusha::control

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See description.hpp. Every table is read by a function that takes the keys that it knows and complains
+// about what is left, so that a misspelt key is never ignored.
+#include "control/vm/description.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace kagemusha::control {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uintmax_t longest_file = 1 << 20;
+
+class reader {
+public:
+    reader(std::string file, std::string directory, std::vector<std::string>& errors)
+        : file_(std::move(file)), directory_(std::move(directory)), errors_(errors) {}
+
+    void complain(const toml::source_region& at, const std::string& what) {
+        errors_.push_back(fmt::format("{}:{}:{}: {}", file_, at.begin.line, at.begin.column, what));
+    }
+
+    std::string absolute(const std::string& path) const {
+        if (path.empty() || path.front() == '/' || directory_.empty())
+            return path;
+        return (fs::path(directory_) / path).lexically_normal().string();
+    }
+    // "unix:PATH" may be relative, too.
+    std::string address(const std::string& text) const {
+        return text.starts_with("unix:") ? "unix:" + absolute(text.substr(5)) : text;
+    }
+
+private:
+    std::string file_, directory_;
+    std::vector<std::string>& errors_;
+};
+
+// One table and which of its keys were asked for.
+class table {
+public:
+    table(reader& r, const toml::table& t, std::string name)
+        : reader_(r), table_(t), name_(std::move(name)) {}
+    ~table() {
+        for (const auto& [key, value] : table_)
+            if (!known_.contains(std::string(key.str())))
+                reader_.complain(value.source(), fmt::format("'{}' is no key of {}", key.str(), name_));
+    }
+    table(const table&) = delete;
+    table& operator=(const table&) = delete;
+
+    const toml::node* find(const char* key) {
+        known_.insert(key);
+        return table_.get(key);
+    }
+
+    void text(const char* key, std::string& out) {
+        if (const auto* node = find(key)) {
+            if (const auto value = node->value_exact<std::string>();
+                value && value->find('\0') == std::string::npos)
+                out = *value;
+            else
+                wrong(*node, key, "a text in quotes");
+        }
+    }
+    void path(const char* key, std::string& out) {
+        text(key, out);
+        out = reader_.absolute(out);
+    }
+    void address(const char* key, std::string& out) {
+        text(key, out);
+        out = reader_.address(out);
+    }
+    template <class Number>
+    void number(const char* key, Number& out, std::int64_t least, std::int64_t most) {
+        if (const auto* node = find(key)) {
+            const auto value = node->value_exact<std::int64_t>();
+            if (value && *value >= least && *value <= most)
+                out = static_cast<Number>(*value);
+            else
+                wrong(*node, key, fmt::format("a whole number from {} to {}", least, most));
+        }
+    }
+    void flag(const char* key, bool& out) {
+        if (const auto* node = find(key)) {
+            if (const auto value = node->value_exact<bool>())
+                out = *value;
+            else
+                wrong(*node, key, "true or false");
+        }
+    }
+    void choice(const char* key, std::string& out, std::initializer_list<const char*> allowed) {
+        std::string chosen = out;
+        text(key, chosen);
+        if (std::find(allowed.begin(), allowed.end(), chosen) != allowed.end())
+            out = chosen;
+        else if (const auto* node = table_.get(key))
+            wrong(*node, key, fmt::format("one of: {}", fmt::join(allowed, ", ")));
+    }
+    void texts(const char* key, std::vector<std::string>& out) {
+        const auto* node = find(key);
+        if (!node)
+            return;
+        const auto* array = node->as_array();
+        if (!array)
+            return wrong(*node, key, "a list of texts");
+        for (const auto& item : *array) {
+            if (const auto value = item.value_exact<std::string>())
+                out.push_back(*value);
+            else
+                wrong(item, key, "a list of texts");
+        }
+    }
+    // A size: "2G", "512M", or a number of MiB.
+    void mebibytes(const char* key, std::uint64_t& out) {
+        const auto* node = find(key);
+        if (!node)
+            return;
+        std::uint64_t value = 0;
+        if (const auto whole = node->value_exact<std::int64_t>(); whole && *whole > 0)
+            value = static_cast<std::uint64_t>(*whole);
+        else if (const auto size = node->value_exact<std::string>();
+                 size && size->size() >= 2 && size->size() <= 8) {
+            const char unit = size->back();
+            const auto digits = size->substr(0, size->size() - 1);
+            if (std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); }))
+                value = (unit == 'G' ? 1024u : unit == 'M' ? 1u : 0u) * std::stoull(digits);
+        }
+        if (value >= 1 && value <= (std::uint64_t{1} << 22))
+            out = value;
+        else
+            wrong(*node, key, "a size from 1M to 4096G, as \"512M\" or \"2G\"");
+    }
+    const toml::table* child(const char* key) {
+        const auto* node = find(key);
+        if (node && !node->is_table())
+            wrong(*node, key, fmt::format("a table: [{}]", key));
+        return node ? node->as_table() : nullptr;
+    }
+    std::vector<const toml::table*> children(const char* key) {
+        std::vector<const toml::table*> found;
+        const auto* node = find(key);
+        if (!node)
+            return found;
+        const auto* array = node->as_array();
+        for (std::size_t i = 0; array && i < array->size(); ++i)
+            if (const auto* one = array->get(i)->as_table())
+                found.push_back(one);
+        if (!array || found.size() != array->size())
+            wrong(*node, key, fmt::format("tables: [[{}]]", key));
+        return found;
+    }
+    void missing(const char* key, const std::string& why) {
+        if (!table_.contains(key))
+            reader_.complain(table_.source(), fmt::format("{} needs '{}'{}", name_, key, why));
+    }
+    void complain(const char* key, const std::string& what) {
+        const auto* node = table_.get(key);
+        reader_.complain(node ? node->source() : table_.source(), what);
+    }
+    bool has(const char* key) const { return table_.contains(key); }
+
+private:
+    void wrong(const toml::node& node, const char* key, const std::string& wanted) {
+        reader_.complain(node.source(), fmt::format("'{}' must be {}", key, wanted));
+    }
+    reader& reader_;
+    const toml::table& table_;
+    std::string name_;
+    std::set<std::string> known_;
+};
+
+bool is_name(const std::string& name) {
+    return !name.empty() && name.size() <= 32 && name.front() != '.' && name.front() != '-' &&
+           std::all_of(name.begin(), name.end(),
+                       [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+// "HOST:7000" with 1 → "HOST:7001"; "unix:PATH" → "unix:PATH.gpu".
+std::string beside(const std::string& address, unsigned port_offset, const char* suffix) {
+    if (address.starts_with("unix:"))
+        return address + suffix;
+    const auto colon = address.rfind(':');
+    if (colon == std::string::npos)
+        return {};
+    const auto digits = address.substr(colon + 1);
+    if (digits.empty() || digits.size() > 5 ||
+        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); }))
+        return {};
+    return fmt::format("{}:{}", address.substr(0, colon), std::stoul(digits) + port_offset);
+}
+
+bool is_local(const std::string& address) {
+    return address.empty() || address.starts_with("unix:") || address.starts_with("127.") ||
+           address.starts_with("localhost:") || address.starts_with("[::1]:");
+}
+
+void read_boot(reader& r, const toml::table& t, vm_description& vm) {
+    table boot(r, t, "[boot]");
+    boot.text("guest", vm.guest);
+    boot.path("job", vm.job);
+    boot.texts("files", vm.files);
+    boot.path("kernel", vm.kernel);
+    boot.path("initramfs", vm.initramfs);
+    boot.text("append", vm.append);
+    for (auto& file : vm.files)
+        file = r.absolute(file);
+    if (!vm.guest.empty() && !vm.kernel.empty())
+        boot.complain("kernel", "[boot] has 'guest' (our image) and 'kernel': give one of them");
+    if (!vm.guest.empty() && vm.job.empty())
+        boot.missing("job", ": the script that the guest runs");
+    if (vm.guest.empty() && (!vm.job.empty() || !vm.files.empty()))
+        boot.complain("job", "'job' and 'files' are for our image: give 'guest', too");
+    if (vm.kernel.empty() && (!vm.initramfs.empty() || !vm.append.empty()))
+        boot.complain("append", "'initramfs' and 'append' are of no use without 'kernel'");
+}
+
+void read_disk(reader& r, const toml::table& t, vm_description& vm) {
+    table disk(r, t, "[[disk]]");
+    described_disk d;
+    bool writable = false;
+    disk.missing("path", "");
+    disk.path("path", d.path);
+    disk.choice("format", d.format, {"raw", "qcow2"});
+    disk.flag("writable", writable);
+    if (writable)
+        disk.complain(
+            "writable",
+            "a writable disk can't be protected yet: after a takeover it would hold writes that the "
+            "VM has not made. Attach it read-only, or keep the data on the network");
+    vm.disks.push_back(std::move(d));
+}
+
+void read_network(reader& r, const toml::table& t, vm_description& vm) {
+    table network(r, t, "[[network]]");
+    described_network n;
+    network.missing("netdev", ": what QEMU's -netdev takes, without an id");
+    network.text("netdev", n.netdev);
+    network.text("model", n.model);
+    network.text("mac", n.mac);
+    if (n.netdev.find("id=") != std::string::npos)
+        network.complain("netdev", "the id is given by kage: leave 'id=' out");
+    vm.networks.push_back(std::move(n));
+}
+
+void read_gpu(reader& r, const toml::table& t, vm_description& vm) {
+    table gpu(r, t, "[gpu]");
+    described_gpu g;
+    gpu.choice("backend", g.backend, {"opencl", "null", "faulty"});
+    gpu.text("gpu", g.gpu);
+    if (const auto* properties = gpu.child("properties")) {
+        for (const auto& [key, value] : *properties) {
+            if (const auto text = value.value_exact<std::string>())
+                g.properties.emplace_back(std::string(key.str()), *text);
+            else
+                r.complain(value.source(),
+                           fmt::format("the property '{}' must be a text in quotes", key.str()));
+        }
+    }
+    vm.gpu = std::move(g);
+}
+
+void read_protection(reader& r, const toml::table& t, vm_description& vm) {
+    table protection(r, t, "[protection]");
+    auto& p = vm.protection;
+    protection.missing("standby", ": the address at which the standby's supervisor listens");
+    protection.address("standby", p.standby);
+    p.gpu = beside(p.standby, 1, ".gpu");
+    p.state = beside(p.standby, 2, ".state");
+    protection.address("gpu", p.gpu);
+    protection.address("state", p.state);
+    if (!p.standby.empty() && (p.gpu.empty() || p.state.empty()))
+        protection.complain("standby", "'standby' must be \"HOST:PORT\" or \"unix:PATH\"");
+    protection.path("tls", p.tls);
+    protection.flag("plain-state", p.plain_state);
+    protection.number("epoch-ms", p.epoch_ms, 1, 60000);
+    protection.number("heartbeat-ms", p.heartbeat_ms, 1, 10000);
+    protection.number("heartbeat-budget-ms", p.heartbeat_budget_ms, 10, 600000);
+    protection.number("qemu-budget-ms", p.qemu_budget_ms, 0, 600000);
+    std::string policy = "degraded";
+    protection.choice("without-standby", policy, {"degraded", "stop"});
+    p.stop_without_standby = policy == "stop";
+    if (p.heartbeat_budget_ms < 2 * p.heartbeat_ms)
+        protection.complain("heartbeat-budget-ms",
+                            "'heartbeat-budget-ms' must be at least twice 'heartbeat-ms'");
+    if (!is_local(p.standby) && p.tls.empty())
+        protection.complain("standby",
+                            "the standby is on another machine, so it needs TLS: make keys with `kage keys` "
+                            "and name their directory as 'tls'");
+    if (!is_local(p.state) && !p.plain_state)
+        protection.complain(
+            "state", "QEMU's stream with the VM's memory is not encrypted yet: use a private network, and "
+                     "say so with 'plain-state = true'");
+}
+
+void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
+    table arbiter(r, t, "[arbiter]");
+    auto& a = vm.arbiter;
+    std::string kind;
+    arbiter.missing("kind", "");
+    arbiter.choice("kind", kind, {"lock", "etcd", "fence"});
+    arbiter.path("path", a.path);
+    arbiter.texts("endpoints", a.endpoints);
+    arbiter.path("tls", a.tls);
+    arbiter.texts("command", a.command);
+    const auto only = [&](const char* key, const char* of) {
+        if (kind != of && arbiter.has(key))
+            arbiter.complain(key, fmt::format("'{}' is for the arbiter \"{}\"", key, of));
+        if (kind == of && std::string(key) != "tls" && !arbiter.has(key))
+            arbiter.missing(key, "");
+    };
+    only("path", "lock");
+    only("endpoints", "etcd");
+    only("tls", "etcd");
+    only("command", "fence");
+    if (kind == "etcd") {
+        a.what = described_arbiter::kind::etcd;
+        a.lease_ms = 3000;
+        arbiter.number("lease-ms", a.lease_ms, 2000, 600000); // etcd's own shortest
+    } else {
+        a.what = kind == "lock" ? described_arbiter::kind::lock : described_arbiter::kind::fence;
+        a.lease_ms = 500;
+        arbiter.number("lease-ms", a.lease_ms, 20, 600000);
+    }
+}
+
+} // namespace
+
+std::optional<vm_description> parse_vm_description(std::string_view text, const std::string& file,
+                                                   const std::string& directory,
+                                                   std::vector<std::string>& errors) {
+    reader r(file, directory, errors);
+    toml::table root;
+    try {
+        root = toml::parse(text, file);
+    } catch (const toml::parse_error& error) {
+        r.complain(error.source(), std::string(error.description()));
+        return std::nullopt;
+    }
+    vm_description vm;
+    {
+        table top(r, root, "a VM's description");
+        top.missing("name", "");
+        top.text("name", vm.name);
+        if (top.has("name") && !is_name(vm.name))
+            top.complain("name", "'name' must be 1 to 32 letters, digits, '-', '_' and '.'");
+        top.mebibytes("memory", vm.memory_mib);
+        top.number("cpus", vm.cpus, 1, 255);
+        top.choice("accel", vm.accel, {"auto", "kvm", "tcg"});
+        top.path("console-log", vm.console_log);
+        top.texts("qemu-options", vm.qemu_options);
+        if (const auto* t = top.child("boot"))
+            read_boot(r, *t, vm);
+        for (const auto* t : top.children("disk"))
+            read_disk(r, *t, vm);
+        for (const auto* t : top.children("network"))
+            read_network(r, *t, vm);
+        if (const auto* t = top.child("gpu"))
+            read_gpu(r, *t, vm);
+        if (const auto* t = top.child("protection"))
+            read_protection(r, *t, vm);
+        if (const auto* t = top.child("arbiter"))
+            read_arbiter(r, *t, vm);
+        if (vm.guest.empty() && vm.kernel.empty() && vm.disks.empty())
+            top.complain("boot", "nothing to boot: [boot] with 'guest' or 'kernel', or a [[disk]]");
+        if (!vm.protection.standby.empty() && vm.arbiter.what == described_arbiter::kind::none)
+            top.complain("protection",
+                         "a protected VM needs an [arbiter]: without one a cut connection could make two "
+                         "of it. On one machine: kind = \"lock\"");
+    }
+    if (!errors.empty())
+        return std::nullopt;
+    return vm;
+}
+
+std::optional<vm_description> read_vm_description(const std::string& path, std::vector<std::string>& errors) {
+    std::error_code failed;
+    const auto size = fs::file_size(path, failed);
+    if (failed || size > longest_file) {
+        errors.push_back(failed ? fmt::format("cannot read {}: {}", path, failed.message())
+                                : fmt::format("{} is too long for the description of a VM", path));
+        return std::nullopt;
+    }
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file) {
+        errors.push_back(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+        return std::nullopt;
+    }
+    return parse_vm_description(text.str(), path, fs::absolute(path).parent_path().string(), errors);
+}
+
+} // namespace kagemusha::control

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// A protected VM as its owner describes it: one TOML file, the same on both hosts (docs/vm.md,
+// docs/examples). Everything is checked when it is read; a mistake is told with the line where it is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kagemusha::control {
+
+struct described_disk {
+    std::string path;
+    std::string format = "raw";
+};
+
+struct described_network {
+    std::string netdev; // QEMU's -netdev without its id: "tap,ifname=vm0", "user", …
+    std::string model = "virtio-net-pci";
+    std::string mac;
+};
+
+struct described_gpu {
+    std::string backend = "opencl";
+    std::string gpu;
+    std::vector<std::pair<std::string, std::string>> properties;
+};
+
+struct described_arbiter {
+    enum class kind { none, lock, etcd, fence };
+    kind what = kind::none;
+    std::string path;                   // lock: the record's file
+    std::vector<std::string> endpoints; // etcd
+    std::string tls;                    // etcd: a directory with ca.pem, cert.pem, key.pem
+    std::vector<std::string> command;   // fence
+    std::uint32_t lease_ms = 0;
+};
+
+struct described_protection {
+    std::string standby; // where its supervisor listens; "": a VM that nobody protects
+    std::string gpu;     // where its GPU listens, and where its QEMU does; made from `standby` unless given
+    std::string state;
+    std::string tls; // directory of `kage keys`
+    bool plain_state = false;
+    std::uint32_t epoch_ms = 50, heartbeat_ms = 50, heartbeat_budget_ms = 500, qemu_budget_ms = 5000;
+    bool stop_without_standby = false;
+};
+
+struct vm_description {
+    std::string name;
+    std::uint64_t memory_mib = 1024;
+    unsigned cpus = 1;
+    std::string accel = "auto";
+    // What boots: our guest image with a job, a kernel, or else the first disk.
+    std::string guest, job;
+    std::vector<std::string> files;
+    std::string kernel, initramfs, append;
+    std::vector<described_disk> disks;
+    std::vector<described_network> networks;
+    std::optional<described_gpu> gpu;
+    std::string console_log; // "": in the directory of the user's VMs
+    std::vector<std::string> qemu_options;
+    described_protection protection;
+    described_arbiter arbiter;
+};
+
+// `file` is for messages; relative paths in the text are relative to `directory`. Nothing and sentences
+// ("FILE:LINE:COLUMN: …", one for each mistake) in `errors`.
+std::optional<vm_description> parse_vm_description(std::string_view text, const std::string& file,
+                                                   const std::string& directory,
+                                                   std::vector<std::string>& errors);
+std::optional<vm_description> read_vm_description(const std::string& path, std::vector<std::string>& errors);
+
+} // namespace kagemusha::control

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "control/vm/description.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kagemusha::control {
+namespace {
+
+std::string errors_of(const std::string& text) {
+    std::vector<std::string> errors;
+    const auto vm = parse_vm_description(text, "vm.toml", "/vms", errors);
+    EXPECT_EQ(vm.has_value(), errors.empty());
+    std::string all;
+    for (const auto& error : errors)
+        all += error + "\n";
+    return all;
+}
+
+vm_description good(const std::string& text) {
+    std::vector<std::string> errors;
+    auto vm = parse_vm_description(text, "vm.toml", "/vms", errors);
+    EXPECT_TRUE(vm) << (errors.empty() ? "" : errors.front());
+    return vm.value_or(vm_description{});
+}
+
+const std::string least = "name = \"a\"\n[[disk]]\npath = \"d.img\"\n";
+const std::string lock = "[arbiter]\nkind = \"lock\"\npath = \"lease\"\n";
+
+TEST(description, paths_are_relative_to_the_file) {
+    const auto vm = good(least + "[protection]\nstandby = \"unix:s\"\n" + lock);
+    EXPECT_EQ(vm.disks.at(0).path, "/vms/d.img");
+    EXPECT_EQ(vm.protection.standby, "unix:/vms/s");
+    EXPECT_EQ(vm.protection.gpu, "unix:/vms/s.gpu");
+    EXPECT_EQ(vm.arbiter.path, "/vms/lease");
+}
+
+TEST(description, ports_beside_the_standbys_are_used) {
+    const auto vm = good(least + "[protection]\nstandby = \"127.0.0.1:7000\"\n" + lock);
+    EXPECT_EQ(vm.protection.gpu, "127.0.0.1:7001");
+    EXPECT_EQ(vm.protection.state, "127.0.0.1:7002");
+}
+
+TEST(description, every_part_is_read) {
+    const auto vm = good("name = \"all\"\nmemory = \"2G\"\ncpus = 4\naccel = \"tcg\"\n"
+                         "[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\nappend = \"console=ttyS0\"\n"
+                         "[[network]]\nnetdev = \"tap,ifname=vm0\"\nmac = \"52:54:00:00:00:01\"\n"
+                         "[gpu]\nbackend = \"null\"\n[gpu.properties]\nlog-size = \"1G\"\n"
+                         "[protection]\nstandby = \"unix:/s\"\nepoch-ms = 25\nwithout-standby = \"stop\"\n" +
+                         lock + "lease-ms = 200\n");
+    EXPECT_EQ(vm.memory_mib, 2048u);
+    EXPECT_EQ(vm.cpus, 4u);
+    EXPECT_EQ(vm.kernel, "/k");
+    EXPECT_EQ(vm.networks.at(0).netdev, "tap,ifname=vm0");
+    EXPECT_EQ(vm.gpu.value().properties.at(0).second, "1G");
+    EXPECT_EQ(vm.protection.epoch_ms, 25u);
+    EXPECT_TRUE(vm.protection.stop_without_standby);
+    EXPECT_EQ(vm.arbiter.lease_ms, 200u);
+}
+
+TEST(description, mistakes_have_lines) {
+    EXPECT_EQ(errors_of(least + "cpu = 3\n"), "vm.toml:4:7: 'cpu' is no key of [[disk]]\n");
+    EXPECT_EQ(errors_of("name = \"a\"\ncpus = 0\n" + least.substr(11)),
+              "vm.toml:2:8: 'cpus' must be a whole number from 1 to 255\n");
+    EXPECT_NE(errors_of("name = \"a\"\nmemory = \n").find("vm.toml:2:"), std::string::npos);
+    EXPECT_NE(errors_of("memory = \"1T\"\n" + least).find("vm.toml:1:10: 'memory' must be a size"),
+              std::string::npos);
+}
+
+TEST(description, all_mistakes_are_told_at_once) {
+    const auto all = errors_of("name = \"a b\"\ncpus = \"two\"\naccel = \"xen\"\n" + least.substr(11));
+    EXPECT_NE(all.find("'name'"), std::string::npos);
+    EXPECT_NE(all.find("'cpus'"), std::string::npos);
+    EXPECT_NE(all.find("'accel' must be one of: auto, kvm, tcg"), std::string::npos);
+}
+
+TEST(description, a_writable_disk_is_refused) {
+    EXPECT_NE(errors_of(least + "writable = true\n").find("vm.toml:4:12: a writable disk can't be protected"),
+              std::string::npos);
+    EXPECT_EQ(errors_of(least + "writable = false\n"), "");
+}
+
+TEST(description, nothing_is_protected_without_an_arbiter) {
+    EXPECT_NE(errors_of(least + "[protection]\nstandby = \"unix:s\"\n").find("needs an [arbiter]"),
+              std::string::npos);
+}
+
+TEST(description, other_hosts_need_tls_and_plain_state_is_said) {
+    const auto all = errors_of(least + "[protection]\nstandby = \"host:7000\"\n" + lock);
+    EXPECT_NE(all.find("it needs TLS"), std::string::npos);
+    EXPECT_NE(all.find("'plain-state = true'"), std::string::npos);
+    EXPECT_EQ(errors_of(least +
+                        "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\nplain-state = true\n" + lock),
+              "");
+}
+
+TEST(description, keys_of_another_arbiter_are_refused) {
+    EXPECT_NE(errors_of(least + "[arbiter]\nkind = \"etcd\"\npath = \"x\"\n")
+                  .find("'path' is for the arbiter \"lock\""),
+              std::string::npos);
+    EXPECT_NE(errors_of(least + "[arbiter]\nkind = \"fence\"\n").find("needs 'command'"), std::string::npos);
+    EXPECT_NE(
+        errors_of(least + "[arbiter]\nkind = \"etcd\"\nendpoints = [\"http://e:2379\"]\nlease-ms = 100\n")
+            .find("from 2000"),
+        std::string::npos);
+}
+
+TEST(description, something_must_boot) {
+    EXPECT_NE(errors_of("name = \"a\"\n").find("nothing to boot"), std::string::npos);
+    EXPECT_NE(errors_of("name = \"a\"\n[boot]\nguest = \"6.12-cloud\"\n").find("needs 'job'"),
+              std::string::npos);
+}
+
+TEST(description, a_budget_covers_two_heartbeats) {
+    EXPECT_NE(errors_of(least +
+                        "[protection]\nstandby = \"unix:s\"\nheartbeat-ms = 60\nheartbeat-budget-ms = 100\n" +
+                        lock)
+                  .find("at least twice"),
+              std::string::npos);
+}
+
+} // namespace
+} // namespace kagemusha::control

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See prepare.hpp.
+#include "control/vm/prepare.hpp"
+
+#include "control/assets.hpp"
+#include "control/host_clock.hpp"
+#include "control/kvm_probe.hpp"
+#include "control/qemu_command.hpp"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <memory>
+#include <unistd.h>
+
+namespace kagemusha::control {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+class sha256 {
+public:
+    sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+        if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
+            std::abort(); // no memory
+    }
+    // With its length, so that two texts are never taken for one.
+    void text(const std::string& value) {
+        const std::uint64_t size = value.size();
+        EVP_DigestUpdate(context_.get(), &size, sizeof size);
+        EVP_DigestUpdate(context_.get(), value.data(), value.size());
+    }
+    bool file(const std::string& path, std::string& error) {
+        const unique_fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        std::vector<char> buffer(1 << 20);
+        ssize_t got = fd ? 1 : -1;
+        while (got > 0) {
+            got = ::read(fd.get(), buffer.data(), buffer.size());
+            if (got > 0)
+                EVP_DigestUpdate(context_.get(), buffer.data(), static_cast<std::size_t>(got));
+            if (got < 0 && errno == EINTR)
+                got = 1;
+        }
+        if (got < 0)
+            error = fmt::format("cannot read {}: {}", path, std::strerror(errno));
+        return got == 0;
+    }
+    std::string hex() {
+        unsigned char bytes[EVP_MAX_MD_SIZE];
+        unsigned size = 0;
+        EVP_DigestFinal_ex(context_.get(), bytes, &size);
+        std::string out;
+        for (unsigned i = 0; i < size; ++i)
+            out += fmt::format("{:02x}", bytes[i]);
+        return out;
+    }
+
+private:
+    std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+bool make_payload(const vm_description& vm, const assets& parts, const std::string& out) {
+    std::vector<std::string> command{
+        source_root() + "/scripts/make-payload", "--out", out, "--kernel", parts.flavour, "--job", vm.job};
+    for (const auto& file : vm.files)
+        command.insert(command.end(), {"--file", file});
+    if (vm.gpu)
+        command.insert(command.end(), {"--module", parts.module, "--icd", parts.icd});
+    const auto made = run_captured(command);
+    if (made.status != 0)
+        fmt::print(stderr, "kagemusha: scripts/make-payload failed with status {}\n", made.status);
+    return made.status == 0;
+}
+
+gpu_config gpu_of(const vm_description& vm, bool standby) {
+    gpu_config gpu{vm.gpu->backend, vm.gpu->gpu, vm.gpu->properties};
+    const auto& p = vm.protection;
+    if (p.standby.empty())
+        return gpu;
+    gpu.properties.emplace_back("vm-id", vm.name);
+    gpu.properties.emplace_back(standby ? "standby-listen" : "replicate-to", p.gpu);
+    if (!p.tls.empty())
+        gpu.properties.emplace_back("tls-dir", p.tls);
+    return gpu;
+}
+
+} // namespace
+
+std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_config& config,
+                                          std::string& error) {
+    sha256 hash;
+    for (const auto& value :
+         {vm.name, fmt::format("{} MiB, {} CPUs", vm.memory_mib, vm.cpus), config.append, vm.guest})
+        hash.text(value);
+    hash.text(config.accel == accelerator::kvm ? "kvm" : fmt::format("tcg {}", config.tsc_khz));
+    std::vector<std::string> files{config.kernel, config.initramfs, config.root_image, config.payload};
+    for (const auto& disk : config.disks) {
+        hash.text(disk.format);
+        files.push_back(disk.path);
+    }
+    for (const auto& network : config.networks)
+        hash.text(network.model + " " + network.mac);
+    for (const auto& option : vm.qemu_options)
+        hash.text(option);
+    if (vm.gpu)
+        hash.text("gpu");
+    for (const auto& file : files) {
+        hash.text(file.empty() ? "no file" : "file");
+        if (!file.empty() && !hash.file(file, error))
+            return std::nullopt;
+    }
+    return hash.hex();
+}
+
+std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
+    const auto parts = find_assets(vm.guest.empty() ? default_flavour : vm.guest, vm.gpu.has_value());
+    if (!parts)
+        return std::nullopt;
+    prepared_vm out;
+    auto& config = out.config;
+    config.described = true;
+    config.qemu = parts->qemu;
+    config.firmware_dirs = firmware_dirs();
+    config.memory_mib = vm.memory_mib;
+    config.cpus = vm.cpus;
+    config.kernel = vm.kernel;
+    config.initramfs = vm.initramfs;
+    config.append = vm.append;
+    config.extra = vm.qemu_options;
+    config.status_socket = places.status_socket;
+    config.console = console_config{places.console_socket, places.console_log};
+    config.gate = places.gate;
+    for (const auto& disk : vm.disks)
+        config.disks.push_back({disk.path, disk.format});
+    for (const auto& network : vm.networks)
+        config.networks.push_back({network.netdev, network.model, network.mac});
+    if (!vm.guest.empty()) {
+        config.kernel = parts->kernel;
+        config.initramfs = parts->initramfs;
+        config.root_image = parts->root_image;
+        config.payload = places.directory + "/payload";
+        if (!make_payload(vm, *parts, config.payload))
+            return std::nullopt;
+    }
+    auto probe = config;
+    probe.kernel = parts->kernel;
+    probe.initramfs = parts->initramfs;
+    config.accel = choose_accelerator(vm.accel, probe, places.directory).accel;
+    // A standby's guest goes on with what it was told at its start on the other host, so both tell it
+    // nothing: what each host would measure differs.
+    config.tsc_khz = 0;
+    if (vm.gpu) {
+        auto path = fs::path(parts->device_library).parent_path().string();
+        if (const char* before = std::getenv("LD_LIBRARY_PATH"); before && *before)
+            path += std::string(":") + before;
+        out.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
+    }
+    std::string error;
+    const auto fingerprint = fingerprint_of(vm, config, error);
+    if (!fingerprint) {
+        fmt::print(stderr, "kagemusha: {}\n", error);
+        return std::nullopt;
+    }
+    out.fingerprint = *fingerprint;
+    auto standby = config;
+    standby.standby = true;
+    if (vm.gpu) {
+        config.gpu = gpu_of(vm, false);
+        standby.gpu = gpu_of(vm, true);
+    }
+    out.command = qemu_command(config);
+    out.standby_command = qemu_command(standby);
+    return out;
+}
+
+} // namespace kagemusha::control

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// From a VM's description to the command lines of its QEMUs on this host: what it is made of is found (or
+// built, for our guest image), and a fingerprint of it is taken, which both hosts compare before one stands
+// by for the other.
+#pragma once
+
+#include "control/process.hpp"
+#include "control/vm/description.hpp"
+#include "control/vm_config.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kagemusha::control {
+
+// Where this host's run of it has its own files.
+struct vm_places {
+    std::string directory; // for the guest's payload and the logs; exists
+    std::string status_socket, gate, console_socket, console_log;
+};
+
+struct prepared_vm {
+    vm_config config; // of the primary
+    std::vector<std::string> command, standby_command;
+    std::vector<std::pair<std::string, std::string>> environment;
+    std::string fingerprint;
+};
+
+// Nothing: what is wrong was said on stderr.
+std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places);
+
+// SHA-256 over what the guest can see: the description's parts of the machine, and the content of every file.
+// Nothing and a sentence in `error`.
+std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_config& config,
+                                          std::string& error);
+
+} // namespace kagemusha::control

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
+#
+# Completion for bash: `. scripts/completion.bash`. Commands and options are asked from the tool itself (--help); names of
+# VMs from `status`.
+_kagemusha() {
+    local word=${COMP_WORDS[COMP_CWORD]} tool=${COMP_WORDS[0]} command=${COMP_WORDS[1]:-} words
+    case $tool in
+    *kage) tool=$(dirname "$tool")/build/default/control/kagemusha ;;
+    esac
+    COMPREPLY=()
+    [ -x "$tool" ] || tool=$(command -v "$tool") || return
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        words=$("$tool" --help 2>/dev/null | sed -n '/^Subcommands:/,$s/^  \([a-z-]*\) .*/\1/p')
+    elif [[ $word = -* ]]; then
+        words=$("$tool" "$command" --help 2>/dev/null | grep -oE '(^|[ ,])--[a-z-]+' | tr -d ' ,')
+    else
+        case $command in
+        status | stop | protect | switchover)
+            words=$("$tool" status 2>/dev/null | sed -n 's/^\([^ ]*\) (process .*/\1/p')
+            ;;
+        run | standby | qemu-command)
+            mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word")
+            return
+            ;;
+        esac
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+}
+complete -o default -F _kagemusha kagemusha kage ./kage

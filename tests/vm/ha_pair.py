@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A protected VM on one machine as a test sees it: supervisors that were started from one description (kagemusha run,
+kagemusha standby), the counting guest of guest/counter.S, and what each of them says.
+"""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from guest_vm import HERE, environment, tool
+
+SECONDS = 300  # no wait depends on speed; nobody waits for ever
+
+
+def wait(condition, what, seconds=SECONDS):
+    """Until `condition` gives something true, which is returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.02)
+
+
+def counting_disk(directory):
+    """A disk whose boot sector is the counting guest."""
+    path = Path(directory)
+    subprocess.run(["as", "--32", HERE / "guest" / "counter.S", "-o", path / "counter.o"], check=True)
+    subprocess.run(["ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary", "-o", path / "counter.img",
+                    path / "counter.o"], check=True)
+    with open(path / "counter.img", "ab") as disk:
+        disk.truncate(1 << 20)
+    return path / "counter.img"
+
+
+class Supervisor:
+    """`kagemusha run|standby VM.toml`, under `name` in the pair's directory."""
+
+    def __init__(self, pair, command, name, *more):
+        self.pair, self.name = pair, name
+        self.log = open(pair.directory / f"{name}.log", "wb")
+        self.process = subprocess.Popen(
+            [tool(), command, str(pair.description), "--name", name, "--json", *more], stdin=subprocess.DEVNULL,
+            stdout=self.log, stderr=subprocess.STDOUT, env=pair.environment)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def status(self):
+        """What its supervisor says; empty while it can't be asked."""
+        done = subprocess.run([tool(), "status", self.name, "--json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, env=self.pair.environment, check=False)
+        try:
+            return json.loads(done.stdout)[0].get("supervisor", {})
+        except (ValueError, IndexError):
+            return {}
+
+    def wait(self, what, condition):
+        def look():
+            if not self.alive():
+                raise AssertionError(f"{self.name} ended with {self.process.returncode} instead: {self.said()}")
+            status = self.status()
+            return status if status and condition(status) else None
+        try:
+            return wait(look, f"{self.name}: {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.said()}") from error
+
+    def wait_state(self, state):
+        return self.wait(f"state {state}", lambda s: s["state"] == state)
+
+    def tell(self, *words):
+        done = subprocess.run([tool(), words[0], self.name, *words[1:]], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env=self.pair.environment, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}"
+
+    def events(self):
+        self.log.flush()
+        found = []
+        for line in (self.pair.directory / f"{self.name}.log").read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                found.append({"event": "text", "text": line})
+        return found
+
+    def said(self, lines=15):
+        return "its log ends with\n" + "\n".join(f"    | {e['event']}: {e.get('text', '')}" for e in self.events()[-lines:])
+
+    def counts(self):
+        """The numbers that its guest has printed; the last line may be in the making."""
+        try:
+            text = Path(self.console()).read_bytes()
+        except OSError:
+            return []
+        lines = text[:text.rfind(b"\n") + 1].split()
+        assert b"BAD" not in lines, f"{self.name}: memory of different moments: {lines[:10]}"
+        return [int(line, 16) for line in lines]
+
+    def console(self):
+        return self.pair.directory / f"{self.name}.d" / "console.log"
+
+    def qemu(self):
+        """The process number of its QEMU."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                    if parent == str(self.process.pid) and "qemu" in os.readlink(entry / "exe"):
+                        return int(entry.name)
+                except (OSError, IndexError):
+                    pass
+        raise AssertionError(f"{self.name} has no QEMU; {self.said()}")
+
+    def freeze(self, on=True):
+        """As if its host stood still: supervisor and QEMU."""
+        for pid in (self.qemu(), self.process.pid):
+            os.kill(pid, signal.SIGSTOP if on else signal.SIGCONT)
+
+    def end(self):
+        if self.alive():
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()  # the kernel kills its QEMU
+        self.process.wait()
+        self.log.close()
+
+
+class Pair:
+    """The description, and everybody who was started from it. Leaving it ends them all."""
+
+    def __init__(self, more=""):
+        self.directory = Path(tempfile.mkdtemp(prefix="kagemusha-ha-"))
+        self.environment = dict(environment(backend="none"), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
+        self.description = self.directory / "vm.toml"
+        counting_disk(self.directory)
+        self.description.write_text(f"""
+name = "counter"
+memory = "64M"
+accel = "tcg"
+[[disk]]
+path = "counter.img"
+[protection]
+standby = "unix:standby"
+epoch-ms = 50
+heartbeat-ms = 100
+heartbeat-budget-ms = 2000
+qemu-budget-ms = 60000
+[arbiter]
+kind = "lock"
+path = "lease"
+lease-ms = 2000
+{more}
+""", encoding="utf-8")
+        self.started = []
+
+    def start(self, command, name, *more):
+        self.started.append(Supervisor(self, command, name, *more))
+        return self.started[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self.started:
+            one.end()
+
+
+def contiguous(counts):
+    """Of numbers that came from one guest: none is missing, none comes twice."""
+    for before, after in zip(counts, counts[1:]):
+        assert after == before + 1, f"{after} came after {before}"
+
+
+def check_continued(before, after, committed):
+    """`after` went on with the VM that `before` had. `committed`: a number that was in a committed checkpoint."""
+    first = wait(after.counts, "the guest counts after the takeover")
+    last = before.counts()[-1]
+    assert committed <= first[0] <= last + 1, f"went on with {first[0]}; committed {committed}, seen {last}"
+    wait(lambda: after.counts()[-1] > last + 50, "it counts on")
+    contiguous(after.counts())
+
+
+def committed_count(primary):
+    """A number that the primary's guest has printed, and that a checkpoint on the standby has."""
+    count = wait(primary.counts, "the guest counts")[-1]
+    checkpoints = primary.status()["checkpoints"]
+    primary.wait("two more checkpoints", lambda s: s["checkpoints"] >= checkpoints + 2)
+    return count
