@@ -27,6 +27,7 @@ constexpr auto look_period = 100ms; // at how checkpoints go; while the first on
 constexpr auto first_look_period = 10ms;
 // The first may have begun before output was held; what left until then is in the second one.
 constexpr std::uint64_t checkpoints_until_protected = 2;
+constexpr const char* gpu_path = "/machine/peripheral/vgpu0";
 constexpr std::uint64_t bandwidth = std::uint64_t{10} << 30; // no limit: what is slow is the link
 constexpr std::uint64_t downtime_ms = 20000;
 
@@ -92,7 +93,7 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
         at = *pinged_ + std::chrono::milliseconds(config_.answer_budget_ms);
     else if (negotiated_ && !pinged_)
         at = ping_at_;
-    if (phase_ == phase::checkpointing)
+    if (phase_ == phase::checkpointing || phase_ == phase::copying_gpu)
         at = std::min(at, look_at_);
     return quit_by_ ? std::min(at, *quit_by_) : at;
 }
@@ -125,6 +126,8 @@ void qemu_pilot::handle(bool qmp, bool ended_now) {
         ping();
     if (phase_ == phase::checkpointing && now >= look_at_)
         look();
+    else if (phase_ == phase::copying_gpu && now >= look_at_)
+        look_at_gpu();
 }
 
 // Out of band, so that a frozen process is told from a main loop that waits.
@@ -227,7 +230,7 @@ void qemu_pilot::take(const qmp_message& message) {
                 });
             });
             if (!replicate_to_.empty())
-                replicate(std::exchange(replicate_to_, {}));
+                replicate(std::exchange(replicate_to_, {}), gpu_to_);
         });
     case qmp_message::kind::event:
         return on_event(message);
@@ -275,14 +278,39 @@ void qemu_pilot::on_event(const qmp_message& message) {
 
 // ---- a primary
 
-void qemu_pilot::replicate(const std::string& state_address) {
+void qemu_pilot::replicate(const std::string& state_address, const std::string& gpu_address) {
     if (!negotiated_) { // it has only just been started
         replicate_to_ = state_address;
+        gpu_to_ = gpu_address;
         return;
     }
-    phase_ = phase::migrating;
-    abandoned_ = told_ = false;
+    abandoned_ = told_ = looking_ = false;
     checkpoints_ = handing_over_ = 0;
+    state_to_ = state_address;
+    if (!config_.gpu)
+        return send_state();
+    // A checkpoint names a state of the GPU that the standby must have.
+    phase_ = phase::copying_gpu;
+    look_at_ = clock::now();
+    // Refused while it is replicated somewhere already: the same place, or look_at_gpu() waits for its end.
+    ask("qom-set", {{"path", gpu_path}, {"property", "replicate-to"}, {"value", gpu_address}}, {});
+}
+
+void qemu_pilot::look_at_gpu() {
+    look_at_ = clock::now() + look_period;
+    if (looking_)
+        return;
+    looking_ = true;
+    ask("qom-get", {{"path", gpu_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+        looking_ = false;
+        if (phase_ == phase::copying_gpu && a.what == qmp_message::kind::success && a.body.is_object() &&
+            a.body.value("state", std::string()) == "protecting")
+            send_state();
+    });
+}
+
+void qemu_pilot::send_state() {
+    phase_ = phase::migrating;
     const auto failed = [this](const qmp_message& answer, const char* what) {
         if (answer.what == qmp_message::kind::success)
             return false;
@@ -299,7 +327,7 @@ void qemu_pilot::replicate(const std::string& state_address) {
         {{"x-checkpoint-delay", config_.epoch_ms},
          {"max-bandwidth", bandwidth},
          {"downtime-limit", downtime_ms}},
-        [this, failed, state_address](const qmp_message& a) {
+        [this, failed, state_address = state_to_](const qmp_message& a) {
             if (failed(a, "the times of checkpoints") || abandoned_)
                 return;
             ask("migrate", {{"uri", uri(state_address)}},
@@ -361,7 +389,10 @@ void qemu_pilot::go_on_alone() {
         return;
     abandoned_ = true;
     const bool checkpointing = phase_ == phase::checkpointing;
+    const bool sends = phase_ != phase::copying_gpu;
     phase_ = phase::none;
+    if (!sends)
+        return;
     // The channel first: the main loop may wait in it.
     ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
     const auto on = [this](const qmp_message&) { run_if_stopped(); };

@@ -32,6 +32,7 @@ struct pilot_config {
     std::string log;   // what QEMU says
     std::string state; // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
     std::uint32_t epoch_ms = 50;
+    bool gpu = false;                      // the VM has one: the standby's gets its state first
     std::uint32_t answer_budget_ms = 5000; // no answer for so long: killed. 0: never
 };
 
@@ -58,7 +59,8 @@ public:
     // Orders.
     void start_primary() { start(config_.command, false); }
     void start_standby() { start(config_.standby_command, true); }
-    void replicate(const std::string& state_address);
+    // `gpu_address`: where the standby's GPU listens.
+    void replicate(const std::string& state_address, const std::string& gpu_address);
     void go_on_alone();
     void take_over();
     void hand_over();
@@ -89,6 +91,8 @@ private:
     void take(const qmp_message& message);
     void on_event(const qmp_message& message);
     void on_checkpointing();
+    void send_state();
+    void look_at_gpu();
     void look();
     void run_if_stopped();
     void ping();
@@ -104,8 +108,9 @@ private:
     bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
          abandoned_ = false;
     std::string killed_why_;
-    std::string replicate_to_; // as soon as it takes commands
-    enum class phase { none, migrating, checkpointing } phase_ = phase::none;
+    std::string replicate_to_, gpu_to_; // as soon as it takes commands
+    std::string state_to_;              // when the GPU has been copied
+    enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
     std::uint64_t checkpoints_ = 0, pause_us_ = 0;
     std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
     bool told_ = false, looking_ = false;

@@ -91,7 +91,7 @@ private:
     std::optional<control_socket> socket_;
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
-    std::string state_address_, directory_;
+    std::string state_address_, gpu_address_, directory_;
     bool over_ = false, quitting_ = false;
     int status_ = 0;
 };
@@ -178,7 +178,7 @@ decider_orders supervisor::orders() {
     orders.start_standby = order(&qemu_pilot::start_standby);
     orders.go_on_alone = order(&qemu_pilot::go_on_alone);
     orders.take_over = order(&qemu_pilot::take_over);
-    orders.replicate = [this] { inbox_.put([this] { pilot_->replicate(state_address_); }); };
+    orders.replicate = [this] { inbox_.put([this] { pilot_->replicate(state_address_, gpu_address_); }); };
     orders.restart_standby = [this](std::string why) {
         inbox_.put([this, why = std::move(why)] { pilot_->restart_standby(why); });
     };
@@ -258,13 +258,17 @@ json supervisor::answer(const json& request) {
         auto changed = vm_;
         if (const auto address = text("standby"); !address.empty()) {
             std::vector<std::string> errors;
-            state_address_ = address.starts_with("unix:") ? address + ".state" : std::string();
-            if (state_address_.empty()) {
+            const bool local = address.starts_with("unix:");
+            state_address_ = local ? address + ".state" : std::string();
+            gpu_address_ = local ? address + ".gpu" : std::string();
+            if (!local) {
                 const auto colon = address.rfind(':');
                 if (colon == std::string::npos)
                     return {{"error", fmt::format("'{}' is no address: HOST:PORT or unix:PATH", address)}};
                 state_address_ = fmt::format("{}:{}", address.substr(0, colon),
                                              std::atoi(address.c_str() + colon + 1) + 2);
+                gpu_address_ = fmt::format("{}:{}", address.substr(0, colon),
+                                           std::atoi(address.c_str() + colon + 1) + 1);
             }
             decider_->protect(address);
         } else if (vm_.protection.standby.empty() || options_.standby) {
@@ -323,8 +327,11 @@ int supervisor::run() {
     const auto& p = vm_.protection;
     d.standby_address = options_.address.empty() ? p.standby : options_.address;
     state_address_ = p.state;
+    gpu_address_ = p.gpu;
     if (!options_.address.empty())
         state_address_ = options_.address.starts_with("unix:") ? options_.address + ".state" : p.state;
+    if (options_.address.starts_with("unix:"))
+        gpu_address_ = options_.address + ".gpu";
     d.tls = p.tls;
     d.arbiter = vm_.arbiter;
     d.primary.vm = d.standby.vm = vm_.name;
@@ -347,6 +354,7 @@ int supervisor::run() {
     q.log = directory_ + "/qemu.log";
     q.state = state_address_;
     q.epoch_ms = p.epoch_ms;
+    q.gpu = vm_.gpu.has_value();
     q.answer_budget_ms = p.qemu_budget_ms;
     pilot_.emplace(std::move(q), pilot_reports());
     decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
