@@ -79,8 +79,10 @@ TEST(qemu_command, an_emulated_guest_is_told_the_frequency_of_its_counter) {
     EXPECT_EQ(option(qemu_command(config), "-append").find("tsc"), std::string::npos);
     config.tsc_khz = 2596142;
     EXPECT_NE(option(qemu_command(config), "-append").find(" tsc_early_khz=2596142"), std::string::npos);
+    EXPECT_NE(option(qemu_command(config), "-append").find(" no_timer_check"), std::string::npos);
     config.accel = accelerator::kvm; // has a clock of its own
     EXPECT_EQ(option(qemu_command(config), "-append").find("tsc"), std::string::npos);
+    EXPECT_EQ(option(qemu_command(config), "-append").find("no_timer_check"), std::string::npos);
 }
 
 TEST(qemu_command, a_probe_has_neither_disks_nor_ports) {
