@@ -11,6 +11,14 @@ namespace {
 
 using enum info_type;
 
+// Not in the headers of Debian 12.
+enum : std::uint32_t {
+    async_engine_count_nv = 0x4007,
+    single_fp_atomic_capabilities = 0x4231, // cl_ext_float_atomics
+    double_fp_atomic_capabilities = 0x4232,
+    half_fp_atomic_capabilities = 0x4233,
+};
+
 constexpr info_entry platform_names[] = {
     {CL_PLATFORM_PROFILE, text},
     {CL_PLATFORM_VERSION, text},
@@ -129,23 +137,36 @@ constexpr info_entry device_names[] = {
     {CL_DEVICE_PIPE_SUPPORT, u32},
     {CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, size},
     {CL_DEVICE_LATEST_CONFORMANCE_VERSION_PASSED, text},
-    // Extensions that programs ask for; a host without them answers CL_INVALID_VALUE itself.
-    {CL_DEVICE_UUID_KHR, bytes},
-    {CL_DRIVER_UUID_KHR, bytes},
-    {CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, u32},
-    {CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV, u32},
-    {CL_DEVICE_REGISTERS_PER_BLOCK_NV, u32},
-    {CL_DEVICE_WARP_SIZE_NV, u32},
-    {CL_DEVICE_GPU_OVERLAP_NV, u32},
-    {CL_DEVICE_KERNEL_EXEC_TIMEOUT_NV, u32},
-    {CL_DEVICE_INTEGRATED_MEMORY_NV, u32},
-    {CL_DEVICE_BOARD_NAME_AMD, text},
-    {CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD, u32},
-    {CL_DEVICE_SIMD_WIDTH_AMD, u32},
-    {CL_DEVICE_WAVEFRONT_WIDTH_AMD, u32},
-    {CL_DEVICE_LOCAL_MEM_SIZE_PER_COMPUTE_UNIT_AMD, u32},
-    {CL_DEVICE_LOCAL_MEM_BANKS_AMD, u32},
-    {CL_DEVICE_GLOBAL_MEM_CHANNELS_AMD, u32},
+    // Of extensions that the guest's driver lets through, and what programs ask for anyway.
+    {CL_DEVICE_OPENCL_C_NUMERIC_VERSION_KHR, u32, true},
+    {CL_DEVICE_SPIR_VERSIONS, text, true},
+    {CL_DEVICE_UUID_KHR, bytes, true},
+    {CL_DRIVER_UUID_KHR, bytes, true},
+    {CL_DEVICE_LUID_VALID_KHR, u32, true},
+    {CL_DEVICE_LUID_KHR, bytes, true},
+    {CL_DEVICE_NODE_MASK_KHR, u32, true},
+    {CL_DEVICE_INTEGER_DOT_PRODUCT_CAPABILITIES_KHR, u64, true},
+    {CL_DEVICE_INTEGER_DOT_PRODUCT_ACCELERATION_PROPERTIES_8BIT_KHR, bytes, true},
+    {CL_DEVICE_INTEGER_DOT_PRODUCT_ACCELERATION_PROPERTIES_4x8BIT_PACKED_KHR, bytes, true},
+    {single_fp_atomic_capabilities, u64, true},
+    {double_fp_atomic_capabilities, u64, true},
+    {half_fp_atomic_capabilities, u64, true},
+    {CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizes, true},
+    {CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, u32, true},
+    {CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV, u32, true},
+    {CL_DEVICE_REGISTERS_PER_BLOCK_NV, u32, true},
+    {CL_DEVICE_WARP_SIZE_NV, u32, true},
+    {CL_DEVICE_GPU_OVERLAP_NV, u32, true},
+    {CL_DEVICE_KERNEL_EXEC_TIMEOUT_NV, u32, true},
+    {CL_DEVICE_INTEGRATED_MEMORY_NV, u32, true},
+    {async_engine_count_nv, u32, true},
+    {CL_DEVICE_BOARD_NAME_AMD, text, true},
+    {CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD, u32, true},
+    {CL_DEVICE_SIMD_WIDTH_AMD, u32, true},
+    {CL_DEVICE_WAVEFRONT_WIDTH_AMD, u32, true},
+    {CL_DEVICE_LOCAL_MEM_SIZE_PER_COMPUTE_UNIT_AMD, u32, true},
+    {CL_DEVICE_LOCAL_MEM_BANKS_AMD, u32, true},
+    {CL_DEVICE_GLOBAL_MEM_CHANNELS_AMD, u32, true},
 };
 
 constexpr info_entry memory_names[] = {
@@ -201,12 +222,13 @@ constexpr info_entry kernel_work_group_names[] = {
     {CL_KERNEL_LOCAL_MEM_SIZE, u64},
     {CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, size},
     {CL_KERNEL_PRIVATE_MEM_SIZE, u64},
+    {CL_KERNEL_SPILL_MEM_SIZE_INTEL, u64, true},
 };
 
 constexpr info_entry kernel_sub_group_names[] = {
     {CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE, size},  {CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE, size},
     {CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT, sizes}, {CL_KERNEL_MAX_NUM_SUB_GROUPS, size},
-    {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},
+    {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},          {CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL, size, true},
 };
 
 } // namespace

@@ -24,6 +24,7 @@ enum class info_type : std::uint8_t {
 struct info_entry {
     std::uint32_t name;
     info_type type;
+    bool optional = false; // of an extension: a host without it answers CL_INVALID_VALUE itself
 };
 
 // Names of a subject; empty for IMAGE_FORMATS and TIMERS, which are not named.

@@ -265,6 +265,24 @@ TEST(info_table, HasNoHandlesAndNoNameTwice) {
     }
 }
 
+// The queries of every extension that the guest's driver lets through (device_info.cpp there).
+TEST(info_table, HasWhatExtensionsAdd) {
+    for (const std::uint32_t name :
+         {0x105f, // cl_khr_extended_versioning: CL_DEVICE_OPENCL_C_NUMERIC_VERSION_KHR
+          0x106a, 0x106b, 0x106c, 0x106d, 0x106e, // cl_khr_device_uuid
+          0x1073, 0x1074, 0x1075,                 // cl_khr_integer_dot_product
+          0x40e0,                                 // cl_khr_spir
+          0x4108,                                 // cl_intel_required_subgroup_size
+          0x4231, 0x4232, 0x4233,                 // cl_ext_float_atomics
+          0x4000, 0x4001, 0x4002, 0x4003, 0x4004, 0x4005, 0x4006, 0x4007})
+        EXPECT_NE(find_info(VGPU_INFO_DEVICE, name), nullptr) << std::hex << name;
+    EXPECT_NE(find_info(VGPU_INFO_KERNEL_WORK_GROUP, 0x4109), nullptr); // cl_intel_required_subgroup_size
+    EXPECT_NE(find_info(VGPU_INFO_KERNEL_SUB_GROUP, 0x410a), nullptr);
+    // Where the host's GPU is plugged in is none of the guest's business.
+    EXPECT_EQ(find_info(VGPU_INFO_DEVICE, 0x4008), nullptr); // CL_DEVICE_PCI_BUS_ID_NV
+    EXPECT_EQ(find_info(VGPU_INFO_DEVICE, 0x410f), nullptr); // CL_DEVICE_PCI_BUS_INFO_KHR
+}
+
 TEST(gpus, AsTableAndJson) {
     const gpu_list list = list_gpus("null");
     EXPECT_NE(gpu_table(list).find("*  0    0.0"), std::string::npos) << gpu_table(list);

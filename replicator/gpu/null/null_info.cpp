@@ -134,24 +134,9 @@ std::int32_t device_info(const gpu_description& d, const info_entry& entry, byte
         const std::size_t sizes[3] = {1024, 1024, 64};
         return put(result, sizes);
     }
-    case CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV:
-    case CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV:
-    case CL_DEVICE_REGISTERS_PER_BLOCK_NV:
-    case CL_DEVICE_WARP_SIZE_NV:
-    case CL_DEVICE_GPU_OVERLAP_NV:
-    case CL_DEVICE_KERNEL_EXEC_TIMEOUT_NV:
-    case CL_DEVICE_INTEGRATED_MEMORY_NV:
-    case CL_DEVICE_BOARD_NAME_AMD:
-    case CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD:
-    case CL_DEVICE_SIMD_WIDTH_AMD:
-    case CL_DEVICE_WAVEFRONT_WIDTH_AMD:
-    case CL_DEVICE_LOCAL_MEM_SIZE_PER_COMPUTE_UNIT_AMD:
-    case CL_DEVICE_LOCAL_MEM_BANKS_AMD:
-    case CL_DEVICE_GLOBAL_MEM_CHANNELS_AMD:
-    case CL_DEVICE_UUID_KHR:
-    case CL_DRIVER_UUID_KHR:
-        return CL_INVALID_VALUE; // of extensions that it does not have
     default:
+        if (entry.optional)
+            return CL_INVALID_VALUE; // of an extension that it does not have
         break;
     }
     for (const number& n : device_numbers)
