@@ -30,8 +30,11 @@ void enqueueing::read_wait_list(cl_uint count, const cl_event* list) {
             return;
         }
         const cl_int status = one->status();
-        if (status == CL_COMPLETE)
+        if (status == CL_COMPLETE) {
+            if (one->known_to_device())
+                complete_id_ = one->id();
             continue;
+        }
         if (!one->known_to_device()) {
             error_ = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
             return;
@@ -79,6 +82,10 @@ cl_int enqueueing::send(vgpu_cmd& command, std::size_t bytes, vgpu_enqueue& enqu
         if (kept_)
             made->keep(kept_);
     }
+    // A marker that names no event would wait for everything before it.
+    if (wait_ids_.empty() && complete_id_ &&
+        (command.opcode == VGPU_CMD_MARKER || command.opcode == VGPU_CMD_BARRIER))
+        wait_ids_.push_back(complete_id_);
     enqueue.queue = where_->id();
     enqueue.event = made ? made->id() : 0;
     enqueue.wait_count = static_cast<__u32>(wait_ids_.size());

@@ -56,6 +56,7 @@ private:
     const bool blocking_;
     cl_int error_ = CL_SUCCESS;
     std::vector<std::uint64_t> wait_ids_; // stays without memory for the usual empty list
+    std::uint64_t complete_id_ = 0;       // one of the wait list that need not be waited for
     std::vector<ref<event>> steps_;
     ref<object> kept_;
 };

@@ -49,6 +49,24 @@ TEST_F(event_test, goes_from_queued_to_submitted_to_complete) {
     cl.clReleaseEvent(one);
 }
 
+TEST_F(event_test, a_marker_that_names_finished_events_names_one_to_the_device) {
+    // With an empty list it would wait for everything before it.
+    cl_event done[2] = {marker(), marker()};
+    ASSERT_EQ(cl.clWaitForEvents(2, done), CL_SUCCESS);
+    gpu->forget();
+    cl_event after = marker(2, done);
+    EXPECT_EQ(cl.clEnqueueBarrierWithWaitList(queue, 2, done, nullptr), CL_SUCCESS);
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+    const auto markers = gpu->commands(VGPU_CMD_MARKER), barriers = gpu->commands(VGPU_CMD_BARRIER);
+    ASSERT_EQ(markers.size(), 2u); // the second one is clFinish's
+    ASSERT_EQ(barriers.size(), 1u);
+    EXPECT_EQ(markers[0].as<vgpu_cmd_sync>().enqueue.wait_count, 1u);
+    EXPECT_EQ(barriers[0].as<vgpu_cmd_sync>().enqueue.wait_count, 1u);
+    EXPECT_EQ(markers[1].as<vgpu_cmd_sync>().enqueue.wait_count, 0u);
+    for (cl_event one : {done[0], done[1], after})
+        cl.clReleaseEvent(one);
+}
+
 TEST_F(event_test, callbacks_of_all_states_run_in_order) {
     gpu->hold_completions();
     cl_event one = marker();

@@ -78,6 +78,9 @@ public:
     // touches guest memory any more: on any thread, perhaps before notify() returns, and then as the last
     // thing notify() does. The caller keeps the event alive until fn was called; fn may destroy it. Called at
     // most once per event. An error means that fn is not called.
+    // Order: in an in-order queue the callbacks come one after the other, in the order of its commands; in
+    // another one, that of a marker or barrier without waits comes after those of everything before it, and
+    // what is behind a barrier comes after the barrier.
     virtual std::int32_t notify(callback fn, void* data) = 0;
 
     // Where the command is now: > 0 not finished, 0 complete, < 0 failed. Any time before fn was called.

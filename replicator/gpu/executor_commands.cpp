@@ -29,6 +29,7 @@ memory_object* executor::impl::find_image(codec::guest_id id) {
 // with the standard's code, because runtimes differ in what they do with it.
 std::int32_t executor::impl::collect_waits(codec::id_list ids) {
     waits.clear();
+    complete_wait = nullptr;
     for (const codec::guest_id id : ids) {
         auto* event = objects.find<event_object>(id);
         if (!event)
@@ -40,6 +41,8 @@ std::int32_t executor::impl::collect_waits(codec::id_list ids) {
             return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
         if (status == status_pending)
             waits.push_back(event->state->native.get());
+        else
+            complete_wait = event->state->native.get();
     }
     return CL_SUCCESS;
 }
@@ -72,6 +75,9 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
         return refused(CL_INVALID_VALUE);
     if (const std::int32_t error = collect_waits(wait_ids))
         return refused(error);
+    // A marker that waits for nothing waits for everything.
+    if (waits.empty() && complete_wait && std::holds_alternative<command_sync>(what))
+        waits.push_back(complete_wait);
 
     // A command that waits may fail because of what it waits for, so it has an event of its own.
     const bool wants_event = e.event != 0 || data || !waits.empty() || !queue->in_order;

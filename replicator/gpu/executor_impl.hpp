@@ -148,6 +148,7 @@ struct executor::impl {
 
     // Scratch, kept to save allocations.
     std::vector<host_event*> waits;
+    host_event* complete_wait = nullptr; // one of the wait list that need not be waited for
     std::vector<host_argument> changed;
     std::vector<std::byte> result;
 

@@ -187,6 +187,75 @@ TEST_P(queues, WhateverAFailureDoesToItsQueueTheRestOfTheQueueEnds) {
     EXPECT_LE(s->sink.wait_event(last).status, 0);
 }
 
+TEST_P(queues, AFailureWithoutAnEventIsToldBeforeWhatComesAfterIt) {
+    const auto context = s->context();
+    const auto buffer = s->buffer(context, 64);
+    const std::uint8_t one = 1;
+    const auto pattern = std::as_bytes(std::span(&one, 1));
+    // A failure is found in another way than a success, and both by threads that race.
+    for (int round = 0; round < 8; ++round) {
+        const auto in_order = s->queue(context), graph = s->queue(context, out_of_order);
+        const auto gate = s->user_event(context), gate2 = s->user_event(context);
+        const auto last = s->new_id(), marker = s->new_id(), behind = s->new_id();
+        s->ok(stream_builder().fill_buffer({in_order, 0, {gate}}, buffer, 0, 64, pattern));
+        s->ok(stream_builder().marker({in_order, last}));
+        s->ok(stream_builder().fill_buffer({graph, 0, {gate2}}, buffer, 0, 64, pattern));
+        s->ok(stream_builder()
+                  .marker({graph, marker})
+                  .barrier({graph})
+                  .fill_buffer({graph, behind}, buffer, 0, 64, pattern));
+        s->ok(stream_builder().set_user_event(gate, -5));
+        s->sink.wait_event(last);
+        EXPECT_GE(s->sink.queue_errors_before(last, in_order), 1u) << "in order, round " << round;
+        s->ok(stream_builder().set_user_event(gate2, -5));
+        s->sink.wait_event(marker);
+        s->sink.wait_event(behind);
+        EXPECT_GE(s->sink.queue_errors_before(marker, graph), 1u) << "marker, round " << round;
+        EXPECT_GE(s->sink.queue_errors_before(behind, graph), 1u) << "behind a barrier, round " << round;
+    }
+}
+
+TEST_P(queues, InOrderCompletionsAreToldInOrder) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto buffer = s->buffer(context, 4096);
+    const std::uint8_t one = 1;
+    const auto pattern = std::as_bytes(std::span(&one, 1));
+    std::vector<std::uint64_t> events;
+    for (int i = 0; i < 500; ++i) {
+        stream_builder b;
+        for (int k = 0; k < 4; ++k) {
+            events.push_back(s->new_id());
+            b.fill_buffer({queue, events.back()}, buffer, 0, 4096, pattern);
+        }
+        s->ok(b);
+    }
+    s->sink.wait_event(events.back());
+    EXPECT_EQ(s->sink.completion_order(), events);
+}
+
+TEST_P(queues, ABarrierThatNamesFinishedEventsWaitsForNothingElse) {
+    const auto context = s->context(), queue = s->queue(context, out_of_order);
+    const auto buffer = s->buffer(context, 64);
+    const std::uint8_t one = 1;
+    const auto pattern = std::as_bytes(std::span(&one, 1));
+    const auto gate = s->user_event(context);
+    const auto finished = s->new_id(), held = s->new_id(), marker = s->new_id(), barrier = s->new_id();
+    // PoCL 3.1's own markers wait for everything, also when they name finished events.
+    const bool markers_too = !GetParam().images; // not PoCL
+    s->ok(stream_builder().fill_buffer({queue, finished}, buffer, 0, 64, pattern));
+    EXPECT_EQ(s->sink.wait_event(finished).status, 0);
+    s->ok(stream_builder().fill_buffer({queue, held, {gate}}, buffer, 0, 64, pattern));
+    if (markers_too) {
+        s->ok(stream_builder().marker({queue, marker, {finished}}));
+        EXPECT_EQ(s->sink.wait_event(marker).status, 0);
+    }
+    s->ok(stream_builder().barrier({queue, barrier, {finished}}));
+    EXPECT_EQ(s->sink.wait_event(barrier).status, 0);
+    EXPECT_FALSE(s->sink.has_event(held));
+    s->ok(stream_builder().set_user_event(gate, 0));
+    EXPECT_EQ(s->sink.wait_event(held).status, 0);
+}
+
 TEST_P(queues, EventsAcrossQueues) {
     const auto context = s->context(), one = s->queue(context), two = s->queue(context);
     const auto gate = s->user_event(context);

@@ -61,11 +61,13 @@ void recording_sink::on_record(std::span<const std::byte> record) {
         if (!events_.emplace(completion.event, completion).second)
             ADD_FAILURE() << "event " << completion.event << " completed twice";
         order_.push_back(completion.event);
+        queue_errors_before_[completion.event] = queue_errors_told_;
     } else if (header.type == VGPU_RECORD_QUEUE_ERROR) {
         vgpu_record_queue_error error;
         ASSERT_EQ(record.size(), sizeof(error));
         std::memcpy(&error, record.data(), sizeof(error));
         queue_errors_.push_back(error);
+        ++queue_errors_told_[error.queue];
     } else {
         ADD_FAILURE() << "an executor does not send records of type " << header.type;
     }
@@ -135,6 +137,11 @@ bool recording_sink::has_done(std::uint64_t token) {
 std::vector<std::uint64_t> recording_sink::completion_order() {
     const std::lock_guard lock(mutex_);
     return order_;
+}
+
+std::size_t recording_sink::queue_errors_before(std::uint64_t event, std::uint64_t queue) {
+    const std::lock_guard lock(mutex_);
+    return queue_errors_before_.at(event)[queue];
 }
 
 std::size_t recording_sink::drains() {

@@ -51,6 +51,8 @@ public:
     bool has_event(std::uint64_t event);
     bool has_done(std::uint64_t token);
     std::vector<std::uint64_t> completion_order();
+    // Errors of the queue that were told before this event's completion.
+    std::size_t queue_errors_before(std::uint64_t event, std::uint64_t queue);
     std::size_t drains();
     void fail_if_called(const char* when); // from here on a call is a failure of the test
 
@@ -65,6 +67,8 @@ private:
     std::map<std::uint64_t, vgpu_record_completion> events_;
     std::vector<std::uint64_t> order_;
     std::vector<vgpu_record_queue_error> queue_errors_;
+    std::map<std::uint64_t, std::size_t> queue_errors_told_;                            // by queue
+    std::map<std::uint64_t, std::map<std::uint64_t, std::size_t>> queue_errors_before_; // the same, by event
     std::vector<std::uint32_t> lost_;
     std::size_t drains_ = 0;
     const char* closed_ = nullptr;

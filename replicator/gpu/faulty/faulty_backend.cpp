@@ -243,6 +243,14 @@ public:
             return out.event->set_status(static_cast<std::int32_t>(f->number));
         }
         std::vector<host_event*> all(waits.begin(), waits.end());
+        enqueued before;
+        if (std::holds_alternative<command_sync>(what) && waits.empty()) {
+            // With a wait of ours it would not wait for everything before it any more.
+            if (const std::int32_t error =
+                    inner_->enqueue(*queue.inner, command_sync{false}, {}, true, before))
+                return error;
+            all.push_back(before.event.get());
+        }
         all.push_back(gate.get());
         const std::int32_t error = inner_->enqueue(*queue.inner, what, all, true, out);
         if (error)

@@ -49,8 +49,10 @@ std::int32_t opencl_device::enqueue(host_queue& queue, const command& what,
             }
         },
         what);
-    if (out.event)
-        watch_by(native_queue, *out.event);
+    if (out.event) {
+        const auto* sync = std::get_if<command_sync>(&what);
+        place_in(native_queue, *out.event, sync && waits.empty(), sync && sync->barrier);
+    }
     return error;
 }
 
@@ -60,16 +62,15 @@ std::int32_t opencl_device::mark(host_queue& queue, std::unique_ptr<host_event>&
     if (const cl_int error = api_.clEnqueueMarkerWithWaitList(native_queue.native.get(), 0, nullptr, &event))
         return error;
     out = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), nullptr);
-    watch_by(native_queue, *out);
+    place_in(native_queue, *out, true, false);
     return CL_SUCCESS;
 }
 
-void opencl_device::watch_by(opencl_queue& queue, host_event& event) const {
+void opencl_device::place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier) const {
     auto& native = static_cast<opencl_event&>(event);
     if (holds_events_)
         native.keep_failed();
-    if (polls_)
-        native.poll_in(queue.lane, queue.in_order);
+    native.stand_at({queue.lane, queue.in_order, for_all, barrier}, polls_);
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_buffer& c,

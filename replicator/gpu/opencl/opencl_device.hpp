@@ -19,6 +19,7 @@
 
 #include "gpu/backend_module.hpp"
 #include "gpu/opencl/opencl_api.hpp"
+#include "gpu/opencl/pending_events.hpp"
 
 namespace kagemusha::gpu {
 
@@ -29,7 +30,7 @@ struct opencl_context final : host_context {
 struct opencl_queue final : host_queue {
     queue_handle native;
     bool in_order = true;
-    std::uint64_t lane = 0; // event_poller: never the same for two queues
+    std::uint64_t lane = 0; // never the same for two queues
 };
 
 struct opencl_memory final : host_memory {
@@ -122,16 +123,17 @@ public:
     std::int32_t set_status(std::int32_t status) override;
     std::int32_t poll() const override;
     cl_event native() const { return last_.get(); }
-    void finish(std::int32_t status); // pending_events gave it to the caller; once
+    void finish(std::int32_t status); // by pending_events or event_poller; once
     // The transfer's rest alone: by finish(), or by pending_events before it.
     void settle(std::int32_t status);
     bool scatters() const { return rest_ && rest_->scatters(); }
     // pending_events is to keep the native event of a failed command.
     void keep_failed() { keep_failed_ = true; }
-    // Before notify(): event_poller is to look for the completion, not a native callback.
-    void poll_in(std::uint64_t lane, bool in_order) {
-        lane_ = lane;
-        in_order_ = in_order;
+    // Before notify(): its place in the queue, and whether event_poller is to look for the completion instead
+    // of a native callback.
+    void stand_at(const pending_events::place& place, bool polled) {
+        place_ = place;
+        polled_ = polled;
     }
 
 private:
@@ -142,8 +144,8 @@ private:
     event_handle last_;
     std::unique_ptr<transfer_rest> rest_;
     std::int32_t error_;
-    std::uint64_t lane_ = 0; // 0: callback
-    bool in_order_ = false;
+    pending_events::place place_;
+    bool polled_ = false;
     bool keep_failed_ = false;
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
@@ -210,7 +212,7 @@ private:
         cl_uint count;
         const cl_event* events;
     };
-    // A read or write of any shape, see opencl_transfer.cpp.
+    // A read or write of any shape, and what is left to do after it: see opencl_transfer.cpp.
     struct box_transfer;
 
     std::int32_t enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits,
@@ -246,7 +248,8 @@ private:
     std::int32_t transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host,
                              const box_pitch& pitch, wait_list waits, cl_event* event);
-    void watch_by(opencl_queue& queue, host_event& event) const;
+    // `for_all`: it names no events and waits for everything before it in the queue.
+    void place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier) const;
     std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
 
     const opencl_api& api_;

@@ -23,14 +23,14 @@ opencl_event::~opencl_event() {
 std::int32_t opencl_event::notify(callback fn, void* data) {
     callback_ = fn;
     callback_data_ = data;
-    if (lane_ != 0) {
-        event_poller::instance().add(*this, lane_, in_order_);
+    if (polled_) {
+        event_poller::instance().add(*this, place_.lane, place_.in_order);
         return CL_SUCCESS;
     }
     const cl_event native = last_.get();
     const opencl_api& api = api_;
     // From add() on the event may finish and be destroyed at any time.
-    const std::uint64_t number = pending_events::instance().add(*this);
+    const std::uint64_t number = pending_events::instance().add(*this, place_);
     const cl_int error = api.clSetEventCallback(native, CL_COMPLETE, &opencl_event::completed,
                                                 reinterpret_cast<void*>(number));
     if (error != CL_SUCCESS)
@@ -39,9 +39,7 @@ std::int32_t opencl_event::notify(callback fn, void* data) {
 }
 
 void CL_CALLBACK opencl_event::completed(cl_event, cl_int status, void* number) {
-    if (opencl_event* event =
-            pending_events::instance().take(reinterpret_cast<std::uint64_t>(number), status))
-        event->finish(status);
+    pending_events::instance().called_back(reinterpret_cast<std::uint64_t>(number), status);
 }
 
 void opencl_event::finish(std::int32_t status) {

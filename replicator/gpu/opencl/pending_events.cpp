@@ -2,9 +2,9 @@
 // pending_events: see pending_events.hpp.
 #include "gpu/opencl/pending_events.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
-#include <vector>
 
 #include "gpu/opencl/opencl_device.hpp"
 
@@ -30,10 +30,15 @@ pending_events::pending_events() {
     std::thread([this] { run(); }).detach();
 }
 
-std::uint64_t pending_events::add(opencl_event& event) {
-    const std::lock_guard lock(mutex_);
+std::uint64_t pending_events::add(opencl_event& event, const place& where) {
+    const std::lock_guard held(mutex_);
     const std::uint64_t number = next_++;
-    entries_.emplace(number, entry{&event});
+    lane& in = lanes_[where.lane];
+    const std::uint64_t after = where.in_order || where.for_all ? number : in.last_barrier;
+    in.untold.insert(number);
+    if (where.barrier)
+        in.last_barrier = number + 1; // the barrier itself is told before what comes after it
+    entries_.emplace(number, entry{&event, where.lane, after});
     if (event.scatters())
         staged_reads_.push_back(&event);
     if (entries_.size() == 1)
@@ -41,57 +46,94 @@ std::uint64_t pending_events::add(opencl_event& event) {
     return number;
 }
 
-opencl_event* pending_events::take(std::uint64_t number, std::int32_t status) {
-    const std::lock_guard lock(mutex_);
+void pending_events::called_back(std::uint64_t number, std::int32_t status) {
+    lock held(mutex_);
     const auto at = entries_.find(number);
-    if (at == entries_.end())
-        return nullptr;
-    if (at->second.pinned) {
-        at->second.called_back = true;
-        at->second.status = status;
-        return nullptr;
-    }
-    opencl_event* event = at->second.event;
-    entries_.erase(at);
-    if (staged_reads_.empty())
-        return event;
-    deferred_.push_back({event, status});
-    wake_.notify_one();
-    return nullptr;
+    if (at == entries_.end() || at->second.over)
+        return;
+    at->second.over = true;
+    at->second.status = status;
+    if (!at->second.pinned)
+        tell(held, number, false);
 }
 
 void pending_events::remove(std::uint64_t number) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard held(mutex_);
     const auto at = entries_.find(number);
     if (at == entries_.end())
         return;
     std::erase(staged_reads_, at->second.event);
+    // Nothing waits for it: it was the last that was added.
+    const auto in = lanes_.find(at->second.lane);
+    in->second.untold.erase(number);
+    if (in->second.untold.empty())
+        lanes_.erase(in);
     entries_.erase(at);
 }
 
-void pending_events::conclude(opencl_event* event, std::int32_t status) {
-    std::unique_lock lock(mutex_);
+void pending_events::take_ready(lane& from, std::vector<std::uint64_t>& ready) {
+    std::sort(from.held.begin(), from.held.end());
+    std::erase_if(from.held, [&](std::uint64_t number) {
+        const bool turn = *from.untold.begin() >= entries_.at(number).after;
+        if (turn)
+            ready.push_back(number);
+        return turn;
+    });
+}
+
+void pending_events::tell(lock& held, std::uint64_t number, bool on_thread) {
+    std::vector<std::uint64_t> ready{number};
+    for (std::size_t i = 0; i < ready.size(); ++i) {
+        const std::uint64_t next = ready[i];
+        entry& one = entries_.at(next);
+        if (!on_thread && !staged_reads_.empty()) {
+            deferred_.push_back(next);
+            wake_.notify_one();
+            continue;
+        }
+        if (*lanes_.at(one.lane).untold.begin() < one.after) {
+            lanes_.at(one.lane).held.push_back(next);
+            continue;
+        }
+        opencl_event* const event = one.event;
+        const std::int32_t status = one.status;
+        const std::uint64_t lane_number = one.lane;
+        held.unlock();
+        if (on_thread)
+            settle_reads(event, status);
+        event->finish(status); // may destroy it
+        held.lock();
+        entries_.erase(next);
+        const auto in = lanes_.find(lane_number);
+        in->second.untold.erase(next);
+        if (in->second.untold.empty())
+            lanes_.erase(in);
+        else
+            take_ready(in->second, ready);
+    }
+}
+
+void pending_events::settle_reads(const opencl_event* told, std::int32_t status) {
+    lock held(mutex_);
     const std::vector<opencl_event*> reads = staged_reads_;
-    lock.unlock();
+    held.unlock();
     std::vector<opencl_event*> settled;
     for (opencl_event* const read : reads) {
-        const std::int32_t state = read == event ? status : read->poll();
+        const std::int32_t state = read == told ? status : read->poll();
         if (state > CL_COMPLETE)
             continue;
         read->settle(state);
         settled.push_back(read);
     }
-    lock.lock();
+    held.lock();
     for (opencl_event* const read : settled)
         std::erase(staged_reads_, read);
-    lock.unlock();
-    event->finish(status);
 }
 
 std::int32_t pending_events::fail(const opencl_api& api, cl_event user_event, std::int32_t status) {
     const cl_int error = api.clSetUserEventStatus(user_event, status);
     std::vector<event_handle> old; // let go of without the lock; not while a call like the one above runs
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard held(mutex_);
     for (; failed_.size() > max_kept; failed_.pop_front())
         old.push_back(std::move(failed_.front()));
     look_now_ = true;
@@ -100,55 +142,52 @@ std::int32_t pending_events::fail(const opencl_api& api, cl_event user_event, st
 }
 
 void pending_events::keep(event_handle failed) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard held(mutex_);
     failed_.push_back(std::move(failed));
 }
 
 void pending_events::run() {
     std::vector<std::uint64_t> numbers;
-    std::unique_lock lock(mutex_);
+    lock held(mutex_);
     for (;;) {
-        wake_.wait(lock, [this] { return !entries_.empty() || !deferred_.empty(); });
-        wake_.wait_for(lock, look_every, [this] { return look_now_ || !deferred_.empty(); });
+        wake_.wait(held, [this] { return !entries_.empty(); });
+        wake_.wait_for(held, look_every, [this] { return look_now_ || !deferred_.empty(); });
         while (!deferred_.empty()) {
-            const deferred_event next = deferred_.front();
+            const std::uint64_t next = deferred_.front();
             deferred_.pop_front();
-            lock.unlock();
-            conclude(next.event, next.status);
-            lock.lock();
+            tell(held, next, true);
         }
         look_now_ = false;
         numbers.clear();
         for (const auto& [number, e] : entries_)
             numbers.push_back(number);
-        lock.unlock();
         for (const std::uint64_t number : numbers)
-            look_at(number);
-        lock.lock();
+            look_at(held, number);
     }
 }
 
-void pending_events::look_at(std::uint64_t number) {
-    std::unique_lock lock(mutex_);
+void pending_events::look_at(lock& held, std::uint64_t number) {
     auto at = entries_.find(number);
-    if (at == entries_.end())
-        return;
+    if (at == entries_.end() || at->second.over)
+        return; // told, or to be told by whoever was told that it is over
     opencl_event* const event = at->second.event;
     at->second.pinned = true;
-    lock.unlock();
-    std::int32_t status = event->poll();
-    lock.lock();
+    held.unlock();
+    const std::int32_t status = event->poll();
+    held.lock();
     at = entries_.find(number);
     if (at == entries_.end())
         return; // removed: nobody is to be told
     at->second.pinned = false;
-    if (at->second.called_back)
-        status = at->second.status;
-    else if (status >= 0)
-        return; // its callback will come
-    entries_.erase(at);
-    lock.unlock();
-    conclude(event, status);
+    if (!at->second.over) {
+        // A callback of success will come, unless the runtime forgot it while others wait for it.
+        const bool others_wait = !lanes_.at(at->second.lane).held.empty();
+        if (status > CL_COMPLETE || (status == CL_COMPLETE && !others_wait))
+            return;
+        at->second.over = true;
+        at->second.status = status;
+    }
+    tell(held, number, true);
 }
 
 } // namespace kagemusha::gpu

@@ -9,6 +9,11 @@
 // One per process, never destroyed: native callbacks may come at any time. A callback carries a number, not a
 // pointer, so that one which comes late, after the thread has already told of the failure, finds nothing.
 //
+// Order. Callbacks come from several threads and overtake each other, and a failure is found later than the
+// callbacks of what came after it. Programs are told in the order of the queue: an event is over for them
+// when it is over for the runtime and everything that it comes after was told (`place`). Who tells of one
+// event goes on with those that had to wait for it.
+//
 // It also keeps the order that programs see where a read goes through staging memory: such a read is over for
 // the runtime before its bytes are in guest memory, and the callback of a later command may come first, or at
 // the same time on another thread. So while a staged read is pending, completions are told by the thread
@@ -20,8 +25,9 @@
 // it aborts. Only clSetUserEventStatus makes commands fail there.
 //
 // Locks: the runtime may hold a lock of its own around a callback and take the same one in clGetEventInfo, so
-// the mutex here is never held while the runtime is called. An event that the thread is looking at is pinned
-// instead; when its callback comes meanwhile, the thread finishes it in the callback's place.
+// the mutex here is never held while the runtime is called, and only the thread asks it anything. An event
+// that the thread is looking at is pinned; when its callback comes meanwhile, the thread tells of it in the
+// callback's place.
 #ifndef KAGEMUSHA_GPU_OPENCL_PENDING_EVENTS_HPP
 #define KAGEMUSHA_GPU_OPENCL_PENDING_EVENTS_HPP
 
@@ -29,6 +35,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -40,11 +47,19 @@ class opencl_event;
 
 class pending_events {
 public:
+    // Where an event stands in its queue.
+    struct place {
+        std::uint64_t lane = 0; // the queue's number
+        bool in_order = false;  // the queue
+        bool for_all = false; // a marker or barrier that names no events: it comes after everything before it
+        bool barrier = false; // everything behind it comes after it
+    };
+
     static pending_events& instance();
 
-    std::uint64_t add(opencl_event& event);
-    // The callback came. The event if the caller is to finish it; else the thread does.
-    opencl_event* take(std::uint64_t number, std::int32_t status);
+    std::uint64_t add(opencl_event& event, const place& where);
+    // The callback came.
+    void called_back(std::uint64_t number, std::int32_t status);
     void remove(std::uint64_t number); // whose callback could not be registered
 
     // Calls clSetUserEventStatus with an error, and looks at once for what failed of it.
@@ -53,26 +68,36 @@ public:
     void keep(event_handle failed);
 
 private:
+    using lock = std::unique_lock<std::mutex>;
+
     struct entry {
         opencl_event* event;
-        bool pinned = false;
-        bool called_back = false; // while pinned
+        std::uint64_t lane;
+        std::uint64_t after; // those of its lane with smaller numbers are told before it
+        bool pinned = false; // the thread asks for its status
+        bool over = false;   // with `status`
         std::int32_t status = 0;
     };
+    struct lane {
+        std::set<std::uint64_t> untold;
+        std::vector<std::uint64_t> held; // over, but not their turn
+        std::uint64_t last_barrier = 0;
+    };
+
     pending_events();
     void run();
-    void look_at(std::uint64_t number);
-    void conclude(opencl_event* event, std::int32_t status); // on the thread, unlocked
-
-    struct deferred_event {
-        opencl_event* event;
-        std::int32_t status;
-    };
+    void look_at(lock& held, std::uint64_t number);
+    // Of an event that is over, and of those that waited for it; or keeps it until it is its turn. Lets go of
+    // the lock in between.
+    void tell(lock& held, std::uint64_t number, bool on_thread);
+    void take_ready(lane& from, std::vector<std::uint64_t>& ready);
+    void settle_reads(const opencl_event* told, std::int32_t status); // on the thread, unlocked
 
     std::mutex mutex_;
     std::condition_variable wake_;
     std::unordered_map<std::uint64_t, entry> entries_;
-    std::deque<deferred_event> deferred_; // in the order of their callbacks
+    std::unordered_map<std::uint64_t, lane> lanes_;
+    std::deque<std::uint64_t> deferred_; // over, for the thread to tell; in the order of their callbacks
     std::vector<opencl_event*>
         staged_reads_;                // whose bytes are not in guest memory yet; finished by the thread alone
     std::deque<event_handle> failed_; // in the order of keep()
