@@ -8,25 +8,6 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// Initial content that is larger than one request may carry is written in pieces through a queue of its own.
-cl_int write_large_content(memory& buffer, const std::byte* content) {
-    cl_int error = CL_SUCCESS;
-    cl_command_queue queue_handle = api::create_command_queue_with_properties(
-        to_handle<cl_context>(&buffer.owner()), to_handle<cl_device_id>(&buffer.owner().gpu()), nullptr,
-        &error);
-    if (error != CL_SUCCESS)
-        return error;
-    {
-        // Not through clEnqueueWriteBuffer: the program may have denied itself to write.
-        enqueueing call(queue_handle, CL_COMMAND_WRITE_BUFFER, 0, nullptr, nullptr, true);
-        error = call.error() != CL_SUCCESS ? call.error()
-                                           : transfer_buffer(call, buffer, direction::to_device, 0,
-                                                             buffer.bytes(), const_cast<std::byte*>(content));
-    }
-    api::release_command_queue(queue_handle);
-    return error;
-}
-
 cl_int create_on_host(memory& buffer, const void* content) {
     connection& link = buffer.owner().link();
     auto command = make_command<vgpu_cmd_create_buffer>(VGPU_CMD_CREATE_BUFFER);
@@ -36,7 +17,7 @@ cl_int create_on_host(memory& buffer, const void* content) {
     command.bytes = buffer.bytes();
     command.content.index = VGPU_PAYLOAD_NONE;
     const bool inlined = content && buffer.bytes() <= max_inline_bytes;
-    const bool too_large = content && buffer.bytes() > link.limits().max_payload_bytes;
+    const bool too_large = content && !fits_one_request(link, buffer.bytes());
     part data;
     outgoing out;
     if (inlined) {
@@ -77,8 +58,8 @@ cl_mem create(cl_context handle, cl_mem_flags flags, std::size_t bytes, void* ho
         made->set_host_pointer(host_pointer);
     made->set_properties(std::move(properties));
     error = create_on_host(*made, host_pointer);
-    if (error == CL_SUCCESS && host_pointer && bytes > owner->link().limits().max_payload_bytes)
-        error = write_large_content(*made, static_cast<const std::byte*>(host_pointer));
+    if (error == CL_SUCCESS && host_pointer && !fits_one_request(owner->link(), bytes))
+        error = write_initial_content(*made, host_pointer);
     if (error != CL_SUCCESS)
         return fail<cl_mem>(errcode, error);
     succeed(errcode);

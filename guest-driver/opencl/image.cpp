@@ -6,10 +6,27 @@
 #include "image_format.hpp"
 #include "memory.hpp"
 #include "query.hpp"
+#include "transfer.hpp"
 
 #include <algorithm>
 
 namespace kagemusha::opencl {
+
+triple image_size(const memory& image) {
+    const cl_image_desc& shape = image.shape().description;
+    switch (image.type()) {
+    case CL_MEM_OBJECT_IMAGE1D_ARRAY:
+        return {shape.image_width, shape.image_array_size, 1};
+    case CL_MEM_OBJECT_IMAGE2D:
+        return {shape.image_width, shape.image_height, 1};
+    case CL_MEM_OBJECT_IMAGE2D_ARRAY:
+        return {shape.image_width, shape.image_height, shape.image_array_size};
+    case CL_MEM_OBJECT_IMAGE3D:
+        return {shape.image_width, shape.image_height, shape.image_depth};
+    default:
+        return {shape.image_width, 1, 1};
+    }
+}
 
 cl_int check_image_region(const memory& image, const size_t* origin_in, const size_t* region_in,
                           triple& origin, triple& region) {
@@ -17,24 +34,7 @@ cl_int check_image_region(const memory& image, const size_t* origin_in, const si
         return CL_INVALID_VALUE;
     std::copy_n(origin_in, 3, origin.begin());
     std::copy_n(region_in, 3, region.begin());
-    const cl_image_desc& shape = image.shape().description;
-    triple size{shape.image_width, 1, 1};
-    switch (image.type()) {
-    case CL_MEM_OBJECT_IMAGE1D_ARRAY:
-        size[1] = shape.image_array_size;
-        break;
-    case CL_MEM_OBJECT_IMAGE2D:
-        size[1] = shape.image_height;
-        break;
-    case CL_MEM_OBJECT_IMAGE2D_ARRAY:
-        size = {shape.image_width, shape.image_height, shape.image_array_size};
-        break;
-    case CL_MEM_OBJECT_IMAGE3D:
-        size = {shape.image_width, shape.image_height, shape.image_depth};
-        break;
-    default:
-        break;
-    }
+    const triple size = image_size(image);
     for (std::size_t i = 0; i < 3; ++i)
         if (region[i] == 0 || origin[i] > size[i] || region[i] > size[i] - origin[i])
             return CL_INVALID_VALUE;
@@ -158,14 +158,18 @@ cl_int create_on_host(memory& image, const void* content, std::size_t content_by
         command.slice_pitch = content && has_slices(description.image_type) ? shape.slice_pitch : 0;
     }
     outgoing out = make_outgoing(command);
-    if (content) {
+    const bool too_large = content && !fits_one_request(link, content_bytes);
+    if (too_large) // the program may not write it, but its creation does
+        command.flags &= ~cl_mem_flags{CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS};
+    else if (content) {
         out.reference = &command.content;
         out.data = {const_cast<void*>(content), content_bytes, false};
     }
     const cl_int error = link.call(out);
-    if (error == CL_SUCCESS)
-        image.set_created();
-    return error;
+    if (error != CL_SUCCESS)
+        return error;
+    image.set_created();
+    return too_large ? write_initial_content(image, content) : CL_SUCCESS;
 }
 
 cl_mem create(cl_context handle, cl_mem_flags flags, const cl_image_format* format,
@@ -213,8 +217,6 @@ cl_mem create(cl_context handle, cl_mem_flags flags, const cl_image_format* form
         error = compute_shape(shape, host_pointer || parent, total);
     if (error == CL_SUCCESS && parent && total > parent->bytes())
         error = CL_INVALID_IMAGE_SIZE;
-    if (error == CL_SUCCESS && host_pointer && total > owner->link().limits().max_payload_bytes)
-        error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     if (error != CL_SUCCESS)
         return fail<cl_mem>(errcode, error);
 

@@ -114,6 +114,9 @@ private:
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
 };
 
+/// Width, and height, depth or layers as they are used in regions; 1 where the image has none (image.cpp).
+triple image_size(const memory& image);
+
 /// Reads and checks a region of an image; CL_INVALID_VALUE if it is not inside (image.cpp).
 cl_int check_image_region(const memory& image, const size_t* origin_in, const size_t* region_in,
                           triple& origin, triple& region);

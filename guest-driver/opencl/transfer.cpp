@@ -3,6 +3,8 @@
 // Transfers of buffers and images; transfer.hpp has the idea.
 #include "transfer.hpp"
 
+#include "api.hpp"
+
 #include <algorithm>
 
 namespace kagemusha::opencl {
@@ -79,18 +81,53 @@ cl_int transfer_image(enqueueing& call, memory& image, direction way, const trip
     if ((region[2] - 1) * slice + rows_bytes <= piece)
         return send(origin, region, first, false);
 
-    // Too large for one request: by slices, and by rows where one slice is too large.
-    const std::size_t rows =
-        rows_bytes <= piece ? region[1] : std::max<std::size_t>(1, piece / std::max<std::size_t>(row, 1));
+    // Too large for one request: by slices, by rows where one slice is too large, and by parts of a row where
+    // that is (an image of a buffer may have a single, very long one).
+    const std::size_t row_bytes = region[0] * shape.element_bytes;
+    const std::size_t columns =
+        row_bytes <= piece ? region[0] : std::max<std::size_t>(1, piece / shape.element_bytes);
+    const std::size_t rows = row_bytes > piece    ? 1
+                             : rows_bytes > piece ? 1 + (piece - row_bytes) / row
+                                                  : region[1];
     for (std::size_t z = 0; z < region[2]; ++z)
-        for (std::size_t y = 0; y < region[1]; y += rows) {
-            const cl_int error =
-                send({origin[0], origin[1] + y, origin[2] + z}, {region[0], std::min(rows, region[1] - y), 1},
-                     first + z * slice + y * row, true);
-            if (error != CL_SUCCESS)
-                return error;
-        }
+        for (std::size_t y = 0; y < region[1]; y += rows)
+            for (std::size_t x = 0; x < region[0]; x += columns) {
+                const cl_int error =
+                    send({origin[0] + x, origin[1] + y, origin[2] + z},
+                         {std::min(columns, region[0] - x), std::min(rows, region[1] - y), 1},
+                         first + z * slice + y * row + x * shape.element_bytes, true);
+                if (error != CL_SUCCESS)
+                    return error;
+            }
     return call.join();
+}
+
+bool fits_one_request(const connection& link, std::uint64_t bytes) {
+    return bytes <= largest_piece(link);
+}
+
+cl_int write_initial_content(memory& object, const void* content) {
+    cl_int error = CL_SUCCESS;
+    cl_command_queue queue_handle = api::create_command_queue_with_properties(
+        to_handle<cl_context>(&object.owner()), to_handle<cl_device_id>(&object.owner().gpu()), nullptr,
+        &error);
+    if (error != CL_SUCCESS)
+        return error;
+    {
+        // Not through clEnqueueWrite…: the program may have denied itself to write.
+        enqueueing call(queue_handle, object.is_buffer() ? CL_COMMAND_WRITE_BUFFER : CL_COMMAND_WRITE_IMAGE,
+                        0, nullptr, nullptr, true);
+        void* const from = const_cast<void*>(content);
+        if (call.error() != CL_SUCCESS)
+            error = call.error();
+        else if (object.is_buffer())
+            error = transfer_buffer(call, object, direction::to_device, 0, object.bytes(), from);
+        else
+            error = transfer_image(call, object, direction::to_device, {0, 0, 0}, image_size(object),
+                                   object.shape().row_pitch, object.shape().slice_pitch, from);
+    }
+    api::release_command_queue(queue_handle);
+    return error;
 }
 
 } // namespace kagemusha::opencl

@@ -21,4 +21,12 @@ cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::siz
 cl_int transfer_image(enqueueing& call, memory& image, direction way, const triple& origin,
                       const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host);
 
+/// Whether one request can carry so much of the program's memory, wherever it begins.
+bool fits_one_request(const connection& link, std::uint64_t bytes);
+
+/// Initial content that does not: written in pieces, through a queue of its own, before this returns. The
+/// content lies as in the object's host view. The host must not have been told that the program may not
+/// write.
+cl_int write_initial_content(memory& object, const void* content);
+
 } // namespace kagemusha::opencl

@@ -63,7 +63,7 @@ vgpu_payload_ref stream_builder::payload(bool writable, std::uint32_t region, st
     return payload(writable, {kagemusha_segment{offset, bytes, region, 0}});
 }
 
-vgpu_payload_ref stream_builder::payload(bool writable, std::initializer_list<kagemusha_segment> segments) {
+vgpu_payload_ref stream_builder::payload(bool writable, std::span<const kagemusha_segment> segments) {
     kagemusha_payload p{};
     p.first_segment = static_cast<std::uint32_t>(segments_.size());
     p.segment_count = static_cast<std::uint32_t>(segments.size());

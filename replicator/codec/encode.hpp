@@ -90,7 +90,10 @@ public:
     // ---- payloads ----
     // Adds a payload table entry; each (offset, bytes) is one segment of `region`.
     vgpu_payload_ref payload(bool writable, std::uint32_t region, std::uint64_t offset, std::uint64_t bytes);
-    vgpu_payload_ref payload(bool writable, std::initializer_list<kagemusha_segment> segments);
+    vgpu_payload_ref payload(bool writable, std::span<const kagemusha_segment> segments);
+    vgpu_payload_ref payload(bool writable, std::initializer_list<kagemusha_segment> segments) {
+        return payload(writable, std::span(segments.begin(), segments.size()));
+    }
 
     // ---- calls ----
     stream_builder& info(std::uint32_t subject, std::uint32_t name, std::uint64_t object, std::uint64_t index,

@@ -74,18 +74,18 @@ bool guest_payload::for_each_row(const box_shape& shape, const box_pitch& payloa
 }
 
 bool guest_payload::read_box(const box_shape& shape, const box_pitch& payload_pitch, std::byte* to,
-                             const box_pitch& pitch) const {
-    return for_each_row(shape, payload_pitch, pitch, [&](std::uint64_t offset, std::uint64_t host) {
-        walk(offset, shape.row_bytes, [&](const std::byte* piece, std::uint64_t at, std::uint64_t n) {
+                             const box_pitch& pitch, std::uint64_t offset) const {
+    return for_each_row(shape, payload_pitch, pitch, [&](std::uint64_t row, std::uint64_t host) {
+        walk(offset + row, shape.row_bytes, [&](const std::byte* piece, std::uint64_t at, std::uint64_t n) {
             std::memcpy(to + host + at, piece, n);
         });
     });
 }
 
 bool guest_payload::write_box(const box_shape& shape, const box_pitch& payload_pitch, const std::byte* from,
-                              const box_pitch& pitch) const {
-    return for_each_row(shape, payload_pitch, pitch, [&](std::uint64_t offset, std::uint64_t host) {
-        walk(offset, shape.row_bytes, [&](std::byte* piece, std::uint64_t at, std::uint64_t n) {
+                              const box_pitch& pitch, std::uint64_t offset) const {
+    return for_each_row(shape, payload_pitch, pitch, [&](std::uint64_t row, std::uint64_t host) {
+        walk(offset + row, shape.row_bytes, [&](std::byte* piece, std::uint64_t at, std::uint64_t n) {
             std::memcpy(piece, from + host + at, n);
         });
     });

@@ -73,12 +73,11 @@ public:
     bool read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
     bool write(std::uint64_t offset, const void* from, std::uint64_t bytes) const;
 
-    // The same for boxes: the payload begins at the first byte of its box and only bytes of the box are
-    // touched.
+    // The same for boxes: the box begins at `offset` in the payload, and only its own bytes are touched.
     bool read_box(const box_shape& shape, const box_pitch& payload_pitch, std::byte* to,
-                  const box_pitch& pitch) const;
+                  const box_pitch& pitch, std::uint64_t offset = 0) const;
     bool write_box(const box_shape& shape, const box_pitch& payload_pitch, const std::byte* from,
-                   const box_pitch& pitch) const;
+                   const box_pitch& pitch, std::uint64_t offset = 0) const;
 
 private:
     template <class Touch>

@@ -124,6 +124,17 @@ void images(const setup& s) {
     description.image_type = CL_MEM_OBJECT_IMAGE1D;
     round_trip(s, description, {12, 1, 1});
 
+    // Large enough to be pinned instead of copied, and more than one request where the loopback's are small.
+    cl_image_desc large{};
+    large.image_width = 333;
+    large.image_type = CL_MEM_OBJECT_IMAGE2D;
+    large.image_height = 250;
+    round_trip(s, large, {333, 250, 1});
+    large.image_type = CL_MEM_OBJECT_IMAGE3D;
+    large.image_height = 61;
+    large.image_depth = 7;
+    round_trip(s, large, {333, 61, 7});
+
     // A kernel that reads one image and writes another.
     description.image_type = CL_MEM_OBJECT_IMAGE2D;
     description.image_height = 5;

@@ -101,6 +101,69 @@ TEST_P(images, APayloadThatIsTooShortIsRefused) {
     }
 }
 
+TEST_P(images, TransfersGoOnWhenThereIsNoStagingLeft) {
+    KAGEMUSHA_NEEDS(images);
+    // Guest memory in single pages, none beside the next, and pixels across the pages' ends: all of it is
+    // staged as long as staging lasts, and there is less than these transfers would take together.
+    constexpr std::uint64_t side = 1920, row = side * pixel, bytes = row * side, page = 4096;
+    constexpr int count = 20; // 281 MiB
+    const auto context = s->context(), queue = s->queue(context);
+    std::uint64_t image[2];
+    for (std::uint64_t& id : image) {
+        auto c = rgba(s->new_id(), context, CL_MEM_OBJECT_IMAGE2D);
+        c.width = c.height = side;
+        s->ok(stream_builder().create_image(c));
+        id = c.id;
+    }
+    // Page k of the payload is page k of its guest memory, but each pair of pages is swapped.
+    const auto place = [](std::uint64_t i) { return ((i / page) ^ 1) * page + i % page; };
+    const auto scattered = [](std::uint64_t base) {
+        std::vector<kagemusha_segment> segments{{base + page + 2, page - 2, 0, 0}};
+        for (std::uint64_t k = 1; k < bytes / page; ++k)
+            segments.push_back({base + (k ^ 1) * page, page, 0, 0});
+        segments.push_back({base + bytes + page, 2, 0, 0});
+        return segments;
+    };
+    constexpr std::uint64_t from = 0, to = 16 << 20;
+    for (std::uint64_t i = 0; i < bytes / 8; ++i)
+        s->guest_as<std::uint64_t>(from)[i] = i * 0x9e3779b97f4a7c15ull;
+
+    // The first image with what staging gives, the second, by the last ones, without.
+    const auto all = [&](bool write, std::uint64_t base) {
+        const auto gate = s->user_event(context);
+        std::vector<std::uint64_t> events, tokens;
+        for (int i = 0; i < count; ++i) {
+            events.push_back(s->new_id());
+            stream_builder b;
+            const auto data = b.payload(!write, scattered(base));
+            b.transfer_image(write, {queue, events.back(), {gate}}, image[i >= count - 2], {{0, 0, 0}},
+                             {{side, side, 1}}, row, 0, data);
+            tokens.push_back(s->submit_only(b));
+        }
+        s->ok(stream_builder().set_user_event(gate, 0));
+        for (const auto event : events)
+            ASSERT_EQ(s->sink.wait_event(event).status, 0);
+        for (const auto token : tokens)
+            s->sink.wait_done(token);
+    };
+    all(true, from);
+    all(false, to);
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 2; i < bytes; ++i)
+        wrong += s->guest(to + place(i))[0] != s->guest(from + place(i))[0];
+    EXPECT_EQ(wrong, 0u);
+    // What the first image has, too.
+    std::memset(s->guest(to), 0, bytes + 2 * page);
+    const auto event = s->new_id();
+    stream_builder r;
+    const auto back = r.payload(true, 0, to, bytes);
+    s->ok(r.transfer_image(false, {queue, event}, image[0], {{0, 0, 0}}, {{side, side, 1}}, row, 0, back));
+    ASSERT_EQ(s->sink.wait_event(event).status, 0);
+    for (std::uint64_t i = 2; i < bytes; ++i)
+        wrong += s->guest(to + i - 2)[0] != s->guest(from + place(i))[0];
+    EXPECT_EQ(wrong, 0u);
+}
+
 TEST_P(images, CopyFillAndContent) {
     KAGEMUSHA_NEEDS(images);
     const auto context = s->context(), queue = s->queue(context);

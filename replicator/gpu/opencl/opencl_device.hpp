@@ -214,6 +214,7 @@ private:
     };
     // A read or write of any shape, and what is left to do after it: see opencl_transfer.cpp.
     struct box_transfer;
+    class staged_rest;
 
     std::int32_t enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits,
                                  cl_event* event);
@@ -246,6 +247,10 @@ private:
                                         enqueued& out);
     std::int32_t transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_image_runs(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                     enqueued& out);
+    std::int32_t join_parts(opencl_queue& queue, std::vector<event_handle> events,
+                            std::unique_ptr<staged_rest> rest, std::int32_t error, bool busy, enqueued& out);
     std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host,
                              const box_pitch& pitch, wait_list waits, cl_event* event);
     // `for_all`: it names no events and waits for everything before it in the queue.

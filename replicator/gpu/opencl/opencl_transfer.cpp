@@ -11,6 +11,9 @@
 //                  directly. A write has taken its bytes when it returns.
 //   runs           no staging left: one native command for each run. Slow, but it never waits for the guest.
 //
+// Images go the same ways except the second, in boxes of pixels instead of ranges of bytes: one native
+// command takes whole rows that lie in one run or were staged together; without staging, each run of a row.
+//
 // What is more than one native command ends with the last of them, out of order with a marker that waits for
 // all.
 #include <algorithm>
@@ -52,10 +55,8 @@ struct opencl_device::box_transfer {
     box_pitch tight() const { return {shape.row_bytes, shape.row_bytes * shape.rows}; }
 };
 
-namespace {
-
 // Everything that must stay until the native commands are done, and the scattering of staged reads.
-class staged_rest final : public transfer_rest {
+class opencl_device::staged_rest final : public transfer_rest {
 public:
     struct piece {
         std::unique_ptr<staging> memory;
@@ -73,10 +74,7 @@ public:
             return status;
         for (piece& p : pieces) {
             const box_pitch tight{p.shape.row_bytes, p.shape.row_bytes * p.shape.rows};
-            if (p.shape.rows == 1 && p.shape.slices == 1)
-                data_->write(p.offset, p.memory->data(), p.shape.row_bytes);
-            else
-                data_->write_box(p.shape, p.host, p.memory->data(), tight);
+            data_->write_box(p.shape, p.host, p.memory->data(), tight, p.offset);
         }
         return status;
     }
@@ -92,6 +90,8 @@ private:
     payload_ptr data_;
     bool write_;
 };
+
+namespace {
 
 // The host function's work. It belongs to the event, so it lives until the command is done or has failed.
 class copy_job final : public transfer_rest {
@@ -189,11 +189,16 @@ std::int32_t opencl_device::transfer(opencl_queue& queue, const box_transfer& t,
         return transfer_direct(queue, t, waits, out);
     if (native_kernels_ && mode_ == transfer_mode::automatic && !t.image())
         return transfer_native_kernel(queue, t, waits, out);
-    if (t.linear())
-        return transfer_runs(queue, t, waits, out);
-    if (mode_ != transfer_mode::direct || t.image()) {
+    const bool may_stage = mode_ != transfer_mode::direct;
+    if (t.image()) {
+        const bool one_piece = t.tight().slice * t.shape.slices <= staging_piece_bytes;
+        const std::int32_t error =
+            may_stage && one_piece ? transfer_staged(queue, t, waits, out) : CL_OUT_OF_HOST_MEMORY;
+        return error == CL_OUT_OF_HOST_MEMORY ? transfer_image_runs(queue, t, waits, out) : error;
+    }
+    if (!t.linear() && may_stage) {
         const std::int32_t error = transfer_staged(queue, t, waits, out);
-        if (error != CL_OUT_OF_HOST_MEMORY || t.image())
+        if (error != CL_OUT_OF_HOST_MEMORY)
             return error;
     }
     return transfer_runs(queue, t, waits, out);
@@ -343,10 +348,116 @@ std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfe
             }
         }
 
+    return join_parts(queue, std::move(events), std::move(rest), error, busy, out);
+}
+
+// Images: row by row, as many at a time as lie in one run or are staged together.
+std::int32_t opencl_device::transfer_image_runs(opencl_queue& queue, const box_transfer& t, wait_list waits,
+                                                enqueued& out) {
+    const std::uint64_t element = t.memory.element_bytes;
+    const auto runs = t.data->runs();
+    auto rest = std::make_unique<staged_rest>(t.data, t.write);
+    std::vector<event_handle> events;
+    std::int32_t error = CL_SUCCESS;
+    bool busy = !t.write;
+
+    const auto run_at = [&](std::uint64_t offset) {
+        return *(std::upper_bound(runs.begin(), runs.end(), offset,
+                                  [](std::uint64_t o, const guest_payload::run& r) { return o < r.offset; }) -
+                 1);
+    };
+    // A box of the image, `x` and `columns` in pixels, between the GPU and `host`.
+    const auto one = [&](std::uint64_t x, std::uint64_t y, std::uint64_t z, std::uint64_t columns,
+                         std::uint64_t rows, std::byte* host, const box_pitch& pitch) {
+        box_transfer part = t;
+        part.origin[0] += x;
+        part.origin[1] += y;
+        part.origin[2] += z;
+        part.region[0] = columns;
+        part.region[1] = rows;
+        part.region[2] = 1;
+        cl_event event = nullptr;
+        error = enqueue_box(queue.native.get(), part, host, pitch, waits, &event);
+        if (error == CL_SUCCESS)
+            events.emplace_back(api_, event);
+    };
+    const auto staged = [&](std::uint64_t x, std::uint64_t y, std::uint64_t z, std::uint64_t columns,
+                            std::uint64_t rows, std::uint64_t offset) {
+        const box_shape shape{columns * element, rows, 1};
+        const box_pitch tight{shape.row_bytes, shape.row_bytes * rows};
+        auto memory = staging_->take(tight.slice);
+        if (!memory)
+            return false;
+        if (t.write && !t.data->read_box(shape, t.host, memory->data(), tight, offset)) {
+            error = CL_OUT_OF_RESOURCES;
+            return true;
+        }
+        one(x, y, z, columns, rows, memory->data(), tight);
+        if (error == CL_SUCCESS)
+            rest->pieces.push_back({std::move(memory), shape, t.host, offset});
+        return true;
+    };
+    const auto row_offset = [&](std::uint64_t y, std::uint64_t z) {
+        return z * t.host.slice + y * t.host.row;
+    };
+    // How many rows from here on lie in one run; 0: not even the first.
+    const auto rows_in_run = [&](std::uint64_t y, std::uint64_t z) -> std::uint64_t {
+        const std::uint64_t begin = row_offset(y, z);
+        const guest_payload::run run = run_at(begin);
+        const std::uint64_t there = run.offset + run.bytes - begin;
+        if (there < t.shape.row_bytes)
+            return 0;
+        return std::min(t.shape.rows - y, 1 + (there - t.shape.row_bytes) / t.host.row);
+    };
+    const auto worth_a_command = [&](std::uint64_t rows) {
+        return rows != 0 && rows * t.shape.row_bytes >= direct_run_bytes;
+    };
+    const std::uint64_t rows_of_piece = std::max<std::uint64_t>(1, staging_piece_bytes / t.shape.row_bytes);
+
+    for (std::uint64_t z = 0; z < t.shape.slices; ++z)
+        for (std::uint64_t y = 0; y < t.shape.rows && error == CL_SUCCESS;) {
+            const std::uint64_t begin = row_offset(y, z);
+            const std::uint64_t together = rows_in_run(y, z);
+            if (worth_a_command(together)) {
+                const guest_payload::run run = run_at(begin);
+                one(0, y, z, t.region[0], together, run.base + (begin - run.offset), t.host);
+                busy = true;
+                y += together;
+                continue;
+            }
+            std::uint64_t rows = 1;
+            while (rows < rows_of_piece && y + rows < t.shape.rows &&
+                   !worth_a_command(rows_in_run(y + rows, z)))
+                ++rows;
+            if (mode_ != transfer_mode::direct && staged(0, y, z, t.region[0], rows, begin)) {
+                y += rows;
+                continue;
+            }
+            for (std::uint64_t x = 0; x < t.region[0] && error == CL_SUCCESS;) {
+                const std::uint64_t at = begin + x * element;
+                const guest_payload::run run = run_at(at);
+                const std::uint64_t pixels =
+                    std::min(t.region[0] - x, (run.offset + run.bytes - at) / element);
+                if (pixels != 0) {
+                    one(x, y, z, pixels, 1, run.base + (at - run.offset), t.host);
+                    busy = true;
+                } else if (!staged(x, y, z, 1, 1, at)) { // a pixel that lies in two runs
+                    error = CL_OUT_OF_HOST_MEMORY;
+                }
+                x += std::max<std::uint64_t>(pixels, 1);
+            }
+            ++y;
+        }
+    return join_parts(queue, std::move(events), std::move(rest), error, busy, out);
+}
+
+// The end of a transfer in parts. Also when a part failed to be enqueued: the parts before it are under way,
+// and the command ends, as failed, after them.
+std::int32_t opencl_device::join_parts(opencl_queue& queue, std::vector<event_handle> events,
+                                       std::unique_ptr<staged_rest> rest, std::int32_t error, bool busy,
+                                       enqueued& out) {
     if (events.empty())
         return error;
-    // Also when a part failed to be enqueued: the parts before it are under way, and the command ends, as
-    // failed, after them.
     event_handle last = std::move(events.back());
     events.pop_back();
     event_handle first;

@@ -14,6 +14,11 @@ constexpr std::uint64_t limit_bytes = 256ull << 20;
 // What stays allocated between transfers: 64 MiB.
 constexpr std::size_t keep_pieces = 16;
 
+// Single pixels that lie in two pages are staged also when there is nothing left for anything else: without
+// staging they can't be transferred at all.
+constexpr std::uint64_t pixel_bytes = 16;
+constexpr std::uint64_t pixels_reserve_bytes = 1 << 20;
+
 // Below this a piece is allocated as it is; above, a whole one that can be kept.
 constexpr std::uint64_t small_bytes = 128 << 10;
 
@@ -29,7 +34,8 @@ std::unique_ptr<staging> staging_pool::take(std::uint64_t bytes) {
     std::unique_ptr<std::byte[]> memory;
     {
         const std::lock_guard lock(mutex_);
-        if (bytes > limit_bytes - taken_bytes_)
+        const std::uint64_t limit = bytes <= pixel_bytes ? limit_bytes + pixels_reserve_bytes : limit_bytes;
+        if (taken_bytes_ > limit || bytes > limit - taken_bytes_)
             return nullptr;
         taken_bytes_ += bytes;
         if (bytes == staging_piece_bytes && !kept_.empty()) {
