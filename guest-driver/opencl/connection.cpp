@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <pthread.h>
 
 namespace kagemusha::opencl {
@@ -23,8 +24,8 @@ constexpr auto user_event_patience = std::chrono::seconds(2);
 std::atomic<std::uint64_t> generation{1};
 
 struct process_state {
-    std::mutex mutex; // also held across a fork
-    std::shared_ptr<connection> current;
+    std::mutex mutex;                                           // also held across a fork
+    std::map<std::string, std::shared_ptr<connection>> current; // by the device's name
     std::vector<connection*> all;
     bool fork_handlers = false;
 };
@@ -50,8 +51,8 @@ void after_fork_in_child() {
         one->abandon_after_fork();
     // The parent's connections are never destroyed here: their threads, which own them, do not exist in this
     // process.
-    new std::shared_ptr<connection>(std::move(state.current));
-    state.current.reset();
+    new auto(std::move(state.current));
+    state.current.clear();
     state.all.clear();
     state.mutex.unlock();
 }
@@ -62,14 +63,15 @@ std::uint64_t fork_generation() noexcept {
     return generation.load(std::memory_order_relaxed);
 }
 
-std::shared_ptr<connection> connection::current(std::string* error) {
+std::shared_ptr<connection> connection::current(const std::string& name, std::string* error) {
     process_state& state = process();
     std::shared_ptr<connection> replaced; // destroyed after the lock is given back
     const std::lock_guard held(state.mutex);
-    if (state.current && state.current->usable())
-        return state.current;
+    const auto known = state.current.find(name);
+    if (known != state.current.end() && known->second->usable())
+        return known->second;
     std::string reason;
-    std::unique_ptr<transport> device = make_transport(reason);
+    std::unique_ptr<transport> device = make_transport(name, reason);
     if (!device) {
         if (error)
             *error = reason;
@@ -80,7 +82,7 @@ std::shared_ptr<connection> connection::current(std::string* error) {
     if (!state.fork_handlers)
         state.fork_handlers = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
     state.all.push_back(made.get());
-    replaced = std::exchange(state.current, made);
+    replaced = std::exchange(state.current[name], made);
     return made;
 }
 

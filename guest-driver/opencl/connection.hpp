@@ -4,8 +4,9 @@
 // yet, calls that wait for their answer, and a thread that reads what the device tells by itself
 // (completions, printf output, errors).
 //
-// A process has one connection at a time. It is opened at the first use, replaced when it was lost (contexts
-// made before stay lost, new ones work) and never used by the child of a fork, which opens its own.
+// A process has one connection to each device at a time. It is opened at the first use, replaced when it was
+// lost (contexts made before stay lost, new ones work) and never used by the child of a fork, which opens its
+// own.
 //
 // Locks, outermost first: batch_mutex_ (batch, order of submission), pending_mutex_ (events and queues by
 // id), destroys_mutex_. None of them is held while user code runs or while an answer is awaited. The
@@ -41,8 +42,9 @@ std::uint64_t fork_generation() noexcept;
 
 class connection : public std::enable_shared_from_this<connection> {
 public:
-    /// The process' connection; opened or reopened if need be. Null with a reason if there is no device.
-    static std::shared_ptr<connection> current(std::string* error = nullptr);
+    /// The process' connection to the device of this name; opened or reopened if need be. Null with a reason
+    /// if that is not possible.
+    static std::shared_ptr<connection> current(const std::string& name, std::string* error = nullptr);
 
     /// Over this transport; start() begins the threads.
     explicit connection(std::unique_ptr<transport> device);

@@ -113,7 +113,7 @@ TEST_F(connection_test, small_data_is_inlined_and_large_data_stays_in_place) {
 }
 
 TEST_F(connection_test, a_transfer_larger_than_a_request_goes_in_pieces) {
-    if (const auto old = connection::current())
+    if (const auto old = connection::current(test_device::first_name))
         old->close();
     gpu = &test_device::fresh();
     gpu->limits.max_payload_bytes = 64 << 10;
@@ -137,6 +137,83 @@ TEST_F(connection_test, a_transfer_larger_than_a_request_goes_in_pieces) {
         cl.clReleaseMemObject(buffer);
         cl.clReleaseCommandQueue(own);
     }
+    cl.clReleaseContext(small);
+}
+
+TEST_F(connection_test, an_image_larger_than_a_request_goes_in_pieces) {
+    if (const auto old = connection::current(test_device::first_name))
+        old->close();
+    gpu = &test_device::fresh();
+    gpu->limits.max_payload_bytes = 20000; // pieces of 12288
+    cl_int error = CL_SUCCESS;
+    cl_context small = cl.clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    struct shape {
+        const char* name;
+        cl_mem_object_type type;
+        std::size_t width, height, depth, layers;
+        std::size_t region[3];
+        std::size_t row_pitch, slice_pitch; // of the content
+    };
+    const shape shapes[] = {
+        {"rows", CL_MEM_OBJECT_IMAGE2D, 100, 300, 0, 0, {100, 300, 1}, 0, 0},
+        {"rows with gaps", CL_MEM_OBJECT_IMAGE2D, 100, 300, 0, 0, {100, 300, 1}, 5000, 0},
+        {"slices", CL_MEM_OBJECT_IMAGE3D, 50, 40, 9, 0, {50, 40, 9}, 0, 0},
+        {"rows of slices", CL_MEM_OBJECT_IMAGE3D, 50, 90, 3, 0, {50, 90, 3}, 220, 220 * 91},
+        {"layers", CL_MEM_OBJECT_IMAGE2D_ARRAY, 50, 90, 0, 3, {50, 90, 3}, 0, 0},
+        {"layers that are rows", CL_MEM_OBJECT_IMAGE1D_ARRAY, 100, 0, 0, 200, {100, 200, 1}, 400, 800},
+        {"parts of a row", CL_MEM_OBJECT_IMAGE1D, 20000, 0, 0, 0, {20000, 1, 1}, 0, 0},
+        {"parts of rows", CL_MEM_OBJECT_IMAGE2D, 4000, 5, 0, 0, {4000, 5, 1}, 0, 0},
+    };
+    for (const cl_command_queue_properties properties : {0, int{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}})
+        for (const shape& one : shapes) {
+            SCOPED_TRACE(one.name);
+            cl_command_queue own = cl.clCreateCommandQueue(small, device, properties, &error);
+            ASSERT_EQ(error, CL_SUCCESS);
+            const std::size_t row = one.row_pitch ? one.row_pitch : one.width * 4;
+            const std::size_t slice =
+                one.slice_pitch ? one.slice_pitch : row * std::max<std::size_t>(1, one.height);
+            const bool layers_are_rows = one.type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+            std::vector<int> content(
+                (one.region[2] * one.region[1] * (layers_are_rows ? slice : row) + one.region[2] * slice) /
+                4);
+            for (std::size_t i = 0; i < content.size(); ++i)
+                content[i] = static_cast<int>(i * 3 + 1);
+            cl_image_desc description{};
+            description.image_type = one.type;
+            description.image_width = one.width;
+            description.image_height = one.height;
+            description.image_depth = one.depth;
+            description.image_array_size = one.layers;
+            description.image_row_pitch = one.row_pitch;
+            description.image_slice_pitch = one.slice_pitch;
+            const cl_image_format format{CL_RGBA, CL_UNSIGNED_INT8};
+            gpu->forget();
+            cl_mem image = cl.clCreateImage(small, CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_READ_ONLY, &format,
+                                            &description, content.data(), &error);
+            ASSERT_EQ(error, CL_SUCCESS);
+            EXPECT_GT(gpu->commands(VGPU_CMD_WRITE_IMAGE).size(), 1u);
+            const std::size_t origin[3] = {0, 0, 0};
+            std::vector<int> back(one.region[0] * one.region[1] * one.region[2], -1);
+            gpu->forget();
+            ASSERT_EQ(cl.clEnqueueReadImage(own, image, CL_TRUE, origin, one.region, 0, 0, back.data(), 0,
+                                            nullptr, nullptr),
+                      CL_SUCCESS);
+            EXPECT_GT(gpu->commands(VGPU_CMD_READ_IMAGE).size(), 1u);
+            std::size_t wrong = 0;
+            for (std::size_t z = 0, i = 0; z < one.region[2]; ++z)
+                for (std::size_t y = 0; y < one.region[1]; ++y)
+                    for (std::size_t x = 0; x < one.region[0]; ++x, ++i)
+                        wrong +=
+                            back[i] != content[(z * slice + y * (layers_are_rows ? slice : row)) / 4 + x];
+            EXPECT_EQ(wrong, 0u);
+            // No request carries more than it may, and none of them is refused for it.
+            for (const vgpu_opcode opcode : {VGPU_CMD_READ_IMAGE, VGPU_CMD_WRITE_IMAGE})
+                for (const recorded_command& sent : gpu->commands(opcode))
+                    EXPECT_LE(sent.as<vgpu_cmd_transfer_image>().data.bytes, 20000u);
+            cl.clReleaseMemObject(image);
+            cl.clReleaseCommandQueue(own);
+        }
     cl.clReleaseContext(small);
 }
 

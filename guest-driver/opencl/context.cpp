@@ -74,7 +74,7 @@ cl_context create(device& gpu, const cl_context_properties* list, cl_int* errcod
     cl_int error = CL_SUCCESS;
     if (!read_properties(list, properties, error))
         return fail<cl_context>(errcode, error);
-    auto link = connection::current();
+    auto link = gpu.link();
     if (!link)
         return fail<cl_context>(errcode, CL_DEVICE_NOT_AVAILABLE);
     ref<context> made = make_object<context>(gpu, std::move(link), std::move(properties));
@@ -99,8 +99,10 @@ cl_context create_context(const cl_context_properties* properties, cl_uint num_d
     // `notify` could tell, so it is accepted and never called.
     if (!devices || num_devices == 0 || (!notify && user_data))
         return fail<cl_context>(errcode, CL_INVALID_VALUE);
+    // Devices have no memory in common, not even the one process on the host that a context would be in: a
+    // context is one device's (which may be named more than once).
     for (cl_uint i = 0; i < num_devices; ++i)
-        if (!from_handle<device>(devices[i]))
+        if (!from_handle<device>(devices[i]) || devices[i] != devices[0])
             return fail<cl_context>(errcode, CL_INVALID_DEVICE);
     return create(*from_handle<device>(devices[0]), properties, errcode);
 }

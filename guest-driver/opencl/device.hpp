@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The platform and its device: the host's GPU. Both live as long as the process; what the host says about the
-// device never changes and is asked once.
+// The platform and its devices: each virtual device of the guest is one, and stands for a GPU of the host.
+// All live as long as the process; what the host says about a device never changes and is asked once.
 #pragma once
 
 #include "object.hpp"
@@ -11,8 +11,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace kagemusha::opencl {
+
+class connection;
 
 class platform : public object {
 public:
@@ -23,7 +26,10 @@ public:
 class device : public object {
 public:
     static constexpr object_kind kind_of_class = object_kind::device;
-    device() : object(kind_of_class) {}
+    explicit device(std::string name) : object(kind_of_class), name_(std::move(name)) {}
+
+    /// The process' connection to it, opened or reopened if need be; null with a sentence if it is gone.
+    std::shared_ptr<connection> link(std::string* error = nullptr) const;
 
     /// The host's answer to clGetDeviceInfo; kept.
     std::shared_ptr<const answer> host_info(cl_device_info name);
@@ -51,6 +57,7 @@ private:
     cl_int extensions_with_version(const info_answer& to);
     cl_int c_versions(const info_answer& to);
 
+    const std::string name_; // of transport.hpp
     std::mutex mutex_;
     std::map<cl_device_info, std::shared_ptr<const answer>> known_;
     std::once_flag extensions_once_;
@@ -60,8 +67,9 @@ private:
 /// The only one.
 platform& the_platform();
 
-/// The device, or null with a sentence when this guest has none.
-device* the_device(std::string* error = nullptr);
+/// The devices, in the order of their names; the first one is the default. None, with a sentence, when this
+/// guest has no device that works.
+std::vector<device*> the_devices(std::string* error = nullptr);
 
 inline constexpr const char* platform_name = "Kagemusha";
 inline constexpr const char* platform_extensions =

@@ -47,6 +47,7 @@ constexpr std::array supported_extensions = {
     "cl_khr_image2d_from_buffer",
     "cl_khr_int64_base_atomics",
     "cl_khr_int64_extended_atomics",
+    "cl_khr_integer_dot_product",
     "cl_khr_local_int32_base_atomics",
     "cl_khr_local_int32_extended_atomics",
     "cl_khr_select_fprounding_mode",
@@ -120,6 +121,10 @@ std::vector<cl_name_version> name_versions(const answer& known) {
 
 } // namespace
 
+std::shared_ptr<connection> device::link(std::string* error) const {
+    return connection::current(name_, error);
+}
+
 std::shared_ptr<const answer> device::host_info(cl_device_info name) {
     {
         const std::lock_guard held(mutex_);
@@ -127,10 +132,10 @@ std::shared_ptr<const answer> device::host_info(cl_device_info name) {
         if (found != known_.end())
             return found->second;
     }
-    const auto link = connection::current();
-    if (!link)
+    const auto own_link = link();
+    if (!own_link)
         return std::make_shared<answer>(answer{CL_OUT_OF_RESOURCES, {}});
-    auto fresh = std::make_shared<const answer>(ask(*link, {VGPU_INFO_DEVICE, name}));
+    auto fresh = std::make_shared<const answer>(ask(*own_link, {VGPU_INFO_DEVICE, name}));
     // Only a definite answer is kept: a lost connection says nothing about the device.
     if (fresh->error == CL_SUCCESS || fresh->error == CL_INVALID_VALUE) {
         const std::lock_guard held(mutex_);
@@ -251,6 +256,9 @@ cl_int device::info(cl_device_info name, const info_answer& to) {
     // Synthesised for older hosts.
     case CL_DEVICE_OPENCL_C_ALL_VERSIONS:
         return c_versions(to);
+    case CL_DEVICE_OPENCL_C_NUMERIC_VERSION_KHR: // cl_khr_extended_versioning
+        return to.value(number<cl_version>(
+            name, parse_version(host_info(CL_DEVICE_OPENCL_C_VERSION)->text(), "OpenCL C %u.%u")));
     case CL_DEVICE_OPENCL_C_FEATURES: {
         auto list = name_versions(*host_info(name));
         std::erase_if(list, [](const cl_name_version& one) {

@@ -32,7 +32,9 @@ cl_int enqueue_barrier_with_wait_list(cl_command_queue where, cl_uint count, con
 }
 
 cl_int enqueue_marker(cl_command_queue where, cl_event* out) {
-    return out ? synchronise(where, VGPU_CMD_MARKER, CL_COMMAND_MARKER, 0, nullptr, out) : CL_INVALID_VALUE;
+    if (!out)
+        return from_handle<queue>(where) ? CL_INVALID_VALUE : CL_INVALID_COMMAND_QUEUE;
+    return synchronise(where, VGPU_CMD_MARKER, CL_COMMAND_MARKER, 0, nullptr, out);
 }
 
 cl_int enqueue_barrier(cl_command_queue where) {

@@ -5,8 +5,12 @@
 
 namespace kagemusha::opencl {
 
-std::unique_ptr<transport> make_transport(std::string& error) {
-    return open_kernel_transport(error);
+std::vector<std::string> device_names() {
+    return kernel_device_names();
+}
+
+std::unique_ptr<transport> make_transport(const std::string& name, std::string& error) {
+    return open_kernel_transport(name, error);
 }
 
 } // namespace kagemusha::opencl

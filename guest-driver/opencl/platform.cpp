@@ -21,23 +21,33 @@ platform& the_platform() {
     return *only;
 }
 
-device* the_device(std::string* error) {
+std::vector<device*> the_devices(std::string* error) {
     static auto* const mutex = new std::mutex;
-    static device* only = nullptr;
+    static auto* const found = new std::vector<device*>;
     const std::lock_guard held(*mutex);
-    if (!only) {
+    if (!found->empty())
+        return *found;
+    std::string reasons;
+    for (const std::string& name : device_names()) {
         std::string reason;
-        const auto link = connection::current(&reason);
-        ref<device> found = link ? make_object<device>() : ref<device>();
-        if (found && found->host_info(CL_DEVICE_TYPE)->error != CL_SUCCESS) {
-            reason = "the host has no OpenCL device for this virtual machine";
-            found = {};
+        ref<device> one = make_object<device>(name);
+        if (!one || !one->link(&reason))
+            one = {};
+        else if (one->host_info(CL_DEVICE_TYPE)->error != CL_SUCCESS) {
+            reason = name + ": the host has no OpenCL device for it";
+            one = {};
         }
-        if (!found && error)
-            *error = reason;
-        only = found.detach();
+        if (one)
+            found->push_back(one.detach());
+        else if (!reason.empty())
+            reasons += (reasons.empty() ? "" : "; ") + reason;
     }
-    return only;
+    // Left out in silence where there are others, unless somebody wants to know.
+    if (!found->empty() && !reasons.empty() && std::getenv("KAGEMUSHA_VERBOSE"))
+        std::fprintf(stderr, "kagemusha: not all devices can be used: %s\n", reasons.c_str());
+    if (error)
+        *error = reasons;
+    return *found;
 }
 
 namespace {
@@ -48,7 +58,8 @@ bool is_platform(cl_platform_id handle) {
 }
 
 std::string profile_of_host() {
-    const auto link = connection::current();
+    const auto devices = the_devices();
+    const auto link = devices.empty() ? nullptr : devices[0]->link();
     const answer known =
         link ? ask(*link, {VGPU_INFO_PLATFORM, CL_PLATFORM_PROFILE}) : answer{CL_OUT_OF_RESOURCES, {}};
     const std::string text = known.error == CL_SUCCESS ? known.text() : std::string();
@@ -70,7 +81,7 @@ cl_int get_platform_ids(cl_uint num_entries, cl_platform_id* platforms, cl_uint*
     if ((platforms && num_entries == 0) || (!platforms && !num_platforms))
         return CL_INVALID_VALUE;
     std::string error;
-    if (!the_device(&error)) {
+    if (the_devices(&error).empty()) {
         if (num_platforms)
             *num_platforms = 0;
         if (std::getenv("KAGEMUSHA_VERBOSE"))
@@ -109,8 +120,10 @@ cl_int get_platform_info(cl_platform_id handle, cl_platform_info name, size_t si
         return to.bytes(list, sizeof list);
     }
     case CL_PLATFORM_HOST_TIMER_RESOLUTION: {
-        device* const gpu = the_device();
-        const auto link = gpu && gpu->version() >= CL_MAKE_VERSION(2, 1, 0) ? connection::current() : nullptr;
+        const auto devices = the_devices();
+        const auto link = !devices.empty() && devices[0]->version() >= CL_MAKE_VERSION(2, 1, 0)
+                              ? devices[0]->link()
+                              : nullptr;
         const answer known = link ? ask(*link, {VGPU_INFO_PLATFORM, CL_PLATFORM_HOST_TIMER_RESOLUTION})
                                   : answer{CL_INVALID_VALUE, {}};
         return to.value(known.as<cl_ulong>().value_or(0)); // 0: clGetDeviceAndHostTimer does not work
@@ -132,19 +145,18 @@ cl_int get_device_ids(cl_platform_id handle, cl_device_type type, cl_uint num_en
         return CL_INVALID_DEVICE_TYPE;
     if ((devices && num_entries == 0) || (!devices && !num_devices))
         return CL_INVALID_VALUE;
-    device* const gpu = the_device();
-    const cl_device_type has =
-        gpu ? gpu->number<cl_device_type>(CL_DEVICE_TYPE, 0) | CL_DEVICE_TYPE_DEFAULT : 0;
-    if (!(has & type)) {
-        if (num_devices)
-            *num_devices = 0;
-        return CL_DEVICE_NOT_FOUND;
-    }
-    if (devices)
-        devices[0] = to_handle<cl_device_id>(gpu);
+    std::vector<device*> fitting = the_devices();
+    const device* const first = fitting.empty() ? nullptr : fitting[0];
+    std::erase_if(fitting, [&](device* one) {
+        const cl_device_type has =
+            one->number<cl_device_type>(CL_DEVICE_TYPE, 0) | (one == first ? CL_DEVICE_TYPE_DEFAULT : 0);
+        return !(has & type);
+    });
+    for (std::size_t i = 0; devices && i < fitting.size() && i < num_entries; ++i)
+        devices[i] = to_handle<cl_device_id>(fitting[i]);
     if (num_devices)
-        *num_devices = 1;
-    return CL_SUCCESS;
+        *num_devices = static_cast<cl_uint>(fitting.size());
+    return fitting.empty() ? CL_DEVICE_NOT_FOUND : CL_SUCCESS;
 }
 
 cl_int get_device_info(cl_device_id handle, cl_device_info name, size_t size, void* value, size_t* size_ret) {
@@ -179,7 +191,7 @@ cl_int get_device_and_host_timer(cl_device_id handle, cl_ulong* device_timestamp
         return CL_INVALID_DEVICE;
     if (!device_timestamp || !host_timestamp)
         return CL_INVALID_VALUE;
-    const auto link = connection::current();
+    const auto link = gpu->link();
     if (!link)
         return CL_OUT_OF_RESOURCES;
     const answer known = ask(*link, {VGPU_INFO_TIMERS});

@@ -13,7 +13,7 @@ namespace kagemusha::opencl {
 class driver_test : public testing::Test {
 protected:
     void SetUp() override {
-        if (const auto old = connection::current())
+        if (const auto old = connection::current(test_device::first_name))
             old->close();
         gpu = &test_device::fresh();
         gpu->kernels["copy"] = {{CL_KERNEL_ARG_ADDRESS_GLOBAL, "int*"},

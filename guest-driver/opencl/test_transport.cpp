@@ -70,8 +70,13 @@ std::vector<std::uint64_t> wait_list(const recorded_command& command, std::size_
 
 } // namespace
 
-std::unique_ptr<transport> make_transport(std::string&) {
-    return std::make_unique<test_transport>(test_device::current());
+std::vector<std::string> device_names() {
+    return {test_device::first_name, test_device::second_name};
+}
+
+std::unique_ptr<transport> make_transport(const std::string& name, std::string&) {
+    return std::make_unique<test_transport>(name == test_device::second_name ? test_device::second()
+                                                                             : test_device::current());
 }
 
 test_device& test_device::fresh() {
@@ -81,6 +86,11 @@ test_device& test_device::fresh() {
 
 test_device& test_device::current() {
     return devices().empty() ? fresh() : *devices().back();
+}
+
+test_device& test_device::second() {
+    static auto* const only = new test_device;
+    return *only;
 }
 
 std::vector<recorded_command> test_device::commands() {
@@ -326,6 +336,9 @@ std::int32_t test_device::execute(const recorded_command& command, std::span<con
             std::memcpy(bytes.data(), payloads[create.content.index].address, create.bytes);
         break;
     }
+    case VGPU_CMD_CREATE_IMAGE:
+        create_image(command.as<vgpu_cmd_create_image>(), payloads);
+        break;
     case VGPU_CMD_CREATE_KERNEL: {
         const auto create = command.as<vgpu_cmd_create_kernel>();
         kernel_names_[create.id] = std::string(
@@ -357,6 +370,8 @@ std::int32_t test_device::answer_query(const recorded_command& command, std::spa
             value = bytes_of(std::string("OpenCL 3.0 test"));
         else if (info.name == CL_DEVICE_EXTENSIONS)
             value = bytes_of(std::string("cl_khr_fp64 cl_khr_gl_sharing cl_khr_command_buffer"));
+        else if (info.name == CL_DEVICE_IMAGE_SUPPORT)
+            value = bytes_of(cl_bool{CL_TRUE});
         else if (info.name == CL_DEVICE_MAX_MEM_ALLOC_SIZE)
             value = bytes_of(cl_ulong{1} << 40);
         else if (info.name == CL_DEVICE_MAX_WORK_GROUP_SIZE)
@@ -421,6 +436,21 @@ void test_device::enqueue(const recorded_command& command, std::span<const paylo
         }
         break;
     }
+    case VGPU_CMD_WRITE_IMAGE:
+    case VGPU_CMD_READ_IMAGE: {
+        const auto transfer = command.as<vgpu_cmd_transfer_image>();
+        const bool reads = command.opcode == VGPU_CMD_READ_IMAGE;
+        one.waits = wait_list(command, sizeof transfer, header.wait_count);
+        if (transfer.data.index == VGPU_PAYLOAD_INLINE) {
+            const std::byte* const start = command.bytes.data() + sizeof transfer + 8 * header.wait_count;
+            std::vector<std::byte> data(start, start + transfer.data.bytes);
+            one.run = [this, transfer, data]() mutable { transfer_image(transfer, data.data(), false); };
+        } else {
+            auto* const place = static_cast<std::byte*>(payloads[transfer.data.index].address);
+            one.run = [this, transfer, place, reads] { transfer_image(transfer, place, reads); };
+        }
+        break;
+    }
     case VGPU_CMD_LAUNCH:
         one.waits = wait_list(command, sizeof(vgpu_cmd_launch), header.wait_count);
         break;
@@ -432,6 +462,40 @@ void test_device::enqueue(const recorded_command& command, std::span<const paylo
         break;
     }
     enqueued_.push_back(std::move(one));
+}
+
+void test_device::create_image(const vgpu_cmd_create_image& create, std::span<const payload> payloads) {
+    const bool layers_are_rows = create.image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+    const std::uint64_t rows =
+        layers_are_rows ? create.array_size : std::max<std::uint64_t>(1, create.height);
+    const std::uint64_t slices =
+        std::max<std::uint64_t>(1, layers_are_rows ? 1 : create.depth + create.array_size);
+    images_[create.id] = {create.width, rows};
+    content(create.id).resize(create.width * rows * slices * 4);
+    if (create.content.index == VGPU_PAYLOAD_NONE)
+        return;
+    vgpu_cmd_transfer_image whole{};
+    whole.image = create.id;
+    whole.region[0] = create.width;
+    whole.region[1] = rows;
+    whole.region[2] = slices;
+    whole.row_pitch = layers_are_rows ? create.slice_pitch : create.row_pitch;
+    whole.slice_pitch = create.slice_pitch;
+    transfer_image(whole, static_cast<std::byte*>(payloads[create.content.index].address), false);
+}
+
+void test_device::transfer_image(const vgpu_cmd_transfer_image& transfer, std::byte* place, bool reads) {
+    const image_size size = images_.at(transfer.image);
+    auto& pixels = content(transfer.image);
+    for (std::uint64_t z = 0; z < transfer.region[2]; ++z)
+        for (std::uint64_t y = 0; y < transfer.region[1]; ++y) {
+            const std::uint64_t at =
+                ((transfer.origin[2] + z) * size.rows + transfer.origin[1] + y) * size.width +
+                transfer.origin[0];
+            std::byte* const inside = &pixels.at(at * 4);
+            std::byte* const outside = place + z * transfer.slice_pitch + y * transfer.row_pitch;
+            std::memcpy(reads ? outside : inside, reads ? inside : outside, transfer.region[0] * 4);
+        }
 }
 
 void test_device::run_enqueued() {

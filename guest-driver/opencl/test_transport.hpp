@@ -36,9 +36,14 @@ struct recorded_command {
 
 class test_device {
 public:
-    /// The device that the next make_transport() opens; replaces the one before.
+    static constexpr const char* first_name = "first";
+    static constexpr const char* second_name = "second";
+
+    /// The device that is opened next under the first name; replaces the one before.
     static test_device& fresh();
     static test_device& current();
+    /// The one behind the second name; never replaced.
+    static test_device& second();
 
     std::vector<recorded_command> commands();
     std::vector<recorded_command> commands(vgpu_opcode opcode);
@@ -113,6 +118,9 @@ private:
     void run_enqueued();
     void complete(std::uint64_t event, std::int32_t status);
     std::vector<std::byte>& content(std::uint64_t memory) { return memories_[memory]; }
+    void create_image(const vgpu_cmd_create_image& create, std::span<const payload> payloads);
+    /// One transfer between an image and the program's memory at `place`.
+    void transfer_image(const vgpu_cmd_transfer_image& transfer, std::byte* place, bool reads);
 
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -123,6 +131,10 @@ private:
     std::deque<enqueued> enqueued_;
     std::map<std::uint64_t, std::int32_t> finished_events_;
     std::map<std::uint64_t, std::vector<std::byte>> memories_;
+    struct image_size {
+        std::uint64_t width, rows; // rows of one slice; of an array of 1D images, its layers
+    };
+    std::map<std::uint64_t, image_size> images_; // elements of four bytes, without gaps in memories_
     std::map<std::uint64_t, std::string> kernel_names_;
     std::optional<std::pair<vgpu_opcode, std::int32_t>> failure_;
     std::set<const void*> refused_addresses_;

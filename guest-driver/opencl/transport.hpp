@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace kagemusha::opencl {
 
@@ -105,8 +106,11 @@ public:
     virtual void abandon_after_fork() noexcept = 0;
 };
 
-/// Opens the device that this process uses. The translation unit that defines it decides which transport the
-/// driver has: make_transport.cpp for the real one. Null with a sentence in `error` if there is none.
-std::unique_ptr<transport> make_transport(std::string& error);
+/// The devices that this process may use, in a fixed order; a name stays that of its device. The translation
+/// unit that defines these two decides which transport the driver has: make_transport.cpp for the real one.
+std::vector<std::string> device_names();
+
+/// Opens one of them. Null with a sentence in `error` if that is not possible.
+std::unique_ptr<transport> make_transport(const std::string& name, std::string& error);
 
 } // namespace kagemusha::opencl

@@ -6,12 +6,14 @@
 #include "guest-driver/kernel/uapi/linux/kagemusha_vgpu.h"
 #include "window_map.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
+#include <string_view>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -193,21 +195,31 @@ int open_node(const std::string& path, transport_limits& limits, std::string& er
 
 } // namespace
 
-std::unique_ptr<transport> open_kernel_transport(std::string& error) {
-    transport_limits limits;
-    int file = -1;
+std::vector<std::string> kernel_device_names() {
+    std::vector<std::string> names;
     if (const char* chosen = std::getenv("KAGEMUSHA_VGPU")) {
-        file = open_node(chosen, limits, error);
-    } else {
-        std::string first_error;
-        for (int i = 0; i < max_nodes && file < 0; ++i) {
-            file = open_node("/dev/kagemusha-vgpu" + std::to_string(i), limits, error);
-            if (i == 0)
-                first_error = error;
+        std::string_view rest = chosen;
+        while (!rest.empty()) {
+            const std::size_t end = std::min(rest.find(':'), rest.size());
+            if (end > 0)
+                names.emplace_back(rest.substr(0, end));
+            rest.remove_prefix(std::min(end + 1, rest.size()));
         }
-        if (file < 0)
-            error = first_error;
+        return names;
     }
+    for (int i = 0; i < max_nodes; ++i) {
+        std::string name = "/dev/kagemusha-vgpu" + std::to_string(i);
+        if (access(name.c_str(), F_OK) == 0)
+            names.push_back(std::move(name));
+    }
+    if (names.empty())
+        names.emplace_back("/dev/kagemusha-vgpu0"); // opening it says what is wrong
+    return names;
+}
+
+std::unique_ptr<transport> open_kernel_transport(const std::string& name, std::string& error) {
+    transport_limits limits;
+    const int file = open_node(name, limits, error);
     if (file < 0)
         return nullptr;
     const int wake = eventfd(0, EFD_CLOEXEC);

@@ -7,8 +7,10 @@
 
 namespace kagemusha::opencl {
 
-/// Opens the first /dev/kagemusha-vgpuN that this driver can talk to, or the one that KAGEMUSHA_VGPU names.
-/// Null with a sentence if there is none.
-std::unique_ptr<transport> open_kernel_transport(std::string& error);
+/// The /dev/kagemusha-vgpuN that there are, or those that KAGEMUSHA_VGPU names, with ':' between them.
+std::vector<std::string> kernel_device_names();
+
+/// Opens one. Null with a sentence if this driver can't talk to it.
+std::unique_ptr<transport> open_kernel_transport(const std::string& name, std::string& error);
 
 } // namespace kagemusha::opencl

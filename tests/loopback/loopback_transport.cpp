@@ -9,7 +9,9 @@
 // memfd) that is the device's region 0. That copy is the guest kernel's page pinning turned into its plain
 // opposite, and the one thing that is not real here.
 //
-// Environment: KAGEMUSHA_LOOPBACK_BACKEND (opencl), _GPU, _OPTIONS, _IN_PROCESS (0), _SANDBOX (0 required, 1
+// Environment: KAGEMUSHA_LOOPBACK_DEVICES (1: how many devices of one kind the program has),
+// KAGEMUSHA_LOOPBACK_MAX_PAYLOAD (bytes of the program's memory that one request may carry),
+// KAGEMUSHA_LOOPBACK_BACKEND (opencl), _GPU, _OPTIONS, _IN_PROCESS (0), _SANDBOX (0 required, 1
 // best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end), _REPLICATE_TO (where a
 // standby of the VM "loopback" listens; at the end the program waits until the standby has done everything).
 #include "guest-driver/opencl/transport.hpp"
@@ -120,9 +122,9 @@ struct told {
 
 class loopback_transport final : public transport {
 public:
-    static std::unique_ptr<transport> open(std::string& error) {
+    static std::unique_ptr<transport> open(const std::string& name, std::string& error) {
         auto self = std::unique_ptr<loopback_transport>(new loopback_transport);
-        if (!self->start(error))
+        if (!self->start(name, error))
             return nullptr;
         return self;
     }
@@ -238,7 +240,7 @@ private:
             std::abort();
     }
 
-    bool start(std::string& error) {
+    bool start(const std::string& name, std::string& error) {
         arena_fd_ = ::memfd_create("kagemusha-loopback", MFD_CLOEXEC);
         wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (arena_fd_ < 0 || wake_fd_ < 0 || ::ftruncate(arena_fd_, static_cast<off_t>(arena_bytes)) != 0) {
@@ -256,7 +258,7 @@ private:
         ::unsetenv("OCL_ICD_FILENAMES");
         kagemusha_device_config config;
         kagemusha_device_config_init(&config);
-        config.name = "loopback";
+        config.name = name.c_str();
         config.backend = environment("KAGEMUSHA_LOOPBACK_BACKEND", "opencl");
         config.gpu = environment("KAGEMUSHA_LOOPBACK_GPU", "");
         config.options = environment("KAGEMUSHA_LOOPBACK_OPTIONS", "");
@@ -286,6 +288,8 @@ private:
         limits_.max_stream_bytes = host.max_stream_bytes;
         limits_.max_events = host.max_events_per_file;
         limits_.max_requests = host.max_requests_per_file;
+        if (const char* bytes = std::getenv("KAGEMUSHA_LOOPBACK_MAX_PAYLOAD"))
+            limits_.max_payload_bytes = std::strtoull(bytes, nullptr, 10);
         credits_ = limits_.max_events;
         thread_ = std::thread([this] { run(); });
         return true;
@@ -535,8 +539,16 @@ private:
 
 } // namespace
 
-std::unique_ptr<transport> make_transport(std::string& error) {
-    return loopback_transport::open(error);
+std::vector<std::string> device_names() {
+    std::vector<std::string> names{"loopback"};
+    const int count = std::atoi(environment("KAGEMUSHA_LOOPBACK_DEVICES", "1"));
+    for (int i = 1; i < count; ++i)
+        names.push_back("loopback" + std::to_string(i));
+    return names;
+}
+
+std::unique_ptr<transport> make_transport(const std::string& name, std::string& error) {
+    return loopback_transport::open(name, error);
 }
 
 } // namespace kagemusha::opencl

@@ -3,6 +3,7 @@
 // The frame of kagemusha_cl_check: chooses the device, runs the groups, counts.
 #include "check.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -117,13 +118,19 @@ bool choose_device(setup& s) {
     std::vector<cl_platform_id> platforms(count);
     clGetPlatformIDs(count, platforms.data(), nullptr);
     const char* wanted = std::getenv("CL_CHECK_PLATFORM");
+    const char* index = std::getenv("CL_CHECK_DEVICE"); // of the platform's; the first one
+    const cl_uint number = index ? static_cast<cl_uint>(std::strtoul(index, nullptr, 10)) : 0;
     for (cl_platform_id platform : platforms) {
         char name[256] = "";
         clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, nullptr);
         if (wanted && !std::strstr(name, wanted))
             continue;
-        if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &s.device, nullptr) == CL_SUCCESS) {
+        cl_device_id devices[64] = {};
+        cl_uint found = 0;
+        if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 64, devices, &found) == CL_SUCCESS &&
+            number < std::min<cl_uint>(found, 64)) {
             s.platform = platform;
+            s.device = devices[number];
             return true;
         }
     }
