@@ -169,7 +169,8 @@ protected:
         kernel_ = primary->kernel(context_, text, name);
         group_items_ = group_items;
         primary->write(queue_, out_, 0, out_bytes); // zeros
-        // Three differences in a row are wanted, and on a busy machine both may add in the same order now and then.
+        // Three differences in a row are wanted, and on a busy machine both may add in the same order now and
+        // then.
         for (std::uint32_t i = 0; i < 60 && primary->status().memory_shipped == 0; ++i) {
             launch_once(i);
             if (compare() != 0) {
