@@ -87,6 +87,8 @@ public:
 
     void open(std::uint32_t file);
     void close(std::uint32_t file);
+    // False: somebody else looks after congestion; a request that comes all the same is taken, as in a VM.
+    bool waits_for_room = true;
     // All later requests are of this file.
     void use(std::uint32_t file) { file_ = file; }
 
