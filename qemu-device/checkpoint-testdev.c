@@ -38,6 +38,7 @@ struct CheckpointTestdev {
     uint64_t sequence;      /* state: number of the checkpoint */
     uint64_t commits;
     uint32_t fail_checkpoints; /* that many of the next ones */
+    uint32_t stop_ms; /* how long a failover takes, with the BQL */
     bool fail_load;
     bool fail_start;
 };
@@ -102,7 +103,10 @@ static void testdev_commit(ReplicationState *rs)
 
 static void testdev_stop(ReplicationState *rs, bool failover, Error **errp)
 {
-    note(rs->opaque, failover ? "stop:failover" : "stop");
+    CheckpointTestdev *s = rs->opaque;
+
+    note(s, failover ? "stop:failover" : "stop");
+    g_usleep(s->stop_ms * (gulong)1000);
 }
 
 static ReplicationOps testdev_replication_ops = {
@@ -210,6 +214,8 @@ static void testdev_init(Object *obj)
                                    OBJ_PROP_FLAG_READ);
     object_property_add_uint32_ptr(obj, "fail-checkpoints",
                                    &s->fail_checkpoints,
+                                   OBJ_PROP_FLAG_READWRITE);
+    object_property_add_uint32_ptr(obj, "stop-ms", &s->stop_ms,
                                    OBJ_PROP_FLAG_READWRITE);
 }
 

@@ -286,14 +286,10 @@ static void test_connection_lost_in_pause(void)
     pair_end(&pair);
 }
 
-/*
- * The primary falls silent in the middle of its RAM. The secondary answers,
- * and takes over at once, with what the checkpoint before had. No yank.
- */
-static void test_silent_primary(void)
+/* The second checkpoint stops in the middle of its RAM. */
+static Pair pair_stopped_in_ram(void)
 {
     Pair pair = idle_pair();
-    uint8_t byte;
 
     qtest_memset(pair.primary, BLOCK, 0x44, 4 * MiB);
     pair_checkpoint(&pair);
@@ -308,13 +304,52 @@ static void test_silent_primary(void)
     relay_stop_stream(pair.relay, 1 * MiB);
     relay_pass(pair.relay);
     relay_wait_stopped(pair.relay);
+    return pair;
+}
+
+static void check_first_checkpoint(Pair *pair)
+{
+    uint8_t byte;
+
+    qtest_qmp_eventwait(pair->secondary, "RESUME");
+    for (unsigned int at = BLOCK; at < BLOCK + 4 * MiB; at += 4 * KiB) {
+        qtest_memread(pair->secondary, at, &byte, 1);
+        g_assert_cmphex(byte, ==, 0x44);
+    }
+    g_assert_cmpuint(testdev_number(pair->secondary, "sequence"), ==, 1);
+}
+
+/*
+ * The primary falls silent in the middle of its RAM. The secondary answers,
+ * and takes over at once, with what the checkpoint before had. No yank.
+ */
+static void test_silent_primary(void)
+{
+    Pair pair = pair_stopped_in_ram();
 
     g_assert_false(is_running(pair.secondary));
     lost_heartbeat(pair.secondary);
-    qtest_qmp_eventwait(pair.secondary, "RESUME");
-    qtest_memread(pair.secondary, BLOCK, &byte, 1);
-    g_assert_cmphex(byte, ==, 0x44);
-    g_assert_cmpuint(testdev_number(pair.secondary, "sequence"), ==, 1);
+    check_first_checkpoint(&pair);
+    pair_end(&pair);
+}
+
+/*
+ * The rest of the RAM comes while the secondary already takes over: it is too
+ * late for it to count. (A failover that takes long, so that all of it comes.)
+ */
+static void test_late_ram(void)
+{
+    Pair pair = pair_stopped_in_ram();
+
+    qtest_qmp_assert_success(pair.secondary,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': 'stop-ms', 'value': 1000 } }");
+    qtest_qmp_send(pair.secondary, "{ 'execute': 'x-colo-lost-heartbeat' }");
+    g_usleep(200 * 1000);
+    relay_go_on(pair.relay);
+    qobject_unref(qtest_qmp_receive(pair.secondary));
+    check_first_checkpoint(&pair);
     pair_end(&pair);
 }
 
@@ -544,6 +579,7 @@ void checkpoint_moments_add(void)
     qtest_add_func("/checkpoint/connection-lost/in-pause",
                    test_connection_lost_in_pause);
     qtest_add_func("/checkpoint/silent-primary", test_silent_primary);
+    qtest_add_func("/checkpoint/late-ram", test_late_ram);
     qtest_add_func("/checkpoint/silent-secondary", test_silent_secondary);
     qtest_add_func("/checkpoint/acknowledged", test_acknowledged);
     qtest_add_func("/checkpoint/load-fails", test_load_fails);

@@ -82,6 +82,24 @@ static void test_failover_ahead(void)
     });
 }
 
+/*
+ * A thousand checkpoints as fast as they go, each with pages sent ahead, of a
+ * VM that writes to few pages all the time.
+ */
+static void test_failover_busy(void)
+{
+    PairOptions options = {
+        .pages = 64,
+        .primary = "-global migration.x-colo-ahead-size=0",
+    };
+    Pair pair = pair_start(&options);
+
+    migrate_set_parameter_int(pair.primary, "x-checkpoint-delay", 1);
+    pair_wait_pauses(&pair, 1000);
+    pair_fail_over_and_check(&pair);
+    pair_end(&pair);
+}
+
 /* How often the primary has looked at what is dirty */
 static int64_t syncs(Pair *pair)
 {
@@ -221,6 +239,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/failover/no-stage", test_failover_no_stage);
     qtest_add_func("/checkpoint/failover/ahead", test_failover_ahead);
     qtest_add_func("/checkpoint/failover/rearm", test_failover_rearm);
+    qtest_add_func("/checkpoint/failover/busy", test_failover_busy);
     qtest_add_func("/checkpoint/cont", test_cont);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     checkpoint_moments_add();
