@@ -155,8 +155,7 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         answer(request.token, VGPU_STATUS_LIMIT);
         return;
     }
-    const submit_decision d =
-        f.fsm.on_submit(request, regions_, from != origin::guest || config_.file.host_ids);
+    const submit_decision d = f.fsm.on_submit(request, regions_, from != origin::guest);
     if (d.broken_rule) {
         log_broken_rule(f.number, "guest", d.broken_rule, now_ms);
     }

@@ -399,7 +399,8 @@ TEST(device_tap, progress_of_the_guests_work_counts_beside_the_agents) {
 
 TEST(device_tap, ids_of_the_host_are_refused_to_a_guest_and_allowed_to_a_standby) {
     for (const bool standby : {false, true}) {
-        device_harness h([&](device_config& c) { c.file.host_ids = standby; });
+        device_harness h;
+        h.from = standby ? device::origin::log : device::origin::guest;
         h.open(1);
         h.submit(1, [](auto& b) { b.create_context(context); });
         h.submit(1, [](auto& b) { b.create_queue(queue, context); });

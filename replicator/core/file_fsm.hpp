@@ -35,9 +35,6 @@ struct file_limits {
     std::uint32_t max_events = 0;
     std::uint32_t max_objects = 0;
     std::uint64_t max_memory_bytes = 0;
-    // Ids with VGPU_HOST_ID_BIT are allowed: on a standby, which executes what replication on the primary's
-    // side added to the guest's commands.
-    bool host_ids = false;
 };
 
 // What one request does, for statistics.
@@ -77,11 +74,9 @@ public:
     // `usage` outlives the fsm. All requests have ended when the fsm ends.
     file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage, std::uint64_t hash_seed);
 
-    // `host_ids`: see file_limits.
-    submit_decision on_submit(const kagemusha_request& request, region_sizes regions) {
-        return on_submit(request, regions, limits_.host_ids);
-    }
-    submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool host_ids);
+    // `host_ids`: ids with VGPU_HOST_ID_BIT are allowed: on a standby, which executes what replication on the
+    // primary's side added to the guest's commands.
+    submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool host_ids = false);
     // Where the forwarded request with this token is in the log.
     void note_log_range(std::uint64_t token, const log_range& range);
     done_decision on_done(std::uint64_t token, const vgpu_response& response);

@@ -269,12 +269,13 @@ struct device_harness {
     std::uint64_t room = UINT64_MAX; // records that the guest has buffers for
     std::uint64_t now_ms = 1000;
     std::uint64_t next_token = 1;
+    device::origin from = device::origin::guest;
     std::unique_ptr<device> dev; // last: it answers what is in flight when it ends
 
     void open(std::uint32_t file) { dev->open_file(file, next_token++); }
     void close(std::uint32_t file) { dev->close_file(file, next_token++); }
     std::uint64_t submit(std::uint32_t file, const stream_builder& b) {
-        dev->submit(b.request(file, next_token), now_ms);
+        dev->submit(b.request(file, next_token), now_ms, from);
         return next_token++;
     }
     template <class F>

@@ -53,12 +53,6 @@ void write_error(char* error, std::size_t error_bytes, const std::string& text) 
     }
 }
 
-std::uint64_t now_ms() {
-    timespec t{};
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
-}
-
 } // namespace
 
 std::unique_ptr<worker::port> kagemusha_device::make_port(std::string& error) {
@@ -372,7 +366,7 @@ void kagemusha_device_submit(kagemusha_device* device, const kagemusha_request* 
     guarded([&] {
         if (!refused(*device, request->token) &&
             !(device->replication && device->replication->take_request(*request))) {
-            device->core->submit(*request, now_ms());
+            device->core->submit(*request, ffi::now_ms());
         }
     });
 }
@@ -383,7 +377,7 @@ int kagemusha_device_poll_fd(kagemusha_device* device) {
 
 void kagemusha_device_dispatch(kagemusha_device* device) {
     guarded([&] {
-        const std::uint64_t now = now_ms();
+        const std::uint64_t now = ffi::now_ms();
         device->core->dispatch(now);
         if (device->replication) {
             device->replication->dispatch(now);

@@ -5,6 +5,7 @@
 
 #include <kagemusha/device.h>
 
+#include <ctime>
 #include <unistd.h>
 
 #include <memory>
@@ -35,6 +36,16 @@ public:
 private:
     int fd_;
 };
+
+// CLOCK_MONOTONIC
+inline std::uint64_t now_ns() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+inline std::uint64_t now_ms() {
+    return now_ns() / 1'000'000;
+}
 
 inline std::string text_of(const char* s) {
     return s ? s : "";

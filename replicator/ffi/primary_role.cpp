@@ -59,11 +59,7 @@ std::string primary_role::attach() {
 
 void primary_role::attach_tap() {
     mirror::agent_options agent;
-    agent.now_ns = [] {
-        timespec t{};
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-    };
+    agent.now_ns = now_ns;
     // So that they are none of those of another host that had this VM before.
     agent.first_id = (random_number() & 0x3fffff) << 40;
     mirror::mirror_primary_options options;

@@ -29,12 +29,6 @@
 
 namespace kagemusha::ffi {
 
-inline std::uint64_t now_ms() {
-    timespec t{};
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
-}
-
 inline std::uint64_t random_number() {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();

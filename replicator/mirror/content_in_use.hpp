@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "mirror/log_sink.hpp"
+#include "mirror/stream_events.hpp"
 
 namespace kagemusha::mirror {
 
@@ -29,16 +30,7 @@ public:
 
     // The events of the request in hand, while something is in use.
     void note_events(std::span<const std::byte> stream) {
-        for (std::size_t at = 0; at < stream.size();) {
-            const auto& header = *reinterpret_cast<const vgpu_cmd*>(stream.data() + at);
-            if (header.opcode >= VGPU_FIRST_ENQUEUE) {
-                const auto& e = *reinterpret_cast<const vgpu_enqueue*>(stream.data() + at + sizeof(vgpu_cmd));
-                if (e.event != 0) {
-                    request_of_event_[e.event] = next_request_;
-                }
-            }
-            at += header.bytes;
-        }
+        for_each_event(stream, [&](guest_id event) { request_of_event_[event] = next_request_; });
         ++next_request_;
     }
 

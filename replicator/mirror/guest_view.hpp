@@ -19,7 +19,7 @@
 
 #include "codec/op.hpp"
 #include "core/object_table.hpp"
-#include "mirror/resumed_request.hpp"
+#include "mirror/stream_events.hpp"
 
 namespace kagemusha::mirror {
 

@@ -105,11 +105,12 @@ private:
 class side {
 public:
     side(const std::string& backend, const std::string& options, std::vector<gpu::region_view> regions,
-         bool host_ids) {
+         bool is_standby)
+        : from_(is_standby ? core::device::origin::log : core::device::origin::guest) {
         core::device_config c;
-        c.name = host_ids ? "standby" : "primary";
+        c.name = is_standby ? "standby" : "primary";
         c.max_files = 4;
-        c.file = {512, 65536, 1u << 18, std::uint64_t{1} << 34, host_ids};
+        c.file = {512, 65536, 1u << 18, std::uint64_t{1} << 34};
         c.max_memory_bytes = std::uint64_t{1} << 35;
         c.hash_seed = 7;
         c.user_data = this;
@@ -149,7 +150,7 @@ public:
     std::uint64_t submit(const kagemusha_request& request) {
         kagemusha_request r = request;
         r.token = ++last_token_;
-        device->submit(r, now_ms());
+        device->submit(r, now_ms(), from_);
         return r.token;
     }
     std::uint64_t submit(const stream_builder& b) { return submit(b.request(the_file, 0)); }
@@ -177,6 +178,8 @@ public:
     std::vector<std::int32_t> queue_errors;
 
 private:
+    const core::device::origin from_;
+
     void on_record(const void* bytes, std::size_t length) {
         vgpu_record header;
         std::memcpy(&header, bytes, sizeof(header));

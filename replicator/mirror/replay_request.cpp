@@ -2,7 +2,8 @@
 #include "mirror/replay_request.hpp"
 
 #include <cassert>
-#include <cstring>
+
+#include "mirror/stream_events.hpp"
 
 namespace kagemusha::mirror {
 
@@ -15,28 +16,8 @@ std::uint64_t arena_bytes(std::span<const entry_payload> payloads) {
 }
 
 std::uint32_t completion_count(std::span<const std::byte> stream) {
-    // Every enqueued command begins alike.
-    struct enqueued {
-        vgpu_cmd cmd;
-        vgpu_enqueue enqueue;
-    };
-    static_assert(offsetof(enqueued, enqueue) == offsetof(vgpu_cmd_launch, enqueue) &&
-                  offsetof(enqueued, enqueue) == offsetof(vgpu_cmd_sync, enqueue) &&
-                  offsetof(enqueued, enqueue) == offsetof(vgpu_cmd_transfer_buffer, enqueue));
     std::uint32_t count = 0;
-    while (stream.size() >= sizeof(vgpu_cmd)) {
-        vgpu_cmd head;
-        std::memcpy(&head, stream.data(), sizeof(head));
-        if (head.bytes < sizeof(head) || head.bytes > stream.size()) {
-            break;
-        }
-        if (head.opcode >= VGPU_FIRST_ENQUEUE && head.bytes >= sizeof(enqueued)) {
-            enqueued command;
-            std::memcpy(&command, stream.data(), sizeof(command));
-            count += command.enqueue.event != 0;
-        }
-        stream = stream.subspan(head.bytes);
-    }
+    for_each_event(stream, [&](codec::guest_id) { ++count; });
     return count;
 }
 

@@ -2,7 +2,6 @@
 #include "mirror/resumed_request.hpp"
 
 #include <cstring>
-#include <type_traits>
 #include <variant>
 
 #include "codec/decode.hpp"
@@ -15,7 +14,6 @@ namespace {
 const vgpu_payload_ref* read_payload(const codec::op& any) {
     return std::visit(
         [](const auto& o) -> const vgpu_payload_ref* {
-            using type = std::decay_t<decltype(o)>;
             const vgpu_payload_ref* reference = nullptr;
             if constexpr (requires { o.content; }) {
                 reference = &o.c->content;
@@ -25,7 +23,6 @@ const vgpu_payload_ref* read_payload(const codec::op& any) {
                 }
                 reference = &o.c->data;
             }
-            static_assert(!std::is_same_v<type, codec::op_info> || true);
             return reference && reference->index < VGPU_MAX_PAYLOADS ? reference : nullptr;
         },
         any);
@@ -103,24 +100,6 @@ kagemusha_request resumed_request::request() const {
     r.segments = segments_.data();
     r.segment_count = static_cast<std::uint32_t>(segments_.size());
     return r;
-}
-
-void for_each_event(std::span<const std::byte> stream, const std::function<void(codec::guest_id)>& f) {
-    while (stream.size() >= sizeof(vgpu_cmd)) {
-        vgpu_cmd head;
-        std::memcpy(&head, stream.data(), sizeof(head));
-        if (head.bytes < sizeof(head) || head.bytes > stream.size()) {
-            return;
-        }
-        if (head.opcode >= VGPU_FIRST_ENQUEUE && head.bytes >= sizeof(head) + sizeof(vgpu_enqueue)) {
-            vgpu_enqueue enqueue;
-            std::memcpy(&enqueue, stream.data() + sizeof(head), sizeof(enqueue));
-            if (enqueue.event != 0) {
-                f(enqueue.event);
-            }
-        }
-        stream = stream.subspan(head.bytes);
-    }
 }
 
 } // namespace kagemusha::mirror

@@ -12,11 +12,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
-
-#include "codec/op.hpp"
 
 namespace kagemusha::mirror {
 
@@ -42,9 +39,6 @@ private:
     std::vector<kagemusha_segment> segments_;
     std::size_t at_ = 0; // in the guest's stream: what lies before it was compared
 };
-
-// f(event) for each event that a command of the stream makes.
-void for_each_event(std::span<const std::byte> stream, const std::function<void(codec::guest_id)>& f);
 
 } // namespace kagemusha::mirror
 

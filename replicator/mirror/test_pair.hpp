@@ -131,13 +131,14 @@ struct host {
     };
 
     explicit host(bool is_standby, std::uint64_t memory_bytes = guest_bytes)
-        : memory(memory_bytes), peeked(peek_bytes) {
+        : memory(memory_bytes)
+        , peeked(peek_bytes)
+        , from_(is_standby ? core::device::origin::log : core::device::origin::guest) {
         views = {{memory.data(), memory.size()}, {peeked.data(), peeked.size()}};
         core::device_config c;
         c.name = is_standby ? "standby" : "primary";
         c.max_files = 16;
         c.file = {1024, 4096, 1u << 18, std::uint64_t{1} << 40};
-        c.file.host_ids = is_standby;
         c.max_memory_bytes = std::uint64_t{1} << 41;
         c.hash_seed = 7;
         c.callbacks.request_done = [](void* self, std::uint64_t token, const vgpu_response* r) {
@@ -175,13 +176,14 @@ struct host {
     std::vector<std::string> lines;
     std::uint64_t next_token = 1;
     std::uint64_t now_ms = 1000;
+    const core::device::origin from_;
     std::unique_ptr<core::device> device; // last
 
     std::uint64_t submit(std::uint32_t file, const kagemusha_request& given) {
         kagemusha_request r = given;
         r.file = file;
         r.token = next_token++;
-        device->submit(r, now_ms);
+        device->submit(r, now_ms, from_);
         return r.token;
     }
     std::uint64_t submit(std::uint32_t file, const stream_builder& b) {

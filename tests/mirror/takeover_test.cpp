@@ -167,7 +167,8 @@ protected:
         ASSERT_EQ(kagemusha_device_use_checkpoints(primary->device(), 1, error, sizeof error), 0) << error;
         primary->waits_for_room = false;
     }
-    // With checkpoints nothing else makes room. Between two steps, because a program does not know half of one.
+    // With checkpoints nothing else makes room. Between two steps, because a program does not know half of
+    // one.
     void run(program& p) {
         if (kagemusha_device_congested(primary->device())) {
             take_next(p);
