@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Topology: guests with one GPU each, one after the other; QEMU is driven through QMP.
+Topology: guests with one GPU each (once two), one after the other; QEMU is driven through QMP.
 
 The device and its driver come and go while programs compute: driver unloaded and loaded, device unplugged and plugged,
 VM stopped and continued, guest switched off and reset with work in flight. QEMU ends in order each time.
@@ -45,6 +45,32 @@ def check_stop(guest):
     assert result.status == 0 and "rounds are right" in result.output, result
 
 
+def plug(guest, number):
+    """Plugs device vgpuNUMBER and waits for its node in the guest."""
+    properties = {"driver": "virtio-vgpu-pci", "id": f"vgpu{number}", "iothread": "vgpu-io", "backend": "opencl"}
+    if os.environ.get("KAGE_GPU"):
+        properties["gpu"] = os.environ["KAGE_GPU"]
+    guest.qmp("device_add", **properties)
+    guest.must(f"for i in $(seq 300); do [ -e /dev/kagemusha-vgpu{number} ] && exit 0; sleep 0.1; done; dmesg | tail; exit 1")
+
+
+def check_two(guest):
+    """two devices: one platform lists both, each computes at the same time as the other, and one goes without the other"""
+    plug(guest, 1)
+    listed = guest.must("clinfo --list")
+    assert listed.count("Platform #") == 1 and listed.count("Device #") == 2, listed
+    before = guest.stats()["launches"]
+    guest.must("for node in 0 1; do KAGEMUSHA_VGPU=/dev/kagemusha-vgpu$node /payload/cl_job churn 2 & jobs=\"$jobs $!\"; done;"
+               "for job in $jobs; do wait $job || exit 1; done")
+    assert guest.stats()["launches"] > before, "nothing was launched on the first device"
+    second = guest.qmp("qom-get", path="/machine/peripheral/vgpu1", property="stats")
+    assert second["launches"] > 0, "nothing was launched on the second device"
+    guest.qmp("device_del", id="vgpu1")
+    guest.wait_event("DEVICE_DELETED", device="vgpu1")
+    guest.must("/payload/cl_job add 1000")
+    assert guest.must("clinfo --list").count("Device #") == 1
+
+
 def check_unplug(guest):
     """the device is unplugged with work in flight: programs get errors, not a hang; plugged again, it works"""
     job = guest.start("/payload/cl_job in-flight 1")
@@ -55,11 +81,7 @@ def check_unplug(guest):
     assert "finished with 0" not in result.output, f"the work is said to be done: {result}"
     assert guest.run("ls /dev/kagemusha-vgpu*").status != 0, "the node is still there"
     assert "Number of platforms" in guest.run("clinfo").output
-    properties = {"driver": "virtio-vgpu-pci", "id": "vgpu0", "iothread": "vgpu-io", "backend": "opencl"}
-    if os.environ.get("KAGE_GPU"):
-        properties["gpu"] = os.environ["KAGE_GPU"]
-    guest.qmp("device_add", **properties)
-    guest.must("for i in $(seq 300); do [ -e /dev/kagemusha-vgpu0 ] && exit 0; sleep 0.1; done; dmesg | tail; exit 1")
+    plug(guest, 0)
     guest.must("/payload/cl_job add 1000")
     guest.wait_idle()
 
@@ -134,6 +156,6 @@ def check_reset(guest):
 
 if __name__ == "__main__":
     sys.exit(checks.main(
-        ("driver and device come and go", GUEST, [check_reload, check_stop, check_unplug, check_kernel_log, check_power_off]),
+        ("driver and device come and go", GUEST, [check_reload, check_stop, check_two, check_unplug, check_kernel_log, check_power_off]),
         ("quit with work in flight", GUEST, [check_quit]),
         ("reset with work in flight", GUEST, [check_reset])))
