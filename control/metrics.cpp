@@ -66,6 +66,7 @@ constexpr figure figures[] = {
     {"faults_total", "Log entries that failed on the standby and not on the primary.", counter,
      &status::faults, 1},
     {"round_trip_seconds", "Time of a heartbeat there and back.", gauge, &status::round_trip_ms, 1e-3},
+    {"takeovers_total", "Takeovers by this device.", counter, &status::takeovers, 1},
 };
 
 using labels = std::vector<ClientMetric::Label>;

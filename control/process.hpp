@@ -46,6 +46,7 @@ public:
     ~child_process(); // kills and reaps a child that still runs
 
     int pidfd() const { return pidfd_.get(); } // readable once it has ended
+    int pid() const { return pid_; }
     void kill();
     // Exit status, or 128 + signal. std::nullopt: still runs after the time.
     std::optional<int> wait_for(std::chrono::milliseconds time);

@@ -43,6 +43,10 @@ constexpr number_field numbers[] = {
     {"connections", &replication_status::connections},
     {"faults", &replication_status::faults},
     {"round-trip-ms", &replication_status::round_trip_ms},
+    {"takeovers", &replication_status::takeovers},
+    {"committed-at-ns", &replication_status::committed_at_ns},
+    {"took-over-at-ns", &replication_status::took_over_at_ns},
+    {"first-completion-at-ns", &replication_status::first_completion_at_ns},
 };
 
 template <std::size_t Count>

@@ -223,6 +223,9 @@ static const struct {
     NUMBER("checkpoint-epoch", checkpoint_epoch),
     NUMBER("checkpoint-wait-ns", checkpoint_wait_ns),
     NUMBER("takeovers", takeovers),
+    NUMBER("committed-at-ns", committed_at_ns),
+    NUMBER("took-over-at-ns", took_over_at_ns),
+    NUMBER("first-completion-at-ns", first_completion_at_ns),
 #undef NUMBER
 };
 

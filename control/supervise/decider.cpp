@@ -171,6 +171,10 @@ struct decider::work {
         owner_.gate_.set_until_ms(a.until_ms);
         const std::lock_guard lock(owner_.mutex_);
         owner_.gate_until_ = a.until_ms;
+        auto& s = owner_.status_;
+        if (const auto now = boot_ns();
+            s.decided_ns != 0 && s.gate_opened_ns == 0 && a.until_ms > now / 1'000'000)
+            s.gate_opened_ns = now;
     }
     void carry_out(act_connect&) { connect(); }
     void carry_out(act_close_link&) { close_link(); }
@@ -189,6 +193,8 @@ struct decider::work {
         {
             const std::lock_guard lock(owner_.mutex_);
             owner_.status_.last_takeover = a.why;
+            owner_.status_.decided_ns = boot_ns();
+            owner_.status_.gate_opened_ns = 0;
         }
         owner_.orders_.event("takeover", a.why);
         owner_.orders_.take_over();

@@ -45,6 +45,9 @@ struct decider_status {
     std::uint64_t term = 0, takeovers = 0;
     std::int64_t gate_open_ms = 0; // how long output may still leave; negative: since when it may not
     std::string last_takeover;     // why
+    // Of the last takeover, ns of CLOCK_BOOTTIME; 0: not yet. When it was decided, and since when output left
+    // again.
+    std::uint64_t decided_ns = 0, gate_opened_ns = 0;
 };
 
 class decider {

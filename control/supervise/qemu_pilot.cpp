@@ -25,6 +25,8 @@ constexpr auto ping_period = 500ms;
 constexpr auto quit_time = 15s;
 constexpr auto look_period = 100ms; // at how checkpoints go; while the first ones are waited for, more often
 constexpr auto first_look_period = 10ms;
+// At a GPU after a takeover: its guest may compute at once, or not for hours.
+constexpr auto first_takeover_period = 10ms, longest_takeover_period = 2000ms;
 // The first may have begun before output was held; what left until then is in the second one.
 constexpr std::uint64_t checkpoints_until_protected = 2;
 constexpr const char* gpu_path = "/machine/peripheral/vgpu0";
@@ -55,6 +57,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     killed_why_.clear();
     phase_ = phase::none;
     looking_ = false;
+    look_at_takeover_.reset();
     handing_over_ = 0;
     replicate_to_.clear();
     answers_.clear();
@@ -95,6 +98,8 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
         at = ping_at_;
     if (phase_ == phase::checkpointing || phase_ == phase::copying_gpu)
         at = std::min(at, look_at_);
+    if (look_at_takeover_)
+        at = std::min(at, *look_at_takeover_);
     return quit_by_ ? std::min(at, *quit_by_) : at;
 }
 
@@ -128,6 +133,8 @@ void qemu_pilot::handle(bool qmp, bool ended_now) {
         look();
     else if (phase_ == phase::copying_gpu && now >= look_at_)
         look_at_gpu();
+    if (look_at_takeover_ && now >= *look_at_takeover_)
+        look_at_takeover();
 }
 
 // Out of band, so that a frozen process is told from a main loop that waits.
@@ -269,6 +276,10 @@ void qemu_pilot::on_event(const qmp_message& message) {
         taking_over_ = false;
         standby_ = false;
         phase_ = phase::none;
+        if (config_.gpu) {
+            takeover_period_ = first_takeover_period;
+            look_at_takeover_ = clock::now() + takeover_period_;
+        }
         events_.running();
     } else if (message.name == "SHUTDOWN") {
         shut_down_ = true;
@@ -427,6 +438,20 @@ void qemu_pilot::take_over() {
             taking_over_ = false;
             events_.takeover_failed(description(a));
         }
+    });
+}
+
+// The device notes the times; here they are only fetched.
+void qemu_pilot::look_at_takeover() {
+    takeover_period_ = std::min(takeover_period_ * 2, std::chrono::milliseconds(longest_takeover_period));
+    look_at_takeover_.reset(); // until the answer
+    ask("qom-get", {{"path", gpu_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+        if (a.what != qmp_message::kind::success || !a.body.is_object())
+            return; // unplugged
+        const auto completed = a.body.value("first-completion-at-ns", std::uint64_t{0});
+        if (completed != 0)
+            return events_.gpu_computes(a.body.value("committed-at-ns", std::uint64_t{0}), completed);
+        look_at_takeover_ = clock::now() + takeover_period_;
     });
 }
 

@@ -42,6 +42,9 @@ struct pilot_events {
     std::function<void()> protecting;                             // checkpoints arrive, output is held
     std::function<void(const std::string& why)> replication_lost; // QEMU asks whether to go on alone
     std::function<void()> running;                                // after take_over()
+    // After that, when the VM's GPU has completed the guest's first command here. ns of CLOCK_BOOTTIME: the
+    // last checkpoint that this standby had committed, and that command's end.
+    std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
     std::function<void()> handed_over; // after hand_over(): the VM stands still, the standby has all of it
     std::function<void(const std::string& why)> hand_over_failed;
     std::function<void(const std::string& why)> takeover_failed;
@@ -77,6 +80,7 @@ public:
     void handle(bool qmp, bool ended);
 
     bool alive() const { return qemu_.has_value(); }
+    int pid() const { return qemu_ ? qemu_->pid() : 0; }
     // That the standby has, since the last replicate(); looked at now and then. How long the last one stopped
     // the VM.
     std::uint64_t checkpoints() const { return checkpoints_; }
@@ -93,6 +97,7 @@ private:
     void on_checkpointing();
     void send_state();
     void look_at_gpu();
+    void look_at_takeover();
     void look();
     void run_if_stopped();
     void ping();
@@ -115,6 +120,8 @@ private:
     std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
     bool told_ = false, looking_ = false;
     clock::time_point look_at_{};
+    std::optional<clock::time_point> look_at_takeover_; // nothing: told, or there was none
+    std::chrono::milliseconds takeover_period_{};
     std::optional<clock::time_point> pinged_, quit_by_;
     clock::time_point ping_at_{};
 };

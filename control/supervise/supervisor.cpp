@@ -30,6 +30,12 @@ using json = nlohmann::json;
 
 namespace {
 
+// When something happened: for people, and for what several processes of one machine tell of one story.
+struct moment {
+    std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
+    std::uint64_t ns = boot_ns();
+};
+
 // What other threads want done on this one.
 class inbox {
 public:
@@ -66,6 +72,10 @@ void complain(const std::vector<std::string>& errors) {
         fmt::print(stderr, "kagemusha: {}\n", error);
 }
 
+double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
+    return (static_cast<double>(to_ns) - static_cast<double>(from_ns)) * 1e-6;
+}
+
 class supervisor {
 public:
     supervisor(const supervisor_options& options, vm_description vm)
@@ -75,7 +85,7 @@ public:
 private:
     bool prepare();
     void loop();
-    void log(const std::string& event, const std::string& text);
+    void log(const std::string& event, const std::string& text, const moment& when = {});
     json answer(const json& request);
     json status();
     pilot_events pilot_reports();
@@ -94,11 +104,12 @@ private:
     std::string state_address_, gpu_address_, directory_;
     bool over_ = false, quitting_ = false;
     int status_ = 0;
+    std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
 };
 
 // One line for each event, on stderr: what a person or a log collector reads.
-void supervisor::log(const std::string& event, const std::string& text) {
-    const auto now = std::chrono::system_clock::now();
+void supervisor::log(const std::string& event, const std::string& text, const moment& when) {
+    const auto now = when.time;
     const auto ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
     const auto time = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
@@ -106,7 +117,7 @@ void supervisor::log(const std::string& event, const std::string& text) {
     if (options_.json)
         fmt::print(
             stderr, "{}\n",
-            json{{"time", time}, {"vm", vm_.name}, {"event", event}, {"text", text}, {"boot_ns", boot_ns()}}
+            json{{"time", time}, {"vm", vm_.name}, {"event", event}, {"text", text}, {"boot_ns", when.ns}}
                 .dump());
     else
         fmt::print(stderr, "{} {}: {}{}{}\n", time, vm_.name, event, text.empty() ? "" : ": ", text);
@@ -153,8 +164,28 @@ pilot_events supervisor::pilot_reports() {
     events.protecting = [this] { decider_->qemu_protecting(); };
     events.replication_lost = [this](const std::string& why) { decider_->replication_lost(why); };
     events.running = [this] {
-        log("running", "the VM runs here");
+        const moment now;
         decider_->qemu_running();
+        running_ns_ = now.ns;
+        committed_ns_ = completed_ns_ = 0;
+        log("running",
+            fmt::format("the VM runs here, {:.1f} ms after the decision",
+                        ms_between(decider_->status().decided_ns, now.ns)),
+            now);
+    };
+    events.gpu_computes = [this](std::uint64_t committed_ns, std::uint64_t completed_ns) {
+        committed_ns_ = committed_ns;
+        completed_ns_ = completed_ns;
+        const auto decided_ns = decider_->status().decided_ns;
+        moment then;
+        then.time -= std::chrono::duration_cast<std::chrono::system_clock::duration>(
+            std::chrono::nanoseconds(then.ns - completed_ns));
+        then.ns = completed_ns;
+        log("first-command",
+            fmt::format("the GPU completed the guest's first command, {:.1f} ms after the decision; the last "
+                        "checkpoint was {:.1f} ms before it",
+                        ms_between(decided_ns, completed_ns), ms_between(committed_ns, decided_ns)),
+            then);
     };
     events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
     events.handed_over = [this] { decider_->qemu_handed_over(); };
@@ -189,7 +220,9 @@ decider_orders supervisor::orders() {
         inbox_.put([this, in_order, why = std::move(why)] { finish(in_order, why); });
     };
     orders.event = [this](std::string name, std::string text) {
-        inbox_.put([this, name = std::move(name), text = std::move(text)] { log(name, text); });
+        inbox_.put([this, name = std::move(name), text = std::move(text), when = moment()] {
+            log(name, text, when);
+        });
     };
     return orders;
 }
@@ -219,10 +252,17 @@ json supervisor::status() {
             {"term", s.term},
             {"takeovers", s.takeovers},
             {"last_takeover", s.last_takeover},
+            {"last_takeover_ns",
+             {{"committed", committed_ns_},
+              {"decided", s.decided_ns},
+              {"running", running_ns_},
+              {"output", s.gate_opened_ns},
+              {"first_command", completed_ns_}}},
             {"gate_open_ms", s.gate_open_ms},
             {"checkpoints", pilot_->checkpoints()},
             {"pause_us", pilot_->pause_us()},
             {"qemu", pilot_->alive()},
+            {"qemu_pid", pilot_->pid()},
             {"console_log", prepared_->config.console->log},
             {"pid", ::getpid()}};
 }

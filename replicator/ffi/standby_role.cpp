@@ -156,6 +156,7 @@ public:
         if (result == 0) {
             side_->commit(seen_);
             committed_ = seen_.epoch;
+            committed_at_ns_ = boot_ns();
         }
         return result;
     }
@@ -173,6 +174,7 @@ private:
     }
     void on_request_done(std::uint64_t token, const vgpu_response& response);
     int on_record(std::span<const std::byte> record);
+    void note_completion(std::span<const std::byte> record);
     bool tell_first_records();
     void on_live();
 
@@ -187,6 +189,8 @@ private:
     bool live_ = false;
     std::atomic<bool> taken_over_ = false;
     std::atomic<std::uint64_t> committed_ = 0;
+    // See kagemusha_replication_status.
+    std::atomic<std::uint64_t> committed_at_ns_ = 0, took_over_at_ns_ = 0, first_completion_at_ns_ = 0;
 };
 
 void standby_role::on_request_done(std::uint64_t token, const vgpu_response& response) {
@@ -210,8 +214,21 @@ int standby_role::on_record(std::span<const std::byte> record) {
     const int result = guest_.record(user_data_, record.data(), record.size());
     if (result == 0) {
         side_->told(record);
+        note_completion(record);
     }
     return result;
+}
+
+// What was completed for the log and is told late (tell_first_records) does not count: the GPU did it before.
+void standby_role::note_completion(std::span<const std::byte> record) {
+    vgpu_record head{};
+    if (!taken_over_ || first_completion_at_ns_ != 0 || record.size() < sizeof head) {
+        return;
+    }
+    std::memcpy(&head, record.data(), sizeof head);
+    if (head.type == VGPU_RECORD_COMPLETION) {
+        first_completion_at_ns_ = boot_ns();
+    }
 }
 
 // False: the guest has no room.
@@ -249,6 +266,7 @@ int standby_role::take_over(std::string& error) {
     }
     error = side_->take_over(*device_.core);
     taken_over_ = true;
+    took_over_at_ns_ = boot_ns();
     if (error.empty()) {
         return 0;
     }
@@ -264,6 +282,11 @@ int standby_role::take_over(std::string& error) {
 void standby_role::status(kagemusha_replication_status& out) const {
     if (taken_over_) {
         next_->status(out);
+    }
+    out.committed_at_ns = committed_at_ns_;
+    out.took_over_at_ns = took_over_at_ns_;
+    out.first_completion_at_ns = first_completion_at_ns_;
+    if (taken_over_) {
         out.takeovers = 1;
         if (out.state == KAGEMUSHA_REPLICATION_OFF) {
             put(out.degraded, "this VM was taken over and has no standby yet");

@@ -252,7 +252,11 @@ TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
         fail_over(p);
         p.finish(*primary, p.begun + 20);
         host::wait([this] { return primary->open_requests() == 0; }, "every answer");
-        EXPECT_EQ(primary->status().takeovers, 1u);
+        const auto status = primary->status();
+        EXPECT_EQ(status.takeovers, 1u);
+        EXPECT_GT(status.committed_at_ns, 0u);
+        EXPECT_GE(status.took_over_at_ns, status.committed_at_ns);
+        EXPECT_GE(status.first_completion_at_ns, status.took_over_at_ns);
         EXPECT_EQ(primary->stats().workers_lost, 0u);
         primary.reset();
         standby.reset();

@@ -267,6 +267,9 @@ typedef struct kagemusha_replication_status {
                            for */
     char peer_gpu[128];
     uint64_t compression_saved_bytes; /* primary: of the content, ever; sent_bytes are without them */
+    /* When, in ns of CLOCK_BOOTTIME; 0: not yet. The last checkpoint that this standby committed; its
+     * takeover; the first command of the guest's that its GPU completed after that. */
+    uint64_t committed_at_ns, took_over_at_ns, first_completion_at_ns;
 } kagemusha_replication_status;
 
 KAGEMUSHA_EXPORT void kagemusha_device_get_replication_status(kagemusha_device* device,
