@@ -86,6 +86,7 @@ void primary_role::dispatch(std::uint64_t) {
     const std::lock_guard lock(mutex_);
     counters_ = mirror_->counters();
     catalog_bytes_ = mirror_->catalog_bytes();
+    waiting_ = mirror_->waiting();
 }
 
 bool primary_role::take_request(const kagemusha_request&) {
@@ -145,9 +146,12 @@ void primary_role::status(kagemusha_replication_status& out) const {
     out.checkpoint_wait_ns = wait_ns_;
     out.connections = s.connections;
     out.round_trip_ms = s.round_trip_ms;
-    put(out.degraded, out.state == KAGEMUSHA_REPLICATION_OFF ? std::string() : s.degraded);
     put(out.peer_gpu, s.standby_gpu);
     const std::lock_guard lock(mutex_);
+    put(out.degraded, out.state == KAGEMUSHA_REPLICATION_OFF ? std::string()
+                      : s.state == syncing && !waiting_.empty()
+                          ? "the standby's copy does not become complete: " + waiting_
+                          : s.degraded);
     out.digests_repaired = counters_.chunks_repaired;
     out.memory_shipped = counters_.memory_shipped;
     out.transferred_bytes = counters_.content_bytes;

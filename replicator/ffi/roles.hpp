@@ -162,6 +162,7 @@ private:
     mutable std::mutex mutex_; // what follows: copies for status()
     mirror::agent_counters counters_;
     std::uint64_t catalog_bytes_ = 0;
+    std::string waiting_; // why a state transfer does not go on
 };
 
 // ffi/standby_role.cpp

@@ -238,6 +238,27 @@ TEST_P(pair, attached_in_the_middle) {
     expect_equal();
 }
 
+// Until the guest has set its events the standby can't have them. Somebody has to know what is waited for.
+TEST_P(pair, a_copy_that_waits_for_the_guest_says_so) {
+    start_primary("");
+    begin_work();
+    const std::uint64_t event = primary->new_id();
+    codec::stream_builder make, set;
+    primary->ok(make.create_user_event(event, context_));
+    start_standby();
+    char error[256];
+    ASSERT_EQ(kagemusha_device_replicate_to(primary->device(), address().c_str(), error, sizeof error), 0);
+    host::wait([this] { return std::strstr(primary->status().degraded, "user event") != nullptr; },
+               "the reason");
+    EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_SYNCING));
+    primary->ok(set.set_user_event(event, 0));
+    wait_protected();
+    EXPECT_STREQ(primary->status().degraded, "");
+    launch(9);
+    primary->finish(queue_);
+    expect_equal();
+}
+
 TEST_P(pair, link_cut_and_restored) {
     start_standby();
     cut_link link(address("proxy").substr(5), address().substr(5));
