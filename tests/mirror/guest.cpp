@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 namespace kagemusha::test {
@@ -23,9 +24,21 @@ std::set<host*>& hosts() {
 
 } // namespace
 
-kagemusha_device_config config_of(const backend_case& b) {
+temporary_directory::temporary_directory() : path_("/tmp/kagemusha-test-XXXXXX") {
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+}
+temporary_directory::~temporary_directory() {
+    std::filesystem::remove_all(path_);
+}
+
+kagemusha_device_config config_of(const backend_case& b, bool second) {
     kagemusha_device_config c;
     kagemusha_device_config_init(&c);
+    const char* gpu = std::getenv("KAGEMUSHA_TEST_GPU");
+    if (const char* other = std::getenv("KAGEMUSHA_TEST_STANDBY_GPU"); second && other) {
+        gpu = other;
+    }
+    c.gpu = b.executes && gpu ? gpu : "";
     c.name = "test";
     c.backend = b.backend;
     c.options = b.options;

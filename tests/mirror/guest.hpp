@@ -27,8 +27,24 @@ struct backend_case {
     bool executes; // kernels run
 };
 
-// What both ends of a pair say alike; short times, so that tests are.
-kagemusha_device_config config_of(const backend_case& b);
+// What both ends of a pair say alike; short times, so that tests are. KAGEMUSHA_TEST_GPU chooses the OpenCL
+// device, KAGEMUSHA_TEST_STANDBY_GPU the second one of the pair if it is another.
+kagemusha_device_config config_of(const backend_case& b, bool second = false);
+
+// A directory in /tmp, for the sockets of one test; it ends with the object.
+class temporary_directory {
+public:
+    temporary_directory();
+    ~temporary_directory();
+    temporary_directory(const temporary_directory&) = delete;
+    temporary_directory& operator=(const temporary_directory&) = delete;
+
+    const std::string& path() const { return path_; }
+    std::string socket(const std::string& name) const { return "unix:" + path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
 
 // A device; a standby is no more than that.
 class host {

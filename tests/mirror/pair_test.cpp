@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Two devices in one process, joined by a Unix socket: what one executes for its guest, the other one has
 // too. "Has" is what digests over every live buffer say, which are computed on both sides' GPUs.
-// KAGEMUSHA_TEST_GPU chooses the OpenCL device, KAGEMUSHA_TEST_STANDBY_GPU the standby's if it is another
-// one.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -52,37 +47,16 @@ constexpr const char* sum_source = R"(
         }
     })";
 
-// "" for backends that are no GPU's.
-const char* gpu_of(const backend_case& b, bool standby) {
-    const char* gpu = std::getenv("KAGEMUSHA_TEST_GPU");
-    if (const char* other = std::getenv("KAGEMUSHA_TEST_STANDBY_GPU"); standby && other) {
-        gpu = other;
-    }
-    return b.executes && gpu ? gpu : "";
-}
-
 constexpr std::uint64_t count = 65536, bytes = count * 4;
 
 class pair : public testing::TestWithParam<backend_case> {
 protected:
-    void SetUp() override {
-        char name[] = "/tmp/kagemusha-pair-XXXXXX";
-        ASSERT_NE(mkdtemp(name), nullptr);
-        directory_ = name;
-    }
-    void TearDown() override {
-        primary.reset();
-        standby.reset();
-        std::filesystem::remove_all(directory_);
-    }
-
-    std::string address(const char* name = "standby") const { return "unix:" + directory_ + "/" + name; }
+    std::string address(const char* name = "standby") const { return directory_.socket(name); }
 
     void start_standby() {
         const std::string at = address();
-        auto c = config_of(GetParam());
+        auto c = config_of(GetParam(), true);
         c.standby_listen = at.c_str();
-        c.gpu = gpu_of(GetParam(), true);
         standby = std::make_unique<host>(c);
         EXPECT_EQ(kagemusha_device_standby_address(standby->device()), at);
     }
@@ -91,7 +65,6 @@ protected:
         auto c = config_of(GetParam());
         c.replicate_to = at.c_str();
         c.replicable = 1;
-        c.gpu = gpu_of(GetParam(), false);
         primary = std::make_unique<guest>(c);
     }
     void wait_protected() {
@@ -191,10 +164,10 @@ protected:
             "everything to be executed");
     }
 
-    std::unique_ptr<guest> primary;
+    temporary_directory directory_; // the devices end first, the primary before the standby
     std::unique_ptr<host> standby;
+    std::unique_ptr<guest> primary;
     std::uint64_t context_ = 0, queue_ = 0, in_ = 0, out_ = 0, kernel_ = 0, group_items_ = 0;
-    std::string directory_;
 };
 
 TEST_P(pair, attached_from_the_start) {
@@ -404,7 +377,8 @@ TEST_P(pair, what_differs_is_repaired) {
     }
     launch_until_shipped(unlike_source, "unlike", 0, count * 8); // groups as the device likes
     if (primary->status().digests_different == 0) {
-        ASSERT_STREQ(gpu_of(GetParam(), true), gpu_of(GetParam(), false)) << "no two devices are that alike";
+        ASSERT_STREQ(config_of(GetParam(), true).gpu, config_of(GetParam()).gpu)
+            << "no two devices are that alike";
         GTEST_SKIP() << "these two devices have their memory at the same addresses";
     }
     EXPECT_EQ(primary->status().memory_shipped, 1u);
@@ -434,7 +408,6 @@ TEST_P(pair, one_primary_at_a_time) {
     const std::string at = address();
     auto c = config_of(GetParam());
     c.replicate_to = at.c_str();
-    c.gpu = gpu_of(GetParam(), false);
     guest other(c);
     host::wait([&] { return std::strstr(other.status().degraded, "one at a time") != nullptr; }, "a refusal");
     EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING));
@@ -446,7 +419,6 @@ TEST_P(pair, of_another_vm_is_refused) {
     auto c = config_of(GetParam());
     c.replicate_to = at.c_str();
     c.vm_id = "another-vm";
-    c.gpu = gpu_of(GetParam(), false);
     guest other(c);
     host::wait([&] { return std::strstr(other.status().degraded, "another-vm") != nullptr; }, "a refusal");
     EXPECT_EQ(standby->status().executed, 0u);

@@ -3,10 +3,8 @@
 // second one from the last checkpoint, and its program, which keeps several commands in flight, ends with the
 // results of a run without a failure. Each request is answered once, each completion told once (guest.cpp).
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <random>
 
@@ -130,33 +128,23 @@ struct checkpoint {
 
 class takeover : public testing::TestWithParam<backend_case> {
 protected:
-    void SetUp() override {
-        char name[] = "/tmp/kagemusha-takeover-XXXXXX";
-        ASSERT_NE(mkdtemp(name), nullptr);
-        directory_ = name;
-    }
-    void TearDown() override {
-        primary.reset();
-        standby.reset();
-        std::filesystem::remove_all(directory_);
-    }
-    std::string new_address() { return "unix:" + directory_ + "/" + std::to_string(++standbys_); }
+    std::string new_address() { return directory_.socket(std::to_string(++standbys_)); }
 
     // Little room: a standby that is slower than its primary holds the guest up, not the test.
-    static kagemusha_device_config small_config() {
-        auto c = config_of(GetParam());
+    static kagemusha_device_config small_config(bool second) {
+        auto c = config_of(GetParam(), second);
         c.hold_bytes = c.log_bytes = 8 << 20;
         return c;
     }
     std::unique_ptr<guest> start_standby(const std::string& at) {
-        auto c = small_config();
+        auto c = small_config(standbys_ % 2 != 0); // a chain goes from one GPU to the other and back
         c.standby_listen = at.c_str();
         return std::make_unique<guest>(c, memory_bytes, false);
     }
     void start() {
         const std::string at = new_address();
         standby = start_standby(at);
-        auto c = small_config();
+        auto c = small_config(false);
         c.replicate_to = at.c_str();
         primary = std::make_unique<guest>(c, memory_bytes);
         protect();
@@ -222,10 +210,10 @@ protected:
     }
 
     static constexpr std::uint64_t memory_bytes = 4u << 20;
-    std::unique_ptr<guest> primary, standby;
+    temporary_directory directory_; // the devices end first, the primary before the standby
+    std::unique_ptr<guest> standby, primary;
     checkpoint last;
     unsigned taken = 0;
-    std::string directory_;
     int standbys_ = 0;
 };
 
