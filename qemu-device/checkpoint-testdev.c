@@ -8,7 +8,7 @@
  * of text ("log"), and can fail at each of them on request. Every checkpoint
  * of the primary gets the next number, which is the device's whole state.
  *
- * All of it runs with the BQL.
+ * All of it runs with the BQL, which only "ready" releases while it is held.
  */
 
 #include "qemu/osdep.h"
@@ -20,6 +20,7 @@
 #include "migration/vmstate.h"
 #include "qapi/error.h"
 #include "qapi/visitor.h"
+#include "qemu/main-loop.h"
 #include "qom/object.h"
 #include "system/reset.h"
 #include "system/runstate.h"
@@ -38,7 +39,9 @@ struct CheckpointTestdev {
     uint64_t sequence;      /* state: number of the checkpoint */
     uint64_t commits;
     uint32_t fail_checkpoints; /* that many of the next ones */
+    uint32_t fail_readies;
     uint32_t stop_ms; /* how long a failover takes, with the BQL */
+    bool hold_ready;
     bool fail_load;
     bool fail_start;
 };
@@ -88,6 +91,29 @@ static void testdev_checkpoint(ReplicationState *rs, Error **errp)
     note(s, "checkpoint=%" PRIu64, s->sequence);
 }
 
+static void testdev_ready(ReplicationState *rs, Error **errp)
+{
+    CheckpointTestdev *s = rs->opaque;
+
+    object_ref(OBJECT(s));
+    if (s->hold_ready) {
+        note(s, "wait=%" PRIu64, s->sequence);
+    }
+    while (s->hold_ready) {
+        bql_unlock();
+        g_usleep(1000);
+        bql_lock();
+    }
+    if (s->fail_readies) {
+        s->fail_readies--;
+        note(s, "fail");
+        error_setg(errp, "%s: told to fail", TYPE_CHECKPOINT_TESTDEV);
+    } else {
+        note(s, "ready=%" PRIu64, s->sequence);
+    }
+    object_unref(OBJECT(s));
+}
+
 static void testdev_get_error(ReplicationState *rs, Error **errp)
 {
     note(rs->opaque, "get_error");
@@ -113,6 +139,7 @@ static ReplicationOps testdev_replication_ops = {
     .start = testdev_start,
     .checkpoint = testdev_checkpoint,
     .get_error = testdev_get_error,
+    .ready = testdev_ready,
     .commit = testdev_commit,
     .stop = testdev_stop,
 };
@@ -183,6 +210,16 @@ static void testdev_set_checkpoint_now(Object *obj, bool value, Error **errp)
     }
 }
 
+static bool testdev_get_hold_ready(Object *obj, Error **errp)
+{
+    return CHECKPOINT_TESTDEV(obj)->hold_ready;
+}
+
+static void testdev_set_hold_ready(Object *obj, bool value, Error **errp)
+{
+    CHECKPOINT_TESTDEV(obj)->hold_ready = value;
+}
+
 static bool testdev_get_fail_load(Object *obj, Error **errp)
 {
     return CHECKPOINT_TESTDEV(obj)->fail_load;
@@ -214,6 +251,8 @@ static void testdev_init(Object *obj)
                                    OBJ_PROP_FLAG_READ);
     object_property_add_uint32_ptr(obj, "fail-checkpoints",
                                    &s->fail_checkpoints,
+                                   OBJ_PROP_FLAG_READWRITE);
+    object_property_add_uint32_ptr(obj, "fail-readies", &s->fail_readies,
                                    OBJ_PROP_FLAG_READWRITE);
     object_property_add_uint32_ptr(obj, "stop-ms", &s->stop_ms,
                                    OBJ_PROP_FLAG_READWRITE);
@@ -258,6 +297,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
                                   testdev_set_log);
     object_class_property_add_bool(klass, "checkpoint-now", testdev_get_false,
                                    testdev_set_checkpoint_now);
+    object_class_property_add_bool(klass, "hold-ready", testdev_get_hold_ready,
+                                   testdev_set_hold_ready);
     object_class_property_add_bool(klass, "fail-start", testdev_get_fail_start,
                                    testdev_set_fail_start);
     object_class_property_add_bool(klass, "fail-load", testdev_get_fail_load,

@@ -11,7 +11,8 @@
  *   checkpoint: the log is closed       reset for a snapshot load
  *   pre_save: state of the epoch        post_load: kept as data
  *   the VM runs                         get_error: can it be committed?
- *   commit: the secondary has it all    checkpoint: it is committed
+ *   ready: the secondary has the log    checkpoint: it is committed
+ *   commit: the secondary has it all
  *
  *   the primary is dead                 stop(failover): a take-over is due
  *                                       the VM starts: take_over(), then
@@ -96,8 +97,7 @@ static int virtio_vgpu_end_checkpoints(VirtIOVGPU *s, char *error,
 static int virtio_vgpu_close_epoch(VirtIOVGPU *s, char *error,
                                    size_t error_bytes)
 {
-    return kagemusha_device_close_epoch(s->device, s->checkpoint_wait_ms,
-                                        error, error_bytes);
+    return kagemusha_device_close_epoch(s->device, 0, error, error_bytes);
 }
 
 static int virtio_vgpu_check_state(VirtIOVGPU *s, char *error,
@@ -114,6 +114,40 @@ static int virtio_vgpu_commit_state(VirtIOVGPU *s, char *error,
     return kagemusha_device_commit_state(s->device, s->checkpoint.state,
                                          s->checkpoint.state_bytes, error,
                                          error_bytes);
+}
+
+/* ---- the library while a thread is in it that does not own it ------------ */
+
+/* Any thread. False: the library's device has ended, or is about to. */
+static bool virtio_vgpu_hold_library(VirtIOVGPU *s)
+{
+    bool held;
+
+    qemu_mutex_lock(&s->waiting.lock);
+    held = !s->waiting.ended;
+    s->waiting.threads += held;
+    qemu_mutex_unlock(&s->waiting.lock);
+    return held;
+}
+
+static void virtio_vgpu_release_library(VirtIOVGPU *s)
+{
+    qemu_mutex_lock(&s->waiting.lock);
+    s->waiting.threads--;
+    qemu_cond_broadcast(&s->waiting.none);
+    qemu_mutex_unlock(&s->waiting.lock);
+}
+
+/* Main: before the library's device is destroyed. */
+void virtio_vgpu_end_waits(VirtIOVGPU *s)
+{
+    kagemusha_device_end_waits(s->device);
+    qemu_mutex_lock(&s->waiting.lock);
+    s->waiting.ended = true;
+    while (s->waiting.threads) {
+        qemu_cond_wait(&s->waiting.none, &s->waiting.lock);
+    }
+    qemu_mutex_unlock(&s->waiting.lock);
 }
 
 /* ---- vmstate (main, while stopped) -------------------------------------- */
@@ -364,6 +398,34 @@ static void virtio_vgpu_checkpoint(ReplicationState *rs, Error **errp)
     }
 }
 
+/*
+ * Primary, when the VM runs again: until the secondary has the log of the
+ * epoch it must not have the checkpoint. Without the BQL, because nobody else
+ * has to wait for that. An epoch that is late stays closed; what is in it
+ * belongs to the next checkpoint, too.
+ */
+static void virtio_vgpu_checkpoint_ready(ReplicationState *rs, Error **errp)
+{
+    VirtIOVGPU *s = rs->opaque;
+    char error[512] = "the device is going away";
+    int result = -ENODEV;
+
+    object_ref(OBJECT(s));
+    bql_unlock();
+    if (virtio_vgpu_hold_library(s)) {
+        result = kagemusha_device_wait_epoch(s->device, s->checkpoint_wait_ms,
+                                             error, sizeof(error));
+        virtio_vgpu_release_library(s);
+    }
+    bql_lock();
+    trace_virtio_vgpu_ready(s, result);
+    if (result < 0) {
+        error_setg(errp, "virtio-vgpu %s: the standby does not have the"
+                   " commands of this epoch: %s", s->name, error);
+    }
+    object_unref(OBJECT(s));
+}
+
 /* Secondary, before that. */
 static void virtio_vgpu_checkpoint_get_error(ReplicationState *rs, Error **errp)
 {
@@ -401,6 +463,7 @@ static ReplicationOps virtio_vgpu_checkpoint_ops = {
     .start = virtio_vgpu_checkpoints_start,
     .checkpoint = virtio_vgpu_checkpoint,
     .get_error = virtio_vgpu_checkpoint_get_error,
+    .ready = virtio_vgpu_checkpoint_ready,
     .commit = virtio_vgpu_checkpoint_committed,
     .stop = virtio_vgpu_checkpoints_stop,
 };

@@ -297,6 +297,7 @@ static bool virtio_vgpu_create_library_device(VirtIOVGPU *s, Error **errp)
         error_append_hint(errp, "`kage gpus` lists the GPUs of this host.\n");
         return false;
     }
+    s->waiting.ended = false;
     kagemusha_device_get_limits(s->device, &s->limits);
     s->poll_fd = kagemusha_device_poll_fd(s->device);
     return true;
@@ -308,6 +309,7 @@ static void virtio_vgpu_destroy_library_device(VirtIOVGPU *s)
     if (!s->device) {
         return;
     }
+    virtio_vgpu_end_waits(s);
     s->discarding = true;
     kagemusha_device_destroy(s->device);
     s->discarding = false;
@@ -536,11 +538,17 @@ static void virtio_vgpu_instance_init(Object *obj)
     VirtIOVGPU *s = VIRTIO_VGPU(obj);
 
     kagemusha_device_config_init(&s->config);
+    qemu_mutex_init(&s->waiting.lock);
+    qemu_cond_init(&s->waiting.none);
 }
 
 static void virtio_vgpu_instance_finalize(Object *obj)
 {
-    g_free(VIRTIO_VGPU(obj)->replicate_to); /* no qdev property, see there */
+    VirtIOVGPU *s = VIRTIO_VGPU(obj);
+
+    g_free(s->replicate_to); /* no qdev property, see there */
+    qemu_cond_destroy(&s->waiting.none);
+    qemu_mutex_destroy(&s->waiting.lock);
 }
 
 static void virtio_vgpu_class_init(ObjectClass *klass, void *data)

@@ -115,6 +115,14 @@ typedef struct VirtIOVGPUCheckpoint {
     uint64_t committed; /* checkpoints, ever */
 } VirtIOVGPUCheckpoint;
 
+/* Threads that wait in the library, and keep it from being destroyed */
+typedef struct VirtIOVGPUWaiting {
+    QemuMutex lock;
+    QemuCond none;
+    uint32_t threads;
+    bool ended;
+} VirtIOVGPUWaiting;
+
 /* What this device counts itself; the library has the rest. */
 typedef struct VirtIOVGPUCounters {
     uint64_t malformed;          /* elements that broke a rule of the framing */
@@ -164,6 +172,8 @@ struct VirtIOVGPU {
     NotifierWithReturn migration_notifier;
     VMChangeStateEntry *vm_change;
     ReplicationState *replication_hooks;
+
+    VirtIOVGPUWaiting waiting; /* any thread, under its lock */
 
     /* main */
     bool started;
@@ -238,6 +248,7 @@ extern const VMStateDescription vmstate_virtio_vgpu;
 void virtio_vgpu_checkpoint_init(VirtIOVGPU *s);
 void virtio_vgpu_checkpoint_cleanup(VirtIOVGPU *s);
 void virtio_vgpu_forget_checkpoint(VirtIOVGPU *s);
+void virtio_vgpu_end_waits(VirtIOVGPU *s);
 void virtio_vgpu_epoch_wanted(void *opaque);
 
 /* virtio-vgpu-replication.c */

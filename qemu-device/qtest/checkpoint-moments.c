@@ -86,8 +86,8 @@ static void test_order(void)
         testdev_wait(pair.secondary, loaded);
     }
     assert_log(pair.primary,
-               "pause checkpoint=1 save=1 run commit=1 "
-               "pause checkpoint=2 save=2 run commit=2 ");
+               "pause checkpoint=1 save=1 run ready=1 commit=1 "
+               "pause checkpoint=2 save=2 run ready=2 commit=2 ");
     assert_log(pair.secondary,
                "reset:load load=1 get_error checkpoint=1 "
                "reset:load load=2 get_error checkpoint=2 ");
@@ -234,7 +234,7 @@ static void test_abort(void)
     testdev_wait(pair.secondary, "checkpoint=1 ");
     assert_log(pair.primary,
                "pause fail run pause fail run "
-               "pause checkpoint=1 save=1 run commit=1 ");
+               "pause checkpoint=1 save=1 run ready=1 commit=1 ");
     assert_log(pair.secondary, "reset:load load=1 get_error checkpoint=1 ");
     g_assert_cmpuint(pair_count(&pair, "aborted"), ==, 2);
     g_assert_cmpuint(pair_count(&pair, "committed"), ==, 1);

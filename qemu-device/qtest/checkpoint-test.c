@@ -3,7 +3,8 @@
  * QTest of continuous checkpoints to a passive secondary (COLO with
  * x-colo-passive): that a failover finds what the last checkpoint had
  *
- * checkpoint-moments.c looks at single moments of one checkpoint, and
+ * checkpoint-moments.c looks at single moments of one checkpoint,
+ * checkpoint-ready.c at one that has to wait after the pause, and
  * checkpoint-output.c at the packets that leave the VM.
  */
 
@@ -244,6 +245,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     checkpoint_moments_add();
     checkpoint_output_add();
+    checkpoint_ready_add();
     result = g_test_run();
 
     pairs_end();

@@ -8,5 +8,6 @@
 
 void checkpoint_moments_add(void);
 void checkpoint_output_add(void);
+void checkpoint_ready_add(void);
 
 #endif

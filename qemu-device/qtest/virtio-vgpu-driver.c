@@ -435,6 +435,12 @@ void wait_replication(QTestState *qts, const char *name, const char *wanted)
 void replicate_to(QTestState *primary, QTestState *standby)
 {
     g_autofree char *address = replication(standby, "standby-address");
+
+    replicate_to_address(primary, address);
+}
+
+void replicate_to_address(QTestState *primary, const char *address)
+{
     QDict *answer;
 
     answer = qtest_qmp(primary, "{'execute': 'qom-set', 'arguments': {"

@@ -18,7 +18,7 @@
             "-object memory-backend-memfd,id=ram,size=64M,share=on "
 #define RAM_BYTES (64 * 1024 * 1024)
 /* Of both devices of a pair */
-#define REPLICATION ",vm-id=a-vm,heartbeat-budget-ms=10000"
+#define REPLICATION ",vm-id=a-vm,heartbeat-budget-ms=100000"
 #define VGPU "virtio-vgpu-pci,id=vgpu0,addr=04.0,backend=null,x-in-process=on"
 
 enum { CONTEXT = 1, QUEUE = 2, BUFFER = 3, USER_EVENT = 4 };
@@ -103,6 +103,7 @@ char *replication(QTestState *qts, const char *name);
 void wait_replication(QTestState *qts, const char *name, const char *wanted);
 /* From now on, to wherever it listens. */
 void replicate_to(QTestState *primary, QTestState *standby);
+void replicate_to_address(QTestState *primary, const char *address);
 
 /* The answer is an error whose description contains the sentence. */
 void expect_error(QDict *answer, const char *sentence);

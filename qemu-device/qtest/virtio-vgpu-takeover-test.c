@@ -7,6 +7,8 @@
  * checkpoint-test.c), then in the second one, with the same ring in what must
  * be the same memory. A request is kept in flight over that without timing: a
  * read that waits for a user event stays until the event is set.
+ *
+ * virtio-vgpu-late-log.c has checkpoints that wait for the GPU's log.
  */
 #include "qemu/osdep.h"
 
@@ -17,9 +19,8 @@
 #include "hw/pci/pci_regs.h"
 #include "standard-headers/linux/virtio_ring.h"
 #include "virtio-vgpu-driver.h"
+#include "virtio-vgpu-takeover.h"
 
-/* Buffers with content; a window, so that it is in the checkpoints */
-#define DEVICE ",options=memory=1,window-size=16M"
 #define WINDOW_BYTES (16 * 1024 * 1024)
 #define WINDOW_ADDRESS (8ULL << 30) /* where this driver puts the BAR */
 
@@ -27,13 +28,7 @@ static char *tmpfs;
 
 /* ---- a protected VM ---------------------------------------------------- */
 
-typedef struct Vm {
-    Driver *d; /* its guest */
-    QTestState *primary;
-    QTestState *standby;
-} Vm;
-
-static QTestState *start_standby(const char *more)
+QTestState *start_standby(const char *more)
 {
     g_autoptr(QList) oob = qlist_new();
     g_autofree char *arguments = g_strdup_printf(
@@ -43,8 +38,6 @@ static QTestState *start_standby(const char *more)
     qlist_append_str(oob, "oob");
     return qtest_init_with_env_and_capabilities(NULL, arguments, oob, true);
 }
-
-#define PASSIVE "-global migration.x-colo-passive=on"
 
 /* The GPU first: without a copy of it a checkpoint is worth nothing. */
 static void vm_protect_gpu(Vm *vm)
@@ -63,7 +56,7 @@ static Vm vm_start(void)
     return vm;
 }
 
-static void vm_protect(Vm *vm)
+void vm_protect(Vm *vm)
 {
     g_autofree char *uri = g_strdup_printf("unix:%s/migration", tmpfs);
 
@@ -83,7 +76,7 @@ static void vm_protect(Vm *vm)
     });
 }
 
-static void forget_events(QTestState *qts, const char *name)
+void forget_events(QTestState *qts, const char *name)
 {
     QDict *event;
 
@@ -92,8 +85,7 @@ static void forget_events(QTestState *qts, const char *name)
     }
 }
 
-/* When it returns, what happened until now is in a checkpoint of both. */
-static void vm_checkpoint(Vm *vm)
+void vm_checkpoint(Vm *vm)
 {
     /* Reads what QEMU has said so far, too */
     qtest_qmp_assert_success(vm->primary, "{ 'execute': 'query-status' }");
@@ -106,8 +98,7 @@ static void vm_checkpoint(Vm *vm)
     }
 }
 
-/* The primary's host dies; the guest goes on in the standby. */
-static QTestState *vm_fail_over(Vm *vm)
+QTestState *vm_fail_over(Vm *vm)
 {
     QTestState *dead = vm->primary;
 
@@ -126,7 +117,7 @@ static QTestState *vm_fail_over(Vm *vm)
     return dead;
 }
 
-static void end_dead(QTestState *dead)
+void end_dead(QTestState *dead)
 {
     g_autofree char *path = g_strdup_printf("%s/migration", tmpfs);
 
@@ -139,7 +130,7 @@ static void end_dead(QTestState *dead)
 
 #define PATTERN 0x5a
 
-static void write_pattern(Driver *d, uint32_t file)
+void write_pattern(Driver *d, uint32_t file)
 {
     Stream s = { 0 };
     struct vgpu_cmd_transfer_buffer *write;
@@ -154,7 +145,7 @@ static void write_pattern(Driver *d, uint32_t file)
     driver_call(d, file, &s);
 }
 
-static void read_buffer(Driver *d, uint32_t file, uint64_t memory)
+void read_buffer(Driver *d, uint32_t file, uint64_t memory)
 {
     Stream s = { 0 };
     struct vgpu_cmd_transfer_buffer *read;
@@ -168,7 +159,7 @@ static void read_buffer(Driver *d, uint32_t file, uint64_t memory)
     driver_call(d, file, &s);
 }
 
-static void assert_pattern(Driver *d, uint64_t memory)
+void assert_pattern(Driver *d, uint64_t memory)
 {
     uint8_t bytes[65];
 
@@ -467,6 +458,7 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu-takeover/window", test_window);
     qtest_add_func("virtio-vgpu-takeover/chain", test_chain);
     qtest_add_func("virtio-vgpu-takeover/refused", test_refused);
+    late_log_add();
     result = g_test_run();
 
     rmdir(tmpfs);

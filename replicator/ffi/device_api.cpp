@@ -446,6 +446,14 @@ int kagemusha_device_wait_epoch(kagemusha_device* device, uint32_t wait_ms, char
                             [&](ffi::replication& r, std::string& e) { return r.wait_epoch(wait_ms, e); });
 }
 
+void kagemusha_device_end_waits(kagemusha_device* device) {
+    guarded([&] {
+        if (device->replication) {
+            device->replication->end_waits();
+        }
+    });
+}
+
 void kagemusha_device_save_state(kagemusha_device* device, const void** state, size_t* bytes) {
     guarded([&] {
         const auto saved =

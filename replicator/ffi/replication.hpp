@@ -50,6 +50,7 @@ public:
     virtual int use_checkpoints(bool on, std::string& error) = 0;
     virtual int close_epoch(std::uint32_t wait_ms, std::string& error) = 0;
     virtual int wait_epoch(std::uint32_t wait_ms, std::string& error) = 0;
+    virtual void end_waits() = 0; // any thread
     virtual std::span<const std::byte> save_state() = 0;
     virtual int check_state(std::span<const std::byte> state, std::string& error) = 0;
     virtual int commit_state(std::span<const std::byte> state, std::string& error) = 0;

@@ -135,6 +135,7 @@ public:
     int use_checkpoints(bool on, std::string& error) override;
     int close_epoch(std::uint32_t wait_ms, std::string& error) override;
     int wait_epoch(std::uint32_t wait_ms, std::string& error) override;
+    void end_waits() override { side_->end_waits(); }
     std::span<const std::byte> save_state() override;
     int check_state(std::span<const std::byte>, std::string& error) override { return no_standby(error); }
     int commit_state(std::span<const std::byte>, std::string& error) override { return no_standby(error); }

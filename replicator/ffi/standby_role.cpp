@@ -138,6 +138,11 @@ public:
     int wait_epoch(std::uint32_t wait_ms, std::string& error) override {
         return taken_over_ ? next_->wait_epoch(wait_ms, error) : is_standby(error);
     }
+    void end_waits() override {
+        if (taken_over_) {
+            next_->end_waits();
+        }
+    }
     std::span<const std::byte> save_state() override { return next_->save_state(); }
     int check_state(std::span<const std::byte> bytes, std::string& error) override {
         mirror::vm_state state;

@@ -122,6 +122,11 @@ public:
     }
     closed close_epoch() override;
     int wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) override;
+    void end_waits() override {
+        const std::lock_guard lock(mutex_);
+        waits_ended_ = true;
+        progress_.notify_all();
+    }
 
     void dispatch(mirror::mirror_primary& mirror) override;
 
@@ -421,6 +426,7 @@ private:
     bool acting_ = false, ending_ = false, standby_decompresses_ = false;
     bool checkpoints_ = false; // are wanted
     bool waiting_ = false;     // somebody waits for progress
+    bool waits_ended_ = false; // nobody does any more
     std::condition_variable_any progress_;
     bool populating_ = false; // a state transfer begins when that is done
     std::uint64_t populate_run_ = 0;
@@ -467,11 +473,20 @@ int threaded_primary::wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std
     waiting_ = true;
     const bool decided = progress_.wait_until(lock, until, [&] {
         s = fsm_->status(event_loop::now_ms());
-        return s.complete_checkpoint >= epoch || s.state != mirror::primary_state::protecting;
+        return waits_ended_ || s.complete_checkpoint >= epoch || !s.checkpoints ||
+               s.state != mirror::primary_state::protecting;
     });
     waiting_ = false;
+    if (waits_ended_) {
+        why = "this device ends";
+        return -ECANCELED;
+    }
     if (s.complete_checkpoint >= epoch) {
         return 0;
+    }
+    if (decided && s.state == mirror::primary_state::protecting) {
+        why = "epochs are not closed by checkpoints any more";
+        return -EPROTO;
     }
     why = decided ? "the standby is gone: " + s.degraded
                   : "the standby has not received the log within " + std::to_string(wait_ms) + " ms (" +

@@ -66,8 +66,11 @@ public:
     };
     // Behind everything that the device has told the log.
     virtual closed close_epoch() = 0;
-    // Until the standby has all of the epoch. 0, or -ETIMEDOUT, -ENOTCONN with a sentence. Any thread.
+    // Until the standby has all of the epoch. 0, or -ETIMEDOUT, -ENOTCONN, -ECANCELED with a sentence. Any
+    // thread.
     virtual int wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) = 0;
+    // Whoever waits for an epoch is told -ECANCELED, now and from now on. Any thread.
+    virtual void end_waits() = 0;
 
     // ---- any thread
     // The state machine's, with sent_bytes as the link had them: less by what compression saved.

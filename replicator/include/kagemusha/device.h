@@ -285,12 +285,14 @@ KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, i
 /*
  * Checkpoints of the VM (docs/spec/replication.md, "Epochs of a VM"). The VM's state is the authority: what a
  * standby executes of the log is what belongs to checkpoints that its VM has applied, and a takeover goes on
- * from the last one. Every function below is called while the VM is stopped.
+ * from the last one. Every function below is called while the VM is stopped, except for wait_epoch() and
+ * end_waits().
  *
  * Primary, for each checkpoint, after the last request was submitted:
- *   close_epoch()   the log up to here is the epoch's; waits until the standby holds all of it
+ *   close_epoch()   the log up to here is the epoch's
  *   save_state()    what belongs into the VM's state; the device's caller adds which element of the ring each
  *                   token of a request in flight is
+ *   wait_epoch()    when the VM runs again: the standby holds all of the epoch, and may have the VM's state
  * Standby, for each checkpoint that has arrived as a whole:
  *   check_state()   whether it can be committed
  *   commit_state()  its VM has this state now: the log up to the epoch's end runs, except what the guest has
@@ -311,9 +313,12 @@ KAGEMUSHA_EXPORT int kagemusha_device_use_checkpoints(kagemusha_device* device, 
 KAGEMUSHA_EXPORT int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
                                                   size_t error_bytes);
 /* For a caller that gives wait_ms 0 there, lets the VM go on, and only then waits: before it lets the standby
- * apply the checkpoint. Results as above. Any thread, but not while the device ends. */
+ * apply the checkpoint. Results as above, and -ECANCELED after end_waits(). Any thread, but it must have
+ * returned before the device is destroyed. */
 KAGEMUSHA_EXPORT int kagemusha_device_wait_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
                                                  size_t error_bytes);
+/* The device is about to be destroyed: nobody waits any more. Any thread. */
+KAGEMUSHA_EXPORT void kagemusha_device_end_waits(kagemusha_device* device);
 /* The state of the epoch closed last; of a device without checkpoints: one that no standby can go on from.
  * Valid until the next call. */
 KAGEMUSHA_EXPORT void kagemusha_device_save_state(kagemusha_device* device, const void** state,
