@@ -25,6 +25,7 @@ constexpr auto ping_period = 500ms;
 constexpr auto quit_time = 15s;
 constexpr auto look_period = 100ms; // at how checkpoints go; while the first ones are waited for, more often
 constexpr auto first_look_period = 10ms;
+constexpr auto hand_over_period = 2ms; // the VM stands still meanwhile
 // At a GPU after a takeover: its guest may compute at once, or not for hours.
 constexpr auto first_takeover_period = 10ms, longest_takeover_period = 2000ms;
 // The first may have begun before output was held; what left until then is in the second one.
@@ -352,7 +353,9 @@ void qemu_pilot::on_checkpointing() {
 }
 
 void qemu_pilot::look() {
-    look_at_ = clock::now() + (told_ && handing_over_ == 0 ? look_period : first_look_period);
+    look_at_ = clock::now() + (handing_over_ != 0 ? hand_over_period
+                               : told_            ? look_period
+                                                  : first_look_period);
     if (looking_)
         return;
     looking_ = true;
@@ -381,6 +384,7 @@ void qemu_pilot::hand_over() {
     ask("stop", {}, [this](const qmp_message& a) {
         if (a.what != qmp_message::kind::success)
             return events_.hand_over_failed(description(a));
+        events_.stopped();
         ask("query-colo-status", {}, [this](const qmp_message& b) {
             const auto found = b.body.find("checkpoints");
             if (found == b.body.end() || !found->is_object())

@@ -188,6 +188,7 @@ pilot_events supervisor::pilot_reports() {
             then);
     };
     events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
+    events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
     events.handed_over = [this] { decider_->qemu_handed_over(); };
     events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };
     events.died = [this](const std::string& how, bool in_order) {

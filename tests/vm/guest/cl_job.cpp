@@ -7,6 +7,7 @@
 #include <CL/cl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -192,6 +193,60 @@ void churn(double seconds, const char* stop_file) {
     if (rest != std::vector<cl_uint>(rest.size(), pattern))
         fail("memory changed that nothing writes");
     std::printf("%u rounds are right\n", rounds);
+}
+
+// Half of the time kernels of a few milliseconds, the other half nothing; beside them so many MiB that stay.
+// Every round is checked. For measurements: the GPU is busy at about half of all moments.
+void pulse(double seconds, const char* stop_file, std::size_t mib) {
+    gpu g;
+    cl_kernel busy = g.kernel(g.build(source), "busy");
+    const std::size_t count = 256, chunk = std::size_t{64} << 20;
+    const cl_uint pattern = 0x5eed;
+    std::vector<cl_mem> still;
+    for (std::size_t left = mib << 20; left != 0;) {
+        const auto bytes = std::min(left, chunk);
+        left -= bytes;
+        still.push_back(g.buffer(bytes));
+        need(clEnqueueFillBuffer(g.queue, still.back(), &pattern, sizeof pattern, 0, bytes, 0, nullptr,
+                                 nullptr),
+             "fill");
+    }
+    cl_mem values = g.buffer(count * sizeof(cl_uint));
+    std::vector<cl_uint> expected(count), got(count);
+    need(clEnqueueWriteBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), expected.data(), 0,
+                              nullptr, nullptr),
+         "write");
+    const cl_uint rounds = 4096; // about a millisecond with PoCL on one core
+    argument(busy, 0, values);
+    argument(busy, 1, rounds);
+    cl_uint value = 0; // of each element
+    std::printf("computing\n");
+    const auto end = clock_type::now() + std::chrono::duration<double>(seconds);
+    unsigned checked = 0;
+    do {
+        const auto begin = clock_type::now();
+        need(clEnqueueNDRangeKernel(g.queue, busy, 1, nullptr, &count, nullptr, 0, nullptr, nullptr),
+             "launch");
+        need(clEnqueueReadBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), got.data(), 0, nullptr,
+                                 nullptr),
+             "read");
+        for (cl_uint i = 0; i < rounds; ++i)
+            value = value * 1664525u + 1013904223u;
+        if (got != std::vector<cl_uint>(count, value))
+            fail("a wrong value");
+        ++checked;
+        std::this_thread::sleep_for(
+            std::min<clock_type::duration>(clock_type::now() - begin, std::chrono::milliseconds(20)));
+    } while (may_go_on(end, stop_file));
+    for (cl_mem each : still) {
+        std::vector<cl_uint> rest(1024);
+        need(clEnqueueReadBuffer(g.queue, each, CL_TRUE, 0, rest.size() * sizeof(cl_uint), rest.data(), 0,
+                                 nullptr, nullptr),
+             "read what was written once");
+        if (rest != std::vector<cl_uint>(rest.size(), pattern))
+            fail("memory changed that nothing writes");
+    }
+    std::printf("%u pulses are right\n", checked);
 }
 
 // Two buffers that stay mapped for ever: one is stored into while a kernel reads the other. Every launch must
@@ -426,6 +481,8 @@ int main(int argc, char** argv) {
         add_vectors(number > 0 ? static_cast<std::size_t>(number) : 1000);
     else if (what == "churn")
         churn(number, argc > 3 ? argv[3] : nullptr);
+    else if (what == "pulse")
+        pulse(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 64);
     else if (what == "traced")
         store_traced(number);
     else if (what == "address")
@@ -443,7 +500,8 @@ int main(int argc, char** argv) {
     else if (what == "trap" || what == "endless" || what == "wild-write" || what == "wild-read")
         hostile(what);
     else
-        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | address SECONDS [STOP_FILE] | printf NUMBER "
+        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | pulse SECONDS [STOP_FILE [MIB]] | address "
+             "SECONDS [STOP_FILE] | printf NUMBER "
              "| nonsense | traced SECONDS | in-flight "
              "SECONDS | mapped "
              "SECONDS | "
