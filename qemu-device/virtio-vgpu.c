@@ -225,6 +225,7 @@ static uint64_t virtio_vgpu_get_features(VirtIODevice *vdev, uint64_t features,
     /* What is in flight can be found again only in a plain split ring. */
     virtio_clear_feature(&features, VIRTIO_F_RING_PACKED);
     virtio_clear_feature(&features, VIRTIO_F_IN_ORDER);
+    virtio_add_feature(&features, VGPU_F_WRITE_RUNS);
     return features;
 }
 

@@ -19,6 +19,12 @@
 
 #define VGPU_ABI_VERSION 1u
 
+/* Feature bits of the virtio device. Without the bit a driver does not use what it stands for. */
+#define VGPU_F_WRITE_RUNS 0 /* the device knows VGPU_CMD_WRITE_RUNS */
+
+/* Of the commands that streams may contain: one more for each new opcode. The hosts of a pair execute the same streams, so theirs must be equal. */
+#define VGPU_STREAM_VERSION 2u
+
 /* Objects that replication puts between the guest's own in the same file. */
 #define VGPU_HOST_ID_BIT (1ull << 63)
 
@@ -40,6 +46,8 @@
 #define VGPU_MAX_COMMAND_BYTES (64u << 10)   /* one command with everything inline */
 #define VGPU_MAX_INLINE_PAYLOAD_BYTES (16u << 10)
 #define VGPU_MAX_WAIT_COUNT 1024u
+#define VGPU_MAX_RUNS 4096u      /* of one WRITE_RUNS */
+#define VGPU_MAX_RUN_BYTES 4096u /* that describe them */
 #define VGPU_MAX_ARGUMENTS 256u
 #define VGPU_MAX_PROGRAM_BYTES (64ull << 20) /* source, IL or binary */
 #define VGPU_MAX_NAME_BYTES 4096u            /* kernel name */
@@ -241,7 +249,8 @@ enum vgpu_opcode {
 	VGPU_CMD_MARKER = 46,
 	VGPU_CMD_BARRIER = 47,
 	VGPU_CMD_MIGRATE = 48,
-	VGPU_OPCODE_COUNT = 49,
+	VGPU_CMD_WRITE_RUNS = 49,
+	VGPU_OPCODE_COUNT = 50,
 };
 
 enum vgpu_object_kind {
@@ -579,6 +588,32 @@ struct vgpu_cmd_migrate {
 	__u64 flags;
 	__u32 object_count;
 	__u32 pad;
+};
+
+/*
+ * WRITE_RUNS: what WRITE_BUFFER does, for many short runs of bytes of one buffer. After the wait list, in one piece that is padded with 0:
+ * data_bytes of data, the runs' bytes one behind the other; then run_bytes that say where they go, as entries that begin with a number n:
+ *
+ *   n & 3
+ *   0  a run n >> 2 bytes behind the end of the one before (the first one: behind `offset`); its length is a second number
+ *   1  the same, as long as the run before
+ *   2  n >> 2 more runs (at least one), each with the distance and the length of the run before
+ *
+ * A number is at most VGPU_MAX_RUN_NUMBER, in 7-bit groups, the low ones first; the top bit of a byte says that another one follows, and the last
+ * byte is not 0 unless it is the only one. Runs are not empty, at most VGPU_MAX_RUNS, and together as long as the data.
+ */
+#define VGPU_MAX_RUN_NUMBER 0xffffffffull
+#define VGPU_RUN_NEW 0u
+#define VGPU_RUN_SAME_LENGTH 1u
+#define VGPU_RUN_REPEAT 2u
+
+struct vgpu_cmd_write_runs {
+	struct vgpu_cmd cmd;
+	struct vgpu_enqueue enqueue;
+	__u64 buffer;
+	__u64 offset;
+	__u32 data_bytes; /* 1 .. VGPU_MAX_INLINE_PAYLOAD_BYTES */
+	__u32 run_bytes;  /* 1 .. VGPU_MAX_RUN_BYTES */
 };
 
 #endif

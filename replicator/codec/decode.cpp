@@ -347,6 +347,30 @@ bool read(reader& r, op_migrate& o) {
            r.require(o.c->object_count != 0, "a migration of nothing") && r.ids(o.c->object_count, o.objects);
 }
 
+bool read(reader& r, op_write_runs& o) {
+    if (!r.fixed(o.c) || !r.enqueue(o.c->enqueue, o.waits) || !r.id(o.c->buffer) ||
+        !r.require(o.c->data_bytes != 0 && o.c->data_bytes <= VGPU_MAX_INLINE_PAYLOAD_BYTES,
+                   "a write of runs has no data, or more than VGPU_MAX_INLINE_PAYLOAD_BYTES") ||
+        !r.require(o.c->run_bytes != 0 && o.c->run_bytes <= VGPU_MAX_RUN_BYTES,
+                   "a write has no runs, or more bytes of them than VGPU_MAX_RUN_BYTES")) {
+        return false;
+    }
+    std::span<const std::byte> both;
+    if (!r.bytes(std::uint64_t{o.c->data_bytes} + o.c->run_bytes, both)) {
+        return false;
+    }
+    o.bytes = both.first(o.c->data_bytes);
+    const auto encoded = both.subspan(o.c->data_bytes);
+    run_walk walk(encoded, o.c->offset, o.c->data_bytes);
+    buffer_run run{};
+    while (walk.next(run)) {
+    }
+    o.runs = run_list(encoded, o.c->offset, o.c->data_bytes);
+    o.end = walk.end();
+    return walk.error() ? r.refuse(walk.error())
+                        : r.require(walk.used_all(), "the runs of a write are shorter than their data");
+}
+
 template <class Op>
 bool read_as(reader& r, op& out) {
     Op& o = out.emplace<Op>();
@@ -390,6 +414,7 @@ bool read_command(reader& r, std::uint16_t opcode, op& out) {
     case VGPU_CMD_MARKER:
     case VGPU_CMD_BARRIER:              return read_as<op_sync>(r, out);
     case VGPU_CMD_MIGRATE:              return read_as<op_migrate>(r, out);
+    case VGPU_CMD_WRITE_RUNS:           return read_as<op_write_runs>(r, out);
     // clang-format on
     default:
         return r.refuse("an unknown opcode");

@@ -40,6 +40,12 @@ outcome walk(std::span<const std::byte> stream, std::span<const kagemusha_payloa
         for (const guest_id id : waits_of(o)) {
             touched += static_cast<unsigned>(id);
         }
+        if (const auto* w = std::get_if<op_write_runs>(&o)) {
+            w->runs.for_each([&](const buffer_run& r) {
+                touched += static_cast<unsigned>(w->bytes[r.from]) +
+                           static_cast<unsigned>(w->bytes[r.from + r.bytes - 1]);
+            });
+        }
         if (const auto* l = std::get_if<op_launch>(&o)) {
             l->arguments.for_each([&](const launch_argument& a) {
                 for (const std::byte b : a.value) {
@@ -66,6 +72,11 @@ Command& command(stream_builder& b) {
 }
 
 const std::vector<std::byte> eight(8, std::byte{1});
+
+std::vector<std::byte> octets(auto... values) {
+    return {static_cast<std::byte>(values)...};
+}
+
 const enqueue_ref e{1, 2, {3}};
 
 // clang-format off
@@ -103,6 +114,33 @@ const hostile table[] = {
     {"inline too long", [](auto& b) { b.write_buffer(e, 4, 0, std::vector<std::byte>(VGPU_MAX_INLINE_PAYLOAD_BYTES + 1)); }, "inline payload"},
     {"inline beyond the command", [](auto& b) { b.write_buffer(e, 4, 0, vgpu_payload_ref{8, VGPU_PAYLOAD_INLINE, 0}); }, "longer than the command"},
     {"inline padding", [](auto& b) { b.write_buffer(e, 4, 0, eight); command<vgpu_cmd_transfer_buffer>(b).data.bytes = 5; }, "padding"},
+    // runs
+    {"runs: no data", [](auto& b) { b.write_runs(e, 4, 0, {}, octets(0, 1)); }, "has no data"},
+    {"runs: too much data", [](auto& b) { b.write_runs(e, 4, 0, std::vector<std::byte>(VGPU_MAX_INLINE_PAYLOAD_BYTES + 1), octets(0, 1)); }, "VGPU_MAX_INLINE_PAYLOAD_BYTES"},
+    {"runs: none", [](auto& b) { b.write_runs(e, 4, 0, eight, {}); }, "has no runs"},
+    {"runs: too many bytes of them", [](auto& b) { b.write_runs(e, 4, 0, eight, std::vector<std::byte>(VGPU_MAX_RUN_BYTES + 1)); }, "VGPU_MAX_RUN_BYTES"},
+    {"runs: beyond the command", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 8)); command<vgpu_cmd_write_runs>(b).run_bytes = 9; }, "longer than the command"},
+    {"runs: lengths that sum to more than 4 GiB", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 8)); command<vgpu_cmd_write_runs>(b).run_bytes = 0xfffffff8; }, "VGPU_MAX_RUN_BYTES"},
+    {"runs: padding", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 8, 1)); command<vgpu_cmd_write_runs>(b).run_bytes = 2; }, "padding"},
+    {"runs: buffer 0", [](auto& b) { b.write_runs(e, 0, 0, eight, octets(0, 8)); }, "is 0"},
+    {"runs: shorter than the data", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 7)); }, "shorter than their data"},
+    {"runs: longer than the data", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 9)); }, "longer than their data"},
+    {"runs: together longer than the data", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 4, 1, 1)); }, "longer than their data"},
+    {"runs: an empty one", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 0, 0, 8)); }, "empty"},
+    {"runs: no length", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0)); }, "middle of a number"},
+    {"runs: half a number", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0x80)); }, "middle of a number"},
+    {"runs: not the shortest number", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0x80, 0, 8)); }, "not the shortest"},
+    {"runs: number too large", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0x80, 0x80, 0x80, 0x80, 0x10, 8)); }, "too large"},
+    {"runs: number too long", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0x80, 0x80, 0x80, 0x80, 0x80, 1, 8)); }, "too large"},
+    {"runs: the first one like another", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(1)); }, "one before it"},
+    {"runs: the first one repeated", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(4 | 2)); }, "none before it"},
+    {"runs: repeated 0 times", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 8, 2)); }, "repetition of no run"},
+    {"runs: repeated beyond the data", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 1, 8 << 2 | 2)); }, "longer than their data"},
+    {"runs: repeated very often", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(0, 1, 0xfe, 0xff, 0xff, 0xff, 0xf)); }, "longer than their data"},
+    {"runs: too many", [](auto& b) { b.write_runs(e, 4, 0, std::vector<std::byte>(VGPU_MAX_RUNS + 1), octets(0, 1, 0x82, 0x80, 1)); }, "VGPU_MAX_RUNS"},
+    {"runs: unknown kind", [](auto& b) { b.write_runs(e, 4, 0, eight, octets(3)); }, "unknown kind"},
+    {"runs: overflow", [](auto& b) { b.write_runs(e, 4, UINT64_MAX - 3, eight, octets(0, 8)); }, "overflow"},
+    {"runs: overflow by a distance", [](auto& b) { b.write_runs(e, 4, UINT64_MAX - 9, eight, octets(0, 1, 40, 7)); }, "overflow"},
     // calls
     {"info subject 0", [](auto& b) { b.info(0, 0, 0, 0, no_payload); }, "subject"},
     {"info subject unknown", [](auto& b) { b.info(VGPU_INFO_TIMERS + 1, 0, 0, 0, no_payload); }, "subject"},

@@ -371,6 +371,45 @@ stream_builder& stream_builder::migrate(const enqueue_ref& e, std::span<const st
         .ids(objects);
 }
 
+namespace {
+
+void append_number(std::vector<std::byte>& to, std::uint64_t n) {
+    for (; n >= 0x80; n >>= 7) {
+        to.push_back(static_cast<std::byte>(n | 0x80));
+    }
+    to.push_back(static_cast<std::byte>(n));
+}
+
+} // namespace
+
+stream_builder& stream_builder::write_runs(const enqueue_ref& e, std::uint64_t buffer,
+                                           std::span<const written_run> runs) {
+    std::vector<std::byte> data, encoded;
+    std::uint64_t end = runs.empty() ? 0 : runs.front().offset;
+    for (const written_run& run : runs) {
+        append_number(encoded, (run.offset - end) << 2 | VGPU_RUN_NEW);
+        append_number(encoded, run.data.size());
+        data.insert(data.end(), run.data.begin(), run.data.end());
+        end = run.offset + run.data.size();
+    }
+    return write_runs(e, buffer, runs.empty() ? 0 : runs.front().offset, data, encoded);
+}
+
+stream_builder& stream_builder::write_runs(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,
+                                           std::span<const std::byte> data,
+                                           std::span<const std::byte> encoded) {
+    std::vector<std::byte> both(data.begin(), data.end());
+    both.insert(both.end(), encoded.begin(), encoded.end());
+    return begin(VGPU_CMD_WRITE_RUNS, vgpu_cmd_write_runs{{},
+                                                          enqueue(e),
+                                                          buffer,
+                                                          offset,
+                                                          static_cast<std::uint32_t>(data.size()),
+                                                          static_cast<std::uint32_t>(encoded.size())})
+        .ids(e.waits)
+        .bytes(both);
+}
+
 kagemusha_request stream_builder::request(std::uint32_t file, std::uint64_t token) const {
     kagemusha_request r{};
     r.token = token;

@@ -66,6 +66,12 @@ private:
     std::uint32_t count_ = 0;
 };
 
+// A run of a WRITE_RUNS: behind the one before it.
+struct written_run {
+    std::uint64_t offset;
+    std::vector<std::byte> data;
+};
+
 class stream_builder {
 public:
     // ---- building blocks ----
@@ -162,6 +168,10 @@ public:
     stream_builder& barrier(const enqueue_ref& e) { return sync(VGPU_CMD_BARRIER, e); }
     stream_builder& migrate(const enqueue_ref& e, std::span<const std::uint64_t> objects,
                             std::uint64_t flags = 0);
+    // The runs one by one, or as the caller encoded them.
+    stream_builder& write_runs(const enqueue_ref& e, std::uint64_t buffer, std::span<const written_run> runs);
+    stream_builder& write_runs(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,
+                               std::span<const std::byte> data, std::span<const std::byte> encoded);
 
     // ---- results ----
     std::span<const std::byte> stream() const { return std::as_bytes(std::span(words_)); }

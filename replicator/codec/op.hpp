@@ -15,6 +15,7 @@
 #include <string_view>
 #include <variant>
 
+#include "codec/runs.hpp"
 #include "proto/abi/vgpu_protocol.h"
 
 namespace kagemusha::codec {
@@ -85,14 +86,16 @@ struct op_fill_image         { const vgpu_cmd_fill_image* c; id_list waits; };
 struct op_launch             { const vgpu_cmd_launch* c; id_list waits; argument_list arguments; };
 struct op_sync               { const vgpu_cmd_sync* c; id_list waits; bool barrier() const { return c->cmd.opcode == VGPU_CMD_BARRIER; } };
 struct op_migrate            { const vgpu_cmd_migrate* c; id_list waits; id_list objects; };
+struct op_write_runs         { const vgpu_cmd_write_runs* c; id_list waits; std::span<const std::byte> bytes; run_list runs; std::uint64_t end; }; // behind the last run
 // clang-format on
 
-using op = std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
-                        op_create_image, op_create_sampler, op_create_program, op_build_program,
-                        op_compile_program, op_link_program, op_create_kernel, op_create_user_event,
-                        op_set_user_event, op_destroy, op_flush, op_set_spec_constant, op_transfer_buffer,
-                        op_transfer_rect, op_copy_buffer, op_copy_rect, op_fill_buffer, op_transfer_image,
-                        op_copy_image, op_copy_image_buffer, op_fill_image, op_launch, op_sync, op_migrate>;
+using op =
+    std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
+                 op_create_image, op_create_sampler, op_create_program, op_build_program, op_compile_program,
+                 op_link_program, op_create_kernel, op_create_user_event, op_set_user_event, op_destroy,
+                 op_flush, op_set_spec_constant, op_transfer_buffer, op_transfer_rect, op_copy_buffer,
+                 op_copy_rect, op_fill_buffer, op_transfer_image, op_copy_image, op_copy_image_buffer,
+                 op_fill_image, op_launch, op_sync, op_migrate, op_write_runs>;
 
 // The enqueue part of an op, or nullptr for calls and for DESTROY, FLUSH, SET_USER_EVENT.
 const vgpu_enqueue* enqueue_of(const op& o);

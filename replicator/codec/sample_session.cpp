@@ -169,6 +169,10 @@ std::vector<sample_request> sample_session() {
     add("marker").marker({queue_out_of_order, event + 5, {event + 4}});
     add("barrier").barrier({queue, event + 6, {}});
     add("migrate").migrate({queue, 0, {}}, std::array<std::uint64_t, 2>{buffer, image}, cl_migrate_host);
+    add("write runs")
+        .write_runs({queue, event + 8, {}}, buffer,
+                    std::array<written_run, 3>{
+                        written_run{64, octets(1, 2, 3)}, {100, octets(4)}, {3000, octets(5, 6, 7, 8, 9)}});
 
     stream_builder& batch = add("batch of launches");
     for (int i = 0; i < 64; ++i) {
@@ -180,7 +184,7 @@ std::vector<sample_request> sample_session() {
     stream_builder& end = add("set user event and destroy everything");
     end.set_user_event(user_event, 0);
     end.destroy(VGPU_OBJECT_EVENT, user_event);
-    for (std::uint64_t e = event; e <= event + 7; ++e) {
+    for (std::uint64_t e = event; e <= event + 8; ++e) {
         end.destroy(VGPU_OBJECT_EVENT, e);
     }
     end.destroy(VGPU_OBJECT_KERNEL, kernel);

@@ -503,6 +503,12 @@ verdict validator::body(const op_migrate& o, const object& queue) {
     return v;
 }
 
+verdict validator::body(const op_write_runs& o, const object& queue) {
+    const object* b = nullptr;
+    const verdict v = buffer(o.c->buffer, queue, b);
+    return !v.ok() || o.end <= b->bytes ? v : verdict::refuse(cl_invalid_value);
+}
+
 // The queue, the wait list, and whether the event's id is free.
 verdict validator::enqueue(const vgpu_enqueue& e, id_list waits, const object*& queue) {
     queue = table_.find(e.queue, VGPU_OBJECT_QUEUE);

@@ -92,6 +92,7 @@ private:
     verdict body(const codec::op_launch& o, const object& queue);
     verdict body(const codec::op_sync& o, const object& queue);
     verdict body(const codec::op_migrate& o, const object& queue);
+    verdict body(const codec::op_write_runs& o, const object& queue);
 
     verdict enqueue(const vgpu_enqueue& e, codec::id_list waits, const object*& queue);
     verdict finish_enqueue(const vgpu_enqueue& e, const object& queue, verdict v);

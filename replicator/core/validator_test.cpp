@@ -144,6 +144,7 @@ const broken malformed[] = {
     {"wait for unknown", [](auto& b) { b.marker({queue, 0, {unknown}}); }},
     {"wait for a queue", [](auto& b) { b.marker({queue, 0, {queue}}); }},
     {"wait for itself", [](auto& b) { b.marker({queue, fresh, {fresh}}); }},
+    {"runs to unknown", [](auto& b) { b.write_runs({queue, 0, {}}, unknown, std::array{written_run{0, eight}}); }},
     {"write to unknown", [](auto& b) { b.write_buffer({queue, 0, {}}, unknown, 0, eight); }},
     {"read from a queue", [](auto& b) { b.read_buffer({queue, 0, {}}, queue, 0, out(b, 8)); }},
     {"rect of unknown", [](auto& b) { b.transfer_rect(true, {queue, 0, {}}, unknown, {{0, 0, 0}}, {{8, 1, 1}}, 8, 8, in(b, 8)); }},
@@ -196,6 +197,8 @@ const failing failing_calls[] = {
 const failing failing_commands[] = {
     {"write beyond", [](auto& b) { b.write_buffer({queue, fresh, {}}, buffer, 4089, eight); }, cl_invalid_value},
     {"read beyond a sub-buffer", [](auto& b) { b.read_buffer({queue, fresh, {}}, sub, 1020, out(b, 8)); }, cl_invalid_value},
+    {"run beyond", [](auto& b) { b.write_runs({queue, fresh, {}}, buffer, std::array{written_run{0, eight}, written_run{4089, eight}}); }, cl_invalid_value},
+    {"runs to an image", [](auto& b) { b.write_runs({queue, fresh, {}}, image, std::array{written_run{0, eight}}); }, cl_invalid_mem_object},
     {"write to an image", [](auto& b) { b.write_buffer({queue, fresh, {}}, image, 0, eight); }, cl_invalid_mem_object},
     {"write to another context", [](auto& b) { b.write_buffer({queue, fresh, {}}, other_buffer, 0, eight); }, cl_invalid_context},
     {"rect beyond", [](auto& b) { b.transfer_rect(false, {queue, fresh, {}}, buffer, {{0, 60, 0}}, {{64, 5, 1}}, 64, 320, out(b, 320)); }, cl_invalid_value},

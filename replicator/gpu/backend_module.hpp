@@ -28,6 +28,7 @@
 #include <variant>
 #include <vector>
 
+#include "codec/runs.hpp"
 #include "gpu/backend.hpp"
 #include "gpu/guest_memory.hpp"
 #include "proto/abi/vgpu_protocol.h"
@@ -112,6 +113,7 @@ struct command_fill_buffer       { const vgpu_cmd_fill_buffer& c; host_memory& m
 struct command_fill_image        { const vgpu_cmd_fill_image& c; host_memory& memory; };
 struct command_sync              { bool barrier; };
 struct command_migrate           { std::uint64_t flags; std::span<host_memory* const> objects; };
+struct command_write_runs        { const codec::run_list& runs; host_memory& memory; payload_ptr data; }; // data: a private copy
 // clang-format on
 
 struct host_argument {
@@ -134,7 +136,7 @@ struct command_launch {
 using command =
     std::variant<command_transfer_buffer, command_transfer_rect, command_transfer_image, command_copy_buffer,
                  command_copy_rect, command_copy_image, command_copy_image_buffer, command_fill_buffer,
-                 command_fill_image, command_launch, command_sync, command_migrate>;
+                 command_fill_image, command_launch, command_sync, command_migrate, command_write_runs>;
 
 struct enqueued {
     std::unique_ptr<host_event> event; // there when enqueue() succeeds, unless it was not wanted

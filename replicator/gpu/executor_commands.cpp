@@ -206,6 +206,16 @@ void executor::impl::run(const codec::op_fill_buffer& op) {
     enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_buffer{*op.c, *memory->native});
 }
 
+void executor::impl::run(const codec::op_write_runs& op) {
+    auto* memory = find_buffer(op.c->buffer);
+    if (!memory)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
+    if (op.end > memory->bytes)
+        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
+    const payload_ptr data = payload({op.bytes.size(), VGPU_PAYLOAD_INLINE, op.bytes}, false);
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_write_runs{op.runs, *memory->native, data}, data);
+}
+
 // ---- images
 // ---------------------------------------------------------------------------------------------------------
 

@@ -195,6 +195,7 @@ struct executor::impl {
     void run(const codec::op_launch& op);
     void run(const codec::op_sync& op);
     void run(const codec::op_migrate& op);
+    void run(const codec::op_write_runs& op);
 
     memory_object* find_buffer(codec::guest_id id);
     memory_object* find_image(codec::guest_id id);

@@ -26,10 +26,10 @@ struct hello {
     std::uint32_t version = protocol_version;
     std::uint32_t oldest_version = oldest_protocol_version;
     mirror::role role = role::primary;
-    std::string vm;                               // both must name the same
-    std::uint64_t instance = 0;                   // random, of this run of this process
-    std::uint32_t abi_version = VGPU_ABI_VERSION; // of the streams: must be equal
-    std::string gpu;                              // for people
+    std::string vm;                                  // both must name the same
+    std::uint64_t instance = 0;                      // random, of this run of this process
+    std::uint32_t abi_version = VGPU_STREAM_VERSION; // of the streams: must be equal
+    std::string gpu;                                 // for people
     std::vector<std::string> capabilities; // names; unknown ones are ignored. "zstd": compressed content
     std::uint32_t heartbeat_budget_ms = 0; // silence beyond it means the sender gives the other up
     std::uint64_t hold_bytes = 0;          // standby: content and streams that it holds at most

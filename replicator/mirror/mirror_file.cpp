@@ -117,6 +117,7 @@ struct mirror_file::impl {
             }
         }
     }
+    void written_by(const op_write_runs& o) { mark(o.c->buffer); }
     void written_by(const op_launch& o) { written_by(o.arguments); }
     void written_by(const argument_list& arguments) {
         arguments.for_each([this](const launch_argument& a) {

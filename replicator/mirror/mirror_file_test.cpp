@@ -78,7 +78,8 @@ constexpr const char* names[VGPU_OPCODE_COUNT] = {"0",
                                                   "launch",
                                                   "marker",
                                                   "barrier",
-                                                  "migrate"};
+                                                  "migrate",
+                                                  "write_runs"};
 
 // A stream as one line: names of commands with what they make, change or destroy.
 std::string line_of(const log_entry& e) {
@@ -412,6 +413,10 @@ TEST(mirror_file, every_command_marks_what_it_writes) {
     const enqueue_ref q{queue, 0, {}};
     const box origin{{0, 0, 0}}, pixel{{1, 1, 1}};
     EXPECT_EQ(marks([&](auto& b) { b.write_buffer(q, buffer, 0, data); }), ids{buffer});
+    EXPECT_EQ(marks([&](auto& b) {
+                  b.write_runs(q, buffer, std::array{written_run{3, {data.begin(), data.end()}}});
+              }),
+              ids{buffer});
     EXPECT_EQ(marks([&](auto& b) { b.read_buffer(q, buffer, 0, b.payload(true, 0, 0, 64)); }), ids{});
     EXPECT_EQ(marks([&](auto& b) { b.copy_buffer(q, buffer, other, 0, 0, 64); }), ids{other});
     EXPECT_EQ(marks([&](auto& b) { b.copy_rect(q, buffer, other, origin, origin, {{4, 4, 1}}, 16, 64); }),

@@ -24,6 +24,11 @@ unsigned touch(const codec::op& o) {
     std::visit(
         [&sum](const auto& x) {
             sum += touch(std::as_bytes(std::span(x.c, 1)));
+            if constexpr (requires { x.runs; }) {
+                sum += touch(x.bytes);
+                x.runs.for_each(
+                    [&](const codec::buffer_run& r) { sum += touch(x.bytes.subspan(r.from, r.bytes)); });
+            }
             if constexpr (requires { x.data; }) {
                 sum += touch(x.data.inline_bytes);
             }

@@ -38,6 +38,39 @@ TEST_P(buffers, InlineDataIsTakenBeforeTheAnswer) {
     EXPECT_EQ(std::memcmp(s->guest(), data, sizeof(data)), 0);
 }
 
+TEST_P(buffers, RunsGoWhereTheyBelong) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto buffer = s->buffer(context, 20'000), part = s->new_id();
+    s->ok(stream_builder().create_sub_buffer(part, buffer, 4096, 8192));
+    std::vector<std::byte> expected(20'000, std::byte{0x11});
+    std::memset(s->guest(), 0x11, expected.size());
+    ASSERT_EQ(s->write(queue, buffer, 0, expected.size()), 0);
+    // each once alone, and many in one command
+    std::vector<codec::written_run> runs;
+    const std::pair<std::uint64_t, std::size_t> places[] = {{0, 1}, {1, 1}, {100, 5000}, {8191, 1}};
+    for (const auto& [offset, bytes] : places) {
+        runs.push_back({offset, std::vector<std::byte>(bytes, static_cast<std::byte>(0x40 + runs.size()))});
+        std::fill_n(expected.begin() + 4096 + static_cast<std::ptrdiff_t>(offset), bytes,
+                    runs.back().data[0]);
+    }
+    const auto first = s->new_id(), second = s->new_id();
+    s->ok(stream_builder().write_runs({queue, first}, part, std::span(runs).first(1)));
+    s->ok(stream_builder().write_runs({queue, second, {first}}, part, std::span(runs).subspan(1)));
+    EXPECT_EQ(s->sink.wait_event(second).status, 0);
+    ASSERT_EQ(s->read(queue, buffer, 65536, expected.size()), 0);
+    // from an unordered queue too, where the command ends with its last part
+    const auto unordered = s->queue(context, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE), third = s->new_id();
+    s->ok(stream_builder().write_runs({unordered, third}, buffer, std::span(runs).first(3)));
+    EXPECT_EQ(s->sink.wait_event(third).status, 0);
+    ASSERT_EQ(s->read(queue, buffer, 131072, expected.size()), 0);
+    KAGEMUSHA_NEEDS(moves_bytes);
+    EXPECT_EQ(std::memcmp(s->guest(65536), expected.data(), expected.size()), 0);
+    for (const codec::written_run& run : std::span(runs).first(3))
+        std::copy(run.data.begin(), run.data.end(),
+                  expected.begin() + static_cast<std::ptrdiff_t>(run.offset));
+    EXPECT_EQ(std::memcmp(s->guest(131072), expected.data(), expected.size()), 0);
+}
+
 TEST_P(buffers, ScatteredGuestMemoryIsReadAndWrittenInOrder) {
     const auto context = s->context(), queue = s->queue(context);
     const kagemusha_segment a{0, 4096, 0, 0}, b{20'000, 1, 0, 0}, c{30'000, 100'000, 0, 0},

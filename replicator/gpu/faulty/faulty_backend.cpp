@@ -124,6 +124,7 @@ struct point_of_command {
     fault_point operator()(const command_launch&) const { return fault_point::launch; }
     fault_point operator()(const command_sync&) const { return fault_point::sync; }
     fault_point operator()(const command_migrate&) const { return fault_point::copy; }
+    fault_point operator()(const command_write_runs&) const { return fault_point::write; }
     static fault_point transfer(bool write) { return write ? fault_point::write : fault_point::read; }
 };
 

@@ -58,6 +58,19 @@ struct transfer_job {
     }
 };
 
+struct runs_job {
+    payload_ptr data;
+    std::shared_ptr<std::byte> storage;
+    std::uint64_t origin;
+    std::vector<codec::buffer_run> runs;
+
+    void operator()() const {
+        for (const codec::buffer_run& run : runs)
+            if (storage)
+                std::memcpy(storage.get() + origin + run.offset, data->contiguous() + run.from, run.bytes);
+    }
+};
+
 struct copy_job {
     std::shared_ptr<std::byte> from, to;
     std::uint64_t from_offset, to_offset;
@@ -280,6 +293,12 @@ std::int32_t null_device::enqueue(host_queue& host, const command& what, std::sp
                                    {c->c.region[0], c->c.region[1], c->c.region[2]},
                                    {c->c.host_row_pitch, c->c.host_slice_pitch},
                                    pitch});
+    }
+    if (const auto* c = std::get_if<command_write_runs>(&what)) {
+        const auto& memory = static_cast<const null_memory&>(c->memory);
+        runs_job job{c->data, memory.storage, memory.origin, {}};
+        c->runs.for_each([&](const codec::buffer_run& run) { job.runs.push_back(run); });
+        return submit(queue, waits, false, false, true, true, out, std::move(job));
     }
     if (const auto* c = std::get_if<command_copy_buffer>(&what)) {
         const auto& from = static_cast<const null_memory&>(c->source);

@@ -20,7 +20,7 @@ struct triple {
 template <class T>
 constexpr bool is_transfer =
     std::is_same_v<T, command_transfer_buffer> || std::is_same_v<T, command_transfer_rect> ||
-    std::is_same_v<T, command_transfer_image>;
+    std::is_same_v<T, command_transfer_image> || std::is_same_v<T, command_write_runs>;
 
 } // namespace
 

@@ -241,6 +241,8 @@ private:
                                   enqueued& out);
     std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits,
                                   enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const command_write_runs& c, wait_list waits,
+                                  enqueued& out);
     std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,

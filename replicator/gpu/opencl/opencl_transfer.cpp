@@ -130,9 +130,37 @@ private:
     box_pitch buffer_;
 };
 
+// The same for the runs of a WRITE_RUNS, whose data is a private copy.
+class runs_job final : public transfer_rest {
+public:
+    runs_job(const command_write_runs& c, std::uint64_t origin) : data_(c.data) {
+        c.runs.for_each([&](codec::buffer_run run) {
+            run.offset += origin;
+            runs_.push_back(run);
+        });
+    }
+    std::int32_t finish(std::int32_t status) override { return status; }
+
+    struct arguments {
+        void* buffer;
+        runs_job* job;
+    };
+    static void CL_CALLBACK run(void* raw) {
+        arguments a;
+        std::memcpy(&a, raw, sizeof(a));
+        const std::byte* data = a.job->data_->contiguous();
+        for (const codec::buffer_run& run : a.job->runs_)
+            std::memcpy(static_cast<std::byte*>(a.buffer) + run.offset, data + run.from, run.bytes);
+    }
+
+private:
+    payload_ptr data_;
+    std::vector<codec::buffer_run> runs_;
+};
+
 } // namespace
 
-// ---- the three commands
+// ---- the commands
 // -----------------------------------------------------------------------------------------------
 
 std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c,
@@ -178,6 +206,40 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_
     std::copy(std::begin(c.c.origin), std::end(c.c.origin), t.origin);
     std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
     return transfer(queue, t, waits, out);
+}
+
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_write_runs& c,
+                                             wait_list waits, enqueued& out) {
+    const auto& memory = static_cast<const opencl_memory&>(c.memory);
+    if (native_kernels_ && mode_ == transfer_mode::automatic) {
+        if (memory.flags & no_host_write)
+            return CL_INVALID_OPERATION; // as the runtime's own transfers answer
+        auto job = std::make_unique<runs_job>(c, memory.root_offset);
+        runs_job::arguments arguments{nullptr, job.get()};
+        const cl_mem root = memory.root.get();
+        const void* where = &arguments.buffer;
+        cl_event event = nullptr;
+        if (const cl_int error =
+                api_.clEnqueueNativeKernel(queue.native.get(), &runs_job::run, &arguments, sizeof(arguments),
+                                           1, &root, &where, waits.count, waits.events, &event))
+            return error;
+        out.event =
+            std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(job));
+        return CL_SUCCESS;
+    }
+    std::vector<event_handle> events;
+    std::int32_t error = CL_SUCCESS;
+    c.runs.for_each([&](const codec::buffer_run& run) {
+        cl_event event = nullptr;
+        if (error == CL_SUCCESS)
+            error = api_.clEnqueueWriteBuffer(queue.native.get(), memory.native.get(), CL_FALSE, run.offset,
+                                              run.bytes, c.data->contiguous() + run.from, waits.count,
+                                              waits.events, &event);
+        if (event)
+            events.emplace_back(api_, event);
+    });
+    return join_parts(queue, std::move(events), std::make_unique<staged_rest>(c.data, true), error, false,
+                      out);
 }
 
 // ---- the four ways
