@@ -63,6 +63,17 @@ static void *kvg_blob_room(struct kvg_blob *blob, u32 *bytes)
 	return blob->chunks[index] + used;
 }
 
+/* Whole pages in the way that is best for them: most of what a program fills comes so. */
+static void copy(void *to, const void *from, u32 bytes)
+{
+	for (; bytes >= PAGE_SIZE; bytes -= PAGE_SIZE) {
+		copy_page(to, (void *)from);
+		to += PAGE_SIZE;
+		from += PAGE_SIZE;
+	}
+	memcpy(to, from, bytes);
+}
+
 /* data NULL: zeroes, to be written later. */
 int kvg_blob_append(struct kvg_blob *blob, const void *data, u32 bytes)
 {
@@ -75,7 +86,7 @@ int kvg_blob_append(struct kvg_blob *blob, const void *data, u32 bytes)
 		if (!room)
 			return -ENOMEM;
 		if (data) {
-			memcpy(room, data, part);
+			copy(room, data, part);
 			data += part;
 		} else {
 			memset(room, 0, part);

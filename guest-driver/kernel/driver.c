@@ -308,6 +308,7 @@ static int kvg_probe(struct virtio_device *vdev)
 	ret = read_limits(dev, &config);
 	if (ret)
 		goto fail_queues;
+	dev->write_runs = virtio_has_feature(vdev, VGPU_F_WRITE_RUNS);
 	kvg_window_init(dev, config.window_bytes);
 	ret = kvg_events_start(dev);
 	if (ret)
@@ -389,7 +390,11 @@ static const struct virtio_device_id kvg_id_table[] = {
 };
 MODULE_DEVICE_TABLE(virtio, kvg_id_table);
 
+static const unsigned int kvg_features[] = { VGPU_F_WRITE_RUNS };
+
 static struct virtio_driver kvg_driver = {
+	.feature_table = kvg_features,
+	.feature_table_size = ARRAY_SIZE(kvg_features),
 	.driver.name = KBUILD_MODNAME,
 	.driver.owner = THIS_MODULE,
 	.id_table = kvg_id_table,

@@ -98,6 +98,7 @@ struct kvg_device {
 	char name[32];
 	struct miscdevice misc;
 	struct kvg_limits limits;
+	bool write_runs;		/* VGPU_F_WRITE_RUNS; fixed after probe */
 	/* the address space of every mapping, whatever node was opened */
 	struct inode *inode;
 
@@ -244,6 +245,7 @@ struct kvg_file {
 	struct list_head ranges;	/* dev->window_mutex */
 	/* from comparing pages until what differed is on the ring */
 	struct mutex flush_mutex;
+	u8 *flush_runs;			/* flush_mutex; made when it is needed */
 	atomic_t traced_ranges;
 
 	/* one reader at a time, so that the head of `records` stays */

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The difference between a page and its shadow. Eight bytes at a time: on a page that changed
+ * The difference between a page and its shadow. Many bytes at a time: on a page that changed
  * completely, and on one that did not change at all, this is what a flush spends its time with.
  */
 #include "diff.h"
 
 #define LOW_BITS 0x0101010101010101ull
 #define HIGH_BITS 0x8080808080808080ull
+#define BLOCK_BYTES 32u
 
 static u64 load_word(const u8 *from)
 {
@@ -14,6 +15,17 @@ static u64 load_word(const u8 *from)
 
 	memcpy(&word, from, sizeof(word));
 	return word;
+}
+
+static u64 difference_at(const struct trace_diff *diff, u32 at)
+{
+	return load_word(diff->now + at) ^ load_word(diff->before + at);
+}
+
+/* Not 0 if a byte of the word is 0; the lowest bit that is set marks the lowest such byte. */
+static u64 zero_bytes(u64 word)
+{
+	return (word - LOW_BITS) & ~word & HIGH_BITS;
 }
 
 /*
@@ -29,8 +41,11 @@ static u32 compare_different(const struct trace_diff *diff, u32 at, u32 end)
 {
 	if (!diff->before)
 		return end;
+	while (end - at >= BLOCK_BYTES && !(difference_at(diff, at) | difference_at(diff, at + 8) |
+					    difference_at(diff, at + 16) | difference_at(diff, at + 24)))
+		at += BLOCK_BYTES;
 	while (end - at >= sizeof(u64)) {
-		u64 difference = load_word(diff->now + at) ^ load_word(diff->before + at);
+		u64 difference = difference_at(diff, at);
 
 		if (difference)
 			return at + first_byte(difference);
@@ -46,10 +61,12 @@ static u32 compare_equal(const struct trace_diff *diff, u32 at, u32 end)
 {
 	if (!diff->before)
 		return at;
+	while (end - at >= BLOCK_BYTES &&
+	       !(zero_bytes(difference_at(diff, at)) | zero_bytes(difference_at(diff, at + 8)) |
+		 zero_bytes(difference_at(diff, at + 16)) | zero_bytes(difference_at(diff, at + 24))))
+		at += BLOCK_BYTES;
 	while (end - at >= sizeof(u64)) {
-		u64 difference = load_word(diff->now + at) ^ load_word(diff->before + at);
-		/* the lowest bit that is set marks the lowest byte that is 0 */
-		u64 zero = (difference - LOW_BITS) & ~difference & HIGH_BITS;
+		u64 zero = zero_bytes(difference_at(diff, at));
 
 		if (zero)
 			return at + first_byte(zero);

@@ -12,10 +12,10 @@ extern "C" {
 #endif
 
 /*
- * Equal bytes that are fewer than this do not end a run: a write command costs as much beside its
- * data. They are sent as they are, which is what the program sees.
+ * Equal bytes that are fewer than this do not end a run: they cost less as data than as a run (runs.h).
+ * They are sent as they are, which is what the program sees.
  */
-#define TRACE_MERGE_GAP 64u
+#define TRACE_MERGE_GAP 3u
 
 struct trace_run {
 	u32 from, to;

@@ -57,7 +57,7 @@ TEST(diff, single_bytes_at_every_position) {
     }
 }
 
-TEST(diff, gaps_up_to_the_cost_of_a_command_are_sent) {
+TEST(diff, gaps_up_to_the_cost_of_a_run_are_sent) {
     content c;
     c.now[100] = c.now[100 + TRACE_MERGE_GAP] = 1;
     EXPECT_EQ(c.runs(), (runs{{100, 101 + TRACE_MERGE_GAP}}));
@@ -72,8 +72,10 @@ TEST(diff, what_is_whole_counts_as_changed) {
     EXPECT_EQ(c.runs({0, page}), (runs{{0, page}}));
     EXPECT_EQ(c.runs({0, page}, false), (runs{{0, page}}));
     EXPECT_EQ(c.runs({4000, page}, false), (runs{{4000, page}}));
-    c.now[30] = 1;
-    EXPECT_EQ(c.runs({10, 20}), (runs{{10, 31}}));
+    c.now[20 + TRACE_MERGE_GAP - 1] = 1;
+    EXPECT_EQ(c.runs({10, 20}), (runs{{10, 20 + TRACE_MERGE_GAP}}));
+    c.now[20 + TRACE_MERGE_GAP + 10] = 1;
+    EXPECT_EQ(c.runs({10, 20}).size(), 2u);
 }
 
 TEST(diff, random_contents_agree_with_the_model) {

@@ -6,7 +6,7 @@
 
 static void cool_down(struct trace_heat *heat)
 {
-	heat->stores = 0;
+	heat->stored = false;
 	heat->intervals = 0;
 	heat->unchanged = 0;
 	heat->opened = false;
@@ -20,15 +20,32 @@ static void begin_interval(struct trace_heat *heat, u32 interval)
 	heat->interval = (u8)interval;
 }
 
-bool trace_heat_store(struct trace_heat *heat, u32 interval)
+bool trace_heat_store(struct trace_heat *heat, struct trace_habit *habit, u32 interval)
 {
 	begin_interval(heat, interval);
-	/* it was opened before: many stores are to come again */
-	if (!heat->intervals && heat->stores + 1u < TRACE_STORES_BEFORE_OPENING) {
-		heat->stores++;
+	/* it was opened before, or most are: many stores are to come again */
+	if (heat->intervals || habit->opening)
+		return true;
+	if (!heat->stored) {
+		heat->stored = true;
+		habit->singles++;
 		return false;
 	}
+	if (habit->singles) /* not if the interval ended for the range, but not for this page */
+		habit->singles--;
+	habit->seconds++;
 	return true;
+}
+
+void trace_habit_flush(struct trace_habit *habit)
+{
+	if (habit->opening)
+		habit->opening--;
+	else if (habit->seconds && (u64)habit->seconds * TRACE_SECOND_STORES >=
+					   (u64)habit->singles + habit->seconds)
+		habit->opening = TRACE_INTERVALS_UNTIL_PROBE - 1;
+	habit->singles = 0;
+	habit->seconds = 0;
 }
 
 void trace_heat_open(struct trace_heat *heat, u32 interval)
@@ -39,7 +56,7 @@ void trace_heat_open(struct trace_heat *heat, u32 interval)
 
 bool trace_heat_flush(struct trace_heat *heat, bool changed)
 {
-	heat->stores = 0;
+	heat->stored = false;
 	if (!heat->opened) {
 		heat->intervals = 0;
 		return false;

@@ -3,7 +3,8 @@
  * What to do about a store to a closed page, and about a dirty page at a flush, in mode `adaptive`.
  * Pure: counts in, decisions out.
  *
- *	cold: stores are carried out one by one; after a few of them before one flush the page is opened
+ *	cold: a store is carried out; a second one before the flush opens the page. A fault costs about as
+ *	      much as opening and comparing a page, so where many get a second one, the first one opens it
  *	warm: opened at once, because it was in the interval before
  *	hot:  dirty for many intervals in a row: stays open, and is compared at each flush without a fault;
  *	      unchanged for some, it cools down
@@ -17,20 +18,30 @@
 extern "C" {
 #endif
 
-/*
- * A fault costs about as much as opening and comparing a page, so a second store in an interval
- * pays for that.
- */
-#define TRACE_STORES_BEFORE_OPENING 2u
 /* Closing and faulting once more costs several comparisons: hot after this many intervals, … */
-#define TRACE_INTERVALS_UNTIL_HOT 4u
+#define TRACE_INTERVALS_UNTIL_HOT 2u
 /* … and cold again when it was compared this often for nothing. */
 #define TRACE_INTERVALS_UNTIL_COLD 4u
 /* Pages opened by one fault at most. */
 #define TRACE_MAX_AHEAD 64u
 
+/*
+ * Where at least one in this many pages gets a second store, cold pages too are opened at the first
+ * one, …
+ */
+#define TRACE_SECOND_STORES 4u
+/* … and every so many intervals they are not, to see whether it is still so. */
+#define TRACE_INTERVALS_UNTIL_PROBE 16u
+
+/* Of a range: what the stores to its cold pages were like. */
+struct trace_habit {
+	u32 singles; /* pages of this interval with one store that was carried out, so far … */
+	u32 seconds; /* … and pages that got a second one */
+	u8 opening;  /* cold pages are opened at once, for so many intervals more */
+};
+
 struct trace_heat {
-	u8 stores;    /* carried out in this interval */
+	bool stored;  /* one was carried out in this interval */
 	u8 intervals; /* in a row in which the page was opened and had changed */
 	u8 unchanged; /* in a row, while hot */
 	u8 interval;  /* the last one in which it was dirty; enough of it to tell neighbours */
@@ -41,7 +52,10 @@ struct trace_heat {
  * A store to the closed page faulted, in this interval (any number that grows by one with each
  * flush). True: open the page; false: carry the store out if possible.
  */
-bool trace_heat_store(struct trace_heat *heat, u32 interval);
+bool trace_heat_store(struct trace_heat *heat, struct trace_habit *habit, u32 interval);
+
+/* An interval of the range ends. */
+void trace_habit_flush(struct trace_habit *habit);
 
 /* The page is opened, whatever trace_heat_store said. */
 void trace_heat_open(struct trace_heat *heat, u32 interval);

@@ -4,15 +4,17 @@
 #include "tracer/core/policy.h"
 
 #include <gtest/gtest.h>
+#include <vector>
 
 namespace {
 
 struct page {
     trace_heat heat{};
+    trace_habit habit{};
     u32 interval = 1;
 
     bool store() { // as the module does: true if the page is opened
-        if (!heat.opened && trace_heat_store(&heat, interval))
+        if (!heat.opened && trace_heat_store(&heat, &habit, interval))
             trace_heat_open(&heat, interval);
         return heat.opened;
     }
@@ -37,7 +39,6 @@ TEST(policy, several_stores_open_the_page_and_the_next_interval_opens_it_at_once
     EXPECT_TRUE(p.store());
     EXPECT_FALSE(p.flush());
     EXPECT_TRUE(p.store());
-    EXPECT_FALSE(p.flush());
 }
 
 TEST(policy, a_page_that_was_quiet_for_an_interval_is_cold_again) {
@@ -84,6 +85,45 @@ TEST(policy, a_page_that_is_opened_for_nothing_does_not_heat_up) {
         p.store();
         p.store();
     }
+}
+
+// `pages` pages get a store each, `again` of them a second one. How many stores were carried out.
+u32 interval_of(std::vector<trace_heat>& pages, trace_habit& habit, u32 interval, u32 again) {
+    u32 carried_out = 0;
+    for (u32 i = 0; i < pages.size(); ++i)
+        for (u32 store = 0; store < (i < again ? 2 : 1) && !pages[i].opened; ++store) {
+            if (trace_heat_store(&pages[i], &habit, interval))
+                trace_heat_open(&pages[i], interval);
+            else
+                ++carried_out;
+        }
+    for (trace_heat& page : pages)
+        trace_heat_flush(&page, true);
+    trace_habit_flush(&habit);
+    return carried_out;
+}
+
+TEST(policy, where_pages_get_several_stores_the_first_one_opens_them) {
+    trace_habit habit{};
+    u32 interval = 1;
+    // other pages each time, so that none is warm
+    const auto next = [&](u32 again) {
+        std::vector<trace_heat> pages(100);
+        return interval_of(pages, habit, interval++, again);
+    };
+    EXPECT_EQ(next(60), 100u);
+    for (u32 i = 1; i < TRACE_INTERVALS_UNTIL_PROBE; ++i)
+        EXPECT_EQ(next(60), 0u);
+    EXPECT_EQ(next(5), 100u); // looked again, and it is not so any more
+    for (u32 i = 0; i < 2 * TRACE_INTERVALS_UNTIL_PROBE; ++i)
+        EXPECT_EQ(next(5), 100u);
+}
+
+TEST(policy, single_stores_are_no_habit) {
+    std::vector<trace_heat> pages(100);
+    trace_habit habit{};
+    for (u32 interval = 1; interval < 100; ++interval)
+        EXPECT_EQ(interval_of(pages, habit, interval, 0), 100u);
 }
 
 TEST(policy, pages_in_order_are_opened_ahead) {

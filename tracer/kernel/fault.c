@@ -111,7 +111,8 @@ static bool wants_emulation(struct kvt_trace *trace, u32 index)
 	case KAGEMUSHA_VGPU_TRACE_STEP: /* decodes each, and carries out those with REP */
 		return true;
 	case KAGEMUSHA_VGPU_TRACE_ADAPTIVE:
-		return !trace_heat_store(&trace->pages[index].heat, trace->interval) &&
+		return !trace_heat_store(&trace->pages[index].heat, &trace->habit,
+					 trace->interval) &&
 		       !trace_ahead_follows(&trace->ahead, index);
 	default:
 		return false;

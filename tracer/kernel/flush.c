@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A flush: dirty pages are closed, what differs from their shadows becomes write commands, and
- * these go on the ring before anything that the caller sends afterwards.
- *
- * The bytes travel inside the commands. They are a copy of the moment when the page was closed, so
- * primary and standby see the same bytes however the program goes on storing, and a flush never
- * waits for room for payloads, which other requests may hold for long.
+ * A flush: dirty pages are closed, what differs from their shadows becomes write commands
+ * (stream.c), and these go on the ring before anything that the caller sends afterwards.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -15,95 +11,7 @@
 
 #include "kvg.h"
 #include "tracer/core/diff.h"
-
-#define KVT_HEADER_BYTES ((u32)sizeof(struct vgpu_cmd_transfer_buffer))
-
-/*
- * One page in a stream at most: single bytes with just enough between that they stay runs of their
- * own.
- */
-#define KVT_PAGE_WORST_BYTES \
-	((PAGE_SIZE / (TRACE_MERGE_GAP + 1) + 2) * (KVT_HEADER_BYTES + 8) + PAGE_SIZE)
-
-/* Write commands under construction in the stream of one request. */
-struct kvt_stream {
-	struct kvg_request *request;
-	u64 queue;
-	u64 memory;		/* of the command that is open */
-	u64 next;		/* offset in the buffer right behind it */
-	u32 command;		/* where it begins in the blob; 0: none is open */
-	u32 data_bytes;
-	u64 all_data_bytes;
-};
-
-static u32 stream_bytes(const struct kvt_stream *stream)
-{
-	return stream->request->blob.bytes - (u32)sizeof(struct vgpu_request);
-}
-
-/* Fills in the header of the command that is open, and pads its data. */
-static int stream_close_command(struct kvt_stream *stream)
-{
-	struct kvg_blob *blob = &stream->request->blob;
-	struct vgpu_cmd_transfer_buffer header = {
-		.cmd = { .opcode = VGPU_CMD_WRITE_BUFFER },
-		.enqueue = { .queue = stream->queue },
-		.buffer = stream->memory,
-		.offset = stream->next - stream->data_bytes,
-		.data = { .bytes = stream->data_bytes, .index = VGPU_PAYLOAD_INLINE },
-	};
-	int ret;
-
-	if (!stream->command)
-		return 0;
-	ret = kvg_blob_append(blob, NULL, round_up(stream->data_bytes, 8) - stream->data_bytes);
-	if (ret)
-		return ret;
-	header.cmd.bytes = blob->bytes - stream->command;
-	kvg_blob_write(blob, stream->command, &header, sizeof(header));
-	stream->command = 0;
-	return 0;
-}
-
-/* The caller has made sure that there is room. */
-static int stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data,
-			u32 bytes)
-{
-	struct kvg_blob *blob = &stream->request->blob;
-	int ret;
-
-	stream->all_data_bytes += bytes;
-	while (bytes) {
-		u32 part;
-
-		if (stream->command &&
-		    (memory != stream->memory || offset != stream->next ||
-		     stream->data_bytes == VGPU_MAX_INLINE_PAYLOAD_BYTES)) {
-			ret = stream_close_command(stream);
-			if (ret)
-				return ret;
-		}
-		if (!stream->command) {
-			stream->command = blob->bytes;
-			stream->memory = memory;
-			stream->next = offset;
-			stream->data_bytes = 0;
-			ret = kvg_blob_append(blob, NULL, KVT_HEADER_BYTES);
-			if (ret)
-				return ret;
-		}
-		part = min(bytes, VGPU_MAX_INLINE_PAYLOAD_BYTES - stream->data_bytes);
-		ret = kvg_blob_append(blob, data, part);
-		if (ret)
-			return ret;
-		stream->data_bytes += part;
-		stream->next += part;
-		offset += part;
-		data += part;
-		bytes -= part;
-	}
-	return 0;
-}
+#include "tracer/kernel/stream.h"
 
 /*
  * Stays open at this flush. Not with bytes that are sent whatever the comparison says: these are
@@ -162,8 +70,9 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	int ret;
 
 	while (trace_diff_next(&diff, at, &run)) {
-		ret = stream_write(stream, trace->memory, trace->memory_offset + start + run.from,
-				   diff.now + run.from, run.to - run.from);
+		ret = kvt_stream_write(stream, trace->memory,
+				       trace->memory_offset + start + run.from,
+				       diff.now + run.from, run.to - run.from);
 		if (ret)
 			return ret;
 		at = run.to;
@@ -181,7 +90,7 @@ static void clean_page(struct kvt_trace *trace, u32 index)
 {
 	struct kvt_page *page = &trace->pages[index];
 
-	free_page((unsigned long)page->shadow);
+	kvt_shadow_return(&trace->shadows, page->shadow);
 	page->shadow = NULL;
 	page->whole_from = 0;
 	page->whole_to = 0;
@@ -216,8 +125,8 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	bool changed;
 	int ret;
 
-	memcpy(trace->snapshot,
-	       range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT), PAGE_SIZE);
+	copy_page(trace->snapshot,
+		  range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT));
 	ret = send_page(stream, range, index, trace->snapshot, &changed);
 	if (ret)
 		return ret;
@@ -251,9 +160,8 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 	}
 	close_pages(range, index);
 	for_each_set_bit_from(index, trace->dirty, trace->page_count) {
-		/* twice: a page that cools down is sent two times */
-		if (stream_bytes(stream) + 2 * KVT_PAGE_WORST_BYTES + sizeof(struct vgpu_cmd_sync) >
-		    dev->limits.stream_bytes)
+		/* for two pages: one that cools down is sent two times */
+		if (!kvt_stream_has_room(stream))
 			break;
 		ret = test_bit(index, trace->open) ? send_hot(stream, range, index) :
 						     send_closed(stream, range, index);
@@ -267,55 +175,18 @@ out:
 	return ret;
 }
 
-static struct kvg_request *request_new(struct kvg_file *file)
-{
-	struct kvg_request *request =
-		kvg_request_new(file, VGPU_REQUEST_SUBMIT,
-				sizeof(struct vgpu_request) + file->dev->limits.stream_bytes);
-
-	if (!request)
-		return NULL;
-	if (kvg_blob_append(&request->blob, NULL, sizeof(struct vgpu_request))) {
-		kvg_request_put(request);
-		return NULL;
-	}
-	return request;
-}
-
-static int stream_barrier(struct kvt_stream *stream)
-{
-	struct vgpu_cmd_sync barrier = {
-		.cmd = { .opcode = VGPU_CMD_BARRIER, .bytes = sizeof(barrier) },
-		.enqueue = { .queue = stream->queue },
-	};
-
-	return kvg_blob_append(&stream->request->blob, &barrier, sizeof(barrier));
-}
-
 /* Memory for descriptors comes back; a file in which a program gives up is dead. */
-static int commit(struct kvt_stream *stream)
+static int commit(struct kvg_request *request)
 {
 	u64 sequence;
 	int ret;
 
 	for (;;) {
-		ret = kvg_request_commit(stream->request, &sequence);
+		ret = kvg_request_commit(request, &sequence);
 		if (ret != -ENOMEM || fatal_signal_pending(current))
 			return ret;
 		msleep(1);
 	}
-}
-
-static int finish_and_commit(struct kvt_stream *stream, bool barrier)
-{
-	int ret = stream_close_command(stream);
-
-	if (!ret && barrier)
-		ret = stream_barrier(stream);
-	if (ret)
-		return ret;
-	stream->request->stream_bytes = stream_bytes(stream);
-	return commit(stream);
 }
 
 /* One request's worth of a range, from page *cursor on. flush_mutex is held. */
@@ -323,20 +194,22 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 		      const struct kvt_target *target, u64 *flushed_bytes)
 {
 	struct kvg_device *dev = file->dev;
-	struct kvt_stream stream = { .queue = target->queue };
+	struct kvt_stream stream;
 	int ret;
 
-	stream.request = request_new(file);
-	if (!stream.request)
-		return -ENOMEM;
+	ret = kvt_stream_begin(&stream, file, target->queue);
+	if (ret)
+		return ret;
 	ret = kvg_room_take(stream.request, target->nonblock);
 	if (ret)
 		goto out;
 	ret = collect(&stream, range, cursor);
-	if (!ret && !stream_bytes(&stream))
+	if (!ret && kvt_stream_is_empty(&stream))
 		goto out_room; /* dirty, but not changed */
 	if (!ret)
-		ret = finish_and_commit(&stream, target->barrier);
+		ret = kvt_stream_end(&stream, target->barrier);
+	if (!ret)
+		ret = commit(stream.request);
 	if (ret) {
 		/* What was collected is in no page any more: the program must hear of it. */
 		kvg_warn(dev, "stores of a program into mapped VRAM are lost (error %d), and so is its file\n",
@@ -352,7 +225,7 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 out_room:
 	kvg_room_return(stream.request);
 out:
-	kvg_request_put(stream.request);
+	kvt_stream_free(&stream);
 	return ret;
 }
 
@@ -364,8 +237,14 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 	u32 cursor = 0;
 	int ret = 0;
 
-	if (!atomic_read(&trace->dirty_count))
+	if (!atomic_read(&trace->dirty_count)) {
+		if (READ_ONCE(trace->shadows.spare_count)) {
+			mutex_lock(&trace->lock);
+			kvt_shadows_idle(&trace->shadows);
+			mutex_unlock(&trace->lock);
+		}
 		return 0;
+	}
 	kvt_count(file->dev, KVT_FLUSHES, 1);
 	mutex_lock(&trace->lock);
 	if (!trace->snapshot)
@@ -379,6 +258,8 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 	}
 	mutex_lock(&trace->lock);
 	trace->interval++;
+	trace_habit_flush(&trace->habit);
+	kvt_shadows_flush(&trace->shadows);
 	mutex_unlock(&trace->lock);
 	return ret;
 }

@@ -9,9 +9,11 @@
 #include <linux/slab.h>
 
 #include "kvg.h"
+#include "tracer/kernel/stream.h"
 
-/* The room that one page may need in a stream at most (flush.c), with a lot to spare. */
+/* Room for what is collected before the stream counts as full, with a lot to spare. */
 #define KVT_MIN_STREAM_BYTES 32768u
+static_assert(2 * KVT_PAGE_WORST_BYTES + 4096 <= KVT_MIN_STREAM_BYTES);
 
 static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
 	[KAGEMUSHA_VGPU_TRACE_OFF] = "off",
@@ -53,7 +55,8 @@ void kvt_trace_free(struct kvt_trace *trace)
 	if (!trace)
 		return;
 	for (i = 0; trace->pages && i < trace->page_count; i++)
-		free_page((unsigned long)trace->pages[i].shadow);
+		kvt_shadow_return(&trace->shadows, trace->pages[i].shadow);
+	kvt_shadows_free(&trace->shadows);
 	free_page((unsigned long)trace->snapshot);
 	kvfree(trace->pages);
 	bitmap_free(trace->dirty);
@@ -98,7 +101,7 @@ int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *
 		return -EINVAL;
 	if (args->mode == KAGEMUSHA_VGPU_TRACE_DEFAULT)
 		args->mode = READ_ONCE(default_mode);
-	if (dev->limits.stream_bytes < KVT_MIN_STREAM_BYTES)
+	if (!dev->write_runs || dev->limits.stream_bytes < KVT_MIN_STREAM_BYTES)
 		return -EOPNOTSUPP;
 	range = kvg_range_find(file, args->offset, args->bytes);
 	if (IS_ERR(range))
@@ -142,12 +145,11 @@ bool kvt_mark_dirty(struct kvg_range *range, u32 index)
 
 	/* a page that is sent whole is compared with nothing */
 	if (!page->shadow && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {
-		page->shadow = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
+		page->shadow = kvt_shadow_take(&trace->shadows);
 		if (!page->shadow)
 			return false;
-		memcpy(page->shadow,
-		       range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT),
-		       PAGE_SIZE);
+		copy_page(page->shadow, range->dev->window_memory + range->offset +
+						((u64)index << PAGE_SHIFT));
 	}
 	if (!__test_and_set_bit(index, trace->dirty))
 		atomic_inc(&trace->dirty_count);

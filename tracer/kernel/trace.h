@@ -73,6 +73,20 @@ struct kvt_page {
 	struct trace_heat heat;
 };
 
+/*
+ * Pages for shadows. Those that a flush gave back are kept for the next interval: as many as the last
+ * two needed at once, and for so many flushes that found nothing.
+ */
+#define KVT_KEEP_SPARE_FLUSHES 64u
+
+struct kvt_shadows {
+	void *spare;		/* each begins with the address of the next */
+	u32 spare_count;
+	u32 used;
+	u32 peak, last_peak;	/* of `used`, in this interval and the one before */
+	u32 idle;		/* flushes that found nothing dirty, in a row */
+};
+
 struct kvt_trace {
 	struct mutex lock;
 	/* --- constant: */
@@ -87,11 +101,20 @@ struct kvt_trace {
 	unsigned long *dirty;
 	unsigned long *open;
 	struct trace_ahead ahead;
+	struct trace_habit habit;
 	u32 interval;		/* flushes that found something dirty */
 	u8 *snapshot;		/* a page of memory for flushes, made when it is needed */
+	struct kvt_shadows shadows;
 	/* --- */
 	atomic_t dirty_count;	/* written under the lock */
 };
+
+/* shadow.c */
+u8 *kvt_shadow_take(struct kvt_shadows *shadows);
+void kvt_shadow_return(struct kvt_shadows *shadows, u8 *shadow);
+void kvt_shadows_flush(struct kvt_shadows *shadows);
+void kvt_shadows_idle(struct kvt_shadows *shadows);
+void kvt_shadows_free(struct kvt_shadows *shadows);
 
 /* trace.c */
 int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *args);

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * What a flush found, as commands in the stream of a request. The bytes travel inside them: a copy
+ * of the moment, so primary and standby see the same ones however the program goes on storing, and a
+ * flush never waits for room for payloads, which other requests may hold for long.
+ */
+#include <linux/slab.h>
+
+#include "kvg.h"
+#include "tracer/core/diff.h"
+#include "tracer/kernel/stream.h"
+
+#define KVT_HEADER_BYTES ((u32)sizeof(struct vgpu_cmd_write_runs))
+
+/*
+ * The worst page: single bytes with just enough between that they stay runs of their own, each with
+ * two numbers of two bytes. Three commands, because the first may be almost full.
+ */
+static_assert((PAGE_SIZE / (TRACE_MERGE_GAP + 1) + 2) * 4 + 3 * (KVT_HEADER_BYTES + 8) +
+		      2 * TRACE_RUN_MAX_BYTES + PAGE_SIZE <=
+	      KVT_PAGE_WORST_BYTES);
+
+int kvt_stream_begin(struct kvt_stream *stream, struct kvg_file *file, u64 queue)
+{
+	memset(stream, 0, sizeof(*stream));
+	stream->queue = queue;
+	if (!file->flush_runs) {
+		file->flush_runs = kmalloc(VGPU_MAX_RUN_BYTES, GFP_KERNEL_ACCOUNT);
+		if (!file->flush_runs)
+			return -ENOMEM;
+	}
+	stream->request =
+		kvg_request_new(file, VGPU_REQUEST_SUBMIT,
+				sizeof(struct vgpu_request) + file->dev->limits.stream_bytes);
+	if (!stream->request)
+		return -ENOMEM;
+	if (kvg_blob_append(&stream->request->blob, NULL, sizeof(struct vgpu_request))) {
+		kvt_stream_free(stream);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void kvt_stream_free(struct kvt_stream *stream)
+{
+	kvg_request_put(stream->request);
+	stream->request = NULL;
+}
+
+static u32 stream_bytes(const struct kvt_stream *stream)
+{
+	return stream->request->blob.bytes - (u32)sizeof(struct vgpu_request);
+}
+
+bool kvt_stream_is_empty(const struct kvt_stream *stream)
+{
+	return !stream_bytes(stream);
+}
+
+bool kvt_stream_has_room(const struct kvt_stream *stream)
+{
+	return stream_bytes(stream) + stream->runs.used + 2 * KVT_PAGE_WORST_BYTES +
+		       sizeof(struct vgpu_cmd_sync) <=
+	       stream->request->dev->limits.stream_bytes;
+}
+
+/* ---- commands ---- */
+
+static int open_command(struct kvt_stream *stream, u64 memory, u64 offset)
+{
+	struct kvg_blob *blob = &stream->request->blob;
+
+	stream->command = blob->bytes;
+	stream->memory = memory;
+	stream->first = offset;
+	stream->next = offset;
+	stream->data_bytes = 0;
+	trace_runs_begin(&stream->runs, stream->request->file->flush_runs, VGPU_MAX_RUN_BYTES,
+			 VGPU_MAX_RUNS);
+	return kvg_blob_append(blob, NULL, KVT_HEADER_BYTES);
+}
+
+/* Fills in the header, and adds where the data goes. */
+static int close_command(struct kvt_stream *stream)
+{
+	struct kvg_blob *blob = &stream->request->blob;
+	struct vgpu_cmd_write_runs header = {
+		.cmd = { .opcode = VGPU_CMD_WRITE_RUNS },
+		.enqueue = { .queue = stream->queue },
+		.buffer = stream->memory,
+		.offset = stream->first,
+		.data_bytes = stream->data_bytes,
+	};
+	u32 content;
+	int ret;
+
+	if (!stream->command)
+		return 0;
+	header.run_bytes = trace_runs_end(&stream->runs);
+	content = header.data_bytes + header.run_bytes;
+	ret = kvg_blob_append(blob, stream->runs.bytes, header.run_bytes);
+	if (!ret)
+		ret = kvg_blob_append(blob, NULL, round_up(content, 8) - content);
+	if (ret)
+		return ret;
+	header.cmd.bytes = blob->bytes - stream->command;
+	kvg_blob_write(blob, stream->command, &header, sizeof(header));
+	stream->runs.used = 0;
+	stream->command = 0;
+	return 0;
+}
+
+/* Whether the command that is open takes the next `bytes` bytes. */
+static bool takes(struct kvt_stream *stream, u64 memory, u64 offset, u32 bytes)
+{
+	return bytes && memory == stream->memory && offset >= stream->next &&
+	       trace_runs_add(&stream->runs, offset - stream->next, bytes);
+}
+
+int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data, u32 bytes)
+{
+	int ret = 0;
+
+	stream->all_data_bytes += bytes;
+	while (bytes && !ret) {
+		u32 part;
+
+		if (!stream->command)
+			ret = open_command(stream, memory, offset);
+		part = min(bytes, VGPU_MAX_INLINE_PAYLOAD_BYTES - stream->data_bytes);
+		if (ret || !takes(stream, memory, offset, part)) {
+			ret = ret ?: close_command(stream);
+			continue;
+		}
+		ret = kvg_blob_append(&stream->request->blob, data, part);
+		stream->data_bytes += part;
+		stream->next = offset + part;
+		offset += part;
+		data += part;
+		bytes -= part;
+	}
+	return ret;
+}
+
+int kvt_stream_end(struct kvt_stream *stream, bool barrier)
+{
+	const struct vgpu_cmd_sync command = {
+		.cmd = { .opcode = VGPU_CMD_BARRIER, .bytes = sizeof(command) },
+		.enqueue = { .queue = stream->queue },
+	};
+	int ret = close_command(stream);
+
+	if (!ret && barrier)
+		ret = kvg_blob_append(&stream->request->blob, &command, sizeof(command));
+	stream->request->stream_bytes = stream_bytes(stream);
+	return ret;
+}
