@@ -40,11 +40,12 @@ cl_int write_back(enqueueing& call, memory& mapped, const mapping& done) {
     if (mapped.is_buffer() && mapped.view_is_traced() &&
         !mapped.owner().link().wrote_window(static_cast<const std::byte*>(done.address)))
         return call.join();
+    // Never as a copy of this moment: commands before this one may still read into the view.
     if (mapped.is_buffer())
         return transfer_buffer(call, mapped, direction::to_device, done.offset, done.bytes, done.address,
-                               mapped.view_is_traced());
+                               true);
     return transfer_image(call, mapped, direction::to_device, done.origin, done.region,
-                          mapped.shape().row_pitch, mapped.shape().slice_pitch, done.address);
+                          mapped.shape().row_pitch, mapped.shape().slice_pitch, done.address, true);
 }
 
 } // namespace

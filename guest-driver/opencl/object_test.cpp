@@ -233,6 +233,31 @@ TEST_F(object_test, maps_move_what_their_flags_ask_for) {
     cl.clReleaseMemObject(buffer);
 }
 
+// A small region could go inside the command, as a copy of the moment of the unmap.
+TEST_F(object_test, what_a_command_reads_into_a_mapping_is_written_back) {
+    cl_mem buffer = make_buffer(4096);
+    cl_mem other = make_buffer(4096);
+    const std::vector<char> text(100, 't');
+    ASSERT_EQ(
+        cl.clEnqueueWriteBuffer(queue, other, CL_TRUE, 0, text.size(), text.data(), 0, nullptr, nullptr),
+        CL_SUCCESS);
+    cl_int error = CL_SUCCESS;
+    void* const place = cl.clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_WRITE, 0, text.size(), 0,
+                                              nullptr, nullptr, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    // nobody waits for the transfer
+    ASSERT_EQ(cl.clEnqueueReadBuffer(queue, other, CL_FALSE, 0, text.size(), place, 0, nullptr, nullptr),
+              CL_SUCCESS);
+    ASSERT_EQ(cl.clEnqueueUnmapMemObject(queue, buffer, place, 0, nullptr, nullptr), CL_SUCCESS);
+    std::vector<char> found(text.size());
+    ASSERT_EQ(
+        cl.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, found.size(), found.data(), 0, nullptr, nullptr),
+        CL_SUCCESS);
+    EXPECT_EQ(found, text);
+    cl.clReleaseMemObject(other);
+    cl.clReleaseMemObject(buffer);
+}
+
 TEST_F(object_test, memory_stays_until_an_unmap_is_over) {
     cl_mem buffer = make_buffer(65536);
     cl_int error = CL_SUCCESS;

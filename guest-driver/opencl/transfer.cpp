@@ -51,7 +51,8 @@ cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::siz
 }
 
 cl_int transfer_image(enqueueing& call, memory& image, direction way, const triple& origin,
-                      const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host) {
+                      const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host,
+                      bool is_view) {
     const image_shape& shape = image.shape();
     const bool rows_are_layers = image.type() == CL_MEM_OBJECT_IMAGE1D_ARRAY;
     // The layers of a 1D array are the rows of the region, so its slice pitch is what lies between them.
@@ -67,7 +68,7 @@ cl_int transfer_image(enqueueing& call, memory& image, direction way, const trip
         command.slice_pitch = slice;
         const std::uint64_t bytes =
             (size[2] - 1) * slice + (size[1] - 1) * row + size[0] * shape.element_bytes;
-        if (way == direction::to_device && bytes <= max_inline_bytes) {
+        if (way == direction::to_device && bytes <= max_inline_bytes && !is_view) {
             command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
             return step ? call.send_step(command, {{place, bytes}}) : call.send(command, {{place, bytes}});
         }

@@ -12,14 +12,16 @@ namespace kagemusha::opencl {
 
 enum class direction { to_device, to_host };
 
-/// `host`: the first byte. `is_view`: it is the buffer's own view in the window, which the device may
+/// `host`: the first byte. `is_view`: it is the buffer's own host view, which commands before this one may
 /// still be writing into; so it is read when the command runs and not before.
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
                        void* host, bool is_view = false);
 
-/// `host`: the first byte of the region, with the given pitches between its rows and slices.
+/// `host`: the first byte of the region, with the given pitches between its rows and slices. `is_view`: as
+/// above.
 cl_int transfer_image(enqueueing& call, memory& image, direction way, const triple& origin,
-                      const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host);
+                      const triple& region, std::size_t row_pitch, std::size_t slice_pitch, void* host,
+                      bool is_view = false);
 
 /// Whether one request can carry so much of the program's memory, wherever it begins.
 bool fits_one_request(const connection& link, std::uint64_t bytes);
