@@ -122,6 +122,7 @@ def survive_a_kill(vm, work):
         vm.protect(standby)
         launches = vm.guest.stats()["launches"]
         vm.guest.wait_stats(lambda s: s["launches"] > launches, "launches under protection", 120)
+        chunks = mirror.compare_all(vm.guest, standby, everything=False)
         time.sleep(vm.random.uniform(0, 2))
         figures = vm.checkpoints()
         ran = vm.take_over(standby)
@@ -135,14 +136,15 @@ def survive_a_kill(vm, work):
     for job in work:
         printed = vm.guest.output(job)
         assert "FAILED" not in printed, printed + vm.guest.must("dmesg | grep -i vgpu | tail -5")
-    print(f"       after {figures['committed']} checkpoints ({figures['aborted']} taken back, longest pause "
+    print(f"       {chunks} chunks of both GPUs' memory were the same; after {figures['committed']} checkpoints ({figures['aborted']} taken back, longest pause "
           f"{figures['max-pause-us'] / 1000:.1f} ms) the guest ran {ran * 1000:.0f} ms after the kill, "
           f"{vm.guest.stats()['device-resumed']} requests in flight", flush=True)
 
 
 def check_programs_go_on(vm):
-    """programs that compute on the GPU go on after each kill of their host, and every result is right"""
-    work = [vm.guest.start("/payload/cl_job churn 36000 /tmp/stop") for _ in range(2)]
+    """programs that compute on the GPU, one of them with buffers that stay mapped and are stored into between and during
+    launches, go on after each kill of their host, and every result is right; before each kill both GPUs' memory is the same"""
+    work = [vm.guest.start(f"/payload/cl_job {job} 36000 /tmp/stop") for job in ("churn", "traced")]
     vm.guest.wait_stats(lambda s: s["launches"] > 0, "launches", 120)
     for _ in range(KILLS):
         survive_a_kill(vm, work)

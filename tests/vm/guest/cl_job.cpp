@@ -251,7 +251,7 @@ void pulse(double seconds, const char* stop_file, std::size_t mib) {
 
 // Two buffers that stay mapped for ever: one is stored into while a kernel reads the other. Every launch must
 // see what was stored before it, no more and no less.
-void store_traced(double seconds) {
+void store_traced(double seconds, const char* stop_file) {
     gpu g;
     cl_kernel add = g.kernel(g.build(source), "add");
     const std::size_t count = 64 * 1024;
@@ -309,7 +309,7 @@ void store_traced(double seconds) {
                 fail("a kernel did not see what was stored before its launch");
         }
         ++rounds;
-    } while (clock_type::now() < end || rounds % 8 != 0);
+    } while (may_go_on(end, stop_file) || rounds % 8 != 0);
     // also as a source and a destination of transfers, and unmapped
     need(clEnqueueReadBuffer(g.queue, sums, CL_TRUE, 0, bytes, views[0], 0, nullptr, nullptr),
          "read into the mapping");
@@ -484,7 +484,7 @@ int main(int argc, char** argv) {
     else if (what == "pulse")
         pulse(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 64);
     else if (what == "traced")
-        store_traced(number);
+        store_traced(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "address")
         keep_address(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "printf")
@@ -500,11 +500,10 @@ int main(int argc, char** argv) {
     else if (what == "trap" || what == "endless" || what == "wild-write" || what == "wild-read")
         hostile(what);
     else
-        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | pulse SECONDS [STOP_FILE [MIB]] | address "
-             "SECONDS [STOP_FILE] | printf NUMBER "
-             "| nonsense | traced SECONDS | in-flight "
-             "SECONDS | mapped "
-             "SECONDS | "
-             "too-much-memory | trap | endless | wild-write | wild-read");
+        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | pulse SECONDS [STOP_FILE [MIB]] | traced "
+             "SECONDS "
+             "[STOP_FILE] | address SECONDS [STOP_FILE] | printf NUMBER | nonsense | in-flight SECONDS | "
+             "mapped "
+             "SECONDS | too-much-memory | trap | endless | wild-write | wild-read");
     return 0;
 }
