@@ -4,6 +4,7 @@
 // this program.
 #include "control/assets.hpp"
 #include "control/demo.hpp"
+#include "control/demo/crash_demo.hpp"
 #include "control/keys.hpp"
 #include "control/metrics.hpp"
 #include "control/process.hpp"
@@ -181,6 +182,30 @@ int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json)
     return 125;
 }
 
+// With a crash unless told otherwise.
+int run_demos(const session_options& options, const crash_demo_options& crash, bool no_crash) {
+    if (options.backend == "none") {
+        fmt::print(stderr, "kagemusha: the demo needs a GPU: another --backend\n");
+        return 125;
+    }
+    if (no_crash)
+        return run_demo(options);
+    const std::pair<const char*, bool> alone[] = {
+        {"--replicate-to", !options.replicate_to.empty()},
+        {"--vm-id", !options.vm_id.empty()},
+        {"--tls", !options.tls_dir.empty()},
+        {"--compress", options.compress},
+        {"--name", !options.name.empty()},
+        {"--module-parameters", !options.module_parameters.empty()}};
+    for (const auto& [option, given] : alone) {
+        if (given) {
+            fmt::print(stderr, "kagemusha: {} goes only with --no-crash\n", option);
+            return 125;
+        }
+    }
+    return run_crash_demo(options, crash);
+}
+
 bool is_description(const std::string& word) {
     return word.ends_with(".toml");
 }
@@ -206,7 +231,16 @@ int main(int argc, char** argv) {
     std::vector<std::string> words;
 
     auto* gpus = app.add_subcommand("gpus", "list the GPUs that a guest can get");
-    auto* demo = app.add_subcommand("demo", "an unmodified program computes on the GPU from inside a guest");
+    auto* demo = app.add_subcommand(
+        "demo",
+        "an unmodified program computes on the GPU from inside a guest, and survives the death of its host");
+    crash_demo_options crash;
+    crash.svg = "kagemusha-demo.svg";
+    bool no_crash = false;
+    demo->add_flag("--no-crash", no_crash, "one guest, no standby, and nothing dies");
+    demo->add_option("--standby-gpu", crash.standby_gpu, "another GPU for the standby");
+    demo->add_option("--svg", crash.svg, "where the picture of the takeover goes; \"\": none")
+        ->capture_default_str();
     auto* run =
         app.add_subcommand("run", "run a command or script in a new guest; ends with its exit status");
     auto* shell = app.add_subcommand("shell", "a shell in a new guest");
@@ -254,6 +288,8 @@ int main(int argc, char** argv) {
     auto* status = app.add_subcommand("status", "the running VMs of this user, and how they are protected");
     status->add_option("vm", status_request.vm, "only this one");
     status->add_flag("--json", status_request.json, "as JSON");
+    status->add_flag("--watch", status_request.watch,
+                     "again every second, until Ctrl-C; with --json a line each");
     auto* metrics = app.add_subcommand("metrics", "serve the same for Prometheus");
     metrics->add_option("--listen", listen, "ADDRESS:PORT")->capture_default_str();
     for (auto* command : {status, metrics})
@@ -346,12 +382,7 @@ int main(int argc, char** argv) {
     }
     if (shell->parsed())
         return run_shell(options);
-    if (demo->parsed()) {
-        if (options.backend == "none") {
-            fmt::print(stderr, "kagemusha: the demo needs a GPU: another --backend\n");
-            return 125;
-        }
-        return run_demo(options);
-    }
+    if (demo->parsed())
+        return run_demos(options, crash, no_crash);
     return run_job(options, job_file, words);
 }

@@ -144,6 +144,23 @@ void set_rates(device_reading& now, const device_reading& before, double seconds
 
 namespace {
 
+// When the guest ran again, and when its GPU had done something for it, counted from the decision.
+std::string takeover_text(const nlohmann::json& s) {
+    const auto times = s.find("last_takeover_ns");
+    if (times == s.end() || !times->is_object())
+        return {};
+    const auto at = [&](const char* key) { return times->value(key, std::uint64_t{0}); };
+    const auto decided = at("decided");
+    std::string out;
+    for (const auto& [key, what] : {std::pair{"running", "the guest ran"},
+                                    {"output", "its output left"},
+                                    {"first_command", "its GPU had done a command"}})
+        if (decided != 0 && at(key) > decided)
+            out += fmt::format("{}{} {:.1f} ms", out.empty() ? "    after the decision: " : ", ", what,
+                               static_cast<double>(at(key) - decided) * 1e-6);
+    return out.empty() ? out : out + "\n";
+}
+
 std::string supervisor_text(const nlohmann::json& s) {
     const auto text = [&](const char* key) { return s.value(key, std::string()); };
     auto out =
@@ -155,7 +172,8 @@ std::string supervisor_text(const nlohmann::json& s) {
     out += '\n';
     if (const auto takeovers = s.value("takeovers", std::uint64_t{0}))
         out += fmt::format("  taken over {} time{}: {}\n", takeovers, takeovers == 1 ? "" : "s",
-                           text("last_takeover"));
+                           text("last_takeover")) +
+               takeover_text(s);
     if (!text("degraded").empty() && text("role") == "primary")
         out += fmt::format("  NOT PROTECTED: {}\n", text("degraded"));
     if (!text("waiting_for").empty())

@@ -3,6 +3,7 @@
 // See status.hpp.
 #include "control/status.hpp"
 
+#include "control/process.hpp"
 #include "control/qmp_client.hpp"
 #include "control/supervise/control_socket.hpp"
 
@@ -11,7 +12,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <poll.h>
 #include <thread>
+#include <unistd.h>
 
 namespace kagemusha::control {
 
@@ -21,6 +24,7 @@ using clock = std::chrono::steady_clock;
 
 // Bandwidth is what was sent between two readings.
 constexpr auto between_readings = std::chrono::milliseconds(250);
+constexpr int watch_period_ms = 1000;
 
 constexpr char devices_path[] = "/machine/peripheral";
 constexpr char device_type[] = "child<virtio-vgpu"; // -pci
@@ -75,32 +79,74 @@ std::vector<registered_vm> chosen_vms(const status_options& options, std::string
     return vms;
 }
 
+namespace {
+
+// What was read of each VM, and when.
+struct readings {
+    clock::time_point at;
+    std::vector<vm_reading> vms;
+};
+
+readings read_all(const std::vector<registered_vm>& vms) {
+    readings out{clock::now(), {}};
+    for (const auto& vm : vms)
+        out.vms.push_back(read_vm(vm));
+    return out;
+}
+
+// A VM may have come or gone meanwhile.
+void set_all_rates(readings& now, const readings& before) {
+    const double seconds = std::chrono::duration<double>(now.at - before.at).count();
+    for (auto& vm : now.vms)
+        for (const auto& old : before.vms)
+            for (std::size_t d = 0;
+                 old.name == vm.name && d < std::min(vm.devices.size(), old.devices.size()); ++d)
+                set_rates(vm.devices[d], old.devices[d], seconds);
+}
+
+int watch(const status_options& options) {
+    const bool screen = !options.json && ::isatty(STDOUT_FILENO);
+    readings before;
+    for (;;) {
+        std::string error;
+        auto now = read_all(chosen_vms(options, error));
+        set_all_rates(now, before);
+        auto text = options.json    ? status_json(now.vms).dump() + "\n"
+                    : error.empty() ? status_text(now.vms)
+                                    : error + "\n";
+        if (screen)
+            text = "\x1b[H\x1b[2J" + text; // home, and nothing on it
+        if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+            return 0; // nobody reads any more
+        before = std::move(now);
+        pollfd interrupted{interrupt_fd(), POLLIN, 0};
+        ::poll(&interrupted, 1, watch_period_ms);
+        if (interrupted_by())
+            return 0;
+    }
+}
+
+} // namespace
+
 int run_status(const status_options& options) {
+    if (options.watch)
+        return watch(options);
     std::string error;
     const auto vms = chosen_vms(options, error);
     if (!error.empty()) {
         fmt::print(stderr, "kagemusha: {}\n", error);
         return 125;
     }
-    std::vector<vm_reading> before, now;
-    const auto first = clock::now();
-    for (const auto& vm : vms)
-        before.push_back(read_vm(vm));
+    const auto before = read_all(vms);
     if (!vms.empty())
-        std::this_thread::sleep_until(first + between_readings);
-    const auto second = clock::now();
-    for (const auto& vm : vms)
-        now.push_back(read_vm(vm));
-    const double seconds = std::chrono::duration<double>(second - first).count();
-    for (std::size_t v = 0; v < now.size(); ++v) {
-        for (std::size_t d = 0; d < std::min(now[v].devices.size(), before[v].devices.size()); ++d)
-            set_rates(now[v].devices[d], before[v].devices[d], seconds);
-    }
+        std::this_thread::sleep_until(before.at + between_readings);
+    auto now = read_all(vms);
+    set_all_rates(now, before);
     if (options.json)
-        fmt::print("{}\n", status_json(now).dump(2));
+        fmt::print("{}\n", status_json(now.vms).dump(2));
     else
-        fmt::print("{}", status_text(now));
-    return anything_wrong(now) ? 1 : 0;
+        fmt::print("{}", status_text(now.vms));
+    return anything_wrong(now.vms) ? 1 : 0;
 }
 
 } // namespace kagemusha::control
