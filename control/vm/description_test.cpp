@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "control/vm/description.hpp"
+#include "control/vm/prepare.hpp"
 
 #include <gtest/gtest.h>
 
@@ -116,6 +117,26 @@ TEST(description, a_budget_covers_two_heartbeats) {
                         lock)
                   .find("at least twice"),
               std::string::npos);
+}
+
+// Else its GPU gives a standby up that the supervisors still count on.
+TEST(description, a_gpu_is_as_patient_as_the_supervisors) {
+    const auto of = [](const std::string& properties, const std::string& times, const std::string& name) {
+        const auto vm = good("name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\n[gpu.properties]\n" + properties +
+                             "[protection]\nstandby = \"unix:/s\"\n" + times + lock);
+        std::string found;
+        for (const auto standby : {false, true})
+            for (const auto& [key, value] : gpu_of(vm, standby).properties)
+                if (key == name)
+                    found += value + ";";
+        return found;
+    };
+    const std::string times = "heartbeat-ms = 500\nheartbeat-budget-ms = 10000\n";
+    EXPECT_EQ(of("", times, "heartbeat-ms"), "500;500;");
+    EXPECT_EQ(of("", times, "heartbeat-budget-ms"), "10000;10000;");
+    EXPECT_EQ(of("heartbeat-ms = \"7\"\n", times, "heartbeat-ms"), "7;7;"); // its owner's word
+    // The device wants three in its budget.
+    EXPECT_EQ(of("", "heartbeat-ms = 100\nheartbeat-budget-ms = 200\n", "heartbeat-ms"), "66;66;");
 }
 
 } // namespace

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -79,6 +80,8 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
     return made.status == 0;
 }
 
+} // namespace
+
 gpu_config gpu_of(const vm_description& vm, bool standby) {
     gpu_config gpu{vm.gpu->backend, vm.gpu->gpu, vm.gpu->properties};
     const auto& p = vm.protection;
@@ -88,10 +91,17 @@ gpu_config gpu_of(const vm_description& vm, bool standby) {
     gpu.properties.emplace_back(standby ? "standby-listen" : "replicate-to", p.gpu);
     if (!p.tls.empty())
         gpu.properties.emplace_back("tls-dir", p.tls);
+    // A GPU that gives its standby up earlier than the supervisors do begins a new copy, and the VM's last
+    // checkpoint does not fit that one. The device wants three heartbeats in its budget.
+    const std::pair<const char*, std::uint32_t> times[] = {
+        {"heartbeat-ms", std::min(p.heartbeat_ms, p.heartbeat_budget_ms / 3)},
+        {"heartbeat-budget-ms", p.heartbeat_budget_ms}};
+    for (const auto& [name, value] : times)
+        if (std::none_of(vm.gpu->properties.begin(), vm.gpu->properties.end(),
+                         [name = name](const auto& property) { return property.first == name; }))
+            gpu.properties.emplace_back(name, fmt::format("{}", value));
     return gpu;
 }
-
-} // namespace
 
 std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_config& config,
                                           std::string& error) {

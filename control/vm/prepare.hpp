@@ -32,6 +32,9 @@ struct prepared_vm {
 // Nothing: what is wrong was said on stderr.
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places);
 
+// The device of a VM that has one, on its primary or its standby. Pure.
+gpu_config gpu_of(const vm_description& vm, bool standby);
+
 // SHA-256 over what the guest can see: the description's parts of the machine, and the content of every file.
 // Nothing and a sentence in `error`.
 std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_config& config,
