@@ -82,8 +82,13 @@ std::optional<std::pair<std::string, std::string>> key_value(const std::string& 
 
 bool make_payload(const session_options& options, const assets& parts, const std::string& directory,
                   const std::string& job, bool interactive) {
-    std::vector<std::string> command{source_root() + "/scripts/make-payload", "--out", directory + "/payload",
-                                     "--kernel", parts.flavour};
+    std::vector<std::string> command{source_root() + "/scripts/make-payload",
+                                     "--out",
+                                     directory + "/payload",
+                                     "--kernel",
+                                     parts.flavour,
+                                     "--initramfs",
+                                     parts.initramfs};
     if (interactive) {
         winsize size{};
         if (::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
