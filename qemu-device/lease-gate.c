@@ -8,15 +8,17 @@
  * leave, and keeps extending it while it is sure; here each packet of the
  * guest is looked at when it leaves, behind whatever held it back until it was
  * committed (filter-buffer). What comes too late is dropped: networks lose
- * packets, and guests know it.
+ * packets, and guests know it. What comes too early, from a VM that was taken
+ * over while its supervisor still asks for the lease, waits until the page says
+ * something: so a planned switchover loses nothing.
  *
  *     -netdev tap,id=net0 -object filter-buffer,id=hold0,netdev=net0,
  *     queue=rx,interval=0 -device virtio-net-pci,netdev=net0
  *     -device lease-gate,netdev=net0,file=/run/vm.gate
  *
  * The page, as control/supervise/gate.hpp has it: 8 bytes "KGMGATE1", then
- * until when packets may leave, as 64 bits of ns of CLOCK_BOOTTIME (0: not at
- * all).
+ * until when packets may leave, as 64 bits of ns of CLOCK_BOOTTIME (0: not yet,
+ * or never again).
  *
  * It is a device and not an -object of its own only because the types of those
  * are listed in QAPI. Everything runs in the main loop.
@@ -33,8 +35,11 @@
 #include "hw/qdev-core.h"
 #include "hw/qdev-properties.h"
 #include "net/filter.h"
+#include "net/net.h"
+#include "net/queue.h"
 #include "qom/object.h"
 #include "qom/object_interfaces.h"
+#include "system/runstate.h"
 
 #define TYPE_LEASE_GATE "lease-gate"
 OBJECT_DECLARE_SIMPLE_TYPE(LeaseGate, LEASE_GATE)
@@ -43,6 +48,9 @@ OBJECT_DECLARE_SIMPLE_TYPE(LeaseGate, LEASE_GATE)
 OBJECT_DECLARE_SIMPLE_TYPE(LeaseFilter, LEASE_FILTER)
 
 #define LEASE_MAGIC "KGMGATE1"
+
+/* How often the page is looked at while packets wait for it. */
+#define LEASE_LOOK_MS 1
 
 typedef struct LeasePage {
     char magic[8];
@@ -61,6 +69,7 @@ struct LeaseGate {
     Object *filter;
     uint64_t passed;
     uint64_t dropped;
+    uint64_t waited;            /* for the first lease */
     bool closed;                /* the last packet was dropped */
 };
 
@@ -68,7 +77,14 @@ struct LeaseFilter {
     NetFilterState parent_obj;
 
     LeaseGate *gate;            /* owns us */
+    NetQueue *early;            /* bounded; what is too much is dropped */
+    QEMUTimer look;             /* at the page, while some are in there */
 };
+
+static bool lease_gate_is_set(LeaseGate *s)
+{
+    return qatomic_read(&s->page->until_ns) != 0;
+}
 
 static bool lease_gate_is_open(LeaseGate *s)
 {
@@ -81,27 +97,70 @@ static bool lease_gate_is_open(LeaseGate *s)
     return (uint64_t)now.tv_sec * NANOSECONDS_PER_SECOND + now.tv_nsec < until;
 }
 
+/* The first lease is there: what waited for it goes before anything else. */
+static void lease_filter_release(LeaseFilter *f)
+{
+    if (!lease_gate_is_open(f->gate) || !qemu_net_queue_flush(f->early)) {
+        qemu_net_queue_purge(f->early, NETFILTER(f)->netdev->peer);
+    }
+}
+
+static void lease_filter_look(void *opaque)
+{
+    LeaseFilter *f = opaque;
+
+    if (lease_gate_is_set(f->gate)) {
+        lease_filter_release(f);
+    } else {
+        timer_mod(&f->look,
+                  qemu_clock_get_ms(QEMU_CLOCK_REALTIME) + LEASE_LOOK_MS);
+    }
+}
+
 static ssize_t lease_filter_receive_iov(NetFilterState *nf,
                                         NetClientState *sender,
                                         unsigned flags,
                                         const struct iovec *iov, int iovcnt,
                                         NetPacketSent *sent_cb)
 {
-    LeaseGate *s = LEASE_FILTER(nf)->gate;
+    LeaseFilter *f = LEASE_FILTER(nf);
+    LeaseGate *s = f->gate;
     bool open = lease_gate_is_open(s);
 
+    if (!lease_gate_is_set(s)) {
+        s->waited++;
+        qemu_net_queue_append_iov(f->early, sender, flags, iov, iovcnt, NULL);
+        if (!timer_pending(&f->look)) {
+            lease_filter_look(f);
+        }
+        return iov_size(iov, iovcnt);
+    }
+    if (timer_pending(&f->look)) {
+        timer_del(&f->look);
+        lease_filter_release(f);
+    }
     if (open == s->closed) {
         s->closed = !open;
         warn_report("lease-gate of %s: %s", s->netdev,
                     open ? "packets may leave again"
                          : "the lease is over, packets are dropped");
     }
-    if (open) {
-        s->passed++;
-        return 0;
+    if (!open) {
+        s->dropped++;
+        return iov_size(iov, iovcnt);
     }
-    s->dropped++;
-    return iov_size(iov, iovcnt);
+    s->passed++;
+    if (!runstate_is_running()) {
+        /*
+         * Committed by a checkpoint of a VM that somebody has stopped, as for
+         * a switchover. QEMU would keep it until the VM runs again.
+         */
+        qemu_net_queue_append_iov(nf->netdev->incoming_queue, sender, flags,
+                                  iov, iovcnt, NULL);
+        qemu_flush_queued_packets(nf->netdev);
+        return iov_size(iov, iovcnt);
+    }
+    return 0;
 }
 
 /* Not even a failover switches it off, as it does other filters. */
@@ -110,10 +169,31 @@ static void lease_filter_handle_event(NetFilterState *nf, int event,
 {
 }
 
+static void lease_filter_setup(NetFilterState *nf, Error **errp)
+{
+    LeaseFilter *f = LEASE_FILTER(nf);
+
+    f->early = qemu_new_net_queue(qemu_netfilter_pass_to_next, nf);
+    timer_init_ms(&f->look, QEMU_CLOCK_REALTIME, lease_filter_look, f);
+}
+
+static void lease_filter_cleanup(NetFilterState *nf)
+{
+    LeaseFilter *f = LEASE_FILTER(nf);
+
+    if (f->early) {
+        timer_del(&f->look);
+        qemu_del_net_queue(f->early);
+        f->early = NULL;
+    }
+}
+
 static void lease_filter_class_init(ObjectClass *klass, void *data)
 {
     NetFilterClass *nfc = NETFILTER_CLASS(klass);
 
+    nfc->setup = lease_filter_setup;
+    nfc->cleanup = lease_filter_cleanup;
     nfc->receive_iov = lease_filter_receive_iov;
     nfc->handle_event = lease_filter_handle_event;
 }
@@ -201,6 +281,8 @@ static void lease_gate_init(Object *obj)
     object_property_add_uint64_ptr(obj, "passed", &s->passed,
                                    OBJ_PROP_FLAG_READ);
     object_property_add_uint64_ptr(obj, "dropped", &s->dropped,
+                                   OBJ_PROP_FLAG_READ);
+    object_property_add_uint64_ptr(obj, "waited", &s->waited,
                                    OBJ_PROP_FLAG_READ);
 }
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Connections through this process, which a test can cut as a network is cut: nobody is told, bytes and new connections just do
+not arrive. What was on its way arrives when the network is mended.
+"""
+import selectors
+import socket
+import threading
+import time
+
+
+class Relay:
+    """`near` and `far`: a path of a Unix socket, or a port of this machine. Who connects to `near` gets to `far`."""
+
+    def __init__(self, near, far):
+        self.far = far
+        if isinstance(near, int):
+            self.listener = socket.create_server(("127.0.0.1", near))
+        else:
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(str(near))
+            self.listener.listen(16)
+        self.port = None if isinstance(near, str) else self.listener.getsockname()[1]
+        self.works = True
+        self.open = True
+        self.ready = selectors.DefaultSelector()
+        self.ready.register(self.listener, selectors.EVENT_READ)
+        self.thread = threading.Thread(target=self.carry, daemon=True)
+        self.thread.start()
+
+    def cut(self):
+        self.works = False
+
+    def mend(self):
+        self.works = True
+
+    def carry(self):
+        while self.open:
+            if not self.works:
+                time.sleep(0.02)
+                continue
+            for key, _ in self.ready.select(0.05):
+                if key.fileobj is self.listener:
+                    self.accept()
+                else:
+                    self.forward(key.fileobj, key.data)
+        for key in list(self.ready.get_map().values()):
+            key.fileobj.close()
+
+    def accept(self):
+        near, _ = self.listener.accept()
+        try:
+            if isinstance(self.far, int):
+                far = socket.create_connection(("127.0.0.1", self.far))
+            else:
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(str(self.far))
+        except OSError:
+            near.close()
+            return
+        self.ready.register(near, selectors.EVENT_READ, far)
+        self.ready.register(far, selectors.EVENT_READ, near)
+
+    def forward(self, source, target):
+        try:
+            data = source.recv(1 << 18)
+            if data:
+                target.sendall(data)
+                return
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                self.ready.unregister(end)
+            except (KeyError, ValueError):
+                pass
+            end.close()
+
+    def close(self):
+        self.open = False
+        self.thread.join()

@@ -1,0 +1,242 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: two supervisors on one machine with etcd as arbiter (skipped without Debian's etcd-server); the guest counts
+(guest/counter.S). The way from primary to standby, and the primary's way to etcd, go through relays that can be cut.
+
+Rows of docs/spec/takeover.md, section 4, that need an arbiter beside both hosts: partitions, an arbiter that is away, a QEMU
+that stands still, both hosts dead.
+"""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+from ha_pair import Pair, check_continued, committed_count, contiguous, wait
+from relay import Relay
+
+ETCD = "/usr/bin/etcd"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as any_port:
+        return any_port.getsockname()[1]
+
+
+class Etcd:
+    """A server of its own."""
+
+    def __init__(self, directory):
+        self.port = free_port()
+        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{free_port()}"
+        self.log = open(directory / "etcd.log", "wb")
+        self.process = subprocess.Popen(
+            [ETCD, "--data-dir", str(directory / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
+             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+        wait(self.answers, "etcd answers")
+
+    def answers(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as end:
+                end.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                end.settimeout(5)
+                return b'"health":"true"' in end.recv(4096) + end.recv(4096)
+        except OSError:
+            return False
+
+    def freeze(self, on=True):
+        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+
+    def end(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+class Hosts(Pair):
+    """`network`: the relays between both hosts; `to_etcd`: the primary's to the arbiter."""
+
+    def __init__(self):
+        super().__init__()
+        self.etcd = Etcd(self.directory)
+        self.to_etcd = Relay(0, self.etcd.port)
+        self.network = [Relay(f"{self.directory}/near{of}", f"{self.directory}/far{of}") for of in ("", ".state")]
+        self.text = self.description.read_text(encoding="utf-8").replace('"unix:standby"', '"unix:near"')
+        self.text = self.text[:self.text.index("[arbiter]")].replace("qemu-budget-ms = 60000", "qemu-budget-ms = 5000")
+        self.primary, self.standby = None, None
+
+    def __exit__(self, *what):
+        super().__exit__(*what)
+        for relay in (*self.network, self.to_etcd):
+            relay.close()
+        self.etcd.end()
+
+    def start_here(self, command, name, etcd_port, *more):
+        self.description = self.directory / f"{name}.toml"
+        self.description.write_text(
+            f'{self.text}[arbiter]\nkind = "etcd"\nendpoints = ["http://127.0.0.1:{etcd_port}"]\nlease-ms = 3000\n',
+            encoding="utf-8")
+        return self.start(command, name, *more)
+
+    def begin(self):
+        self.standby = self.start_here("standby", "standby", self.etcd.port, "--listen", f"unix:{self.directory}/far")
+        self.primary = self.start_here("run", "primary", self.to_etcd.port)
+        self.standby.wait_state("synced")
+        self.primary.wait_state("protecting")
+        return committed_count(self.primary)
+
+    def cut(self, *more):
+        for relay in (*self.network, *more):
+            relay.cut()
+
+    def mend(self, *more):
+        for relay in (*self.network, *more):
+            relay.mend()
+
+
+def counts_on(one):
+    count = wait(one.counts, f"{one.name} counts")[-1]
+    wait(lambda: one.counts()[-1] > count + 50, f"{one.name} counts on; {one.said()}")
+
+
+def gate_is_closed(one):
+    """Nothing of its VM may leave, whatever its supervisor believes."""
+    until_ns = int.from_bytes((one.pair.directory / f"{one.name}.gate").read_bytes()[8:16], "little")
+    return until_ns < time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def check_partition(hosts):
+    """partition, both reach etcd: the primary goes on alone, the standby does not start, and later protects it again"""
+    hosts.begin()
+    hosts.cut()
+    hosts.primary.wait_state("alone")
+    counts_on(hosts.primary)
+    hosts.standby.wait("it begins anew", lambda s: s["state"] in ("starting", "listening"))
+    assert not gate_is_closed(hosts.primary), "the primary has the lease"
+    hosts.mend()
+    hosts.standby.wait_state("synced")
+    hosts.primary.wait_state("protecting")
+    contiguous(hosts.primary.counts())
+    assert not hosts.standby.counts(), "the standby has run"
+
+
+def check_primary_cut_off(hosts):
+    """partition, only the standby reaches etcd: it takes over, after the primary's gate has closed; which ends itself later"""
+    committed = hosts.begin()
+    hosts.cut(hosts.to_etcd)
+    hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    assert gate_is_closed(hosts.primary), "two may speak"
+    check_continued(hosts.primary, hosts.standby, committed)
+    assert gate_is_closed(hosts.primary), "two may speak"
+    hosts.mend(hosts.to_etcd)
+    assert hosts.primary.process.wait(120) == 1, hosts.primary.said()
+    assert "must not run here any more" in hosts.primary.said(), hosts.primary.said()
+    contiguous(hosts.standby.counts())
+
+
+def check_arbiter_away(hosts):
+    """etcd stands still: nothing happens; QEMU dies: the standby starts, and speaks when etcd is back"""
+    committed = hosts.begin()
+    hosts.etcd.freeze()
+    checkpoints = hosts.primary.status()["checkpoints"]
+    until = time.monotonic() + 5  # longer than the lease
+    while time.monotonic() < until:
+        assert not gate_is_closed(hosts.primary), "heartbeats keep it open"
+        time.sleep(0.05)
+    status = hosts.primary.wait("checkpoints go on", lambda s: s["checkpoints"] > checkpoints)
+    assert status["state"] == "protecting", status
+    os.kill(hosts.primary.qemu(), signal.SIGKILL)
+    check_continued(hosts.primary, hosts.standby, committed)
+    status = hosts.standby.wait("it waits for etcd", lambda s: s["waiting_for"])
+    assert status["role"] == "standby" and gate_is_closed(hosts.standby), status
+    hosts.etcd.freeze(False)
+    hosts.standby.wait("it has the lease", lambda s: s["role"] == "primary" and not gate_is_closed(hosts.standby))
+    contiguous(hosts.standby.counts())
+
+
+def check_arbiter_away_standby_lost(hosts):
+    """etcd stands still and the standby dies: the VM computes on and is silent until etcd has noted that it is alone"""
+    hosts.begin()
+    hosts.etcd.freeze()
+    hosts.standby.process.kill()
+    hosts.primary.wait_state("losing")
+    wait(lambda: gate_is_closed(hosts.primary), "its gate closes")
+    counts_on(hosts.primary)
+    assert gate_is_closed(hosts.primary) and hosts.primary.status()["state"] == "losing", hosts.primary.status()
+    hosts.etcd.freeze(False)
+    hosts.primary.wait_state("alone")
+    wait(lambda: not gate_is_closed(hosts.primary), "its gate opens")
+    counts_on(hosts.primary)
+    contiguous(hosts.primary.counts())
+
+
+def check_arbiter_away_primary_silent(hosts):
+    """etcd stands still and the primary is silent: the standby waits and says why; then etcd is back, and it goes on"""
+    committed = hosts.begin()
+    hosts.etcd.freeze()
+    hosts.primary.freeze()
+    hosts.standby.wait("it says what it waits for", lambda s: s["state"] == "claiming" and s["waiting_for"])
+    assert not hosts.standby.counts(), "it has started without leave"
+    hosts.etcd.freeze(False)
+    hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    check_continued(hosts.primary, hosts.standby, committed)
+    hosts.primary.freeze(False)
+    assert hosts.primary.process.wait(120) == 1, hosts.primary.said()
+
+
+def check_qemu_frozen(hosts):
+    """only the primary's QEMU stands still: its supervisor kills it, and the standby goes on"""
+    committed = hosts.begin()
+    os.kill(hosts.primary.qemu(), signal.SIGSTOP)
+    status = hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    assert "its monitor gave no answer" in status["last_takeover"], status
+    check_continued(hosts.primary, hosts.standby, committed)
+    assert hosts.primary.process.wait(60) == 0, hosts.primary.said()
+
+
+def check_both_die(hosts):
+    """both hosts die: the VM is only begun anew when somebody says so"""
+    hosts.begin()
+    for one in (hosts.primary, hosts.standby):
+        one.process.kill()
+        one.process.wait()
+    again = hosts.start_here("run", "again", hosts.etcd.port)
+    assert again.process.wait(120) == 1 and "--anew" in again.said(), again.said()
+    anew = hosts.start_here("run", "anew", hosts.etcd.port, "--anew")
+    anew.wait_state("alone")
+    counts_on(anew)
+
+
+def main(names):
+    checks = [check_partition, check_primary_cut_off, check_arbiter_away, check_arbiter_away_standby_lost,
+              check_arbiter_away_primary_silent, check_qemu_frozen, check_both_die]
+    if not os.path.exists(ETCD):
+        print("skipped: there is no etcd on this machine (package etcd-server)", flush=True)
+        return 77
+    failures = 0
+    for check in checks:
+        if names and check.__name__ not in names:
+            continue
+        started = time.monotonic()
+        hosts = Hosts()
+        try:
+            with hosts:
+                check(hosts)
+            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
+            shutil.rmtree(hosts.directory, ignore_errors=True)
+        except Exception as error:  # pylint: disable=broad-except
+            failures += 1
+            traceback.print_exc()
+            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {hosts.directory}", flush=True)
+    print(f"{failures} failures" if failures else "all good", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
