@@ -314,20 +314,20 @@ private:
         const std::uint64_t size = objects[memory].bytes;
         const std::uint64_t n = 1 + below(size), offset = below(size - n + 1);
         const guest_id other = pick_memory(queue);
-        switch (below(9)) {
-        case 8: {
-            std::vector<codec::written_run> runs;
-            for (std::uint64_t at = offset; at < size && runs.size() < 20; at += below(8) + 1) {
-                const auto data = bytes(std::min(1 + below(6), size - at));
-                runs.push_back({at, {data.begin(), data.end()}});
-                at += data.size();
+        switch (below(8)) {
+        case 0: {
+            const auto data = bytes(n);
+            if (n % 2 == 0) {
+                b.write_buffer(e, memory, offset, data);
+                return;
             }
+            // every other byte of it, at most 20
+            std::vector<codec::written_run> runs;
+            for (std::uint64_t at = 0; at < n && runs.size() < 20; at += 2)
+                runs.push_back({offset + at, {data[at]}});
             b.write_runs(e, memory, runs);
             return;
         }
-        case 0:
-            b.write_buffer(e, memory, offset, bytes(n));
-            return;
         case 1:
             b.write_buffer(e, memory, offset, payload(b, n));
             return;
