@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <set>
 
 #include "codec/cl_numbers.hpp"
 #include "mirror/test_pair.hpp"
@@ -82,6 +83,7 @@ private:
     // A request whose memory a command uses that waits for a user event is answered later.
     vgpu_response run(const stream_builder& b) {
         in_hand_ = 0;
+        in_stream_.clear();
         const std::uint64_t token = p_.primary.submit(file_, b);
         p_.primary.dispatch();
         const vgpu_response* r = p_.primary.answer_of(token);
@@ -102,9 +104,12 @@ private:
     }
     guest_id new_id() {
         for (;;) {
-            // An event that was destroyed before it completed still has its id.
+            // An event that was destroyed before it completed still has its id; also one that was made and
+            // destroyed in the stream in hand, which the device has not seen yet.
             const guest_id id = 1 + below(4 * ids);
-            if (!objects.contains(id) && !p_.primary.device->objects(file_)->taken(id)) {
+            if (!objects.contains(id) && !in_stream_.contains(id) &&
+                !p_.primary.device->objects(file_)->taken(id)) {
+                in_stream_.insert(id);
                 return id;
             }
         }
@@ -314,20 +319,20 @@ private:
         const std::uint64_t size = objects[memory].bytes;
         const std::uint64_t n = 1 + below(size), offset = below(size - n + 1);
         const guest_id other = pick_memory(queue);
-        switch (below(8)) {
-        case 0: {
-            const auto data = bytes(n);
-            if (n % 2 == 0) {
-                b.write_buffer(e, memory, offset, data);
-                return;
-            }
-            // every other byte of it, at most 20
+        switch (below(9)) {
+        case 8: {
             std::vector<codec::written_run> runs;
-            for (std::uint64_t at = 0; at < n && runs.size() < 20; at += 2)
-                runs.push_back({offset + at, {data[at]}});
+            for (std::uint64_t at = offset; at < size && runs.size() < 20; at += below(8) + 1) {
+                const auto data = bytes(std::min(1 + below(6), size - at));
+                runs.push_back({at, {data.begin(), data.end()}});
+                at += data.size();
+            }
             b.write_runs(e, memory, runs);
             return;
         }
+        case 0:
+            b.write_buffer(e, memory, offset, bytes(n));
+            return;
         case 1:
             b.write_buffer(e, memory, offset, payload(b, n));
             return;
@@ -372,6 +377,7 @@ private:
     std::uint64_t allocations_made_ = 0;
     std::map<std::uint64_t, std::uint64_t> owners_; // allocation: serial of its queue
     int in_hand_ = 0;                               // commands of the stream that is built
+    std::set<guest_id> in_stream_;                  // new ids in it
     static constexpr std::uint64_t zone_bytes = testing::guest_bytes / 3;
     std::uint64_t next_byte_ = (file_ - 1) * zone_bytes;
 };
