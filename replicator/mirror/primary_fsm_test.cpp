@@ -83,7 +83,7 @@ TEST_F(primary_fsm_test, connects_greets_and_begins_a_state_transfer) {
     fsm->on_connected(now);
     EXPECT_EQ(actions(), "state greeting \"no standby has been reached yet\"; "
                          "send hello primary vm=\"vm\" version=1..1 abi=" +
-                             std::to_string(VGPU_ABI_VERSION) + " budget=500ms");
+                             std::to_string(VGPU_STREAM_VERSION) + " budget=500ms");
     EXPECT_EQ(says(standby_hello()), "start_sync; state syncing; send heartbeat at 1000");
     EXPECT_EQ(fsm->status(now).standby_gpu, "its gpu");
     entry(meta(0, entry_kind::reset));
@@ -177,7 +177,7 @@ TEST_F(primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
         {[](hello& h) { h.vm = "other"; },
          "the peer is of VM \"other\", this is VM \"vm\": check the addresses"},
         {[](hello& h) { h.abi_version = 999; }, "device interface version 999 there, " +
-                                                    std::to_string(VGPU_ABI_VERSION) +
+                                                    std::to_string(VGPU_STREAM_VERSION) +
                                                     " here: install the same release on both hosts"},
         {[](hello& h) { h.hold_bytes = 0; },
          "the standby says that it can hold nothing: raise its hold_bytes and hold_entries"},

@@ -87,7 +87,7 @@ struct standby_fsm_test : ::testing::Test {
 TEST_F(standby_fsm_test, greets_and_follows) {
     EXPECT_EQ(connect(), "state greeting");
     EXPECT_EQ(says(primary_hello()),
-              "send hello standby vm=\"vm\" version=1..1 abi=" + std::to_string(VGPU_ABI_VERSION) +
+              "send hello standby vm=\"vm\" version=1..1 abi=" + std::to_string(VGPU_STREAM_VERSION) +
                   " budget=500ms hold=1000B/40; state following");
     EXPECT_EQ(entry(meta(7, entry_kind::reset)), "") << "numbers may begin anywhere";
     EXPECT_EQ(entry(meta(8, entry_kind::open_file, 1)), "");
@@ -111,7 +111,7 @@ TEST_F(standby_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
         {[](hello& h) { h.vm = "other"; },
          "the peer is of VM \"other\", this is VM \"vm\": check the addresses"},
         {[](hello& h) { h.abi_version = 999; }, "device interface version 999 there, " +
-                                                    std::to_string(VGPU_ABI_VERSION) +
+                                                    std::to_string(VGPU_STREAM_VERSION) +
                                                     " here: install the same release on both hosts"},
     };
     for (const auto& c : cases) {
