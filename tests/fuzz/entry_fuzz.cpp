@@ -55,7 +55,7 @@ void standby::submit(const mirror::entries::entry& e, core::file_fsm& f, std::sp
     const std::uint64_t regions[] = {arena_size};
     const kagemusha_request request = replay.request(e.meta.file, ++token, stream);
     require(request.payload_count == 0 || bytes != 0 || e.meta.content_bytes == 0, "content lies somewhere");
-    const core::submit_decision d = f.on_submit(request, regions);
+    const core::submit_decision d = f.on_submit(request, regions, true); // the log has ids of the mirror
     if (d.what != core::submit_decision::action::forward) {
         return;
     }
@@ -78,8 +78,7 @@ void standby::run(const mirror::entries::entry& e, std::span<const std::byte> st
     switch (e.meta.kind) {
     case mirror::entry_kind::open_file:
         if (files.size() < max_files && !files.contains(e.meta.file)) {
-            core::file_limits limits{64, 64, 100, 1u << 20};
-            limits.host_ids = true;
+            const core::file_limits limits{64, 64, 100, 1u << 20};
             files[e.meta.file] = std::make_unique<core::file_fsm>(e.meta.file, limits, usage, 1);
         }
         break;
