@@ -3,6 +3,8 @@
 // See qmp_client.hpp.
 #include "control/qmp_client.hpp"
 
+#include "control/unix_socket.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace kagemusha::control {
@@ -23,15 +24,12 @@ using clock = std::chrono::steady_clock;
 
 std::optional<qmp_client> qmp_client::connect(const std::string& socket_path, std::string& error,
                                               std::chrono::milliseconds limit) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    if (socket_path.size() >= sizeof name.sun_path) {
+    unique_fd fd = connect_unix(socket_path, SOCK_NONBLOCK);
+    if (!fd && errno == ENAMETOOLONG) {
         error = fmt::format("{} is too long for the path of a socket", socket_path);
         return std::nullopt;
     }
-    socket_path.copy(name.sun_path, sizeof name.sun_path - 1);
-    unique_fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
+    if (!fd) {
         // EAGAIN: QEMU serves one client at a time, and its queue of waiting ones is full.
         error = fmt::format("cannot connect to QEMU's monitor {}: {}", socket_path,
                             errno == EAGAIN ? "it is busy with others" : std::strerror(errno));

@@ -15,6 +15,7 @@
 #include "control/qmp_client.hpp"
 #include "control/replication_status.hpp"
 #include "control/supervise/control_socket.hpp"
+#include "control/unix_socket.hpp"
 
 #include <fmt/format.h>
 
@@ -31,7 +32,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 extern "C" { // glibc 2.36's header leaves this out
@@ -324,14 +324,9 @@ void crash_demo::connect_console(host which) {
     auto& one = at(which);
     if (!one.process || one.ended || one.had_console)
         return;
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const auto path = fmt::format("{}/{}.console", runtime_, one.name);
-    path.copy(name.sun_path, sizeof name.sun_path - 1);
-    unique_fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
+    one.console = connect_unix(fmt::format("{}/{}.console", runtime_, one.name));
+    if (!one.console)
         return;
-    one.console = std::move(fd);
     one.had_console = true;
     fsm_.on_console(which);
 }

@@ -3,12 +3,13 @@
 // See control_socket.hpp.
 #include "control/supervise/control_socket.hpp"
 
+#include "control/unix_socket.hpp"
+
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <cstring>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace kagemusha::control {
@@ -18,22 +19,13 @@ namespace {
 constexpr std::size_t longest_line = 65536, most_clients = 16;
 constexpr int answer_ms = 5000;
 
-std::optional<sockaddr_un> socket_name(const std::string& path) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    if (path.size() >= sizeof name.sun_path)
-        return std::nullopt;
-    path.copy(name.sun_path, sizeof name.sun_path - 1);
-    return name;
-}
-
 } // namespace
 
 std::optional<control_socket> control_socket::listen(const std::string& path, handler answer,
                                                      std::string& error) {
     ::unlink(path.c_str()); // of one that was killed; its name is ours
     unique_fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const auto name = socket_name(path);
+    const auto name = unix_address(path);
     if (!name || !fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&*name), sizeof *name) != 0 ||
         ::listen(fd.get(), 8) != 0) {
         error = fmt::format("cannot listen at {}: {}", path,
@@ -91,9 +83,8 @@ bool control_socket::serve(client& c) {
 
 std::optional<nlohmann::json> ask_supervisor(const std::string& path, const nlohmann::json& request,
                                              std::string& error) {
-    const auto name = socket_name(path);
-    const unique_fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!name || !fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*name), sizeof *name) != 0) {
+    const unique_fd fd = connect_unix(path);
+    if (!fd) {
         error = fmt::format("cannot connect to the supervisor at {}: {}", path, std::strerror(errno));
         return std::nullopt;
     }

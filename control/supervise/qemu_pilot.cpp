@@ -3,6 +3,8 @@
 // See qemu_pilot.hpp.
 #include "control/supervise/qemu_pilot.hpp"
 
+#include "control/vm_config.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +32,6 @@ constexpr auto hand_over_period = 2ms; // the VM stands still meanwhile
 constexpr auto first_takeover_period = 10ms, longest_takeover_period = 2000ms;
 // The first may have begun before output was held; what left until then is in the second one.
 constexpr std::uint64_t checkpoints_until_protected = 2;
-constexpr const char* gpu_path = "/machine/peripheral/vgpu0";
 constexpr std::uint64_t bandwidth = std::uint64_t{10} << 30; // no limit: what is slow is the link
 constexpr std::uint64_t downtime_ms = 20000;
 
@@ -305,7 +306,7 @@ void qemu_pilot::replicate(const std::string& state_address, const std::string& 
     phase_ = phase::copying_gpu;
     look_at_ = clock::now();
     // Refused while it is replicated somewhere already: the same place, or look_at_gpu() waits for its end.
-    ask("qom-set", {{"path", gpu_path}, {"property", "replicate-to"}, {"value", gpu_address}}, {});
+    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", gpu_address}}, {});
 }
 
 void qemu_pilot::look_at_gpu() {
@@ -313,7 +314,7 @@ void qemu_pilot::look_at_gpu() {
     if (looking_)
         return;
     looking_ = true;
-    ask("qom-get", {{"path", gpu_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         looking_ = false;
         if (phase_ == phase::copying_gpu && a.what == qmp_message::kind::success && a.body.is_object() &&
             a.body.value("state", std::string()) == "protecting")
@@ -449,7 +450,7 @@ void qemu_pilot::take_over() {
 void qemu_pilot::look_at_takeover() {
     takeover_period_ = std::min(takeover_period_ * 2, std::chrono::milliseconds(longest_takeover_period));
     look_at_takeover_.reset(); // until the answer
-    ask("qom-get", {{"path", gpu_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         if (a.what != qmp_message::kind::success || !a.body.is_object())
             return; // unplugged
         const auto completed = a.body.value("first-completion-at-ns", std::uint64_t{0});

@@ -64,6 +64,19 @@ static uint64_t vm_hold_log(Vm *vm, ByteRelay *relay)
     return checkpoints(vm->primary, "committed");
 }
 
+/* After a failover: the GPU's buffer has the pattern, and everything ends. */
+static void late_vm_end(Vm *vm, ByteRelay *relay, QTestState *dead,
+                        uint64_t memory)
+{
+    read_buffer(vm->d, 1, memory);
+    assert_pattern(vm->d, memory);
+    driver_close(vm->d, 1);
+    end_dead(dead);
+    byte_relay_free(relay);
+    driver_free(vm->d);
+    alarm(0);
+}
+
 /* The VM runs while a checkpoint waits for the log, and is not committed. */
 static void test_late_log(void)
 {
@@ -90,13 +103,7 @@ static void test_late_log(void)
     g_assert_cmpuint(checkpoints(vm.primary, "aborted"), ==, 0);
     dead = vm_fail_over(&vm);
     qtest_memset(d->qts, memory, 0xee, 4096);
-    read_buffer(d, 1, memory);
-    assert_pattern(d, memory);
-    driver_close(d, 1);
-    end_dead(dead);
-    byte_relay_free(relay);
-    driver_free(d);
-    alarm(0);
+    late_vm_end(&vm, relay, dead, memory);
 }
 
 /* A standby has the RAM of a checkpoint, but not its log: it does not count. */
@@ -119,13 +126,7 @@ static void test_late_log_takeover(void)
     vm_hold_log(&vm, relay);
     dead = vm_fail_over(&vm);
     g_assert_cmphex(qtest_readl(d->qts, memory), ==, 0x11111111);
-    read_buffer(d, 1, memory);
-    assert_pattern(d, memory);
-    driver_close(d, 1);
-    end_dead(dead);
-    byte_relay_free(relay);
-    driver_free(d);
-    alarm(0);
+    late_vm_end(&vm, relay, dead, memory);
 }
 
 /* The GPU's link breaks while a checkpoint waits for it: it is taken back. */
@@ -153,13 +154,7 @@ static void test_late_log_lost(void)
     wait_checkpoints(vm.primary, "committed", committed + 2);
     vm_checkpoint(&vm);
     dead = vm_fail_over(&vm);
-    read_buffer(d, 1, memory);
-    assert_pattern(d, memory);
-    driver_close(d, 1);
-    end_dead(dead);
-    byte_relay_free(relay);
-    driver_free(d);
-    alarm(0);
+    late_vm_end(&vm, relay, dead, memory);
 }
 
 /* QEMU ends while a checkpoint waits for its log. */

@@ -37,14 +37,20 @@ private:
     int fd_;
 };
 
-// CLOCK_MONOTONIC
-inline std::uint64_t now_ns() {
+inline std::uint64_t clock_ns(clockid_t clock) {
     timespec t{};
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+inline std::uint64_t now_ns() {
+    return clock_ns(CLOCK_MONOTONIC);
 }
 inline std::uint64_t now_ms() {
     return now_ns() / 1'000'000;
+}
+// For what several processes of one machine tell of one story.
+inline std::uint64_t boot_ns() {
+    return clock_ns(CLOCK_BOOTTIME);
 }
 
 inline std::string text_of(const char* s) {

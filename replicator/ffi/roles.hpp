@@ -29,13 +29,6 @@
 
 namespace kagemusha::ffi {
 
-// For what several processes of one machine tell of one story.
-inline std::uint64_t boot_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
-
 inline std::uint64_t random_number() {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();

@@ -93,8 +93,39 @@ private:
 
 namespace {
 
-// The host function's work. It belongs to the event, so it lives until the command is done or has failed.
-class copy_job final : public transfer_rest {
+// A host function's work on a buffer (clEnqueueNativeKernel). It belongs to the event, so it lives until the
+// command is done or has failed.
+class host_job : public transfer_rest {
+public:
+    std::int32_t finish(std::int32_t status) final { return status; }
+    virtual void run(std::byte* buffer) = 0; // on a thread of the runtime
+};
+
+cl_int enqueue_host_job(const opencl_api& api, const opencl_queue& queue, const opencl_memory& memory,
+                        std::unique_ptr<host_job> job, cl_uint wait_count, const cl_event* waits,
+                        enqueued& out) {
+    // What OpenCL copies for the host function; it puts the buffer's address in the place of `buffer`.
+    struct arguments {
+        void* buffer;
+        host_job* job;
+    } given{nullptr, job.get()};
+    const auto run = [](void* raw) CL_CALLBACK {
+        arguments a;
+        std::memcpy(&a, raw, sizeof(a));
+        a.job->run(static_cast<std::byte*>(a.buffer));
+    };
+    const cl_mem root = memory.root.get();
+    const void* where = &given.buffer;
+    cl_event event = nullptr;
+    if (const cl_int error = api.clEnqueueNativeKernel(queue.native.get(), run, &given, sizeof(given), 1,
+                                                       &root, &where, wait_count, waits, &event))
+        return error;
+    out.event = std::make_unique<opencl_event>(api, event_handle(), event_handle(api, event), std::move(job));
+    return CL_SUCCESS;
+}
+
+// The box of a transfer, in the pieces that guest memory has.
+class copy_job final : public host_job {
 public:
     copy_job(payload_ptr data, bool write, box_shape shape, box_pitch host, std::uint64_t offset,
              box_pitch buffer)
@@ -104,21 +135,13 @@ public:
         , host_(host)
         , offset_(offset)
         , buffer_(buffer) {}
-    std::int32_t finish(std::int32_t status) override { return status; }
 
-    // What OpenCL copies for the host function; it puts the buffer's address in the place of `buffer`.
-    struct arguments {
-        void* buffer;
-        copy_job* job;
-    };
-    static void CL_CALLBACK run(void* raw) {
-        arguments a;
-        std::memcpy(&a, raw, sizeof(a));
-        auto* begin = static_cast<std::byte*>(a.buffer) + a.job->offset_;
-        if (a.job->write_)
-            a.job->data_->read_box(a.job->shape_, a.job->host_, begin, a.job->buffer_);
+    void run(std::byte* buffer) override {
+        std::byte* const begin = buffer + offset_;
+        if (write_)
+            data_->read_box(shape_, host_, begin, buffer_);
         else
-            a.job->data_->write_box(a.job->shape_, a.job->host_, begin, a.job->buffer_);
+            data_->write_box(shape_, host_, begin, buffer_);
     }
 
 private:
@@ -130,8 +153,8 @@ private:
     box_pitch buffer_;
 };
 
-// The same for the runs of a WRITE_RUNS, whose data is a private copy.
-class runs_job final : public transfer_rest {
+// The runs of a WRITE_RUNS, whose data is a private copy.
+class runs_job final : public host_job {
 public:
     runs_job(const command_write_runs& c, std::uint64_t origin) : data_(c.data) {
         c.runs.for_each([&](codec::buffer_run run) {
@@ -139,18 +162,11 @@ public:
             runs_.push_back(run);
         });
     }
-    std::int32_t finish(std::int32_t status) override { return status; }
 
-    struct arguments {
-        void* buffer;
-        runs_job* job;
-    };
-    static void CL_CALLBACK run(void* raw) {
-        arguments a;
-        std::memcpy(&a, raw, sizeof(a));
-        const std::byte* data = a.job->data_->contiguous();
-        for (const codec::buffer_run& run : a.job->runs_)
-            std::memcpy(static_cast<std::byte*>(a.buffer) + run.offset, data + run.from, run.bytes);
+    void run(std::byte* buffer) override {
+        const std::byte* data = data_->contiguous();
+        for (const codec::buffer_run& run : runs_)
+            std::memcpy(buffer + run.offset, data + run.from, run.bytes);
     }
 
 private:
@@ -214,18 +230,8 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_
     if (native_kernels_ && mode_ == transfer_mode::automatic) {
         if (memory.flags & no_host_write)
             return CL_INVALID_OPERATION; // as the runtime's own transfers answer
-        auto job = std::make_unique<runs_job>(c, memory.root_offset);
-        runs_job::arguments arguments{nullptr, job.get()};
-        const cl_mem root = memory.root.get();
-        const void* where = &arguments.buffer;
-        cl_event event = nullptr;
-        if (const cl_int error =
-                api_.clEnqueueNativeKernel(queue.native.get(), &runs_job::run, &arguments, sizeof(arguments),
-                                           1, &root, &where, waits.count, waits.events, &event))
-            return error;
-        out.event =
-            std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(job));
-        return CL_SUCCESS;
+        return enqueue_host_job(api_, queue, memory, std::make_unique<runs_job>(c, memory.root_offset),
+                                waits.count, waits.events, out);
     }
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
@@ -311,20 +317,13 @@ std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const bo
                                                    wait_list waits, enqueued& out) {
     if (t.memory.flags & (t.write ? no_host_write : no_host_read))
         return CL_INVALID_OPERATION; // as the runtime's own transfers answer
-    auto job = std::make_unique<copy_job>(t.data, t.write, t.shape, t.host, t.memory.root_offset + t.offset,
-                                          t.buffer);
-    copy_job::arguments arguments{nullptr, job.get()};
-    const cl_mem memory = t.memory.root.get();
-    const void* where = &arguments.buffer;
-    cl_event event = nullptr;
-    if (const cl_int error =
-            api_.clEnqueueNativeKernel(queue.native.get(), &copy_job::run, &arguments, sizeof(arguments), 1,
-                                       &memory, &where, waits.count, waits.events, &event))
-        return error;
-    out.event =
-        std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(job));
-    out.payload_busy = true;
-    return CL_SUCCESS;
+    const cl_int error =
+        enqueue_host_job(api_, queue, t.memory,
+                         std::make_unique<copy_job>(t.data, t.write, t.shape, t.host,
+                                                    t.memory.root_offset + t.offset, t.buffer),
+                         waits.count, waits.events, out);
+    out.payload_busy = error == CL_SUCCESS;
+    return error;
 }
 
 std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits,
