@@ -24,6 +24,7 @@ static void file_free(struct kref *refs)
 	xa_destroy(&file->answers);
 	kvg_device_put(file->dev);
 	kfree(file->flush_runs);
+	kvfree(file->flush_lent);
 	kfree(file);
 }
 

@@ -205,6 +205,7 @@ struct kvg_request {
 	unsigned long pages;		/* reserved from pinned_pages */
 	struct kvg_range **ranges;	/* references, one for each window payload */
 	u32 range_count;
+	struct kvg_range *lender;	/* a reference: the payloads are pages of its trace, not pinned */
 
 	struct list_head link;		/* backlog, then done; request_lock */
 	wait_queue_head_t wait;
@@ -246,6 +247,7 @@ struct kvg_file {
 	/* from comparing pages until what differed is on the ring */
 	struct mutex flush_mutex;
 	u8 *flush_runs;			/* flush_mutex; made when it is needed */
+	struct kvt_lent *flush_lent;	/* the same */
 	atomic_t traced_ranges;
 
 	/* one reader at a time, so that the head of `records` stays */
@@ -291,6 +293,7 @@ int kvg_wait(struct kvg_file *file, struct kagemusha_vgpu_wait *args);
 /* request.c */
 struct kvg_request *kvg_request_new(struct kvg_file *file, u32 type, u32 capacity);
 int kvg_room_take(struct kvg_request *request, bool nonblock);
+void kvg_room_shrink(struct kvg_request *request, u32 payload_count, unsigned long pages);
 void kvg_room_return(struct kvg_request *request);
 int kvg_ring_submit(struct kvg_request *request);
 bool kvg_request_is_answered(struct kvg_request *request);

@@ -213,7 +213,9 @@ void kvg_payloads_release(struct kvg_request *request)
 			kvg_blob_read(&request->blob,
 				      segment_offset(request, payload.first_segment + k), &segment,
 				      sizeof(segment));
-			if (!(segment.flags & VGPU_SEGMENT_WINDOW))
+			if (request->lender)
+				kvt_lent_back(request->lender, &segment);
+			else if (!(segment.flags & VGPU_SEGMENT_WINDOW))
 				unpin_segment(&segment, payload.flags & VGPU_PAYLOAD_WRITE);
 		}
 		cond_resched();
@@ -224,4 +226,7 @@ void kvg_payloads_release(struct kvg_request *request)
 	kfree(request->ranges);
 	request->ranges = NULL;
 	request->range_count = 0;
+	if (request->lender)
+		kvg_range_put(request->lender);
+	request->lender = NULL;
 }

@@ -99,6 +99,25 @@ int kvg_room_take(struct kvg_request *request, bool nonblock)
 	return killed ? -EINTR : ret;
 }
 
+/* The request needs less than it took room for. */
+void kvg_room_shrink(struct kvg_request *request, u32 payload_count, unsigned long pages)
+{
+	struct kvg_device *dev = request->dev;
+	struct kvg_file *file = request->file;
+
+	spin_lock_irq(&dev->request_lock);
+	dev->pinned_pages -= request->pages - pages;
+	file->pinned_pages -= request->pages - pages;
+	if (request->payload_count && !payload_count) {
+		dev->payload_slots_used--;
+		file->payload_in_flight--;
+	}
+	request->payload_count = payload_count;
+	request->pages = pages;
+	spin_unlock_irq(&dev->request_lock);
+	wake_up_all(&dev->room_wait);
+}
+
 /* The slot comes back when the device has answered. request_lock is held. */
 static void room_return_slot(struct kvg_request *request)
 {

@@ -51,6 +51,41 @@ static void close_pages(struct kvg_range *range, unsigned int first)
 	}
 }
 
+/*
+ * A page that holds `content` and can be lent, or NULL. The trace's snapshot, which becomes the page's
+ * shadow, can be as it is; else the content is that of the window, and the page's shadow, with which
+ * it was compared, becomes a copy of it.
+ */
+static const u8 *lendable(struct kvt_trace *trace, struct kvt_page *page, const u8 *content)
+{
+	if (content == trace->snapshot)
+		return content;
+	if (!page->shadow || kvt_shadow_is_lent(page->shadow)) {
+		u8 *other = kvt_shadow_take(&trace->shadows);
+
+		if (!other)
+			return NULL;
+		kvt_shadow_return(&trace->shadows, page->shadow);
+		page->shadow = other;
+	}
+	copy_page(page->shadow, (void *)content);
+	return page->shadow;
+}
+
+/* What changed: all of the page, if it can be lent, or a run of it. */
+static int send_run(struct kvt_stream *stream, struct kvt_trace *trace, struct kvt_page *page,
+		    u64 offset, const u8 *content, const struct trace_run *run)
+{
+	const u8 *whole = NULL;
+
+	if (run->from == 0 && run->to == PAGE_SIZE && kvt_stream_can_lend(stream))
+		whole = lendable(trace, page, content);
+	if (whole)
+		return kvt_stream_lend(stream, trace->memory, offset, whole);
+	return kvt_stream_write(stream, trace->memory, offset + run->from, content + run->from,
+				run->to - run->from);
+}
+
 /* `content`: the page as it is to be sent. Sets *changed. */
 static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 index,
 		     const u8 *content, bool *changed)
@@ -70,9 +105,7 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	int ret;
 
 	while (trace_diff_next(&diff, at, &run)) {
-		ret = kvt_stream_write(stream, trace->memory,
-				       trace->memory_offset + start + run.from,
-				       diff.now + run.from, run.to - run.from);
+		ret = send_run(stream, trace, page, trace->memory_offset + start, content, &run);
 		if (ret)
 			return ret;
 		at = run.to;
@@ -114,6 +147,30 @@ static int send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 i
 	return 0;
 }
 
+/* A page that is open no longer. */
+static int send_cooled(struct kvt_stream *stream, struct kvg_range *range, u32 index)
+{
+	unmap_mapping_range(range->dev->inode->i_mapping,
+			    range->offset + ((u64)index << PAGE_SHIFT), PAGE_SIZE, 1);
+	__clear_bit(index, range->trace->open);
+	return send_closed(stream, range, index);
+}
+
+/* Whether the snapshot can be written to: it was a shadow, which may still be lent. */
+static bool snapshot_is_free(struct kvt_trace *trace)
+{
+	u8 *other;
+
+	if (!kvt_shadow_is_lent(trace->snapshot))
+		return true;
+	other = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
+	if (!other)
+		return false;
+	put_page(virt_to_page(trace->snapshot));
+	trace->snapshot = other;
+	return true;
+}
+
 /*
  * A page that is stored into meanwhile. A copy of it is compared and sent, and is the next shadow:
  * what was stored before this call is in it, and what comes later differs from it.
@@ -125,6 +182,8 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	bool changed;
 	int ret;
 
+	if (!snapshot_is_free(trace)) /* no memory for another one */
+		return send_cooled(stream, range, index);
 	copy_page(trace->snapshot,
 		  range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT));
 	ret = send_page(stream, range, index, trace->snapshot, &changed);
@@ -134,11 +193,8 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	kvt_count(range->dev, KVT_KEPT_OPEN, 1);
 	if (trace_heat_flush(&page->heat, changed))
 		return 0;
-	/* It has cooled down: closed now, and compared once more for what was stored since. */
-	unmap_mapping_range(range->dev->inode->i_mapping,
-			    range->offset + ((u64)index << PAGE_SHIFT), PAGE_SIZE, 1);
-	__clear_bit(index, trace->open);
-	return send_closed(stream, range, index);
+	/* Compared once more for what was stored since. */
+	return send_cooled(stream, range, index);
 }
 
 /*
@@ -200,7 +256,8 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 	ret = kvt_stream_begin(&stream, file, target->queue);
 	if (ret)
 		return ret;
-	ret = kvg_room_take(stream.request, target->nonblock);
+	if (!kvt_lend_begin(&stream, range, atomic_read(&range->trace->dirty_count)))
+		ret = kvg_room_take(stream.request, target->nonblock);
 	if (ret)
 		goto out;
 	ret = collect(&stream, range, cursor);
@@ -215,11 +272,13 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 		kvg_warn(dev, "stores of a program into mapped VRAM are lost (error %d), and so is its file\n",
 			 ret);
 		kvg_file_dead(file);
+		kvg_payloads_release(stream.request);
 		goto out_room;
 	}
 	*flushed_bytes += stream.all_data_bytes;
 	kvt_count(dev, KVT_BYTES_DATA, stream.all_data_bytes);
-	kvt_count(dev, KVT_BYTES_STREAM, stream.request->stream_bytes);
+	kvt_count(dev, KVT_BYTES_STREAM,
+		  stream.request->stream_bytes + kvt_lent_bytes(&stream));
 	kvt_count(dev, KVT_REQUESTS, 1);
 	goto out; /* the ring has its own reference, and the room */
 out_room:

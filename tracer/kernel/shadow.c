@@ -3,9 +3,12 @@
  * Pages for shadows. A fault takes one for each page that it opens, so they are not asked from the
  * kernel (which clears them first) each time: what one interval needed, the next one finds here. The
  * trace's lock is held.
+ *
+ * A page may also be lent to a request (lend.c): it then has a second reference, and is not written to.
  */
 #include <linux/gfp.h>
 #include <linux/minmax.h>
+#include <linux/mm.h>
 
 #include "trace.h"
 
@@ -24,15 +27,43 @@ u8 *kvt_shadow_take(struct kvt_shadows *shadows)
 	return shadow;
 }
 
-/* NULL is none. */
+bool kvt_shadow_is_lent(const u8 *shadow)
+{
+	return page_count(virt_to_page(shadow)) > 1;
+}
+
+static void add_spare(struct kvt_shadows *shadows, void *shadow)
+{
+	*(void **)shadow = shadows->spare;
+	shadows->spare = shadow;
+	shadows->spare_count++;
+}
+
+/* NULL is none. One that is lent comes back when the device is through with it. */
 void kvt_shadow_return(struct kvt_shadows *shadows, u8 *shadow)
 {
 	if (!shadow)
 		return;
-	*(void **)shadow = shadows->spare;
-	shadows->spare = shadow;
-	shadows->spare_count++;
 	shadows->used--;
+	if (kvt_shadow_is_lent(shadow))
+		put_page(virt_to_page(shadow));
+	else
+		add_spare(shadows, shadow);
+}
+
+static u32 wanted_pages(const struct kvt_shadows *shadows)
+{
+	return max(shadows->peak, shadows->last_peak);
+}
+
+/* A page that was lent. It may be a shadow still. */
+void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow)
+{
+	if (!kvt_shadow_is_lent(shadow) &&
+	    shadows->used + shadows->spare_count < wanted_pages(shadows))
+		add_spare(shadows, shadow);
+	else
+		put_page(virt_to_page(shadow));
 }
 
 static void keep_spare(struct kvt_shadows *shadows, u32 count)
@@ -49,7 +80,7 @@ static void keep_spare(struct kvt_shadows *shadows, u32 count)
 /* An interval is over. */
 void kvt_shadows_flush(struct kvt_shadows *shadows)
 {
-	u32 wanted = max(shadows->peak, shadows->last_peak);
+	u32 wanted = wanted_pages(shadows);
 
 	keep_spare(shadows, wanted - min(wanted, shadows->used));
 	shadows->last_peak = shadows->peak;

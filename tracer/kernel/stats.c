@@ -16,6 +16,7 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_PAGES_COMPARED] = "pages_compared",
 	[KVT_PAGES_UNCHANGED] = "pages_unchanged",
 	[KVT_RUNS] = "runs",
+	[KVT_PAGES_LENT] = "pages_lent",
 	[KVT_BYTES_DATA] = "bytes_data",
 	[KVT_BYTES_STREAM] = "bytes_stream",
 	[KVT_REQUESTS] = "requests",

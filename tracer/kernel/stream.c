@@ -10,6 +10,8 @@
 #include "tracer/core/diff.h"
 #include "tracer/kernel/stream.h"
 
+#define KVT_LENT_TABLE_BYTES \
+	(KVT_MAX_LENT_PAGES * (u32)(sizeof(struct vgpu_payload) + sizeof(struct vgpu_segment)))
 #define KVT_HEADER_BYTES ((u32)sizeof(struct vgpu_cmd_write_runs))
 
 /*
@@ -31,7 +33,8 @@ int kvt_stream_begin(struct kvt_stream *stream, struct kvg_file *file, u64 queue
 	}
 	stream->request =
 		kvg_request_new(file, VGPU_REQUEST_SUBMIT,
-				sizeof(struct vgpu_request) + file->dev->limits.stream_bytes);
+				sizeof(struct vgpu_request) + file->dev->limits.stream_bytes +
+					KVT_LENT_TABLE_BYTES);
 	if (!stream->request)
 		return -ENOMEM;
 	if (kvg_blob_append(&stream->request->blob, NULL, sizeof(struct vgpu_request))) {
@@ -43,6 +46,7 @@ int kvt_stream_begin(struct kvt_stream *stream, struct kvg_file *file, u64 queue
 
 void kvt_stream_free(struct kvt_stream *stream)
 {
+	kvt_lend_cancel(stream);
 	kvg_request_put(stream->request);
 	stream->request = NULL;
 }
@@ -71,6 +75,7 @@ static int open_command(struct kvt_stream *stream, u64 memory, u64 offset)
 	struct kvg_blob *blob = &stream->request->blob;
 
 	stream->command = blob->bytes;
+	stream->lend_command = 0;
 	stream->memory = memory;
 	stream->first = offset;
 	stream->next = offset;
@@ -81,7 +86,7 @@ static int open_command(struct kvt_stream *stream, u64 memory, u64 offset)
 }
 
 /* Fills in the header, and adds where the data goes. */
-static int close_command(struct kvt_stream *stream)
+int kvt_stream_close(struct kvt_stream *stream)
 {
 	struct kvg_blob *blob = &stream->request->blob;
 	struct vgpu_cmd_write_runs header = {
@@ -129,7 +134,7 @@ int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const vo
 			ret = open_command(stream, memory, offset);
 		part = min(bytes, VGPU_MAX_INLINE_PAYLOAD_BYTES - stream->data_bytes);
 		if (ret || !takes(stream, memory, offset, part)) {
-			ret = ret ?: close_command(stream);
+			ret = ret ?: kvt_stream_close(stream);
 			continue;
 		}
 		ret = kvg_blob_append(&stream->request->blob, data, part);
@@ -148,10 +153,10 @@ int kvt_stream_end(struct kvt_stream *stream, bool barrier)
 		.cmd = { .opcode = VGPU_CMD_BARRIER, .bytes = sizeof(command) },
 		.enqueue = { .queue = stream->queue },
 	};
-	int ret = close_command(stream);
+	int ret = kvt_stream_close(stream);
 
 	if (!ret && barrier)
 		ret = kvg_blob_append(&stream->request->blob, &command, sizeof(command));
 	stream->request->stream_bytes = stream_bytes(stream);
-	return ret;
+	return ret ?: kvt_lend_end(stream);
 }

@@ -11,21 +11,28 @@
 #include "tracer/core/runs.h"
 
 struct kvg_file;
+struct kvg_range;
 struct kvg_request;
+struct kvt_lent;
 
 /* What one page can need in a stream at most, however its changes lie. */
 #define KVT_PAGE_WORST_BYTES 12288u
+/* Pages that one request refers to at most. */
+#define KVT_MAX_LENT_PAGES 1024u
 
 struct kvt_stream {
 	struct kvg_request *request;
 	u64 queue;
 	u64 all_data_bytes;
-	/* --- of the command that is open: */
-	u32 command;		/* where it begins in the blob; 0: none is open */
+	struct kvt_lent *lent;	/* of the file; NULL: nothing can be lent */
+	struct kvg_range *lender;
+	/* --- of the command that is open, or was the last one: */
+	u32 command;		/* WRITE_RUNS: where it begins in the blob; 0: none is open */
+	u32 lend_command;	/* … and the last one that refers to pages; 0: none */
 	u32 data_bytes;
 	u64 memory;
 	u64 first;		/* offset of its first byte in the buffer */
-	u64 next;		/* … and behind its last one */
+	u64 next;		/* … and behind the last one that was written */
 	struct trace_runs runs;
 };
 
@@ -38,9 +45,22 @@ bool kvt_stream_has_room(const struct kvt_stream *stream);
 /* Offsets of one buffer ascend. There is room. */
 int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data,
 		     u32 bytes);
+/* A page of data goes behind the stream, as a reference to `page`, which nobody writes to any more. */
+int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 *page);
+bool kvt_stream_can_lend(const struct kvt_stream *stream);
 /* Nothing was written. */
 bool kvt_stream_is_empty(const struct kvt_stream *stream);
 /* The request can be committed after this. */
 int kvt_stream_end(struct kvt_stream *stream, bool barrier);
+
+/* stream.c for lend.c: the command that is open takes no more. */
+int kvt_stream_close(struct kvt_stream *stream);
+
+/* lend.c */
+bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirty_pages);
+int kvt_lend_end(struct kvt_stream *stream);
+void kvt_lend_cancel(struct kvt_stream *stream);
+/* After kvt_stream_end. */
+u64 kvt_lent_bytes(const struct kvt_stream *stream);
 
 #endif

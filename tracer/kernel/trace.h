@@ -35,6 +35,7 @@ struct kvg_range;
 struct kagemusha_vgpu_window_discard;
 struct kagemusha_vgpu_window_flush;
 struct kagemusha_vgpu_window_trace;
+struct vgpu_segment;
 struct vm_area_struct;
 struct vm_fault;
 
@@ -47,6 +48,7 @@ enum kvt_counter {
 	KVT_PAGES_COMPARED,
 	KVT_PAGES_UNCHANGED,	/* compared, and nothing was sent */
 	KVT_RUNS,
+	KVT_PAGES_LENT,		/* sent as references to whole pages */
 	KVT_BYTES_DATA,		/* sent, without headers */
 	KVT_BYTES_STREAM,	/* sent, with headers */
 	KVT_REQUESTS,
@@ -112,6 +114,8 @@ struct kvt_trace {
 /* shadow.c */
 u8 *kvt_shadow_take(struct kvt_shadows *shadows);
 void kvt_shadow_return(struct kvt_shadows *shadows, u8 *shadow);
+bool kvt_shadow_is_lent(const u8 *shadow);
+void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow);
 void kvt_shadows_flush(struct kvt_shadows *shadows);
 void kvt_shadows_idle(struct kvt_shadows *shadows);
 void kvt_shadows_free(struct kvt_shadows *shadows);
@@ -135,6 +139,9 @@ void kvt_step_begin(struct kvg_range *range, u32 index);
 void kvt_steps_prune(void);
 int kvt_steps_init(void);
 void kvt_steps_exit(void);
+
+/* lend.c */
+void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment);
 
 /* flush.c */
 

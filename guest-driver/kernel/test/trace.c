@@ -267,11 +267,49 @@ static void changes_of_the_mapping(struct traced *t)
 	flush_and_check(t, "munmap");
 }
 
+#define HELD_ROUNDS 8u
+
+/* A queue that is held up reads flushed bytes late: each flush's are still those of its moment. */
+static void flushes_of_a_held_queue(struct traced *t)
+{
+	uint8_t *found = calloc(HELD_ROUNDS, BYTES);
+	struct stream stream;
+
+	MUST(found);
+	stream_init(&stream);
+	add_marker(&stream, QUEUE, 0, GATE);
+	MUST(submit(t->fd, &stream, 0, NULL) == 0);
+	for (unsigned round = 0; round < HELD_ROUNDS; round++) {
+		memset(t->map, (int)round + 1, BYTES);
+		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
+		stream_reset(&stream);
+		add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, 0,
+			     stream_payload(&stream, found + (uint64_t)round * BYTES, BYTES,
+					    KAGEMUSHA_VGPU_PAYLOAD_WRITE),
+			     BYTES);
+		MUST(submit(t->fd, &stream, 0, NULL) == 0);
+	}
+	memset(t->map, 0xff, BYTES);
+	open_gate(t->fd);
+	memset(t->expected, 0xff, BYTES);
+	flush_and_check(t, "after the queue was held up");
+	for (unsigned i = 0; check_contents && i < HELD_ROUNDS * BYTES; i++) {
+		if (found[i] == i / BYTES + 1)
+			continue;
+		check_failed(__FILE__, __LINE__, "%s, a held queue: byte %u is %#x after flush %u",
+			     mode_name, i % BYTES, found[i], i / BYTES + 1);
+		break;
+	}
+	stream_free(&stream);
+	free(found);
+}
+
 void test_trace_stores(void)
 {
 	in_every_mode(stores_of_every_kind);
 	in_every_mode(stores_everywhere);
 	in_every_mode(flush_in_submit);
+	in_every_mode(flushes_of_a_held_queue);
 }
 
 void test_trace_kernel_stores(void)

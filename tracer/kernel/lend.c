@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Pages that changed as a whole do not travel inside the stream: the request's payloads are pages that
+ * hold the content of the moment, one reference each. So a large flush is copied once here, and the
+ * device reads it from there.
+ *
+ * A page that is lent is not written to until the device has answered: shadow.c recycles only pages
+ * with no reference but its own. It may be a shadow meanwhile, which is only read.
+ *
+ * Room for payloads is never waited for, as other requests may hold it for long. Without it, pages
+ * travel in the stream like everything else.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "kvg.h"
+#include "tracer/kernel/stream.h"
+
+/* Fewer are not worth a payload's slot of the ring. */
+#define KVT_LEND_FROM 4u
+
+/* flush_mutex is held until the stream is freed. */
+struct kvt_lent {
+	u32 page_count, payload_count;
+	u32 max_pages, max_payloads;
+	struct page *pages[KVT_MAX_LENT_PAGES];
+	u32 payload_pages[KVT_MAX_LENT_PAGES]; /* of each payload */
+};
+
+/* Takes room for payloads if there is some now. Returns false if nothing can be lent. */
+bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirty_pages)
+{
+	struct kvg_request *request = stream->request;
+	const struct kvg_limits *limits = &request->dev->limits;
+	struct kvg_file *file = request->file;
+	struct kvt_lent *lent;
+
+	if (dirty_pages < KVT_LEND_FROM)
+		return false;
+	if (!file->flush_lent)
+		file->flush_lent = kvmalloc(sizeof(*file->flush_lent), GFP_KERNEL_ACCOUNT);
+	lent = file->flush_lent;
+	if (!lent)
+		return false;
+	lent->page_count = 0;
+	lent->payload_count = 0;
+	lent->max_pages = min3(dirty_pages, KVT_MAX_LENT_PAGES, limits->pages);
+	lent->max_payloads = min(lent->max_pages, limits->payloads);
+	request->payload_count = 1;
+	request->pages = lent->max_pages;
+	if (kvg_room_take(request, true)) {
+		request->payload_count = 0;
+		request->pages = 0;
+		return false;
+	}
+	stream->lent = lent;
+	stream->lender = range;
+	return true;
+}
+
+bool kvt_stream_can_lend(const struct kvt_stream *stream)
+{
+	const struct kvt_lent *lent = stream->lent;
+
+	return lent && lent->page_count < lent->max_pages &&
+	       lent->payload_count < lent->max_payloads;
+}
+
+/* Whether the page goes behind those of the last command. */
+static bool follows(const struct kvt_stream *stream, u64 memory, u64 offset)
+{
+	return stream->lend_command && memory == stream->memory && offset == stream->next;
+}
+
+int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 *page)
+{
+	struct kvg_blob *blob = &stream->request->blob;
+	struct kvt_lent *lent = stream->lent;
+	struct vgpu_cmd_transfer_buffer command = {
+		.cmd = { .opcode = VGPU_CMD_WRITE_BUFFER, .bytes = sizeof(command) },
+		.enqueue = { .queue = stream->queue },
+		.buffer = memory,
+		.offset = offset,
+		.data = { .index = lent->payload_count },
+	};
+	int ret = kvt_stream_close(stream);
+
+	if (ret)
+		return ret;
+	if (!follows(stream, memory, offset)) {
+		stream->lend_command = blob->bytes;
+		ret = kvg_blob_append(blob, &command, sizeof(command));
+		if (ret)
+			return ret;
+		stream->memory = memory;
+		lent->payload_pages[lent->payload_count++] = 0;
+	}
+	get_page(virt_to_page(page));
+	lent->pages[lent->page_count++] = virt_to_page(page);
+	command.data.bytes = (u64)++lent->payload_pages[lent->payload_count - 1] << PAGE_SHIFT;
+	kvg_blob_write(blob,
+		       stream->lend_command + offsetof(struct vgpu_cmd_transfer_buffer, data.bytes),
+		       &command.data.bytes, sizeof(command.data.bytes));
+	stream->next = offset + PAGE_SIZE;
+	stream->all_data_bytes += PAGE_SIZE;
+	return 0;
+}
+
+/* One segment for pages that are neighbours. Returns how many pages it has. */
+static u32 next_segment(const struct kvt_lent *lent, u32 from, u32 to, struct vgpu_segment *segment)
+{
+	u32 i = from + 1;
+
+	while (i < to && page_to_pfn(lent->pages[i]) == page_to_pfn(lent->pages[i - 1]) + 1)
+		i++;
+	*segment = (struct vgpu_segment){ .address = page_to_phys(lent->pages[from]),
+					  .bytes = (u64)(i - from) << PAGE_SHIFT };
+	return i - from;
+}
+
+/*
+ * The stream is complete: behind it come the tables that name the pages. After success they belong to
+ * the request, and kvg_payloads_release gives them back.
+ */
+int kvt_lend_end(struct kvt_stream *stream)
+{
+	struct kvg_request *request = stream->request;
+	struct kvt_lent *lent = stream->lent;
+	u32 page = 0, segments = 0, table, i;
+	int ret;
+
+	if (!lent)
+		return 0;
+	kvg_room_shrink(request, lent->payload_count, lent->page_count);
+	table = request->blob.bytes;
+	ret = kvg_blob_append(&request->blob, NULL,
+			      lent->payload_count * (u32)sizeof(struct vgpu_payload));
+	for (i = 0; i < lent->payload_count && !ret; i++) {
+		u32 end = page + lent->payload_pages[i];
+		struct vgpu_payload payload = {
+			.bytes = (u64)lent->payload_pages[i] << PAGE_SHIFT,
+			.first_segment = segments,
+		};
+
+		while (page < end && !ret) {
+			struct vgpu_segment segment;
+
+			page += next_segment(lent, page, end, &segment);
+			ret = kvg_blob_append(&request->blob, &segment, sizeof(segment));
+			segments++;
+		}
+		payload.segment_count = segments - payload.first_segment;
+		kvg_blob_write(&request->blob, table + i * (u32)sizeof(payload), &payload,
+			       sizeof(payload));
+	}
+	if (ret)
+		return ret;
+	kvt_count(request->dev, KVT_PAGES_LENT, lent->page_count);
+	request->segment_count = segments;
+	kref_get(&stream->lender->refs);
+	request->lender = stream->lender;
+	stream->lent = NULL;
+	return 0;
+}
+
+u64 kvt_lent_bytes(const struct kvt_stream *stream)
+{
+	return (u64)stream->request->pages << PAGE_SHIFT;
+}
+
+/* What was lent for a request that is not sent. */
+void kvt_lend_cancel(struct kvt_stream *stream)
+{
+	struct kvt_lent *lent = stream->lent;
+	u32 i;
+
+	for (i = 0; lent && i < lent->page_count; i++)
+		put_page(lent->pages[i]);
+	stream->lent = NULL;
+}
+
+/* The device is through with a segment of pages: the lender can use them again. */
+void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment)
+{
+	struct kvt_trace *trace = lender->trace;
+	u64 at;
+
+	mutex_lock(&trace->lock);
+	for (at = 0; at < segment->bytes; at += PAGE_SIZE)
+		kvt_shadow_back(&trace->shadows, phys_to_virt(segment->address + at));
+	mutex_unlock(&trace->lock);
+}
