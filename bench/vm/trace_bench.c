@@ -281,7 +281,8 @@ static uint64_t trace_counter(const char *wanted)
 	file = fopen(path, "r");
 	if (!file)
 		return 0;
-	while (fscanf(file, "%63s %llu", name, &value) == 2)
+	(void)!fscanf(file, "%*[^\n]"); /* the columns' names */
+	while (fscanf(file, "%63s %llu %*[^\n]", name, &value) == 2)
 		if (!strcmp(name, wanted))
 			found = value;
 	fclose(file);

@@ -228,7 +228,7 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 	access.context = e;
 	load_cpu(&e->cpu, regs);
 	trace_decode(e->scratch, code, fetch_code(&e->cpu, code), &e->cpu, &access, &e->plan);
-	kvt_count(dev, KVT_REASONS + e->plan.reason, 1);
+	kvt_count(range, KVT_REASONS + e->plan.reason, 1);
 	if (e->plan.what == TRACE_OPEN)
 		goto out;
 	/* A repeated instruction would trap after each iteration: only these are not stepped. */
@@ -236,7 +236,7 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 		goto out;
 	bytes = e->plan.what == TRACE_STORE ? e->plan.bytes : 1;
 	if (!is_in_page(e, e->plan.address, bytes) || e->plan.address > vmf->real_address) {
-		kvt_count(dev, KVT_ELSEWHERE, 1);
+		kvt_count(range, KVT_ELSEWHERE, 1);
 		goto out;
 	}
 	if (!kvt_mark_dirty(range, index))
@@ -244,7 +244,7 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 	done = carry_out(e);
 	if (done) {
 		store_cpu(&e->plan.after, regs);
-		kvt_count(dev, KVT_EMULATED, 1);
+		kvt_count(range, KVT_EMULATED, 1);
 	}
 out:
 	kfree(e);

@@ -59,7 +59,7 @@ static vm_fault_t open_page(struct vm_area_struct *vma, unsigned long address,
 		return VM_FAULT_OOM;
 	trace_heat_open(&trace->pages[index].heat, trace->interval);
 	if (!__test_and_set_bit(index, trace->open))
-		kvt_count(dev, KVT_OPENED, 1);
+		kvt_count(range, KVT_OPENED, 1);
 	return vmf_insert_pfn_prot(vma, address, PHYS_PFN(dev->window_start + offset),
 				   vm_get_page_prot(vma->vm_flags));
 }
@@ -98,7 +98,7 @@ static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 
 		if (open_page(vmf->vma, address + i * PAGE_SIZE, range, index + i) !=
 		    VM_FAULT_NOPAGE)
 			break;
-		kvt_count(range->dev, KVT_OPENED_AHEAD, 1);
+		kvt_count(range, KVT_OPENED_AHEAD, 1);
 	}
 	return ret;
 }
@@ -163,9 +163,9 @@ vm_fault_t kvt_fault(struct vm_fault *vmf, struct kvg_range *range, bool present
 			zap_vma_ptes(vmf->vma, vmf->address & PAGE_MASK, PAGE_SIZE);
 		return fault_untraced(vmf, range, true);
 	}
-	kvt_count(range->dev, KVT_FAULTS, 1);
+	kvt_count(range, KVT_FAULTS, 1);
 	if (!(vmf->flags & FAULT_FLAG_USER))
-		kvt_count(range->dev, KVT_FAULTS_KERNEL, 1);
+		kvt_count(range, KVT_FAULTS_KERNEL, 1);
 	return store_fault(vmf, range, index, present);
 }
 
@@ -186,7 +186,7 @@ int kvt_ptrace_store(struct kvg_range *range, u64 offset, const void *data, int 
 	if (is_there(range) &&
 	    (index >= trace->page_count || kvt_mark_dirty(range, index))) {
 		memcpy(dev->window_memory + offset, data, bytes);
-		kvt_count(dev, KVT_PTRACE_STORES, 1);
+		kvt_count(range, KVT_PTRACE_STORES, 1);
 		ret = bytes;
 	}
 	up_read(&dev->window_rwsem);

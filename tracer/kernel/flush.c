@@ -111,10 +111,10 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 		at = run.to;
 		runs++;
 	}
-	kvt_count(range->dev, KVT_PAGES_COMPARED, 1);
-	kvt_count(range->dev, KVT_RUNS, runs);
+	kvt_count(range, KVT_PAGES_COMPARED, 1);
+	kvt_count(range, KVT_RUNS, runs);
 	if (!runs)
-		kvt_count(range->dev, KVT_PAGES_UNCHANGED, 1);
+		kvt_count(range, KVT_PAGES_UNCHANGED, 1);
 	*changed = runs;
 	return 0;
 }
@@ -190,7 +190,7 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	if (ret)
 		return ret;
 	swap(page->shadow, trace->snapshot);
-	kvt_count(range->dev, KVT_KEPT_OPEN, 1);
+	kvt_count(range, KVT_KEPT_OPEN, 1);
 	if (trace_heat_flush(&page->heat, changed))
 		return 0;
 	/* Compared once more for what was stored since. */
@@ -276,10 +276,10 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 		goto out_room;
 	}
 	*flushed_bytes += stream.all_data_bytes;
-	kvt_count(dev, KVT_BYTES_DATA, stream.all_data_bytes);
-	kvt_count(dev, KVT_BYTES_STREAM,
+	kvt_count(range, KVT_BYTES_DATA, stream.all_data_bytes);
+	kvt_count(range, KVT_BYTES_STREAM,
 		  stream.request->stream_bytes + kvt_lent_bytes(&stream));
-	kvt_count(dev, KVT_REQUESTS, 1);
+	kvt_count(range, KVT_REQUESTS, 1);
 	goto out; /* the ring has its own reference, and the room */
 out_room:
 	kvg_room_return(stream.request);
@@ -304,7 +304,7 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 		}
 		return 0;
 	}
-	kvt_count(file->dev, KVT_FLUSHES, 1);
+	kvt_count(range, KVT_FLUSHES, 1);
 	mutex_lock(&trace->lock);
 	if (!trace->snapshot)
 		trace->snapshot = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);

@@ -155,7 +155,7 @@ int kvt_lend_end(struct kvt_stream *stream)
 	}
 	if (ret)
 		return ret;
-	kvt_count(request->dev, KVT_PAGES_LENT, lent->page_count);
+	kvt_count(stream->lender, KVT_PAGES_LENT, lent->page_count);
 	request->segment_count = segments;
 	kref_get(&stream->lender->refs);
 	request->lender = stream->lender;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a name and a number a line.
- * Writing to the file sets all of them to 0.
+ * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a line for each counter, with its
+ * sum and what each mode has of it. The first line names the columns. Writing to the file sets all of
+ * them to 0.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
 #include "kvg.h"
+
+/* `off` traces nothing. */
+#define FIRST_MODE KAGEMUSHA_VGPU_TRACE_PAGE
 
 static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_FAULTS] = "faults",
@@ -35,19 +39,32 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_REASONS + TRACE_REASON_ACCESS] = "left_access",
 };
 
-void kvt_count(struct kvg_device *dev, enum kvt_counter counter, u64 by)
+void kvt_count(const struct kvg_range *range, enum kvt_counter counter, u64 by)
 {
-	atomic64_add(by, &dev->trace_statistics.counters[counter]);
+	atomic64_add(by, &range->dev->trace_statistics.counters[range->trace->mode][counter]);
 }
 
 static int statistics_show(struct seq_file *file, void *unused)
 {
 	struct kvg_device *dev = file->private;
+	u32 mode;
 	int i;
 
-	for (i = 0; i < KVT_COUNTER_COUNT; i++)
-		seq_printf(file, "%s %lld\n", counter_names[i],
-			   atomic64_read(&dev->trace_statistics.counters[i]));
+	seq_puts(file, "counter all");
+	for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
+		seq_printf(file, " %s", kvt_mode_name(mode));
+	seq_putc(file, '\n');
+	for (i = 0; i < KVT_COUNTER_COUNT; i++) {
+		s64 all = 0;
+
+		for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
+			all += atomic64_read(&dev->trace_statistics.counters[mode][i]);
+		seq_printf(file, "%s %lld", counter_names[i], all);
+		for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
+			seq_printf(file, " %lld",
+				   atomic64_read(&dev->trace_statistics.counters[mode][i]));
+		seq_putc(file, '\n');
+	}
 	return 0;
 }
 
@@ -60,10 +77,12 @@ static ssize_t statistics_write(struct file *file, const char __user *data, size
 				loff_t *position)
 {
 	struct kvg_device *dev = ((struct seq_file *)file->private_data)->private;
+	u32 mode;
 	int i;
 
-	for (i = 0; i < KVT_COUNTER_COUNT; i++)
-		atomic64_set(&dev->trace_statistics.counters[i], 0);
+	for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
+		for (i = 0; i < KVT_COUNTER_COUNT; i++)
+			atomic64_set(&dev->trace_statistics.counters[mode][i], 0);
 	return bytes;
 }
 

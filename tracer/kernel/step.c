@@ -97,7 +97,7 @@ static void step_end(struct callback_head *work)
 		unmap_mapping_range(range->dev->inode->i_mapping,
 				    range->offset + ((u64)step->index << PAGE_SHIFT), PAGE_SIZE, 1);
 	mutex_unlock(&trace->lock);
-	kvt_count(range->dev, KVT_STEPPED, 1);
+	kvt_count(range, KVT_STEPPED, 1);
 	step_free(step);
 	if (atomic_dec_and_test(&works))
 		wake_up_all(&works_wait);
@@ -130,7 +130,7 @@ void kvt_step_begin(struct kvg_range *range, u32 index)
 		hash_add(steps, &step->node, (unsigned long)current);
 	raw_spin_unlock_irq(&steps_lock);
 	if (nested) {
-		kvt_count(range->dev, KVT_STEPS_NESTED, 1);
+		kvt_count(range, KVT_STEPS_NESTED, 1);
 		step_free(step); /* not the last reference of the range: the mapping has one */
 		return;
 	}

@@ -23,6 +23,11 @@ static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
 	[KAGEMUSHA_VGPU_TRACE_STEP] = "step",
 };
 
+const char *kvt_mode_name(u32 mode)
+{
+	return mode_names[mode];
+}
+
 static u32 default_mode = KAGEMUSHA_VGPU_TRACE_ADAPTIVE;
 
 static int trace_mode_set(const char *value, const struct kernel_param *parameter)

@@ -26,6 +26,7 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+#include <linux/kagemusha_vgpu.h>
 #include "tracer/core/decode.h"
 #include "tracer/core/policy.h"
 
@@ -39,7 +40,7 @@ struct vgpu_segment;
 struct vm_area_struct;
 struct vm_fault;
 
-/* Statistics of a device, in debugfs: one line each, by mode where a mode is what differs. */
+/* Statistics of a device, in debugfs: a line each, a column for each mode. */
 enum kvt_counter {
 	KVT_FAULTS,		/* stores that faulted */
 	KVT_FAULTS_KERNEL,	/* of them: the kernel copied into the mapping */
@@ -65,7 +66,7 @@ enum kvt_counter {
 };
 
 struct kvt_statistics {
-	atomic64_t counters[KVT_COUNTER_COUNT];
+	atomic64_t counters[KAGEMUSHA_VGPU_TRACE_MODE_COUNT][KVT_COUNTER_COUNT];
 };
 
 struct kvt_page {
@@ -160,7 +161,8 @@ struct kvt_target {
 int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flushed_bytes);
 
 /* stats.c */
-void kvt_count(struct kvg_device *dev, enum kvt_counter counter, u64 by);
+void kvt_count(const struct kvg_range *range, enum kvt_counter counter, u64 by);
+const char *kvt_mode_name(u32 mode);
 void kvt_stats_add(struct kvg_device *dev);
 void kvt_stats_remove(struct kvg_device *dev);
 
