@@ -2,11 +2,12 @@
 /*
  * kagemusha_vgpu_uapi_test: the driver's user interface against a real device, in a guest, as root.
  *
- *	kagemusha_vgpu_uapi_test [--contents] [--node /dev/kagemusha-vgpuN] [name…]
+ *	kagemusha_vgpu_uapi_test [--contents] [--stores N] [--node /dev/kagemusha-vgpuN] [name…]
  *
  * --contents: the backend stores what is written (any but `null`), so read it back and compare.
- *With names only these tests run. Prints TAP; the exit status is 0 if every test passed. Nothing
- *else may use the device meanwhile: the tests compare its counters.
+ * --stores: so many of several threads at once are checked in each mode of the tracer.
+ * With names only these tests run. Prints TAP; the exit status is 0 if every test passed. Nothing
+ * else may use the device meanwhile: the tests compare its counters.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 
 const char *current_test;
 int failed_tests;
+uint64_t least_stores;
 static bool test_failed;
 static const char *skipped;
 
@@ -125,10 +127,12 @@ int main(int argc, char **argv)
 	for (; first < argc && !strncmp(argv[first], "--", 2); first++) {
 		if (!strcmp(argv[first], "--contents")) {
 			check_contents = true;
+		} else if (!strcmp(argv[first], "--stores") && first + 1 < argc) {
+			least_stores = strtoull(argv[++first], NULL, 10);
 		} else if (!strcmp(argv[first], "--node") && first + 1 < argc) {
 			node = argv[++first];
 		} else {
-			fprintf(stderr, "usage: %s [--contents] [--node FILE] [test…]\n", argv[0]);
+			fprintf(stderr, "usage: %s [--contents] [--stores NUMBER] [--node FILE] [test…]\n", argv[0]);
 			return 2;
 		}
 	}

@@ -57,14 +57,14 @@ static void threads_on_one_page(struct traced *t)
 	struct writer writers[WRITERS];
 	uint64_t stores = 0;
 
-	for (unsigned round = 0; round < 8; round++) {
+	for (unsigned round = 0; round < 8 || stores < least_stores; round++) {
 		atomic_store(&stop_writers, false);
 		for (unsigned i = 0; i < WRITERS; i++) {
 			writers[i] = (struct writer){ .t = t, .index = i };
 			MUST(pthread_create(&writers[i].thread, NULL, write_all_the_time,
 					    &writers[i]) == 0);
 		}
-		for (unsigned i = 0; i < 20; i++) {
+		for (unsigned i = 0; i < (least_stores ? 200 : 20); i++) {
 			CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
 			usleep(500);
 		}
