@@ -96,6 +96,9 @@ public:
             target_ = target;
     }
 
+    /// What the program stored was sent already.
+    void drop_target() { target_ = {}; }
+
     /// The caller has asked fits().
     void append(const outgoing& command, std::uint64_t event, std::uint64_t queue) {
         entry made{};

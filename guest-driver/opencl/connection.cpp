@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <pthread.h>
 
@@ -34,6 +37,22 @@ struct process_state {
 process_state& process() {
     static auto* const state = new process_state;
     return *state;
+}
+
+unsigned chosen_flush_interval_ms() {
+    const char* const text = std::getenv("KAGEMUSHA_FLUSH_MS");
+    if (!text)
+        return 0;
+    unsigned value = 0;
+    const char* const end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, value);
+    if (error == std::errc{} && stop == end && value <= 60000)
+        return value;
+    std::fprintf(stderr,
+                 "kagemusha: KAGEMUSHA_FLUSH_MS=%s is not a number of milliseconds up to 60000; nothing is "
+                 "flushed by time\n",
+                 text);
+    return 0;
 }
 
 void before_fork() {
@@ -87,7 +106,10 @@ std::shared_ptr<connection> connection::current(const std::string& name, std::st
 }
 
 connection::connection(std::unique_ptr<transport> device)
-    : transport_(std::move(device)), limits_(transport_->limits()), fork_generation_(fork_generation()) {
+    : transport_(std::move(device))
+    , limits_(transport_->limits())
+    , fork_generation_(fork_generation())
+    , flush_interval_ms_(chosen_flush_interval_ms()) {
     batch_.reserve(limits_);
 }
 
@@ -235,6 +257,23 @@ void connection::unmap_window(std::byte* address) noexcept {
     transport_->unmap_window(address);
 }
 
+void connection::add_flush_queue(std::uint64_t context, std::uint64_t queue) {
+    lock held(batch_mutex_);
+    wait_for_sender_locked(held);
+    flush_order_.add(context, queue);
+}
+
+void connection::remove_flush_queue(std::uint64_t context) noexcept {
+    lock held(batch_mutex_);
+    wait_for_sender_locked(held);
+    const std::uint64_t queue = flush_order_.queue_of(context);
+    const std::uint64_t event = flush_order_.remove(context);
+    if (event != 0)
+        destroy(VGPU_OBJECT_EVENT, event);
+    if (queue != 0)
+        destroy(VGPU_OBJECT_QUEUE, queue);
+}
+
 void connection::add_queue(queue& added) {
     const std::lock_guard held(pending_mutex_);
     queues_.emplace(added.id(), &added);
@@ -296,7 +335,13 @@ cl_int connection::send_locked(lock& held, bool waitable, std::uint64_t* sequenc
         }
     }
     std::uint64_t number = 0;
-    int result = submit_locked(held, batch_.request(waitable), number);
+    int result = 0;
+    if (const flush_target target = batch_.target(); flush_order_.queue_of(target.context) != 0) {
+        result = flush_apart_locked(held, target.context, target.queue);
+        batch_.drop_target();
+    }
+    if (result == 0)
+        result = submit_locked(held, batch_.request(waitable), number);
     // The kernel refused the request as a whole: a pointer of the program that cannot be read, or no memory
     // to pin it. The commands that are not to blame are sent by themselves.
     if (result < 0 && result != -ENODEV && result != -EBUSY && batch_.command_count() > 1)
@@ -325,9 +370,62 @@ int connection::send_one_by_one_locked(lock& held, bool waitable, std::uint64_t&
     return waitable || result == -ENODEV ? result : 0;
 }
 
+/// Flushes the context's mapped memory to its queue for that, and lets commands of `queue` (0: of none) wait
+/// for everything that was flushed so far.
+int connection::flush_apart_locked(lock& held, std::uint64_t context, std::uint64_t queue) {
+    const flush_target target{flush_order_.queue_of(context), context, false};
+    std::uint64_t flushed_bytes = 0;
+    int result = with_patience_locked(held, [&] {
+        std::uint64_t bytes = 0;
+        const int tried = transport_->flush_window(target, bytes);
+        flushed_bytes += tried == 0 ? bytes : 1; // a part may be sent, and nobody says how much
+        return tried;
+    });
+    struct {
+        vgpu_cmd_sync marker = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+        vgpu_cmd_flush start = make_command<vgpu_cmd_flush>(VGPU_CMD_FLUSH);
+        vgpu_cmd_sync barrier = make_command<vgpu_cmd_sync>(VGPU_CMD_BARRIER);
+        std::uint64_t awaited = 0;
+    } commands;
+    static_assert(sizeof commands == 2 * sizeof(vgpu_cmd_sync) + sizeof(vgpu_cmd_flush) + 8);
+    const auto stream = std::as_bytes(std::span(&commands, 1));
+    constexpr std::size_t marker_bytes = sizeof commands.marker + sizeof commands.start;
+    std::size_t from = marker_bytes;
+    std::size_t to = marker_bytes;
+    if (flushed_bytes > 0) {
+        commands.marker.cmd.bytes = sizeof commands.marker;
+        commands.marker.enqueue.queue = target.queue;
+        commands.marker.enqueue.event = new_id();
+        commands.start.cmd.bytes = sizeof commands.start;
+        commands.start.queue = target.queue;
+        if (const std::uint64_t before = flush_order_.flushed(context, commands.marker.enqueue.event))
+            destroy(VGPU_OBJECT_EVENT, before);
+        from = 0;
+    }
+    commands.awaited = queue ? flush_order_.wait_for(context, queue) : 0;
+    if (commands.awaited != 0) {
+        commands.barrier.cmd.bytes = sizeof commands.barrier + sizeof commands.awaited;
+        commands.barrier.enqueue.queue = queue;
+        commands.barrier.enqueue.wait_count = 1;
+        to = sizeof commands;
+    }
+    if (from == to || result == -ENODEV)
+        return result;
+    std::uint64_t sequence = 0;
+    const int sent =
+        submit_locked(held, {stream.subspan(from, to - from), {}, from == 0 ? 1u : 0u, false, {}}, sequence);
+    return sent < 0 ? sent : result;
+}
+
 int connection::submit_locked(lock& held, const submission& request, std::uint64_t& sequence) {
     requests_.fetch_add(1, std::memory_order_relaxed);
-    int result = transport_->submit(request, sequence);
+    return with_patience_locked(held, [&] { return transport_->submit(request, sequence); });
+}
+
+/// Tries until it is not for want of room that it fails.
+template <class Attempt>
+int connection::with_patience_locked(lock& held, Attempt attempt) {
+    int result = attempt();
     if (result != -EAGAIN)
         return result;
 
@@ -354,7 +452,7 @@ int connection::submit_locked(lock& held, const submission& request, std::uint64
                  std::chrono::steady_clock::now() - since > user_event_patience)
             result = -EBUSY;
         else
-            result = transport_->submit(request, sequence);
+            result = attempt();
     } while (result == -EAGAIN);
     held.lock();
     sending_ = false;

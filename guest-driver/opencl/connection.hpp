@@ -15,6 +15,7 @@
 #pragma once
 
 #include "batch.hpp"
+#include "flush_order.hpp"
 #include "object.hpp"
 
 #include <condition_variable>
@@ -89,6 +90,14 @@ public:
     /// Memory of the VRAM window that shows a buffer, see transport.hpp.
     window_view map_window(const window_request& wanted);
     void unmap_window(std::byte* address) noexcept;
+    /// What is stored into mapped memory of the context goes to this queue, which has nothing else.
+    void add_flush_queue(std::uint64_t context, std::uint64_t queue);
+    void remove_flush_queue(std::uint64_t context) noexcept;
+
+    /// KAGEMUSHA_FLUSH_MS: what is stored is also flushed every so many milliseconds, for kernels that wait
+    /// for it. 0: it is not.
+    unsigned flush_interval_ms() const noexcept { return flush_interval_ms_; }
+
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept {
         transport_->discard_window(address, bytes);
     }
@@ -115,6 +124,9 @@ private:
     void drain_destroys_locked(lock& held);
     cl_int send_locked(lock& held, bool waitable = false, std::uint64_t* sequence = nullptr);
     int submit_locked(lock& held, const submission& request, std::uint64_t& sequence);
+    template <class Attempt>
+    int with_patience_locked(lock& held, Attempt attempt);
+    int flush_apart_locked(lock& held, std::uint64_t context, std::uint64_t queue);
     int send_one_by_one_locked(lock& held, bool waitable, std::uint64_t& sequence);
     void wait_for_sender_locked(lock& held);
 
@@ -133,10 +145,12 @@ private:
 
     // flush thread
     void flush_periodically();
+    void flush_by_time();
 
     const std::unique_ptr<transport> transport_;
     const transport_limits limits_;
     const std::uint64_t fork_generation_;
+    const unsigned flush_interval_ms_;
     std::atomic<std::uint64_t> next_id_{1};
     std::atomic<bool> lost_{false};
     std::atomic<std::uint64_t> requests_{0};
@@ -147,7 +161,9 @@ private:
     std::condition_variable sender_done_; // sending_ became false
     bool sending_ = false; // a sender waits for room with batch_mutex_ released; nobody else may append
     batch batch_;
-    bool batch_is_old_ = false; // the flush thread saw it before
+    flush_order flush_order_;
+    std::condition_variable timed_flush_; // closing
+    bool batch_is_old_ = false;           // the flush thread saw it before
     bool flusher_sleeps_ = true;
     std::condition_variable flusher_wakes_;
 

@@ -35,7 +35,7 @@ bool take(Record& record, const vgpu_record& header, const std::byte* place) {
 void connection::start() {
     {
         const std::lock_guard held(pending_mutex_);
-        running_threads_ = 2;
+        running_threads_ = flush_interval_ms_ ? 3 : 2;
     }
     const auto run = [self = shared_from_this()](void (connection::*work)()) {
         std::thread([self, work] {
@@ -47,6 +47,8 @@ void connection::start() {
     };
     run(&connection::read_records);
     run(&connection::flush_periodically);
+    if (flush_interval_ms_)
+        run(&connection::flush_by_time);
 }
 
 void connection::close() {
@@ -56,6 +58,7 @@ void connection::close() {
         const lock held(batch_mutex_);
         flusher_sleeps_ = false;
         flusher_wakes_.notify_all();
+        timed_flush_.notify_all();
     }
     {
         lock held(pending_mutex_);
@@ -85,6 +88,7 @@ void connection::read_records() {
     const lock held(batch_mutex_);
     flusher_sleeps_ = false;
     flusher_wakes_.notify_all();
+    timed_flush_.notify_all();
 }
 
 void connection::handle_record(const vgpu_record& header, const std::byte* place) {
@@ -233,6 +237,23 @@ void connection::flush_periodically() {
         }
         if (!closing_.load())
             flusher_wakes_.wait_for(held, flush_interval);
+    }
+}
+
+/// A kernel that waits for a store into mapped memory sees it without a call of the program.
+void connection::flush_by_time() {
+    lock held(batch_mutex_);
+    while (!closing_.load() && usable()) {
+        wait_for_sender_locked(held);
+        std::vector<std::uint64_t> contexts; // sending may release the lock for a while
+        flush_order_.for_each([&](std::uint64_t context, std::uint64_t) { contexts.push_back(context); });
+        for (const std::uint64_t context : contexts) {
+            wait_for_sender_locked(held);
+            if (flush_order_.queue_of(context) != 0 && flush_apart_locked(held, context, 0) == -ENODEV)
+                lose();
+        }
+        if (!closing_.load())
+            timed_flush_.wait_for(held, std::chrono::milliseconds(flush_interval_ms_));
     }
 }
 

@@ -5,6 +5,8 @@
 
 #include "api.hpp"
 
+#include <cstdio>
+
 namespace kagemusha::opencl {
 
 context::context(device& gpu, std::shared_ptr<connection> link, std::vector<cl_context_properties> properties)
@@ -17,6 +19,8 @@ context::context(device& gpu, std::shared_ptr<connection> link, std::vector<cl_c
 context::~context() {
     for (auto one = destructor_callbacks_.rbegin(); one != destructor_callbacks_.rend(); ++one)
         one->first(to_handle<cl_context>(this), one->second);
+    if (flush_queue_)
+        link_->remove_flush_queue(id_);
     if (created_)
         link_->destroy(VGPU_OBJECT_CONTEXT, id_);
 }
@@ -27,6 +31,35 @@ cl_int context::create() {
     const cl_int error = link_->call(make_outgoing(command));
     created_ = error == CL_SUCCESS;
     return error;
+}
+
+void context::note_queue() {
+    const std::lock_guard held(flush_mutex_);
+    ++queues_;
+    need_flush_queue_locked();
+}
+
+void context::note_window() {
+    const std::lock_guard held(flush_mutex_);
+    has_window_ = true;
+    need_flush_queue_locked();
+}
+
+void context::need_flush_queue_locked() {
+    if (flush_queue_ || !has_window_ || (queues_ < 2 && link_->flush_interval_ms() == 0))
+        return;
+    auto command = make_command<vgpu_cmd_create_queue>(VGPU_CMD_CREATE_QUEUE);
+    command.id = link_->new_id();
+    command.context = id_;
+    if (const cl_int error = link_->call(make_outgoing(command)); error != CL_SUCCESS) {
+        std::fprintf(stderr,
+                     "kagemusha: no queue for stores into mapped memory (error %d); the queues of this "
+                     "context are not in order with them\n",
+                     error);
+        return;
+    }
+    flush_queue_ = command.id;
+    link_->add_flush_queue(id_, flush_queue_);
 }
 
 void context::add_destructor_callback(destructor_callback function, void* data) {

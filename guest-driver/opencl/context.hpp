@@ -31,7 +31,14 @@ public:
 
     void add_destructor_callback(destructor_callback function, void* data);
 
+    /// A queue was made, or memory was mapped in the window. With several queues and such memory the context
+    /// gets a queue for what is stored there (flush_order.hpp).
+    void note_queue();
+    void note_window();
+
 private:
+    void need_flush_queue_locked();
+
     device& gpu_;
     const std::shared_ptr<connection> link_;
     const std::uint64_t id_;
@@ -39,6 +46,11 @@ private:
     bool created_ = false;
     std::mutex mutex_;
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
+
+    std::mutex flush_mutex_;
+    unsigned queues_ = 0; // made so far
+    bool has_window_ = false;
+    std::uint64_t flush_queue_ = 0;
 };
 
 } // namespace kagemusha::opencl

@@ -42,6 +42,8 @@ std::byte* memory::host_view() {
         const window_view shown = owner_->link().map_window({owner_->id(), id_, bytes_});
         staging_ = shown.address;
         window_traced_ = shown.traced;
+        if (window_traced_)
+            owner_->note_window();
     }
     if (!staging_) {
         void* const made =

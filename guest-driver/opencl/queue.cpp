@@ -34,6 +34,7 @@ cl_int queue::create() {
     if (error == CL_SUCCESS) {
         created_ = true;
         owner_->link().add_queue(*this);
+        owner_->note_queue();
     }
     return error;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace kagemusha::opencl {
 namespace {
@@ -32,6 +33,9 @@ public:
     void shut_down() override { device_.shut_down(); }
     window_view map_window(const window_request& wanted) override { return device_.map_window(wanted); }
     void unmap_window(std::byte* address) noexcept override { device_.unmap_window(address); }
+    int flush_window(const flush_target& target, std::uint64_t& flushed_bytes) override {
+        return device_.flush_window(target, flushed_bytes);
+    }
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept override {
         device_.discard_window(address, bytes);
     }
@@ -161,6 +165,23 @@ std::map<const std::byte*, test_device::window> test_device::windows() {
 std::map<std::uint64_t, flush_target> test_device::flush_targets() {
     const std::lock_guard held(mutex_);
     return flush_targets_;
+}
+
+std::vector<test_device::flush> test_device::flushes() {
+    const std::lock_guard held(mutex_);
+    return flushes_;
+}
+
+void test_device::set_dirty_bytes(std::uint64_t bytes) {
+    const std::lock_guard held(mutex_);
+    dirty_bytes_ = bytes;
+}
+
+int test_device::flush_window(const flush_target& target, std::uint64_t& flushed_bytes) {
+    const std::lock_guard held(mutex_);
+    flushes_.push_back({target, requests_});
+    flushed_bytes = std::exchange(dirty_bytes_, 0);
+    return 0;
 }
 
 window_view test_device::map_window(const window_request& wanted) {

@@ -76,6 +76,14 @@ public:
     /// What is mapped now, by address; and where each request's flush goes, by its number.
     std::map<const std::byte*, window> windows();
     std::map<std::uint64_t, flush_target> flush_targets();
+    /// Flushes without a request: the queue, and how many requests had come before.
+    struct flush {
+        flush_target target;
+        std::uint64_t requests;
+    };
+    std::vector<flush> flushes();
+    /// What each of them says that it sent.
+    void set_dirty_bytes(std::uint64_t bytes);
 
     void send_text(const std::string& text);
     void send_queue_error(std::uint64_t queue, std::int32_t error);
@@ -99,6 +107,7 @@ public:
     void shut_down();
     window_view map_window(const window_request& wanted);
     void unmap_window(std::byte* address) noexcept;
+    int flush_window(const flush_target& target, std::uint64_t& flushed_bytes);
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept;
     void note_device_write(const void* address) noexcept;
     bool wrote_window(const std::byte* address) noexcept;
@@ -142,6 +151,8 @@ private:
     bool window_traced_ = false;
     std::map<const std::byte*, window> windows_;
     std::map<std::uint64_t, flush_target> flush_targets_;
+    std::vector<flush> flushes_;
+    std::uint64_t dirty_bytes_ = 0;
     unsigned refusals_ = 0;
     bool holding_ = false;
     bool lost_ = false;

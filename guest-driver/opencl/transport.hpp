@@ -88,6 +88,13 @@ public:
     virtual window_view map_window(const window_request&) { return {}; }
     virtual void unmap_window(std::byte*) noexcept {}
 
+    /// Sends what was stored into traced memory of a context to a queue, without a request. Its bytes in
+    /// `flushed_bytes`. 0 or a negative errno; -EAGAIN as for submit().
+    virtual int flush_window(const flush_target&, std::uint64_t& flushed_bytes) {
+        flushed_bytes = 0;
+        return 0;
+    }
+
     /// The program will fill these bytes of traced memory, which were not read from the buffer: all of them
     /// are sent, also those that look unchanged.
     virtual void discard_window(const std::byte*, std::uint64_t) noexcept {}

@@ -133,6 +133,18 @@ public:
             windows_.unmap(file_, address);
     }
 
+    int flush_window(const flush_target& target, std::uint64_t& flushed_bytes) override {
+        kagemusha_vgpu_window_flush argument{};
+        argument.queue = target.queue;
+        argument.group = target.context;
+        argument.flags = KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
+        if (target.out_of_order)
+            argument.flags |= KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER;
+        const int result = call(file_, KAGEMUSHA_VGPU_WINDOW_FLUSH, argument);
+        flushed_bytes = argument.flushed_bytes;
+        return result;
+    }
+
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept override {
         windows_.discard(file_, address, bytes);
     }

@@ -72,6 +72,11 @@ def check_add(guest):
     assert "1000000 sums are right" in guest.must("/payload/cl_job add 1000000")
 
 
+def check_await_store(guest):
+    """a kernel that runs sees a store into mapped memory, without a call of its program, when stores are flushed by time"""
+    assert "the kernel saw the store" in guest.must("KAGEMUSHA_FLUSH_MS=5 /payload/cl_job await-store", seconds=300)
+
+
 def check_printf(guest):
     """what a kernel prints appears on the program's stdout"""
     number = random.randrange(1, 1 << 30)
@@ -140,7 +145,7 @@ def check_idle(guest):
     assert stats["workers-lost"] == 0 and stats["workers-killed-hung"] == 0, stats
 
 
-SHORT = [check_clinfo, check_cl_check, check_add, check_printf, check_build_failure, check_threads, clblast("xaxpy"), check_hashcat,
+SHORT = [check_clinfo, check_cl_check, check_add, check_await_store, check_printf, check_build_failure, check_threads, clblast("xaxpy"), check_hashcat,
          check_clpeak, check_idle, check_memory_limit]
 
 LONG = SHORT + [clblast("xgemm"), check_clpeak_whole]

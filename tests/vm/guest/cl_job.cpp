@@ -62,6 +62,12 @@ kernel void endless(global volatile uint* values)
     while (values[0] == 0)
         values[1]++;
 }
+kernel void await_store(global volatile uint* from, global uint* seen)
+{
+    for (ulong i = 0; i < 20000000000ul && from[0] == 0; ++i) {
+    }
+    seen[0] = from[0];
+}
 kernel void wild_write(global uint* values, ulong address)
 {
     *(global volatile uint*)address = values[0];
@@ -247,6 +253,36 @@ void pulse(double seconds, const char* stop_file, std::size_t mib) {
             fail("memory changed that nothing writes");
     }
     std::printf("%u pulses are right\n", checked);
+}
+
+// A kernel that runs waits for a store into a mapped buffer; no call of the program follows the store.
+void await_store() {
+    gpu g;
+    cl_kernel await_store = g.kernel(g.build(source), "await_store");
+    cl_int error;
+    cl_mem from = clCreateBuffer(g.context, CL_MEM_READ_ONLY | CL_MEM_ALLOC_HOST_PTR, 4096, nullptr, &error);
+    need(error, "clCreateBuffer");
+    cl_mem seen = g.buffer(sizeof(cl_uint));
+    const cl_uint zero = 0;
+    need(clEnqueueWriteBuffer(g.queue, from, CL_TRUE, 0, sizeof zero, &zero, 0, nullptr, nullptr), "write");
+    auto* const view = static_cast<volatile cl_uint*>(clEnqueueMapBuffer(
+        g.queue, from, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, 4096, 0, nullptr, nullptr, &error));
+    need(error, "map");
+    argument(await_store, 0, from);
+    argument(await_store, 1, seen);
+    const std::size_t one = 1;
+    cl_event done = nullptr;
+    need(clEnqueueNDRangeKernel(g.queue, await_store, 1, nullptr, &one, nullptr, 0, nullptr, &done),
+         "launch");
+    need(clFlush(g.queue), "flush");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500)); // most times it waits already
+    view[0] = 4711;
+    need(clWaitForEvents(1, &done), "wait");
+    cl_uint got = 0;
+    need(clEnqueueReadBuffer(g.queue, seen, CL_TRUE, 0, sizeof got, &got, 0, nullptr, nullptr), "read");
+    if (got != 4711)
+        fail("the kernel did not see the store");
+    std::printf("the kernel saw the store\n");
 }
 
 // Two buffers that stay mapped for ever: one is stored into while a kernel reads the other. Every launch must
@@ -485,6 +521,8 @@ int main(int argc, char** argv) {
         pulse(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 64);
     else if (what == "traced")
         store_traced(number, argc > 3 ? argv[3] : nullptr);
+    else if (what == "await-store")
+        await_store();
     else if (what == "address")
         keep_address(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "printf")
@@ -502,7 +540,8 @@ int main(int argc, char** argv) {
     else
         fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | pulse SECONDS [STOP_FILE [MIB]] | traced "
              "SECONDS "
-             "[STOP_FILE] | address SECONDS [STOP_FILE] | printf NUMBER | nonsense | in-flight SECONDS | "
+             "[STOP_FILE] | await-store | address SECONDS [STOP_FILE] | printf NUMBER | nonsense | in-flight "
+             "SECONDS | "
              "mapped "
              "SECONDS | too-much-memory | trap | endless | wild-write | wild-read");
     return 0;
