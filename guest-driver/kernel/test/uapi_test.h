@@ -65,7 +65,7 @@ void bail_out(void) __attribute__((noreturn));
 
 extern const char *node; /* /dev/kagemusha-vgpu0 */
 extern bool check_contents; /* the backend stores what is written (not `null`) */
-extern uint64_t least_stores; /* of several threads, in each mode of the tracer; 0: a short test */
+extern uint64_t least_stores; /* of several threads, in modes page and adaptive; 0: a short test */
 
 struct limits {
 	uint64_t stream_bytes, payload_bytes, events, requests, window_bytes;
