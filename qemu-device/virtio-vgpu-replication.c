@@ -12,6 +12,9 @@
  *   replication         how it stands
  *   replication-digest  write: compare GPU memory with the standby's now; on:
  *                       all of it, off: what was written since the last time
+ *   failure             with hold-failures=on: the GPU failed, and the guest is
+ *                       not told while a standby can go on without it
+ *   tell-failures       write: tell it, and go on
  */
 #include "qemu/osdep.h"
 
@@ -170,6 +173,27 @@ static void virtio_vgpu_set_digest(Object *obj, bool value, Error **errp)
     }
 }
 
+static void virtio_vgpu_tell_failures_bh(void *opaque)
+{
+    VirtIOVGPU *s = opaque;
+
+    kagemusha_device_tell_failures(s->device);
+}
+
+static void virtio_vgpu_set_tell_failures(Object *obj, bool value, Error **errp)
+{
+    VirtIOVGPU *s = VIRTIO_VGPU(obj);
+
+    if (!s->device || s->standby || !value) {
+        return;
+    }
+    if (s->started) {
+        aio_wait_bh_oneshot(s->ctx, virtio_vgpu_tell_failures_bh, s);
+    } else {
+        virtio_vgpu_tell_failures_bh(s);
+    }
+}
+
 /* ---- asked through QOM (main) ------------------------------------------ */
 
 static const char *const virtio_vgpu_roles[] = {
@@ -283,8 +307,28 @@ static void virtio_vgpu_get_replication(Object *obj, Visitor *v,
     visit_end_struct(v, NULL);
 }
 
+static char *virtio_vgpu_get_failure(Object *obj, Error **errp)
+{
+    VirtIOVGPU *s = VIRTIO_VGPU(obj);
+    char text[512] = "";
+
+    if (s->device && kagemusha_device_failure(s->device, text, sizeof(text)) &&
+        !*text) {
+        g_strlcpy(text, "the GPU failed", sizeof(text));
+    }
+    return g_strdup(text);
+}
+
 void virtio_vgpu_replication_class_init(ObjectClass *klass)
 {
+    object_class_property_add_str(klass, "failure", virtio_vgpu_get_failure,
+                                  NULL);
+    object_class_property_set_description(klass, "failure",
+        "What happened to the GPU, if the guest is not told (hold-failures)");
+    object_class_property_add_bool(klass, "tell-failures", NULL,
+                                   virtio_vgpu_set_tell_failures);
+    object_class_property_set_description(klass, "tell-failures",
+        "Write: tell the guest what hold-failures held back");
     object_class_property_add_str(klass, "replicate-to",
                                   virtio_vgpu_get_replicate_to,
                                   virtio_vgpu_set_replicate_to);

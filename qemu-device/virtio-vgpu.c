@@ -299,6 +299,9 @@ static bool virtio_vgpu_create_library_device(VirtIOVGPU *s, Error **errp)
         return false;
     }
     s->waiting.ended = false;
+    if (s->hold_failures && s->replicated) {
+        kagemusha_device_hold_failures(s->device, 1);
+    }
     kagemusha_device_get_limits(s->device, &s->limits);
     s->poll_fd = kagemusha_device_poll_fd(s->device);
     return true;
@@ -524,6 +527,7 @@ static const Property virtio_vgpu_properties[] = {
     DEFINE_PROP_STRING("tls-dir", VirtIOVGPU, tls_dir),
     DEFINE_PROP_BOOL("replicable", VirtIOVGPU, replicable, false),
     DEFINE_PROP_BOOL("compression", VirtIOVGPU, compression, false),
+    DEFINE_PROP_BOOL("hold-failures", VirtIOVGPU, hold_failures, false),
     DEFINE_PROP_UINT32("checkpoint-wait-ms", VirtIOVGPU, checkpoint_wait_ms,
                        200),
     VIRTIO_VGPU_LIMIT32("epoch-ms", epoch_ms),

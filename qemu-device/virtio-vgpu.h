@@ -152,6 +152,7 @@ struct VirtIOVGPU {
     char *tls_dir;
     bool replicable;
     bool compression;
+    bool hold_failures;
     uint32_t checkpoint_wait_ms;
 
     /* constant between realize and unrealize */

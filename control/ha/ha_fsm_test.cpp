@@ -251,6 +251,58 @@ TEST_F(primary, a_stop_is_recorded_so_that_nobody_takes_over) {
     EXPECT_TRUE(the<act_ended>(actions).in_order);
 }
 
+TEST_F(primary, a_gpu_that_failed_is_left_to_the_standby) {
+    protect();
+    fsm->on_gpu_failed("its worker died", now);
+    auto actions = take();
+    EXPECT_EQ(the<act_kill_qemu>(actions).why, "its GPU failed: its worker died");
+    EXPECT_FALSE(any<act_tell_gpu_failure>(actions));
+    fsm->on_gpu_failed("its worker died", now); // said again and again
+    EXPECT_TRUE(take().empty());
+    fsm->on_qemu_died("killed", false, now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
+}
+
+TEST_F(primary, a_gpu_that_failed_waits_for_a_standby_that_is_not_connected) {
+    protect();
+    fsm->on_link_closed("cut", now);
+    take();
+    fsm->on_gpu_failed("its worker died", now);
+    EXPECT_TRUE(take().empty()) << "the standby may be dead, too";
+    now += 200;
+    fsm->on_tick(now);
+    done();
+    granted(2, now + 300); // the renewal that was due
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
+    granted(2, now + 300);
+    EXPECT_TRUE(any<act_go_on_alone>(take())) << "which tells the guest";
+}
+
+TEST_F(primary, a_gpu_that_failed_is_left_to_a_standby_that_has_connected_again) {
+    protect();
+    fsm->on_link_closed("cut", now);
+    now += 30;
+    fsm->on_tick(now);
+    take();
+    fsm->on_link_up(now);
+    fsm->on_message(hello_of(mirror::role::standby), now);
+    take();
+    fsm->on_gpu_failed("its worker died", now);
+    EXPECT_TRUE(any<act_kill_qemu>(take()));
+}
+
+TEST_F(primary, the_guest_is_told_of_a_gpu_that_failed_when_nobody_stands_by) {
+    fsm.emplace(config());
+    fsm->start(now);
+    done();
+    granted(1, now + 300);
+    done();
+    fsm->on_gpu_failed("its worker died", now);
+    const auto actions = take();
+    EXPECT_TRUE(any<act_tell_gpu_failure>(actions));
+    EXPECT_FALSE(any<act_kill_qemu>(actions));
+}
+
 TEST_F(primary, a_switchover_closes_the_gate_before_it_is_told) {
     protect();
     fsm->on_qemu_handed_over(now);

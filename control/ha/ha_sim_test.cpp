@@ -8,7 +8,9 @@
 //   * nothing is taken back: what a primary that goes on alone has let out is never followed by a takeover by
 //   a standby
 //     that does not have it
-//   * after PAIR was recorded, and with the arbiter there, the death of the primary ends in a running VM
+//   * after PAIR was recorded, and with the arbiter there, the death of the primary ends in a running VM; so
+//   does a failure of its GPU, and the guest is not told
+//   * a failure of the GPU is not held back for ever: the standby goes on, or the guest is told
 //
 // KAGEMUSHA_HA_SEED=N runs one schedule and prints what happens in it.
 #include "control/ha/primary_fsm.hpp"
@@ -152,6 +154,9 @@ public:
         if (must_survive_) {
             EXPECT_TRUE(s_.running || p_.running) << "the VM is lost";
         }
+        EXPECT_FALSE(must_not_tell_ && gpu_failure_told_) << "the guest was told of a failure";
+        EXPECT_FALSE(p_.running && !p_.dead && !successor_ && gpu_failed_)
+            << "the guest waits for a GPU that failed";
     }
 
     unsigned takeovers() const { return takeovers_; }
@@ -170,7 +175,7 @@ private:
 
     void fault() {
         must_survive_ = false; // said again below, if this is the only fault
-        switch (below(9)) {
+        switch (below(10)) {
         case 0:
         case 1:
             if (p_.qemu && !p_.dead) {
@@ -216,7 +221,17 @@ private:
                 valid_copy_ = false;
             }
             break;
+        case 9:
+            if (p_.running && replicating_ && first_checkpoint_) {
+                say("FAULT primary's GPU fails");
+                must_survive_ = !faulted_ && was_protected_ && primary_->state() == primary_state::protecting;
+                must_not_tell_ = must_survive_;
+                gpu_failed_ = true;
+            }
+            break;
         }
+        if (faulted_)
+            must_not_tell_ = false;
         faulted_ = true;
     }
 
@@ -291,9 +306,16 @@ private:
                 primary_->on_qemu_replication_lost("broken pipe", now_);
             }
         }
+        if (p_.running && gpu_failed_ && now_ % 20 == 0) // as often as it is looked at
+            primary_->on_gpu_failed("its worker died", now_);
         if (now_ >= primary_->deadline())
             primary_->on_tick(now_);
         carry_out_primary();
+    }
+
+    void tell_gpu_failure() {
+        gpu_failure_told_ = gpu_failure_told_ || gpu_failed_;
+        gpu_failed_ = false;
     }
 
     void carry_out_primary() {
@@ -323,6 +345,9 @@ private:
             } else if (std::get_if<act_go_on_alone>(&a)) {
                 replicating_ = false;
                 alone_since_pair_ = true;
+                tell_gpu_failure();
+            } else if (std::get_if<act_tell_gpu_failure>(&a)) {
+                tell_gpu_failure();
             } else if (const auto* x = std::get_if<act_kill_qemu>(&a)) {
                 say("primary's QEMU is killed: {}", x->why);
                 p_.death_unseen = p_.qemu;
@@ -478,6 +503,7 @@ private:
     bool replicating_ = false, first_checkpoint_ = false, lost_told_ = false, valid_copy_ = false;
     std::uint64_t replicated_at_ = 0;
     bool was_protected_ = false, faulted_ = false, must_survive_ = false;
+    bool gpu_failed_ = false, gpu_failure_told_ = false, must_not_tell_ = false;
     bool paired_ = false, alone_since_pair_ = true, alone_output_ = false, standby_has_spoken_ = false;
 };
 

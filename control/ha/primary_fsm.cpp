@@ -383,6 +383,31 @@ void primary_fsm::alone_recorded(std::uint64_t now) {
 
 // ---- the end
 
+void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t) {
+    switch (state_) {
+    case primary_state::protecting:
+        // Without a connection the standby may be as dead as the GPU: the connection comes back, or the
+        // standby is lost.
+        if (may_hand_over() && !gpu_failed_) {
+            gpu_failed_ = true;
+            actions_.push_back(act_kill_qemu{"its GPU failed: " + why});
+        }
+        return;
+    case primary_state::telling:
+    case primary_state::recording:
+    case primary_state::losing:
+        return; // soon protecting, or alone
+    case primary_state::opening:
+    case primary_state::alone:
+    case primary_state::replicating:
+        actions_.push_back(act_tell_gpu_failure{});
+        return;
+    case primary_state::leaving:
+    case primary_state::ended:
+        return;
+    }
+}
+
 void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint64_t now) {
     if (over())
         return;

@@ -28,13 +28,19 @@
 //   * each answered heartbeat while protecting: the standby claims nothing before it has heard nothing for
 //   its
 //     budget, which began when it got the heartbeat, so not before we sent it.
+// A GPU that failed. QEMU does not tell the guest (virtio-vgpu's hold-failures), and the supervisor hands the
+// VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the
+// guest was before the failure. Only while protecting, with a standby that can be told now; otherwise the
+// guest is told (act_tell_gpu_failure, or with act_go_on_alone), as without a standby.
+//
 // A supervisor that was frozen finds its gate closed, because nobody extended it. It learns from the next
 // answer of the arbiter whether its term still counts.
 //
 // Ordering contract (what the thin layer must keep)
 //   1. Actions are carried out in the order of next().
 //   2. After act_kill_qemu nothing is reported of QEMU but on_qemu_died.
-//   3. act_go_on_alone releases what was held; it is only emitted after the arbiter has recorded `alone`, or
+//   3. act_go_on_alone also tells the guest of a GPU that failed. It releases what was held; it is only
+//   emitted after the arbiter has recorded `alone`, or
 //      while no standby has ever been told that it may take over.
 #pragma once
 
@@ -93,6 +99,7 @@ struct act_send {
 struct act_start_qemu {};
 struct act_replicate {};
 struct act_go_on_alone {};
+struct act_tell_gpu_failure {}; // QEMU tells the guest what it has held back
 struct act_kill_qemu {
     std::string why;
 };
@@ -100,8 +107,9 @@ struct act_ended {
     bool in_order; // the VM was stopped, or runs on the standby
     std::string why;
 };
-using primary_action = std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send,
-                                    act_start_qemu, act_replicate, act_go_on_alone, act_kill_qemu, act_ended>;
+using primary_action =
+    std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send, act_start_qemu,
+                 act_replicate, act_go_on_alone, act_tell_gpu_failure, act_kill_qemu, act_ended>;
 
 class primary_fsm {
 public:
@@ -117,6 +125,8 @@ public:
     void on_link_closed(const std::string& why, std::uint64_t now);
     void on_qemu_protecting(std::uint64_t now); // a checkpoint is on the standby
     void on_qemu_replication_lost(const std::string& why, std::uint64_t now); // it asks whether to go on
+    // Its GPU failed, and it holds that back from the guest. Said again and again until it has an effect.
+    void on_gpu_failed(const std::string& why, std::uint64_t now);
     void on_qemu_died(const std::string& how, bool in_order, std::uint64_t now);
     void on_qemu_handed_over(std::uint64_t now); // the last checkpoint is on the standby, QEMU stands still
     void on_protect(std::uint64_t now);          // there is an address now (again)
@@ -129,7 +139,8 @@ public:
     primary_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
     const std::string& degraded() const { return degraded_; } // why nobody stands by; empty: somebody does
-    bool may_hand_over() const { return state_ == primary_state::protecting && link_ == link_state::ready; }
+    // A standby that was paired does not say READY again when the connection comes back.
+    bool may_hand_over() const { return state_ == primary_state::protecting && link_ >= link_state::greeted; }
 
 private:
     enum class link_state { down, connecting, greeting, greeted, ready };
@@ -175,6 +186,7 @@ private:
     std::string how_;
     std::uint64_t leave_by_ = 0;
     bool told_ = false;
+    bool gpu_failed_ = false; // act_kill_qemu was given for it
     std::deque<primary_action> actions_;
 };
 

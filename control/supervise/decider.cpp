@@ -182,6 +182,7 @@ struct decider::work {
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
     void carry_out(act_replicate&) { owner_.orders_.replicate(); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
+    void carry_out(act_tell_gpu_failure&) { owner_.orders_.tell_gpu_failure(); }
     void carry_out(act_kill_qemu& a) { owner_.orders_.kill(a.why); }
     void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
 
@@ -356,6 +357,14 @@ void decider::replication_lost(const std::string& why) {
     work_->loop_.post([w = work_.get(), why] {
         if (w->primary_)
             w->primary_->on_qemu_replication_lost(why, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::gpu_failed(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->primary_)
+            w->primary_->on_gpu_failed(why, boot_ms());
         w->settle();
     });
 }

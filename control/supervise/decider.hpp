@@ -32,7 +32,7 @@ struct decider_options {
 
 // Orders for the main thread, given on the decider's thread; they only queue.
 struct decider_orders {
-    std::function<void()> start_primary, start_standby, replicate, go_on_alone, take_over;
+    std::function<void()> start_primary, start_standby, replicate, go_on_alone, tell_gpu_failure, take_over;
     std::function<void(std::string why)> restart_standby, kill;
     std::function<void(bool in_order, std::string why)> ended; // the last one
     std::function<void(std::string name, std::string text)>
@@ -66,6 +66,7 @@ public:
     void qemu_protecting();
     void qemu_handed_over();
     void replication_lost(const std::string& why);
+    void gpu_failed(const std::string& why);
     void qemu_died(const std::string& how, bool in_order);
     void stop();
     void protect(const std::string& standby_address); // "": the one that is known

@@ -58,7 +58,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     negotiated_ = quitting_ = shut_down_ = taking_over_ = abandoned_ = told_ = false;
     killed_why_.clear();
     phase_ = phase::none;
-    looking_ = false;
+    looking_ = gpu_looking_ = false;
     look_at_takeover_.reset();
     handing_over_ = 0;
     replicate_to_.clear();
@@ -224,6 +224,8 @@ void qemu_pilot::take(const qmp_message& message) {
             if (done.what != qmp_message::kind::success)
                 return kill("its monitor has no out-of-band commands");
             negotiated_ = true;
+            if (config_.read_only_disks)
+                refuse_writable_disks();
             auto capabilities = json::array({{{"capability", "events"}, {"state", true}}});
             if (standby_)
                 capabilities.push_back({{"capability", "x-colo"}, {"state", true}});
@@ -255,6 +257,23 @@ void qemu_pilot::take(const qmp_message& message) {
     case qmp_message::kind::broken:
         return kill("its monitor does not speak QMP");
     }
+}
+
+// The description has none, but QEMU's own options are its owner's. At the start, before the guest has
+// written.
+void qemu_pilot::refuse_writable_disks() {
+    ask("query-block", {}, [this](const qmp_message& a) {
+        for (const auto& disk : a.body.is_array() ? a.body : json::array()) {
+            const auto inserted = disk.find("inserted");
+            if (inserted == disk.end() || !inserted->is_object() || inserted->value("ro", true))
+                continue;
+            return kill(fmt::format(
+                "its disk '{}' ({}) is writable: after a takeover it would hold writes that the VM "
+                "has not made. Add readonly=on to it in 'qemu-options', or describe it as a "
+                "[[disk]]; a VM that is not to be protected has no [arbiter]",
+                disk.value("device", std::string()), inserted->value("file", std::string())));
+        }
+    });
 }
 
 void qemu_pilot::on_event(const qmp_message& message) {
@@ -297,7 +316,7 @@ void qemu_pilot::replicate(const std::string& state_address, const std::string& 
         gpu_to_ = gpu_address;
         return;
     }
-    abandoned_ = told_ = looking_ = false;
+    abandoned_ = told_ = looking_ = gpu_looking_ = false;
     checkpoints_ = handing_over_ = 0;
     state_to_ = state_address;
     if (!config_.gpu)
@@ -305,8 +324,13 @@ void qemu_pilot::replicate(const std::string& state_address, const std::string& 
     // A checkpoint names a state of the GPU that the standby must have.
     phase_ = phase::copying_gpu;
     look_at_ = clock::now();
-    // Refused while it is replicated somewhere already: the same place, or look_at_gpu() waits for its end.
-    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", gpu_address}}, {});
+    gpu_to_ = gpu_address;
+    name_standby_of_gpu();
+}
+
+// Refused while it is connected somewhere: to the same place, or to a standby that is gone, which it notices.
+void qemu_pilot::name_standby_of_gpu() {
+    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", gpu_to_}}, {});
 }
 
 void qemu_pilot::look_at_gpu() {
@@ -316,9 +340,13 @@ void qemu_pilot::look_at_gpu() {
     looking_ = true;
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         looking_ = false;
-        if (phase_ == phase::copying_gpu && a.what == qmp_message::kind::success && a.body.is_object() &&
-            a.body.value("state", std::string()) == "protecting")
+        if (phase_ != phase::copying_gpu || a.what != qmp_message::kind::success || !a.body.is_object())
+            return;
+        const auto state = a.body.value("state", std::string());
+        if (state == "protecting")
             send_state();
+        else if (state == "disconnected" || state == "off")
+            name_standby_of_gpu();
     });
 }
 
@@ -357,6 +385,8 @@ void qemu_pilot::look() {
     look_at_ = clock::now() + (handing_over_ != 0 ? hand_over_period
                                : told_            ? look_period
                                                   : first_look_period);
+    if (config_.gpu)
+        look_at_protected_gpu();
     if (looking_)
         return;
     looking_ = true;
@@ -375,6 +405,26 @@ void qemu_pilot::look() {
             told_ = true;
             events_.protecting();
         }
+    });
+}
+
+// Both GPUs must be well: ours, and the standby's, without whose copy no checkpoint is one.
+void qemu_pilot::look_at_protected_gpu() {
+    if (gpu_looking_ || abandoned_)
+        return;
+    gpu_looking_ = true;
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "failure"}}, [this](const qmp_message& a) {
+        if (phase_ == phase::checkpointing && a.body.is_string() && !a.body.get<std::string>().empty())
+            events_.gpu_failed(a.body.get<std::string>());
+    });
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+        gpu_looking_ = false;
+        if (phase_ != phase::checkpointing || abandoned_ || !a.body.is_object() ||
+            a.body.value("state", std::string("protecting")) == "protecting")
+            return;
+        abandoned_ = true;
+        events_.replication_lost("the standby has no copy of the GPU any more: " +
+                                 a.body.value("degraded", std::string()));
     });
 }
 
@@ -399,8 +449,14 @@ void qemu_pilot::hand_over() {
     });
 }
 
+void qemu_pilot::tell_gpu_failure() {
+    if (qemu_ && config_.gpu)
+        ask("qom-set", {{"path", gpu_qom_path}, {"property", "tell-failures"}, {"value", true}}, {});
+}
+
 void qemu_pilot::go_on_alone() {
     replicate_to_.clear();
+    tell_gpu_failure();
     if (!qemu_ || phase_ == phase::none)
         return;
     abandoned_ = true;

@@ -33,6 +33,7 @@ struct pilot_config {
     std::string state; // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
     std::uint32_t epoch_ms = 50;
     bool gpu = false;                      // the VM has one: the standby's gets its state first
+    bool read_only_disks = false;          // it may be protected: a writable disk is refused
     std::uint32_t answer_budget_ms = 5000; // no answer for so long: killed. 0: never
 };
 
@@ -41,7 +42,8 @@ struct pilot_events {
     std::function<void()> ready;                                  // a standby waits for the VM
     std::function<void()> protecting;                             // checkpoints arrive, output is held
     std::function<void(const std::string& why)> replication_lost; // QEMU asks whether to go on alone
-    std::function<void()> running;                                // after take_over()
+    std::function<void(const std::string& why)> gpu_failed; // and the guest is not told; again and again
+    std::function<void()> running;                          // after take_over()
     // After that, when the VM's GPU has completed the guest's first command here. ns of CLOCK_BOOTTIME: the
     // last checkpoint that this standby had committed, and that command's end.
     std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
@@ -66,6 +68,7 @@ public:
     // `gpu_address`: where the standby's GPU listens.
     void replicate(const std::string& state_address, const std::string& gpu_address);
     void go_on_alone();
+    void tell_gpu_failure(); // to the guest
     void take_over();
     void hand_over();
     void restart_standby(const std::string& why);
@@ -95,11 +98,14 @@ private:
     void send(const std::string& bytes);
     void take(const qmp_message& message);
     void on_event(const qmp_message& message);
+    void refuse_writable_disks();
     void on_checkpointing();
     void send_state();
+    void name_standby_of_gpu();
     void look_at_gpu();
     void look_at_takeover();
     void look();
+    void look_at_protected_gpu();
     void run_if_stopped();
     void ping();
     void ended();
@@ -119,7 +125,7 @@ private:
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
     std::uint64_t checkpoints_ = 0, pause_us_ = 0;
     std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
-    bool told_ = false, looking_ = false;
+    bool told_ = false, looking_ = false, gpu_looking_ = false;
     clock::time_point look_at_{};
     std::optional<clock::time_point> look_at_takeover_; // nothing: told, or there was none
     std::chrono::milliseconds takeover_period_{};

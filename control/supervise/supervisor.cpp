@@ -91,6 +91,7 @@ private:
     pilot_events pilot_reports();
     decider_orders orders();
     void finish(bool in_order, const std::string& why);
+    bool use_address(const std::string& address, std::string& error);
 
     const supervisor_options& options_;
     const vm_description vm_;
@@ -146,6 +147,13 @@ bool supervisor::prepare() {
     if (options_.standby && !vm_.console_log.empty())
         places.console_log += ".standby"; // both may be on one machine
     ::unlink(places.console_socket.c_str());
+    state_address_ = vm_.protection.state;
+    gpu_address_ = vm_.protection.gpu;
+    if (!options_.address.empty() && !use_address(options_.address, error)) {
+        complain({error});
+        return false;
+    }
+    places.gpu_address = gpu_address_;
     prepared_ = prepare_vm(vm_, places);
     if (!prepared_)
         return false;
@@ -191,6 +199,7 @@ pilot_events supervisor::pilot_reports() {
     events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
     events.handed_over = [this] { decider_->qemu_handed_over(); };
     events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };
+    events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order) {
         log("qemu-ended", how);
         decider_->qemu_died(how, in_order);
@@ -209,6 +218,7 @@ decider_orders supervisor::orders() {
     orders.start_primary = order(&qemu_pilot::start_primary);
     orders.start_standby = order(&qemu_pilot::start_standby);
     orders.go_on_alone = order(&qemu_pilot::go_on_alone);
+    orders.tell_gpu_failure = order(&qemu_pilot::tell_gpu_failure);
     orders.take_over = order(&qemu_pilot::take_over);
     orders.replicate = [this] { inbox_.put([this] { pilot_->replicate(state_address_, gpu_address_); }); };
     orders.restart_standby = [this](std::string why) {
@@ -238,6 +248,27 @@ void supervisor::finish(bool in_order, const std::string& why) {
         pilot_->quit();
     else
         pilot_->kill(why);
+}
+
+// Of a standby, or where we listen as one: what belongs to it is beside it.
+bool supervisor::use_address(const std::string& address, std::string& error) {
+    const auto state = state_address_beside(address), gpu = gpu_address_beside(address);
+    if (state.empty() || gpu.empty())
+        error = fmt::format("'{}' is no address: HOST:PORT or unix:PATH", address);
+    else if (!is_local_address(address) && vm_.protection.tls.empty())
+        error =
+            fmt::format("{} is on another machine, so the VM's description needs 'tls' in [protection]: make "
+                        "keys with `kage keys`",
+                        address);
+    else if (!is_local_address(address) && !vm_.protection.plain_state)
+        error =
+            "QEMU's stream with the VM's memory is not encrypted yet: use a private network, and say so with "
+            "'plain-state = true' in [protection]";
+    if (!error.empty())
+        return false;
+    state_address_ = state;
+    gpu_address_ = gpu;
+    return true;
 }
 
 json supervisor::status() {
@@ -296,21 +327,10 @@ json supervisor::answer(const json& request) {
             return {{"error", "this is a standby: ask the VM that runs"}};
         if (vm_.arbiter.what == described_arbiter::kind::none)
             return {{"error", "the VM's description has no [arbiter]: it can't be protected"}};
-        auto changed = vm_;
         if (const auto address = text("standby"); !address.empty()) {
-            std::vector<std::string> errors;
-            const bool local = address.starts_with("unix:");
-            state_address_ = local ? address + ".state" : std::string();
-            gpu_address_ = local ? address + ".gpu" : std::string();
-            if (!local) {
-                const auto colon = address.rfind(':');
-                if (colon == std::string::npos)
-                    return {{"error", fmt::format("'{}' is no address: HOST:PORT or unix:PATH", address)}};
-                state_address_ = fmt::format("{}:{}", address.substr(0, colon),
-                                             std::atoi(address.c_str() + colon + 1) + 2);
-                gpu_address_ = fmt::format("{}:{}", address.substr(0, colon),
-                                           std::atoi(address.c_str() + colon + 1) + 1);
-            }
+            std::string error;
+            if (!use_address(address, error))
+                return {{"error", error}};
             decider_->protect(address);
         } else if (vm_.protection.standby.empty() || options_.standby) {
             return {{"error", "name the new standby's address: kage protect VM ADDRESS"}};
@@ -367,12 +387,6 @@ int supervisor::run() {
     decider_options d;
     const auto& p = vm_.protection;
     d.standby_address = options_.address.empty() ? p.standby : options_.address;
-    state_address_ = p.state;
-    gpu_address_ = p.gpu;
-    if (!options_.address.empty())
-        state_address_ = options_.address.starts_with("unix:") ? options_.address + ".state" : p.state;
-    if (options_.address.starts_with("unix:"))
-        gpu_address_ = options_.address + ".gpu";
     d.tls = p.tls;
     d.arbiter = vm_.arbiter;
     d.primary.vm = d.standby.vm = vm_.name;
@@ -396,6 +410,7 @@ int supervisor::run() {
     q.state = state_address_;
     q.epoch_ms = p.epoch_ms;
     q.gpu = vm_.gpu.has_value();
+    q.read_only_disks = vm_.arbiter.what != described_arbiter::kind::none;
     q.answer_budget_ms = p.qemu_budget_ms;
     pilot_.emplace(std::move(q), pilot_reports());
     decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
@@ -445,7 +460,8 @@ int print_qemu_command(const supervisor_options& options) {
     const auto base = runtime + "/" + (options.standby ? vm->name + "-standby" : vm->name);
     const auto prepared =
         prepare_vm(*vm, {name, base + ".qmp", base + ".gate", base + ".console",
-                         vm->console_log.empty() ? base + ".d/console.log" : vm->console_log});
+                         vm->console_log.empty() ? base + ".d/console.log" : vm->console_log,
+                         gpu_address_beside(options.address)});
     std::error_code failed;
     fs::remove_all(name, failed);
     if (!prepared)

@@ -202,11 +202,6 @@ std::string beside(const std::string& address, unsigned port_offset, const char*
     return fmt::format("{}:{}", address.substr(0, colon), std::stoul(digits) + port_offset);
 }
 
-bool is_local(const std::string& address) {
-    return address.empty() || address.starts_with("unix:") || address.starts_with("127.") ||
-           address.starts_with("localhost:") || address.starts_with("[::1]:");
-}
-
 void read_boot(reader& r, const toml::table& t, vm_description& vm) {
     table boot(r, t, "[boot]");
     boot.text("guest", vm.guest);
@@ -252,6 +247,11 @@ void read_network(reader& r, const toml::table& t, vm_description& vm) {
     network.text("mac", n.mac);
     if (n.netdev.find("id=") != std::string::npos)
         network.complain("netdev", "the id is given by kage: leave 'id=' out");
+    if (n.netdev.starts_with("vhost-") || n.netdev.find("vhost=on") != std::string::npos ||
+        n.netdev.find("vhostfd") != std::string::npos)
+        network.complain("netdev",
+                         "with vhost, packets leave past QEMU, where nobody can hold them back until a "
+                         "checkpoint covers them: use the card without vhost");
     vm.networks.push_back(std::move(n));
 }
 
@@ -277,8 +277,8 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
     auto& p = vm.protection;
     protection.missing("standby", ": the address at which the standby's supervisor listens");
     protection.address("standby", p.standby);
-    p.gpu = beside(p.standby, 1, ".gpu");
-    p.state = beside(p.standby, 2, ".state");
+    p.gpu = gpu_address_beside(p.standby);
+    p.state = state_address_beside(p.standby);
     protection.address("gpu", p.gpu);
     protection.address("state", p.state);
     if (!p.standby.empty() && (p.gpu.empty() || p.state.empty()))
@@ -295,11 +295,11 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
     if (p.heartbeat_budget_ms < 2 * p.heartbeat_ms)
         protection.complain("heartbeat-budget-ms",
                             "'heartbeat-budget-ms' must be at least twice 'heartbeat-ms'");
-    if (!is_local(p.standby) && p.tls.empty())
+    if (!is_local_address(p.standby) && p.tls.empty())
         protection.complain("standby",
                             "the standby is on another machine, so it needs TLS: make keys with `kage keys` "
                             "and name their directory as 'tls'");
-    if (!is_local(p.state) && !p.plain_state)
+    if (!is_local_address(p.state) && !p.plain_state)
         protection.complain(
             "state", "QEMU's stream with the VM's memory is not encrypted yet: use a private network, and "
                      "say so with 'plain-state = true'");
@@ -337,6 +337,19 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
 }
 
 } // namespace
+
+std::string gpu_address_beside(const std::string& standby) {
+    return beside(standby, 1, ".gpu");
+}
+
+std::string state_address_beside(const std::string& standby) {
+    return beside(standby, 2, ".state");
+}
+
+bool is_local_address(const std::string& address) {
+    return address.empty() || address.starts_with("unix:") || address.starts_with("127.") ||
+           address.starts_with("localhost:") || address.starts_with("[::1]:");
+}
 
 std::optional<vm_description> parse_vm_description(std::string_view text, const std::string& file,
                                                    const std::string& directory,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// A protected VM as its owner describes it: one TOML file, the same on both hosts (docs/vm.md,
-// docs/examples). Everything is checked when it is read; a mistake is told with the line where it is.
+// A protected VM as its owner describes it: one TOML file, the same on both hosts (docs/vm.md).
+// Everything is checked when it is read; a mistake is told with the line where it is.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,13 @@ struct vm_description {
     described_protection protection;
     described_arbiter arbiter;
 };
+
+// Where, beside a standby's supervisor, its GPU and its QEMU listen unless the description says otherwise:
+// the next ports, or "unix:PATH.gpu" and "unix:PATH.state". Empty: `standby` is no address.
+std::string gpu_address_beside(const std::string& standby);
+std::string state_address_beside(const std::string& standby);
+// On this machine, so that nobody listens in.
+bool is_local_address(const std::string& address);
 
 // `file` is for messages; relative paths in the text are relative to `directory`. Nothing and sentences
 // ("FILE:LINE:COLUMN: …", one for each mistake) in `errors`.

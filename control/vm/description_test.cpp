@@ -80,6 +80,27 @@ TEST(description, a_writable_disk_is_refused) {
     EXPECT_EQ(errors_of(least + "writable = false\n"), "");
 }
 
+TEST(description, a_card_whose_packets_nobody_can_hold_is_refused) {
+    const auto card = [](const char* netdev) {
+        return errors_of(least + "[[network]]\nnetdev = \"" + netdev + "\"\n");
+    };
+    EXPECT_NE(card("tap,ifname=vm0,vhost=on").find("vm.toml:5:10: with vhost, packets leave past QEMU"),
+              std::string::npos);
+    EXPECT_NE(card("vhost-user,chardev=c").find("with vhost"), std::string::npos);
+    EXPECT_NE(card("tap,id=net0").find("leave 'id=' out"), std::string::npos);
+    EXPECT_EQ(card("tap,ifname=vm0,vhost=off"), "");
+    EXPECT_EQ(card("stream,server=off,addr.type=unix,addr.path=/s"), "");
+}
+
+TEST(description, what_belongs_to_a_standby_is_beside_it) {
+    EXPECT_EQ(gpu_address_beside("unix:/a/s"), "unix:/a/s.gpu");
+    EXPECT_EQ(state_address_beside("[::1]:7000"), "[::1]:7002");
+    EXPECT_EQ(gpu_address_beside("host:port"), "");
+    EXPECT_EQ(gpu_address_beside("host"), "");
+    EXPECT_TRUE(is_local_address("127.0.0.1:1"));
+    EXPECT_FALSE(is_local_address("0.0.0.0:1"));
+}
+
 TEST(description, nothing_is_protected_without_an_arbiter) {
     EXPECT_NE(errors_of(least + "[protection]\nstandby = \"unix:s\"\n").find("needs an [arbiter]"),
               std::string::npos);
@@ -126,7 +147,7 @@ TEST(description, a_gpu_is_as_patient_as_the_supervisors) {
                              "[protection]\nstandby = \"unix:/s\"\n" + times + lock);
         std::string found;
         for (const auto standby : {false, true})
-            for (const auto& [key, value] : gpu_of(vm, standby).properties)
+            for (const auto& [key, value] : gpu_of(vm, vm.protection.gpu, standby).properties)
                 if (key == name)
                     found += value + ";";
         return found;

@@ -68,8 +68,15 @@ private:
 };
 
 bool make_payload(const vm_description& vm, const assets& parts, const std::string& out) {
-    std::vector<std::string> command{
-        source_root() + "/scripts/make-payload", "--out", out, "--kernel", parts.flavour, "--job", vm.job};
+    std::vector<std::string> command{source_root() + "/scripts/make-payload",
+                                     "--out",
+                                     out,
+                                     "--kernel",
+                                     parts.flavour,
+                                     "--initramfs",
+                                     parts.initramfs,
+                                     "--job",
+                                     vm.job};
     for (const auto& file : vm.files)
         command.insert(command.end(), {"--file", file});
     if (vm.gpu)
@@ -82,13 +89,15 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
 
 } // namespace
 
-gpu_config gpu_of(const vm_description& vm, bool standby) {
+gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby) {
     gpu_config gpu{vm.gpu->backend, vm.gpu->gpu, vm.gpu->properties};
     const auto& p = vm.protection;
     if (p.standby.empty())
         return gpu;
     gpu.properties.emplace_back("vm-id", vm.name);
-    gpu.properties.emplace_back(standby ? "standby-listen" : "replicate-to", p.gpu);
+    gpu.properties.emplace_back(standby ? "standby-listen" : "replicate-to", address);
+    // A failure is the supervisor's matter first (control/ha/primary_fsm.hpp).
+    gpu.properties.emplace_back("hold-failures", "on");
     if (!p.tls.empty())
         gpu.properties.emplace_back("tls-dir", p.tls);
     // A GPU that gives its standby up earlier than the supervisors do begins a new copy, and the VM's last
@@ -182,8 +191,9 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     auto standby = config;
     standby.standby = true;
     if (vm.gpu) {
-        config.gpu = gpu_of(vm, false);
-        standby.gpu = gpu_of(vm, true);
+        const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
+        config.gpu = gpu_of(vm, address, false);
+        standby.gpu = gpu_of(vm, address, true);
     }
     out.command = qemu_command(config);
     out.standby_command = qemu_command(standby);

@@ -20,6 +20,7 @@ namespace kagemusha::control {
 struct vm_places {
     std::string directory; // for the guest's payload and the logs; exists
     std::string status_socket, gate, console_socket, console_log;
+    std::string gpu_address; // of the standby's GPU; "": the description's
 };
 
 struct prepared_vm {
@@ -33,7 +34,7 @@ struct prepared_vm {
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places);
 
 // The device of a VM that has one, on its primary or its standby. Pure.
-gpu_config gpu_of(const vm_description& vm, bool standby);
+gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby);
 
 // SHA-256 over what the guest can see: the description's parts of the machine, and the content of every file.
 // Nothing and a sentence in `error`.

@@ -167,12 +167,14 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         calls_.add(d.work.calls);
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);
-        if (f.port || start_worker(f)) {
+        if (f.untold || f.port || start_worker(f)) {
             mirror_tap* const tap = from == origin::log_of_mirror ? nullptr : tap_;
             if (tap) {
                 f.fsm.note_log_range(d.request.token, tap->on_submit(f.number, d.request, f.fsm.objects()));
             }
-            forward(f, d.request);
+            if (!f.untold) { // else it is in the log, and whoever goes on with the guest executes it
+                forward(f, d.request);
+            }
             if (tap) {
                 tap->on_forwarded(f.number);
             }
@@ -292,6 +294,26 @@ void device::end_port(file_entry& f) {
 void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
     end_port(f); // from here on nothing touches guest memory, so the requests may be answered
     workers_lost_.add();
+    if (reason != VGPU_LOST_START && hold_loss_ &&
+        hold_loss_("file " + std::to_string(f.number) + ": " + why)) {
+        f.untold.emplace(file_entry::held_loss{reason, detail, why});
+        log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
+                                       "; the guest is not told while a standby may go on with it");
+        return;
+    }
+    tell_loss(f, reason, detail, why);
+}
+
+void device::tell_losses() {
+    for (auto& [number, f] : files_) {
+        if (const auto loss = std::exchange(f->untold, {})) {
+            tell_loss(*f, loss->reason, loss->detail, loss->why);
+        }
+    }
+    publish();
+}
+
+void device::tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
     if (guest_log_.allow(now_ms_)) {
         log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
                                        "; its guest process gets errors, everything else goes on");

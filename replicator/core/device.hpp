@@ -54,6 +54,14 @@ public:
     bool has_region(std::uint32_t region) const { return region < regions_.size() && regions_[region] != 0; }
     bool had_files() const { return files_total_.get() != 0; }
 
+    // Asked when the worker of a file was lost or hung, with a sentence. True: the guest is not told, and
+    // nothing of the file goes on, until tell_losses(): somebody may still go on with the guest elsewhere, as
+    // it was before. A worker that can't be started is told at once.
+    void set_loss_holder(std::function<bool(const std::string& why)> holder) {
+        hold_loss_ = std::move(holder);
+    }
+    void tell_losses();
+
     // Whoever mirrors this device; before the first file is opened. It outlives the device.
     void set_tap(mirror_tap* tap);
 
@@ -100,6 +108,7 @@ private:
     void flush_waiting(file_entry& f);
     void drain(file_entry& f);
     void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
+    void tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
     void end_port(file_entry& f);
     void cancel(file_entry& f);
     void check_watchdogs();
@@ -118,6 +127,7 @@ private:
     const int epoll_;
     const int timer_;
     mirror_tap* tap_ = nullptr;
+    std::function<bool(const std::string&)> hold_loss_;
     bool watching_ = false;             // for hangs
     std::uint32_t tick_ms_ = 0;         // what the tap wants
     std::uint32_t timer_period_ms_ = 0; // 0: not armed

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -91,6 +93,13 @@ struct device::file_entry final : worker::port_sink {
     std::uint64_t port_progress = 0;
     // What a drain found; carried out after it.
     const char* violation = nullptr;
+    // A loss that the guest has not been told of (set_loss_holder()).
+    struct held_loss {
+        vgpu_lost_reason reason;
+        std::uint32_t detail;
+        std::string why;
+    };
+    std::optional<held_loss> untold;
     bool port_lost = false;
     vgpu_lost_reason lost_reason = VGPU_LOST_CRASHED;
     std::uint32_t lost_detail = 0;

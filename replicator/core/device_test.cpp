@@ -142,6 +142,53 @@ TEST(device, requests_that_wait_for_a_port_have_a_bound) {
     EXPECT_EQ(h.status_of(marker(h, 2)), not_answered) << "closing gave the room back";
 }
 
+TEST(device, a_loss_can_be_held_back_from_the_guest) {
+    device_harness h;
+    std::string why;
+    h.dev->set_loss_holder([&](const std::string& text) {
+        why = text;
+        return true;
+    });
+    set_up(h, 1);
+    set_up(h, 2);
+    const auto token = marker(h, 1, first_event);
+    h.ports[1]->lost(VGPU_LOST_CRASHED, 9);
+    h.dispatch();
+    EXPECT_NE(why.find("file 1: its worker was lost: it died (signal or exit code 9)"), std::string::npos)
+        << why;
+    const auto later = marker(h, 1);
+    EXPECT_EQ(h.status_of(token), not_answered);
+    EXPECT_EQ(h.status_of(later), not_answered);
+    EXPECT_TRUE(h.records.empty());
+    const auto state = h.dev->checkpoint();
+    ASSERT_EQ(state.size(), 2u);
+    EXPECT_FALSE(state[0].lost) << "who goes on with this state has a GPU";
+    EXPECT_EQ(state[0].requests.size(), 2u);
+    h.dev->tell_losses();
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_LOST);
+    EXPECT_EQ(h.status_of(later), VGPU_STATUS_LOST);
+    ASSERT_EQ(h.records.size(), 1u);
+    EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).reason, VGPU_LOST_CRASHED);
+    EXPECT_EQ(h.status_of(marker(h, 2)), not_answered) << "the other file goes on";
+    h.dev->tell_losses();
+    EXPECT_EQ(h.records.size(), 1u) << "once";
+}
+
+TEST(device, a_file_that_is_closed_takes_a_held_loss_with_it) {
+    device_harness h;
+    h.dev->set_loss_holder([](const std::string&) { return true; });
+    set_up(h, 1);
+    const auto token = marker(h, 1);
+    h.ports[1]->lost(VGPU_LOST_HUNG, 9);
+    h.dispatch();
+    h.close(1);
+    EXPECT_EQ(h.status_of(token), VGPU_STATUS_CANCELED);
+    h.dev->tell_losses();
+    EXPECT_TRUE(h.records.empty());
+    set_up(h, 1);
+    EXPECT_EQ(h.status_of(marker(h, 1)), not_answered);
+}
+
 TEST(device, a_dead_port_loses_the_file) {
     device_harness h;
     set_up(h, 1);

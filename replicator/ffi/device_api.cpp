@@ -165,6 +165,9 @@ int create(const kagemusha_device_config& config, kagemusha_device** out, std::s
             log(user_data, level, line.c_str());
         }
     };
+    if (config.callbacks.room) {
+        device->room = [room = config.callbacks.room, user_data = config.user_data] { room(user_data); };
+    }
     if (config.in_process) {
         device->executors = worker::gpu_executor_factory(w.backend, w.gpu, w.options);
     }
@@ -230,7 +233,7 @@ int add_region(kagemusha_device& device, std::uint32_t region, int fd, std::uint
         device.views.resize(std::max<std::size_t>(device.views.size(), region + 1));
         device.views[region] = {static_cast<std::byte*>(base), bytes};
     } else {
-        struct stat st{};
+        struct stat st {};
         if (fd < 0 || fstat(fd, &st) != 0) {
             error =
                 "a worker needs each region as a file (guest RAM from memory-backend-memfd with share=on): " +
@@ -415,7 +418,52 @@ void kagemusha_device_get_stats(kagemusha_device* device, kagemusha_device_stats
 }
 
 int kagemusha_device_congested(kagemusha_device* device) {
-    return device->replication && device->replication->congested();
+    return device->failed || (device->replication && device->replication->congested());
+}
+
+int kagemusha_device_hold_failures(kagemusha_device* device, int on) {
+    return guarded(nullptr, 0, [&](std::string&) {
+        if (!device->replication) {
+            return -ENOTSUP;
+        }
+        std::function<bool(const std::string&)> holder;
+        if (on) {
+            holder = [device](const std::string& why) {
+                if (!device->failed && !device->replication->protects()) {
+                    return false;
+                }
+                const std::lock_guard lock(device->failure_mutex);
+                if (!device->failed.exchange(true)) {
+                    device->failure = why;
+                }
+                return true;
+            };
+        }
+        device->core->set_loss_holder(std::move(holder));
+        return 0;
+    });
+}
+
+int kagemusha_device_failure(kagemusha_device* device, char* text, size_t text_bytes) {
+    const std::lock_guard lock(device->failure_mutex);
+    write_error(text, text_bytes, device->failure);
+    return device->failed;
+}
+
+void kagemusha_device_tell_failures(kagemusha_device* device) {
+    guarded([&] {
+        {
+            const std::lock_guard lock(device->failure_mutex);
+            device->failure.clear();
+            if (!device->failed.exchange(false)) {
+                return;
+            }
+        }
+        device->core->tell_losses();
+        if (device->room) {
+            device->room();
+        }
+    });
 }
 
 int kagemusha_device_replicate_to(kagemusha_device* device, const char* address, char* error,

@@ -8,7 +8,10 @@
 #include <ctime>
 #include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +73,12 @@ struct kagemusha_device {
     std::vector<kagemusha::gpu::region_view> views; // in-process
     kagemusha::worker::executor_factory executors;  // in-process; empty: worker processes
     std::string gpu_name;
+    // A loss that the guest is not told of (kagemusha_device_hold_failures()). Written by the device's
+    // thread, the text read by any.
+    std::mutex failure_mutex;
+    std::string failure;
+    std::atomic<bool> failed = false;
+    std::function<void()> room;       // the caller's callback, if it has one
     kagemusha_device_limits limits{}; // of the guest; a standby's own device has larger ones
     std::unique_ptr<kagemusha::ffi::replication> replication; // null: neither primary nor standby
     std::unique_ptr<kagemusha::core::device> core;            // last, so that it ends first

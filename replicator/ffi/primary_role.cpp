@@ -170,6 +170,7 @@ int primary_role::use_checkpoints(bool on, std::string& error) {
         return -ENOTCONN;
     }
     side_->use_checkpoints(on);
+    checkpoints_ = on;
     return 0;
 }
 

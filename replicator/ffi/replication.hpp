@@ -56,6 +56,8 @@ public:
     virtual int commit_state(std::span<const std::byte> state, std::string& error) = 0;
     virtual int take_over(std::string& error) = 0;
     virtual bool congested() const = 0;
+    // A standby has everything up to the VM's last checkpoint, and checkpoints go on.
+    virtual bool protects() const = 0;
     virtual int replicate_to(const std::string& address, std::string& error) = 0;
     virtual int request_digest(bool everything) = 0;
     virtual void status(kagemusha_replication_status& out) const = 0; // any thread

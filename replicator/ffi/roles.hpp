@@ -120,6 +120,9 @@ public:
     bool event_space() override { return true; }
     void reset() override;
     bool congested() const override { return side_->congested(); }
+    bool protects() const override {
+        return checkpoints_ && side_->status().state == mirror::primary_state::protecting;
+    }
     int replicate_to(const std::string& address, std::string& error) override;
     int request_digest(bool everything) override;
     void status(kagemusha_replication_status& out) const override;
@@ -149,7 +152,8 @@ private:
     std::unique_ptr<mirror::mirror_primary> mirror_;
 
     // Checkpoints; the thread that has the device, but for wait_epoch().
-    bool closed_ = false; // state_ is of now
+    bool closed_ = false;      // state_ is of now
+    bool checkpoints_ = false; // are in use
     std::vector<std::byte> state_;
     std::atomic<std::uint64_t> last_closed_ = 0, wait_ns_ = 0;
 

@@ -113,6 +113,7 @@ public:
         next_->reset();
     }
     bool congested() const override { return taken_over_ && (!live_ || next_->congested()); }
+    bool protects() const override { return taken_over_ && live_ && next_->protects(); }
 
     // ---- for people
     int replicate_to(const std::string& address, std::string& error) override {

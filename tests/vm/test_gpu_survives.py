@@ -2,34 +2,51 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: `kagemusha run VM.toml` and `kagemusha standby VM.toml` on one machine, joined by Unix sockets, with the arbiter
-`lock`. The guest computes on its GPU without a pause and checks every result. The primary's QEMU is killed; the program
-goes on in the standby, and ends as if nothing had happened.
+`lock`. The guest computes on its GPU without a pause and checks every result.
+
+Whatever fails on a protected primary's host, QEMU or its GPU, the guest's programs go on in the standby and end as if nothing
+had happened; the new primary is given another standby, and fails in turn. One guest lives through all of it.
 """
 import os
 import signal
 import socket
 import sys
+import time
+from pathlib import Path
 
 from ha_pair import Pair, wait
 from guest_vm import environment
 
+# Each line that comes from the console: a program beside the one that runs all the time.
 JOB = """#!/bin/bash
 /payload/cl_job churn 36000 /tmp/stop &
 echo computing
-read -r _ </dev/ttyS0
+while read -r what; do
+    [ "$what" != enough ] || break
+    /payload/cl_job $what || echo "FAILED with $?"
+done </dev/ttyS0
 touch /tmp/stop
 wait $!
 """
 
+# The second fill of a program fails. (The program that runs all the time fills once.)
+FAULTY = """
+hang-timeout-ms = "5000"
+options = "backend=opencl,on=fill:2,do={}"
+"""
+
 
 class GpuPair(Pair):
-    """A VM with a GPU instead of the counting one."""
+    """A VM with a GPU instead of the counting one. Its hosts may have GPUs of different kinds: description(name)."""
 
     def __init__(self):
         super().__init__()
         self.environment = dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
+        self.turn = 0
         (self.directory / "job.sh").write_text(JOB, encoding="utf-8")
-        self.description.write_text(f"""
+        for name, backend, more in (("good", "opencl", ""), ("lost", "faulty", FAULTY.format("lost")),
+                                    ("hang", "faulty", FAULTY.format("hang"))):
+            (self.directory / f"{name}.toml").write_text(f"""
 name = "computes"
 memory = "512M"
 cpus = 2
@@ -39,9 +56,10 @@ guest = "{os.environ.get("KAGE_KERNEL") or "6.12-cloud"}"
 job = "job.sh"
 files = ["{os.environ["KAGE_CL_JOB"]}:cl_job"]
 [gpu]
-backend = "opencl"
+backend = "{backend}"
 [gpu.properties]
 window-size = "16M"
+{more}
 [protection]
 standby = "unix:standby"
 epoch-ms = 100
@@ -54,6 +72,26 @@ path = "lease"
 lease-ms = 10000
 """, encoding="utf-8")
 
+    def start_with(self, gpu, command, name, *more):
+        self.description = self.directory / f"{gpu}.toml"
+        return self.start(command, name, *more)
+
+    def another(self, primary, gpu):
+        """A new standby for the VM that runs, with such a GPU."""
+        self.turn += 1
+        address = f"unix:{self.directory}/standby{self.turn}"
+        standby = self.start_with(gpu, "standby", f"standby{self.turn}", "--listen", address)
+        standby.wait_state("listening")
+        primary.tell("protect", address)
+        protected(primary)
+        return standby
+
+
+def protected(primary):
+    primary.wait_state("protecting")
+    checkpoints = primary.status()["checkpoints"]
+    primary.wait("checkpoints", lambda s: s["checkpoints"] >= checkpoints + 3)
+
 
 def said(supervisor):
     try:
@@ -62,28 +100,100 @@ def said(supervisor):
         return ""
 
 
-def check_program_survives(pair):
-    """a GPU program in a VM of one TOML file goes on when its host's QEMU is killed, and every result is right"""
-    standby = pair.start("standby", "standby")
-    primary = pair.start("run", "primary")
-    wait(lambda: "computing" in said(primary), f"the program; {primary.said()}", 600)
-    primary.wait_state("protecting")
-    primary.wait("checkpoints", lambda s: s["checkpoints"] >= 5)
-    os.kill(primary.qemu(), signal.SIGKILL)
-    status = standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    assert status["takeovers"] == 1, status
+def tell(supervisor, line):
+    """To the job in its guest."""
     with socket.socket(socket.AF_UNIX) as console:
-        console.connect(str(pair.directory / "standby.console"))
-        console.sendall(b"enough\n")
-        wait(lambda: "KAGEMUSHA-EXIT" in said(standby), f"the program's end; {standby.said()}", 600)
+        console.connect(str(supervisor.pair.directory / f"{supervisor.name}.console"))
+        console.sendall(line.encode() + b"\n")
+        time.sleep(0.2)  # QEMU reads it before it sees the end
+
+
+def worker(supervisor):
+    """The process number of its GPU worker that has worked most: of the program that runs all the time."""
+    qemu, found = str(supervisor.qemu()), []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if fields[1] == qemu and "worker" in os.readlink(entry / "exe"):
+                    found.append((int(fields[11]) + int(fields[12]), int(entry.name)))
+            except (OSError, IndexError):
+                pass
+    assert found, f"{supervisor.name} has no worker; {supervisor.said()}"
+    return max(found)[1]
+
+
+def taken_over(primary, standby, why):
+    status = standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    assert status["takeovers"] == 1 and why in status["last_takeover"], status
+    assert primary.process.wait(60) == 0, primary.said()
+    for one in (primary, standby):
+        assert "FAILED" not in said(one), f"{one.name}: {said(one)}"
+
+
+def check_gpu_lost(pair):
+    """the primary's GPU is lost in the middle of a program: the standby's goes on, the guest sees nothing"""
+    standby = pair.start_with("good", "standby", "standby")
+    primary = pair.start_with("lost", "run", "primary")
+    primary.wait("the program", lambda s: "computing" in said(primary))
+    protected(primary)
+    tell(primary, "fill 5")
+    taken_over(primary, standby, "its GPU failed")
+    wait(lambda: "5 fills are right" in said(standby), f"the program's end; {said(standby)}")
+    assert "fills are right" not in said(primary), said(primary)
+    return standby
+
+
+def check_worker_killed(pair, primary):
+    """kill -9 of the GPU worker of a program: as above"""
+    standby = pair.another(primary, "hang")
+    os.kill(worker(primary), signal.SIGKILL)
+    taken_over(primary, standby, "its GPU failed")
+    return standby
+
+
+def check_gpu_hangs(pair, primary):
+    """the primary's GPU hangs: as above, when the watchdog has found it"""
+    standby = pair.another(primary, "good")
+    tell(primary, "fill 4")
+    taken_over(primary, standby, "its GPU failed")
+    wait(lambda: "4 fills are right" in said(standby), f"the program's end; {said(standby)}")
+    return standby
+
+
+def check_standby_worker_killed(pair, primary):
+    """kill -9 of the worker in the standby: it has no copy any more, begins anew, and protects the VM again"""
+    standby = pair.another(primary, "good")
+    os.kill(worker(standby), signal.SIGKILL)
+    wait(lambda: any(e["event"] == "alone" and "copy of the GPU" in e.get("text", "") for e in primary.events()),
+         f"the primary gives its standby up; {primary.said()}")
+    protected(primary)
+    assert "FAILED" not in said(primary), said(primary)
+    return primary, standby
+
+
+def check_qemu_killed(pair, primary, standby):
+    """QEMU killed: as above; the program that ran all the time ends, and every result was right"""
+    os.kill(primary.qemu(), signal.SIGKILL)
+    taken_over(primary, standby, "killed")
+    tell(standby, "enough")
+    wait(lambda: "KAGEMUSHA-EXIT" in said(standby), f"the program's end; {standby.said()}", 600)
     assert "rounds are right" in said(standby) and "KAGEMUSHA-EXIT 0" in said(standby), said(standby)
     assert "rounds are right" not in said(primary), said(primary)
-    assert primary.process.wait(60) == 0 and standby.process.wait(60) == 0, standby.said()
+    assert standby.process.wait(60) == 0, standby.said()
+
+
+def main():
+    with GpuPair() as pair:
+        runs = []
+        for check in (check_gpu_lost, check_worker_killed, check_gpu_hangs, check_standby_worker_killed,
+                      check_qemu_killed):
+            started = time.monotonic()
+            result = check(pair, *runs)
+            runs = result if isinstance(result, tuple) else (result,)
+            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    print(f"== {check_program_survives.__doc__}", flush=True)
-    with GpuPair() as both:
-        check_program_survives(both)
-    print("ok", flush=True)
-    sys.exit(0)
+    sys.exit(main())

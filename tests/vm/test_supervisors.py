@@ -113,8 +113,23 @@ def check_stop(pair):
     assert not left, left
 
 
+def check_writable_disk(pair):
+    """a writable disk among QEMU's own options: the VM is not started, and a sentence says why"""
+    path = pair.directory / "data.img"
+    path.write_bytes(bytes(1 << 20))
+    text = pair.description.read_text(encoding="utf-8")
+    pair.description.write_text(f'qemu-options = ["-drive", "file={path},format=raw,if=virtio"]\n{text}', encoding="utf-8")
+    primary = pair.start("run", "primary")
+    assert primary.process.wait(60) == 1, primary.said()
+    assert "is writable" in primary.said() and str(path) in primary.said(), primary.said()
+    pair.description.write_text(f'qemu-options = ["-drive", "file={path},format=raw,if=virtio,readonly=on"]\n{text}',
+                                encoding="utf-8")
+    protected(pair)
+
+
 def main(names):
-    checks = [check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_stop]
+    checks = [check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_stop,
+              check_writable_disk]
     failures = 0
     for check in checks:
         if names and check.__name__ not in names:

@@ -4,9 +4,10 @@
  *
  * Threads: a device belongs to one thread at a time (QEMU: the device's IOThread). Every function below is
  * called by that thread, and every callback is called on it, from inside kagemusha_device_dispatch(),
- * _submit(), _close_file() or _reset(); never from another thread. A callback must not call back into the
- * library. Only kagemusha_device_get_stats() and kagemusha_device_get_replication_status() may be called from
- * any thread. Replication has a thread of its own inside the library; it calls nothing outside.
+ * _submit(), _close_file(), _reset() or _tell_failures(); never from another thread. A callback must not call
+ * back into the library. Only kagemusha_device_get_stats(), kagemusha_device_get_replication_status() and
+ * kagemusha_device_failure() may be called from any thread. Replication has a thread of its own inside the
+ * library; it calls nothing outside.
  *
  * Errors: int results are 0 or a negative errno. Functions that take `error` write a sentence for a person
  * there (always terminated). No C++ exception crosses this interface; a programmer's error (NULL where none
@@ -275,6 +276,16 @@ typedef struct kagemusha_replication_status {
 KAGEMUSHA_EXPORT void kagemusha_device_get_replication_status(kagemusha_device* device,
                                                               kagemusha_replication_status* status);
 KAGEMUSHA_EXPORT int kagemusha_device_congested(kagemusha_device* device);
+/*
+ * A failure of the GPU (a worker that died, hung or lost its device) while a standby protects the guest: 1:
+ * the guest is not told, because it may go on at the standby as it was at its last checkpoint. Then
+ * _failure() is 1, with a sentence for a person, and _congested() too. Whoever looks after the VM ends it,
+ * for the standby to take over, or lets _tell_failures() tell the guest, as without a standby. 0, the
+ * default: the guest is told at once. -ENOTSUP: the device was made without replication.
+ */
+KAGEMUSHA_EXPORT int kagemusha_device_hold_failures(kagemusha_device* device, int on);
+KAGEMUSHA_EXPORT int kagemusha_device_failure(kagemusha_device* device, char* text, size_t text_bytes);
+KAGEMUSHA_EXPORT void kagemusha_device_tell_failures(kagemusha_device* device);
 /* Primary: names the standby, once, if replicate_to was "". */
 KAGEMUSHA_EXPORT int kagemusha_device_replicate_to(kagemusha_device* device, const char* address, char* error,
                                                    size_t error_bytes);

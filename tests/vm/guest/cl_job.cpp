@@ -285,6 +285,24 @@ void await_store() {
     std::printf("the kernel saw the store\n");
 }
 
+// Fills memory again and again, and looks at it each time.
+void fill_often(int times) {
+    gpu g;
+    std::vector<cl_uint> got(1 << 16);
+    const std::size_t bytes = got.size() * sizeof(cl_uint);
+    cl_mem values = g.buffer(bytes);
+    for (cl_uint round = 1; round <= static_cast<cl_uint>(times); ++round) {
+        need(clEnqueueFillBuffer(g.queue, values, &round, sizeof round, 0, bytes, 0, nullptr, nullptr),
+             "fill");
+        need(clEnqueueReadBuffer(g.queue, values, CL_TRUE, 0, bytes, got.data(), 0, nullptr, nullptr),
+             "read");
+        for (const auto value : got)
+            if (value != round)
+                fail("a wrong value");
+    }
+    std::printf("%d fills are right\n", times);
+}
+
 // Two buffers that stay mapped for ever: one is stored into while a kernel reads the other. Every launch must
 // see what was stored before it, no more and no less.
 void store_traced(double seconds, const char* stop_file) {
@@ -519,6 +537,8 @@ int main(int argc, char** argv) {
         churn(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "pulse")
         pulse(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 64);
+    else if (what == "fill")
+        fill_often(static_cast<int>(number));
     else if (what == "traced")
         store_traced(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "await-store")
@@ -538,7 +558,8 @@ int main(int argc, char** argv) {
     else if (what == "trap" || what == "endless" || what == "wild-write" || what == "wild-read")
         hostile(what);
     else
-        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | pulse SECONDS [STOP_FILE [MIB]] | traced "
+        fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | fill TIMES | pulse SECONDS [STOP_FILE [MIB]] "
+             "| traced "
              "SECONDS "
              "[STOP_FILE] | await-store | address SECONDS [STOP_FILE] | printf NUMBER | nonsense | in-flight "
              "SECONDS | "
