@@ -58,8 +58,8 @@ void executor::impl::refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int
     command.event_id = e.event;
     command.queue_id = e.queue;
     command.opcode = cmd.opcode;
+    check_lost(error); // first, as in pending_command::finished()
     command.report(error, {});
-    check_lost(error);
 }
 
 std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids,
@@ -136,8 +136,8 @@ void executor::impl::mark(codec::guest_id id, queue_object& queue) {
     pending->queue_id = id;
     pending->opcode = std::exchange(queue.unmarked_opcode, 0);
     if (const std::int32_t error = device().mark(*queue.native, pending->event->native)) {
-        pending->report(error, {});
         check_lost(error);
+        pending->report(error, {});
         return;
     }
     watch(std::move(pending));

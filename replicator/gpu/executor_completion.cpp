@@ -59,14 +59,15 @@ void pending_command::finished(void* pending, std::int32_t status) {
     shared.progress.fetch_add(1, std::memory_order_relaxed);
     self->event->status.store(status, std::memory_order_release);
     if (shared.gate.enter()) {
+        // First: who is told of a lost device may want to keep from the guest what comes of it.
+        if (shared.device->means_lost(status))
+            shared.report_lost(status);
         if (shared.may_print.load(std::memory_order_relaxed))
             shared.sink.before_completion();
         // The answer that lets the guest's kernel unpin goes before the record that wakes the program.
         if (self->request)
             self->request->end_use();
         self->report(status, timing);
-        if (shared.device->means_lost(status))
-            shared.report_lost(status);
         shared.gate.leave();
     }
 }

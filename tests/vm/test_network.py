@@ -84,9 +84,11 @@ qemu-budget-ms = 60000
     def goes_on(self, host):
         """It speaks, from this host, and hears: some statements and requests later. Everything fitted so far."""
         qemu, last, answers = host.qemu(), self.peer.last(), self.peer.answers()
-        wait(lambda: self.peer.last() > last + 50 and self.peer.said()[-1].host == qemu and self.peer.answers() > answers + 5,
-             f"the guest speaks and hears; {host.said()}")
-        self.peer.check()
+
+        def it_does():
+            self.peer.check()
+            return self.peer.last() > last + 50 and self.peer.said()[-1].host == qemu and self.peer.answers() > answers + 5
+        wait(it_does, f"the guest speaks and hears; {host.said()}")
 
 
 def made(host):
