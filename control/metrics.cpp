@@ -29,7 +29,7 @@ struct figure {
     const char* name;
     const char* help;
     MetricType type;
-    std::uint64_t replication_status::* where;
+    std::uint64_t replication_status::*where;
     double unit; // what one of it is in the metric's unit
 };
 
@@ -66,6 +66,8 @@ constexpr figure figures[] = {
     {"faults_total", "Log entries that failed on the standby and not on the primary.", counter,
      &status::faults, 1},
     {"round_trip_seconds", "Time of a heartbeat there and back.", gauge, &status::round_trip_ms, 1e-3},
+    {"behind_seconds", "How long the standby's GPU is behind the primary's.", gauge, &status::behind_ms,
+     1e-3},
     {"takeovers_total", "Takeovers by this device.", counter, &status::takeovers, 1},
 };
 

@@ -21,7 +21,7 @@ constexpr std::array states{"off",       "disconnected", "greeting", "syncing", 
 
 struct number_field {
     const char* name;
-    std::uint64_t replication_status::* where;
+    std::uint64_t replication_status::*where;
 };
 constexpr number_field numbers[] = {
     {"epoch", &replication_status::epoch},
@@ -47,6 +47,8 @@ constexpr number_field numbers[] = {
     {"committed-at-ns", &replication_status::committed_at_ns},
     {"took-over-at-ns", &replication_status::took_over_at_ns},
     {"first-completion-at-ns", &replication_status::first_completion_at_ns},
+    {"copy-lost", &replication_status::copy_lost},
+    {"behind-ms", &replication_status::behind_ms},
 };
 
 template <std::size_t Count>
@@ -87,8 +89,9 @@ std::string device_text(const device_reading& device) {
     out += fmt::format("    epoch      {}, {} committed\n", format_count(r.epoch),
                        format_count(r.committed_epoch));
     if (r.role == "primary")
-        out += fmt::format("    lag        {} ops, {}, {} ms\n", format_count(r.lag_entries),
-                           format_bytes(r.lag_bytes), format_count(r.lag_ms));
+        out += fmt::format("    lag        {} ops, {}, {} ms; its GPU is {} ms behind\n",
+                           format_count(r.lag_entries), format_bytes(r.lag_bytes), format_count(r.lag_ms),
+                           format_count(r.behind_ms));
     else
         out += fmt::format("    held       {}\n", format_bytes(r.held_bytes));
     out += fmt::format("    link       {} out, {} in; round trip {} ms; {} connections so far\n",
@@ -134,7 +137,7 @@ std::optional<replication_status> parse_replication(const nlohmann::json& answer
 void set_rates(device_reading& now, const device_reading& before, double seconds) {
     if (!now.replication || !before.replication || now.name != before.name || seconds <= 0)
         return;
-    const auto since = [&](std::uint64_t replication_status::* counter) {
+    const auto since = [&](std::uint64_t replication_status::*counter) {
         const auto was = *before.replication.*counter, is = *now.replication.*counter;
         return is > was ? static_cast<double>(is - was) / seconds : 0.0;
     };
@@ -176,6 +179,8 @@ std::string supervisor_text(const nlohmann::json& s) {
                takeover_text(s);
     if (!text("degraded").empty() && text("role") == "primary")
         out += fmt::format("  NOT PROTECTED: {}\n", text("degraded"));
+    if (!text("gpu_lost").empty())
+        out += fmt::format("  GPU LOST: {}\n", text("gpu_lost"));
     if (!text("waiting_for").empty())
         out += fmt::format("  waits: {}\n", text("waiting_for"));
     return out;

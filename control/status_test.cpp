@@ -78,7 +78,7 @@ TEST(replication_status, text_of_a_primary) {
               "  vgpu0 (PoCL): primary, protecting\n"
               "    other end  pthread-haswell\n"
               "    epoch      1,042, 1,041 committed\n"
-              "    lag        3 ops, 12.0 KiB, 4 ms\n"
+              "    lag        3 ops, 12.0 KiB, 4 ms; its GPU is 0 ms behind\n"
               "    link       2.0 MiB/s out, 0 B/s in; round trip 1 ms; 1 connections so far\n"
               "    saved      512.0 KiB by compression\n"
               "    digests    1,200 chunks compared, 2 different, 2 repaired\n"

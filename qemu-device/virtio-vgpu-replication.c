@@ -250,6 +250,8 @@ static const struct {
     NUMBER("committed-at-ns", committed_at_ns),
     NUMBER("took-over-at-ns", took_over_at_ns),
     NUMBER("first-completion-at-ns", first_completion_at_ns),
+    NUMBER("copy-lost", copy_lost),
+    NUMBER("behind-ms", behind_ms),
 #undef NUMBER
 };
 

@@ -26,6 +26,7 @@ std::unique_ptr<primary_role> primary_role::create(const kagemusha_device_config
     made->instance_ = o.fsm.instance;
     o.fsm.log_bytes = or_default(c.log_bytes, mirror::default_log_bytes);
     o.fsm.epoch_ms = or_default(c.epoch_ms, mirror::default_epoch_ms);
+    o.fsm.max_behind_ms = c.max_behind_ms;
     o.link = link_options(c, text_of(c.replicate_to));
     o.agent_bytes = agent_bytes;
     o.agent_region = agent_region;
@@ -138,6 +139,7 @@ void primary_role::status(kagemusha_replication_status& out) const {
     out.lag_entries = s.appended - std::min(s.appended, s.executed);
     out.lag_bytes = s.log_bytes;
     out.lag_ms = s.lag_ms;
+    out.behind_ms = s.behind_ms;
     out.sent_bytes = s.sent_bytes;
     out.compression_saved_bytes = side_->compression_saved_bytes();
     out.digests_compared = s.digests_compared;

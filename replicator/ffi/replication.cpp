@@ -16,6 +16,7 @@ void replication::init(kagemusha_device_config& c) {
     c.digest_interval_ms = mirror::mirror_primary_options{}.digest_interval_ms;
     c.log_bytes = mirror::default_log_bytes;
     c.hold_bytes = mirror::default_hold_bytes;
+    c.max_behind_ms = mirror::default_max_behind_ms;
 }
 
 bool replication::wanted(const kagemusha_device_config& c) {

@@ -58,6 +58,8 @@ public:
     virtual bool congested() const = 0;
     // A standby has everything up to the VM's last checkpoint, and checkpoints go on.
     virtual bool protects() const = 0;
+    // Somebody looks after the VM: a standby keeps the copy that a checkpoint belongs to.
+    virtual void keep_copy(bool) {}
     virtual int replicate_to(const std::string& address, std::string& error) = 0;
     virtual int request_digest(bool everything) = 0;
     virtual void status(kagemusha_replication_status& out) const = 0; // any thread

@@ -115,6 +115,12 @@ public:
     bool congested() const override { return taken_over_ && (!live_ || next_->congested()); }
     bool protects() const override { return taken_over_ && live_ && next_->protects(); }
 
+    void keep_copy(bool on) override {
+        if (!taken_over_) {
+            side_->keep_copy(on);
+        }
+    }
+
     // ---- for people
     int replicate_to(const std::string& address, std::string& error) override {
         if (taken_over_) {
@@ -193,6 +199,7 @@ private:
     mirror::vm_state seen_;                     // the VM's, as it was loaded last
     std::deque<mirror::resumed_request> early_; // of the guest, before it was live
     bool live_ = false;
+    std::string lost_; // by the takeover: why the guest's files have no state
     std::atomic<bool> taken_over_ = false;
     std::atomic<std::uint64_t> committed_ = 0;
     // See kagemusha_replication_status.
@@ -271,6 +278,7 @@ int standby_role::take_over(std::string& error) {
         return -EALREADY;
     }
     error = side_->take_over(*device_.core);
+    lost_ = error; // before taken_over_, which other threads look at first
     taken_over_ = true;
     took_over_at_ns_ = boot_ns();
     if (error.empty()) {
@@ -294,8 +302,12 @@ void standby_role::status(kagemusha_replication_status& out) const {
     out.first_completion_at_ns = first_completion_at_ns_;
     if (taken_over_) {
         out.takeovers = 1;
+        out.copy_lost = lost_.empty() ? 0 : 1;
         if (out.state == KAGEMUSHA_REPLICATION_OFF) {
-            put(out.degraded, "this VM was taken over and has no standby yet");
+            put(out.degraded, lost_.empty() ? "this VM was taken over and has no standby yet"
+                                            : "this VM was taken over without the state of its GPU, and its "
+                                              "programs get errors: " +
+                                                  lost_);
         }
         return;
     }
@@ -319,7 +331,10 @@ void standby_role::status(kagemusha_replication_status& out) const {
     out.digests_different = s.digests_different;
     out.held_bytes = s.held_bytes;
     out.faults = s.faults;
-    put(out.degraded, s.state == ready || s.state == taken_over ? std::string() : s.why);
+    out.copy_lost = s.fault.empty() ? 0 : 1;
+    put(out.degraded, !s.fault.empty()                            ? s.fault
+                      : s.state == ready || s.state == taken_over ? std::string()
+                                                                  : s.why);
     put(out.peer_gpu, s.primary_gpu);
 }
 

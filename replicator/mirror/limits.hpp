@@ -88,6 +88,9 @@ inline constexpr std::uint32_t hello_timeout_ms = 5000;
 // A standby that is full and frees nothing for so long is given up: what it holds may wait for a user event
 // whose setting lies behind what does not fit any more, and then it would wait for ever.
 inline constexpr std::uint32_t default_stall_budget_ms = 10'000;
+// How far the standby's GPU may be behind the primary's before the guest has to wait for it: a takeover first
+// does what is missing. Many epochs, so that ordinary lateness costs nobody anything.
+inline constexpr std::uint32_t default_max_behind_ms = 2000;
 // Acks are collected for so long, unless an epoch was committed or much was freed.
 inline constexpr std::uint32_t ack_delay_ms = 2;
 static_assert(default_heartbeat_budget_ms >= 3 * default_heartbeat_ms, "one lost heartbeat is no death");

@@ -10,6 +10,7 @@ void primary_followups::clear() {
     open_.clear();
     of_file_.clear();
     with_unsent_.clear();
+    comparing_.clear();
     ready_content_.clear();
     waiting_bytes_ = 0;
 }
@@ -86,7 +87,8 @@ void primary_followups::on_late_content(log_sequence entry, std::uint32_t payloa
     }
 }
 
-void primary_followups::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, log_sequence sent) {
+void primary_followups::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, log_sequence sent,
+                                   std::uint64_t now) {
     const auto at = open_.find(entry);
     if (at == open_.end()) {
         return; // its file has ended
@@ -96,6 +98,8 @@ void primary_followups::on_digests(log_sequence entry, std::vector<std::uint64_t
     assert(hashes.size() <= max_hashes_per_message);
     o.wants_digests = false;
     o.compares = true;
+    o.compared_at = now;
+    comparing_.insert(now);
     o.hashes = hashes.size();
     tell(at, digests{.sequence = entry, .hashes = std::move(hashes)}, sent);
 }
@@ -139,7 +143,7 @@ std::optional<std::uint64_t> primary_followups::take_comparison(log_sequence ent
     if (at == open_.end() || !at->second.compares) {
         return std::nullopt;
     }
-    at->second.compares = false;
+    end_comparison(at->second);
     const std::uint64_t hashes = at->second.hashes;
     erase_if_over(at);
     return hashes;
@@ -157,7 +161,7 @@ void primary_followups::tell(iterator at, message m, log_sequence sent) {
 void primary_followups::cancel(iterator at, log_sequence sent) {
     open_entry& o = at->second;
     if (!o.wants_outcome && !o.wants_digests && o.late_bytes == 0 && o.pieces == 0) {
-        o.compares = false; // all of it crossed, or will as soon as the entry does
+        end_comparison(o); // all of it crossed, or will as soon as the entry does
         erase_if_over(at);
         return;
     }
@@ -165,6 +169,7 @@ void primary_followups::cancel(iterator at, log_sequence sent) {
         actions_.push(act_drop_content{at->first});
         waiting_bytes_ -= o.piece_bytes;
     }
+    end_comparison(o);
     open_entry canceled;
     canceled.file = o.file;
     o = std::move(canceled);
@@ -189,9 +194,16 @@ void primary_followups::end_file(std::uint32_t file, log_sequence sent) {
         if (o.wants_outcome || o.wants_digests || o.late_bytes != 0) {
             cancel(at, sent);
         } else {
-            o.compares = false;
+            end_comparison(o);
             erase_if_over(at);
         }
+    }
+}
+
+void primary_followups::end_comparison(open_entry& o) {
+    if (o.compares) {
+        o.compares = false;
+        comparing_.erase(comparing_.find(o.compared_at));
     }
 }
 

@@ -33,7 +33,8 @@ public:
     void on_entry(const entry_meta& meta, log_sequence sent);
     void on_outcome(log_sequence entry, bool canceled, std::int32_t result, log_sequence sent);
     void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes, log_sequence sent);
-    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, log_sequence sent);
+    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, log_sequence sent,
+                    std::uint64_t now);
     // Entries up to here were handed to the link just now.
     void on_sent(log_sequence sent);
 
@@ -46,6 +47,10 @@ public:
     // for it (any more).
     std::optional<std::uint64_t> take_comparison(log_sequence entry);
 
+    // When this side had the oldest digests that the standby has not answered for; UINT64_MAX: there are
+    // none.
+    std::uint64_t unanswered_since() const { return comparing_.empty() ? UINT64_MAX : *comparing_.begin(); }
+
     std::size_t size() const { return open_.size(); }
 
 private:
@@ -54,7 +59,7 @@ private:
         bool wants_outcome = false;
         bool wants_digests = false;
         bool compares = false; // digests were told, the result was not
-        std::uint64_t hashes = 0;
+        std::uint64_t hashes = 0, compared_at = 0;
         std::uint64_t late_bytes = 0;                                 // that the device has not told yet
         std::vector<std::pair<std::uint32_t, std::uint64_t>> offsets; // of payloads, in late content
         std::vector<message> unsent;                                  // until the entry is
@@ -70,11 +75,13 @@ private:
     void cancel(iterator at, log_sequence sent);
     void end_file(std::uint32_t file, log_sequence sent);
     void erase_if_over(iterator at);
+    void end_comparison(open_entry& o);
 
     action_queue<primary_action>& actions_;
     std::unordered_map<log_sequence, open_entry> open_;
     std::unordered_map<std::uint32_t, std::unordered_set<log_sequence>> of_file_;
     std::set<log_sequence> with_unsent_;
+    std::multiset<std::uint64_t> comparing_; // compared_at of those that compare
     // Pieces of entries that were canceled since are skipped: their entry is not open any more.
     std::deque<content> ready_content_;
     std::uint64_t waiting_bytes_ = 0;

@@ -210,7 +210,7 @@ struct primary_fsm::impl {
             return on_heartbeat(*h);
         }
         if (const auto* r = std::get_if<digest_result>(&m)) {
-            const std::string broken = log.on_digest_result(*r);
+            const std::string broken = log.on_digest_result(*r, now);
             return broken.empty() ? void() : violation(broken);
         }
         if (std::holds_alternative<mirror::close_epoch>(m)) {
@@ -305,9 +305,10 @@ void primary_fsm::on_late_content(log_sequence entry, std::uint32_t payload, std
     }
 }
 
-void primary_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes) {
+void primary_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms) {
+    impl_->now = now_ms;
     if (impl_->mirroring()) {
-        impl_->log.on_digests(entry, std::move(hashes));
+        impl_->log.on_digests(entry, std::move(hashes), now_ms);
     }
 }
 

@@ -57,6 +57,7 @@ struct primary_config {
     std::uint32_t heartbeat_ms = default_heartbeat_ms;
     std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
     std::uint32_t stall_budget_ms = default_stall_budget_ms; // full, and frees nothing
+    std::uint32_t max_behind_ms = default_max_behind_ms;     // primary_log.hpp; 0: no bound
     bool compression = false;
     std::uint64_t window_bytes = link_window_bytes; // handed to the link and not sent
 };
@@ -77,7 +78,7 @@ struct act_drop_log {
 }; // streams and content that is not late; UINT64_MAX: everything, late content too
 struct act_drop_content {
     log_sequence sequence;
-}; // its late pieces that were not sent are not wanted any more
+};                          // its late pieces that were not sent are not wanted any more
 struct act_start_sync {};   // device: begin a state transfer; entries follow, numbered on
 struct act_stop_mirror {};  // device: off; on_mirror_stopped() follows
 struct act_epoch_wanted {}; // only with checkpoints: close_epoch() soon, or the guest will be held back
@@ -109,6 +110,7 @@ struct primary_status {
     log_sequence appended = 0, sent = 0, received = 0, executed = 0;
     std::uint64_t log_bytes = 0, log_entries = 0; // held now
     std::uint64_t lag_ms = 0;     // age of the oldest entry that was not acknowledged as received
+    std::uint64_t behind_ms = 0;  // of the standby's GPU: primary_log.hpp
     std::uint64_t sent_bytes = 0; // ever
     std::uint64_t digests_compared = 0, digests_different = 0; // chunks
     std::uint64_t connections = 0;
@@ -130,7 +132,7 @@ public:
     void on_entry(const entry_meta& meta, std::uint64_t now_ms);
     void on_outcome(log_sequence entry, bool canceled, std::int32_t result);
     void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes); // next piece
-    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes);
+    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms);
     void on_synced(log_sequence last);
     void on_mirror_failed(const std::string& why, std::uint64_t now_ms); // act_stop_mirror follows even so
     void on_mirror_stopped(std::uint64_t now_ms);

@@ -19,7 +19,11 @@ struct primary_fsm_test : ::testing::Test {
         config.epoch_ms = epoch_ms;
         config.log_bytes = 2000;
         config.log_entries = 50;
+        make();
+    }
+    void make() {
         fsm = std::make_unique<primary_fsm>(config, now);
+        last = 0;
     }
 
     primary_config config;
@@ -137,7 +141,7 @@ TEST_F(primary_fsm_test, does_not_connect_before_the_device_has_stopped) {
     EXPECT_EQ(actions(), "stop_mirror; drop_log all; state disconnected \"cut\"");
     write(64);
     fsm->on_outcome(last, false, 0);
-    fsm->on_digests(last, {1});
+    fsm->on_digests(last, {1}, now);
     fsm->on_synced(last);
     EXPECT_EQ(actions(), "") << "of the run that has ended";
     fsm->on_late_content(last, 0, 8);
@@ -634,7 +638,7 @@ TEST_F(primary_fsm_test, the_end_of_a_file_calls_off_what_is_open_of_it) {
     write(8, entry_compare);
     entry(submit(0, 2, 8, entry_awaits_outcome));
     actions();
-    fsm->on_digests(7, {1, 2});
+    fsm->on_digests(7, {1, 2}, now);
     EXPECT_EQ(actions(), "send digests 7: 1 2");
     entry(meta(0, entry_kind::close_file, 1));
     EXPECT_EQ(actions(), "send outcome 4 canceled; drop_content 5; send outcome 5 canceled; "
@@ -651,7 +655,7 @@ TEST_F(primary_fsm_test, the_end_of_a_file_calls_off_what_is_open_of_it) {
 TEST_F(primary_fsm_test, digests_and_their_result) {
     attach(standby_hello(1000, 100));
     write(64, entry_compare);
-    fsm->on_digests(3, {10, 11, 12});
+    fsm->on_digests(3, {10, 11, 12}, now);
     EXPECT_EQ(actions(), "send_entries 3..3; send digests 3: 10 11 12");
     EXPECT_EQ(says(digest_result{3, {0, 2}}), "digest_result 3: different 0 2");
     EXPECT_EQ(fsm->status(now).digests_compared, 3u);
@@ -685,6 +689,102 @@ TEST_F(primary_fsm_test, the_age_of_what_was_not_acknowledged_is_the_lag) {
     EXPECT_EQ(fsm->status(now + 5).lag_ms, 0u);
 }
 
+// ---- a standby whose GPU is behind
+
+struct primary_behind_test : primary_fsm_test {
+    primary_behind_test() {
+        config.max_behind_ms = 400;
+        make();
+        attach(standby_hello(1000, 100));
+    }
+    // A comparison that this side's GPU has done now.
+    log_sequence compared() {
+        write(8, entry_compare);
+        fsm->on_digests(last, {1}, now);
+        actions();
+        return last;
+    }
+    // Time passes, and the standby is heard.
+    std::string later(std::uint64_t ms) {
+        std::string all;
+        for (const std::uint64_t end = now + ms; now < end;) {
+            now = std::min(end, fsm->next_tick_ms());
+            fsm->on_message(heartbeat{.time_ms = now, .answer_to_ms = 0}, now);
+            fsm->on_tick(now);
+            const std::string some = without_heartbeats(actions());
+            all += (all.empty() || some.empty() ? "" : "; ") + some;
+        }
+        return all;
+    }
+    static std::string without_heartbeats(std::string all) {
+        std::string out;
+        for (std::size_t at = 0; at < all.size();) {
+            const std::size_t end = std::min(all.find("; ", at), all.size());
+            const std::string one = all.substr(at, end - at);
+            if (one.find("congestion") != std::string::npos) {
+                out += (out.empty() ? "" : "; ") + one;
+            }
+            at = end + 2;
+        }
+        return out;
+    }
+};
+
+TEST_F(primary_behind_test, the_guest_waits_when_it_is_too_far) {
+    const log_sequence first_one = compared();
+    EXPECT_EQ(later(399), "");
+    EXPECT_EQ(fsm->status(now).behind_ms, 399u);
+    EXPECT_EQ(later(1), "congestion on");
+    EXPECT_EQ(later(100), "") << "once";
+    EXPECT_EQ(fsm->status(now).behind_ms, 500u);
+    EXPECT_EQ(without_heartbeats(says(digest_result{first_one, {}})), "congestion off");
+    EXPECT_EQ(fsm->status(now).behind_ms, 0u);
+}
+
+TEST_F(primary_behind_test, it_waits_until_the_standby_is_near) {
+    const log_sequence a = compared();
+    later(150);
+    const log_sequence b = compared();
+    later(150);
+    const log_sequence c = compared();
+    EXPECT_EQ(later(200), "congestion on");
+    EXPECT_EQ(without_heartbeats(says(digest_result{a, {}})), "") << "350 ms are more than half";
+    EXPECT_EQ(fsm->status(now).behind_ms, 350u);
+    EXPECT_EQ(without_heartbeats(says(digest_result{b, {}})), "") << "200 ms, too";
+    later(10);
+    EXPECT_EQ(without_heartbeats(says(digest_result{c, {}})), "congestion off");
+}
+
+TEST_F(primary_behind_test, what_nobody_will_answer_does_not_count) {
+    compared();
+    later(100);
+    entry(meta(0, entry_kind::close_file, 1));
+    EXPECT_EQ(fsm->status(now).behind_ms, 0u);
+    EXPECT_EQ(later(1000), "");
+    entry(meta(0, entry_kind::open_file, 1));
+    compared();
+    EXPECT_EQ(later(400), "congestion on");
+    entry(meta(0, entry_kind::reset));
+    EXPECT_EQ(later(100), "congestion off") << "the guest's device has begun anew";
+}
+
+TEST_F(primary_behind_test, the_end_of_the_link_lets_the_guest_go_on) {
+    compared();
+    later(400);
+    fsm->on_closed("cut", now);
+    EXPECT_EQ(without_heartbeats(actions()), "congestion off");
+    EXPECT_EQ(fsm->status(now).behind_ms, 0u);
+}
+
+TEST_F(primary_behind_test, without_a_bound_it_is_only_said) {
+    config.max_behind_ms = 0;
+    make();
+    attach(standby_hello(1000, 100));
+    compared();
+    EXPECT_EQ(later(10'000), "");
+    EXPECT_EQ(fsm->status(now).behind_ms, 10'000u);
+}
+
 // ---- a standby that lies
 
 struct lie {
@@ -700,7 +800,7 @@ struct primary_lie_test : primary_fsm_test, ::testing::WithParamInterface<lie> {
 TEST_P(primary_lie_test, costs_it_the_connection) {
     attach(standby_hello(1000, 100));
     write(100, entry_compare);
-    fsm->on_digests(3, {1, 2});
+    fsm->on_digests(3, {1, 2}, now);
     fsm->close_epoch(now);
     actions();
     write(100);
@@ -778,8 +878,8 @@ TEST_F(primary_fsm_death_test, broken_contracts_crash) {
     write(8, entry_awaits_outcome | entry_compare);
     fsm->on_outcome(3, false, 0);
     EXPECT_DEATH(fsm->on_outcome(3, false, 0), "once");
-    fsm->on_digests(3, {});
-    EXPECT_DEATH(fsm->on_digests(3, {}), "once");
+    fsm->on_digests(3, {}, now);
+    EXPECT_DEATH(fsm->on_digests(3, {}, now), "once");
 }
 
 // ---- memory and cost

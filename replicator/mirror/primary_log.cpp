@@ -28,7 +28,7 @@ void primary_log::end() {
     appended_hold_ = sent_hold_ = appended_log_ = sent_log_ = dropped_log_ = 0;
     followups_.clear();
     acked_ = {};
-    congested_ = false;
+    congested_ = too_far_behind_ = false;
     stalled_since_ = never;
     synced_at_ = 0;
     synced_sent_ = false;
@@ -113,7 +113,7 @@ void primary_log::drop(log_sequence up_to) {
     actions_.push(act_drop_log{up_to});
 }
 
-std::string primary_log::on_digest_result(const digest_result& r) {
+std::string primary_log::on_digest_result(const digest_result& r, std::uint64_t now) {
     if (r.sequence == 0 || r.sequence > sent_) {
         return "it compared digests of entry " + std::to_string(r.sequence) + ", which was not sent";
     }
@@ -130,6 +130,7 @@ std::string primary_log::on_digest_result(const digest_result& r) {
         }
         least = index + 1;
     }
+    check_behind(now);
     digests_compared_ += *hashes;
     digests_different_ += r.different.size();
     actions_.push(act_digest_result{r});
@@ -173,18 +174,33 @@ void primary_log::check_congestion() {
     const std::uint64_t bytes = log_bytes(), entries = appended_ - dropped_;
     const std::uint64_t ahead = checkpoints_ ? appended_hold_ - committed_hold_ : 0;
     const std::uint64_t entries_ahead = checkpoints_ ? appended_ - committed_ : 0;
-    if (!congested_ && (bytes >= config_.log_bytes || entries >= config_.log_entries ||
+    if (!congested_ && (too_far_behind_ || bytes >= config_.log_bytes || entries >= config_.log_entries ||
                         ahead > hold_bytes_ / 2 || entries_ahead > hold_entries_ / 2)) {
         congested_ = true;
         actions_.push(act_congestion{true});
-    } else if (congested_ && bytes <= config_.log_bytes / 2 && entries <= config_.log_entries / 2 &&
-               ahead <= hold_bytes_ / 4 && entries_ahead <= hold_entries_ / 4) {
+    } else if (congested_ && !too_far_behind_ && bytes <= config_.log_bytes / 2 &&
+               entries <= config_.log_entries / 2 && ahead <= hold_bytes_ / 4 &&
+               entries_ahead <= hold_entries_ / 4) {
         congested_ = false;
         actions_.push(act_congestion{false});
     }
     if (checkpoints_ && !epoch_wanted_ && appended_ > marked_ &&
         (ahead > hold_bytes_ / 4 || entries_ahead > hold_entries_ / 4)) {
         want_epoch();
+    }
+}
+
+std::uint64_t primary_log::behind(std::uint64_t now) const {
+    const std::uint64_t since = followups_.unanswered_since();
+    return since == never ? 0 : now - std::min(now, since);
+}
+
+void primary_log::check_behind(std::uint64_t now) {
+    const std::uint64_t ms = behind(now), most = config_.max_behind_ms;
+    const bool too_far = most != 0 && (too_far_behind_ ? ms != 0 && ms >= most / 2 : ms >= most);
+    if (too_far != too_far_behind_) {
+        too_far_behind_ = too_far;
+        check_congestion();
     }
 }
 
@@ -380,8 +396,8 @@ void primary_log::on_late_content(log_sequence entry, std::uint32_t payload, std
     check_congestion();
 }
 
-void primary_log::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes) {
-    followups_.on_digests(entry, std::move(hashes), sent_);
+void primary_log::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now) {
+    followups_.on_digests(entry, std::move(hashes), sent_, now);
 }
 
 void primary_log::on_synced(log_sequence last) {
@@ -398,6 +414,7 @@ std::string primary_log::on_tick(std::uint64_t now) {
         return "the standby is full and has freed nothing for " + std::to_string(now - stalled_since_) +
                " ms: what it holds may wait for the guest; a larger hold would help";
     }
+    check_behind(now);
     std::string why = pump(now);
     if (why.empty() && now >= epoch_ends_) {
         close_at(sent_, sent_hold_);
@@ -406,7 +423,10 @@ std::string primary_log::on_tick(std::uint64_t now) {
 }
 
 std::uint64_t primary_log::next_tick() const {
-    return std::min(epoch_ends_, stalled_since_ == never ? never : stalled_since_ + config_.stall_budget_ms);
+    const std::uint64_t since = followups_.unanswered_since();
+    const bool watched = config_.max_behind_ms != 0 && !too_far_behind_ && since != never;
+    return std::min({epoch_ends_, stalled_since_ == never ? never : stalled_since_ + config_.stall_budget_ms,
+                     watched ? since + config_.max_behind_ms : never});
 }
 
 void primary_log::fill(primary_status& s, std::uint64_t now) const {
@@ -424,6 +444,7 @@ void primary_log::fill(primary_status& s, std::uint64_t now) const {
     s.late_bytes = followups_.waiting_bytes();
     s.open_entries = followups_.size();
     s.lag_ms = times_.empty() ? 0 : now - std::min(now, times_.front().second);
+    s.behind_ms = behind(now);
     s.sent_bytes = sent_bytes_;
     s.digests_compared = digests_compared_;
     s.digests_different = digests_different_;

@@ -6,6 +6,21 @@
 //   executed <= committed <= received <= sent <= appended
 //   sent - freed <= what the standby holds
 //
+// How far the standby's GPU is behind. Acknowledgements do not tell: a launch counts as executed when the
+// GPU's queue has it. Comparisons (digests) do: one stands at one point of the order and behind everything
+// before it on both GPUs, so while this side has its result and the standby's answer has not come, the
+// standby's GPU has not done what this one had done then.
+//
+//   behind   = now - the time of the oldest result here that is not answered; 0 without one
+//   too far  from max_behind_ms on, until it is less than half of that: the guest's requests wait
+//
+// So a takeover finds at most about max_behind_ms and the interval of comparisons to catch up with. What
+// comes before that costs the guest nothing, and what is waited for never needs the guest: this side's GPU
+// had it, so everything that it depends on is in the log, and checkpoints go on. Without comparisons (digest
+// interval 0, a file with an unset user event, nothing written) nobody knows, and only the log's size is a
+// bound. A long read of the guest's counts against it: what is behind it in its file does not run on the
+// standby before it is answered (open requests).
+//
 // Cost: an entry is looked at when it is appended, when it is sent and when it is dropped; sums over the log
 // give the rest, whatever lies in it.
 #ifndef KAGEMUSHA_MIRROR_PRIMARY_LOG_HPP
@@ -39,12 +54,12 @@ public:
     std::string on_entry(const entry_meta& meta, std::uint64_t now);
     void on_outcome(log_sequence entry, bool canceled, std::int32_t result);
     void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes);
-    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes);
+    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now);
     void on_synced(log_sequence last);
 
     // From the standby. A sentence: which rule it broke.
     std::string on_ack(const ack& a);
-    std::string on_digest_result(const digest_result& r);
+    std::string on_digest_result(const digest_result& r, std::uint64_t now);
     void on_standby_full(std::uint64_t now);
 
     void on_link_queue(std::uint64_t bytes) { link_queued_ = bytes; }
@@ -81,6 +96,8 @@ private:
     std::uint64_t log_bytes() const { return appended_log_ - dropped_log_ + followups_.waiting_bytes(); }
     void drop(log_sequence up_to);
     void check_congestion();
+    void check_behind(std::uint64_t now);
+    std::uint64_t behind(std::uint64_t now) const;
     bool held_up_by_standby() const;
     bool send_content();
     bool send_entries(std::uint64_t now);
@@ -110,7 +127,8 @@ private:
     std::uint64_t stalled_since_ = never; // the standby has been full, and freed nothing
     ack acked_;
     bool congested_ = false;
-    log_sequence synced_at_ = 0; // 0: not yet
+    bool too_far_behind_ = false; // the standby's GPU
+    log_sequence synced_at_ = 0;  // 0: not yet
     bool synced_sent_ = false;
     std::uint64_t synced_mark_ =
         0; // the first epoch whose marker followed it: committed means that it arrived

@@ -79,6 +79,7 @@ struct standby_fsm::impl {
     std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of those with `checkpoint`
     log_sequence synced_at = 0;
     bool live = false;  // after a takeover everything was given
+    bool keep = false;  // what belongs to a VM's checkpoint
     std::string faulty; // not empty: the copy is none any more, and why
     std::unordered_map<log_sequence, comparison> comparisons;
     std::uint64_t pending_hashes = 0;
@@ -147,6 +148,14 @@ struct standby_fsm::impl {
         const std::string reason = disagreement(own_hello(), theirs);
         if (!reason.empty()) {
             return leave(reason, goodbye_reason::refused);
+        }
+        if (keep && committed_checkpoint != 0) {
+            return leave(!faulty.empty()
+                             ? "this standby's GPU has no copy any more: " + faulty
+                             : "this standby keeps its copy of the GPU, which belongs to the VM's "
+                               "checkpoint of epoch " +
+                                   std::to_string(committed_checkpoint) + ": begin it anew for another one",
+                         goodbye_reason::refused);
         }
         peer = theirs;
         greeted = true;
@@ -607,6 +616,10 @@ void standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms, std::span<co
     impl_->tell();
 }
 
+void standby_fsm::keep_copy(bool on) {
+    impl_->keep = on;
+}
+
 void standby_fsm::takeover(std::uint64_t now_ms, std::uint64_t checkpoint) {
     impl_->now = now_ms;
     impl_->take_over(checkpoint);
@@ -638,6 +651,7 @@ standby_status standby_fsm::status(std::uint64_t) const {
     standby_status s;
     s.state = i.state;
     s.why = i.why;
+    s.fault = i.faulty;
     s.epoch = i.last_mark.epoch;
     s.complete_epoch = i.complete_epoch;
     s.committed_epoch = i.committed_epoch;

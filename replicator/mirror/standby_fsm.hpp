@@ -104,7 +104,8 @@ using standby_action = std::variant<act_send, act_close_link, act_run, act_skip,
 
 struct standby_status {
     standby_state state = standby_state::listening;
-    std::string why; // of the last change, for people
+    std::string why;   // of the last change, for people
+    std::string fault; // not empty: what is here is no copy any more, and why
     // Closed by a marker; everything up to its marker is here (it may be committed); committed.
     std::uint64_t epoch = 0, complete_epoch = 0, committed_epoch = 0;
     std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of epochs that checkpoints commit
@@ -144,6 +145,11 @@ public:
     // after the first of them in its file, do not run before a later checkpoint says that they were answered:
     // at a takeover they have to be executed for a guest that still waits for them.
     void commit(std::uint64_t epoch, std::uint64_t now_ms, std::span<const open_request> open = {});
+    // Whether a copy that belongs to a VM's checkpoint is kept when a primary comes with another one: a
+    // takeover may need it, because whoever decides about takeovers does not know yet that the connection
+    // was cut. The primary is refused; who looks after the VM begins this standby anew. Without: the copy is
+    // forgotten, a new one is made, and no takeover succeeds until a checkpoint follows.
+    void keep_copy(bool on);
     // The primary is dead: drop what lies beyond the last commit, run the rest, wait for nothing from the
     // link. Done when held_entries is 0. Without a complete copy the state is `ended`, and why.
     // checkpoint: what the VM's state is of, and the copy must be, too; 0: there is no VM.

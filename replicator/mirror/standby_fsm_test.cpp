@@ -496,6 +496,46 @@ TEST_F(standby_open_request_test, a_takeover_needs_the_gpu_where_the_vm_is) {
     EXPECT_NE(take_over(1).find("state ended"), std::string::npos) << "no checkpoint was ever committed";
 }
 
+// ---- a copy that is kept
+
+TEST_F(standby_open_request_test, a_copy_of_a_checkpoint_is_kept_on_demand) {
+    fsm->keep_copy(true);
+    become_ready();
+    write(4, 1);
+    checkpoint(2, 4);
+    done(4);
+    fsm->on_closed("the peer closed the connection", now);
+    actions();
+    const std::string why = "this standby keeps its copy of the GPU, which belongs to the VM's checkpoint of "
+                            "epoch 2: begin it anew for another one";
+    connect();
+    EXPECT_EQ(says(primary_hello()), refused(why));
+    EXPECT_EQ(take_over(2), "state taken_over; live") << "nothing was lost";
+}
+
+TEST_F(standby_open_request_test, a_copy_without_a_checkpoint_is_not_kept) {
+    fsm->keep_copy(true);
+    become_ready();
+    fsm->on_closed("the peer closed the connection", now);
+    actions();
+    connect();
+    EXPECT_EQ(says(primary_hello()), "forget_all");
+}
+
+TEST_F(standby_open_request_test, what_is_no_copy_any_more_is_said_until_the_end) {
+    fsm->keep_copy(true);
+    become_ready();
+    write(4, 1);
+    checkpoint(2, 4);
+    fsm->on_file_lost(1, "its worker died", now);
+    fsm->on_closed("the peer closed the connection", now);
+    actions();
+    EXPECT_EQ(fsm->status(now).fault, "its worker died");
+    connect();
+    EXPECT_EQ(says(primary_hello()), refused("this standby's GPU has no copy any more: its worker died"));
+    EXPECT_NE(take_over(2).find("can't take over: its worker died"), std::string::npos);
+}
+
 // ---- digests
 
 TEST_F(standby_fsm_test, digests_of_both_sides_come_in_any_order) {

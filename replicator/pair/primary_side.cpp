@@ -74,10 +74,12 @@ public:
             return error;
         }
         log_.emplace(op_log::bounds{options_.fsm.log_bytes, options_.fsm.log_entries},
-                     op_log::callbacks{
-                         [this] { loop_.post([this] { take_events(); }); },
-                         [this](log_sequence n) { inbox_.push({command::kind::content_released, false, n}); },
-                         [this] { inbox_.push({command::kind::room}); }, [this] { wake_copier(); }},
+                     op_log::callbacks{[this] { loop_.post([this] { take_events(); }); },
+                                       [this](log_sequence n) {
+                                           inbox_.push({command::kind::content_released, false, n});
+                                       },
+                                       [this] { inbox_.push({command::kind::room}); },
+                                       [this] { wake_copier(); }},
                      copies_.get());
         if (!inbox_.ok()) {
             return "no descriptor is left for replication; raise the limit of open files";
@@ -239,7 +241,7 @@ private:
         case log_event::kind::late_content:
             return fsm_->on_late_content(e.sequence, e.payload, e.bytes);
         case log_event::kind::digests:
-            return fsm_->on_digests(e.sequence, std::move(e.hashes));
+            return fsm_->on_digests(e.sequence, std::move(e.hashes), now_ms);
         case log_event::kind::synced:
             return fsm_->on_synced(e.sequence);
         case log_event::kind::failed:

@@ -139,6 +139,9 @@ public:
     std::string check(const mirror::vm_state& state) const override;
     void commit(mirror::vm_state state) override;
     void misfit() override;
+    void keep_copy(bool on) override {
+        loop_.post([this, on] { fsm_.keep_copy(on); });
+    }
     std::string take_over(core::device& device) override;
     bool resume(const kagemusha_request& request) override;
     bool live() const override { return live_; }

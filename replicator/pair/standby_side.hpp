@@ -70,6 +70,8 @@ public:
     virtual void commit(mirror::vm_state state) = 0;
     // The VM has a state that does not fit: until the next commit() there is nothing to go on with.
     virtual void misfit() = 0;
+    // mirror::standby_fsm::keep_copy().
+    virtual void keep_copy(bool on) = 0;
     // Empty: the device is the guest's from here on; congested until live(). Else why there is nothing to go
     // on with.
     virtual std::string take_over(core::device& device) = 0;

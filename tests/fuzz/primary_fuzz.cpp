@@ -191,7 +191,7 @@ struct world {
             fsm.on_late_content(sequence, 0, bytes);
         } else if (o.wants_digests) {
             o.wants_digests = false;
-            fsm.on_digests(sequence, std::vector<std::uint64_t>(how % 4, how));
+            fsm.on_digests(sequence, std::vector<std::uint64_t>(how % 4, how), now);
         }
         if (!o.wants_outcome && !o.wants_digests && o.late_bytes == 0) {
             open.erase(at);

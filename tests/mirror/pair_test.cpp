@@ -424,6 +424,34 @@ TEST_P(pair, of_another_vm_is_refused) {
     EXPECT_EQ(standby->status().executed, 0u);
 }
 
+// A standby's GPU that takes a second for each read of a comparison: the guest waits when it is 200 ms
+// behind.
+TEST(pair_of_unlike_speed, the_guest_waits_for_a_gpu_that_is_behind) {
+    const temporary_directory directory;
+    const std::string at = directory.socket("standby");
+    const backend_case fast{"null", "null", "memory=1", true, false};
+    const backend_case slow{"faulty", "faulty", "backend=null,memory=1,on=read:*,do=delay:1000", true, false};
+    auto c = config_of(slow, true);
+    c.standby_listen = at.c_str();
+    host standby(c);
+    c = config_of(fast);
+    c.replicate_to = at.c_str();
+    c.max_behind_ms = 200;
+    guest primary(c);
+    host::wait([&] { return primary.is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
+    const auto context = primary.context(), queue = primary.queue(context);
+    primary.write(queue, primary.buffer(context, bytes), 0, bytes);
+    ASSERT_EQ(kagemusha_device_congested(primary.device()), 0);
+    ASSERT_EQ(kagemusha_device_request_digest(primary.device(), 1), 0);
+    host::wait([&] { return kagemusha_device_congested(primary.device()) == 1; }, "the guest to be held");
+    EXPECT_GE(primary.status().behind_ms, 200u);
+    EXPECT_TRUE(primary.is(KAGEMUSHA_REPLICATION_PROTECTING));
+    host::wait([&] { return kagemusha_device_congested(primary.device()) == 0; }, "the guest to go on");
+    EXPECT_EQ(primary.status().behind_ms, 0u);
+    EXPECT_NE(primary.status().digests_compared, 0u);
+    EXPECT_EQ(primary.status().digests_different, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(backends, pair, testing::ValuesIn(cases),
                          [](const auto& info) { return std::string(info.param.name); });
 

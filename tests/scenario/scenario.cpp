@@ -104,7 +104,7 @@ private:
         } else if (c == "content") {
             primary_->on_late_content(a.number(1), static_cast<std::uint32_t>(a.number(2)), a.number(3));
         } else if (c == "digests") {
-            primary_->on_digests(a.number(1), a.numbers(2));
+            primary_->on_digests(a.number(1), a.numbers(2), now_);
         } else if (c == "standby-digests") {
             standby_->on_digests(a.number(1), a.numbers(2), now_);
         } else if (c == "synced") {

@@ -107,7 +107,7 @@ bool primary_host::told_step() {
             l.total = c->total;
             fsm_.on_late_content(c->entry, 0, c->words * 8);
         } else if (const auto* d = std::get_if<told_digests>(&t)) {
-            fsm_.on_digests(d->entry, d->hashes);
+            fsm_.on_digests(d->entry, d->hashes, w_.now);
         } else if (const auto* y = std::get_if<told_synced>(&t)) {
             fsm_.on_synced(y->last);
         } else if (std::holds_alternative<told_failed>(t)) {

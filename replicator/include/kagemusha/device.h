@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define KAGEMUSHA_DEVICE_API_VERSION 3
+#define KAGEMUSHA_DEVICE_API_VERSION 4
 
 #if defined(__GNUC__)
 #define KAGEMUSHA_EXPORT __attribute__((visibility("default")))
@@ -93,7 +93,7 @@ typedef struct kagemusha_device_config {
     /*
      * Replication. A device is a primary (`replicate_to`, or `replicable` for later), a standby
      * (`standby_listen`), or neither; texts may be NULL. 0 means the library's default (mirror/limits.hpp),
-     * except for digest_interval_ms.
+     * except for digest_interval_ms and max_behind_ms.
      */
     const char* vm_id;          /* of the protected VM: both ends must say the same */
     const char* replicate_to;   /* the standby: "HOST:PORT", "[V6]:PORT" or "unix:PATH" */
@@ -110,6 +110,10 @@ typedef struct kagemusha_device_config {
     uint64_t log_bytes;           /* primary: what is logged and not received by the standby; beyond it
                                      kagemusha_device_congested() is 1 */
     uint64_t hold_bytes;          /* standby: what it holds and has not executed */
+    /* Primary: kagemusha_device_congested() is 1 while the standby's GPU is behind this one by more
+     * (status.behind_ms); 0: never. */
+    uint32_t max_behind_ms;
+    uint32_t reserved; /* 0 */
 } kagemusha_device_config;
 
 /* Fills in a config with the defaults of this version. */
@@ -271,6 +275,11 @@ typedef struct kagemusha_replication_status {
     /* When, in ns of CLOCK_BOOTTIME; 0: not yet. The last checkpoint that this standby committed; its
      * takeover; the first command of the guest's that its GPU completed after that. */
     uint64_t committed_at_ns, took_over_at_ns, first_completion_at_ns;
+    /* 1: a standby's GPU had a copy and has none any more, or a takeover found none; `degraded` says why. */
+    uint64_t copy_lost;
+    /* Primary: for how long the standby's GPU has not done what this one has done; 0: it is not behind, or
+     * nobody looks (digest_interval_ms). */
+    uint64_t behind_ms;
 } kagemusha_replication_status;
 
 KAGEMUSHA_EXPORT void kagemusha_device_get_replication_status(kagemusha_device* device,
@@ -282,6 +291,10 @@ KAGEMUSHA_EXPORT int kagemusha_device_congested(kagemusha_device* device);
  * _failure() is 1, with a sentence for a person, and _congested() too. Whoever looks after the VM ends it,
  * for the standby to take over, or lets _tell_failures() tell the guest, as without a standby. 0, the
  * default: the guest is told at once. -ENOTSUP: the device was made without replication.
+ *
+ * A standby with 1 keeps a copy that a checkpoint of the VM belongs to: another state transfer is refused,
+ * because until somebody says otherwise a takeover needs that copy. Whoever looks after the VM sees that the
+ * primary is not protected any more, and begins the standby anew. With 0 the next transfer replaces it.
  */
 KAGEMUSHA_EXPORT int kagemusha_device_hold_failures(kagemusha_device* device, int on);
 KAGEMUSHA_EXPORT int kagemusha_device_failure(kagemusha_device* device, char* text, size_t text_bytes);
