@@ -303,6 +303,39 @@ TEST_F(primary, the_guest_is_told_of_a_gpu_that_failed_when_nobody_stands_by) {
     EXPECT_FALSE(any<act_kill_qemu>(actions));
 }
 
+TEST_F(primary, a_standby_whose_gpu_has_no_copy_protects_nobody) {
+    protect();
+    fsm->on_message(supervision{supervision_kind::lost, 2, "its GPU has no copy any more: a worker died"},
+                    now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->degraded(), "the standby is lost: its GPU has no copy any more: a worker died");
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
+    granted(2, now + 300);
+    const auto actions = take();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired)) << "it begins anew";
+}
+
+TEST_F(primary, a_death_before_alone_is_recorded_is_still_told) {
+    protect();
+    fsm->on_message(supervision{supervision_kind::lost, 2, "its GPU has no copy any more: a worker died"},
+                    now);
+    done();
+    fsm->on_qemu_died("killed", false, now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died)) << "the VM goes on without the GPU's state";
+    EXPECT_EQ(fsm->state(), primary_state::leaving);
+}
+
+TEST_F(primary, a_standby_without_a_vm_is_not_told_of_a_death) {
+    protect();
+    fsm->on_message(supervision{supervision_kind::lost, 0, "its QEMU ended: killed"}, now);
+    done();
+    fsm->on_qemu_died("killed", false, now);
+    const auto actions = take();
+    EXPECT_FALSE(says<act_send>(actions, supervision_kind::died));
+    EXPECT_FALSE(the<act_ended>(actions).in_order);
+}
+
 TEST_F(primary, a_switchover_closes_the_gate_before_it_is_told) {
     protect();
     fsm->on_qemu_handed_over(now);
@@ -400,6 +433,18 @@ TEST_F(standby, waits_for_a_lease_and_says_so_when_the_arbiter_is_away) {
     EXPECT_EQ(fsm->deadline(), now + 30);
 }
 
+TEST_F(standby, an_answer_after_the_end_is_nobodys) {
+    pair();
+    now += 100;
+    fsm->on_tick(now);
+    EXPECT_TRUE(any<act_standby_ask>(take()));
+    fsm->on_stop(now);
+    take();
+    fsm->on_arbiter({verdict::granted, asked, 3, now + 400, {}}, now);
+    EXPECT_TRUE(take().empty());
+    EXPECT_EQ(fsm->state(), standby_state::ended);
+}
+
 TEST_F(standby, promises_nothing_while_it_claims) {
     pair();
     now += 100;
@@ -411,6 +456,41 @@ TEST_F(standby, promises_nothing_while_it_claims) {
     EXPECT_EQ(fsm->state(), standby_state::synced);
     fsm->on_message(mirror::heartbeat{now, 0}, now + 3);
     EXPECT_TRUE(any<act_standby_send>(take()));
+}
+
+TEST_F(standby, a_gpu_without_a_copy_is_said_at_once) {
+    pair();
+    fsm->on_gpu_lost("a worker died", now);
+    EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::lost));
+    EXPECT_EQ(fsm->state(), standby_state::synced) << "until the primary says that it goes on alone";
+    fsm->on_gpu_lost("a worker died", now);
+    EXPECT_TRUE(take().empty()) << "once";
+    fsm->on_message(supervision{supervision_kind::unpaired, 2, "lost"}, now);
+    EXPECT_TRUE(any<act_restart_qemu>(take()));
+    fsm->on_gpu_lost("a worker died", now); // of the QEMU that is being killed
+    fsm->on_qemu_ready(now);
+    EXPECT_FALSE(says<act_standby_send>(take(), supervision_kind::lost));
+    EXPECT_EQ(fsm->gpu_lost(), "");
+}
+
+TEST_F(standby, a_gpu_without_a_copy_is_said_when_the_primary_connects) {
+    pair();
+    fsm->on_link_closed("cut", now);
+    fsm->on_gpu_lost("a worker died", now);
+    EXPECT_TRUE(take().empty()) << "nobody hears it";
+    fsm->on_link_up(now);
+    fsm->on_message(hello_of(mirror::role::primary), now);
+    EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::lost));
+}
+
+TEST_F(standby, a_takeover_without_the_gpus_state_says_so) {
+    pair();
+    fsm->on_gpu_lost("a worker died", now);
+    take();
+    fsm->on_message(supervision{supervision_kind::died, 2, "killed"}, now);
+    EXPECT_EQ(the<act_take_over>(take()).why,
+              "the primary's QEMU has ended: killed; without the state of its GPU, so programs that use it "
+              "get errors: a worker died");
 }
 
 TEST_F(standby, an_outdated_one_starts_anew) {

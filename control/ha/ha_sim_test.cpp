@@ -11,6 +11,8 @@
 //   * after PAIR was recorded, and with the arbiter there, the death of the primary ends in a running VM; so
 //   does a failure of its GPU, and the guest is not told
 //   * a failure of the GPU is not held back for ever: the standby goes on, or the guest is told
+//   * a takeover without the GPU's state says so, and nobody calls a VM protected for long whose standby's
+//   GPU has no copy, or is not connected any more
 //
 // KAGEMUSHA_HA_SEED=N runs one schedule and prints what happens in it.
 #include "control/ha/primary_fsm.hpp"
@@ -157,10 +159,14 @@ public:
         EXPECT_FALSE(must_not_tell_ && gpu_failure_told_) << "the guest was told of a failure";
         EXPECT_FALSE(p_.running && !p_.dead && !successor_ && gpu_failed_)
             << "the guest waits for a GPU that failed";
+        EXPECT_FALSE(p_.running && !p_.dead && !successor_ &&
+                     primary_->state() == primary_state::protecting && (copy_lost_ || gpu_cut_))
+            << "protecting, and the standby has no GPU";
     }
 
     unsigned takeovers() const { return takeovers_; }
     bool was_protected() const { return was_protected_; }
+    unsigned takeovers_without_gpu() const { return takeovers_without_gpu_; }
 
 private:
     bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
@@ -175,7 +181,7 @@ private:
 
     void fault() {
         must_survive_ = false; // said again below, if this is the only fault
-        switch (below(10)) {
+        switch (below(12)) {
         case 0:
         case 1:
             if (p_.qemu && !p_.dead) {
@@ -227,6 +233,19 @@ private:
                 must_survive_ = !faulted_ && was_protected_ && primary_->state() == primary_state::protecting;
                 must_not_tell_ = must_survive_;
                 gpu_failed_ = true;
+            }
+            break;
+        case 10:
+            if (s_.qemu && valid_copy_ && !successor_) {
+                say("FAULT standby's GPU has no copy any more");
+                copy_lost_ = true;
+            }
+            break;
+        case 11:
+            if (p_.running && first_checkpoint_) {
+                say("FAULT connection of the GPUs cut");
+                must_survive_ = !faulted_ && was_protected_ && primary_->state() == primary_state::protecting;
+                gpu_cut_ = true;
             }
             break;
         }
@@ -296,6 +315,7 @@ private:
             if (!first_checkpoint_ && now_ >= replicated_at_ && stream_works && p_.up(now_)) {
                 first_checkpoint_ = true;
                 valid_copy_ = true;
+                gpu_cut_ = false; // no checkpoint comes before
                 primary_->on_qemu_protecting(now_);
             } else if (stream_works) {
                 stream_broken_since_.reset();
@@ -306,6 +326,9 @@ private:
                 primary_->on_qemu_replication_lost("broken pipe", now_);
             }
         }
+        // Also by a device that is refused for as long as the standby has a copy to keep.
+        if (p_.running && replicating_ && first_checkpoint_ && (copy_lost_ || gpu_cut_) && now_ % 20 == 0)
+            primary_->on_qemu_replication_lost("the standby's GPU", now_);
         if (p_.running && gpu_failed_ && now_ % 20 == 0) // as often as it is looked at
             primary_->on_gpu_failed("its worker died", now_);
         if (now_ >= primary_->deadline())
@@ -382,6 +405,10 @@ private:
         }
         if (auto a = s_.answers.take(now_))
             standby_->on_arbiter(*a, now_);
+        if (copy_lost_ && !copy_lost_told_ && s_.qemu && now_ % 20 == 0) {
+            copy_lost_told_ = true;
+            standby_->on_gpu_lost("a worker died", now_);
+        }
         while (auto m = s_.inbox.take(now_))
             standby_->on_message(*m, now_);
         if (s_.link && s_.closing && now_ >= *s_.closing) {
@@ -420,11 +447,16 @@ private:
                 hang_up(s_, p_);
             } else if (std::get_if<act_take_over>(&a)) {
                 EXPECT_TRUE(valid_copy_) << "a takeover from what is no copy";
+                const bool said =
+                    std::get<act_take_over>(a).why.find("without the state of its GPU") != std::string::npos;
+                EXPECT_TRUE(!said || copy_lost_) << "there was a copy";
+                EXPECT_TRUE(said || !copy_lost_told_) << "a takeover without the GPU's state";
+                takeovers_without_gpu_ += said;
                 take_over_at_ = now_ + below(30);
             } else if (std::get_if<act_restart_qemu>(&a)) {
                 s_.qemu = s_.running = false;
                 s_.death_unseen = false;
-                valid_copy_ = false;
+                valid_copy_ = copy_lost_ = copy_lost_told_ = false;
                 standby_qemu_ready_at_ = now_ + 1 + below(100);
             } else if (const auto* x = std::get_if<act_running>(&a)) {
                 say("standby's VM runs with term {}", x->term);
@@ -503,6 +535,8 @@ private:
     bool replicating_ = false, first_checkpoint_ = false, lost_told_ = false, valid_copy_ = false;
     std::uint64_t replicated_at_ = 0;
     bool was_protected_ = false, faulted_ = false, must_survive_ = false;
+    bool copy_lost_ = false, copy_lost_told_ = false, gpu_cut_ = false;
+    unsigned takeovers_without_gpu_ = 0;
     bool gpu_failed_ = false, gpu_failure_told_ = false, must_not_tell_ = false;
     bool paired_ = false, alone_since_pair_ = true, alone_output_ = false, standby_has_spoken_ = false;
 };
@@ -513,17 +547,19 @@ TEST(ha_simulation, never_two_speakers_and_nothing_taken_back) {
         w.run();
         return;
     }
-    unsigned takeovers = 0, protected_ones = 0;
+    unsigned takeovers = 0, without_gpu = 0, protected_ones = 0;
     for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
         world w(seed, false);
         w.run();
         takeovers += w.takeovers();
+        without_gpu += w.takeovers_without_gpu();
         protected_ones += w.was_protected();
         ASSERT_FALSE(testing::Test::HasFailure()) << "KAGEMUSHA_HA_SEED=" << seed << " shows the schedule";
     }
     // The schedules reach what they are for.
     EXPECT_GT(protected_ones, 3000u);
     EXPECT_GT(takeovers, 1000u);
+    EXPECT_GT(without_gpu, 10u);
 }
 
 } // namespace

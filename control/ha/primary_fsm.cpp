@@ -41,7 +41,7 @@ bool is_legal(primary_state from, primary_state to) {
     case s::protecting:
         return to == s::losing || to == s::leaving || to == s::ended;
     case s::losing:
-        return to == s::alone || to == s::ended;
+        return to == s::alone || to == s::leaving || to == s::ended;
     case s::leaving:
         return to == s::ended;
     case s::ended:
@@ -174,6 +174,7 @@ void primary_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
         if (asked != arbiter_request::kind::pair)
             return ask(arbiter_request::kind::pair, now);
         degraded_.clear();
+        standby_has_vm_ = true;
         become(primary_state::protecting, {});
     }
 }
@@ -288,7 +289,8 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         return;
     case supervision_kind::lost:
         link_ = std::min(link_, link_state::greeted);
-        return lost_standby("the standby's QEMU ended: " + m.text, now);
+        standby_has_vm_ = standby_has_vm_ && m.term == term_; // if only its GPU is lost
+        return lost_standby("the standby is lost: " + m.text, now);
     default:
         drop_link(mirror::goodbye_reason::protocol_error, "a word that only a primary says", now);
     }
@@ -376,6 +378,7 @@ void primary_fsm::alone_recorded(std::uint64_t now) {
     }
     if (stopping_)
         return end(true, "stopped");
+    standby_has_vm_ = false;
     become(primary_state::alone, degraded_);
     actions_.push_back(act_go_on_alone{});
     connect_if_due(now);
@@ -411,7 +414,9 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t) {
 void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint64_t now) {
     if (over())
         return;
-    if (state_ == primary_state::protecting && !in_order)
+    const bool may_go_on =
+        state_ == primary_state::protecting || (state_ == primary_state::losing && !stopping_);
+    if (may_go_on && standby_has_vm_ && !in_order)
         return leave(supervision_kind::died, how, now);
     if (link_ >= link_state::greeted)
         send(supervision{supervision_kind::unpaired, std::max(term_, told_term_), how});

@@ -16,18 +16,18 @@
 //   replicating  telling      checkpoints reach the standby: PAIR is sent, with the next term
 //   telling      recording    the standby answered PAIRED
 //   recording    protecting   the arbiter has recorded the pair
-//   replicating, telling  alone    the standby is lost: act_go_on_alone
-//   recording, protecting losing   the standby is lost: the arbiter is asked to record that nobody may take
-//   over losing       alone        it has: act_go_on_alone, UNPAIRED protecting   leaving      QEMU died,
-//   policy `stop` and standby lost, or it was handed over: DIED is told leaving      ended        the standby
-//   knows, or it can't be told in time any              ended        stopped; QEMU died with nobody to take
-//   over; another term: somebody took over
+//   replicating, telling    alone    the standby is lost: act_go_on_alone
+//   recording, protecting   losing   the standby is lost: the arbiter is asked to record `alone`
+//   losing       alone        it has: act_go_on_alone, UNPAIRED
+//   protecting   leaving      QEMU died, policy `stop` and standby lost, or it was handed over: DIED is told
+//   losing       leaving      QEMU died before `alone` was recorded: the standby has what was let out
+//   leaving      ended        the standby knows, or it can't be told in time
+//   any          ended        stopped; QEMU died with nobody to take over; another term: somebody took over
 //
 // The gate. Output may leave the VM while now < until of the last act_gate. That is extended by
 //   * the arbiter's lease, and
-//   * each answered heartbeat while protecting: the standby claims nothing before it has heard nothing for
-//   its
-//     budget, which began when it got the heartbeat, so not before we sent it.
+//   * each answered heartbeat while protecting: the standby claims nothing before it was silent around it
+//     for its budget, which began when it got the heartbeat, so not before we sent it.
 // A GPU that failed. QEMU does not tell the guest (virtio-vgpu's hold-failures), and the supervisor hands the
 // VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the
 // guest was before the failure. Only while protecting, with a standby that can be told now; otherwise the
@@ -186,7 +186,8 @@ private:
     std::string how_;
     std::uint64_t leave_by_ = 0;
     bool told_ = false;
-    bool gpu_failed_ = false; // act_kill_qemu was given for it
+    bool standby_has_vm_ = false; // it was paired with term_, and did not say that its QEMU has ended
+    bool gpu_failed_ = false;     // act_kill_qemu was given for it
     std::deque<primary_action> actions_;
 };
 

@@ -91,7 +91,7 @@ void standby_fsm::on_qemu_died(const std::string& how, std::uint64_t) {
     if (state_ == standby_state::running || state_ == standby_state::ended)
         return;
     if (greeted_ && linked_)
-        send(supervision{supervision_kind::lost, term_, how});
+        send(supervision{supervision_kind::lost, 0, "its QEMU ended: " + how});
     if (state_ == standby_state::taking_over)
         return end(false, "QEMU ended during the takeover: " + how);
     if (state_ == standby_state::starting || state_ == standby_state::outdated)
@@ -99,9 +99,24 @@ void standby_fsm::on_qemu_died(const std::string& how, std::uint64_t) {
     out_of_date("QEMU ended: " + how);
 }
 
+void standby_fsm::on_gpu_lost(const std::string& why, std::uint64_t) {
+    // While another QEMU is started it is still the old one's.
+    if (state_ == standby_state::running || state_ == standby_state::ended ||
+        state_ == standby_state::starting || !gpu_lost_.empty())
+        return;
+    gpu_lost_ = why;
+    tell_gpu_lost();
+}
+
+void standby_fsm::tell_gpu_lost() {
+    if (!gpu_lost_.empty() && greeted_ && linked_ && state_ != standby_state::taking_over)
+        send(supervision{supervision_kind::lost, term_, "its GPU has no copy any more: " + gpu_lost_});
+}
+
 void standby_fsm::out_of_date(const std::string& why) {
     term_ = 0;
-    request_ = 0; // its answer, if any comes, is nobody's
+    gpu_lost_.clear(); // a new QEMU has a new one
+    request_ = 0;      // its answer, if any comes, is nobody's
     become(standby_state::outdated, why);
     actions_.push_back(act_restart_qemu{why});
     become(standby_state::starting, {});
@@ -181,6 +196,7 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
         become(standby_state::greeted, {});
         send(supervision{supervision_kind::ready, 0, {}});
     }
+    tell_gpu_lost(); // it may have happened while nobody was connected
 }
 
 void standby_fsm::heard(std::uint64_t now) {
@@ -228,11 +244,17 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
         return drop_link(mirror::goodbye_reason::other,
                          "this standby has nothing of that term to take over with");
     proven_ = true;
-    become(standby_state::taking_over, what + m.text);
-    actions_.push_back(act_take_over{what + m.text});
+    take_over(what + m.text);
     // A claim that is under way may be answered "held"; then it is asked again, with the proof.
     if (request_ == 0)
         ask(now);
+}
+
+void standby_fsm::take_over(std::string why) {
+    if (!gpu_lost_.empty())
+        why += "; without the state of its GPU, so programs that use it get errors: " + gpu_lost_;
+    become(standby_state::taking_over, why);
+    actions_.push_back(act_take_over{std::move(why)});
 }
 
 // ---- the arbiter
@@ -259,8 +281,7 @@ void standby_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
             const auto why =
                 fmt::format("the primary was silent for {} ms, and the arbiter granted the VM to this host",
                             now - last_heard_);
-            become(standby_state::taking_over, why);
-            actions_.push_back(act_take_over{why});
+            take_over(why);
         }
         return run_if_allowed();
     case arbiter_answer::verdict::refused:
@@ -306,11 +327,12 @@ void standby_fsm::on_stop(std::uint64_t) {
     if (state_ == standby_state::running || state_ == standby_state::ended)
         return;
     if (greeted_ && linked_)
-        send(supervision{supervision_kind::lost, term_, "the standby is stopped"});
+        send(supervision{supervision_kind::lost, 0, "it is stopped"});
     end(true, "stopped");
 }
 
 void standby_fsm::end(bool in_order, const std::string& why) {
+    request_ = 0; // its answer, if any comes, is nobody's
     if (linked_) {
         send(mirror::goodbye{mirror::goodbye_reason::shutdown, why});
         actions_.push_back(act_standby_close_link{});

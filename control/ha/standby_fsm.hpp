@@ -29,6 +29,13 @@
 // The promise. A heartbeat is answered only while nothing is claimed, and nothing is claimed before
 // heartbeat_budget_ms after the last one that came. The primary relies on it (primary_fsm.hpp, the gate).
 //
+// A GPU that has no copy any more (one of its workers died, an entry of the log failed) makes this no
+// standby: LOST is said, and the primary has `alone` recorded, then says UNPAIRED. A primary that dies before
+// that leaves nothing better than what is here, so the VM is taken over all the same, and the reason of the
+// takeover says what is missing: its programs get errors from their GPU, everything else goes on. A GPU whose
+// connection was cut still has its copy (virtio-vgpu's hold-failures), so nobody tells us; the primary
+// notices and says UNPAIRED.
+//
 // With proof the VM starts before the arbiter is asked; its gate stays closed until the claim is granted.
 #pragma once
 
@@ -98,6 +105,7 @@ public:
 
     void on_qemu_ready(std::uint64_t now);
     void on_qemu_died(const std::string& how, std::uint64_t now);
+    void on_gpu_lost(const std::string& why, std::uint64_t now); // it had a copy, and has none any more
     void on_link_up(std::uint64_t now); // a connection was taken; the thin layer takes one at a time
     void on_message(const mirror::message& m, std::uint64_t now);
     void on_link_closed(const std::string& why, std::uint64_t now);
@@ -112,6 +120,7 @@ public:
 
     standby_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
+    const std::string& gpu_lost() const { return gpu_lost_; } // why a takeover would be without its state
     const std::string& waiting_for() const { return waiting_for_; } // claiming: why it has not started yet
 
 private:
@@ -122,6 +131,8 @@ private:
     void heard(std::uint64_t now);
     void out_of_date(const std::string& why);
     void with_proof(const mirror::supervision& m, const char* what, std::uint64_t now);
+    void take_over(std::string why);
+    void tell_gpu_lost();
     void run_if_allowed();
     void end(bool in_order, const std::string& why);
     void on_hello(const mirror::hello& m, std::uint64_t now);
@@ -141,7 +152,7 @@ private:
     std::uint64_t request_ = 0, last_number_ = 0, ask_at_ = 0;
     bool proven_ = false, qemu_running_ = false;
     std::uint64_t granted_term_ = 0, lease_until_ = 0;
-    std::string waiting_for_;
+    std::string waiting_for_, gpu_lost_;
     std::deque<standby_action> actions_;
 };
 

@@ -369,6 +369,14 @@ void decider::gpu_failed(const std::string& why) {
     });
 }
 
+void decider::gpu_lost(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->standby_)
+            w->standby_->on_gpu_lost(why, boot_ms());
+        w->settle();
+    });
+}
+
 void decider::qemu_died(const std::string& how, bool in_order) {
     work_->loop_.post([w = work_.get(), how, in_order] {
         if (w->standby_)

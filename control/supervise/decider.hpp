@@ -66,7 +66,8 @@ public:
     void qemu_protecting();
     void qemu_handed_over();
     void replication_lost(const std::string& why);
-    void gpu_failed(const std::string& why);
+    void gpu_failed(const std::string& why); // a primary's
+    void gpu_lost(const std::string& why);   // a standby's
     void qemu_died(const std::string& how, bool in_order);
     void stop();
     void protect(const std::string& standby_address); // "": the one that is known

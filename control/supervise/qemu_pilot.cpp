@@ -58,8 +58,9 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     negotiated_ = quitting_ = shut_down_ = taking_over_ = abandoned_ = told_ = false;
     killed_why_.clear();
     phase_ = phase::none;
-    looking_ = gpu_looking_ = false;
+    looking_ = gpu_looking_ = lost_told_ = false;
     look_at_takeover_.reset();
+    look_at_copy_.reset();
     handing_over_ = 0;
     replicate_to_.clear();
     answers_.clear();
@@ -102,6 +103,8 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
         at = std::min(at, look_at_);
     if (look_at_takeover_)
         at = std::min(at, *look_at_takeover_);
+    if (look_at_copy_)
+        at = std::min(at, *look_at_copy_);
     return quit_by_ ? std::min(at, *quit_by_) : at;
 }
 
@@ -137,6 +140,8 @@ void qemu_pilot::handle(bool qmp, bool ended_now) {
         look_at_gpu();
     if (look_at_takeover_ && now >= *look_at_takeover_)
         look_at_takeover();
+    if (look_at_copy_ && now >= *look_at_copy_)
+        look_at_copy();
 }
 
 // Out of band, so that a frozen process is told from a main loop that waits.
@@ -163,6 +168,8 @@ void qemu_pilot::forget_process() {
     qmp_.reset();
     answers_.clear();
     phase_ = phase::none;
+    look_at_takeover_.reset();
+    look_at_copy_.reset();
 }
 
 void qemu_pilot::kill(const std::string& why) {
@@ -237,6 +244,8 @@ void qemu_pilot::take(const qmp_message& message) {
                 ask("migrate-incoming", {{"uri", uri(config_.state)}}, [this](const qmp_message& listening) {
                     if (listening.what != qmp_message::kind::success)
                         return kill("it cannot listen for the VM's state: " + description(listening));
+                    if (config_.gpu)
+                        look_at_copy_ = clock::now();
                     events_.ready();
                 });
             });
@@ -297,6 +306,7 @@ void qemu_pilot::on_event(const qmp_message& message) {
         taking_over_ = false;
         standby_ = false;
         phase_ = phase::none;
+        look_at_copy_.reset();
         if (config_.gpu) {
             takeover_period_ = first_takeover_period;
             look_at_takeover_ = clock::now() + takeover_period_;
@@ -502,6 +512,26 @@ void qemu_pilot::take_over() {
     });
 }
 
+// Whether there is still something to take over with. (A connection that was cut costs nothing: the copy is
+// kept.)
+void qemu_pilot::look_at_copy() {
+    look_at_copy_.reset(); // until the answer
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+        if (!standby_ || a.what != qmp_message::kind::success || !a.body.is_object())
+            return; // unplugged
+        tell_lost_copy(a.body);
+        if (!lost_told_)
+            look_at_copy_ = clock::now() + look_period;
+    });
+}
+
+void qemu_pilot::tell_lost_copy(const json& replication) {
+    if (lost_told_ || replication.value("copy-lost", std::uint64_t{0}) == 0)
+        return;
+    lost_told_ = true;
+    events_.gpu_lost(replication.value("degraded", std::string()));
+}
+
 // The device notes the times; here they are only fetched.
 void qemu_pilot::look_at_takeover() {
     takeover_period_ = std::min(takeover_period_ * 2, std::chrono::milliseconds(longest_takeover_period));
@@ -509,6 +539,7 @@ void qemu_pilot::look_at_takeover() {
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         if (a.what != qmp_message::kind::success || !a.body.is_object())
             return; // unplugged
+        tell_lost_copy(a.body);
         const auto completed = a.body.value("first-completion-at-ns", std::uint64_t{0});
         if (completed != 0)
             return events_.gpu_computes(a.body.value("committed-at-ns", std::uint64_t{0}), completed);

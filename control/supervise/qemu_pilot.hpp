@@ -43,7 +43,9 @@ struct pilot_events {
     std::function<void()> protecting;                             // checkpoints arrive, output is held
     std::function<void(const std::string& why)> replication_lost; // QEMU asks whether to go on alone
     std::function<void(const std::string& why)> gpu_failed; // and the guest is not told; again and again
-    std::function<void()> running;                          // after take_over()
+    // A standby's GPU has no copy any more; or a takeover found none. Once for each QEMU.
+    std::function<void(const std::string& why)> gpu_lost;
+    std::function<void()> running; // after take_over()
     // After that, when the VM's GPU has completed the guest's first command here. ns of CLOCK_BOOTTIME: the
     // last checkpoint that this standby had committed, and that command's end.
     std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
@@ -104,6 +106,8 @@ private:
     void name_standby_of_gpu();
     void look_at_gpu();
     void look_at_takeover();
+    void look_at_copy();
+    void tell_lost_copy(const nlohmann::json& replication);
     void look();
     void look_at_protected_gpu();
     void run_if_stopped();
@@ -125,9 +129,10 @@ private:
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
     std::uint64_t checkpoints_ = 0, pause_us_ = 0;
     std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
-    bool told_ = false, looking_ = false, gpu_looking_ = false;
+    bool told_ = false, looking_ = false, gpu_looking_ = false, lost_told_ = false;
     clock::time_point look_at_{};
     std::optional<clock::time_point> look_at_takeover_; // nothing: told, or there was none
+    std::optional<clock::time_point> look_at_copy_;     // of a standby's GPU
     std::chrono::milliseconds takeover_period_{};
     std::optional<clock::time_point> pinged_, quit_by_;
     clock::time_point ping_at_{};

@@ -103,6 +103,7 @@ private:
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
     std::string state_address_, gpu_address_, directory_;
+    std::string gpu_lost_; // a standby's GPU has no copy, or the last takeover had none, and why
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -199,6 +200,11 @@ pilot_events supervisor::pilot_reports() {
     events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
     events.handed_over = [this] { decider_->qemu_handed_over(); };
     events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };
+    events.gpu_lost = [this](const std::string& why) {
+        gpu_lost_ = why;
+        log("gpu-lost", why);
+        decider_->gpu_lost(why);
+    };
     events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order) {
         log("qemu-ended", how);
@@ -222,7 +228,10 @@ decider_orders supervisor::orders() {
     orders.take_over = order(&qemu_pilot::take_over);
     orders.replicate = [this] { inbox_.put([this] { pilot_->replicate(state_address_, gpu_address_); }); };
     orders.restart_standby = [this](std::string why) {
-        inbox_.put([this, why = std::move(why)] { pilot_->restart_standby(why); });
+        inbox_.put([this, why = std::move(why)] {
+            gpu_lost_.clear();
+            pilot_->restart_standby(why);
+        });
     };
     orders.kill = [this](std::string why) {
         inbox_.put([this, why = std::move(why)] { pilot_->kill(why); });
@@ -280,6 +289,7 @@ json supervisor::status() {
             {"protected", s.role == "primary" && s.state == "protecting"},
             {"degraded", s.degraded},
             {"waiting_for", s.waiting_for},
+            {"gpu_lost", gpu_lost_},
             {"peer", s.peer},
             {"term", s.term},
             {"takeovers", s.takeovers},

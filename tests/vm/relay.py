@@ -23,6 +23,8 @@ class Relay:
         self.port = None if isinstance(near, str) else self.listener.getsockname()[1]
         self.works = True
         self.open = True
+        self.to_reset = False
+        self.accepted = 0  # connections, ever
         self.ready = selectors.DefaultSelector()
         self.ready.register(self.listener, selectors.EVENT_READ)
         self.thread = threading.Thread(target=self.carry, daemon=True)
@@ -34,11 +36,21 @@ class Relay:
     def mend(self):
         self.works = True
 
+    def reset(self):
+        """Ends the connections, and both ends are told."""
+        self.to_reset = True
+
     def carry(self):
         while self.open:
             if not self.works:
                 time.sleep(0.02)
                 continue
+            if self.to_reset:
+                self.to_reset = False
+                for key in list(self.ready.get_map().values()):
+                    if key.fileobj is not self.listener:
+                        self.ready.unregister(key.fileobj)
+                        key.fileobj.close()
             for key, _ in self.ready.select(0.05):
                 if key.fileobj is self.listener:
                     self.accept()
@@ -49,6 +61,7 @@ class Relay:
 
     def accept(self):
         near, _ = self.listener.accept()
+        self.accepted += 1
         try:
             if isinstance(self.far, int):
                 far = socket.create_connection(("127.0.0.1", self.far))

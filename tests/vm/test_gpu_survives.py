@@ -6,6 +6,8 @@ Topology: `kagemusha run VM.toml` and `kagemusha standby VM.toml` on one machine
 
 Whatever fails on a protected primary's host, QEMU or its GPU, the guest's programs go on in the standby and end as if nothing
 had happened; the new primary is given another standby, and fails in turn. One guest lives through all of it.
+
+With `link`: the connection of the GPUs goes through a relay that can be cut while everything else goes on.
 """
 import os
 import signal
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from ha_pair import Pair, wait
 from guest_vm import environment
+from relay import Relay
 
 # Each line that comes from the console: a program beside the one that runs all the time.
 JOB = """#!/bin/bash
@@ -174,7 +177,7 @@ def check_standby_worker_killed(pair, primary):
     """kill -9 of the worker in the standby: it has no copy any more, begins anew, and protects the VM again"""
     standby = pair.another(primary, "good")
     os.kill(worker(standby), signal.SIGKILL)
-    wait(lambda: any(e["event"] == "alone" and "copy of the GPU" in e.get("text", "") for e in primary.events()),
+    wait(lambda: any(e["event"] == "alone" and "GPU" in e.get("text", "") for e in primary.events()),
          f"the primary gives its standby up; {primary.said()}")
     protected(primary)
     assert "FAILED" not in said(primary), said(primary)
@@ -192,6 +195,86 @@ def check_qemu_killed(pair, primary, standby):
     assert standby.process.wait(60) == 0, standby.said()
 
 
+class RelayedPair(GpuPair):
+    """The standbys' GPUs are reached through a relay. The first standby is `far`, and listens where the relay ends."""
+
+    def __init__(self):
+        super().__init__(False)
+        self.relay = Relay(f"{self.directory}/near.gpu", f"{self.directory}/far.gpu")
+        path = self.directory / "good.toml"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace('standby = "unix:standby"', 'standby = "unix:far"\ngpu = "unix:near.gpu"'),
+                        encoding="utf-8")
+
+    def __exit__(self, *what):
+        super().__exit__(*what)
+        self.relay.close()
+
+    def begin(self):
+        standby = self.start_with("good", "standby", "standby", "--listen", f"unix:{self.directory}/far")
+        primary = self.start_with("good", "run", "primary")
+        primary.wait("the program", lambda s: "computing" in said(primary))
+        protected(primary)
+        return primary, standby
+
+
+def check_link_cut(pair, primary, standby):
+    """the connection of the GPUs is cut: nobody says that the VM is protected, and it is again when the network is mended"""
+    pair.relay.cut()
+    wait(lambda: any(e["event"] == "alone" and "GPU" in e.get("text", "") for e in primary.events()),
+         f"the primary gives its standby up; {primary.said()}")
+    status = primary.status()
+    assert not status["protected"] and "GPU" in status["degraded"], status
+    tell(primary, "fill 2")
+    ends_right(primary, "2 fills are right")
+    standby.wait("it begins anew", lambda s: s["state"] in ("starting", "listening", "greeted"))
+    assert primary.status()["state"] != "protecting", primary.status()
+    pair.relay.mend()
+    protected(primary)
+
+
+def check_link_cut_unnoticed(pair, primary, standby):
+    """the connection ends, another one is tried, and QEMU dies, all before a supervisor has noticed: the copy was kept"""
+    os.kill(primary.process.pid, signal.SIGSTOP)
+    before = pair.relay.accepted
+    pair.relay.reset()
+    # The second attempt follows the refusal of the first one.
+    wait(lambda: pair.relay.accepted >= before + 2, "the primary's GPU connects again, in vain")
+    os.kill(primary.qemu(), signal.SIGKILL)
+    os.kill(primary.process.pid, signal.SIGCONT)
+    status = standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    assert status["takeovers"] == 1 and not status["gpu_lost"], status
+    tell(standby, "fill 3")
+    ends_right(standby, "3 fills are right")
+
+
+def check_both_gpus_lost(pair, primary, standby):
+    """the standby's GPU loses its copy and the primary's QEMU dies, both at once: the VM goes on, and it is said"""
+    del pair
+    # Frozen: else the primary might hear of the one before it hears of the other, and note that it is alone.
+    os.kill(standby.process.pid, signal.SIGSTOP)
+    os.kill(worker(standby), signal.SIGKILL)
+    os.kill(primary.qemu(), signal.SIGKILL)
+    wait(lambda: any(e["event"] == "leaving" for e in primary.events()), f"the standby is told; {primary.said()}")
+    os.kill(standby.process.pid, signal.SIGCONT)
+    status = standby.wait("it runs the VM", lambda s: s["role"] == "primary" and s["gpu_lost"])
+    assert status["takeovers"] == 1 and "worker" in status["gpu_lost"], status
+    wait(lambda: "FAILED" in said(standby), f"the program that computed gets an error; {said(standby)}")
+    tell(standby, "fill 4")
+    wait(lambda: "4 fills are right" in said(standby), f"a new program computes; {said(standby)}")
+
+
+def main_link():
+    for checks in ([check_both_gpus_lost], [check_link_cut, check_link_cut_unnoticed]):
+        with RelayedPair() as pair:
+            both = pair.begin()
+            for check in checks:
+                started = time.monotonic()
+                check(pair, *both)
+                print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
+    return 0
+
+
 def main(hangs):
     checks = [check_gpu_lost, check_worker_killed, check_standby_worker_killed, check_qemu_killed]
     if hangs:  # takes minutes: what runs beside it piles up meanwhile
@@ -207,4 +290,4 @@ def main(hangs):
 
 
 if __name__ == "__main__":
-    sys.exit(main("hangs" in sys.argv))
+    sys.exit(main_link() if "link" in sys.argv else main("hangs" in sys.argv))
