@@ -23,7 +23,7 @@
 #define VGPU_F_WRITE_RUNS 0 /* the device knows VGPU_CMD_WRITE_RUNS */
 
 /* Of the commands that streams may contain: one more for each new opcode. The hosts of a pair execute the same streams, so theirs must be equal. */
-#define VGPU_STREAM_VERSION 2u
+#define VGPU_STREAM_VERSION 3u
 
 /* Objects that replication puts between the guest's own in the same file. */
 #define VGPU_HOST_ID_BIT (1ull << 63)
@@ -206,7 +206,7 @@ struct vgpu_record_text_dropped {
  *   fixed structure of the opcode; then, where the structure names them and in this order:
  *   wait list (wait_count ids), id lists, text or argument bytes, inline payload; each padded with 0 to a multiple of 8.
  *
- * Calls (opcode < VGPU_FIRST_ENQUEUE, except DESTROY, FLUSH and SET_USER_EVENT) answer in vgpu_response.result, so a call must be
+ * Calls (opcode < VGPU_FIRST_ENQUEUE, except DESTROY, FLUSH, SET_USER_EVENT and AWAIT) answer in vgpu_response.result, so a call must be
  * the last command of its stream. Enqueued commands answer by VGPU_RECORD_COMPLETION if they name an event, and only in
  * case of failure by VGPU_RECORD_QUEUE_ERROR if they do not.
  *
@@ -230,6 +230,7 @@ enum vgpu_opcode {
 	VGPU_CMD_DESTROY = 15,
 	VGPU_CMD_FLUSH = 16,
 	VGPU_CMD_SET_SPEC_CONSTANT = 17,
+	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -441,6 +442,17 @@ struct vgpu_cmd_destroy {
 	__u32 kind; /* enum vgpu_object_kind, must match */
 	__u32 pad;
 	__u64 id;
+};
+
+/*
+ * AWAIT: the request waits, in the host, until these events have completed; what comes behind it in its file waits with it. An id
+ * that names no command in flight is passed over. Before all other commands of its stream. Not for guests, who wait themselves:
+ * this is how the log says that one did.
+ */
+struct vgpu_cmd_await {
+	struct vgpu_cmd cmd;
+	__u32 event_count; /* 1 to VGPU_MAX_WAIT_COUNT ids follow */
+	__u32 pad;
 };
 
 struct vgpu_cmd_flush {

@@ -152,6 +152,13 @@ bool read(reader& r, op_flush& o) {
     return r.fixed(o.c) && r.id(o.c->queue);
 }
 
+bool read(reader& r, op_await& o) {
+    return r.fixed(o.c) && r.pad(o.c->pad) &&
+           r.require(o.c->event_count >= 1 && o.c->event_count <= VGPU_MAX_WAIT_COUNT,
+                     "an AWAIT without events or with too many") &&
+           r.ids(o.c->event_count, o.events);
+}
+
 bool read(reader& r, op_set_spec_constant& o) {
     return r.fixed(o.c) && r.id(o.c->program) &&
            r.require(o.c->value_bytes >= 1 && o.c->value_bytes <= 16,
@@ -396,6 +403,7 @@ bool read_command(reader& r, std::uint16_t opcode, op& out) {
     case VGPU_CMD_SET_USER_EVENT:       return read_as<op_set_user_event>(r, out);
     case VGPU_CMD_DESTROY:              return read_as<op_destroy>(r, out);
     case VGPU_CMD_FLUSH:                return read_as<op_flush>(r, out);
+    case VGPU_CMD_AWAIT:                return read_as<op_await>(r, out);
     case VGPU_CMD_SET_SPEC_CONSTANT:    return read_as<op_set_spec_constant>(r, out);
     case VGPU_CMD_WRITE_BUFFER:
     case VGPU_CMD_READ_BUFFER:          return read_as<op_transfer_buffer>(r, out);
@@ -425,7 +433,7 @@ bool read_command(reader& r, std::uint16_t opcode, op& out) {
 
 bool is_call(std::uint16_t opcode) {
     return opcode < VGPU_FIRST_ENQUEUE && opcode != VGPU_CMD_DESTROY && opcode != VGPU_CMD_FLUSH &&
-           opcode != VGPU_CMD_SET_USER_EVENT;
+           opcode != VGPU_CMD_SET_USER_EVENT && opcode != VGPU_CMD_AWAIT;
 }
 
 const vgpu_cmd& header_of(const op& o) {

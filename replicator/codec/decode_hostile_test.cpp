@@ -83,7 +83,7 @@ const enqueue_ref e{1, 2, {3}};
 const hostile table[] = {
     // header
     {"unknown opcode 0", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = 0; }, "unknown opcode"},
-    {"opcode in the gap", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = 18; }, "unknown opcode"},
+    {"opcode in the gap", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = 19; }, "unknown opcode"},
     {"opcode beyond the last", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = VGPU_OPCODE_COUNT; }, "unknown opcode"},
     {"header flags", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).flags = 1; }, "unknown flag"},
     {"length 0", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).bytes = 0; }, "command's length"},

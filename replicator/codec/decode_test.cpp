@@ -96,11 +96,22 @@ TEST(decode, every_opcode_of_the_sample_session) {
         SCOPED_TRACE(r.name);
         decode_all(r.builder, [&](const op& o) { seen.insert(header_of(o).opcode); });
     }
+    EXPECT_FALSE(seen.contains(VGPU_CMD_AWAIT)) << "no guest has it";
     for (std::uint16_t opcode = 0; opcode < VGPU_OPCODE_COUNT; ++opcode) {
         const bool defined =
             (opcode >= VGPU_CMD_INFO && opcode <= VGPU_CMD_SET_SPEC_CONSTANT) || opcode >= VGPU_FIRST_ENQUEUE;
         EXPECT_EQ(seen.contains(opcode), defined) << "opcode " << opcode;
     }
+}
+
+TEST(decode, await_gives_its_events) {
+    stream_builder b;
+    decode_all(b.await(std::array<std::uint64_t, 2>{7, 9}).flush(1), [&](const op& o) {
+        if (const auto* a = std::get_if<op_await>(&o)) {
+            EXPECT_EQ(std::vector<guest_id>(a->events.begin(), a->events.end()),
+                      (std::vector<guest_id>{7, 9}));
+        }
+    });
 }
 
 TEST(decode, an_empty_stream_ends_at_once) {
@@ -211,6 +222,7 @@ TEST(decode, only_answered_commands_are_calls) {
     EXPECT_FALSE(is_call(VGPU_CMD_SET_USER_EVENT));
     EXPECT_FALSE(is_call(VGPU_CMD_DESTROY));
     EXPECT_FALSE(is_call(VGPU_CMD_FLUSH));
+    EXPECT_FALSE(is_call(VGPU_CMD_AWAIT));
     EXPECT_FALSE(is_call(VGPU_CMD_LAUNCH));
 }
 

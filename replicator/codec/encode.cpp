@@ -220,6 +220,11 @@ stream_builder& stream_builder::flush(std::uint64_t queue) {
     return begin(VGPU_CMD_FLUSH, vgpu_cmd_flush{{}, queue});
 }
 
+stream_builder& stream_builder::await(std::span<const std::uint64_t> events) {
+    return begin(VGPU_CMD_AWAIT, vgpu_cmd_await{{}, static_cast<std::uint32_t>(events.size()), 0})
+        .bytes(std::as_bytes(events));
+}
+
 stream_builder& stream_builder::write_buffer(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,
                                              std::span<const std::byte> inline_data) {
     return write_buffer(e, buffer, offset, inline_ref(inline_data.size())).bytes(inline_data);

@@ -173,7 +173,7 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
                 f.fsm.note_log_range(d.request.token, tap->on_submit(f.number, d.request, f.fsm.objects()));
             }
             if (!f.untold) { // else it is in the log, and whoever goes on with the guest executes it
-                forward(f, d.request);
+                forward(f, d);
             }
             if (tap) {
                 tap->on_forwarded(f.number);
@@ -202,31 +202,43 @@ bool device::start_worker(file_entry& f) {
     return false;
 }
 
-void device::forward(file_entry& f, const worker::request_view& request) {
-    watch(true);
-    observe(f);
-    hand_over(f, request);
+void device::await_events(std::uint32_t file, std::span<const guest_id> events) {
+    if (const auto at = files_.find(file); at != files_.end()) {
+        at->second->fsm.await(events);
+    }
 }
 
-void device::hand_over(file_entry& f, const worker::request_view& request) {
-    if (f.waiting.empty() && !f.draining && f.port->submit(request) == worker::submit_result::accepted) {
+void device::forward(file_entry& f, const submit_decision& d) {
+    watch(true);
+    observe(f);
+    hand_over(f, d.request, d.awaited);
+}
+
+void device::hand_over(file_entry& f, const worker::request_view& request,
+                       std::span<const awaited_event> awaited) {
+    if (awaited.empty() && f.waiting.empty() && !f.draining &&
+        f.port->submit(request) == worker::submit_result::accepted) {
         f.port->kick();
         doorbells_.add();
         return;
     }
-    // Full, or dead: then draining tells why and answers everything.
-    waiting_bytes_ += waiting_request::bytes_of(request);
-    f.waiting.emplace_back(request);
+    // Full, or dead: then draining tells why and answers everything. What is awaited completes by a record,
+    // which draining looks for too.
+    waiting_bytes_ += f.waiting.emplace_back(request, awaited).bytes();
 }
 
 void device::flush_waiting(file_entry& f) {
     bool submitted = false;
     while (!f.waiting.empty()) {
-        const worker::request_view view = f.waiting.front().view();
-        if (f.port->submit(view) != worker::submit_result::accepted) {
+        waiting_request& next = f.waiting.front();
+        while (!next.awaited.empty() &&
+               f.fsm.objects().pending_serial(next.awaited.back().id) != next.awaited.back().serial) {
+            next.awaited.pop_back();
+        }
+        if (!next.awaited.empty() || f.port->submit(next.view()) != worker::submit_result::accepted) {
             break;
         }
-        waiting_bytes_ -= waiting_request::bytes_of(view);
+        waiting_bytes_ -= next.bytes();
         f.waiting.pop_front();
         submitted = true;
     }
@@ -285,7 +297,7 @@ void device::end_port(file_entry& f) {
         f.port.reset();
     }
     for (const waiting_request& w : f.waiting) {
-        waiting_bytes_ -= waiting_request::bytes_of(w.view());
+        waiting_bytes_ -= w.bytes();
     }
     f.waiting.clear();
     f.injected.clear();

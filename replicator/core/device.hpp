@@ -68,9 +68,14 @@ public:
     void open_file(std::uint32_t file, std::uint64_t token);
     void close_file(std::uint32_t file, std::uint64_t token);
     // Whose request it is: of this device's guest; of the log of another device, guest's or mirror's there
-    // (ids with VGPU_HOST_ID_BIT are allowed, the tap does not hear of it).
+    // (ids with VGPU_HOST_ID_BIT and AWAIT are allowed; of the mirror's, the tap does not hear).
     enum class origin : std::uint8_t { guest, log, log_of_mirror };
     void submit(const kagemusha_request& request, std::uint64_t now_ms, origin from = origin::guest);
+
+    // The file's next request goes to the worker when these events of it have completed, and what comes
+    // behind it waits with it: whoever made the request knew that they had. What names no command in flight
+    // is passed over.
+    void await_events(std::uint32_t file, std::span<const guest_id> events);
 
     int poll_fd() const { return epoll_; }
     void dispatch(std::uint64_t now_ms);
@@ -102,8 +107,9 @@ private:
     device(device_config config, port_factory factory, int epoll, int timer);
 
     bool start_worker(file_entry& f);
-    void forward(file_entry& f, const worker::request_view& request);
-    void hand_over(file_entry& f, const worker::request_view& request);
+    void forward(file_entry& f, const submit_decision& d);
+    void hand_over(file_entry& f, const worker::request_view& request,
+                   std::span<const awaited_event> awaited = {});
     bool observe(file_entry& f);
     void flush_waiting(file_entry& f);
     void drain(file_entry& f);

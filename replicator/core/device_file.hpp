@@ -41,22 +41,27 @@ inline bool is_of_tap(std::span<const std::byte> record) {
     return false;
 }
 
-// A private copy of a request that the port had no room for.
+// A private copy of a request that the port had no room for, or that waits for events (device::await_events).
 struct device::waiting_request {
     std::uint64_t token;
+    std::vector<awaited_event> awaited; // what is behind the last pending one has completed
+    std::size_t awaited_count;
     std::vector<std::uint64_t> stream;
     std::vector<kagemusha_payload> payloads;
     std::vector<kagemusha_segment> segments;
 
-    explicit waiting_request(const worker::request_view& r)
+    waiting_request(const worker::request_view& r, std::span<const awaited_event> events)
         : token(r.token)
+        , awaited(events.begin(), events.end())
+        , awaited_count(events.size())
         , stream(r.stream.size() / 8)
         , payloads(r.payloads.begin(), r.payloads.end())
         , segments(r.segments.begin(), r.segments.end()) {
         std::memcpy(stream.data(), r.stream.data(), r.stream.size());
     }
-    static std::size_t bytes_of(const worker::request_view& r) {
-        return r.stream.size() + r.payloads.size_bytes() + r.segments.size_bytes();
+    std::size_t bytes() const {
+        return awaited_count * sizeof(awaited_event) + stream.size() * 8 +
+               payloads.size() * sizeof(payloads.front()) + segments.size() * sizeof(segments.front());
     }
     worker::request_view view() const {
         return {token, std::as_bytes(std::span(stream)), payloads, segments};
@@ -167,7 +172,7 @@ struct device::file_entry final : worker::port_sink {
         if (record.size() == sizeof(c)) {
             std::memcpy(&c, record.data(), sizeof(c));
             records_held |=
-                c.record.type == VGPU_RECORD_COMPLETION && !owner.tap_->on_completion(number, c.event);
+                c.record.type == VGPU_RECORD_COMPLETION && !owner.tap_->on_completion(number, c.event, c.status != 0);
         }
     }
 

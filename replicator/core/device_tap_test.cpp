@@ -55,7 +55,7 @@ struct recording_tap final : mirror_tap {
         }
         return lets_answers_go;
     }
-    bool on_completion(std::uint32_t file, guest_id event) override {
+    bool on_completion(std::uint32_t file, guest_id event, bool) override {
         say("completion " + std::to_string(event), file);
         return lets_records_go;
     }

@@ -101,7 +101,19 @@ void file_fsm::cut(std::span<const std::byte> stream, std::uint32_t offset, std:
     copied_to_ = offset + bytes;
 }
 
-submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes regions, bool host_ids) {
+void file_fsm::await(std::span<const guest_id> events) {
+    if (std::exchange(awaited_told_, false)) {
+        awaited_.clear();
+    }
+    for (const guest_id id : events) {
+        if (const std::uint64_t serial = table_.pending_serial(id)) {
+            awaited_.push_back({id, serial});
+        }
+    }
+}
+
+submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes regions, bool of_log) {
+    await({});
     if (lost_) {
         return answer(VGPU_STATUS_LOST, 0, nullptr);
     }
@@ -114,7 +126,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
 
     const std::span<const std::byte> stream(static_cast<const std::byte*>(r.stream), r.stream_bytes);
     codec::stream_decoder decoder(stream, {std::span(r.payloads, r.payload_count)});
-    validator check(table_, events_, host_ids);
+    validator check(table_, events_, of_log ? &awaited_ : nullptr);
     submit_decision d;
     request_slot slot;
     slot.used = true;
@@ -124,10 +136,12 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     copied_to_ = 0;
     std::uint32_t completions = 0;
     const event_credit events_before = events_;
+    const std::size_t awaited_before = awaited_.size();
     table_.begin();
     const auto refuse_all = [&](vgpu_status status, std::uint32_t offset, const char* rule) {
         table_.rollback();
         events_ = events_before;
+        awaited_.resize(awaited_before);
         return answer(status, offset, rule);
     };
 
@@ -204,6 +218,8 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     d.request.stream = forwarded;
     d.request.payloads = std::span(r.payloads, r.payload_count);
     d.request.segments = std::span(r.segments, r.segment_count);
+    d.awaited = awaited_;
+    awaited_told_ = true;
     return d;
 }
 

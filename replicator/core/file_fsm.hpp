@@ -48,6 +48,7 @@ struct submit_decision {
     action what = action::answer;
     vgpu_response response{};       // answer
     worker::request_view request{}; // forward: views of the request and of the fsm, valid until the next call
+    std::span<const awaited_event> awaited; // forward: not before these events are no longer pending
     request_work work{};
     const char* broken_rule = nullptr; // answer: why the request was refused; a static sentence
 };
@@ -74,9 +75,11 @@ public:
     // `usage` outlives the fsm. All requests have ended when the fsm ends.
     file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage, std::uint64_t hash_seed);
 
-    // `host_ids`: ids with VGPU_HOST_ID_BIT are allowed: on a standby, which executes what replication on the
-    // primary's side added to the guest's commands.
-    submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool host_ids = false);
+    // `of_log`: ids with VGPU_HOST_ID_BIT and AWAIT are allowed: on a standby, which executes what
+    // replication on the primary's side added to the guest's commands.
+    submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool of_log = false);
+    // The next request that is forwarded waits for those of these events that are pending.
+    void await(std::span<const guest_id> events);
     // Where the forwarded request with this token is in the log.
     void note_log_range(std::uint64_t token, const log_range& range);
     done_decision on_done(std::uint64_t token, const vgpu_response& response);
@@ -166,6 +169,9 @@ private:
     std::vector<std::uint64_t> cut_stream_;
     std::uint32_t copied_to_ =
         0; // the part of the stream before this offset is in cut_stream_ or was left out
+    // Of the next forwarded request; of the last one while its decision is valid.
+    std::vector<awaited_event> awaited_;
+    bool awaited_told_ = false;
 };
 
 } // namespace kagemusha::core

@@ -80,6 +80,13 @@ const object* object_table::find(guest_id id, vgpu_object_kind kind) const {
     return at != objects_.end() && at->second.kind == kind && !at->second.destroyed ? &at->second : nullptr;
 }
 
+std::uint64_t object_table::pending_serial(guest_id id) const {
+    const auto at = objects_.find(id);
+    const bool pending = at != objects_.end() && at->second.kind == VGPU_OBJECT_EVENT &&
+                         at->second.event == event_state::pending;
+    return pending ? at->second.serial : 0;
+}
+
 bool object_table::room_for_object(std::uint64_t above_quota) const {
     return objects_.size() < quota_.max_objects + above_quota &&
            usage_.objects < usage_.max_objects + above_quota;

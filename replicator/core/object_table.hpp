@@ -79,6 +79,10 @@ public:
     // complete.
     bool taken(guest_id id) const { return objects_.contains(id); }
 
+    // The serial of an event whose command was handed on and has not completed, whether or not the guest
+    // destroyed it; 0: there is none. Ids are used again, so whoever waits remembers the serial.
+    std::uint64_t pending_serial(guest_id id) const;
+
     bool room_for_object(std::uint64_t above_quota = 0) const;
     bool room_for_memory(std::uint64_t bytes) const;
 

@@ -33,6 +33,8 @@ bool box_inside(const wire_triple& origin, const wire_triple& region, const std:
            range_inside(origin[2], region[2], extent[2]);
 }
 
+constexpr const char* late_await = "an AWAIT is not before all other commands of its stream";
+
 // Of two objects that a command names, at least one of which was refused: a broken rule counts more than an
 // OpenCL error, else the first refusal counts.
 verdict graver(const verdict& first, const verdict& second) {
@@ -330,6 +332,20 @@ verdict validator::check(const op_flush& o) {
     return table_.find(o.c->queue, VGPU_OBJECT_QUEUE) ? verdict{} : verdict::malformed(no_queue);
 }
 
+// Refused without an error: it is the device's to carry out, so the worker does not get it. Only what is
+// pending now counts: commands behind it may use an id again.
+verdict validator::check(const op_await& o) {
+    if (!awaited_) {
+        return verdict::malformed("a guest can't use AWAIT");
+    }
+    for (const guest_id id : o.events) {
+        if (const std::uint64_t serial = table_.pending_serial(id)) {
+            awaited_->push_back({id, serial});
+        }
+    }
+    return verdict::refuse(cl_success);
+}
+
 // ---- enqueued commands
 // -----------------------------------------------------------------------------------------------
 
@@ -560,10 +576,12 @@ verdict validator::finish_enqueue(const vgpu_enqueue& e, const object& queue, ve
 
 verdict validator::check(const op& o) {
     created_ = {};
+    const bool first = only_awaits_;
+    only_awaits_ = first && std::holds_alternative<op_await>(o);
     return std::visit(
-        [this](const auto& x) -> verdict {
+        [this, first](const auto& x) -> verdict {
             if constexpr (requires { x.c->enqueue; }) {
-                if ((x.c->enqueue.event & VGPU_HOST_ID_BIT) != 0 && !host_ids_) {
+                if ((x.c->enqueue.event & VGPU_HOST_ID_BIT) != 0 && !awaited_) {
                     return verdict::malformed(id_of_host);
                 }
                 const object* queue = nullptr;
@@ -578,8 +596,13 @@ verdict validator::check(const op& o) {
                 return finish_enqueue(x.c->enqueue, *queue, v.ok() ? of_body : v);
             } else {
                 if constexpr (requires { x.c->id; }) { // what creates an object, and DESTROY
-                    if ((x.c->id & VGPU_HOST_ID_BIT) != 0 && !host_ids_) {
+                    if ((x.c->id & VGPU_HOST_ID_BIT) != 0 && !awaited_) {
                         return verdict::malformed(id_of_host);
+                    }
+                }
+                if constexpr (std::is_same_v<std::decay_t<decltype(x)>, op_await>) {
+                    if (!first) {
+                        return verdict::malformed(late_await);
                     }
                 }
                 return check(x);

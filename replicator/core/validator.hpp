@@ -16,6 +16,7 @@
 #define KAGEMUSHA_CORE_VALIDATOR_HPP
 
 #include <cstdint>
+#include <vector>
 
 #include "codec/op.hpp"
 #include "core/object_table.hpp"
@@ -41,6 +42,12 @@ struct event_credit {
     std::uint64_t in_flight = 0;
 };
 
+// An event that a request waits for.
+struct awaited_event {
+    guest_id id = 0;
+    std::uint64_t serial = 0;
+};
+
 // What the last accepted call creates; if it fails, object_table::take_back().
 struct created_object {
     guest_id id = 0;
@@ -49,9 +56,10 @@ struct created_object {
 
 class validator {
 public:
-    // `host_ids`: new objects may have ids with VGPU_HOST_ID_BIT.
-    validator(object_table& table, event_credit& events, bool host_ids = false)
-        : table_(table), events_(events), host_ids_(host_ids) {}
+    // `awaited`: the stream is a log's. New objects may have ids with VGPU_HOST_ID_BIT; the pending events of
+    // an AWAIT are appended there.
+    validator(object_table& table, event_credit& events, std::vector<awaited_event>* awaited = nullptr)
+        : table_(table), events_(events), awaited_(awaited) {}
 
     // Checks the next command and, unless it is malformed or beyond a limit, does what it does to the table:
     // new objects, destroyed ones. The event of a refused command becomes an object too. Between begin() and
@@ -77,6 +85,7 @@ private:
     verdict check(const codec::op_set_user_event& o);
     verdict check(const codec::op_destroy& o);
     verdict check(const codec::op_flush& o);
+    verdict check(const codec::op_await& o);
     verdict check(const codec::op_set_spec_constant& o);
 
     // The body of an enqueued command, given its queue.
@@ -103,7 +112,8 @@ private:
 
     object_table& table_;
     event_credit& events_;
-    const bool host_ids_;
+    std::vector<awaited_event>* const awaited_;
+    bool only_awaits_ = true; // so far
     created_object created_;
 };
 

@@ -88,6 +88,7 @@ vgpu_payload_ref out(stream_builder& b, std::uint64_t bytes) {
 
 // clang-format off
 const broken malformed[] = {
+    {"await of a guest", [](auto& b) { b.await(std::array<std::uint64_t, 1>{event}); }},
     {"info image formats of a queue", [](auto& b) { b.info(VGPU_INFO_IMAGE_FORMATS, 0, queue, 0, no_payload); }},
     {"info memory of unknown", [](auto& b) { b.info(VGPU_INFO_MEMORY, 0, unknown, 0, no_payload); }},
     {"info image of a queue", [](auto& b) { b.info(VGPU_INFO_IMAGE, 0, queue, 0, no_payload); }},

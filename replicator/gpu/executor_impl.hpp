@@ -170,6 +170,7 @@ struct executor::impl {
     std::int32_t run(const codec::op_set_user_event& op);
     std::int32_t run(const codec::op_destroy& op);
     std::int32_t run(const codec::op_flush& op);
+    std::int32_t run(const codec::op_await& op);
 
     // executor_programs.cpp
     std::int32_t run(const codec::op_create_program& op);

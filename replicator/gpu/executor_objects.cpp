@@ -144,6 +144,12 @@ std::int32_t executor::impl::run(const codec::op_flush& op) {
     return queue ? device().flush(*queue->native) : CL_INVALID_COMMAND_QUEUE;
 }
 
+// The device takes it out of the stream: whoever puts one into the ring is not the device.
+std::int32_t executor::impl::run(const codec::op_await&) {
+    malformed = true;
+    return CL_INVALID_OPERATION;
+}
+
 std::int32_t executor::impl::run(const codec::op_destroy& op) {
     const codec::guest_id id = op.c->id;
     switch (op.c->kind) {

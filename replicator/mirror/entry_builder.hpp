@@ -4,6 +4,7 @@
 #ifndef KAGEMUSHA_MIRROR_ENTRY_BUILDER_HPP
 #define KAGEMUSHA_MIRROR_ENTRY_BUILDER_HPP
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -24,6 +25,7 @@ public:
     // `expected_bytes`: of the stream.
     void begin(std::size_t expected_bytes) {
         expected_words_ = expected_bytes / 8;
+        expected_bytes_ = fetched_bytes_ = 0;
         entry_ = {};
     }
 
@@ -70,6 +72,21 @@ public:
         append(&marker, sizeof(marker));
         append(waits.data(), waits.size_bytes());
         ++entry_.meta.op_count;
+    }
+
+    void await(codec::id_list events) {
+        for (; !events.empty();
+             events = events.subspan(std::min<std::size_t>(events.size(), VGPU_MAX_WAIT_COUNT))) {
+            const codec::id_list some =
+                events.first(std::min<std::size_t>(events.size(), VGPU_MAX_WAIT_COUNT));
+            vgpu_cmd_await await{};
+            await.cmd.opcode = VGPU_CMD_AWAIT;
+            await.cmd.bytes = static_cast<std::uint32_t>(sizeof(await) + some.size_bytes());
+            await.event_count = static_cast<std::uint32_t>(some.size());
+            append(&await, sizeof(await));
+            append(some.data(), some.size_bytes());
+            ++entry_.meta.op_count;
+        }
     }
 
     // Nothing is appended if there is no command. What follows goes into the next entry.

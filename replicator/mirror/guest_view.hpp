@@ -45,6 +45,14 @@ public:
         const auto f = files_.find(file);
         return f == files_.end() || !f->second.quiet.contains(event);
     }
+    // Events that the guest knows of and that may not have completed here: what it asks for next relies on
+    // them.
+    std::vector<codec::guest_id> known(std::uint32_t file) const {
+        const auto f = files_.find(file);
+        return f == files_.end()
+                   ? std::vector<codec::guest_id>()
+                   : std::vector<codec::guest_id>(f->second.quiet.begin(), f->second.quiet.end());
+    }
     // And that was acted upon.
     void over(std::uint32_t file, codec::guest_id event) {
         if (const auto f = files_.find(file); f != files_.end()) {

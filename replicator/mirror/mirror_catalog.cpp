@@ -30,7 +30,7 @@ bool leaves_state(const catalog_item& item, std::int32_t result) {
 } // namespace
 
 mirror_catalog::mirror_catalog(std::uint64_t hash_seed, catalog_budget& budget)
-    : budget_(budget), named_(0, hash{hash_seed}) {}
+    : budget_(budget), named_(0, id_hash{hash_seed}) {}
 
 mirror_catalog::~mirror_catalog() {
     clear();

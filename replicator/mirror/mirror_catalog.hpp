@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "mirror/id_hash.hpp"
 #include "mirror/mirror_file.hpp"
 
 namespace kagemusha::mirror {
@@ -91,15 +92,6 @@ public:
     std::uint64_t bytes() const { return bytes_; }
 
 private:
-    struct hash {
-        std::uint64_t seed;
-        std::size_t operator()(guest_id id) const {
-            std::uint64_t x = (id ^ seed) * 0x9e3779b97f4a7c15;
-            x ^= x >> 32;
-            return x * 0xd6e8feb86659fd93;
-        }
-    };
-
     catalog_item* add(std::span<const std::uint64_t> command, shared_bytes content,
                       std::span<catalog_item* const> needs, std::uint64_t token, bool pending);
     void need(catalog_item& item, catalog_item& other);
@@ -112,7 +104,7 @@ private:
     void charge(catalog_item& item);
 
     catalog_budget& budget_;
-    std::unordered_map<guest_id, catalog_item*, hash> named_;
+    std::unordered_map<guest_id, catalog_item*, id_hash> named_;
     std::unordered_map<std::uint64_t, catalog_item*> pending_;
     catalog_item *first_ = nullptr, *last_ = nullptr;
     catalog_item* first_of_kind_[VGPU_OBJECT_EVENT + 1] = {};

@@ -11,6 +11,7 @@
 #include "codec/cl_numbers.hpp"
 #include "codec/decode.hpp"
 #include "mirror/entry_builder.hpp"
+#include "mirror/host_order.hpp"
 #include "mirror/mark_table.hpp"
 #include "mirror/mirror_catalog.hpp"
 
@@ -59,13 +60,18 @@ bool only_read(std::uint64_t flags, const catalog_item* parent) {
 
 struct mirror_file::impl {
     impl(catalog_budget* shared, std::uint64_t hash_seed)
-        : budget(shared ? *shared : own_budget), catalog(hash_seed, budget), marks(hash_seed) {}
+        : budget(shared ? *shared : own_budget)
+        , catalog(hash_seed, budget)
+        , marks(hash_seed)
+        , order(hash_seed) {}
 
     catalog_budget own_budget;
     catalog_budget& budget;
     mirror_catalog catalog;
     mark_table marks; // every memory object that the guest can name
     const char* failure = nullptr;
+    host_order order;
+    std::vector<guest_id> awaited; // a member so that its memory is used again
 
     // Of the request in hand.
     const worker::request_view* request = nullptr;
@@ -80,6 +86,58 @@ struct mirror_file::impl {
         failure = why;
         catalog.clear();
         marks.clear();
+        order.stop();
+    }
+
+    // ---- what the guest's host code waited for
+
+    void follow_mode(mirror_mode next) {
+        mode = next;
+        if ((mode == mirror_mode::on) == order.running()) {
+            return;
+        }
+        if (mode != mirror_mode::on) {
+            return order.stop();
+        }
+        order.start();
+        for (const catalog_item* i = catalog.first_of(VGPU_OBJECT_QUEUE); i; i = i->kind_next) {
+            if (i->live) {
+                order.queue_made(i->id, is_out_of_order(*i));
+            }
+        }
+    }
+    static bool is_out_of_order(const catalog_item& queue) {
+        const auto& c = *reinterpret_cast<const vgpu_cmd_create_queue*>(queue.command.data());
+        return (c.properties & cl_queue_out_of_order) != 0;
+    }
+
+    // Before anything of a request: what it may rely on having run.
+    void await_what_is_known(std::span<const std::byte> stream) {
+        struct enqueued { // every enqueued command begins so
+            vgpu_cmd cmd;
+            vgpu_enqueue enqueue;
+        };
+        guest_id queue = 0;
+        bool any = false, one_queue = true;
+        for (std::size_t at = 0; at < stream.size();) {
+            const auto& header = *reinterpret_cast<const vgpu_cmd*>(stream.data() + at);
+            if (header.opcode >= VGPU_FIRST_ENQUEUE) {
+                const guest_id of = reinterpret_cast<const enqueued&>(header).enqueue.queue;
+                one_queue = one_queue && (!any || of == queue);
+                queue = of;
+                any = true;
+            } else if (header.opcode == VGPU_CMD_SET_USER_EVENT) {
+                any = true; // whatever waits for it may be anywhere
+                one_queue = false;
+            }
+            at += header.bytes;
+        }
+        if (!any || !order.holds(one_queue ? queue : 0)) {
+            return;
+        }
+        awaited.clear();
+        order.take(one_queue ? queue : 0, awaited);
+        entry.await(awaited);
     }
 
     // ---- dirty marks
@@ -140,6 +198,12 @@ struct mirror_file::impl {
 
     // ---- enqueued commands
 
+    void note_event(const vgpu_enqueue& enqueue) {
+        if (order.tracks()) {
+            order.enqueued(enqueue.queue, enqueue.event);
+        }
+    }
+
     // What most streams consist of: it crosses as it is, and what must be known of it lies in plain sight.
     bool crosses_unread(const vgpu_cmd& header) {
         if (mode != mirror_mode::on) {
@@ -148,6 +212,7 @@ struct mirror_file::impl {
         switch (header.opcode) {
         case VGPU_CMD_LAUNCH: {
             const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
+            note_event(c.enqueue);
             const std::byte* at =
                 reinterpret_cast<const std::byte*>(&c + 1) + c.enqueue.wait_count * sizeof(guest_id);
             for (std::uint32_t i = 0; i < c.argument_count; ++i) {
@@ -168,6 +233,8 @@ struct mirror_file::impl {
         }
         case VGPU_CMD_MARKER:
         case VGPU_CMD_BARRIER:
+            note_event(reinterpret_cast<const vgpu_cmd_sync&>(header).enqueue);
+            return true;
         case VGPU_CMD_SET_USER_EVENT:
             return true;
         default:
@@ -178,6 +245,7 @@ struct mirror_file::impl {
     template <class Op>
     void enqueued(const Op& o, std::span<const std::byte> command) {
         written_by(o);
+        note_event(o.c->enqueue);
         constexpr bool is_sync = std::is_same_v<Op, op_sync>;
         bool crosses = is_sync || mode == mirror_mode::on || std::is_same_v<Op, op_migrate>;
         if constexpr (requires { o.write(); }) {
@@ -219,6 +287,7 @@ struct mirror_file::impl {
     }
     catalog_item* made(const op_create_context& o) { return made(o, VGPU_OBJECT_CONTEXT, {}); }
     catalog_item* made(const op_create_queue& o) {
+        order.queue_made(o.c->id, (o.c->properties & cl_queue_out_of_order) != 0);
         return made(o, VGPU_OBJECT_QUEUE, {catalog.find(o.c->context)});
     }
     catalog_item* made(const op_create_sampler& o) {
@@ -365,6 +434,8 @@ struct mirror_file::impl {
                 } else if constexpr (std::is_same_v<type, op_destroy>) {
                     if (o.c->kind == VGPU_OBJECT_MEMORY) {
                         marks.erase(o.c->id);
+                    } else if (o.c->kind == VGPU_OBJECT_QUEUE) {
+                        order.queue_gone(o.c->id);
                     }
                     catalog.destroy(o.c->id);
                     if (mode != mirror_mode::off) {
@@ -374,7 +445,8 @@ struct mirror_file::impl {
                     if (mode != mirror_mode::off) {
                         entry.command(command);
                     }
-                } else if constexpr (!std::is_same_v<type, op_info> && !std::is_same_v<type, op_flush>) {
+                } else if constexpr (!std::is_same_v<type, op_info> && !std::is_same_v<type, op_flush> &&
+                                     !std::is_same_v<type, op_await>) {
                     call(o, command);
                 }
             },
@@ -393,10 +465,13 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
         return;
     }
     self.request = &request;
-    self.mode = mode;
+    self.follow_mode(mode);
     self.payloads = &payloads;
     self.out = &out;
     self.entry.begin(request.stream.size());
+    if (self.order.tracks()) {
+        self.await_what_is_known(request.stream);
+    }
     self.seen_ids.fill(0);
 
     codec::stream_decoder decoder(request.stream, {request.payloads});
@@ -437,6 +512,10 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     if (mode != mirror_mode::off) {
         self.entry.finish(out);
     }
+}
+
+void mirror_file::on_completion(guest_id event, bool failed) {
+    impl_->order.completed(event, failed);
 }
 
 void mirror_file::on_done(std::uint64_t token, std::int32_t result) {

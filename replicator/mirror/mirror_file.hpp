@@ -8,7 +8,9 @@
 //                them at any time (recreate()). An object that was destroyed while others still need it
 //                (a program with kernels, a buffer with sub-buffers) is kept until they are gone, so the
 //                catalog's memory returns to nothing when the guest's objects are gone.
-//   dirty        which allocations were written since somebody asked last; two independent marks.
+//   order        what the guest's host code waited for goes before the commands that relied on it
+//   (host_order). dirty        which allocations were written since somebody asked last; two independent
+//   marks.
 #ifndef KAGEMUSHA_MIRROR_MIRROR_FILE_HPP
 #define KAGEMUSHA_MIRROR_MIRROR_FILE_HPP
 
@@ -83,6 +85,8 @@ public:
     // An entry's content lies in guest memory (content_in_guest) where `payloads` gave pieces without keep.
     void make_over(const worker::request_view& request, mirror_mode mode, const payload_reader& payloads,
                    std::vector<log_entry>& out);
+    // The guest hears of this event, if it has not heard already. While commands cross: see host_order.
+    void on_completion(guest_id event, bool failed);
     // The call of this request failed or succeeded: catalog only. What the log must be told is the caller's.
     void on_done(std::uint64_t token, std::int32_t result);
 

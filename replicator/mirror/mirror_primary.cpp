@@ -547,9 +547,10 @@ bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vg
     return answer;
 }
 
-bool mirror_primary::on_completion(std::uint32_t number, guest_id event) {
+bool mirror_primary::on_completion(std::uint32_t number, guest_id event, bool failed) {
     impl::file* f = impl_->find(number);
     assert(f);
+    f->state->on_completion(event, failed);
     return f->content.empty() || f->content.on_completion(event, impl_->log);
 }
 

@@ -76,7 +76,7 @@ public:
                               const core::object_table& objects) override;
     void on_forwarded(std::uint32_t file) override;
     bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
-    bool on_completion(std::uint32_t file, guest_id event) override;
+    bool on_completion(std::uint32_t file, guest_id event, bool failed) override;
     void on_agent_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
     void on_agent_record(std::uint32_t file, std::span<const std::byte> record) override;
     void on_tick(std::uint64_t now_ms) override;

@@ -67,6 +67,9 @@ void resumed_request::take_content(std::span<const std::byte> entry,
     codec::stream_decoder theirs(entry, {entry_payloads});
     codec::op logged;
     while (theirs.next(logged) == codec::decode_status::op) {
+        if (const auto* await = std::get_if<codec::op_await>(&logged)) {
+            awaited_.insert(awaited_.end(), await->events.begin(), await->events.end());
+        }
         const vgpu_payload_ref* reference = read_payload(logged);
         if (!reference || content[reference->index].bytes == 0) {
             continue;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // resumed_request: a request that the guest made on a primary that has died, as its new device executes it.
 // It is the guest's own, out of its memory at the last checkpoint, with one change: what its commands read
-// comes from the log where the log has it. The guest may have written over that memory since: it can be told
-// that a command has completed before the whole request is answered.
+// comes from the log where the log has it, and so does what it has to wait for (VGPU_CMD_AWAIT). The guest
+// may have written over that memory since: it can be told that a command has completed before the whole
+// request is answered.
 //
 // Pure. Nothing of the request is believed: the device validates it like any of the guest's.
 #ifndef KAGEMUSHA_MIRROR_RESUMED_REQUEST_HPP
@@ -14,6 +15,8 @@
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "codec/op.hpp"
 
 namespace kagemusha::mirror {
 
@@ -27,6 +30,8 @@ public:
     // to one of the entry's, it reads the entry's content. In the order of the log, before request().
     void take_content(std::span<const std::byte> stream, std::span<const kagemusha_segment> content);
 
+    // What the log says that the guest had waited for when it made the request.
+    std::span<const codec::guest_id> awaited() const { return awaited_; }
     // Views of this object, with the guest's token.
     kagemusha_request request() const;
     std::uint32_t file() const { return request_.file; }
@@ -37,6 +42,7 @@ private:
     std::vector<std::uint64_t> stream_;
     std::vector<kagemusha_payload> payloads_;
     std::vector<kagemusha_segment> segments_;
+    std::vector<codec::guest_id> awaited_;
     std::size_t at_ = 0; // in the guest's stream: what lies before it was compared
 };
 

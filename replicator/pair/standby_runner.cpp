@@ -79,6 +79,7 @@ void standby_runner::begin_guest(core::device& device, std::unique_ptr<held_entr
         watch_(entry->guest->file(), entry->guest->stream());
     }
     const kagemusha_request request = entry->guest->request();
+    device.await_events(request.file, entry->guest->awaited());
     resumed_[request.token] = std::move(entry);
     device.submit(request, now_ms_);
 }

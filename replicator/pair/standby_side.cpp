@@ -715,6 +715,9 @@ void threaded_standby::become_live(core::device& device, std::uint64_t now_ms) {
     runner_.watch({});
     tell_completed(device, true);
     runner_.destroy_agents_objects(device, now_ms);
+    for (const core::file_checkpoint& f : state_.files) {
+        device.await_events(f.file, view_.known(f.file));
+    }
     live_ = true;
     if (options_.live) {
         options_.live();

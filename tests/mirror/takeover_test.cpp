@@ -27,12 +27,14 @@ constexpr const char* source = R"(
 
 constexpr std::uint64_t count = 4096, bytes = count * 4;
 constexpr std::uint32_t depth = 6; // steps in flight
+constexpr std::uint32_t steps_per_queue = 15;
 constexpr std::uint64_t slots_at = 1 << 20, inputs_at = 2 << 20;
 
 // A program of the guest's. Each step writes an input, changes a state on the GPU and reads it back; results
-// are checked in order. What it remembers is here, as a program's memory is.
+// are checked in order. After some steps it waits for all of them and goes on with another queue: nothing but
+// this wait orders the commands of the two. What it remembers is here, as a program's memory is.
 struct program {
-    std::uint64_t context = 0, queue = 0, state = 0, input = 0, kernel = 0;
+    std::uint64_t context = 0, queues[2] = {}, state = 0, input = 0, kernel = 0;
     std::uint32_t begun = 0, checked = 0;
     struct flight {
         std::uint64_t read_event = 0, step_event = 0;
@@ -42,14 +44,19 @@ struct program {
 
     void begin(guest& g, bool executes) {
         context = g.context();
-        queue = g.queue(context);
+        for (std::uint64_t& queue : queues) {
+            queue = g.queue(context);
+        }
         state = g.buffer(context, bytes);
         input = g.buffer(context, bytes);
         if (executes) {
             kernel = g.kernel(context, source, "proceed");
         }
         std::memset(g.memory(), 0, bytes);
-        g.write(queue, state, 0, bytes);
+        g.write(queues[0], state, 0, bytes);
+    }
+    bool may_begin() const {
+        return begun - checked < depth && (begun % steps_per_queue != 0 || begun == checked);
     }
     static std::uint32_t input_of(std::uint32_t step) { return step * 2654435761u + 1; }
 
@@ -57,6 +64,7 @@ struct program {
     void step(guest& g) {
         const std::uint32_t n = begun++;
         const std::uint32_t slot = n % depth;
+        const std::uint64_t queue = queues[n / steps_per_queue % 2];
         auto* in = g.memory_as<std::uint32_t>(inputs_at + slot * bytes);
         std::fill(in, in + count, input_of(n));
         flights[slot] = {g.new_id(), g.new_id()};
@@ -103,14 +111,14 @@ struct program {
         while (next_is_complete(g)) {
             check(g);
         }
-        if (begun - checked < depth) {
+        if (may_begin()) {
             step(g);
         }
         host::pump();
     }
     void finish(guest& g, std::uint32_t steps) {
         while (checked < steps && !testing::Test::HasFailure()) {
-            if (begun < steps && begun - checked < depth) {
+            if (begun < steps && may_begin()) {
                 step(g);
             } else {
                 host::wait([&] { return next_is_complete(g); }, "a step");
@@ -299,7 +307,7 @@ TEST_P(takeover, after_a_checkpoint_that_does_not_fit_everything_is_lost) {
     EXPECT_NE(std::strstr(error, "does not fit"), nullptr) << error;
     standby->use(1);
     codec::stream_builder b;
-    EXPECT_EQ(standby->run(b.marker({p.queue, 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});
+    EXPECT_EQ(standby->run(b.marker({p.queues[0], 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});
 }
 
 TEST_P(takeover, without_a_checkpoint_the_guest_is_told_that_everything_is_lost) {
@@ -316,7 +324,7 @@ TEST_P(takeover, without_a_checkpoint_the_guest_is_told_that_everything_is_lost)
     EXPECT_NE(std::strstr(error, "no checkpoint"), nullptr) << error;
     standby->use(1);
     codec::stream_builder b;
-    EXPECT_EQ(standby->run(b.marker({p.queue, 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});
+    EXPECT_EQ(standby->run(b.marker({p.queues[0], 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});
     EXPECT_TRUE(standby->lost());
     standby->close(1);
     standby->open(2);
