@@ -29,7 +29,7 @@ struct figure {
     const char* name;
     const char* help;
     MetricType type;
-    std::uint64_t replication_status::*where;
+    std::uint64_t replication_status::* where;
     double unit; // what one of it is in the metric's unit
 };
 

@@ -21,7 +21,7 @@ constexpr std::array states{"off",       "disconnected", "greeting", "syncing", 
 
 struct number_field {
     const char* name;
-    std::uint64_t replication_status::*where;
+    std::uint64_t replication_status::* where;
 };
 constexpr number_field numbers[] = {
     {"epoch", &replication_status::epoch},
@@ -137,7 +137,7 @@ std::optional<replication_status> parse_replication(const nlohmann::json& answer
 void set_rates(device_reading& now, const device_reading& before, double seconds) {
     if (!now.replication || !before.replication || now.name != before.name || seconds <= 0)
         return;
-    const auto since = [&](std::uint64_t replication_status::*counter) {
+    const auto since = [&](std::uint64_t replication_status::* counter) {
         const auto was = *before.replication.*counter, is = *now.replication.*counter;
         return is > was ? static_cast<double>(is - was) / seconds : 0.0;
     };

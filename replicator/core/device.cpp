@@ -225,6 +225,9 @@ void device::hand_over(file_entry& f, const worker::request_view& request,
     // Full, or dead: then draining tells why and answers everything. What is awaited completes by a record,
     // which draining looks for too.
     waiting_bytes_ += f.waiting.emplace_back(request, awaited).bytes();
+    if (!awaited.empty() && !f.draining) {
+        flush_waiting(f); // they may have completed between await_events() and this request
+    }
 }
 
 void device::flush_waiting(file_entry& f) {

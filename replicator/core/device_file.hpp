@@ -146,7 +146,7 @@ struct device::file_entry final : worker::port_sink {
         if (violation || port_lost) {
             return;
         }
-        if (owner.tap_ && is_of_tap(record)) {
+        if (owner.tap_ && is_of_tap(record) && !is_of_log(record)) {
             tap_was_active = true;
             owner.tap_->on_agent_record(number, record);
             return;
@@ -167,12 +167,23 @@ struct device::file_entry final : worker::port_sink {
         owner.deliver(*this);
     }
 
+    // A device that took over still has commands of the dead primary's agent under way: they came by the log,
+    // so their events are the file's, and what is submitted next may await them.
+    bool is_of_log(std::span<const std::byte> record_of_tap) const {
+        vgpu_record_completion c;
+        if (record_of_tap.size() != sizeof(c)) {
+            return false;
+        }
+        std::memcpy(&c, record_of_tap.data(), sizeof(c));
+        return c.record.type == VGPU_RECORD_COMPLETION && fsm.objects().pending_serial(c.event) != 0;
+    }
+
     void hold_if_in_use(std::span<const std::byte> record) {
         vgpu_record_completion c;
         if (record.size() == sizeof(c)) {
             std::memcpy(&c, record.data(), sizeof(c));
-            records_held |=
-                c.record.type == VGPU_RECORD_COMPLETION && !owner.tap_->on_completion(number, c.event, c.status != 0);
+            records_held |= c.record.type == VGPU_RECORD_COMPLETION && (c.event & VGPU_HOST_ID_BIT) == 0 &&
+                            !owner.tap_->on_completion(number, c.event, c.status != 0);
         }
     }
 

@@ -229,6 +229,30 @@ TEST(device_tap, records_of_the_agent_go_to_the_tap_alone) {
     EXPECT_EQ(untapped.stats().workers_lost, 1u);
 }
 
+// A standby that became a primary: commands of the dead primary's agent may complete after that.
+TEST(device_tap, completions_of_what_came_by_the_log_are_the_files_own) {
+    constexpr guest_id old_agents = VGPU_HOST_ID_BIT | 7;
+    tapped_device d;
+    device_harness& h = d.h;
+    recording_tap& tap = d.tap;
+    d.set_up(1);
+    h.from = device::origin::log_of_mirror;
+    h.submit(1, [&](auto& b) { b.marker({queue, old_agents, {}}); });
+    h.from = device::origin::guest;
+    const std::array awaited{old_agents};
+    h.dev->await_events(1, awaited);
+    h.submit(1, [](auto& b) { b.flush(queue); });
+    EXPECT_EQ(h.ports.at(1)->received.size(), 1u);
+    tap.calls.clear();
+    h.ports.at(1)->record(completion(old_agents));
+    h.dispatch();
+    EXPECT_EQ(h.ports.at(1)->received.size(), 2u);
+    EXPECT_TRUE(tap.calls.empty()) << "neither the new agent's nor the guest's";
+    h.ports.at(1)->record(completion(old_agents)); // the same id now is the new agent's
+    h.dispatch();
+    EXPECT_EQ(tap.agent_records.size(), 1u);
+}
+
 TEST(device_tap, a_malformed_record_of_the_agent_breaks_the_protocol) {
     tapped_device d;
     d.set_up(1);

@@ -451,6 +451,24 @@ TEST(device, a_request_waits_for_the_events_that_it_awaits_and_what_is_behind_it
     EXPECT_EQ(h.status_of(behind), VGPU_STATUS_OK);
 }
 
+TEST(device, what_completes_between_await_events_and_the_request_holds_nothing_up) {
+    device_harness h;
+    set_up(h, 1);
+    h.from = device::origin::log;
+    h.answer_all(1);
+    testing::scripted_port& port = *h.ports.at(1);
+    marker(h, 1, 10);
+    marker(h, 1, 11);
+    h.answer_all(1);
+    h.dev->await_events(1, std::array<guest_id, 2>{10, 11});
+    port.record(completion(10));
+    port.record(completion(11));
+    h.dispatch();
+    marker(h, 1);
+    marker(h, 1);
+    EXPECT_EQ(port.received.size(), 2u);
+}
+
 TEST(device, an_awaited_event_is_not_mistaken_for_a_later_one_with_its_id) {
     device_harness h;
     set_up(h, 1);

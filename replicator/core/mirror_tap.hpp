@@ -38,9 +38,9 @@ public:
     // The worker answered it. False: the guest's answer has to wait, because its memory is still in use;
     // mirror_port::release_answer() follows. Not called for requests that end with their file.
     virtual bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) = 0;
-    // A command of the guest with this event completed, or failed, and the guest is told next: then it may use again
-    // what the command read, even before its request is answered. False: it must not yet, so this and later
-    // records of the file wait until mirror_port::release_records().
+    // A command of the guest with this event completed, or failed, and the guest is told next: then it may
+    // use again what the command read, even before its request is answered. False: it must not yet, so this
+    // and later records of the file wait until mirror_port::release_records().
     virtual bool on_completion(std::uint32_t file, guest_id event, bool failed) = 0;
 
     // Of requests that the mirror injected. A record is a COMPLETION whose event, or a QUEUE_ERROR whose

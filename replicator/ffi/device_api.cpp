@@ -233,7 +233,7 @@ int add_region(kagemusha_device& device, std::uint32_t region, int fd, std::uint
         device.views.resize(std::max<std::size_t>(device.views.size(), region + 1));
         device.views[region] = {static_cast<std::byte*>(base), bytes};
     } else {
-        struct stat st {};
+        struct stat st{};
         if (fd < 0 || fstat(fd, &st) != 0) {
             error =
                 "a worker needs each region as a file (guest RAM from memory-backend-memfd with share=on): " +

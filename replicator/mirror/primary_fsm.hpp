@@ -78,7 +78,7 @@ struct act_drop_log {
 }; // streams and content that is not late; UINT64_MAX: everything, late content too
 struct act_drop_content {
     log_sequence sequence;
-};                          // its late pieces that were not sent are not wanted any more
+}; // its late pieces that were not sent are not wanted any more
 struct act_start_sync {};   // device: begin a state transfer; entries follow, numbered on
 struct act_stop_mirror {};  // device: off; on_mirror_stopped() follows
 struct act_epoch_wanted {}; // only with checkpoints: close_epoch() soon, or the guest will be held back

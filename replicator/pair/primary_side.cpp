@@ -74,12 +74,10 @@ public:
             return error;
         }
         log_.emplace(op_log::bounds{options_.fsm.log_bytes, options_.fsm.log_entries},
-                     op_log::callbacks{[this] { loop_.post([this] { take_events(); }); },
-                                       [this](log_sequence n) {
-                                           inbox_.push({command::kind::content_released, false, n});
-                                       },
-                                       [this] { inbox_.push({command::kind::room}); },
-                                       [this] { wake_copier(); }},
+                     op_log::callbacks{
+                         [this] { loop_.post([this] { take_events(); }); },
+                         [this](log_sequence n) { inbox_.push({command::kind::content_released, false, n}); },
+                         [this] { inbox_.push({command::kind::room}); }, [this] { wake_copier(); }},
                      copies_.get());
         if (!inbox_.ok()) {
             return "no descriptor is left for replication; raise the limit of open files";
