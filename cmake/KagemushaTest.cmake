@@ -5,7 +5,7 @@
 #   kagemusha_add_test(name LABEL unit SOURCES a_test.cpp [LIBS target…] [DATA_DIR dir] [TIMEOUT seconds])
 #
 # It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, sim, fuzz, device,
-# vm, vm-long or gpu. `./kage test` runs all but vm-long and gpu. DATA_DIR becomes the working directory of the test.
+# vm, vm-long, soak or gpu. `./kage test` runs all but vm-long, soak and gpu. DATA_DIR becomes the working directory of the test.
 #
 #   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [SERIAL])
 #
@@ -22,7 +22,7 @@ elseif(KAGEMUSHA_SANITIZE MATCHES "thread")
     list(APPEND KAGEMUSHA_TEST_ENVIRONMENT "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0")
 endif()
 
-set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device vm vm-long gpu)
+set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device vm vm-long soak gpu)
 
 function(_kagemusha_check_label name label)
     if(NOT label IN_LIST KAGEMUSHA_TEST_LABELS)

@@ -314,7 +314,12 @@ void qemu_pilot::on_event(const qmp_message& message) {
         events_.running();
     } else if (message.name == "SHUTDOWN") {
         shut_down_ = true;
-        quit(); // -no-shutdown keeps it
+        // -no-shutdown keeps it. While a standby has the VM, that has to be told first: else it would go on
+        // from its last checkpoint, and the guest would end a second time.
+        if (phase_ == phase::none)
+            quit();
+        else
+            events_.guest_ended();
     }
 }
 

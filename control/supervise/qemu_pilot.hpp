@@ -49,6 +49,7 @@ struct pilot_events {
     // After that, when the VM's GPU has completed the guest's first command here. ns of CLOCK_BOOTTIME: the
     // last checkpoint that this standby had committed, and that command's end.
     std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
+    std::function<void()> guest_ended; // the guest has switched itself off, and a standby may have the VM
     std::function<void()> stopped;     // hand_over() has stopped the VM
     std::function<void()> handed_over; // after hand_over(): the VM stands still, the standby has all of it
     std::function<void(const std::string& why)> hand_over_failed;

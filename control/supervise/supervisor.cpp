@@ -20,8 +20,11 @@
 #include <mutex>
 #include <poll.h>
 #include <random>
+#include <set>
+#include <string_view>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <vector>
 
 namespace kagemusha::control {
 
@@ -80,10 +83,14 @@ class supervisor {
 public:
     supervisor(const supervisor_options& options, vm_description vm)
         : options_(options), vm_(std::move(vm)) {}
+    ~supervisor() { remove_sockets(); }
+    supervisor(const supervisor&) = delete;
+    supervisor& operator=(const supervisor&) = delete;
     int run();
 
 private:
     bool prepare();
+    void remove_sockets() const;
     void loop();
     void log(const std::string& event, const std::string& text, const moment& when = {});
     json answer(const json& request);
@@ -103,6 +110,7 @@ private:
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
     std::string state_address_, gpu_address_, directory_;
+    std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
     std::string gpu_lost_; // a standby's GPU has no copy, or the last takeover had none, and why
     bool over_ = false, quitting_ = false;
     int status_ = 0;
@@ -147,7 +155,8 @@ bool supervisor::prepare() {
     places.console_log = vm_.console_log.empty() ? directory_ + "/console.log" : vm_.console_log;
     if (options_.standby && !vm_.console_log.empty())
         places.console_log += ".standby"; // both may be on one machine
-    ::unlink(places.console_socket.c_str());
+    qemus_sockets_.insert(places.console_socket);
+    remove_sockets();
     state_address_ = vm_.protection.state;
     gpu_address_ = vm_.protection.gpu;
     if (!options_.address.empty() && !use_address(options_.address, error)) {
@@ -167,9 +176,20 @@ bool supervisor::prepare() {
     return gate_ && socket_;
 }
 
+void supervisor::remove_sockets() const {
+    for (const auto& path : qemus_sockets_)
+        ::unlink(path.c_str());
+}
+
 pilot_events supervisor::pilot_reports() {
     pilot_events events;
-    events.ready = [this] { decider_->qemu_ready(); };
+    events.ready = [this, own = std::vector{state_address_, gpu_address_}] {
+        constexpr std::string_view prefix = "unix:";
+        for (const std::string& address : own)
+            if (address.starts_with(prefix))
+                qemus_sockets_.insert(address.substr(prefix.size()));
+        decider_->qemu_ready();
+    };
     events.protecting = [this] { decider_->qemu_protecting(); };
     events.replication_lost = [this](const std::string& why) { decider_->replication_lost(why); };
     events.running = [this] {
@@ -197,6 +217,10 @@ pilot_events supervisor::pilot_reports() {
             then);
     };
     events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
+    events.guest_ended = [this] {
+        log("stop", "the guest has switched itself off");
+        decider_->stop();
+    };
     events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
     events.handed_over = [this] { decider_->qemu_handed_over(); };
     events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };

@@ -4,6 +4,7 @@ The other end of a protected VM's network card: a switch to which the QEMUs of a
 behind it one machine, to which guest/net_job.cpp speaks. It writes down everything that it was told, and judges it.
 """
 import os
+import selectors
 import socket
 import struct
 import threading
@@ -29,9 +30,9 @@ def checksum(header):
     return ~total & 0xffff
 
 
-def udp_frame(payload):
+def udp_frame(payload, port=PORT):
     """From the peer to the guest, as Ethernet has it."""
-    udp = struct.pack(">HHHH", PORT, PORT, 8 + len(payload), 0) + payload
+    udp = struct.pack(">HHHH", port, port, 8 + len(payload), 0) + payload
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, socket.inet_aton(PEER),
                      socket.inet_aton(GUEST))
     ip = ip[:10] + struct.pack(">H", checksum(ip)) + ip[12:]
@@ -58,6 +59,7 @@ class Peer:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
         self.listener.listen(16)
+        self.listener.setblocking(False)
         self.lock = threading.Lock()
         # Under the lock.
         self.statements, self.announced, self.faults = [], [], []
@@ -67,7 +69,7 @@ class Peer:
         self.connections, self.open = [], True
 
     def __enter__(self):
-        for job in (self.accept, self.ask):
+        for job in (self.listen, self.ask):
             threading.Thread(target=job, daemon=True).start()
         return self
 
@@ -81,26 +83,44 @@ class Peer:
                     pass
                 end.close()
 
-    def accept(self):
+    def listen(self):
+        """One thread hears everybody, who connected first is heard first: so what came over another connection later is
+        also judged later."""
+        ready = selectors.DefaultSelector()
+        ready.register(self.listener, selectors.EVENT_READ)
+        heard = []  # [connection, host, what has come of its next packet], in the order in which they connected
         while self.open:
+            if not ready.select(0.2):
+                continue
+            for one in list(heard):
+                if not self.read(one):
+                    ready.unregister(one[0])
+                    heard.remove(one)
             try:
                 end, _ = self.listener.accept()
+            except BlockingIOError:
+                continue
             except OSError:
                 return
+            end.setblocking(False)
             host = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             with self.lock:
                 self.connections.append(end)
-            threading.Thread(target=self.read, args=(end, host), daemon=True).start()
+            ready.register(end, selectors.EVENT_READ)
+            heard.append([end, host, b""])
 
-    def read(self, end, host):
-        data = b""
+    def read(self, one):
+        """All that is there. → whether the connection is still open."""
+        end, host, data = one
         while True:
             try:
                 got = end.recv(1 << 16)
+            except BlockingIOError:
+                return True
             except OSError:
-                return
+                return False
             if not got:
-                return
+                return False
             data += got
             while len(data) >= 4:
                 size = struct.unpack(">I", data[:4])[0]
@@ -108,6 +128,7 @@ class Peer:
                     break
                 self.frame(data[4:4 + size], end, host)
                 data = data[4 + size:]
+            one[2] = data
 
     def frame(self, frame, end, host):
         with self.lock:

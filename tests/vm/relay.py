@@ -3,6 +3,7 @@
 Connections through this process, which a test can cut as a network is cut: nobody is told, bytes and new connections just do
 not arrive. What was on its way arrives when the network is mended.
 """
+import os
 import selectors
 import socket
 import threading
@@ -13,7 +14,7 @@ class Relay:
     """`near` and `far`: a path of a Unix socket, or a port of this machine. Who connects to `near` gets to `far`."""
 
     def __init__(self, near, far):
-        self.far = far
+        self.near, self.far = near, far
         if isinstance(near, int):
             self.listener = socket.create_server(("127.0.0.1", near))
         else:
@@ -92,3 +93,5 @@ class Relay:
     def close(self):
         self.open = False
         self.thread.join()
+        if not isinstance(self.near, int):
+            os.unlink(self.near)

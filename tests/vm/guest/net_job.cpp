@@ -45,13 +45,13 @@ int fail(const char* what) {
 
 } // namespace
 
-// net_job ADDRESS: of the peer
+// net_job ADDRESS [quiet]: of the peer; quiet: nothing to the console
 int main(int argc, char** argv) {
     sockaddr_in here{}, there{};
     here.sin_family = there.sin_family = AF_INET;
     here.sin_port = there.sin_port = htons(port);
-    if (argc != 2 || inet_pton(AF_INET, argv[1], &there.sin_addr) != 1)
-        return fail("net_job ADDRESS");
+    if (argc < 2 || inet_pton(AF_INET, argv[1], &there.sin_addr) != 1)
+        return fail("net_job ADDRESS [quiet]");
     const int fd = socket(AF_INET, SOCK_DGRAM, 0);
     if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0 ||
         connect(fd, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
@@ -74,8 +74,9 @@ int main(int argc, char** argv) {
         ++said.number;
         said.before = said.chain;
         said.chain = mix(mix(said.before, secret), random);
-        std::printf("said %016llx %016llx\n", static_cast<unsigned long long>(said.number),
-                    static_cast<unsigned long long>(said.chain));
+        if (argc == 2)
+            std::printf("said %016llx %016llx\n", static_cast<unsigned long long>(said.number),
+                        static_cast<unsigned long long>(said.chain));
         std::fflush(stdout);
         // Nobody may be there, or the queue be full: then it was said to nobody.
         (void)!send(fd, &said, sizeof said, 0);

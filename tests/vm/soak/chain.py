@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+One VM of a soak: it runs programs, loses its host, goes on in the standby, is given another standby, and so on. Everything
+that is drawn comes from the chain's own random numbers, so that a chain can be had again (its times can't).
+"""
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from guest_vm import Socket, environment
+from ha_pair import Pair, wait
+from net_peer import GUEST_MAC, PEER, SETUP
+from relay import Relay
+from soak import leaks
+from soak.peer import Peer
+from test_gpu_survives import tell
+from test_partition import ETCD, Etcd
+
+# Which programs compute in a VM; net_job speaks and is spoken to in each. None: a VM without a GPU.
+PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("compute", "mapped"), ("commands", "transfers"), ())
+
+# What is done to the primary, and how often of a hundred times. `cut` is the way between both hosts, which leaves the primary
+# alone; `cut-off` also cuts its way to the arbiter.
+WEIGHTS = {"kill-qemu": 30, "kill-supervisor": 12, "kill-both": 12, "freeze": 12, "freeze-supervisor": 6, "freeze-qemu": 4,
+           "kill-worker": 6, "cut": 6, "cut-off": 6, "switchover": 6}
+# How a primary ends that was taken over from; the sentence must then be in its log.
+ENDS = {"kill-qemu": 0, "kill-supervisor": -9, "kill-both": -9, "freeze": 1, "freeze-supervisor": 1, "freeze-qemu": 0,
+        "kill-worker": 0, "cut-off": 1, "switchover": 0}
+MUST_NOT = "must not run here any more"
+
+# More open files than at first that are no leak: QEMU's threads come and go with what is to be done.
+ALLOWED = (("anon_inode:[eventfd]", 4), ("qemu", 3))
+
+DESCRIPTION = """
+name = "soak"
+memory = "{memory}"
+cpus = 2
+accel = "{accel}"
+[boot]
+guest = "{guest}"
+job = "job.sh"
+files = [{files}]
+[[network]]
+netdev = "{netdev}"
+mac = "{mac}"
+{gpu}
+[protection]
+standby = "unix:{directory}/{near}"
+epoch-ms = 50
+heartbeat-ms = 300
+heartbeat-budget-ms = 3000
+qemu-budget-ms = 8000
+[arbiter]
+{arbiter}
+"""
+GPU = """
+[gpu]
+backend = "opencl"
+[gpu.properties]
+window-size = "16M"
+"""
+
+
+class Unprotected(Exception):
+    """The VM was lost in a moment in which it said itself that it had no standby."""
+
+
+class Chain:
+    """Use as a context manager. `number` of `seed` decides everything; `only`: the faults to draw from; `programs`: instead of
+    those that would be drawn."""
+
+    def __init__(self, seed, number, only=None, programs=None, arbiter=None):
+        self.random = random.Random(f"{seed}:{number}")
+        drawn = self.random.choice(PROGRAMS)
+        self.programs = drawn if programs is None else tuple(programs)
+        drawn = self.random.choice(("lock", "lock", "etcd"))
+        self.arbiter = arbiter or (drawn if os.path.exists(ETCD) else "lock")
+        self.kinds = {kind: weight for kind, weight in WEIGHTS.items()
+                      if (not only or kind in only) and (kind != "cut-off" or self.arbiter == "etcd")
+                      and (kind != "kill-worker" or self.programs)}
+        self.pair = Pair()
+        self.directory = self.pair.directory
+        self.pair.environment = dict(environment(backend="opencl" if self.programs else "none"),
+                                     KAGEMUSHA_RUNTIME_DIR=str(self.directory))
+        self.peer = Peer(self.directory, self.programs)
+        self.etcd = Etcd(self.directory) if self.arbiter == "etcd" else None
+        self.relays = {}  # of hosts: name → to the arbiter
+        self.network = []  # between primary and standby, when it is to be cut
+        self.hosts = 0
+        self.turn = 0
+        self.fault = "start"
+        self.primary, self.standby, self.baseline = None, None, None
+        jobs = "".join(f"/payload/soak_job {program} {stream} {PEER} /tmp/stop &\nall+=($!)\n"
+                       for stream, program in enumerate(self.programs, 1))
+        (self.directory / "job.sh").write_text(f"""#!/bin/bash
+{SETUP}
+/payload/net_job {PEER} quiet &
+net=$!
+all=()
+{jobs}
+echo computing
+read -r _ </dev/ttyS0
+touch /tmp/stop
+status=0
+for each in "${{all[@]}}"; do
+    wait "$each" || status=1
+done
+kill $net
+exit $status
+""", encoding="utf-8")
+
+    def __enter__(self):
+        self.peer.__enter__()
+        return self
+
+    def __exit__(self, *what):
+        self.pair.__exit__(*what)
+        self.peer.__exit__(*what)
+        for relay in (*self.network, *self.relays.values()):
+            relay.close()
+        if self.etcd:
+            self.etcd.end()
+
+    # ---- hosts ----
+
+    def host(self, command, near):
+        """Starts a supervisor. `near`: where its standby, or the primary of it, finds the other one."""
+        self.hosts += 1
+        name = f"host{self.hosts}"
+        arbiter = 'kind = "lock"\npath = "lease"\nlease-ms = 3000'
+        if self.etcd:
+            self.relays[name] = Relay(0, self.etcd.port)
+            arbiter = f'kind = "etcd"\nendpoints = ["http://127.0.0.1:{self.relays[name].port}"]\nlease-ms = 3000'
+        files = [f'"{os.environ["KAGE_NET_JOB"]}:net_job"']
+        if self.programs:
+            files.append(f'"{os.environ["KAGE_SOAK_JOB"]}:soak_job"')
+        self.pair.description = self.directory / f"{name}.toml"
+        self.pair.description.write_text(DESCRIPTION.format(
+            memory="512M" if self.programs else "256M", accel="tcg", guest=os.environ.get("KAGE_KERNEL") or "6.12-cloud",
+            files=", ".join(files), netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"), gpu=GPU if self.programs else "",
+            directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
+        more = ("--listen", f"unix:{self.directory}/far{self.hosts}") if command == "standby" else ()
+        one = self.pair.start(command, name, *more)
+        one.number = self.hosts
+        return one
+
+    def way_to(self, standby):
+        """The address under which the primary finds this standby: with a relay between them when that is to be cut."""
+        for relay in self.network:
+            relay.close()
+        self.network = []
+        if self.fault not in ("cut", "cut-off"):
+            return f"far{standby.number}"
+        near = f"near{standby.number}"
+        self.network = [Relay(f"{self.directory}/{near}{of}", f"{self.directory}/far{standby.number}{of}")
+                        for of in ("", ".state", ".gpu")]
+        return near
+
+    def begin(self):
+        """The VM runs, its programs compute, a standby protects it."""
+        self.draw()
+        self.standby = self.host("standby", "unused")
+        self.primary = self.host("run", self.way_to(self.standby))
+        self.standby.wait("it has begun", lambda s: s["state"])
+        self.primary.wait("the guest's programs", lambda s: "computing" in console(self.primary))
+        self.settled()
+
+    def another(self):
+        """The next fault is drawn, and a standby comes that is to survive it."""
+        self.draw()
+        self.standby = self.host("standby", "unused")
+        self.standby.wait_state("listening")
+        self.primary.tell("protect", f"unix:{self.directory}/{self.way_to(self.standby)}")
+        self.settled()
+
+    def draw(self):
+        self.fault = self.random.choices(list(self.kinds), list(self.kinds.values()))[0]
+        self.rest = self.random.choice((0, 0, self.random.uniform(0, 0.2), self.random.uniform(0, 2)))
+        self.sleeps_long = self.random.random() < 0.5
+
+    def settled(self):
+        self.protects()
+        checkpoints = self.primary.status()["checkpoints"]
+        self.primary.wait("two more checkpoints", lambda s: s["checkpoints"] >= checkpoints + 2)
+        for one in (self.primary, self.standby):
+            self.peer.knows(one.name, self.directory / f"{one.name}.gate", one.qemu())
+        self.speaks(self.primary)
+        self.protects()
+
+    def protects(self):
+        def look(status):
+            assert self.standby.alive(), f"{self.standby.name} ended; {self.standby.said()}"
+            return status["state"] == "protecting"
+        self.primary.wait("state protecting", look)
+
+    def speaks(self, host):
+        """Each program does, from this host, and hears. Everything fits, and all rounds up to now are known."""
+        qemu, said, answers, rounds = host.qemu(), self.peer.last(), self.peer.answers(), self.peer.rounds()
+        def look():
+            assert "FAILED" not in console(host), console(host)[-2000:]
+            assert host.alive(), f"{host.name} ended; {host.said()}"
+            self.peer.check()
+            return (self.peer.last() > said + 5 and self.peer.answers() > answers and self.peer.speaker() == qemu
+                    and all(now > before + 1 for now, before in zip(self.peer.rounds(), rounds)) and self.peer.whole(rounds))
+        try:
+            wait(look, f"the programs go on in {host.name}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; rounds {rounds} before, now {self.peer.rounds()}, statement {said} before, now "
+                                 f"{self.peer.last()}, request {answers} before, now {self.peer.answers()}; {host.said()}") from error
+
+    # ---- a fault ----
+
+    def hit(self):
+        """Does it. Returns when, in ns."""
+        primary, qemu = self.primary, self.primary.qemu()
+        primary.fault = self.fault
+        begin = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if self.fault in ("kill-supervisor", "kill-both"):
+            primary.process.kill()
+        if self.fault in ("kill-qemu", "kill-both"):
+            try:
+                os.kill(qemu, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # the kernel was faster: QEMU dies with its supervisor
+        if self.fault in ("freeze", "freeze-supervisor"):
+            os.kill(primary.process.pid, signal.SIGSTOP)
+        if self.fault in ("freeze", "freeze-qemu"):
+            os.kill(qemu, signal.SIGSTOP)
+        if self.fault == "kill-worker":
+            os.kill(self.random.choice(workers(qemu)), signal.SIGKILL)
+        if self.fault in ("cut", "cut-off"):
+            for relay in self.network:
+                relay.cut()
+        if self.fault == "cut-off":
+            self.relays[primary.name].cut()
+        if self.fault == "switchover":
+            primary.tell("switchover")
+        return begin
+
+    def lose(self):
+        """One fault, and all that has to hold after it. Returns what is known of it."""
+        self.turn += 1
+        time.sleep(self.rest)
+        before = self.memory(self.primary)
+        begin = self.hit()
+        result = {"fault": self.fault, "turn": self.turn, "at_ns": begin}
+        if self.fault == "cut":
+            self.goes_on_alone()
+            return result
+        self.taken_over(begin)
+        old, self.primary = self.primary, self.standby
+        self.speaks(self.primary)
+        result.update(self.times(begin))
+        result["made_twice"] = made_twice(old, self.primary)
+        status = self.primary.status()
+        assert status["takeovers"] == 1 and not status["gpu_lost"], status
+        after = self.memory(self.primary)
+        assert before == after, f"GPU memory and files of the guest: {before} before, {after} after"
+        if not (self.sleeps_long and self.fault.startswith("freeze")):
+            self.ends(old)
+            old = None
+        self.another()
+        if old:
+            self.ends(old)
+            self.speaks(self.primary)
+        self.nothing_left()
+        return result
+
+    def goes_on_alone(self):
+        """The primary keeps the arbiter and goes on; its standby begins anew when the network is mended."""
+        self.primary.wait_state("alone")
+        self.speaks(self.primary)
+        self.standby.wait("it begins anew", lambda s: s["state"] in ("starting", "listening", "greeted"))
+        for relay in self.network:
+            relay.mend()
+        self.settled()
+        # The next one has another standby.
+        self.standby.tell("stop")
+        assert self.standby.process.wait(120) == 0, self.standby.said()
+        self.primary.wait_state("alone")
+        self.forget(self.standby)
+        self.another()
+        self.nothing_left()
+
+    def taken_over(self, begin):
+        def look():
+            if any(e["event"] == "running" for e in self.standby.events()):
+                return True
+            state = state_at(self.primary, begin)
+            if state not in ("protecting", "losing", "leaving") and not self.primary.alive():
+                raise Unprotected(f"{self.primary.name} was '{state}' when it was hit; {self.primary.said()}")
+            assert self.standby.alive(), f"{self.standby.name} ended; {self.standby.said()}"
+            return False
+        try:
+            wait(look, f"{self.standby.name} takes over after {self.fault}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.primary.said()}; {self.standby.said()}") from error
+
+    def ends(self, old):
+        """Who was taken over from wakes up, is heard no more, and ends as it has to."""
+        if old.alive():
+            for pid in (qemu_of(old), old.process.pid):
+                if pid:
+                    os.kill(pid, signal.SIGCONT)
+        if old.name in self.relays:
+            self.relays[old.name].mend()
+        status = old.process.wait(120)
+        assert status == ENDS[old.fault], f"after {old.fault} it ended with {status}, not {ENDS[old.fault]}; {old.said()}"
+        assert (status == 1) == (MUST_NOT in old.said()), old.said()
+        if status == -9:  # the next one with this name would do that
+            for path in [*self.directory.glob(f"{old.name}.*"), *self.directory.glob(f"far{old.number}*")]:
+                if path.suffix not in (".d", ".log", ".toml"):
+                    path.unlink()
+        self.forget(old)
+
+    def forget(self, old):
+        self.peer.forget(old.name)
+        relay = self.relays.pop(old.name, None)
+        if relay:
+            relay.close()
+
+    def times(self, begin):
+        status = self.primary.wait("its GPU has computed", lambda s: not self.programs or
+                                   s.get("last_takeover_ns", {}).get("first_command", 0))
+        times = status["last_takeover_ns"]
+        # A VM that stood still and was started late has no other figure than these: from the fault on.
+        names = {"decided_ms": "decided", "takeover_ms": "running", "output_ms": "output"}
+        if self.programs:
+            names["computing_ms"] = "first_command"
+        return {name: round((times[what] - begin) / 1e6, 1) for name, what in names.items()}
+
+    def memory(self, host):
+        """What the guest has on its GPU."""
+        if not self.programs:
+            return None
+        stats = ask(self.directory / f"{host.name}.qmp", "qom-get", path="/machine/peripheral/vgpu0", property="stats")
+        return {name: stats[name] for name in ("files-open", "memory-bytes")}
+
+    def nothing_left(self):
+        now = leaks.look(self.directory, {"primary": self.primary.process.pid, "standby": self.standby.process.pid})
+        if self.baseline is None:
+            self.baseline = now
+        found = leaks.more(self.baseline, now, ALLOWED)
+        assert not found, "left over: " + "; ".join(found)
+
+    def finish(self):
+        """The programs end, every result was right, nothing is left. → rounds of each, statements of net_job"""
+        rounds = self.peer.rounds()
+        tell(self.primary, "enough")
+        wait(lambda: "KAGEMUSHA-EXIT" in console(self.primary) or not self.primary.alive(), "the programs end", 600)
+        text = console(self.primary)
+        assert "KAGEMUSHA-EXIT 0" in text and text.count("rounds are right") == len(self.programs), text[-2000:]
+        assert self.primary.process.wait(120) == 0, self.primary.said()
+        self.standby.wait_state("listening")
+        self.standby.tell("stop")
+        assert self.standby.process.wait(120) == 0, self.standby.said()
+        self.peer.check()
+        assert self.peer.whole(rounds)
+        left = leaks.look(self.directory, {})
+        for ours in ("nobody's: etcd processes", "other in the directory"):
+            left.pop(ours, None)
+        assert not leaks.more({}, left), leaks.more({}, left)
+        return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks}
+
+
+# ---- what is seen of a host ----
+
+def console(host):
+    try:
+        return host.console().read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def ask(monitor, command, **arguments):
+    qmp = Socket(monitor, lambda: True, 60)
+    try:
+        qmp.line(60)
+        for words in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+            qmp.send(json.dumps(words))
+            answer = {}
+            while "return" not in answer:
+                answer = json.loads(qmp.line(60))
+                assert "error" not in answer, answer
+        return answer["return"]
+    finally:
+        qmp.socket.close()
+
+
+def qemu_of(host):
+    try:
+        return host.qemu()
+    except AssertionError:
+        return None
+
+
+def workers(qemu):
+    """The GPU workers of a QEMU."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (entry / "stat").read_text().rsplit(")", 1)[1].split()[1] == str(qemu) and "worker" in os.readlink(entry / "exe"):
+                    found.append(int(entry.name))
+            except (OSError, IndexError):
+                pass
+    return sorted(found)
+
+
+def state_at(host, ns):
+    """The state that its supervisor was in then."""
+    states = ("opening", "alone", "replicating", "telling", "recording", "protecting", "losing", "leaving", "ended")
+    return next((e["event"] for e in reversed(host.events()) if e["event"] in states and e.get("boot_ns", 0) <= ns), None)
+
+
+def made_twice(before, after):
+    """How many rounds were made on both hosts, with different results: those of epochs that were lost."""
+    def made(host):
+        return {(words[5], words[1]): words[2] for words in map(str.split, console(host).splitlines())
+                if len(words) == 6 and words[0] == "made"}
+    first, second = made(before), made(after)
+    return sum(second[which] != result for which, result in first.items() if which in second)

@@ -1,0 +1,193 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What judges a soak finds what it is there to find, and nothing else."""
+import json
+import struct
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from soak import leaks, summary  # pylint: disable=wrong-import-position
+from soak.ledger import COUNT, FACTOR, PROGRAMS, Ledger, after, begins_with  # pylint: disable=wrong-import-position
+from soak.speakers import Speakers  # pylint: disable=wrong-import-position
+
+
+def packet(number, before, result, value, magic=b"SOAKED01"):
+    return magic + struct.pack("<QQQQ", number, before, result, value)
+
+
+def history(program, values):
+    """What a program says that gets these random bits."""
+    said, now = [], begins_with(program)
+    for number, value in enumerate(values, 1):
+        said.append((number, now, after(program, now, value), value))
+        now = said[-1][2]
+    return said
+
+
+class FormulasTest(unittest.TestCase):
+    def test_each_program_is_what_the_gpu_does_element_by_element(self):
+        value, mask = 0x0123456789abcdef, 0xffffffff
+        inputs = {
+            "compute": lambda i, count: [value] * 4096,
+            "transfers": lambda i, count: [value + i],
+            "commands": lambda i, count: [value + launch for launch in range(64)],
+            "mapped": lambda i, count: [value if i == 0 else value >> 32],
+        }
+        for program in PROGRAMS:
+            ends = []
+            for i in (0, COUNT[program] - 1):
+                x = i
+                for add in inputs[program](i, COUNT[program]):
+                    x = (x * FACTOR + add) & mask
+                ends.append(x)
+            self.assertEqual(after(program, begins_with(program), value), ends[0] << 32 | ends[1], program)
+
+
+class LedgerTest(unittest.TestCase):
+    def setUp(self):
+        self.said = history("compute", range(100, 110))
+        self.ledger = Ledger("compute")
+
+    def hear(self, *numbers, magic=b"SOAKED01", host=1):
+        for number in numbers:
+            self.ledger.hear(packet(*self.said[number - 1], magic), host)
+
+    def test_a_true_history(self):
+        self.hear(1, 2, 3)
+        self.assertEqual(self.ledger.faults, [])
+        self.assertTrue(self.ledger.whole())
+        self.assertEqual(self.ledger.last, 3)
+
+    def test_lost_packets_are_asked_for(self):
+        self.hear(1, 4, 6)
+        self.assertEqual(self.ledger.missing(), [2, 3, 5])
+        self.assertFalse(self.ledger.whole())
+        self.hear(3, 2, 5, magic=b"AGAIN_01", host=2)
+        self.assertEqual((self.ledger.missing(), self.ledger.faults), ([], []))
+        self.assertTrue(self.ledger.whole())
+
+    def test_a_round_that_is_taken_back(self):
+        self.hear(1, 2, 3)
+        self.hear(3, host=2)
+        self.assertIn("round 3 was said by 2 after round 3", self.ledger.faults[0])
+
+    def test_a_round_that_was_something_else(self):
+        self.hear(1, 2)
+        other = history("compute", [100, 7])
+        self.ledger.hear(packet(*other[1], b"AGAIN_01"), 2)
+        self.assertIn("round 2 was", self.ledger.faults[0])
+
+    def test_a_lost_command(self):
+        """The GPU did not do round 2: round 3 goes on from 1."""
+        self.hear(1, 2)
+        number, before = 3, self.said[0][2]
+        self.ledger.hear(packet(number, before, after("compute", before, 5), 5), 1)
+        self.assertIn("round 3 goes on from", self.ledger.faults[0])
+
+    def test_a_command_done_twice(self):
+        self.hear(1)
+        before, twice = self.said[1][1], after("compute", after("compute", self.said[1][1], 101), 101)
+        self.ledger.hear(packet(2, before, twice, 101), 1)
+        self.assertIn("round 2 is wrong", self.ledger.faults[0])
+
+    def test_a_hole_is_found_when_it_is_filled(self):
+        """Both ends of it are true by themselves."""
+        self.hear(1)
+        other = history("compute", [100, 7, 8])
+        self.ledger.hear(packet(*other[2]), 2)
+        self.assertEqual(self.ledger.faults, [])
+        self.hear(2, magic=b"AGAIN_01")
+        self.assertIn("round 3 goes on from", self.ledger.faults[0])
+
+    def test_what_was_never_said_is_not_said_again(self):
+        self.hear(1)
+        self.hear(2, magic=b"AGAIN_01")
+        self.assertIn("was never said", self.ledger.faults[0])
+
+    def test_a_history_that_begins_elsewhere(self):
+        self.ledger.hear(packet(1, 5, after("compute", 5, 1), 1), 1)
+        self.assertIn("round 1 goes on from", self.ledger.faults[0])
+
+    def test_other_packets_are_none_of_its_business(self):
+        self.ledger.hear(b"SOAKED01", 1)
+        self.ledger.hear(b"STATED01" + bytes(32), 1)
+        self.assertEqual((self.ledger.faults, self.ledger.last), ([], 0))
+
+
+class SpeakersTest(unittest.TestCase):
+    def setUp(self):
+        self.speakers = Speakers()
+
+    def test_one_after_the_other(self):
+        for host in (1, 1, 2, 2, 3):
+            self.speakers.heard(host)
+        self.assertEqual((self.speakers.faults, self.speakers.order), ([], [1, 2, 3]))
+
+    def test_who_was_taken_over_from_speaks(self):
+        for host in (1, 2, 1):
+            self.speakers.heard(host)
+        self.assertIn("1 was heard after 2", self.speakers.faults[0])
+
+    def test_two_gates_at_once(self):
+        hosts = {"a": (True, 1000), "b": (True, 2000)}
+        self.speakers.looked((10, hosts), (20, hosts))
+        self.assertIn("a, b", self.speakers.faults[0])
+
+    def test_a_gate_that_closed_between_the_looks(self):
+        self.speakers.looked((10, {"a": (True, 15), "b": (True, 2000)}), (20, {"a": (True, 15), "b": (True, 2000)}))
+        self.assertEqual(self.speakers.faults, [])
+
+    def test_a_gate_that_opened_between_the_looks(self):
+        self.speakers.looked((10, {"a": (True, 50), "b": (True, 0)}), (20, {"a": (True, 50), "b": (True, 2000)}))
+        self.assertEqual(self.speakers.faults, [])
+
+    def test_the_dead_do_not_speak(self):
+        hosts = {"a": (False, 1000), "b": (True, 2000)}
+        self.assertEqual(self.speakers.looked((10, hosts), (20, hosts)), {"b"})
+        self.assertEqual(self.speakers.faults, [])
+
+
+class LeaksTest(unittest.TestCase):
+    def test_kinds_have_no_numbers(self):
+        self.assertEqual(leaks.kind("socket:[1234]"), "socket:")
+        self.assertEqual(leaks.kind("/memfd:guest-ram (deleted)"), "/memfd:guest-ram")
+        self.assertEqual(leaks.kind("anon_inode:[eventfd]"), "anon_inode:[eventfd]")
+        self.assertEqual(leaks.kind("/dev/kvm"), "device")
+        self.assertEqual(leaks.kind("/tmp/some/file"), "file")
+
+    def test_more(self):
+        before, now = {"primary: qemu socket:": 4, "a": 1}, {"primary: qemu socket:": 6, "a": 1, "b": 1}
+        self.assertEqual(leaks.more(before, now), ["b: 0 before, 1 now", "primary: qemu socket:: 4 before, 6 now"])
+        self.assertEqual(leaks.more(before, now, (("socket:", 2),)), ["b: 0 before, 1 now"])
+        self.assertEqual(leaks.more(now, before), [])
+
+    def test_this_process_is_seen(self):
+        counts = leaks.open_files("self")
+        self.assertGreater(sum(counts.values()), 0)
+
+
+class SummaryTest(unittest.TestCase):
+    def test_percentiles(self):
+        values = list(range(1, 101))
+        self.assertEqual([summary.percentile(values, share) for share in (50, 90, 99, 100)], [50, 90, 99, 100])
+        self.assertEqual(summary.percentile([7], 99), 7)
+
+    def test_a_whole_one(self):
+        results = [
+            {"what": "chain", "chain": 0, "seed": 1, "programs": ["network", "compute"], "arbiter": "lock"},
+            {"what": "fault", "chain": 0, "turn": 1, "fault": "kill-qemu", "takeover_ms": 10.0, "computing_ms": 20.0},
+            {"what": "fault", "chain": 0, "turn": 2, "fault": "cut"},
+            {"what": "end", "chain": 0, "faults": 2, "rounds": {"compute": 30}, "statements": 40},
+            {"what": "failure", "chain": 1, "turn": 3, "fault": "freeze", "why": "it hung", "logs": "/somewhere"},
+        ]
+        text = summary.text(summary.read([json.dumps(each) for each in results] + ['{"what": "fau']))
+        for part in ("2 faults survived in 1 VMs, 1 failures", "30 rounds and 40 statements", "| kill-qemu | 1 | 10 |",
+                     "cut, nobody takes over: 1", "FAILED in VM 1, fault 3 (freeze): it hung", "compute 2"):
+            self.assertIn(part, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+What a takeover has left over. look() counts what belongs to a VM's hosts on this machine: processes, their open files by kind,
+shared memory, files of the directory. more() says what there is more of than there was. more() is pure.
+"""
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def kind(target):
+    """Of an open file, from its link in /proc/PID/fd: no numbers, so that the same thing has the same name."""
+    target = re.sub(r"\d+", "N", target)
+    for prefix in ("socket:", "pipe:", "anon_inode:", "/memfd:"):
+        if target.startswith(prefix):
+            return target.split(" ")[0].replace("[N]", "")
+    return "device" if target.startswith("/dev/") else "file"
+
+
+def owned(directory):
+    """The processes that were started for a VM under this directory: pid → name. They inherit its environment; workers have
+    none, and are children of one that has."""
+    found, parents, names = {}, {}, {}
+    mark = f"KAGEMUSHA_RUNTIME_DIR={directory}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+            name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
+            if rest[0] in "ZX":
+                continue
+            pid = int(entry.name)
+            parents[pid], names[pid] = int(rest[1]), name
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found[pid] = name
+        except (OSError, ValueError):
+            pass  # it has ended
+    grown = True
+    while grown:
+        new = {pid: names[pid] for pid, parent in parents.items() if parent in found and pid not in found}
+        found.update(new)
+        grown = bool(new)
+    return found
+
+
+def children(directory, pid, without=()):
+    """The process and those that came from it."""
+    parents = {}
+    for one in owned(directory):
+        try:
+            parents[one] = int(Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass
+    found = {pid}
+    while True:
+        new = {one for one, parent in parents.items() if parent in found and one not in found and one not in without}
+        if not new:
+            return found
+        found |= new
+
+
+def open_files(pid):
+    """How many of each kind a process has."""
+    counts = Counter()
+    try:
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                counts[kind(os.readlink(each))] += 1
+            except OSError:
+                pass
+    except OSError:
+        pass
+    return counts
+
+
+def look(directory, roles):
+    """`roles`: name of a role → pid of its supervisor. → what is counted, as {what: number}."""
+    counts = Counter()
+    mine = owned(directory)
+    for role, pid in roles.items():
+        for one in children(directory, pid):
+            name = mine.pop(one, None)
+            if name is None:
+                continue
+            counts[f"{role}: {name} processes"] += 1
+            for what, number in open_files(one).items():
+                counts[f"{role}: {name} {what}"] += number
+    for pid, name in mine.items():
+        counts[f"nobody's: {name} processes"] += 1
+    for entry in SHARED_MEMORY.iterdir():
+        if "kagemusha" in entry.name or "vgpu" in entry.name:
+            counts["files in /dev/shm"] += 1
+    for entry in Path(directory).iterdir():
+        if entry.suffix in (".json", ".gate", ".control", ".qmp", ".console") or entry.is_socket():
+            counts[f"{entry.suffix or 'other'} in the directory"] += 1
+    return dict(counts)
+
+
+def more(before, now, allowed=()):
+    """What there is more of now than there was. `allowed`: (part of a name, how many more are no leak)."""
+    found = []
+    for what in sorted(now):
+        spare = max((number for part, number in allowed if part in what), default=0)
+        if now[what] > before.get(what, 0) + spare:
+            found.append(f"{what}: {before.get(what, 0)} before, {now[what]} now")
+    return found

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The other end of the guest's network card in a soak: what net_peer.Peer does, and a ledger for each program that computes. It
+also looks, many times a second, at the gates of all hosts.
+"""
+import struct
+import threading
+import time
+
+import net_peer
+from soak.ledger import PORT, Ledger
+from soak.speakers import Speakers
+
+LOOK_SECONDS = 0.01
+
+
+class Peer(net_peer.Peer):
+    """`programs`: names, of streams 1, 2, …"""
+
+    def __init__(self, directory, programs):
+        super().__init__(directory)
+        # Under the lock.
+        self.ledgers = [Ledger(program) for program in programs]
+        self.speakers = Speakers()
+        self.gates = {}  # name of a host → (path of its gate, process of its QEMU)
+        self.looks = 0
+
+    def __enter__(self):
+        super().__enter__()
+        threading.Thread(target=self.watch, daemon=True).start()
+        return self
+
+    def frame(self, frame, end, host):
+        super().frame(frame, end, host)
+        if frame[6:12] != net_peer.GUEST_MAC or frame[12:14] != b"\x08\x00" or len(frame) < 42 or frame[23] != 17:
+            return
+        stream = struct.unpack(">H", frame[36:38])[0] - PORT
+        with self.lock:
+            self.speakers.heard(host)
+            if 1 <= stream <= len(self.ledgers):
+                self.ledgers[stream - 1].hear(frame[42:], host)
+
+    # A second thread.
+
+    def watch(self):
+        while self.open:
+            with self.lock:
+                gates = dict(self.gates)
+            self_looks = [(time.clock_gettime_ns(time.CLOCK_BOOTTIME), {name: look(*where) for name, where in gates.items()})
+                          for _ in range(2)]
+            with self.lock:
+                self.speakers.looked(*self_looks)
+                self.looks += 1
+                demands = [(stream, number) for stream, ledger in enumerate(self.ledgers, 1) for number in ledger.missing(4)]
+                where = self.where
+            if self.looks % 10 == 0 and where:
+                for stream, number in demands:
+                    frame = net_peer.udp_frame(b"SAYAGAIN" + struct.pack("<Q", number), PORT + stream)
+                    try:
+                        where.send(struct.pack(">I", len(frame)) + frame)
+                    except OSError:
+                        pass  # packets get lost
+            time.sleep(LOOK_SECONDS)
+
+    # What the soak asks.
+
+    def knows(self, name, gate, qemu):
+        with self.lock:
+            self.gates[name] = (gate, qemu)
+
+    def forget(self, name):
+        with self.lock:
+            self.gates.pop(name, None)
+
+    def rounds(self):
+        with self.lock:
+            return [ledger.last for ledger in self.ledgers]
+
+    def whole(self, upto):
+        with self.lock:
+            return all(ledger.checked >= number for ledger, number in zip(self.ledgers, upto))
+
+    def speaker(self):
+        with self.lock:
+            return self.speakers.order[-1] if self.speakers.order else None
+
+    def check(self):
+        super().check()
+        with self.lock:
+            faults = self.speakers.faults + [fault for ledger in self.ledgers for fault in ledger.faults]
+        assert not faults, "; ".join(faults[:5])
+
+
+def look(gate, qemu):
+    """Whether this QEMU lives (a stopped one may go on at any moment), and until when its packets may leave."""
+    try:
+        with open(gate, "rb") as page:
+            until = int.from_bytes(page.read(16)[8:], "little")
+        with open(f"/proc/{qemu}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX", until
+    except OSError:
+        return False, 0
