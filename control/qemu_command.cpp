@@ -134,6 +134,10 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     }
     if (config.gpu)
         add_gpu(command, *config.gpu);
+    if (config.early) // of whoever is the primary
+        add(command,
+            {"-global", fmt::format("migration.x-colo-min-delay={}", config.early->min_epoch_ms), "-global",
+             fmt::format("migration.x-colo-max-paused={}", config.early->max_paused_percent)});
     if (config.standby) // Between checkpoints it does not run (qemu-device/README.md, Continuous checkpoints)
         add(command, {"-global", "migration.x-colo-passive=on", "-incoming", "defer"});
     command.insert(command.end(), config.extra.begin(), config.extra.end());

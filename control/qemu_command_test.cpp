@@ -108,6 +108,15 @@ TEST(qemu_command, monitors) {
     EXPECT_EQ(option(command, "-qmp", "vm.qmp"), "unix:/r/vm.qmp,server=on,wait=off");
 }
 
+TEST(qemu_command, a_checkpoint_may_come_early) {
+    auto config = example();
+    EXPECT_EQ(option(qemu_command(config), "-global"), "");
+    config.early = early_checkpoints{5, 20};
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-global", "min-delay"), "migration.x-colo-min-delay=5");
+    EXPECT_EQ(option(command, "-global", "max-paused"), "migration.x-colo-max-paused=20");
+}
+
 TEST(qemu_command, extra_words_come_last) {
     auto config = example();
     config.extra = {"-device", "edu"};

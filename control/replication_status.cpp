@@ -172,6 +172,9 @@ std::string supervisor_text(const nlohmann::json& s) {
         out += ", connected with " + text("peer");
     if (const auto checkpoints = s.value("checkpoints", std::uint64_t{0}))
         out += fmt::format(", {} checkpoints", checkpoints);
+    if (const auto epoch_us = s.value("epoch_us", std::uint64_t{0}); epoch_us && text("role") == "primary")
+        out += fmt::format(" (the last one after {:.0f} ms; {:.1f} % of the time paused)",
+                           static_cast<double>(epoch_us) * 1e-3, s.value("paused_percent", 0.0));
     out += '\n';
     if (const auto takeovers = s.value("takeovers", std::uint64_t{0}))
         out += fmt::format("  taken over {} time{}: {}\n", takeovers, takeovers == 1 ? "" : "s",

@@ -51,6 +51,12 @@ struct console_config {
     std::string socket, log;
 };
 
+// Checkpoints that come before the longest interval is over, because output waits.
+struct early_checkpoints {
+    std::uint32_t min_epoch_ms = 0;
+    std::uint32_t max_paused_percent = 0;
+};
+
 struct vm_config {
     std::string qemu;
     std::vector<std::string> firmware_dirs;
@@ -62,7 +68,8 @@ struct vm_config {
     std::vector<network_config> networks;
     std::optional<std::string> gate;       // the supervisor's page (supervise/gate.hpp)
     std::optional<console_config> console; // not at our stdin and stdout
-    bool standby = false;                  // waits for the state of a VM that runs elsewhere
+    std::optional<early_checkpoints> early;
+    bool standby = false; // waits for the state of a VM that runs elsewhere
     accelerator accel = accelerator::tcg;
     std::uint32_t tsc_khz = 0; // of the host's time stamp counter, for TCG guests; 0: the guest measures it
     std::uint64_t memory_mib = 1024;

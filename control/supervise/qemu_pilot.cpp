@@ -332,7 +332,9 @@ void qemu_pilot::replicate(const std::string& state_address, const std::string& 
         return;
     }
     abandoned_ = told_ = looking_ = gpu_looking_ = false;
-    checkpoints_ = handing_over_ = 0;
+    handing_over_ = 0;
+    last_ = {};
+    paused_ = {};
     state_to_ = state_address;
     if (!config_.gpu)
         return send_state();
@@ -380,7 +382,7 @@ void qemu_pilot::send_state() {
         {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
         [failed](const qmp_message& a) { failed(a, "x-colo"); });
     ask("migrate-set-parameters",
-        {{"x-checkpoint-delay", config_.epoch_ms},
+        {{"x-checkpoint-delay", config_.max_epoch_ms},
          {"max-bandwidth", bandwidth},
          {"downtime-limit", downtime_ms}},
         [this, failed, state_address = state_to_](const qmp_message& a) {
@@ -410,13 +412,15 @@ void qemu_pilot::look() {
         const auto found = a.body.find("checkpoints");
         if (phase_ != phase::checkpointing || found == a.body.end() || !found->is_object())
             return;
-        checkpoints_ = found->value("committed", std::uint64_t{0});
-        pause_us_ = found->value("pause-us", std::uint64_t{0});
-        if (handing_over_ != 0 && checkpoints_ >= handing_over_ && !abandoned_) {
+        const auto number = [found](const char* key) { return found->value(key, std::uint64_t{0}); };
+        last_ = {number("committed"), number("early"), number("pause-us"), number("epoch-us"),
+                 number("total-pause-us")};
+        paused_.read(clock::now(), std::chrono::microseconds(last_.total_pause_us));
+        if (handing_over_ != 0 && last_.checkpoints >= handing_over_ && !abandoned_) {
             handing_over_ = 0;
             events_.handed_over();
         }
-        if (checkpoints_ >= checkpoints_until_protected && !told_ && !abandoned_) {
+        if (last_.checkpoints >= checkpoints_until_protected && !told_ && !abandoned_) {
             told_ = true;
             events_.protecting();
         }

@@ -12,6 +12,7 @@
 
 #include "control/process.hpp"
 #include "control/qmp_session.hpp"
+#include "control/supervise/paused_share.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -31,7 +32,7 @@ struct pilot_config {
     std::vector<std::pair<std::string, std::string>> environment;
     std::string log;   // what QEMU says
     std::string state; // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
-    std::uint32_t epoch_ms = 50;
+    std::uint32_t max_epoch_ms = 100;      // the shortest is on the command lines
     bool gpu = false;                      // the VM has one: the standby's gets its state first
     bool read_only_disks = false;          // it may be protected: a writable disk is refused
     std::uint32_t answer_budget_ms = 5000; // no answer for so long: killed. 0: never
@@ -88,10 +89,14 @@ public:
 
     bool alive() const { return qemu_.has_value(); }
     int pid() const { return qemu_ ? qemu_->pid() : 0; }
-    // That the standby has, since the last replicate(); looked at now and then. How long the last one stopped
-    // the VM.
-    std::uint64_t checkpoints() const { return checkpoints_; }
-    std::uint64_t pause_us() const { return pause_us_; }
+    // What QEMU said of the checkpoints since the last replicate(); looked at now and then.
+    struct figures {
+        std::uint64_t checkpoints = 0, early = 0; // that the standby has; taken because output waited
+        std::uint64_t pause_us = 0, epoch_us = 0; // the last one stopped the VM; it had run for
+        std::uint64_t total_pause_us = 0;
+    };
+    const figures& last() const { return last_; }
+    double paused_percent() const { return paused_.percent(); }
 
 private:
     using answer = std::function<void(const qmp_message&)>;
@@ -128,7 +133,8 @@ private:
     std::string replicate_to_, gpu_to_; // as soon as it takes commands
     std::string state_to_;              // when the GPU has been copied
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
-    std::uint64_t checkpoints_ = 0, pause_us_ = 0;
+    figures last_;
+    paused_share paused_;
     std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
     bool told_ = false, looking_ = false, gpu_looking_ = false, lost_told_ = false;
     clock::time_point look_at_{};

@@ -325,8 +325,12 @@ json supervisor::status() {
               {"output", s.gate_opened_ns},
               {"first_command", completed_ns_}}},
             {"gate_open_ms", s.gate_open_ms},
-            {"checkpoints", pilot_->checkpoints()},
-            {"pause_us", pilot_->pause_us()},
+            {"checkpoints", pilot_->last().checkpoints},
+            {"early_checkpoints", pilot_->last().early},
+            {"pause_us", pilot_->last().pause_us},
+            {"total_pause_us", pilot_->last().total_pause_us},
+            {"epoch_us", pilot_->last().epoch_us},
+            {"paused_percent", pilot_->paused_percent()},
             {"qemu", pilot_->alive()},
             {"qemu_pid", pilot_->pid()},
             {"console_log", prepared_->config.console->log},
@@ -442,7 +446,7 @@ int supervisor::run() {
     q.environment = prepared_->environment;
     q.log = directory_ + "/qemu.log";
     q.state = state_address_;
-    q.epoch_ms = p.epoch_ms;
+    q.max_epoch_ms = p.max_epoch_ms;
     q.gpu = vm_.gpu.has_value();
     q.read_only_disks = vm_.arbiter.what != described_arbiter::kind::none;
     q.answer_budget_ms = p.qemu_budget_ms;

@@ -272,6 +272,29 @@ void read_gpu(reader& r, const toml::table& t, vm_description& vm) {
     vm.gpu = std::move(g);
 }
 
+void read_epochs(table& protection, described_protection& p) {
+    constexpr std::uint32_t longest = 60000;
+    std::uint32_t fixed = 0;
+    protection.number("epoch-ms", fixed, 1, longest);
+    protection.number("min-epoch-ms", p.min_epoch_ms, 1, longest);
+    // One that is longer than the other's default means both.
+    if (!protection.has("max-epoch-ms"))
+        p.max_epoch_ms = std::max(p.max_epoch_ms, p.min_epoch_ms);
+    protection.number("max-epoch-ms", p.max_epoch_ms, 1, longest);
+    if (!protection.has("min-epoch-ms"))
+        p.min_epoch_ms = std::min(p.min_epoch_ms, p.max_epoch_ms);
+    protection.number("max-paused-percent", p.max_paused_percent, 1, 99);
+    if (p.min_epoch_ms > p.max_epoch_ms)
+        protection.complain("min-epoch-ms", "'min-epoch-ms' is more than 'max-epoch-ms'");
+    if (!protection.has("epoch-ms"))
+        return;
+    p.min_epoch_ms = p.max_epoch_ms = fixed;
+    for (const char* key : {"min-epoch-ms", "max-epoch-ms", "max-paused-percent"})
+        if (protection.has(key))
+            protection.complain(
+                key, fmt::format("'{}' is of no use with 'epoch-ms', which makes all epochs that long", key));
+}
+
 void read_protection(reader& r, const toml::table& t, vm_description& vm) {
     table protection(r, t, "[protection]");
     auto& p = vm.protection;
@@ -285,7 +308,7 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
         protection.complain("standby", "'standby' must be \"HOST:PORT\" or \"unix:PATH\"");
     protection.path("tls", p.tls);
     protection.flag("plain-state", p.plain_state);
-    protection.number("epoch-ms", p.epoch_ms, 1, 60000);
+    read_epochs(protection, p);
     protection.number("heartbeat-ms", p.heartbeat_ms, 1, 10000);
     protection.number("heartbeat-budget-ms", p.heartbeat_budget_ms, 10, 600000);
     protection.number("qemu-budget-ms", p.qemu_budget_ms, 0, 600000);

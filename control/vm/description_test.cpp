@@ -53,7 +53,8 @@ TEST(description, every_part_is_read) {
     EXPECT_EQ(vm.kernel, "/k");
     EXPECT_EQ(vm.networks.at(0).netdev, "tap,ifname=vm0");
     EXPECT_EQ(vm.gpu.value().properties.at(0).second, "1G");
-    EXPECT_EQ(vm.protection.epoch_ms, 25u);
+    EXPECT_EQ(vm.protection.min_epoch_ms, 25u);
+    EXPECT_EQ(vm.protection.max_epoch_ms, 25u);
     EXPECT_TRUE(vm.protection.stop_without_standby);
     EXPECT_EQ(vm.arbiter.lease_ms, 200u);
 }
@@ -72,6 +73,27 @@ TEST(description, all_mistakes_are_told_at_once) {
     EXPECT_NE(all.find("'name'"), std::string::npos);
     EXPECT_NE(all.find("'cpus'"), std::string::npos);
     EXPECT_NE(all.find("'accel' must be one of: auto, kvm, tcg"), std::string::npos);
+}
+
+TEST(description, epochs_adapt_or_have_one_length) {
+    const auto with = [](const std::string& lines) {
+        return least + "[protection]\nstandby = \"unix:/s\"\n" + lines + lock;
+    };
+    const auto times = [&](const std::string& lines) {
+        const auto p = good(with(lines)).protection;
+        return std::array{p.min_epoch_ms, p.max_epoch_ms, p.max_paused_percent};
+    };
+    EXPECT_EQ(times(""), (std::array{10u, 100u, 10u}));
+    EXPECT_EQ(times("min-epoch-ms = 5\nmax-epoch-ms = 200\nmax-paused-percent = 20\n"),
+              (std::array{5u, 200u, 20u}));
+    EXPECT_EQ(times("max-epoch-ms = 4\n"), (std::array{4u, 4u, 10u}));
+    EXPECT_EQ(times("min-epoch-ms = 300\n"), (std::array{300u, 300u, 10u}));
+    EXPECT_EQ(errors_of(with("min-epoch-ms = 30\nmax-epoch-ms = 20\n")),
+              "vm.toml:6:16: 'min-epoch-ms' is more than 'max-epoch-ms'\n");
+    EXPECT_NE(errors_of(with("epoch-ms = 50\nmax-paused-percent = 20\n"))
+                  .find("vm.toml:7:22: 'max-paused-percent' is of no use with 'epoch-ms'"),
+              std::string::npos);
+    EXPECT_NE(errors_of(with("max-paused-percent = 100\n")).find("from 1 to 99"), std::string::npos);
 }
 
 TEST(description, a_writable_disk_is_refused) {

@@ -156,6 +156,9 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     config.status_socket = places.status_socket;
     config.console = console_config{places.console_socket, places.console_log};
     config.gate = places.gate;
+    const auto& p = vm.protection;
+    if (!p.standby.empty() && p.min_epoch_ms < p.max_epoch_ms)
+        config.early = early_checkpoints{p.min_epoch_ms, p.max_paused_percent};
     for (const auto& disk : vm.disks)
         config.disks.push_back({disk.path, disk.format});
     for (const auto& network : vm.networks)

@@ -211,8 +211,71 @@ static void test_output_secondary_lost(void)
     network_end(&n);
 }
 
+/*
+ * With a shortest interval a checkpoint comes because a packet waits: no timer
+ * fires and nobody asks here.
+ */
+static void test_output_early(void)
+{
+    Network n;
+    Pair pair;
+    g_autofree char *options = NULL;
+
+    network_begin(&n);
+    options = g_strdup_printf("%s -global migration.x-colo-min-delay=1 "
+                              "-global migration.x-colo-max-paused=99",
+                              n.options);
+    pair = pair_start(&(PairOptions) {
+        .idle = true, .relay = true, .wait = true, .primary = options,
+    });
+    network_pair_go(&pair);
+    /* Something may have been held before the first: it comes by itself. */
+    testdev_wait(pair.primary, "commit=1 ");
+
+    vm_sends(&n, &pair, 'a');
+    testdev_wait(pair.primary, "commit=2 ");
+    assert_left(&n, "a");
+
+    /* Sent while a checkpoint is taken: that brings another one. */
+    relay_hold(pair.relay, COLO_MESSAGE_VMSTATE_RECEIVED);
+    vm_sends(&n, &pair, 'b');
+    relay_wait_held(pair.relay);
+    vm_sends(&n, &pair, 'c');
+    assert_left(&n, "");
+    relay_pass(pair.relay);
+    testdev_wait(pair.primary, "commit=3 ");
+    assert_left(&n, "b");
+    relay_pass(pair.relay);
+    testdev_wait(pair.primary, "commit=4 ");
+    relay_hold_none(pair.relay);
+    assert_left(&n, "c");
+    g_assert_cmpint(pair_count(&pair, "committed"), ==, 4);
+    g_assert_cmpint(pair_count(&pair, "early"), ==, 4);
+
+    /* One that was taken back is not tried again for the packet's sake. */
+    qtest_qmp_assert_success(pair.primary,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': 'fail-checkpoints',"
+                             "    'value': 1 } }");
+    vm_sends(&n, &pair, 'd');
+    while (pair_count(&pair, "aborted") == 0) {
+        g_usleep(1000);
+    }
+    vm_sends(&n, &pair, 'e');
+    assert_left(&n, "");
+    pair_checkpoint(&pair);
+    testdev_wait(pair.primary, "commit=5 ");
+    assert_left(&n, "de");
+    g_assert_cmpint(pair_count(&pair, "early"), ==, 4);
+
+    pair_end(&pair);
+    network_end(&n);
+}
+
 void checkpoint_output_add(void)
 {
+    qtest_add_func("/checkpoint/output/early", test_output_early);
     qtest_add_func("/checkpoint/output", test_output);
     qtest_add_func("/checkpoint/output/abort", test_output_abort);
     qtest_add_func("/checkpoint/output/secondary-lost",

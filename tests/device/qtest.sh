@@ -3,15 +3,17 @@
 #
 # qtest.sh PROGRAM LIBRARY_DIR [arguments of the test program, such as -p /x86_64/virtio-vgpu/reset]
 #
-# Runs a program of QEMU's tests/qtest (virtio-vgpu-test of qemu-device/qtest, checkpoint-test of our patches) against a QEMU that
+# Runs a program of QEMU's tests/qtest (virtio-vgpu-test of qemu-device/qtest, checkpoint-test of our patches), or of the
+# directory that it names (tests/unit/test-colo-pace), against a QEMU that
 # scripts/build-qemu makes, with libkagemusha_device.so from LIBRARY_DIR. The tests with a worker process need $KAGEMUSHA_WORKER.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=$1
+[[ $program == */* ]] || program=tests/qtest/$program
 library_dir=$2
 shift 2
 
-build=$("$root/scripts/build-qemu" --target "tests/qtest/$program" | tail -n 1)
+build=$("$root/scripts/build-qemu" --target "$program" | tail -n 1)
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
@@ -24,4 +26,4 @@ chmod +x "$directory/qemu-system-x86_64"
 
 export LD_LIBRARY_PATH=$library_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export QTEST_QEMU_BINARY=$directory/qemu-system-x86_64
-"$build/tests/qtest/$program" "$@"
+"$build/$program" "$@"

@@ -67,6 +67,10 @@ class Peer:
         self.answered = 0  # the last one that a statement has named
         self.where = None  # the connection behind which the guest is
         self.connections, self.open = [], True
+        self.gap = lambda: RETRY_SECONDS  # how long it waits between an answer and its next request; None: asks nothing
+        self.round_trips = []  # seconds from a request, when it was first sent, to its answer
+        self.asked_at = 0.0
+        self.changed = threading.Condition(self.lock)
 
     def __enter__(self):
         for job in (self.listen, self.ask):
@@ -151,7 +155,10 @@ class Peer:
                 self.faults.append(f"{new} has forgotten request {self.answered}")
         if new.heard > self.asked:
             self.faults.append(f"{new} knows a request that was not made")
-        self.answered = max(self.answered, new.heard)
+        if new.heard > self.answered:
+            self.answered = new.heard
+            self.round_trips.append(new.at - self.asked_at)
+            self.changed.notify_all()
         self.statements.append(new)
 
     def ask(self):
@@ -159,8 +166,16 @@ class Peer:
         payload = b""
         while self.open:
             with self.lock:
-                if self.answered == self.asked:
+                another = self.answered == self.asked
+                gap = self.gap() if another else 0
+            if gap is None:
+                time.sleep(RETRY_SECONDS)
+                continue
+            time.sleep(gap)
+            with self.lock:
+                if another:
                     self.asked += 1
+                    self.asked_at = time.monotonic()
                     payload = b"REQUEST1" + struct.pack("<Q", self.asked) + os.urandom(8)
                 where = self.where
             frame = udp_frame(payload)
@@ -169,7 +184,8 @@ class Peer:
                     where.send(struct.pack(">I", len(frame)) + frame, socket.MSG_DONTWAIT)  # whole, or not
                 except OSError:
                     pass  # packets get lost
-            time.sleep(RETRY_SECONDS)
+            with self.lock:
+                self.changed.wait_for(lambda: self.answered == self.asked, RETRY_SECONDS)
 
     # What a test asks. `host`: the process number of a QEMU.
 

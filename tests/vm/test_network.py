@@ -6,7 +6,7 @@ and a peer that both QEMUs' cards reach (net_peer.py). The guest speaks and is s
 
 Whatever happens to the primary, the peer never hears what a later statement contradicts: nothing of an epoch that was not
 committed, nothing twice, nothing from a host that may not run the VM any more; and what the guest has acknowledged it knows
-for ever. One guest lives through all of it.
+for ever. One guest lives through all of it; another one is only asked, with epochs that end when an answer waits.
 """
 import os
 import random
@@ -22,14 +22,17 @@ KILLS = int(os.environ.get("KAGE_KILLS") or 5)
 
 
 class NetPair(Pair):
-    """A VM with a network card; its peer is `peer`. `arbiter`: the lines of its table."""
+    """
+    A VM with a network card; its peer is `peer`. `arbiter`: the lines of its table, `epochs`: those about their length;
+    `only_answers`: of the guest.
+    """
 
-    def __init__(self, arbiter='kind = "lock"\npath = "lease"\nlease-ms = 2000'):
+    def __init__(self, arbiter='kind = "lock"\npath = "lease"\nlease-ms = 2000', epochs="epoch-ms = 100", only_answers=False):
         super().__init__()
         self.environment = dict(environment(backend="none"), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
         self.peer = Peer(self.directory)
         self.turn = 0
-        (self.directory / "job.sh").write_text(f"{SETUP}exec /payload/net_job {PEER}\n", encoding="utf-8")
+        (self.directory / "job.sh").write_text(f"{SETUP}exec /payload/net_job {PEER}{' answers' if only_answers else ''}\n", encoding="utf-8")
         self.text = f"""
 name = "speaks"
 memory = "256M"
@@ -43,7 +46,7 @@ netdev = "{self.peer.netdev}"
 mac = "{GUEST_MAC.hex(":")}"
 [protection]
 standby = "unix:standby"
-epoch-ms = 100
+{epochs}
 heartbeat-ms = 100
 heartbeat-budget-ms = 2000
 qemu-budget-ms = 60000
@@ -188,7 +191,32 @@ def check_switchover(pair, primary, standby):
                      f"{max(made(primary))}, the new one's first one was {[s for s in told if s.host == standby.qemu()][0]}"
 
 
+def check_early(names):
+    """epochs of up to 20 s: 100 answers, one after the other, do not wait for the end of one"""
+    if names and check_early.__name__ not in names:
+        return
+    started = time.monotonic()
+    with NetPair(epochs="min-epoch-ms = 5\nmax-epoch-ms = 20000", only_answers=True) as pair:
+        pair.start("standby", "standby")
+        primary = pair.start("run", "primary")
+        primary.wait_state("protecting")
+        before, answers = primary.status(), pair.peer.answers()
+        # Each has its own checkpoint, because it is the only one that waits. At the end of epochs alone this would take
+        # half an hour, and nobody waits that long.
+        wait(lambda: pair.peer.answers() >= answers + 100, f"100 answers; {primary.said()}")
+        after = primary.wait("early checkpoints", lambda s: s["early_checkpoints"] >= before["early_checkpoints"] + 100)
+        pair.peer.check()
+        assert after["epoch_us"] < 20e6, after
+        primary.tell("stop")
+        assert primary.process.wait(60) == 0, primary.said()
+    print(f"ok     {check_early.__doc__} ({time.monotonic() - started:.1f} s; {after['checkpoints'] - before['checkpoints']} "
+          f"checkpoints, {after['paused_percent']:.1f} % of the time paused)", flush=True)
+
+
 def main(names):
+    check_early(names)
+    if names == [check_early.__name__]:
+        return 0
     pair = NetPair()
 
     def step(check, *hosts):

@@ -5,7 +5,8 @@
 // It makes a statement 200 times a second, and one more for each request that it gets: a number, the last
 // request that it knows, and two links of a chain. Each link is mixed of the one before, the request's secret
 // and new random bits, so a statement that is made a second time, by a VM that was set back, says something
-// else. Statements go to the peer as UDP packets, and to the console, which nobody holds back.
+// else. Called with "answers" it makes none but those for requests, once it has got the first. Statements go to
+// the peer as UDP packets, and to the console, which nobody holds back.
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstdint>
@@ -45,13 +46,15 @@ int fail(const char* what) {
 
 } // namespace
 
-// net_job ADDRESS [quiet]: of the peer; quiet: nothing to the console
+// net_job ADDRESS [quiet|answers]: of the peer; quiet: nothing to the console; answers: it only answers
 int main(int argc, char** argv) {
     sockaddr_in here{}, there{};
     here.sin_family = there.sin_family = AF_INET;
     here.sin_port = there.sin_port = htons(port);
-    if (argc < 2 || inet_pton(AF_INET, argv[1], &there.sin_addr) != 1)
-        return fail("net_job ADDRESS [quiet]");
+    const auto called = [&](const char* word) { return argc == 3 && std::strcmp(argv[2], word) == 0; };
+    const bool quiet = called("quiet"), only_answers = called("answers");
+    if ((argc != 2 && !quiet && !only_answers) || inet_pton(AF_INET, argv[1], &there.sin_addr) != 1)
+        return fail("net_job ADDRESS [quiet|answers]");
     const int fd = socket(AF_INET, SOCK_DGRAM, 0);
     if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0 ||
         connect(fd, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
@@ -60,13 +63,15 @@ int main(int argc, char** argv) {
     for (;;) {
         std::uint64_t secret = 0, random = 0;
         pollfd wait{fd, POLLIN, 0};
-        if (poll(&wait, 1, period_ms) > 0) {
+        if (poll(&wait, 1, only_answers && said.heard != 0 ? -1 : period_ms) > 0) {
             request asked{};
             const auto got = recv(fd, &asked, sizeof asked, 0);
-            if (got == sizeof asked && std::memcmp(asked.magic, "REQUEST1", 8) == 0 &&
-                asked.number == said.heard + 1) {
+            const bool is_one = got == sizeof asked && std::memcmp(asked.magic, "REQUEST1", 8) == 0;
+            if (is_one && asked.number == said.heard + 1) {
                 said.heard = asked.number;
                 secret = asked.secret;
+            } else if (only_answers && !(is_one && asked.number == said.heard)) {
+                continue; // it is asked again when the answer was lost
             }
         }
         if (getrandom(&random, sizeof random, 0) != sizeof random)
@@ -74,7 +79,7 @@ int main(int argc, char** argv) {
         ++said.number;
         said.before = said.chain;
         said.chain = mix(mix(said.before, secret), random);
-        if (argc == 2)
+        if (!quiet)
             std::printf("said %016llx %016llx\n", static_cast<unsigned long long>(said.number),
                         static_cast<unsigned long long>(said.chain));
         std::fflush(stdout);
