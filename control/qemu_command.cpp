@@ -134,6 +134,11 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     }
     if (config.gpu)
         add_gpu(command, *config.gpu);
+    if (!config.state_keys.empty()) // a standby listens, and sends when it has become a primary
+        for (const auto& [id, end] : {std::pair{state_from_id, "server"}, {state_to_id, "client"}})
+            add(command, {"-object", fmt::format("tls-creds-x509,id={},dir={},endpoint={},verify-peer=on,"
+                                                 "priority=NORMAL:-VERS-ALL:+VERS-TLS1.3",
+                                                 id, escape_option(config.state_keys), end)});
     if (config.early) // of whoever is the primary
         add(command,
             {"-global", fmt::format("migration.x-colo-min-delay={}", config.early->min_epoch_ms), "-global",

@@ -117,6 +117,19 @@ TEST(qemu_command, a_checkpoint_may_come_early) {
     EXPECT_EQ(option(command, "-global", "max-paused"), "migration.x-colo-max-paused=20");
 }
 
+TEST(qemu_command, keys_for_both_ends_of_the_vms_state) {
+    auto config = example();
+    EXPECT_EQ(option(qemu_command(config), "-object", "tls-creds"), "");
+    config.state_keys = "/r/a,b";
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-object", "endpoint=server"),
+              "tls-creds-x509,id=state-from,dir=/r/a,,b,endpoint=server,verify-peer=on,"
+              "priority=NORMAL:-VERS-ALL:+VERS-TLS1.3");
+    EXPECT_EQ(option(command, "-object", "endpoint=client"),
+              "tls-creds-x509,id=state-to,dir=/r/a,,b,endpoint=client,verify-peer=on,"
+              "priority=NORMAL:-VERS-ALL:+VERS-TLS1.3");
+}
+
 TEST(qemu_command, extra_words_come_last) {
     auto config = example();
     config.extra = {"-device", "edu"};

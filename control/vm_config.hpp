@@ -69,7 +69,8 @@ struct vm_config {
     std::optional<std::string> gate;       // the supervisor's page (supervise/gate.hpp)
     std::optional<console_config> console; // not at our stdin and stdout
     std::optional<early_checkpoints> early;
-    bool standby = false; // waits for the state of a VM that runs elsewhere
+    std::string state_keys; // for the stream of the VM's state, named as QEMU wants it; "": not encrypted
+    bool standby = false;   // waits for the state of a VM that runs elsewhere
     accelerator accel = accelerator::tcg;
     std::uint32_t tsc_khz = 0; // of the host's time stamp counter, for TCG guests; 0: the guest measures it
     std::uint64_t memory_mib = 1024;
@@ -81,6 +82,9 @@ struct vm_config {
     std::optional<std::string> status_socket; // a third one, for `kagemusha status`
     std::vector<std::string> extra;           // appended as they are
 };
+
+// The keys of whoever receives the VM's state, and of whoever sends it, through QMP.
+inline constexpr char state_from_id[] = "state-from", state_to_id[] = "state-to";
 
 // Where the device is found through QMP.
 inline constexpr char gpu_qom_path[] = "/machine/peripheral/vgpu0";

@@ -241,6 +241,12 @@ void qemu_pilot::take(const qmp_message& message) {
                     return kill("it refuses x-colo: " + description(set));
                 if (!standby_)
                     return;
+                if (encrypted(config_.state))
+                    ask("migrate-set-parameters", {{"tls-creds", state_from_id}},
+                        [this](const qmp_message& keys) {
+                            if (keys.what != qmp_message::kind::success)
+                                kill("it refuses the keys for the VM's state: " + description(keys));
+                        });
                 ask("migrate-incoming", {{"uri", uri(config_.state)}}, [this](const qmp_message& listening) {
                     if (listening.what != qmp_message::kind::success)
                         return kill("it cannot listen for the VM's state: " + description(listening));
@@ -297,7 +303,12 @@ void qemu_pilot::on_event(const qmp_message& message) {
             on_checkpointing();
         } else if ((status == "failed" || status == "cancelled") && phase_ != phase::none && !abandoned_) {
             abandoned_ = true;
-            events_.replication_lost("QEMU's stream to the standby ended");
+            ask("query-migrate", {}, [this](const qmp_message& a) {
+                const auto why =
+                    a.body.is_object() ? a.body.value("error-desc", std::string()) : std::string();
+                events_.replication_lost("QEMU's stream to the standby ended" +
+                                         (why.empty() ? std::string() : ": " + why));
+            });
         }
     } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && !abandoned_) {
         abandoned_ = true;
@@ -367,6 +378,11 @@ void qemu_pilot::look_at_gpu() {
     });
 }
 
+// A Unix socket is this machine's own, and has no name that a certificate could have.
+bool qemu_pilot::encrypted(const std::string& state_address) const {
+    return config_.state_encrypted && !state_address.starts_with("unix:");
+}
+
 void qemu_pilot::send_state() {
     phase_ = phase::migrating;
     const auto failed = [this](const qmp_message& answer, const char* what) {
@@ -384,7 +400,8 @@ void qemu_pilot::send_state() {
     ask("migrate-set-parameters",
         {{"x-checkpoint-delay", config_.max_epoch_ms},
          {"max-bandwidth", bandwidth},
-         {"downtime-limit", downtime_ms}},
+         {"downtime-limit", downtime_ms},
+         {"tls-creds", encrypted(state_to_) ? state_to_id : ""}},
         [this, failed, state_address = state_to_](const qmp_message& a) {
             if (failed(a, "the times of checkpoints") || abandoned_)
                 return;

@@ -30,8 +30,9 @@ struct pilot_config {
     std::vector<std::string> command;         // of QEMU, without its monitor
     std::vector<std::string> standby_command; // the same for a standby
     std::vector<std::pair<std::string, std::string>> environment;
-    std::string log;   // what QEMU says
-    std::string state; // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
+    std::string log;              // what QEMU says
+    std::string state;            // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
+    bool state_encrypted = false; // both command lines have the keys
     std::uint32_t max_epoch_ms = 100;      // the shortest is on the command lines
     bool gpu = false;                      // the VM has one: the standby's gets its state first
     bool read_only_disks = false;          // it may be protected: a writable disk is refused
@@ -109,6 +110,7 @@ private:
     void refuse_writable_disks();
     void on_checkpointing();
     void send_state();
+    bool encrypted(const std::string& state_address) const;
     void name_standby_of_gpu();
     void look_at_gpu();
     void look_at_takeover();

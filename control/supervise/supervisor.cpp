@@ -293,10 +293,6 @@ bool supervisor::use_address(const std::string& address, std::string& error) {
             fmt::format("{} is on another machine, so the VM's description needs 'tls' in [protection]: make "
                         "keys with `kage keys`",
                         address);
-    else if (!is_local_address(address) && !vm_.protection.plain_state)
-        error =
-            "QEMU's stream with the VM's memory is not encrypted yet: use a private network, and say so with "
-            "'plain-state = true' in [protection]";
     if (!error.empty())
         return false;
     state_address_ = state;
@@ -447,6 +443,7 @@ int supervisor::run() {
     q.log = directory_ + "/qemu.log";
     q.state = state_address_;
     q.max_epoch_ms = p.max_epoch_ms;
+    q.state_encrypted = state_is_encrypted(p);
     q.gpu = vm_.gpu.has_value();
     q.read_only_disks = vm_.arbiter.what != described_arbiter::kind::none;
     q.answer_budget_ms = p.qemu_budget_ms;

@@ -322,10 +322,10 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
         protection.complain("standby",
                             "the standby is on another machine, so it needs TLS: make keys with `kage keys` "
                             "and name their directory as 'tls'");
-    if (!is_local_address(p.state) && !p.plain_state)
-        protection.complain(
-            "state", "QEMU's stream with the VM's memory is not encrypted yet: use a private network, and "
-                     "say so with 'plain-state = true'");
+    else if (!is_local_address(p.state) && p.tls.empty() && !p.plain_state)
+        protection.complain("state",
+                            "'state' is on another machine, so it needs TLS: name a directory of `kage "
+                            "keys` as 'tls'; or, on a private network, say 'plain-state = true'");
 }
 
 void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
@@ -367,6 +367,10 @@ std::string gpu_address_beside(const std::string& standby) {
 
 std::string state_address_beside(const std::string& standby) {
     return beside(standby, 2, ".state");
+}
+
+bool state_is_encrypted(const described_protection& p) {
+    return !p.tls.empty() && !p.plain_state;
 }
 
 bool is_local_address(const std::string& address) {

@@ -44,8 +44,8 @@ struct described_protection {
     std::string standby; // where its supervisor listens; "": a VM that nobody protects
     std::string gpu;     // where its GPU listens, and where its QEMU does; made from `standby` unless given
     std::string state;
-    std::string tls; // directory of `kage keys`
-    bool plain_state = false;
+    std::string tls;          // directory of `kage keys`
+    bool plain_state = false; // QEMU's stream with the VM's state all the same without it
     // How long an epoch may be; one with output ends earlier, but not before the shortest time, and not so
     // often that the VM stands still for more than a share of its time. Both the same: epochs of one length.
     std::uint32_t min_epoch_ms = 10, max_epoch_ms = 100, max_paused_percent = 10;
@@ -75,6 +75,8 @@ struct vm_description {
 // the next ports, or "unix:PATH.gpu" and "unix:PATH.state". Empty: `standby` is no address.
 std::string gpu_address_beside(const std::string& standby);
 std::string state_address_beside(const std::string& standby);
+// QEMU's stream with the VM's memory and devices goes through TLS.
+bool state_is_encrypted(const described_protection& p);
 // On this machine, so that nobody listens in.
 bool is_local_address(const std::string& address);
 

@@ -128,13 +128,25 @@ TEST(description, nothing_is_protected_without_an_arbiter) {
               std::string::npos);
 }
 
-TEST(description, other_hosts_need_tls_and_plain_state_is_said) {
+TEST(description, other_hosts_need_tls) {
     const auto all = errors_of(least + "[protection]\nstandby = \"host:7000\"\n" + lock);
     EXPECT_NE(all.find("it needs TLS"), std::string::npos);
-    EXPECT_NE(all.find("'plain-state = true'"), std::string::npos);
-    EXPECT_EQ(errors_of(least +
-                        "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\nplain-state = true\n" + lock),
+    EXPECT_NE(errors_of(least + "[protection]\nstandby = \"unix:s\"\nstate = \"host:7000\"\n" + lock)
+                  .find("vm.toml:6:9: 'state' is on another machine, so it needs TLS"),
+              std::string::npos);
+    EXPECT_EQ(errors_of(least + "[protection]\nstandby = \"unix:s\"\nstate = \"host:7000\"\n" +
+                        "plain-state = true\n" + lock),
               "");
+}
+
+TEST(description, the_vms_state_is_encrypted_with_keys_unless_it_is_refused) {
+    const auto protection = [](const std::string& lines) {
+        return good(least + "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\n" + lines + lock)
+            .protection;
+    };
+    EXPECT_TRUE(state_is_encrypted(protection("")));
+    EXPECT_FALSE(state_is_encrypted(protection("plain-state = true\n")));
+    EXPECT_FALSE(state_is_encrypted(good(least + "[protection]\nstandby = \"unix:s\"\n" + lock).protection));
 }
 
 TEST(description, keys_of_another_arbiter_are_refused) {

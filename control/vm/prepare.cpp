@@ -87,6 +87,26 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
     return made.status == 0;
 }
 
+// The directory of `kage keys` under the names that QEMU looks for. Links, so that keys may be replaced.
+std::string link_keys(const std::string& keys, const std::string& directory) {
+    std::error_code failed;
+    fs::create_directories(directory, failed);
+    const std::pair<const char*, const char*> names[] = {{"ca.pem", "ca-cert.pem"},
+                                                         {"cert.pem", "server-cert.pem"},
+                                                         {"key.pem", "server-key.pem"},
+                                                         {"cert.pem", "client-cert.pem"},
+                                                         {"key.pem", "client-key.pem"}};
+    for (const auto& [ours, qemus] : names) {
+        const auto link = fs::path(directory) / qemus;
+        fs::remove(link, failed);
+        if (!failed)
+            fs::create_symlink(fs::absolute(fs::path(keys) / ours), link, failed);
+        if (failed)
+            return fmt::format("cannot make {}: {}", link.string(), failed.message());
+    }
+    return {};
+}
+
 } // namespace
 
 gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby) {
@@ -159,6 +179,15 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     const auto& p = vm.protection;
     if (!p.standby.empty() && p.min_epoch_ms < p.max_epoch_ms)
         config.early = early_checkpoints{p.min_epoch_ms, p.max_paused_percent};
+    std::string error;
+    if (state_is_encrypted(p)) {
+        config.state_keys = places.directory + "/state-keys";
+        error = link_keys(p.tls, config.state_keys);
+        if (!error.empty()) {
+            fmt::print(stderr, "kagemusha: {}\n", error);
+            return std::nullopt;
+        }
+    }
     for (const auto& disk : vm.disks)
         config.disks.push_back({disk.path, disk.format});
     for (const auto& network : vm.networks)
@@ -184,7 +213,6 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
             path += std::string(":") + before;
         out.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
     }
-    std::string error;
     const auto fingerprint = fingerprint_of(vm, config, error);
     if (!fingerprint) {
         fmt::print(stderr, "kagemusha: {}\n", error);

@@ -11,10 +11,15 @@ import time
 
 
 class Relay:
-    """`near` and `far`: a path of a Unix socket, or a port of this machine. Who connects to `near` gets to `far`."""
+    """
+    `near` and `far`: a path of a Unix socket, or a port of this machine. Who connects to `near` gets to `far`. `listens`: it
+    keeps what goes from near to far, in `heard`.
+    """
 
-    def __init__(self, near, far):
+    def __init__(self, near, far, listens=False):
         self.near, self.far = near, far
+        self.heard = bytearray() if listens else None
+        self.nears = set()
         if isinstance(near, int):
             self.listener = socket.create_server(("127.0.0.1", near))
         else:
@@ -72,6 +77,7 @@ class Relay:
         except OSError:
             near.close()
             return
+        self.nears.add(near)
         self.ready.register(near, selectors.EVENT_READ, far)
         self.ready.register(far, selectors.EVENT_READ, near)
 
@@ -79,6 +85,8 @@ class Relay:
         try:
             data = source.recv(1 << 18)
             if data:
+                if self.heard is not None and source in self.nears:
+                    self.heard += data
                 target.sendall(data)
                 return
         except OSError:
@@ -88,6 +96,7 @@ class Relay:
                 self.ready.unregister(end)
             except (KeyError, ValueError):
                 pass
+            self.nears.discard(end)
             end.close()
 
     def close(self):

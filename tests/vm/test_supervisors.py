@@ -7,13 +7,18 @@ A VM survives the death of its QEMU, of its supervisor, and a freeze of both; no
 checkpoint, or runs twice.
 """
 import os
+import random
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import time
 import traceback
 
+from guest_vm import tool
 from ha_pair import Pair, check_continued, committed_count, contiguous, wait
+from relay import Relay
 
 
 def protected(pair):
@@ -127,9 +132,73 @@ def check_writable_disk(pair):
     protected(pair)
 
 
+def free_base():
+    """A port that is free together with the next two: the supervisor's, the GPU's, the state's."""
+    while True:
+        base = random.randrange(20000, 30000)
+        try:
+            for port in range(base, base + 3):
+                socket.create_server(("127.0.0.1", port)).close()
+            return base
+        except OSError:
+            pass
+
+
+def eavesdropped(pair, name, keys):
+    """
+    A protected VM, and someone on the way of its state, who knows a part of its memory. → primary, standby, whether it was seen
+    """
+    near = free_base()
+    relays = [Relay(near, 0), Relay(near + 2, 0, listens=True)]
+    far = free_base()
+    relays[0].far, relays[1].far = far, far + 2
+    text = pair.description.read_text(encoding="utf-8")
+    pair.description = pair.directory / f"{name}.toml"
+    pair.description.write_text(text.replace('"unix:standby"', f'"127.0.0.1:{near}"').replace("epoch-ms", f"{keys}epoch-ms"),
+                                encoding="utf-8")
+    standby = pair.start("standby", f"{name}-standby", "--listen", f"127.0.0.1:{far}")
+    standby.wait_state("listening")
+    if keys:
+        with socket.create_connection(("127.0.0.1", far + 2)) as stranger:
+            try:
+                stranger.sendall(b"QEVM" + bytes(1 << 16))
+                while stranger.recv(1 << 16):
+                    pass
+            except ConnectionError:
+                pass  # it was sent away
+    primary = pair.start("run", f"{name}-primary")
+    primary.wait_state("protecting")
+    committed_count(primary)
+    heard = bytes(relays[1].heard)
+    assert len(heard) > 1 << 16, f"only {len(heard)} bytes"
+    return primary, standby, (pair.directory / "counter.img").read_bytes()[:64] in heard
+
+
+def check_encrypted(pair):
+    """keys: nobody on the way sees the VM's memory, who has none gets nowhere; a takeover and a standby for the survivor"""
+    description = pair.description
+    primary, standby, seen = eavesdropped(pair, "plain", "")
+    assert seen, "without keys the guest's program was not in the stream: this test could not fail"
+    for one in (primary, standby):
+        one.tell("stop")
+        one.process.wait(60)
+    pair.description = description
+    subprocess.run([tool(), "keys", str(pair.directory / "keys"), "--host", "here,127.0.0.1"], check=True, stdout=subprocess.DEVNULL)
+    primary, standby, seen = eavesdropped(pair, "secret", 'tls = "keys/here"\n')
+    assert not seen, "the guest's program was in the stream"
+    committed = committed_count(primary)
+    os.kill(primary.qemu(), signal.SIGKILL)
+    standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    check_continued(primary, standby, committed)
+    address = f"127.0.0.1:{free_base()}"
+    pair.start("standby", "another", "--listen", address).wait_state("listening")
+    standby.tell("protect", address)
+    standby.wait_state("protecting")
+
+
 def main(names):
     checks = [check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_stop,
-              check_writable_disk]
+              check_encrypted, check_writable_disk]
     failures = 0
     for check in checks:
         if names and check.__name__ not in names:
