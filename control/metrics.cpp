@@ -71,6 +71,27 @@ constexpr figure figures[] = {
     {"takeovers_total", "Takeovers by this device.", counter, &status::takeovers, 1},
 };
 
+// Of the supervisor of a VM that runs here; all begin anew with each standby.
+struct supervised_figure {
+    const char* name;
+    const char* help;
+    MetricType type;
+    const char* key;
+    double unit;
+};
+
+constexpr supervised_figure supervised_figures[] = {
+    {"checkpoints_total", "Checkpoints of the VM that its standby has.", counter, "checkpoints", 1},
+    {"checkpoints_early_total", "Of these, taken early because output waited.", counter, "early_checkpoints",
+     1},
+    {"checkpoints_paused_seconds_total", "Time that the VM stood still for checkpoints.", counter,
+     "total_pause_us", 1e-6},
+    {"checkpoint_pause_seconds", "How long the VM stood still for the last checkpoint.", gauge, "pause_us",
+     1e-6},
+    {"checkpoint_epoch_seconds", "How long the VM had run before the last checkpoint.", gauge, "epoch_us",
+     1e-6},
+};
+
 using labels = std::vector<ClientMetric::Label>;
 
 void add(MetricFamily& family, labels who, double value) {
@@ -93,6 +114,13 @@ void each_replicated(const std::vector<vm_reading>& vms, Each each) {
         for (const auto& device : vm.devices)
             if (device.replication && device.replication->role != "none")
                 each(labels{{"vm", vm.name}, {"device", device.name}}, *device.replication);
+}
+
+template <class Each>
+void each_running(const std::vector<vm_reading>& vms, Each each) {
+    for (const auto& vm : vms)
+        if (vm.supervisor.is_object() && vm.supervisor.value("role", "") == "primary")
+            each(labels{{"vm", vm.name}}, vm.supervisor);
 }
 
 // Asks when it is asked. Prometheus' server calls it on threads of its own.
@@ -118,11 +146,22 @@ private:
 
 std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
     std::vector<MetricFamily> out;
-    out.reserve(3 + std::size(figures)); // references into it stay valid
+    out.reserve(4 + std::size(figures) + std::size(supervised_figures)); // references into it stay valid
     auto& up = out.emplace_back(
         family("kagemusha_vm_up", "1: QEMU answers. 0: the VM is registered and it does not.", gauge));
     for (const auto& vm : vms)
         add(up, {{"vm", vm.name}}, vm.problem.empty() ? 1 : 0);
+    auto& is_protected = out.emplace_back(
+        family("kagemusha_vm_protected", "1: a standby would go on with the VM. 0: none would.", gauge));
+    each_running(vms, [&](labels who, const nlohmann::json& said) {
+        add(is_protected, std::move(who), said.value("protected", false) ? 1 : 0);
+    });
+    for (const auto& f : supervised_figures) {
+        auto& one = out.emplace_back(family(std::string("kagemusha_vm_") + f.name, f.help, f.type));
+        each_running(vms, [&](labels who, const nlohmann::json& said) {
+            add(one, std::move(who), static_cast<double>(said.value(f.key, std::uint64_t{0})) * f.unit);
+        });
+    }
     auto& info = out.emplace_back(family("kagemusha_replication_info",
                                          "1; the labels say which role and state the device is in.", gauge));
     auto& degraded =

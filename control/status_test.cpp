@@ -157,6 +157,35 @@ TEST(metrics, have_units_in_their_names_and_help) {
     }
 }
 
+TEST(metrics, of_a_supervised_vm_are_those_of_whoever_runs_it) {
+    const nlohmann::json said{{"role", "primary"},        {"protected", true}, {"checkpoints", 1200},
+                              {"early_checkpoints", 200}, {"pause_us", 2500},  {"epoch_us", 40000},
+                              {"total_pause_us", 3000000}};
+    const auto text = prometheus::TextSerializer().Serialize(metric_families(
+        {{"web", 1, "", {}, said}, {"waits", 2, "", {}, {{"role", "standby"}, {"checkpoints", 7}}}}));
+    for (const char* line :
+         {"kagemusha_vm_protected{vm=\"web\"} 1\n", "kagemusha_vm_checkpoints_total{vm=\"web\"} 1200\n",
+          "kagemusha_vm_checkpoints_early_total{vm=\"web\"} 200\n",
+          "kagemusha_vm_checkpoints_paused_seconds_total{vm=\"web\"} 3\n",
+          "kagemusha_vm_checkpoint_pause_seconds{vm=\"web\"} 0.0025",
+          "kagemusha_vm_checkpoint_epoch_seconds{vm=\"web\"} 0.04"})
+        EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
+    EXPECT_EQ(text.find("checkpoints_total{vm=\"waits\"}"), std::string::npos) << text;
+}
+
+TEST(replication_status, says_how_long_an_epoch_was_and_what_the_checkpoints_cost) {
+    nlohmann::json said{{"role", "primary"}, {"state", "protecting"}, {"protected", true},
+                        {"term", 3},         {"checkpoints", 1200},   {"epoch_us", 23400},
+                        {"pause_us", 2500},  {"paused_percent", 4.26}};
+    EXPECT_NE(
+        status_text({{"web", 1, "", {}, said}})
+            .find("primary, protecting, term 3, 1200 checkpoints (the last one after 23 ms; 4.3 % of the "
+                  "time paused)\n"),
+        std::string::npos);
+    said["epoch_us"] = 0; // none yet
+    EXPECT_EQ(status_text({{"web", 1, "", {}, said}}).find("the last one"), std::string::npos);
+}
+
 // ---- a QEMU that is none
 
 class fixture : public testing::Test {
