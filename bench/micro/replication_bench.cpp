@@ -218,7 +218,7 @@ public:
     }
     std::vector<mirror::log_entry>& make_over(const codec::stream_builder& b, mirror::mirror_mode mode) {
         out_.clear();
-        file_.make_over({++token_, b.stream(), b.payloads(), b.segments()}, mode, no_payloads_, out_);
+        file_.make_over({++token_, b.stream(), b.payloads(), b.segments()}, mode, no_payloads_, out_, true);
         return out_;
     }
 
@@ -265,7 +265,7 @@ public:
     void append(mirror::log_entry e) {
         e.meta.file = e.meta.kind == mirror::entry_kind::reset ? 0 : file;
         held_bytes_ += e.meta.stream_bytes + e.meta.content_bytes;
-        last_ = log_.append(std::move(e));
+        last_ = e.packed.empty() ? log_.append(std::move(e)) : log_.append_packed(e.meta, e.packed);
         ++held_entries_;
     }
     // Everything to the socket, an epoch, an acknowledgement of it.

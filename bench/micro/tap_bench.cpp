@@ -6,6 +6,9 @@
 //   …/none      no tap
 //   …/off       a tap, no standby: only the catalog is kept
 //   …/on        everything goes into the log
+//   …/log       the same with the log as it is (pair/op_log), which this thread empties between the submits:
+//   the
+//               instructions, without what the other processor costs
 //   …/syncing   a state transfer runs
 //
 //   launch      requests of 1 and of 64 launches with four arguments, by the number of live buffers, which
@@ -32,6 +35,7 @@
 #include "codec/encode.hpp"
 #include "core/device.hpp"
 #include "mirror/mirror_primary.hpp"
+#include "pair/op_log.hpp"
 
 using namespace kagemusha;
 
@@ -119,8 +123,8 @@ private:
     mirror::agent_counters counters_;
 };
 
-enum class tap { none, off, on, syncing };
-constexpr const char* tap_names[] = {"none", "off", "on", "syncing"};
+enum class tap { none, off, on, log, syncing };
+constexpr const char* tap_names[] = {"none", "off", "on", "log", "syncing"};
 
 class bench_device {
 public:
@@ -148,15 +152,21 @@ public:
         device_->add_region(0, region_bytes);
         if (how != tap::none) {
             regions_ = {{memory_.data(), memory_.size()}};
+            if (how == tap::log) {
+                real_log_ = std::make_unique<pair::op_log>(
+                    pair::op_log::bounds{UINT64_MAX, UINT64_MAX},
+                    pair::op_log::callbacks{[] {}, [](mirror::log_sequence) {}, [] {}});
+            }
+            mirror::log_sink* const log = real_log_ ? static_cast<mirror::log_sink*>(real_log_.get()) : &log_;
             mirror_ = std::make_unique<mirror::mirror_primary>(
-                *device_, log_,
+                *device_, *log,
                 [](std::uint32_t, mirror::mirror_file&, core::mirror_port&, mirror::log_sink&) {
                     return std::make_unique<patient_agent>();
                 },
                 regions_, mirror::mirror_primary_options{0, mirror::max_catalog_bytes, 777});
             device_->set_tap(mirror_.get());
         }
-        if (how == tap::on) {
+        if (how == tap::on || how == tap::log) {
             mirror_->start_sync();
         }
         device_->open_file(1, 0);
@@ -184,6 +194,10 @@ public:
     void answer() {
         port_->wake();
         device_->dispatch(1000);
+        if (real_log_) {
+            real_log_->take_events(events_);
+            real_log_->drop(UINT64_MAX);
+        }
     }
     std::uint64_t logged() const { return log_.entries; }
 
@@ -191,6 +205,8 @@ private:
     std::vector<std::byte> memory_;
     std::vector<mirror::region_address> regions_;
     counting_log log_;
+    std::unique_ptr<pair::op_log> real_log_;
+    std::vector<pair::log_event> events_;
     eager_port* port_ = nullptr;
     std::unique_ptr<core::device> device_;
     std::unique_ptr<mirror::mirror_primary> mirror_;
@@ -270,9 +286,9 @@ void create(benchmark::State& state, tap how, std::uint64_t buffers) {
 }
 
 void register_all() {
-    for (const tap how : {tap::none, tap::off, tap::on, tap::syncing}) {
+    for (const tap how : {tap::none, tap::off, tap::on, tap::log, tap::syncing}) {
         const std::string name = std::string("/") + tap_names[static_cast<int>(how)];
-        for (const std::uint64_t buffers : {10, 1'000, 100'000}) {
+        for (const std::uint64_t buffers : {1, 10, 1'000, 100'000}) {
             const std::string objects = "/objects:" + std::to_string(buffers);
             for (const unsigned launches : {1u, 64u}) {
                 benchmark::RegisterBenchmark(("launch:" + std::to_string(launches) + objects + name).c_str(),

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // entry_builder: puts commands behind each other into the stream of a log entry, with a payload table of its
-// own. Internal to mirror_file.
+// own, or packed. Internal to mirror_file.
 #ifndef KAGEMUSHA_MIRROR_ENTRY_BUILDER_HPP
 #define KAGEMUSHA_MIRROR_ENTRY_BUILDER_HPP
 
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "mirror/log_entry.hpp"
+#include "mirror/packed_stream.hpp"
 
 namespace kagemusha::mirror {
 
@@ -22,26 +24,27 @@ inline std::uint32_t call_flags(std::uint16_t opcode) {
 
 class entry_builder {
 public:
-    // `expected_bytes`: of the stream.
-    void begin(std::size_t expected_bytes) {
+    // `expected_bytes`: of the stream. `pack`: entries have packed streams, until the next begin().
+    void begin(std::size_t expected_bytes, bool pack = false) {
         expected_words_ = expected_bytes / 8;
-        expected_bytes_ = fetched_bytes_ = 0;
         entry_ = {};
-    }
-
-    // So many bytes are going to come next: their place is fetched for writing while the caller reads on. It
-    // was used for an earlier request, whose bytes another processor has sent since.
-    void expect(std::size_t bytes) {
-        if (entry_.stream.capacity() == 0) {
-            entry_.stream.reserve(expected_words_);
-            expected_bytes_ = fetched_bytes_ = 0;
+        pack_ = pack;
+        packers_used_ = 0;
+        if (pack_) {
+            next_packer();
         }
-        expected_bytes_ += bytes;
-        const auto* begin = reinterpret_cast<const std::byte*>(entry_.stream.data());
-        fetched_bytes_ = fetch_for_writing(begin, fetched_bytes_, expected_bytes_);
     }
 
-    std::size_t stream_bytes() const { return entry_.stream.size() * 8; }
+    bool packs() const { return pack_; }
+    std::size_t stream_bytes() const {
+        return pack_ ? packer().stream_words() * 8 : entry_.stream.size() * 8;
+    }
+
+    // While it packs: a command that lies in memory as long as the request does.
+    stream_packer::likeness packed_command(std::span<const std::byte> bytes) {
+        ++entry_.meta.op_count;
+        return packer().add({reinterpret_cast<const std::uint64_t*>(bytes.data()), bytes.size() / 8});
+    }
 
     void command(std::span<const std::byte> bytes) { commands(bytes, 1); }
     void commands(std::span<const std::byte> bytes, std::uint32_t count) {
@@ -52,6 +55,7 @@ public:
     // `reference_at`: where the command has its vgpu_payload_ref into the payload table.
     void command_with_payload(std::span<const std::byte> bytes, std::size_t reference_at,
                               std::uint64_t payload_bytes, byte_pieces content) {
+        assert(!pack_);
         const std::size_t at = entry_.stream.size() * 8;
         command(bytes);
         auto* reference = reinterpret_cast<vgpu_payload_ref*>(
@@ -91,43 +95,50 @@ public:
 
     // Nothing is appended if there is no command. What follows goes into the next entry.
     void finish(std::vector<log_entry>& out, std::uint32_t flags = 0) {
-        if (entry_.stream.empty()) {
+        if (stream_bytes() == 0) {
             return;
         }
         entry_.meta.kind = entry_kind::submit;
         entry_.meta.flags = flags;
-        entry_.meta.stream_bytes = entry_.stream.size() * 8;
+        entry_.meta.stream_bytes = stream_bytes();
+        if (pack_) {
+            entry_.packed = packer().packed();
+            next_packer();
+        }
         out.push_back(std::move(entry_));
         entry_ = {};
     }
 
 private:
-    // A processor that does not know the instruction takes it for none. Returns how far it came.
-#if defined(__x86_64__)
-    [[gnu::target("prfchw")]]
-#endif
-    static std::size_t fetch_for_writing(const std::byte* begin, std::size_t from, std::size_t to) {
-        constexpr std::size_t line_bytes = 64;
-        for (; from < to; from += line_bytes) {
-            __builtin_prefetch(begin + from, 1, 3);
-        }
-        return from;
-    }
-
     void append(const void* data, std::size_t bytes) {
         if (bytes == 0) {
             return;
         }
+        // Words of a stream are aligned, so nothing is filled with zeros first.
+        const auto* words = static_cast<const std::uint64_t*>(data);
+        if (pack_) {
+            return packer().add_literal({words, bytes / 8});
+        }
         if (entry_.stream.empty()) {
             entry_.stream.reserve(expected_words_);
         }
-        // Words of a stream are aligned, so nothing is filled with zeros first.
-        const auto* words = static_cast<const std::uint64_t*>(data);
         entry_.stream.insert(entry_.stream.end(), words, words + bytes / 8);
     }
 
+    // Each entry of a request has its own, because all of them are there until the next request.
+    void next_packer() {
+        if (packers_used_ == packers_.size()) {
+            packers_.emplace_back();
+        }
+        packers_[packers_used_++].begin();
+    }
+    stream_packer& packer() { return packers_[packers_used_ - 1]; }
+    const stream_packer& packer() const { return packers_[packers_used_ - 1]; }
+
     std::size_t expected_words_ = 0;
-    std::size_t expected_bytes_ = 0, fetched_bytes_ = 0;
+    bool pack_ = false;
+    std::deque<stream_packer> packers_;
+    std::size_t packers_used_ = 0;
     log_entry entry_;
 };
 

@@ -92,6 +92,9 @@ struct log_entry {
     // Pieces of `content` lie in guest memory: they are valid until the log says that it is done with them
     // (log_sink::release_content). Otherwise `keep` owns them.
     bool content_in_guest = false;
+    // Instead of `stream`, of an entry without payloads: packed (mirror/packed_stream.hpp), in memory of
+    // whoever made the entry, which is valid until he makes the next one.
+    std::span<const std::uint64_t> packed;
 };
 
 inline constexpr std::uint64_t rounded_up(std::uint64_t bytes) {

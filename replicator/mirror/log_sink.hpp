@@ -7,9 +7,12 @@
 #define KAGEMUSHA_MIRROR_LOG_SINK_HPP
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "mirror/log_entry.hpp"
+#include "mirror/packed_stream.hpp"
 
 namespace kagemusha::mirror {
 
@@ -18,6 +21,16 @@ public:
     // Takes the entry and gives it the next number. Entries may exceed the log's bound by what one request
     // can be: the device stops taking requests when the log is full (congested()).
     virtual log_sequence append(log_entry entry) = 0;
+    // The same of an entry without payloads, whose stream is packed. Whoever sends it may not hear of it
+    // before tell().
+    virtual log_sequence append_packed(const entry_meta& meta, std::span<const std::uint64_t> packed) {
+        log_entry entry;
+        entry.meta = meta;
+        entry.stream.resize(meta.stream_bytes / 8);
+        unpack_stream(packed, entry.stream);
+        return append(std::move(entry));
+    }
+    virtual void tell() {}
     virtual bool congested() const = 0;
 
     // Of an entry with entry_awaits_outcome: OpenCL's result on the primary; exactly once, unless its file is

@@ -14,6 +14,7 @@
 #include "mirror/host_order.hpp"
 #include "mirror/mark_table.hpp"
 #include "mirror/mirror_catalog.hpp"
+#include "mirror/packed_stream.hpp"
 
 namespace kagemusha::mirror {
 
@@ -81,6 +82,8 @@ struct mirror_file::impl {
     entry_builder entry;
     // Arguments of its launches whose marks are set: most launches of a request name the same few objects.
     std::array<guest_id, 16> seen_ids{};
+    // Of the last launch of each kind in the entry that is packed: what decides which objects it writes.
+    std::array<std::uint64_t, stream_packer::kinds> decisive_words{};
 
     void fail(const char* why) {
         failure = why;
@@ -184,6 +187,37 @@ struct mirror_file::impl {
             }
         });
     }
+    // Gives the words that decide what is written: a bit for each of the first 64.
+    std::uint64_t written_by_launch(const vgpu_cmd_launch& c) {
+        const auto* const first = reinterpret_cast<const std::uint64_t*>(&c);
+        const std::uint64_t* word = first + sizeof(c) / sizeof(*word) + c.enqueue.wait_count;
+        std::uint64_t decisive = wait_count_word | argument_count_word;
+        const auto decides = [&](const std::uint64_t* w) {
+            decisive |= w - first < 64 ? std::uint64_t{1} << (w - first) : 0;
+        };
+        for (std::uint32_t i = 0; i < c.argument_count; ++i) {
+            const auto& a = *reinterpret_cast<const vgpu_argument*>(word);
+            static_assert(sizeof(a) == 2 * sizeof(*word));
+            decides(word++);
+            decides(word++);
+            if (a.kind == VGPU_ARGUMENT_MEMORY) {
+                decides(word);
+                if (*word != 0) {
+                    written_by_launch(*word);
+                }
+                ++word;
+            } else if (a.kind == VGPU_ARGUMENT_BYTES) {
+                word += rounded_up(a.bytes) / sizeof(*word);
+            } else if (a.kind == VGPU_ARGUMENT_SAMPLER) {
+                ++word;
+            }
+        }
+        return decisive;
+    }
+    static constexpr std::uint64_t wait_count_word = std::uint64_t{1}
+                                                     << offsetof(vgpu_cmd_launch, enqueue.wait_count) / 8;
+    static constexpr std::uint64_t argument_count_word = std::uint64_t{1}
+                                                         << offsetof(vgpu_cmd_launch, argument_count) / 8;
     void written_by_launch(guest_id id) {
         guest_id& seen = seen_ids[id % seen_ids.size()];
         if (seen == id) {
@@ -213,22 +247,7 @@ struct mirror_file::impl {
         case VGPU_CMD_LAUNCH: {
             const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
             note_event(c.enqueue);
-            const std::byte* at =
-                reinterpret_cast<const std::byte*>(&c + 1) + c.enqueue.wait_count * sizeof(guest_id);
-            for (std::uint32_t i = 0; i < c.argument_count; ++i) {
-                const auto& a = *reinterpret_cast<const vgpu_argument*>(at);
-                at += sizeof(a);
-                if (a.kind == VGPU_ARGUMENT_MEMORY) {
-                    if (const guest_id id = *reinterpret_cast<const guest_id*>(at); id != 0) {
-                        written_by_launch(id);
-                    }
-                    at += sizeof(guest_id);
-                } else if (a.kind == VGPU_ARGUMENT_BYTES) {
-                    at += rounded_up(a.bytes);
-                } else if (a.kind == VGPU_ARGUMENT_SAMPLER) {
-                    at += sizeof(guest_id);
-                }
-            }
+            written_by_launch(c);
             return true;
         }
         case VGPU_CMD_MARKER:
@@ -236,6 +255,33 @@ struct mirror_file::impl {
             note_event(reinterpret_cast<const vgpu_cmd_sync&>(header).enqueue);
             return true;
         case VGPU_CMD_SET_USER_EVENT:
+            return true;
+        default:
+            return false;
+        }
+    }
+
+    // The same, packed. A launch with the arguments of one before it in the stream writes what that one
+    // writes.
+    bool crosses_packed(const vgpu_cmd& header) {
+        const std::span command(reinterpret_cast<const std::byte*>(&header), header.bytes);
+        switch (header.opcode) {
+        case VGPU_CMD_LAUNCH: {
+            const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
+            note_event(c.enqueue);
+            const auto like = entry.packed_command(command);
+            if (like.differs == UINT64_MAX || (like.differs & decisive_words[like.kind]) != 0) {
+                decisive_words[like.kind] = written_by_launch(c);
+            }
+            return true;
+        }
+        case VGPU_CMD_MARKER:
+        case VGPU_CMD_BARRIER:
+            note_event(reinterpret_cast<const vgpu_cmd_sync&>(header).enqueue);
+            entry.packed_command(command);
+            return true;
+        case VGPU_CMD_SET_USER_EVENT:
+            entry.packed_command(command);
             return true;
         default:
             return false;
@@ -459,7 +505,7 @@ mirror_file::mirror_file(catalog_budget* budget, std::uint64_t hash_seed)
 mirror_file::~mirror_file() = default;
 
 void mirror_file::make_over(const worker::request_view& request, mirror_mode mode,
-                            const payload_reader& payloads, std::vector<log_entry>& out) {
+                            const payload_reader& payloads, std::vector<log_entry>& out, bool pack) {
     impl& self = *impl_;
     if (self.failure) {
         return;
@@ -468,7 +514,11 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     self.follow_mode(mode);
     self.payloads = &payloads;
     self.out = &out;
-    self.entry.begin(request.stream.size());
+    // What a command writes from has to be found in its entry's table.
+    const bool packs = pack && mode == mirror_mode::on &&
+                       std::all_of(request.payloads.begin(), request.payloads.end(),
+                                   [](const kagemusha_payload& p) { return p.writable != 0; });
+    self.entry.begin(request.stream.size(), packs);
     if (self.order.tracks()) {
         self.await_what_is_known(request.stream);
     }
@@ -485,8 +535,13 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     codec::op o;
     while (at < request.stream.size()) {
         const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
-        if (self.crosses_unread(header)) {
-            self.entry.expect(header.bytes);
+        if (packs && self.crosses_packed(header)) {
+            decoder.skip();
+            at += header.bytes;
+            kept_from = at;
+            continue;
+        }
+        if (!packs && self.crosses_unread(header)) {
             decoder.skip();
             at += header.bytes;
             ++kept;

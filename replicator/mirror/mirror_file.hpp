@@ -83,8 +83,9 @@ public:
     // fail too, have entry_may_fail as well.
     //
     // An entry's content lies in guest memory (content_in_guest) where `payloads` gave pieces without keep.
+    // `pack`: entries may have packed streams.
     void make_over(const worker::request_view& request, mirror_mode mode, const payload_reader& payloads,
-                   std::vector<log_entry>& out);
+                   std::vector<log_entry>& out, bool pack = false);
     // The guest hears of this event, if it has not heard already. While commands cross: see host_order.
     void on_completion(guest_id event, bool failed);
     // The call of this request failed or succeeded: catalog only. What the log must be told is the caller's.

@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
+#include <set>
+#include <utility>
 
 #include "codec/cl_numbers.hpp"
 #include "codec/sample_session.hpp"
 #include "core/test_helpers.hpp"
+#include "mirror/packed_stream.hpp"
 
 namespace kagemusha::mirror {
 namespace {
@@ -137,13 +141,15 @@ struct fixture {
             memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
         }
         file = std::make_unique<mirror_file>(&budget, 3);
+        packing = std::make_unique<mirror_file>(nullptr, 3);
     }
 
     std::vector<std::byte> memory = std::vector<std::byte>(1 << 20);
     core::testing::file_harness h;
     catalog_budget budget;
     std::unique_ptr<mirror_file> file;
-    std::vector<log_entry> entries; // of the last request
+    std::unique_ptr<mirror_file> packing; // hears the same, and packs
+    std::vector<log_entry> entries;       // of the last request
     mirror_mode mode = mirror_mode::on;
     std::uint64_t token = 0; // of the last request
 
@@ -153,24 +159,52 @@ struct fixture {
             << (d.broken_rule ? d.broken_rule : "refused");
         token = d.request.token;
         entries.clear();
-        file->make_over(
-            d.request, mode,
-            [&](std::uint32_t index) {
-                byte_pieces out;
-                const kagemusha_payload& p = d.request.payloads[index];
-                for (std::uint32_t s = 0; s < p.segment_count; ++s) {
-                    const kagemusha_segment& segment = d.request.segments[p.first_segment + s];
-                    out.pieces.push_back(std::span(memory).subspan(segment.offset, segment.bytes));
-                }
-                return out;
-            },
-            entries);
+        const payload_reader payloads = [&](std::uint32_t index) {
+            byte_pieces out;
+            const kagemusha_payload& p = d.request.payloads[index];
+            for (std::uint32_t s = 0; s < p.segment_count; ++s) {
+                const kagemusha_segment& segment = d.request.segments[p.first_segment + s];
+                out.pieces.push_back(std::span(memory).subspan(segment.offset, segment.bytes));
+            }
+            return out;
+        };
+        file->make_over(d.request, mode, payloads, entries);
+        if (!file->failure()) {
+            std::vector<log_entry> packed;
+            packing->make_over(d.request, mode, payloads, packed, true);
+            expect_the_same(packed);
+        }
         lines out;
         for (const log_entry& e : entries) {
             out.push_back(line_of(e));
         }
         return out;
     }
+    // Whether it is packed or not, an entry says the same, and the same memory is marked.
+    void expect_the_same(const std::vector<log_entry>& packed) {
+        ASSERT_EQ(packed.size(), entries.size());
+        for (std::size_t i = 0; i < packed.size(); ++i) {
+            EXPECT_EQ(packed[i].meta, entries[i].meta);
+            EXPECT_EQ(packed[i].payloads, entries[i].payloads);
+            std::vector<std::uint64_t> stream = packed[i].stream;
+            if (!packed[i].packed.empty()) {
+                ++entries_packed;
+                EXPECT_TRUE(stream.empty());
+                stream.resize(packed[i].meta.stream_bytes / 8);
+                unpack_stream(packed[i].packed, stream);
+            }
+            EXPECT_EQ(stream, entries[i].stream);
+        }
+        EXPECT_EQ(marks(*packing), marks(*file));
+    }
+    static std::vector<std::pair<guest_id, int>> marks(mirror_file& f) {
+        std::vector<std::pair<guest_id, int>> out;
+        f.for_each_memory(
+            [&](memory_info& m) { out.emplace_back(m.id, m.dirty_for_sync + 2 * m.dirty_for_digest); });
+        return out;
+    }
+    std::uint64_t entries_packed = 0;
+
     template <class F>
     lines submit(F&& build)
         requires std::is_invocable_v<F, stream_builder&>
@@ -182,6 +216,7 @@ struct fixture {
     void answer(std::int32_t result = 0) {
         EXPECT_FALSE(h.fsm.on_done(token, core::testing::ok_response(result)).violation);
         file->on_done(token, result);
+        packing->on_done(token, result);
     }
     template <class F>
     lines run(F&& build, std::int32_t result = 0) {
@@ -198,7 +233,9 @@ struct fixture {
         clean();
     }
     void clean() {
-        file->for_each_memory([](memory_info& m) { m.dirty_for_sync = m.dirty_for_digest = false; });
+        for (mirror_file* f : {file.get(), packing.get()}) {
+            f->for_each_memory([](memory_info& m) { m.dirty_for_sync = m.dirty_for_digest = false; });
+        }
     }
     // Ids of what is dirty; both marks must agree.
     std::vector<guest_id> dirty() {
@@ -257,6 +294,60 @@ TEST(mirror_file, what_writes_crosses_as_it_is) {
     EXPECT_EQ(f.entries[0].meta.op_count, 5u);
     EXPECT_EQ(f.entries[0].meta.stream_bytes, b.stream().size());
     EXPECT_EQ(f.entries[0].meta.flags, 0u);
+}
+
+// Launches whose arguments repeat, or do not, between all else: what each writes is marked, and nothing else.
+TEST(mirror_file, launches_are_packed_and_mark_what_they_write) {
+    fixture f;
+    f.set_up();
+    f.run([](auto& s) { s.create_program(program, context, "source"); });
+    f.run([](auto& s) { s.build_program(program); });
+    constexpr std::uint64_t buffers = 12, first = 200, kernels = 3;
+    for (std::uint64_t i = 0; i < kernels; ++i) {
+        f.run([&](auto& s) { s.create_kernel(kernel + 300 + i, program, "k"); });
+    }
+    for (std::uint64_t i = 0; i < buffers; ++i) {
+        f.run([&](auto& s) { s.create_buffer(first + i, context, 4096, i % 3 == 0 ? cl_mem_read_only : 0); });
+    }
+    std::mt19937_64 random(5);
+    launch_size size;
+    for (int run = 0; run < 300; ++run) {
+        f.clean();
+        stream_builder b;
+        std::set<guest_id> expected;
+        std::uint64_t one = first, two = first;
+        for (std::uint64_t n = random() % 20 + 1; n != 0; --n) {
+            if (random() % 6 == 0) {
+                b.read_buffer({queue, 0, {}}, buffer, 0, b.payload(true, 0, 0, 64));
+                continue;
+            }
+            if (random() % 6 == 0) {
+                b.marker({queue, 0, {}});
+                continue;
+            }
+            one = random() % 3 == 0 ? first + random() % buffers : one;
+            two = random() % 3 == 0 ? first + random() % buffers : two;
+            argument_builder a;
+            std::uint32_t index = 0;
+            for (std::uint64_t more = random() % 2 * 40; more != 0; --more) {
+                a.scalar(index++, std::uint64_t{7}); // so that what decides lies beyond the 64th word
+            }
+            a.memory(index, one).scalar(index + 1, static_cast<std::uint32_t>(n)).memory(index + 2, two);
+            b.launch({queue, 0, {}}, kernel + 300 + random() % kernels, size, a);
+            for (const guest_id id : {one, two}) {
+                if ((id - first) % 3 != 0) {
+                    expected.insert(id);
+                }
+            }
+        }
+        f.submit(b); // compares both files
+        f.answer();
+        EXPECT_EQ(f.dirty(), std::vector<guest_id>(expected.begin(), expected.end())) << "in run " << run;
+        if (testing::Test::HasFailure()) {
+            return;
+        }
+    }
+    EXPECT_GT(f.entries_packed, 250u);
 }
 
 TEST(mirror_file, reads_become_markers_where_somebody_may_wait_for_them) {

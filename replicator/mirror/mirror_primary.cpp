@@ -254,12 +254,18 @@ struct mirror_primary::impl {
         entries.clear();
         f.state->make_over(
             request, f.mode, [this, &request](std::uint32_t index) { return content_of(request, index); },
-            entries);
+            entries, true);
         bool in_guest = false;
         for (log_entry& entry : entries) {
             const bool in_guest_memory = entry.content_in_guest;
             const bool is_call = (entry.meta.flags & entry_awaits_outcome) != 0;
-            const log_sequence sequence = append(f.number, std::move(entry));
+            log_sequence sequence = 0;
+            if (!entry.packed.empty()) {
+                entry.meta.file = f.number;
+                last = sequence = log.append_packed(entry.meta, entry.packed);
+            } else {
+                sequence = append(f.number, std::move(entry));
+            }
             if (is_call) {
                 f.calls[request.token] = sequence;
             }
@@ -527,6 +533,7 @@ void mirror_primary::on_forwarded(std::uint32_t number) {
     if (impl_->mode == mirror_mode::syncing || !impl_->failure.empty()) {
         impl_->settle(f);
     }
+    impl_->log.tell();
 }
 
 bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vgpu_response& response) {

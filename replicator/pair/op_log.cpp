@@ -28,6 +28,26 @@ constexpr std::uint64_t copied_on_release_bytes = std::uint64_t{512} << 10;
 
 constexpr std::byte padding[8] = {};
 
+// Some thousand small requests, or one large one: what does not fit goes the other way. Small against a
+// cache.
+constexpr std::size_t ring_words = std::size_t{32} << 10;
+
+// What an entry is on the ring, before its packed stream.
+struct ring_entry {
+    log_sequence sequence;
+    std::uint32_t file, flags, op_count;
+    std::uint32_t stream_words;
+};
+constexpr std::size_t ring_entry_words = sizeof(ring_entry) / sizeof(std::uint64_t);
+static_assert(ring_entry_words * sizeof(std::uint64_t) == sizeof(ring_entry));
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan" // which does not know it; no data is handed over by it
+void everything_before_everything_after() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+#pragma GCC diagnostic pop
+
 std::uint64_t bytes_of(const mirror::byte_pieces& p) {
     std::uint64_t sum = 0;
     for (const auto& piece : p.pieces) {
@@ -87,7 +107,7 @@ struct op_log::batch {
 };
 
 op_log::op_log(const bounds& b, callbacks c, mirror::agent_memory* copies)
-    : bounds_(b), callbacks_(std::move(c)), copies_(copies) {}
+    : bounds_(b), callbacks_(std::move(c)), copies_(copies), ring_(ring_words) {}
 
 op_log::~op_log() {
     // The link and whoever copies ended before.
@@ -101,13 +121,72 @@ op_log::stored* op_log::find(log_sequence entry) {
 // ---- device's thread
 // ----------------------------------------------------------------------------------------------------
 
-void op_log::push(log_event event, std::unique_lock<std::mutex>& lock) {
-    const bool first = events_.empty();
-    events_.push_back(std::move(event));
-    lock.unlock();
-    if (first) {
+void op_log::queue(log_event event, attention wakes_from) {
+    {
+        const std::lock_guard lock(mutex_);
+        absorb();
+        events_.push_back(std::move(event));
+        queued_.store(true, std::memory_order_relaxed);
+    }
+    wake(wakes_from);
+}
+
+void op_log::tell() {
+    wake(attention::sleeps);
+}
+
+void op_log::wake(attention from) {
+    // Either this sees that nobody looks, or who stopped looking sees on his last look what was appended.
+    everything_before_everything_after();
+    attention now = attention_.load(std::memory_order_relaxed);
+    if (now >= from && attention_.compare_exchange_strong(now, attention::looks)) {
         callbacks_.wake();
     }
+}
+
+void op_log::store(stored s) {
+    assert(s.meta.sequence == first_ + entries_.size());
+    log_event e;
+    e.what = log_event::kind::entry;
+    e.sequence = s.meta.sequence;
+    e.meta = s.meta;
+    events_.push_back(std::move(e));
+    entries_.push_back(std::move(s));
+}
+
+void op_log::absorb() {
+    for (auto record = ring_.front(); !record.empty(); ring_.pop(), record = ring_.front()) {
+        ring_entry head;
+        std::memcpy(&head, record.data(), sizeof(head));
+        stored s;
+        s.meta.sequence = head.sequence;
+        s.meta.file = head.file;
+        s.meta.flags = head.flags;
+        s.meta.op_count = head.op_count;
+        s.meta.stream_bytes = head.stream_words * sizeof(std::uint64_t);
+        s.stream.resize(head.stream_words);
+        mirror::unpack_stream(record.subspan(ring_entry_words), s.stream);
+        store(std::move(s));
+    }
+}
+
+log_sequence op_log::append_packed(const mirror::entry_meta& meta, std::span<const std::uint64_t> packed) {
+    assert(meta.kind == mirror::entry_kind::submit && meta.content_bytes == 0);
+    std::uint64_t* const record = ring_.reserve(ring_entry_words + packed.size());
+    if (!record) {
+        return log_sink::append_packed(meta, packed);
+    }
+    const log_sequence number = appended() + 1;
+    const ring_entry head{number, meta.file, meta.flags, meta.op_count,
+                          static_cast<std::uint32_t>(meta.stream_bytes / sizeof(std::uint64_t))};
+    std::memcpy(record, &head, sizeof(head));
+    std::memcpy(record + ring_entry_words, packed.data(), packed.size_bytes());
+    // Counted before anybody can take it.
+    bytes_.come(meta.stream_bytes);
+    count_.come(1);
+    appended_.store(number, std::memory_order_relaxed);
+    ring_.publish(ring_entry_words + packed.size());
+    return number;
 }
 
 // Cuts what comes of a payload into pieces of one frame.
@@ -121,7 +200,7 @@ void op_log::split(log_sequence entry, late_content_of& l, std::uint32_t payload
         assert(l.arrived[payload] <= l.lengths[payload]);
         l.in_guest += in_guest;
         l.held += piece.bytes;
-        bytes_.fetch_add(piece.bytes, std::memory_order_relaxed);
+        bytes_.come(piece.bytes);
         log_event e;
         e.what = log_event::kind::late_content;
         e.sequence = entry;
@@ -172,40 +251,41 @@ log_sequence op_log::append(mirror::log_entry entry) {
         s.meta.flags |= mirror::entry_late_content;
     }
 
-    std::unique_lock lock(mutex_);
-    s.meta.sequence = first_ + entries_.size();
-    const log_sequence number = s.meta.sequence;
-    log_event e;
-    e.what = log_event::kind::entry;
-    e.sequence = number;
-    e.meta = s.meta;
-    const bool was_empty = events_.empty();
-    events_.push_back(std::move(e));
-    if (s.late()) {
-        late_content_of& l = late_[number];
-        l.arrived.resize(s.payloads.size());
-        for (const mirror::entry_payload& p : s.payloads) {
-            l.lengths.push_back(p.writable ? 0 : p.bytes);
-            l.missing += l.lengths.back();
-        }
-        const std::vector<mirror::byte_pieces> all = std::exchange(s.content, {});
-        for (std::uint32_t i = 0; i < all.size(); ++i) {
-            split(number, l, i, all[i], s.in_guest);
-        }
-        s.in_guest = false; // each piece knows it for itself
-        if (l.in_guest != 0 && callbacks_.copy_wanted) {
-            to_copy_.push_back(number);
-        }
-    }
-    const bool copy = !to_copy_.empty();
-    bytes_.fetch_add(s.held_bytes(), std::memory_order_relaxed);
-    count_.fetch_add(1, std::memory_order_relaxed);
+    const bool waited_for = s.in_guest; // by the request's answer
+    const log_sequence number = appended() + 1;
+    s.meta.sequence = number;
+    bytes_.come(s.held_bytes());
+    count_.come(1);
     appended_.store(number, std::memory_order_relaxed);
-    entries_.push_back(std::move(s));
-    lock.unlock();
-    if (was_empty) {
-        callbacks_.wake();
+    bool copy = false;
+    {
+        const std::lock_guard lock(mutex_);
+        absorb();
+        const bool late = s.late(), in_guest = s.in_guest;
+        std::vector<mirror::byte_pieces> content;
+        if (late) {
+            content = std::exchange(s.content, {});
+            s.in_guest = false; // each piece knows it for itself
+        }
+        store(std::move(s));
+        if (late) {
+            late_content_of& l = late_[number];
+            l.arrived.resize(entries_.back().payloads.size());
+            for (const mirror::entry_payload& p : entries_.back().payloads) {
+                l.lengths.push_back(p.writable ? 0 : p.bytes);
+                l.missing += l.lengths.back();
+            }
+            for (std::uint32_t i = 0; i < content.size(); ++i) {
+                split(number, l, i, content[i], in_guest);
+            }
+            if (l.in_guest != 0 && callbacks_.copy_wanted) {
+                to_copy_.push_back(number);
+            }
+        }
+        copy = !to_copy_.empty();
+        queued_.store(true, std::memory_order_relaxed);
     }
+    wake(waited_for ? attention::naps : attention::sleeps);
     if (copy) {
         callbacks_.copy_wanted();
     }
@@ -223,20 +303,18 @@ bool op_log::congested() const {
 }
 
 void op_log::outcome(log_sequence entry, std::int32_t result) {
-    std::unique_lock lock(mutex_);
     log_event e;
     e.what = log_event::kind::outcome;
     e.sequence = entry;
     e.result = result;
-    push(std::move(e), lock);
+    queue(std::move(e));
 }
 
 void op_log::cancel(log_sequence entry) {
-    std::unique_lock lock(mutex_);
     log_event e;
     e.what = log_event::kind::cancel;
     e.sequence = entry;
-    push(std::move(e), lock);
+    queue(std::move(e));
 }
 
 void op_log::late_content(log_sequence entry, std::uint32_t payload, mirror::byte_pieces bytes) {
@@ -245,22 +323,19 @@ void op_log::late_content(log_sequence entry, std::uint32_t payload, mirror::byt
     if (at == late_.end()) {
         return; // dropped meanwhile: nobody wants it
     }
-    const bool was_empty = events_.empty();
+    absorb();
     split(entry, at->second, payload, std::move(bytes), false);
-    const bool wake = was_empty && !events_.empty();
+    queued_.store(true, std::memory_order_relaxed);
     lock.unlock();
-    if (wake) {
-        callbacks_.wake();
-    }
+    wake(attention::naps);
 }
 
 void op_log::digests(log_sequence entry, std::vector<std::uint64_t> hashes) {
-    std::unique_lock lock(mutex_);
     log_event e;
     e.what = log_event::kind::digests;
     e.sequence = entry;
     e.hashes = std::move(hashes);
-    push(std::move(e), lock);
+    queue(std::move(e));
 }
 
 bool op_log::release_content(log_sequence entry) {
@@ -296,34 +371,35 @@ bool op_log::release_content(log_sequence entry) {
 }
 
 void op_log::synced(log_sequence last) {
-    std::unique_lock lock(mutex_);
     log_event e;
     e.what = log_event::kind::synced;
     e.sequence = last;
-    push(std::move(e), lock);
+    queue(std::move(e), attention::naps);
 }
 
 void op_log::failed(const std::string& why) {
-    std::unique_lock lock(mutex_);
     log_event e;
     e.what = log_event::kind::failed;
     e.text = why;
-    push(std::move(e), lock);
+    queue(std::move(e), attention::naps);
 }
 
 void op_log::stopped() {
-    std::unique_lock lock(mutex_);
     log_event e;
     e.what = log_event::kind::stopped;
-    push(std::move(e), lock);
+    queue(std::move(e), attention::naps);
 }
 
 // ---- replication thread
 // -------------------------------------------------------------------------------------------------
 
-void op_log::take_events(std::vector<log_event>& out) {
+void op_log::take_events(std::vector<log_event>& out, attention next) {
     out.clear();
+    attention_.store(next);
+    everything_before_everything_after();
     const std::lock_guard lock(mutex_);
+    absorb();
+    queued_.store(false, std::memory_order_relaxed);
     std::swap(out, events_);
 }
 
@@ -425,7 +501,7 @@ bool op_log::take_content(const mirror::content& piece, outgoing& out) {
         pieces.erase(at);
         l->second.held -= piece.bytes;
         l->second.missing -= piece.bytes;
-        bytes_.fetch_sub(piece.bytes, std::memory_order_relaxed);
+        bytes_.go(piece.bytes);
         if (l->second.missing == 0) {
             late_.erase(l);
         }
@@ -468,6 +544,7 @@ void op_log::drop(log_sequence up_to) {
     std::vector<log_sequence> released;
     {
         const std::lock_guard lock(mutex_);
+        absorb();
         std::uint64_t freed = 0, count = 0;
         for (; first_ <= up_to && !entries_.empty(); ++first_, ++count) {
             freed += entries_.front().held_bytes();
@@ -490,8 +567,8 @@ void op_log::drop(log_sequence up_to) {
                 return true;
             });
         }
-        bytes_.fetch_sub(freed, std::memory_order_relaxed);
-        count_.fetch_sub(count, std::memory_order_relaxed);
+        bytes_.go(freed);
+        count_.go(count);
     }
     tell_released(released);
     tell_room();
@@ -504,7 +581,7 @@ void op_log::drop_content(log_sequence entry) {
         const std::lock_guard lock(mutex_);
         dropped = late_.extract(entry);
         if (dropped) {
-            bytes_.fetch_sub(dropped.mapped().held, std::memory_order_relaxed);
+            bytes_.go(dropped.mapped().held);
         }
         if (const auto at = used_.find(entry); at != used_.end() && at->second.readers == 0) {
             released.push_back(entry);

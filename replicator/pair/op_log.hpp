@@ -16,7 +16,11 @@
 // sent keeps nothing but its size until it is dropped. Late content stays beyond its entry, until it was sent
 // or nobody wants it any more.
 //
-// Threads: one lock, held for a bounded time: no content is copied under it but that of one entry's frame.
+// A packed stream, which nearly every request is, comes over a ring. Whoever takes the lock takes what is in
+// there first, so that there is one order.
+//
+// Threads: one lock, held for a bounded time: no content is copied under it but that of one entry's frame,
+// and what the ring has.
 #ifndef KAGEMUSHA_PAIR_OP_LOG_HPP
 #define KAGEMUSHA_PAIR_OP_LOG_HPP
 
@@ -35,6 +39,7 @@
 #include "mirror/log_sink.hpp"
 #include "mirror/message.hpp"
 #include "mirror/mirror_agent.hpp"
+#include "pair/entry_ring.hpp"
 
 namespace kagemusha::pair {
 
@@ -76,7 +81,8 @@ public:
         std::uint64_t entries = 0;
     };
     struct callbacks {
-        std::function<void()> wake;                         // device's thread: there are events again
+        // Device's thread: there are events, and who takes them does not look by himself.
+        std::function<void()> wake;
         std::function<void(log_sequence)> content_released; // any other thread, after a false
         std::function<void()> room;                         // replication thread: no longer congested
         // Device's thread: copy_ahead() has something to do. Null: nobody calls that, release_content()
@@ -91,6 +97,9 @@ public:
 
     // ---- device's thread
     log_sequence append(mirror::log_entry entry) override;
+    log_sequence append_packed(const mirror::entry_meta& meta,
+                               std::span<const std::uint64_t> packed) override;
+    void tell() override;
     bool congested() const override;
     void outcome(log_sequence entry, std::int32_t result) override;
     void late_content(log_sequence entry, std::uint32_t payload, mirror::byte_pieces bytes) override;
@@ -102,7 +111,15 @@ public:
     void stopped();
 
     // ---- replication thread
-    void take_events(std::vector<log_event>& out); // replaces the content of `out`
+    // Whether whoever takes events comes again without being woken.
+    enum class attention : std::uint8_t {
+        looks, // at once
+        naps,  // soon; what somebody waits for wakes him
+        sleeps,
+    };
+    // Replaces the content of `out`.
+    void take_events(std::vector<log_event>& out, attention next = attention::sleeps);
+    bool has_events() const { return ring_.has_records() || queued_.load(std::memory_order_relaxed); }
     // One message with entries from `first` on, at most up to `last`; `first` becomes the next one. Entries
     // that were dropped are left out. False: there was none.
     bool take_entries(log_sequence& first, log_sequence last, outgoing& out);
@@ -116,8 +133,8 @@ public:
     bool copy_ahead(); // one piece of content; false: there is none
 
     // ---- any thread
-    std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-    std::uint64_t entries() const { return count_.load(std::memory_order_relaxed); }
+    std::uint64_t bytes() const { return bytes_.now(); }
+    std::uint64_t entries() const { return count_.now(); }
     log_sequence appended() const { return appended_.load(std::memory_order_relaxed); }
 
 private:
@@ -130,8 +147,29 @@ private:
         bool release_wanted = false;
     };
 
+    // What there is of something: one thread says what comes, another what goes.
+    class balance {
+    public:
+        void come(std::uint64_t n) {
+            come_.store(come_.load(std::memory_order_relaxed) + n, std::memory_order_release);
+        }
+        // In one order with whoever looks at now() and then sleeps.
+        void go(std::uint64_t n) { gone_.store(gone_.load(std::memory_order_relaxed) + n); }
+        std::uint64_t now() const {
+            const std::uint64_t gone = gone_.load(); // before what came: there is never less than nothing
+            return come_.load(std::memory_order_acquire) - gone;
+        }
+
+    private:
+        alignas(64) std::atomic<std::uint64_t> come_ = 0;
+        alignas(64) std::atomic<std::uint64_t> gone_ = 0;
+    };
+
+    void absorb(); // what the ring has; locked
+    void store(stored s);
     stored* find(log_sequence entry);
-    void push(log_event event, std::unique_lock<std::mutex>& lock); // unlocks, wakes
+    void queue(log_event event, attention wakes_from = attention::sleeps); // locks, wakes
+    void wake(attention from);
     void split(log_sequence entry, late_content_of& l, std::uint32_t payload, mirror::byte_pieces bytes,
                bool in_guest);
     bool copy_piece(log_sequence entry);
@@ -153,8 +191,12 @@ private:
     std::deque<log_sequence> to_copy_;                       // entries with late content in guest memory
     std::vector<log_event> events_;
 
-    std::atomic<std::uint64_t> bytes_ = 0, count_ = 0;
-    std::atomic<log_sequence> appended_ = 0;
+    entry_ring ring_;                  // read under the lock
+    std::atomic<bool> queued_ = false; // something is in events_ that did not come over the ring
+    std::atomic<attention> attention_ = attention::sleeps;
+
+    balance bytes_, count_;
+    alignas(64) std::atomic<log_sequence> appended_ = 0; // by the device's thread
     mutable std::atomic<bool> told_congested_ = false;
 };
 

@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <numeric>
+#include <random>
 #include <thread>
+#include <utility>
 
 #include "mirror/limits.hpp"
+#include "mirror/packed_stream.hpp"
 
 namespace kagemusha::pair {
 namespace {
@@ -43,6 +45,37 @@ log_entry small_entry(std::uint64_t word) {
     e.stream = {word, word + 1};
     e.meta.stream_bytes = 16;
     return e;
+}
+
+// A stream of commands, each of `words` words that count on from `first`, packed as a device gives it.
+struct packed_entry {
+    mirror::entry_meta meta;
+    std::vector<std::uint64_t> stream;
+    mirror::stream_packer packer;
+
+    packed_entry(std::uint64_t first, std::size_t commands, std::size_t words) {
+        packer.begin();
+        stream.reserve(commands * words);
+        for (std::size_t i = 0; i < commands; ++i) {
+            const vgpu_cmd header{VGPU_CMD_BARRIER, 0, static_cast<std::uint32_t>(words * 8)};
+            stream.emplace_back();
+            std::memcpy(&stream.back(), &header, sizeof(header));
+            for (std::size_t w = 1; w < words; ++w) {
+                stream.push_back(first++);
+            }
+            packer.add(std::span(stream).last(words));
+        }
+        meta.file = 1;
+        meta.op_count = static_cast<std::uint32_t>(commands);
+        meta.stream_bytes = stream.size() * 8;
+    }
+    log_sequence append(op_log& log) { return log.append_packed(meta, packer.packed()); }
+};
+
+std::vector<std::uint64_t> words_of(const std::vector<std::byte>& bytes) {
+    std::vector<std::uint64_t> out(bytes.size() / 8);
+    std::memcpy(out.data(), bytes.data(), out.size() * 8);
+    return out;
 }
 
 // One payload of guest memory, scattered over `pieces` pages.
@@ -97,6 +130,114 @@ TEST(op_log, numbers_entries_and_gives_their_streams_in_order) {
     EXPECT_EQ(o.payload.size(), 1u); // gathered
     h.log.append(small_entry(0));
     EXPECT_EQ(h.wakes, 2u);
+}
+
+TEST(op_log, packed_streams_stand_in_order_with_all_else) {
+    harness h;
+    auto memory = pattern(100);
+    packed_entry a(1, 5, 10), b(100, 1, 3), c(7, 40, 20);
+    std::vector<std::uint64_t> expected;
+    EXPECT_EQ(a.append(h.log), 1u);
+    EXPECT_EQ(h.log.append(small_entry(77)), 2u);
+    EXPECT_EQ(b.append(h.log), 3u);
+    h.log.outcome(2, 0);
+    EXPECT_EQ(c.append(h.log), 4u);
+    EXPECT_EQ(h.log.appended(), 4u);
+    EXPECT_EQ(h.log.entries(), 4u);
+    EXPECT_EQ(h.log.bytes(), a.meta.stream_bytes + 16 + b.meta.stream_bytes + c.meta.stream_bytes);
+    const auto events = h.events();
+    ASSERT_EQ(events.size(), 5u);
+    const log_sequence order[] = {1, 2, 3, 2, 4};
+    for (std::size_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(events[i].sequence, order[i]);
+    }
+    EXPECT_EQ(events[3].what, log_event::kind::outcome);
+    EXPECT_EQ(events[4].meta.op_count, 40u);
+    EXPECT_EQ(events[4].meta.stream_bytes, c.meta.stream_bytes);
+    for (const auto* words :
+         {&a.stream, static_cast<std::vector<std::uint64_t>*>(nullptr), &b.stream, &c.stream}) {
+        const auto two = small_entry(77).stream;
+        const auto& from = words ? *words : two;
+        expected.insert(expected.end(), from.begin(), from.end());
+    }
+    log_sequence first = 1;
+    outgoing o;
+    ASSERT_TRUE(h.log.take_entries(first, 4, o));
+    EXPECT_EQ(first, 5u);
+    EXPECT_EQ(words_of(joined(o)), expected);
+}
+
+// More than there is room for on the ring, and a stream that never has room there.
+TEST(op_log, packed_streams_that_have_no_room_on_the_ring) {
+    harness h;
+    std::uint64_t count = 0;
+    for (; count < 5000; ++count) {
+        EXPECT_EQ(packed_entry(count, 1, 20).append(h.log), count + 1);
+    }
+    packed_entry large(count, 100, 327); // nearly VGPU_MAX_STREAM_BYTES, and no word is there twice
+    EXPECT_EQ(large.append(h.log), count + 1);
+    EXPECT_EQ(packed_entry(count + 1, 1, 20).append(h.log), count + 2);
+    EXPECT_EQ(h.events().size(), 5002u);
+    outgoing o;
+    for (log_sequence first = 1; first <= count;) {
+        ASSERT_TRUE(h.log.take_entries(first, count, o));
+        std::uint64_t next = first - std::get<mirror::entries>(o.what).list.size() - 1;
+        const auto words = words_of(joined(o));
+        for (std::size_t at = 0; at < words.size(); at += 20) {
+            ASSERT_EQ(words[at + 1], next++);
+        }
+    }
+    log_sequence first = count + 1;
+    ASSERT_TRUE(h.log.take_entries(first, first, o));
+    EXPECT_EQ(words_of(joined(o)), large.stream);
+}
+
+TEST(op_log, what_is_on_the_ring_is_dropped_with_the_rest) {
+    harness h;
+    packed_entry e(1, 3, 8);
+    e.append(h.log);
+    h.log.drop(UINT64_MAX);
+    EXPECT_EQ(h.log.entries(), 0u);
+    EXPECT_EQ(h.log.bytes(), 0u);
+    log_sequence first = 1;
+    outgoing o;
+    EXPECT_FALSE(h.log.take_entries(first, 1, o));
+    EXPECT_EQ(e.append(h.log), 2u);
+}
+
+// Who looks by himself is not woken; who naps only for what somebody waits for.
+TEST(op_log, wakes_whoever_does_not_look) {
+    using attention = op_log::attention;
+    harness h;
+    auto memory = pattern(100'000);
+    std::vector<log_event> events;
+    const auto small = [&] {
+        packed_entry(1, 1, 4).append(h.log);
+        h.log.tell();
+        return std::exchange(h.wakes, 0);
+    };
+    const auto with_content = [&] {
+        h.log.append(guest_entry(memory, 2));
+        return std::exchange(h.wakes, 0);
+    };
+    EXPECT_EQ(small(), 1u);
+    EXPECT_EQ(small(), 0u) << "was told already";
+    EXPECT_TRUE(h.log.has_events());
+    h.log.take_events(events, attention::looks);
+    EXPECT_FALSE(h.log.has_events());
+    EXPECT_EQ(small(), 0u);
+    EXPECT_EQ(with_content(), 0u);
+    EXPECT_TRUE(h.log.has_events());
+    h.log.take_events(events, attention::naps);
+    EXPECT_EQ(events.size(), 2u);
+    EXPECT_EQ(small(), 0u);
+    EXPECT_EQ(with_content(), 1u);
+    EXPECT_EQ(with_content(), 0u);
+    h.log.take_events(events, attention::sleeps);
+    EXPECT_EQ(small(), 1u);
+    h.log.take_events(events, attention::naps);
+    h.log.synced(1);
+    EXPECT_EQ(h.wakes, 1u);
 }
 
 TEST(op_log, small_guest_content_is_copied_at_once) {
@@ -445,6 +586,9 @@ TEST(op_log, two_threads) {
             continue;
         }
         log.take_events(events);
+        if (events.empty()) {
+            continue; // what this was woken for came with what it took before
+        }
         log_sequence first = events.front().sequence;
         const log_sequence last = events.back().sequence;
         outgoing o;
@@ -460,6 +604,62 @@ TEST(op_log, two_threads) {
     }
     device.join();
     EXPECT_EQ(log.entries(), 0u);
+}
+
+// The same over the ring. Who takes sleeps until he is woken: a wake that is lost ends this test by its time.
+TEST(op_log, two_threads_and_packed_streams) {
+    constexpr std::uint64_t count = 100'000;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::uint64_t wakes = 0;
+    op_log log({std::uint64_t{1} << 40, std::uint64_t{1} << 40}, {[&] {
+                                                                      const std::lock_guard lock(mutex);
+                                                                      ++wakes;
+                                                                      changed.notify_all();
+                                                                  },
+                                                                  [](log_sequence) {}, [] {}});
+    std::thread device([&] {
+        std::mt19937_64 random(1);
+        for (std::uint64_t i = 0; i < count;) {
+            for (std::uint64_t n = std::min(count - i, random() % 20 + 1); n != 0; --n, ++i) {
+                if (random() % 100 == 0) {
+                    log.append(small_entry(i));
+                } else {
+                    packed_entry(i, 1, 2).append(log);
+                }
+            }
+            log.tell();
+        }
+    });
+    std::uint64_t next = 0, seen = 0;
+    std::vector<log_event> events;
+    while (next < count) {
+        {
+            std::unique_lock lock(mutex);
+            changed.wait(lock, [&] { return wakes != seen; });
+            seen = wakes;
+        }
+        log.take_events(events);
+        if (events.empty()) {
+            continue;
+        }
+        log_sequence first = events.front().sequence;
+        const log_sequence last = events.back().sequence;
+        outgoing o;
+        while (first <= last && log.take_entries(first, last, o)) {
+            const auto words = words_of(joined(o));
+            for (std::size_t at = 0; at < words.size(); at += 2, ++next) {
+                const bool plain = words[at] == next; // small_entry()
+                if (!plain) {
+                    ASSERT_EQ(words[at + 1], next);
+                }
+            }
+            log.drop(first - 1);
+        }
+    }
+    device.join();
+    EXPECT_EQ(log.entries(), 0u);
+    EXPECT_EQ(log.bytes(), 0u);
 }
 
 } // namespace

@@ -27,10 +27,14 @@ using net::event_loop;
 
 using clock = std::chrono::steady_clock;
 
-// How long the replication thread looks for more before it sleeps, where there are enough processors for
-// that.
+// How long the replication thread looks for more before it naps, where there are enough processors for that.
 constexpr std::chrono::microseconds awake(100);
 constexpr unsigned many_processors = 8;
+
+// Then, for so long, it looks every nap_ms, because waking it takes the device's thread longer than all else
+// that a request costs it. A standby that is so much later is no matter against an epoch.
+constexpr std::chrono::milliseconds napping(20);
+constexpr std::uint64_t nap_ms = 1;
 
 constexpr std::uint64_t populate_step_bytes = std::uint64_t{8} << 20;
 
@@ -181,14 +185,17 @@ private:
     }
 
     void arm() {
-        const std::uint64_t at = std::min(
-            {fsm_->next_tick_ms(), connections_.deadline_ms(), memory_->trim_at_ms(), copies_->trim_at_ms()});
+        const std::uint64_t at = std::min({fsm_->next_tick_ms(), connections_.deadline_ms(),
+                                           memory_->trim_at_ms(), copies_->trim_at_ms(), nap_at_ms_});
         if (at == armed_ms_) {
             return;
         }
         armed_ms_ = at;
         loop_.call_at(at, [this] {
             armed_ms_ = UINT64_MAX;
+            if (event_loop::now_ms() >= nap_at_ms_) {
+                tell_events();
+            }
             step([this](std::uint64_t now_ms) { fsm_->on_tick(now_ms); });
             if (ending_ && connections_.all_said()) {
                 loop_.stop();
@@ -197,8 +204,20 @@ private:
     }
 
     void take_events() {
+        nap_until_ = clock::now() + napping;
         stay_awake();
-        log_->take_events(events_);
+        tell_events();
+    }
+    void tell_events() {
+        const auto now = clock::now();
+        const bool naps = !awake_ && fsm_ && now < nap_until_;
+        nap_at_ms_ = naps ? event_loop::now_ms() + nap_ms : UINT64_MAX;
+        log_->take_events(events_, awake_ ? op_log::attention::looks
+                                   : naps ? op_log::attention::naps
+                                          : op_log::attention::sleeps);
+        if (!events_.empty()) {
+            nap_until_ = now + napping;
+        }
         step([this](std::uint64_t now_ms) {
             if (!fsm_) {
                 return;
@@ -222,7 +241,14 @@ private:
         }
     }
     void look_again() {
-        awake_ = clock::now() < awake_until_;
+        const auto now = clock::now();
+        if (log_->has_events()) {
+            awake_until_ = now + awake;
+        }
+        awake_ = now < awake_until_;
+        if (!awake_ || log_->has_events()) {
+            tell_events(); // the last look says that this thread looks no longer
+        }
         if (awake_) {
             loop_.post([this] { look_again(); });
         }
@@ -348,6 +374,7 @@ private:
 
     void shut_down() {
         if (fsm_) {
+            tell_events(); // what it was not woken for
             step([this](std::uint64_t now_ms) { fsm_->on_shutdown(now_ms); });
             step([this](std::uint64_t now_ms) { connections_.give_up(now_ms); });
         }
@@ -433,8 +460,9 @@ private:
     std::uint64_t armed_ms_ = UINT64_MAX;
     std::uint64_t saved_bytes_ = 0; // by compression
     std::vector<log_event> events_;
-    clock::time_point awake_until_{};
+    clock::time_point awake_until_{}, nap_until_{};
     bool awake_ = false;
+    std::uint64_t nap_at_ms_ = UINT64_MAX;
     std::string said_;
     connections connections_;
 };
