@@ -340,11 +340,17 @@ exit $status
         return {name: stats[name] for name in ("files-open", "memory-bytes")}
 
     def nothing_left(self):
-        now = leaks.look(self.directory, {"primary": self.primary.process.pid, "standby": self.standby.process.pid})
+        def look():
+            return leaks.look(self.directory, {"primary": self.primary.process.pid, "standby": self.standby.process.pid})
         if self.baseline is None:
-            self.baseline = now
-        found = leaks.more(self.baseline, now, ALLOWED)
-        assert not found, "left over: " + "; ".join(found)
+            self.baseline = leaks.most(look() for _ in range(10))
+        # QEMU has fewer files while a checkpoint stops the VM, and more at times. What is left over is always there.
+        for _ in range(10):
+            found = leaks.more(self.baseline, look(), ALLOWED)
+            if not found:
+                return
+            time.sleep(0.2)
+        raise AssertionError("left over: " + "; ".join(found))
 
     def finish(self):
         """The programs end, every result was right, nothing is left. → rounds of each, statements of net_job"""
@@ -360,8 +366,7 @@ exit $status
         self.peer.check()
         assert self.peer.whole(rounds)
         left = leaks.look(self.directory, {})
-        for ours in ("nobody's: etcd processes", "other in the directory"):
-            left.pop(ours, None)
+        left.pop("nobody's: etcd processes", None)
         assert not leaks.more({}, left), leaks.more({}, left)
         return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks}
 

@@ -164,6 +164,9 @@ class LeaksTest(unittest.TestCase):
         self.assertEqual(leaks.more(before, now, (("socket:", 2),)), ["b: 0 before, 1 now"])
         self.assertEqual(leaks.more(now, before), [])
 
+    def test_the_most_of_each(self):
+        self.assertEqual(leaks.most([{"a": 1, "b": 5}, {"a": 3}]), {"a": 3, "b": 5})
+
     def test_this_process_is_seen(self):
         counts = leaks.open_files("self")
         self.assertGreater(sum(counts.values()), 0)

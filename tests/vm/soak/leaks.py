@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+OURS = ("near", "switch")  # sockets of the soak itself: relays, and the peer's
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -95,8 +96,18 @@ def look(directory, roles):
         if "kagemusha" in entry.name or "vgpu" in entry.name:
             counts["files in /dev/shm"] += 1
     for entry in Path(directory).iterdir():
+        if entry.name.startswith(OURS):
+            continue
         if entry.suffix in (".json", ".gate", ".control", ".qmp", ".console") or entry.is_socket():
             counts[f"{entry.suffix or 'other'} in the directory"] += 1
+    return dict(counts)
+
+
+def most(looks):
+    """Of each thing the most that was seen in any look."""
+    counts = Counter()
+    for seen in looks:
+        counts |= Counter(seen)
     return dict(counts)
 
 
