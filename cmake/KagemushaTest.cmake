@@ -7,10 +7,11 @@
 # It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, sim, fuzz, device,
 # vm, vm-long, soak or gpu. `./kage test` runs all but vm-long, soak and gpu. DATA_DIR becomes the working directory of the test.
 #
-#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [SERIAL])
+#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SERIAL])
 #
 # registers a program that is not GoogleTest (a fuzz smoke run, a whole VM). Exit status 77 means "not possible on this
-# machine" and is shown as skipped. SERIAL keeps it from running beside another one (VMs share few cores).
+# machine" and is shown as skipped. SERIAL keeps it from running beside another one (VMs share few cores). COST is about
+# how long it takes: long ones that are not serial begin first, so that no core waits for the last of them.
 
 find_package(GTest QUIET)
 
@@ -57,7 +58,7 @@ function(kagemusha_add_test name)
 endfunction()
 
 function(kagemusha_add_script_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "LABEL;TIMEOUT" "COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "LABEL;TIMEOUT;COST" "COMMAND")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_COMMAND OR NOT arg_LABEL)
         message(FATAL_ERROR "test ${name}: needs LABEL and COMMAND; unknown: ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -68,6 +69,9 @@ function(kagemusha_add_script_test name)
     add_test(NAME ${name} COMMAND ${arg_COMMAND})
     set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${KAGEMUSHA_TEST_ENVIRONMENT}")
+    if(arg_COST)
+        set_tests_properties(${name} PROPERTIES COST ${arg_COST})
+    endif()
     if(arg_SERIAL)
         set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
     endif()

@@ -31,7 +31,7 @@ std::string first_line(const std::string& path) {
 } // namespace
 
 int run_demo(session_options options) {
-    const auto chosen = hidden_words(1, word_letters);
+    const auto chosen = hidden_words(1, {.letters = word_letters});
     if (!chosen)
         return 125;
     const auto hash = chosen->begin()->substr(0, chosen->begin()->find(':'));

@@ -55,17 +55,16 @@ constexpr std::size_t longest_log_line = 65536, end_of_log_lines = 5;
 // A standby of another kind can't have the binaries that hashcat keeps of its kernels.
 constexpr char forget_binaries[] = "fresh=yes\n";
 // The guest's job: hashcat as often as it is told to. Each run has a file of its own for what it finds, which
-// hashcat also prints. Words of each length have their own list.
+// hashcat also prints. Each set of words has its own list.
 constexpr char job[] = R"(stty -F /dev/ttyS0 -echo 2>/dev/null
 cd /tmp
-while echo "KAGEMUSHA-DEMO ready" && read -r what run letters; do
+while echo "KAGEMUSHA-DEMO ready" && read -r what run words mask endings; do
     [ -n "$what" ] || continue
     [ "$what" = run ] || break
-    mask=$(printf '?l%.0s' $(seq "$letters"))
     [ -z "$fresh" ] || rm -rf /root/.cache/hashcat /root/.local/share/hashcat
     echo "KAGEMUSHA-DEMO begun $run"
     hashcat -m 0 -a 3 -D 1,2 --self-test-disable --hwmon-disable --potfile-path="/tmp/found-$run" \
-        --status --status-timer=1 "/payload/words-$letters" "$mask" </dev/null
+        --status --status-timer=1 -1 "$endings" "/payload/$words" "$mask" </dev/null
     echo "KAGEMUSHA-DEMO ended $run $?"
     while read -r found; do
         echo "KAGEMUSHA-DEMO result $run $found"
@@ -140,7 +139,7 @@ private:
     std::string self_, flavour_;
     std::string last_words_; // of a supervisor that could not start
     int primary_qemu_ = 0;
-    std::map<unsigned, std::set<std::string>> hidden_; // by letters
+    std::map<std::string, std::set<std::string>> hidden_; // by the name of their set
     std::map<demo_action::reading, json> readings_;
     std::uint64_t started_ns_ = 0;
     bool over_ = false, interrupted_ = false, keep_ = false;
@@ -176,8 +175,8 @@ accel = "{}"
     if (!options_.qemu_options.empty())
         text += fmt::format("qemu-options = {}\n", json(options_.qemu_options).dump());
     text += fmt::format("[boot]\nguest = {}\njob = \"job.sh\"\nfiles = [", quoted(flavour_));
-    for (const auto& [letters, words] : hidden_)
-        text += fmt::format("\"words-{}\", ", letters);
+    for (const auto& [name, words] : hidden_)
+        text += quoted(name) + ", ";
     text += fmt::format("]\n[gpu]\nbackend = {}\ngpu = {}\n", quoted(options_.backend), quoted(gpu));
     if (!options_.device_options.empty())
         text += "[gpu.properties]\n";
@@ -200,16 +199,16 @@ lease-ms = 10000
 }
 
 bool crash_demo::write_files(const std::string& accel, const assets& parts) {
-    for (auto letters = crash_config{}.letters; letters <= crash_config{}.most_letters; ++letters) {
-        const auto words = hidden_words(words_hidden, letters);
+    for (const auto& set : word_sets()) {
+        const auto words = hidden_words(words_hidden, set);
         if (!words)
             return false;
         std::string hashes;
         for (const auto& word : *words)
             hashes += word.substr(0, word.find(':')) + "\n";
-        if (!write_file(fmt::format("{}/words-{}", directory_, letters), hashes))
+        if (!write_file(fmt::format("{}/{}", directory_, set.name()), hashes))
             return false;
-        hidden_[letters] = *words;
+        hidden_[set.name()] = *words;
     }
     const bool alike = more_.standby_gpu.empty() || more_.standby_gpu == options_.gpu;
     return write_file(directory_ + "/job.sh", (alike ? "" : forget_binaries) + std::string(job)) &&
@@ -520,7 +519,7 @@ void crash_demo::stop_everybody() {
 int crash_demo::report() {
     auto& story = fsm_.story();
     using enum demo_action::reading;
-    story.known = hidden_[story.letters];
+    story.known = hidden_[story.words.name()];
     story.reference_work = activity_between(readings_[before_reference], readings_[after_reference]);
     story.before = activity_between(readings_[before_crash_run], readings_[before_kill]);
     story.after = activity_between(readings_[after_takeover], readings_[at_end]);

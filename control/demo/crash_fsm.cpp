@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace kagemusha::control {
 
@@ -39,7 +38,8 @@ void crash_fsm::run() {
     results_.clear();
     shown_ = -1;
     ready_ = false;
-    act(tell_guest{demo_host::primary, fmt::format("run {} {}", run_, letters_)});
+    act(tell_guest{demo_host::primary, fmt::format("run {} {} {} {}", run_, words_->name(), words_->mask(),
+                                                   words_->ending_letters())});
 }
 
 void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t now_ns) {
@@ -103,17 +103,17 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
 
 // On a fast GPU the run is over before its host can die in the middle of it.
 void crash_fsm::after_reference() {
-    const auto seconds = [&](unsigned letters) { return std::pow(26.0, letters) / fastest_; };
-    auto letters = letters_;
-    while (fastest_ > 0 && letters < config_.most_letters && seconds(letters) < config_.least_seconds)
-        ++letters;
-    if (letters > letters_) {
-        letters_ = letters;
-        act(say{fmt::format("this GPU is too fast for that: once more, with words of {} letters", letters)});
+    const auto* const largest = &word_sets().back();
+    const auto* words = words_;
+    while (fastest_ > 0 && words != largest && words->size() < config_.least_seconds * fastest_)
+        ++words;
+    if (words != words_) {
+        words_ = words;
+        act(say{fmt::format("this GPU is too fast for that: once more, with {}", words->describe())});
         act(read_gpu{demo_host::primary, reading::before_reference});
         return run();
     }
-    story_.letters = letters_;
+    story_.words = *words_;
     story_.reference = results_;
     act(read_gpu{demo_host::primary, reading::after_reference});
     act(say{"the standby starts, and gets a copy of the running VM and its GPU"});

@@ -5,7 +5,7 @@
 //
 //   booting ─ guest is ready ─▶ reference ─ has its results ─▶ attaching ─ protected, ready ─▶ computing
 //                                 ▲      │ was over too soon                                       │ in the
-//                                 middle └──────┘ for this GPU: more letters                              ▼
+//                                 middle └──────┘ for this GPU: more words                                ▼
 //   over ◀─ both supervisors ended ─ ending ◀─ results are there ─ survived ◀─ the standby runs ─ killed
 //
 // Whatever else happens ends it with a sentence.
@@ -13,6 +13,7 @@
 
 #include "control/demo/guest_lines.hpp"
 #include "control/demo/story.hpp"
+#include "control/demo/task.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -56,8 +57,7 @@ using any = std::variant<start_standby, tell_guest, read_gpu, kill_primary, show
 } // namespace demo_action
 
 struct crash_config {
-    unsigned letters = 6, most_letters = 9; // of the words
-    double least_seconds = 8;               // for which this GPU is to be busy with all words of that length
+    double least_seconds = 8; // for which this GPU is to be busy with all words of the set
     double kill_at = 0.4;
     std::uint64_t checkpoints = 3; // on the standby before the run begins
     double show_every = 0.05;
@@ -73,7 +73,7 @@ struct supervisor_reading {
 
 class crash_fsm {
 public:
-    explicit crash_fsm(crash_config config) : config_(config), letters_(config.letters) {}
+    explicit crash_fsm(crash_config config) : config_(config) {}
 
     void on_guest(demo_host from, const guest_event& event, std::uint64_t now_ns);
     void on_status(demo_host of, const supervisor_reading& status, std::uint64_t now_ns);
@@ -85,7 +85,7 @@ public:
 
     bool next(demo_action::any& action); // false: nothing to do now
 
-    unsigned letters() const { return letters_; }
+    const word_set& words() const { return *words_; }
     demo_story& story() { return story_; }
 
 private:
@@ -101,7 +101,8 @@ private:
 
     const crash_config config_;
     state state_ = state::booting;
-    unsigned letters_, run_ = 0;
+    const word_set* words_ = word_sets().data();
+    unsigned run_ = 0;
     std::set<std::string> results_; // of the present run
     double fastest_ = 0;            // candidates per second
     bool ready_ = false, protected_ = false, standby_heard_ = false, has_results_ = false;

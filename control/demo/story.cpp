@@ -106,7 +106,7 @@ std::string story_summary(const demo_story& s) {
     };
     const auto why_not = why_not_verified(s);
     line("program", "hashcat (Debian's, unmodified), OpenCL, in the guest");
-    line("asked", fmt::format("which {} words of {} letters have these MD5s?", s.known.size(), s.letters));
+    line("asked", fmt::format("which {} {} have these MD5s?", s.known.size(), s.words.describe()));
     line("answer",
          fmt::format("{} words{}{}", s.result.size(), s.result.empty() ? "" : ", among them ",
                      s.result.empty() ? "" : s.result.begin()->substr(s.result.begin()->find(':') + 1)));
@@ -155,7 +155,8 @@ nlohmann::json story_report(const demo_story& s) {
     const auto why_not = why_not_verified(s);
     return {{"verified", why_not.empty()},
             {"problem", why_not},
-            {"letters", s.letters},
+            {"letters", s.words.letters},
+            {"endings", s.words.ending_letters()},
             {"known", s.known},
             {"reference", s.reference},
             {"result", s.result},

@@ -5,6 +5,7 @@
 // which every process of this machine shares; 0: it did not happen.
 #pragma once
 
+#include "control/demo/task.hpp"
 #include "control/summary.hpp"
 
 #include <nlohmann/json.hpp>
@@ -27,7 +28,7 @@ struct progress_sample {
 };
 
 struct demo_story {
-    unsigned letters = 0;
+    word_set words;                                 // that were asked for
     std::set<std::string> known, reference, result; // HASH:WORD: chosen; found without a failure; with one
     std::string gpu, standby_gpu, backend, kernel, cpu;
     std::uint64_t started_ns = 0, booted_ns = 0;

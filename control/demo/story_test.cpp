@@ -15,7 +15,7 @@ constexpr std::uint64_t ms = 1'000'000;
 
 demo_story good() {
     demo_story s;
-    s.letters = 6;
+    s.words = {6, 26};
     s.known = s.reference =
         s.result = {"00000000000000000000000000000000:aaaaaa", "11111111111111111111111111111111:bbbbbb"};
     s.gpu = s.standby_gpu = "a <GPU> & more";
