@@ -15,7 +15,9 @@ mark_as_advanced(KAGEMUSHA_CCACHE)
 if(KAGEMUSHA_CCACHE)
     foreach(language IN ITEMS C CXX)
         if(NOT CMAKE_${language}_COMPILER_LAUNCHER)
-            set(CMAKE_${language}_COMPILER_LAUNCHER ${KAGEMUSHA_CCACHE})
+            # A clone elsewhere finds what this one compiled: paths are relative to the tree.
+            set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+                CCACHE_NOHASHDIR=1 ${KAGEMUSHA_CCACHE})
         endif()
     endforeach()
 endif()

@@ -56,7 +56,12 @@ cl_int check_local(const launch_limits& limits, const kernel& launched, cl_uint 
         if (required[0] != 0 && local[i] != required[i])
             return CL_INVALID_WORK_GROUP_SIZE;
     }
-    if (group > limits.group || (known.max_work_group != 0 && group > known.max_work_group))
+    // A required size is what the kernel was built for: NVIDIA's runtime says 256 as the largest of a kernel
+    // that requires 512, and runs it.
+    const std::size_t largest = required[0] != 0 || known.max_work_group == 0
+                                    ? limits.group
+                                    : std::min(limits.group, known.max_work_group);
+    if (group > largest)
         return CL_INVALID_WORK_GROUP_SIZE;
     bool uneven = false;
     for (cl_uint i = 0; i < dimensions; ++i)

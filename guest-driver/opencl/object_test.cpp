@@ -186,6 +186,25 @@ TEST_F(object_test, launch_sizes_are_checked) {
     cl.clReleaseKernel(kernel);
 }
 
+TEST_F(object_test, a_required_group_size_counts_more_than_the_kernels_largest) {
+    const std::size_t size[1] = {256}, half[1] = {128}, quarter[1] = {64};
+    const auto enqueue = [&](cl_kernel kernel, const std::size_t* local) {
+        return cl.clEnqueueNDRangeKernel(queue, kernel, 1, nullptr, size, local, 0, nullptr, nullptr);
+    };
+    gpu->max_work_group = 64;
+    cl_kernel any = make_kernel("none");
+    EXPECT_EQ(enqueue(any, half), CL_INVALID_WORK_GROUP_SIZE);
+    EXPECT_EQ(enqueue(any, quarter), CL_SUCCESS);
+    cl.clReleaseKernel(any);
+    // NVIDIA's runtime says 256 as the largest of a kernel that requires 512, and runs it.
+    gpu->required_group = {128, 1, 1};
+    gpu->kernels["required"] = {};
+    cl_kernel required = make_kernel("required");
+    EXPECT_EQ(enqueue(required, half), CL_SUCCESS);
+    EXPECT_EQ(enqueue(required, quarter), CL_INVALID_WORK_GROUP_SIZE);
+    cl.clReleaseKernel(required);
+}
+
 TEST_F(object_test, maps_move_what_their_flags_ask_for) {
     cl_mem buffer = make_buffer(4096);
     cl_int error = CL_SUCCESS;
@@ -266,8 +285,9 @@ TEST_F(object_test, memory_stays_until_an_unmap_is_over) {
     ASSERT_EQ(error, CL_SUCCESS);
     static std::atomic<int> gone;
     gone = 0;
-    ASSERT_EQ(
-        cl.clSetMemObjectDestructorCallback(buffer, [](cl_mem, void*) { ++gone; }, nullptr), CL_SUCCESS);
+    ASSERT_EQ(cl.clSetMemObjectDestructorCallback(
+                  buffer, [](cl_mem, void*) { ++gone; }, nullptr),
+              CL_SUCCESS);
     gpu->hold_completions();
     ASSERT_EQ(cl.clEnqueueUnmapMemObject(queue, buffer, place, 0, nullptr, nullptr), CL_SUCCESS);
     ASSERT_EQ(cl.clReleaseMemObject(buffer), CL_SUCCESS);

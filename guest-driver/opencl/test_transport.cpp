@@ -416,6 +416,14 @@ std::int32_t test_device::answer_query(const recorded_command& command, std::spa
         value = info.name == CL_KERNEL_ARG_ADDRESS_QUALIFIER ? bytes_of(one.address) : bytes_of(one.type);
         break;
     }
+    case VGPU_INFO_KERNEL_WORK_GROUP:
+        if (info.name == CL_KERNEL_WORK_GROUP_SIZE && max_work_group != 0)
+            value = bytes_of(max_work_group);
+        else if (info.name == CL_KERNEL_COMPILE_WORK_GROUP_SIZE && max_work_group != 0)
+            value = bytes_of(required_group);
+        else
+            return CL_INVALID_VALUE;
+        break;
     case VGPU_INFO_PROGRAM_BUILD: // longer than a first try has room for
         value = bytes_of(std::string(5000, 'x'));
         break;
