@@ -285,9 +285,8 @@ TEST_F(object_test, memory_stays_until_an_unmap_is_over) {
     ASSERT_EQ(error, CL_SUCCESS);
     static std::atomic<int> gone;
     gone = 0;
-    ASSERT_EQ(cl.clSetMemObjectDestructorCallback(
-                  buffer, [](cl_mem, void*) { ++gone; }, nullptr),
-              CL_SUCCESS);
+    ASSERT_EQ(
+        cl.clSetMemObjectDestructorCallback(buffer, [](cl_mem, void*) { ++gone; }, nullptr), CL_SUCCESS);
     gpu->hold_completions();
     ASSERT_EQ(cl.clEnqueueUnmapMemObject(queue, buffer, place, 0, nullptr, nullptr), CL_SUCCESS);
     ASSERT_EQ(cl.clReleaseMemObject(buffer), CL_SUCCESS);

@@ -5,8 +5,8 @@
 // It makes a statement 200 times a second, and one more for each request that it gets: a number, the last
 // request that it knows, and two links of a chain. Each link is mixed of the one before, the request's secret
 // and new random bits, so a statement that is made a second time, by a VM that was set back, says something
-// else. Called with "answers" it makes none but those for requests, once it has got the first. Statements go to
-// the peer as UDP packets, and to the console, which nobody holds back.
+// else. Called with "answers" it makes none but those for requests, once it has got the first. Statements go
+// to the peer as UDP packets, and to the console, which nobody holds back.
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstdint>
