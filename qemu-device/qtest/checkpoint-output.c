@@ -86,9 +86,12 @@ static void vm_sends(Network *n, Pair *pair, char letter)
     g_assert_cmpint(sendto(n->inside, packet, sizeof(packet), 0,
                            (struct sockaddr *)&address, sizeof(address)),
                     ==, sizeof(packet));
-    /* QEMU has read it when its main loop has come round. */
-    g_assert_true(is_running(pair->primary));
-    g_assert_true(is_running(pair->primary));
+    /*
+     * QEMU has read it when its main loop has come round. The VM may stand
+     * still then, for a checkpoint that the packet has brought about.
+     */
+    is_running(pair->primary);
+    is_running(pair->primary);
 }
 
 /* What has left until now, in order */

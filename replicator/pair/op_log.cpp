@@ -41,12 +41,16 @@ struct ring_entry {
 constexpr std::size_t ring_entry_words = sizeof(ring_entry) / sizeof(std::uint64_t);
 static_assert(ring_entry_words * sizeof(std::uint64_t) == sizeof(ring_entry));
 
+#if !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan" // which does not know it; no data is handed over by it
+#endif
 void everything_before_everything_after() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
+#if !defined(__clang__)
 #pragma GCC diagnostic pop
+#endif
 
 std::uint64_t bytes_of(const mirror::byte_pieces& p) {
     std::uint64_t sum = 0;
