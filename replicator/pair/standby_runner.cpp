@@ -19,10 +19,41 @@ constexpr std::uint64_t try_ms = 60'000;
 
 constexpr std::int32_t cl_invalid_operation = -59;
 
+codec::stream_decoder decoder_of(const kagemusha_request& r) {
+    return {std::span(static_cast<const std::byte*>(r.stream), r.stream_bytes),
+            {std::span(r.payloads, r.payload_count)}};
+}
+
+// What an error may come from that ends when commands do which still run here. A user event needs nothing
+// that they hold: a device that refuses one (PoCL's without threads has none) refuses it every time.
+bool may_pass(std::uint16_t opcode, std::int32_t error) {
+    switch (error) {
+    case cl_invalid_operation: // kernels of the program are in use
+    case codec::cl_mem_object_allocation_failure:
+    case codec::cl_out_of_resources:
+    case codec::cl_out_of_host_memory:
+        return opcode != VGPU_CMD_CREATE_USER_EVENT;
+    default:
+        return false;
+    }
+}
+
+// The call of a request, or 0 if it has none.
+std::uint16_t call_of(const kagemusha_request& r) {
+    codec::stream_decoder decoder = decoder_of(r);
+    std::uint16_t call = 0;
+    codec::op o;
+    while (decoder.next(o) == codec::decode_status::op) {
+        if (const std::uint16_t opcode = codec::header_of(o).opcode; codec::is_call(opcode)) {
+            call = opcode;
+        }
+    }
+    return call;
+}
+
 // The event of the last command that has one.
 codec::guest_id last_event_of(const kagemusha_request& r) {
-    codec::stream_decoder decoder(std::span(static_cast<const std::byte*>(r.stream), r.stream_bytes),
-                                  {std::span(r.payloads, r.payload_count)});
+    codec::stream_decoder decoder = decoder_of(r);
     codec::guest_id last = 0;
     codec::op o;
     while (decoder.next(o) == codec::decode_status::op) {
@@ -156,7 +187,7 @@ void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> ent
 
 void standby_runner::submit(core::device& device, running_entry& r) {
     held_entry& e = *r.entry;
-    const kagemusha_request request = e.request.request(e.meta.file, e.meta.sequence | token_bit, e.stream());
+    const kagemusha_request request = e.as_request(e.meta.sequence | token_bit);
     if ((e.meta.flags & mirror::entry_compare) != 0) {
         r.last_event = last_event_of(request);
         if (r.last_event != 0) {
@@ -226,10 +257,9 @@ void standby_runner::end_calls(std::uint32_t file) {
 }
 
 bool standby_runner::to_be_tried_again(const running_entry& r, const vgpu_response& response) {
-    const auto reasons = {cl_invalid_operation, codec::cl_mem_object_allocation_failure,
-                          codec::cl_out_of_resources, codec::cl_out_of_host_memory};
-    return !r.entry->failed_there && now_ms_ < r.entry->first_try_ms + try_ms &&
-           std::find(reasons.begin(), reasons.end(), response.result) != reasons.end();
+    const held_entry& e = *r.entry;
+    return response.result != 0 && !e.failed_there && now_ms_ < e.first_try_ms + try_ms &&
+           may_pass(call_of(e.as_request(0)), response.result);
 }
 
 void standby_runner::retry(core::device& device, std::uint64_t now_ms) {

@@ -50,6 +50,9 @@ struct held_entry {
     std::span<const std::byte> stream() const {
         return std::as_bytes(std::span(*streams).subspan(first_word, meta.stream_bytes / 8));
     }
+    kagemusha_request as_request(std::uint64_t token) const {
+        return request.request(meta.file, token, stream());
+    }
     // Where payload number i lies in this process; it has bytes.
     std::span<std::byte> payload(std::size_t i) const {
         return memory.bytes.subspan(request.offset_of(i) - memory.segment.offset, payloads[i].bytes);

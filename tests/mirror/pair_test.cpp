@@ -452,6 +452,29 @@ TEST(pair_of_unlike_speed, the_guest_waits_for_a_gpu_that_is_behind) {
     EXPECT_EQ(primary.status().digests_different, 0u);
 }
 
+// A GPU that refuses user events refuses them every time: its standby says so at the first.
+TEST(pair_of_unlike_gpus, what_the_standbys_gpu_never_does_is_told_at_once) {
+    const temporary_directory directory;
+    const std::string at = directory.socket("standby");
+    const backend_case able{"null", "null", "memory=1", true, false};
+    const backend_case unable{"faulty", "faulty", "backend=null,memory=1,on=create:2+,do=error:-5", true,
+                              false};
+    auto c = config_of(unable, true);
+    c.standby_listen = at.c_str();
+    host standby(c);
+    c = config_of(able);
+    c.replicate_to = at.c_str();
+    guest primary(c);
+    host::wait([&] { return primary.is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
+    const auto context = primary.context();
+    primary.ok(codec::stream_builder().create_user_event(primary.new_id(), context));
+    host::wait([&] { return std::strstr(primary.status().degraded, "error -5") != nullptr; }, "a sentence");
+    kagemusha_device_stats stats{};
+    stats.struct_bytes = sizeof(stats);
+    kagemusha_device_get_stats(standby.device(), &stats);
+    EXPECT_EQ(stats.calls, 2u) << "the context, and the user event once";
+}
+
 INSTANTIATE_TEST_SUITE_P(backends, pair, testing::ValuesIn(cases),
                          [](const auto& info) { return std::string(info.param.name); });
 

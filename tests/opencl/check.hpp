@@ -70,6 +70,7 @@ void binaries(const setup& s);
 void kernels(const setup& s);
 void events(const setup& s);
 void queues(const setup& s);
+void maps_beside_a_held_queue(const setup& s);
 void errors(const setup& s);
 void threads(const setup& s);
 void printing(const setup& s);

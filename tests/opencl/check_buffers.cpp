@@ -179,41 +179,6 @@ void map_round(const setup& s, cl_mem buffer, std::size_t count) {
     CHECK(after[0] == 0 && after[count - 1] == static_cast<int>(3 * (count - 1)));
 }
 
-// What is stored while one queue waits must not wait with it: commands of the queue that mapped come behind
-// the unmap, and nothing else.
-void map_beside_a_held_queue(const setup& s) {
-    const std::size_t count = 5000;
-    cl_int error = CL_SUCCESS;
-    cl_event gate = clCreateUserEvent(s.context, &error);
-    if (error == CL_INVALID_OPERATION)
-        return skip("maps beside a queue that waits", "the device has no user events");
-    CHECK_CL(error);
-    cl_command_queue held = clCreateCommandQueue(s.context, s.device, 0, &error);
-    CHECK_CL(error);
-    CHECK_CL(clEnqueueMarkerWithWaitList(held, 1, &gate, nullptr));
-    CHECK_CL(clFlush(held));
-
-    cl_mem buffer = buffer_of(s, counting(count), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR);
-    auto* const view =
-        static_cast<int*>(clEnqueueMapBuffer(s.queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                             count * sizeof(int), 0, nullptr, nullptr, &error));
-    CHECK_CL(error);
-    std::vector<int> expected = counting(count);
-    view[17] = expected[17] = -1;
-    CHECK_CL(clEnqueueMarkerWithWaitList(held, 0, nullptr, nullptr));
-    CHECK_CL(clFlush(held));
-    view[4000] = expected[4000] = -2;
-    CHECK_CL(clEnqueueUnmapMemObject(s.queue, buffer, view, 0, nullptr, nullptr));
-    CHECK(content_of(s, buffer, count) == expected);
-
-    CHECK_CL(clSetUserEventStatus(gate, CL_COMPLETE));
-    CHECK_CL(clFinish(held));
-    CHECK(content_of(s, buffer, count) == expected);
-    CHECK_CL(clReleaseEvent(gate));
-    CHECK_CL(clReleaseCommandQueue(held));
-    CHECK_CL(clReleaseMemObject(buffer));
-}
-
 } // namespace
 
 void maps(const setup& s) {
@@ -250,7 +215,6 @@ void maps(const setup& s) {
     CHECK_CL(clReleaseMemObject(plain));
     CHECK_CL(clReleaseMemObject(host_allocated));
     CHECK_CL(clReleaseMemObject(in_place));
-    map_beside_a_held_queue(s);
 }
 
 } // namespace check

@@ -194,6 +194,39 @@ void queues(const setup& s) {
     CHECK_CL(clReleaseProgram(program));
 }
 
+// What is stored while one queue waits must not wait with it: commands of the queue that mapped come behind
+// the unmap, and nothing else.
+void maps_beside_a_held_queue(const setup& s) {
+    const std::size_t count = 5000;
+    cl_int error = CL_SUCCESS;
+    cl_event gate = clCreateUserEvent(s.context, &error);
+    CHECK_CL(error);
+    cl_command_queue held = clCreateCommandQueue(s.context, s.device, 0, &error);
+    CHECK_CL(error);
+    CHECK_CL(clEnqueueMarkerWithWaitList(held, 1, &gate, nullptr));
+    CHECK_CL(clFlush(held));
+
+    cl_mem buffer = buffer_of(s, counting(count), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR);
+    auto* const view =
+        static_cast<int*>(clEnqueueMapBuffer(s.queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                             count * sizeof(int), 0, nullptr, nullptr, &error));
+    CHECK_CL(error);
+    std::vector<int> expected = counting(count);
+    view[17] = expected[17] = -1;
+    CHECK_CL(clEnqueueMarkerWithWaitList(held, 0, nullptr, nullptr));
+    CHECK_CL(clFlush(held));
+    view[4000] = expected[4000] = -2;
+    CHECK_CL(clEnqueueUnmapMemObject(s.queue, buffer, view, 0, nullptr, nullptr));
+    CHECK(content_of(s, buffer, count) == expected);
+
+    CHECK_CL(clSetUserEventStatus(gate, CL_COMPLETE));
+    CHECK_CL(clFinish(held));
+    CHECK(content_of(s, buffer, count) == expected);
+    CHECK_CL(clReleaseEvent(gate));
+    CHECK_CL(clReleaseCommandQueue(held));
+    CHECK_CL(clReleaseMemObject(buffer));
+}
+
 namespace {
 
 /// One thread's work, in a context of its own or in the shared one.

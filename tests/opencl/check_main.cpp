@@ -143,9 +143,19 @@ struct group {
 };
 
 constexpr group groups[] = {
-    {"queries", queries},   {"buffers", buffers},   {"rectangles", rectangles}, {"maps", maps},
-    {"images", images},     {"programs", programs}, {"binaries", binaries},     {"kernels", kernels},
-    {"events", events},     {"queues", queues},     {"errors", errors},         {"threads", threads},
+    {"queries", queries},
+    {"buffers", buffers},
+    {"rectangles", rectangles},
+    {"maps", maps},
+    {"images", images},
+    {"programs", programs},
+    {"binaries", binaries},
+    {"kernels", kernels},
+    {"events", events},
+    {"queues", queues},
+    {"held-queue", maps_beside_a_held_queue},
+    {"errors", errors},
+    {"threads", threads},
     {"printing", printing},
 };
 
