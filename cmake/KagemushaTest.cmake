@@ -20,7 +20,8 @@ set(KAGEMUSHA_TEST_ENVIRONMENT "")
 if(KAGEMUSHA_SANITIZE MATCHES "address")
     list(APPEND KAGEMUSHA_TEST_ENVIRONMENT "ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0")
 elseif(KAGEMUSHA_SANITIZE MATCHES "thread")
-    list(APPEND KAGEMUSHA_TEST_ENVIRONMENT "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0")
+    list(APPEND KAGEMUSHA_TEST_ENVIRONMENT 
+        "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
 set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device vm vm-long soak gpu)

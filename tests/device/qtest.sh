@@ -26,4 +26,5 @@ chmod +x "$directory/qemu-system-x86_64"
 
 export LD_LIBRARY_PATH=$library_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export QTEST_QEMU_BINARY=$directory/qemu-system-x86_64
-"$build/$program" "$@"
+# The command lines of QEMU, at each of its starts, would bury what failed.
+"$build/$program" "$@" 2>&1 | grep --line-buffered -v '^# starting QEMU'
