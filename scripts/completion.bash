@@ -9,9 +9,21 @@ _kagemusha() {
     *kage) tool=$(dirname "$tool")/build/default/control/kagemusha ;;
     esac
     COMPREPLY=()
+    if [ "$command" = bench ] && [ "$COMP_CWORD" -gt 1 ] && [[ ${COMP_WORDS[0]} = *kage ]]; then
+        tool=$(dirname "${COMP_WORDS[0]}")/bench/run
+        if [[ $word = -* ]]; then
+            mapfile -t COMPREPLY < <(compgen -W "$("$tool" --help 2>/dev/null | grep -oE -- '--[a-z-]+' | sort -u)" -- "$word")
+        elif [ "$COMP_CWORD" -eq 2 ]; then
+            mapfile -t COMPREPLY < <(compgen -W "compare report" -- "$word")
+        else
+            mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        fi
+        return
+    fi
     [ -x "$tool" ] || tool=$(command -v "$tool") || return
     if [ "$COMP_CWORD" -eq 1 ]; then
         words=$("$tool" --help 2>/dev/null | sed -n '/^Subcommands:/,$s/^  \([a-z-]*\) .*/\1/p')
+        [[ ${COMP_WORDS[0]} != *kage ]] || words+=' bench'
     elif [[ $word = -* ]]; then
         words=$("$tool" "$command" --help 2>/dev/null | grep -oE '(^|[ ,])--[a-z-]+' | tr -d ' ,')
     else

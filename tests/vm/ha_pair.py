@@ -131,13 +131,32 @@ class Supervisor:
         self.log.close()
 
 
-class Pair:
-    """The description, and everybody who was started from it. Leaving it ends them all."""
+class Hosts:
+    """A VM's description, which the caller writes, and everybody who was started from it. Leaving it ends them all."""
+
+    def __init__(self, directory, variables):
+        self.directory, self.environment = directory, variables
+        self.description = directory / "vm.toml"
+        self.started = []
+
+    def start(self, command, name, *more):
+        self.started.append(Supervisor(self, command, name, *more))
+        return self.started[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self.started:
+            one.end()
+
+
+class Pair(Hosts):
+    """The counting guest's."""
 
     def __init__(self, more=""):
-        self.directory = Path(tempfile.mkdtemp(prefix="kagemusha-ha-"))
-        self.environment = dict(environment(backend="none"), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
-        self.description = self.directory / "vm.toml"
+        directory = Path(tempfile.mkdtemp(prefix="kagemusha-ha-"))
+        super().__init__(directory, dict(environment(backend="none"), KAGEMUSHA_RUNTIME_DIR=str(directory)))
         counting_disk(self.directory)
         self.description.write_text(f"""
 name = "counter"
@@ -157,18 +176,6 @@ path = "lease"
 lease-ms = 2000
 {more}
 """, encoding="utf-8")
-        self.started = []
-
-    def start(self, command, name, *more):
-        self.started.append(Supervisor(self, command, name, *more))
-        return self.started[-1]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for one in self.started:
-            one.end()
 
 
 def contiguous(counts):

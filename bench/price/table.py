@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+From results (README.md has their format) to the rows of the report. Pure: text.py and page.py only lay out what is here.
+"""
+from price import figures
+
+# Column → its heading, and what is in it. The order of the report.
+COLUMNS = {
+    "native": ("native", "on the host, no VM"),
+    "vm": ("VM", "in a VM without a standby"),
+    "logged": ("logged", "in a VM whose GPU is mirrored to a standby that executes nothing: the cost on the primary alone"),
+    "mirrored": ("mirrored", "in a VM whose GPU is mirrored to a standby on this machine"),
+    "protected": ("protected", "GPU mirrored and VM checkpointed to a standby on this machine"),
+}
+# Which ratios are shown, with the goal for their geometric mean (None: there is none).
+RATIOS = (("vm", "native", None), ("logged", "vm", 1.10), ("mirrored", "vm", None), ("protected", "vm", None))
+
+# Sums of counters that tell where processor time went.
+CPU = (("guest's processors", ("cpu-guest",)), ("device, encoding, link", ("cpu-device",)), ("GPU", ("cpu-gpu", "cpu-native")),
+       ("standby's GPU", ("cpu-standby-gpu",)), ("standby, the rest", ("cpu-standby-guest", "cpu-standby-device")))
+
+
+def good(cell):
+    return cell.get("error") is None and cell.get("seconds") is not None
+
+
+def seconds_of(results, program, column):
+    """round → seconds, of the runs that went well."""
+    return {cell["round"]: cell["seconds"] for cell in results["cells"]
+            if cell["program"] == program and cell["column"] == column and good(cell)}
+
+
+def primary_processor_seconds(results, program, column):
+    """round → processor time of the primary's side: guest, device, GPU. Other work on the machine hardly changes it."""
+    keys = ("cpu-guest", "cpu-device", "cpu-gpu", "cpu-native")
+    return {cell["round"]: sum(cell["counters"].get(key, 0) for key in keys) for cell in results["cells"]
+            if cell["program"] == program and cell["column"] == column and good(cell) and cell.get("counters")}
+
+
+def errors_of(results, program, column):
+    return [cell["error"] for cell in results["cells"]
+            if cell["program"] == program and cell["column"] == column and not good(cell)]
+
+
+def columns_of(results):
+    return [name for name in COLUMNS if name in results["settings"]["columns"]]
+
+
+def ratios_of(results):
+    present = columns_of(results)
+    return [(first, second, goal) for first, second, goal in RATIOS if first in present and second in present]
+
+
+class Row:
+    """One program: `times` column → Figure or None; `ratios` and `processor_ratios` (first, second) → Figure or
+    None; `errors` column → texts."""
+
+    def __init__(self, results, program):
+        self.name, self.kind, self.what = program["name"], program["kind"], program["what"]
+        self.repeats = results["settings"]["repeats"].get(self.name)
+        self.times, self.ratios, self.processor_ratios, self.errors = {}, {}, {}, {}
+        for column in columns_of(results):
+            self.times[column] = figures.median(list(seconds_of(results, self.name, column).values()))
+            self.errors[column] = errors_of(results, self.name, column)
+        for first, second, _ in ratios_of(results):
+            self.ratios[first, second] = figures.ratio(seconds_of(results, self.name, first),
+                                                       seconds_of(results, self.name, second))
+            self.processor_ratios[first, second] = figures.ratio(primary_processor_seconds(results, self.name, first),
+                                                                 primary_processor_seconds(results, self.name, second))
+
+
+def rows(results):
+    return [Row(results, program) for program in results["programs"]]
+
+
+def means(results, kind=None, of=seconds_of):
+    """Geometric means over all programs, or those of one kind: (first, second) → Figure or None."""
+    names = [program["name"] for program in results["programs"] if kind in (None, program["kind"])]
+    return {(first, second): figures.mean_ratio([(of(results, name, first), of(results, name, second)) for name in names]) for first, second, _ in ratios_of(results)}
+
+
+def kinds(results):
+    return list(dict.fromkeys(program["kind"] for program in results["programs"]))
+
+
+def processor_seconds(results, program, column):
+    """What a run takes of all processors, by who took it (medians): [(name, seconds)]. Start and check of the program are
+    in it. Empty when nothing is known."""
+    runs = [cell["counters"] for cell in results["cells"] if cell["program"] == program and cell["column"] == column
+            and good(cell) and cell.get("counters")]
+    if not runs:
+        return []
+    return [(name, figures.median([sum(run.get(key, 0) for key in keys) for run in runs]).value) for name, keys in CPU]
+
+
+def counter(results, program, column, name):
+    """The median of one counter, or None."""
+    found = [cell["counters"][name] for cell in results["cells"] if cell["program"] == program
+             and cell["column"] == column and good(cell) and name in (cell.get("counters") or {})]
+    return figures.median(found)
+
+
+def goals(results):
+    """[(what, Figure or None, goal, reached)]; reached: True, False, or None when the interval does not say."""
+    out = []
+    for (first, second), figure in means(results).items():
+        goal = next(goal for one, other, goal in RATIOS if (one, other) == (first, second))
+        if goal is not None:
+            what = f"{COLUMNS[first][0]} : {COLUMNS[second][0]}, geometric mean of all programs"
+            reached = None
+            if figure is not None and (figure.high <= goal or figure.low > goal):
+                reached = figure.high <= goal
+            out.append((what, figure, goal, reached))
+    return out
+
+
+def problems(results):
+    """Sentences that whoever reads the figures has to know."""
+    out = []
+    if not results["finished"]:
+        out.append("The run was interrupted: this is what there is.")
+    load = results["machine"]["load_begin"]
+    if load > 1.5:
+        out.append(f"The machine was busy when the run began (load {load:.1f}): the intervals say how much that matters.")
+    if results["settings"]["rounds"] < figures.LEAST_ROUNDS:
+        out.append("There is one round only, so no ratio is shown.")
+    return out

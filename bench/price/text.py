@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The report as plain text. Pure."""
+from price import table
+
+
+def seconds(figure):
+    return "-" if figure is None else f"{figure.value:.3f} ({figure.low:.3f}-{figure.high:.3f})"
+
+
+def ratio(figure):
+    return "-" if figure is None else f"{figure.value:.2f} ({figure.low:.2f}-{figure.high:.2f})"
+
+
+def name_of(first, second):
+    return f"{table.COLUMNS[first][0]} : {table.COLUMNS[second][0]}"
+
+
+def lines_up(lines):
+    """A table whose columns are as wide as they have to be; the first is to the left."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in
+                      enumerate(zip(line, widths))).rstrip() for line in lines]
+
+
+def machine(results):
+    known = results["machine"]
+    return [f"{key.replace('_', ' ')}: {value}" for key, value in known.items()] + [
+        f"{len(results['settings']['repeats'])} programs, {results['settings']['rounds']} rounds, scale "
+        f"{results['settings']['scale']}"]
+
+
+def times_table(results, rows):
+    columns = table.columns_of(results)
+    lines = [["program", "kind", *(table.COLUMNS[column][0] for column in columns)]]
+    for row in rows:
+        cells = []
+        for column in columns:
+            failed = len(row.errors[column])
+            cells.append(seconds(row.times[column]) + (f" {failed} FAILED" if failed else ""))
+        lines.append([row.name, row.kind, *cells])
+    return lines_up(lines)
+
+
+def ratio_table(results, rows):
+    shown = [(first, second) for first, second, _ in table.ratios_of(results)]
+    if not shown:
+        return []
+    lines = [["program", "kind", *(name_of(*pair) for pair in shown)]]
+    lines += [[row.name, row.kind, *(ratio(row.ratios[pair]) for pair in shown)] for row in rows]
+    for kind in table.kinds(results):
+        means = table.means(results, kind)
+        lines.append([f"mean of {kind}", "", *(ratio(means[pair]) for pair in shown)])
+    means = table.means(results)
+    lines.append(["mean of all", "", *(ratio(means[pair]) for pair in shown)])
+    return lines_up(lines)
+
+
+def processor_table(results, rows):
+    """Of the ratios whose two sides are both VMs."""
+    shown = [(first, second) for first, second, _ in table.ratios_of(results) if second == "vm"]
+    if not shown:
+        return []
+    lines = [["program", "kind", *(name_of(*pair) for pair in shown)]]
+    lines += [[row.name, row.kind, *(ratio(row.processor_ratios[pair]) for pair in shown)] for row in rows]
+    means = table.means(results, of=table.primary_processor_seconds)
+    return lines_up(lines + [["mean of all", "", *(ratio(means[pair]) for pair in shown)]])
+
+
+def where_table(results):
+    lines = [["program, column", *(name for name, _ in table.CPU), "sent MB", "held back s", "pauses s"]]
+    for program in results["programs"]:
+        for column in table.columns_of(results):
+            spent = table.processor_seconds(results, program["name"], column)
+            if not spent:
+                continue
+            more = []
+            for name, unit in (("sent-bytes", 1e6), ("held-back-s", 1), ("paused-s", 1)):
+                figure = table.counter(results, program["name"], column, name)
+                more.append("-" if figure is None else f"{figure.value / unit:.2f}")
+            lines.append([f"{program['name']}, {table.COLUMNS[column][0]}", *(f"{value:.2f}" for _, value in spent), *more])
+    return lines_up(lines) if len(lines) > 1 else []
+
+
+def errors(results):
+    return [f"{cell['program']}, {cell['column']}, round {cell['round'] + 1}: {cell['error']}"
+            for cell in results["cells"] if not table.good(cell)]
+
+
+def goals(results):
+    said = {None: "not to be said from these runs", True: "reached", False: "NOT REACHED"}
+    return [f"{what}: {ratio(figure)}, goal {goal:.2f}: {said[reached]}" for what, figure, goal, reached in
+            table.goals(results)]
+
+
+def report(results):
+    rows = table.rows(results)
+    parts = [("The price of protection", table.problems(results)),
+             ("Seconds, median and quartiles", times_table(results, rows)),
+             ("Ratios, median and 95 % interval", ratio_table(results, rows)),
+             ("Goals", goals(results)),
+             ("Ratios of processor time on the primary's side (with start and check)", processor_table(results, rows)),
+             ("Where processor time goes: seconds of a run (with start and check), medians", where_table(results)),
+             ("What went wrong", errors(results)),
+             ("Columns", [f"{table.COLUMNS[name][0]}: {table.COLUMNS[name][1]}" for name in table.columns_of(results)]),
+             ("Machine", machine(results))]
+    out = []
+    for title, lines in parts:
+        if lines:
+            out += [f"== {title}", "", *lines, ""]
+    return "\n".join(out)
