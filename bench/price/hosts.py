@@ -20,6 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 START_SECONDS = 240  # a guest without hardware virtualization on a busy machine; a boot that hangs is tried again
+CATCH_UP_SECONDS = 300
 HERTZ = os.sysconf("SC_CLK_TCK")
 
 DESCRIPTION = """
@@ -56,10 +57,10 @@ class Lost(Exception):
 
 
 class Run:
-    """What came of one run: `status`, `seconds` between @begin and @end (or None), `said` (its lines)."""
+    """What came of one run: `status`, `seconds` between @begin and @end (or None), `said` (its lines), `more` counters."""
 
     def __init__(self, status, begin, end, said):
-        self.status = status
+        self.status, self.more = status, {}
         self.seconds = end - begin if begin is not None and end is not None else None
         self.said = said
 
@@ -143,7 +144,7 @@ def usage_of_qemu(pid, processors):
 
 
 class Native:
-    """The suite on the host."""
+    """On the host."""
 
     def __init__(self, suite):
         self.suite = suite
@@ -166,8 +167,17 @@ class Native:
         return {"cpu-native": ended}
 
     def run(self, words, seconds):
+        if words[0] != "whole":
+            return self.run_command([self.suite, *words], seconds)
+        with tempfile.TemporaryDirectory() as directory:  # programs leave files where they are
+            begin = time.monotonic()
+            run = self.run_command(["bash", "-c", " ".join(words[1:])], seconds, directory)
+            run.seconds = time.monotonic() - begin
+            return run
+
+    def run_command(self, command, seconds, directory=None):
         listener = Listener()
-        with subprocess.Popen([self.suite, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        with subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as process:
             deadline = time.monotonic() + seconds
             while True:
@@ -257,6 +267,19 @@ class Machine:
         except (guest_vm.GuestError, TimeoutError) as error:
             raise Lost(f"{self.name}: QMP {command}: {error or 'no answer'}") from error
         return answer["return"]
+
+    def caught_up(self):
+        """Waits until the standby has done all that there is now: its work must not fall into the turn of another column.
+        → how long that took"""
+        begin = time.monotonic()
+        status = self.property("replication")
+        last = status["appended"]
+        while status["executed"] < last and status["state"] == "protecting":
+            if time.monotonic() - begin > CATCH_UP_SECONDS:
+                raise Lost(f"{self.name}: its standby did not catch up within {CATCH_UP_SECONDS} s: {status}")
+            time.sleep(0.01)
+            status = self.property("replication")
+        return time.monotonic() - begin
 
     def property(self, name):
         return self.qmp("qom-get", path="/machine/peripheral/vgpu0", property=name)
@@ -355,6 +378,7 @@ class Mirrored(Machine):
 
     def run(self, words, seconds):
         run = super().run(words, seconds)
+        run.more["caught-up-s"] = self.caught_up()
         status = self.property("replication")
         if status["state"] != "protecting" or status["degraded"]:
             run.said.append(f"the mirror was lost meanwhile: {status['state']} {status['degraded']}")
@@ -424,6 +448,7 @@ class Protected(Machine):
 
     def run(self, words, seconds):
         run = super().run(words, seconds)
+        run.more["caught-up-s"] = self.caught_up()
         state = self.primary.status().get("state")
         if state != "protecting":
             run.said.append(f"the VM was not protected meanwhile: {state}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`kage bench`: options in; runs, results and report out."""
 import argparse
+import copy
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from price import compare, facts, hosts, page, plan, table, text
+from price import compare, crowd, facts, hosts, mechanisms, page, plan, real, table, text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORMAT = 1
@@ -42,8 +43,12 @@ def parse(arguments):
     parser.add_argument("--out", default="kagemusha-bench", help="directory of the results (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each program runs in each column (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a program computes natively (default: %(default)s)")
+    parser.add_argument("--full", action="store_true", help="also clblast, clpeak, hashcat; 1 to 8 VMs at once; takeovers, checkpoints, tracer: hours")
     parser.add_argument("--programs", type=words, default=None, help="only these, with commas between them")
     parser.add_argument("--columns", type=words, default=list(table.COLUMNS), help="only these: " + ", ".join(table.COLUMNS))
+    parser.add_argument("--vms", type=words, default=list(map(str, crowd.COUNTS)), help="of --full: so many at once (default: 1,2,4,8)")
+    parser.add_argument("--mechanisms", type=words, default=None,
+                        help="of --full: only these of " + ", ".join(one["name"] for one in mechanisms.ALL) + "; none: \"\"")
     parser.add_argument("--scale", type=int, default=1, help="larger input, for real GPUs: 1 to 64")
     parser.add_argument("--gpu", default="", help="the host's GPU, as `kage gpus` lists them; not for the native column")
     parser.add_argument("--memory", type=int, default=1024, help="of each guest, MiB")
@@ -56,6 +61,7 @@ def parse(arguments):
     unknown = [name for name in options.columns if name not in table.COLUMNS]
     if unknown or not options.columns:
         parser.error(f"no such column: {', '.join(unknown)}; there are {', '.join(table.COLUMNS)}")
+    options.vms = [int(count) for count in options.vms if count.isdigit() and int(count) > 0]
     options.build = Path(os.environ.get("KAGE_BUILD_DIR", ROOT / "build" / "default"))
     options.suite = str(options.build / "bench" / "suite" / "kagemusha_bench_suite")
     options.kernel = os.environ.get("KAGE_KERNEL") or "6.12-cloud"
@@ -94,7 +100,7 @@ def read_results(path):
 
 def settings_of(options, programs):
     return {"rounds": options.rounds, "seconds": options.seconds, "scale": options.scale, "columns": options.columns,
-            "memory_mib": options.memory, "cpus": options.cpus, "gpu": options.gpu,
+            "full": options.full, "memory_mib": options.memory, "cpus": options.cpus, "gpu": options.gpu,
             "programs": [program["name"] for program in programs]}
 
 
@@ -109,8 +115,8 @@ def begun_before(path, settings, commit):
 
 def begin(options):
     """→ where the results go, and the results: new ones, or those to go on with."""
-    known = suite(options, "list")
-    chosen = options.programs or [program["name"] for program in known]
+    known = suite(options, "list") + real.programs()
+    chosen = options.programs or [program["name"] for program in known if options.full or "command" not in program]
     unknown = sorted(set(chosen) - {program["name"] for program in known})
     if unknown:
         stop(f"no such program: {', '.join(unknown)}; there are {', '.join(program['name'] for program in known)}")
@@ -133,6 +139,14 @@ def begin(options):
 
 
 # ---- runs ----
+
+def forget(directories, keep):
+    for directory in directories:
+        if keep:
+            log(f"logs kept: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+
 
 class Columns:
     """All columns; each is started when its first turn comes, and anew when it was lost."""
@@ -176,14 +190,12 @@ class Columns:
     def end(self, keep):
         for name in list(self.up):
             self.lose(name, "ended")
-        for directory in self.directories:
-            if keep:
-                log(f"logs kept: {directory}")
-            else:
-                shutil.rmtree(directory, ignore_errors=True)
+        forget(self.directories, keep)
 
-    def measure(self, name, arguments):
+    def measure(self, name, program, settings):
         """One run in one column. → what a cell says of it"""
+        arguments = ["whole", program["command"]] if "command" in program else [
+            "run", program["name"], str(settings["repeats"][program["name"]]), str(settings["scale"])]
         try:
             column = self.get(name)
             column.enter()
@@ -194,7 +206,7 @@ class Columns:
         except (hosts.Lost, AssertionError, OSError) as error:
             self.lose(name, error)
             return {"seconds": None, "error": str(error).splitlines()[0]}
-        return self.cell(run, before, after)
+        return self.cell(program, run, before, after)
 
     def repeats(self, name, program, seconds, scale):
         """How often the program does its work in that time there; None when that can't be found out."""
@@ -205,10 +217,13 @@ class Columns:
         return run.result().get("repeats")
 
     @staticmethod
-    def cell(run, before, after):
+    def cell(program, run, before, after):
         cell = {"seconds": run.seconds, "error": None, "own_clock_seconds": run.result().get("seconds"),
                 "device": run.result().get("device"),
-                "counters": {key: round(after[key] - before.get(key, 0), 6) for key in after}}
+                "counters": {**{key: round(after[key] - before.get(key, 0), 6) for key in after}, **run.more}}
+        if "command" in program:
+            cell["error"] = real.wrong(program, run.status, run.said) or None
+            return cell
         wrong = run.result().get("wrong") or run.result().get("error")
         if run.status != 0 or run.seconds is None or wrong:
             cell["error"] = wrong or f"status {run.status}: {' / '.join(run.said[-3:])}"
@@ -225,11 +240,11 @@ def accelerator(columns):
 def calibrate(columns, settings, programs):
     """So that a program takes `seconds` natively, but not much more in a VM: what is cheap natively may be dear there, and a
     round is to end. All columns do the same work."""
-    limits = [("native", 1), ("vm", 3)]
+    limits = [("native", 1), ("native", 1), ("vm", 3)]  # twice, because a machine with other work finds too few
     if "vm" not in settings["columns"]:
-        limits = limits[:1]
+        limits.pop()
     log(f"Finding out how often a program has to do its work to take {settings['seconds']:g} s …")
-    found = {}
+    found = {program: {"native": 1} for program in programs}
     for name, factor in limits:
         for program in programs:
             try:
@@ -237,22 +252,26 @@ def calibrate(columns, settings, programs):
             except (hosts.Lost, AssertionError, OSError) as error:
                 columns.lose(name, error)
                 repeats = None  # its cells will say what is wrong with it
-            found[program] = min(repeats or found.get(program, 1), found.get(program, repeats or 1))
-    settings["repeats"] = found
+            if repeats:
+                found[program][name] = max(repeats, found[program].get(name, 1))
+    settings["repeats"] = {program: min(repeats.values()) for program, repeats in found.items()}
 
 
 def run_all(options, path, results):
-    settings, programs = results["settings"], [program["name"] for program in results["programs"]]
+    settings, programs = results["settings"], {program["name"]: program for program in results["programs"]}
     done = [(cell["round"], cell["program"], cell["column"]) for cell in results["cells"]]
-    todo = plan.left_over(settings["rounds"], programs, settings["columns"], done)
+    todo = plan.left_over(settings["rounds"], list(programs), settings["columns"], done,
+                          {name: program.get("not_in", ()) for name, program in programs.items()})
     columns, took = Columns(options), {}
     try:
         if "repeats" not in settings:
-            calibrate(columns, settings, programs)
+            of_suite = [name for name, program in programs.items() if "command" not in program]
+            crowds = [crowd.PROGRAM] if settings["full"] and crowd.PROGRAM not in of_suite else []
+            calibrate(columns, settings, of_suite + crowds)
         while todo:
             number, program, column = todo[0]
             started = time.monotonic()
-            cell = columns.measure(column, ["run", program, str(settings["repeats"][program]), str(settings["scale"])])
+            cell = columns.measure(column, programs[program], settings)
             results["cells"].append({"round": number, "program": program, "column": column, "load": round(os.getloadavg()[0], 2),
                                      **cell})
             if results["machine"]["accelerator"] == "unknown":
@@ -264,9 +283,67 @@ def run_all(options, path, results):
             what = cell["error"] or f"{cell['seconds']:.3f} s"
             log(f"  {len(results['cells']):3d} of {len(results['cells']) + len(todo)}, about "
                 f"{plan.duration(plan.remaining_seconds(todo, took))} left: {program}, {table.COLUMNS[column][0]}: {what}")
-        results["finished"] = True
     finally:
         columns.end(options.keep)
+
+
+def started(options, column, number, directories):
+    """One more VM for the crowd, paused. Tried as often as any column."""
+    for attempt in range(STARTS):
+        name = f"{column}{number}"
+        machine = hosts.Machine(options, name) if column == "vm" else hosts.Mirrored(options, name, "null")
+        try:
+            machine.start()
+            machine.leave()
+            return machine
+        except BaseException as error:
+            machine.end()
+            directories += machine.directories
+            if not isinstance(error, (hosts.Lost, AssertionError, OSError)) or attempt == STARTS - 1:
+                raise
+            log(f"  {str(error).splitlines()[0]}; tried again")
+    return None
+
+
+def run_crowd(options, path, results):
+    """Several VMs at once."""
+    samples = results.setdefault("crowd", [])
+    todo = crowd.todo(results["settings"]["rounds"], options.vms, samples)
+    if not todo:
+        return
+    smaller = copy.copy(options)
+    smaller.memory = crowd.MEMORY_MIB
+    machines, directories = {column: [] for column in crowd.COLUMNS}, []
+    try:
+        for column in crowd.COLUMNS:
+            for number in range(max(count for _, count, _ in todo)):
+                log(f"  starting VM {number + 1} of several at once, {table.COLUMNS[column][0]}")
+                machines[column].append(started(smaller, column, number, directories))
+        for place, (number, count, column) in enumerate(todo):
+            repeats = results["settings"]["repeats"].get(crowd.PROGRAM, 1)
+            one = crowd.sample(machines[column][:count], column, number, repeats, RUN_SECONDS)
+            samples.append(one)
+            write_whole(path, json.dumps(results, indent=1) + "\n")
+            said = one["error"] or ", ".join(f"{seconds:.3f} s" for seconds in one["seconds"])
+            log(f"  {place + 1} of {len(todo)}: {count} VMs, {table.COLUMNS[column][0]}: {said}")
+    finally:
+        for machine in [machine for some in machines.values() for machine in some]:
+            machine.end()
+            directories += machine.directories
+        forget(directories, options.keep)
+
+
+def run_mechanisms(options, path, results):
+    """Each mechanism alone."""
+    done = results.setdefault("mechanisms", [])
+    import guest_vm  # needs the environment
+    assets = json.loads(Path(guest_vm.environment()["KAGE_ASSETS"]).read_text(encoding="utf-8"))
+    places = {"root": ROOT, "build": options.build.resolve(), "out": path.parent.resolve(), "qemu": assets["qemu"],
+              "tool": os.environ["KAGE_TOOL"]}
+    for mechanism in mechanisms.left_over(done, options.mechanisms):
+        log(f"  measuring: {mechanism['title']}")
+        done.append(mechanisms.measure(mechanism, places))
+        write_whole(path, json.dumps(results, indent=1) + "\n")
 
 
 def write_report(path, results):
@@ -279,6 +356,13 @@ def measure(options):
     status = 0
     try:
         run_all(options, path, results)
+        if options.full:
+            run_crowd(options, path, results)
+            run_mechanisms(options, path, results)
+        results["finished"] = True
+    except (hosts.Lost, AssertionError, OSError) as error:
+        log(f"kage bench: {error}")
+        status = 1
     except KeyboardInterrupt:
         log(f"Interrupted. What is done is in {path}; the same command goes on with it.")
         status = 130
@@ -288,7 +372,7 @@ def measure(options):
     write_report(path, results)
     print(text.report(results))
     log(f"{path.with_name('report.html')} is the report with pictures, {path} has everything.")
-    return status or (1 if text.errors(results) else 0)
+    return status or (1 if text.failed(results) else 0)
 
 
 def main(arguments):
@@ -309,7 +393,8 @@ def main(arguments):
         print(text.report(results))
         return 0
     options = parse(arguments)
-    os.environ["KAGE_TOOL"] = str(options.build / "control" / "kagemusha")
+    os.environ["KAGE_BENCH_TOOL"] = str(options.build.resolve() / "control" / "kagemusha")
+    os.environ["KAGE_TOOL"] = str(Path(__file__).resolve().parent / "tied.sh")
     os.environ["KAGE_BUILD_DIR"] = str(options.build)
     sys.path.insert(0, str(ROOT / "tests" / "vm"))
     # To be ended by a signal is to be interrupted: what was started has to be ended too.

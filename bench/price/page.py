@@ -160,7 +160,10 @@ def page(results):
         where = text.where_table(results)
         parts += ["<h2>Where processor time goes</h2><p>Seconds of all processors for one run, with the program's start and check.</p>",
                   picture, f"<details><summary>the figures</summary><pre>{escaped(chr(10).join(where))}</pre></details>"]
-    wrong = text.errors(results)
+    for title, lines in [("Several VMs at once", text.crowd_table(results)), *text.mechanism_parts(results)]:
+        if lines:
+            parts.append(f"<h2>{escaped(title)}</h2><pre>{escaped(chr(10).join(lines))}</pre>")
+    wrong = text.errors(results) + text.crowd_errors(results)
     if wrong:
         parts.append("<h2>What went wrong</h2><ul>" + "".join(f"<li class='bad'>{escaped(line)}</li>" for line in wrong) + "</ul>")
     parts += ["<h2>Columns</h2><ul>", *(f"<li>{escaped(table.COLUMNS[name][0])}: {escaped(table.COLUMNS[name][1])}</li>"

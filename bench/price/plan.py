@@ -10,19 +10,20 @@ import statistics
 FIRST_GUESS_SECONDS = 6.0
 
 
-def cells(rounds, programs, columns):
-    """→ (round, program, column), in order."""
+def cells(rounds, programs, columns, not_in=None):
+    """→ (round, program, column), in order. `not_in`: program → columns in which it can't run."""
     for number in range(rounds):
         for place, program in enumerate(programs):
             first = (number + place) % len(columns)
             for column in columns[first:] + columns[:first]:
-                yield number, program, column
+                if column not in (not_in or {}).get(program, ()):
+                    yield number, program, column
 
 
-def left_over(rounds, programs, columns, done):
+def left_over(rounds, programs, columns, done, not_in=None):
     """The cells that are still to run. `done`: those of an earlier run, (round, program, column)."""
     done = set(done)
-    return [cell for cell in cells(rounds, programs, columns) if cell not in done]
+    return [cell for cell in cells(rounds, programs, columns, not_in) if cell not in done]
 
 
 def remaining_seconds(todo, took):

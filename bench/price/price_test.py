@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from price import compare, figures, hosts, main, page, plan, table, text  # pylint: disable=wrong-import-position
+from price import compare, crowd, figures, hosts, main, mechanisms, page, plan, real, table, text  # pylint: disable=wrong-import-position
 
 FIXTURE = HERE / "testdata" / "results.json"
 
@@ -102,6 +102,10 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(plan.left_over(2, ["a", "b"], ["x", "y"], whole[:3]), whole[3:])
         self.assertEqual(plan.left_over(2, ["a", "b"], ["x", "y"], whole), [])
 
+    def test_what_is_not_there_is_not_planned(self):
+        found = list(plan.cells(1, ["a", "b"], ["x", "y"], {"b": ["x"]}))
+        self.assertEqual(sorted(found), [(0, "a", "x"), (0, "a", "y"), (0, "b", "y")])
+
     def test_remaining_time(self):
         todo = [(1, "a", "x"), (1, "b", "x"), (1, "a", "y")]
         self.assertEqual(plan.remaining_seconds(todo, {("a", "x"): [2, 100, 2]}), 2 + 2 + plan.FIRST_GUESS_SECONDS)
@@ -129,12 +133,118 @@ class ListenerTest(unittest.TestCase):
 
 class NativeTest(unittest.TestCase):
     def test_a_program_that_fails_or_hangs_is_a_result(self):
-        self.assertEqual(hosts.Native("/bin/false").run([], 60).status, 1)
+        self.assertEqual(hosts.Native("/bin/false").run(["x"], 60).status, 1)
         begun = time.monotonic()
         run = hosts.Native("/bin/sleep").run(["600"], 0.2)
         self.assertEqual((run.status, run.seconds), (-1, None))
         self.assertIn("not within", run.said[-1])
         self.assertLess(time.monotonic() - begun, 500)
+
+
+class RealTest(unittest.TestCase):
+    def test_what_the_host_does_not_have_runs_in_vms_only(self):
+        found = {one["name"]: one["not_in"] for one in real.programs(lambda name: None if name == "hashcat" else name)}
+        self.assertEqual(found, {"clblast": [], "clpeak": [], "hashcat": ["native"]})
+
+    def test_a_program_has_to_say_what_it_says_when_it_is_right(self):
+        hashcat = next(one for one in real.PROGRAMS if one["name"] == "hashcat")
+        self.assertEqual(real.wrong(hashcat, 0, [f"{real.WORDS_MD5}:{real.WORD}"]), "")
+        self.assertIn("did not say", real.wrong(hashcat, 0, ["nothing found"]))
+        self.assertIn("status 3", real.wrong(hashcat, 3, [f"{real.WORDS_MD5}:{real.WORD}"]))
+        clblast = next(one for one in real.PROGRAMS if one["name"] == "clblast")
+        self.assertNotEqual(real.wrong(clblast, 0, ["   0 test(s) passed"]), "")
+
+    def test_a_whole_command_natively(self):
+        run = hosts.Native("").run(["whole", "echo there; exit 3"], 60)
+        self.assertEqual((run.status, run.said), (3, ["there"]))
+        self.assertGreater(run.seconds, 0)
+
+
+class CrowdTest(unittest.TestCase):
+    def samples(self):
+        return [{"vms": count, "column": column, "round": number, "error": None, "processor_seconds": 2.0, "memory_mib": 300.0,
+                 "seconds": [count * (1.1 if column == "logged" else 1.0)] * count}
+                for number in range(2) for count in (1, 2) for column in crowd.COLUMNS]
+
+    def test_each_turn_once(self):
+        everything = crowd.todo(2, (1, 2), [])
+        self.assertEqual(len(set(everything)), 8)
+        self.assertEqual(crowd.todo(2, (1, 2), self.samples()), [])
+        self.assertEqual(len(crowd.todo(3, (1, 2), self.samples())), 4)
+
+    def test_the_ratio_for_each_count(self):
+        lines = crowd.lines(self.samples())
+        self.assertEqual([line[0] for line in lines], ["VMs", "1", "2"])
+        self.assertTrue(lines[2][3].startswith("1.10 "), lines[2])
+
+    def test_a_failure_is_in_the_table_and_among_the_errors(self):
+        results = fixture()
+        results["crowd"] = self.samples()
+        results["crowd"][0].update(error="a VM is gone", seconds=[])
+        self.assertIn("1 FAILED", text.report(results))
+        self.assertIn("1 VMs, vm, round 1: a VM is gone", text.report(results))
+        self.assertIn("a VM is gone", page.page(results))
+        self.assertTrue(text.failed(results))
+
+    def test_all_run_at_the_same_time_and_one_that_fails_fails_alone(self):
+        class Fake:
+            def __init__(self, error):
+                self.error = error
+
+            def run(self, words, seconds):
+                meeting.wait(60)  # only when the other one runs too
+                if self.error:
+                    raise hosts.Lost("gone")
+                return (words, seconds)
+        import threading
+        meeting = threading.Barrier(2)
+        runs = crowd.together([Fake(False), Fake(True)], ["x"], 5)
+        self.assertEqual(runs[0], (["x"], 5))
+        self.assertIsInstance(runs[1], hosts.Lost)
+
+
+class MechanismsTest(unittest.TestCase):
+    def test_status_and_output_are_kept(self):
+        one = {"name": "n", "title": "a title", "command": "echo {out}; exit 4"}
+        found = mechanisms.measure(one, {"out": "here"})
+        self.assertEqual((found["status"], found["said"]), (4, ["here"]))
+        results = fixture()
+        results["mechanisms"] = [found]
+        self.assertIn("a title: FAILED with status 4", text.report(results))
+        self.assertTrue(text.failed(results))
+
+    def test_one_that_hangs_is_ended(self):
+        found = mechanisms.measure({"name": "n", "title": "t", "command": "sleep 600"}, {}, seconds=0.2)
+        self.assertEqual(found["status"], -1)
+        self.assertIn("not within", found["said"][-1])
+
+    def test_what_is_done_is_not_done_again(self):
+        names = [one["name"] for one in mechanisms.ALL]
+        self.assertEqual([one["name"] for one in mechanisms.left_over([{"name": names[0]}])], names[1:])
+        self.assertEqual([one["name"] for one in mechanisms.left_over([], ["tracer"])], ["tracer"])
+
+    def test_every_command_has_its_places(self):
+        places = dict.fromkeys(("root", "build", "out", "qemu", "tool"), "x")
+        for one in mechanisms.ALL:
+            self.assertNotRegex(one["command"].format(**places), r"[{}]")
+
+
+class TiedTest(unittest.TestCase):
+    def test_what_a_killed_bench_has_started_dies_with_it(self):
+        # A shell in the bench's place starts the tool (here: sleep), says its number, and is killed.
+        import os
+        import subprocess
+        with subprocess.Popen(["sh", "-c", f"'{HERE}/tied.sh' 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True,
+                              env=dict(os.environ, KAGE_BENCH_TOOL="/bin/sleep")) as parent:
+            child = int(parent.stdout.readline())
+            deadline = time.monotonic() + 60
+            while hosts.executable(child) != "sleep":
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            parent.kill()
+        while hosts.executable(child) == "sleep":
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
 
 class TableTest(unittest.TestCase):

@@ -74,9 +74,13 @@ def rows(results):
 
 
 def means(results, kind=None, of=seconds_of):
-    """Geometric means over all programs, or those of one kind: (first, second) → Figure or None."""
-    names = [program["name"] for program in results["programs"] if kind in (None, program["kind"])]
-    return {(first, second): figures.mean_ratio([(of(results, name, first), of(results, name, second)) for name in names]) for first, second, _ in ratios_of(results)}
+    """Geometric means over all programs, or those of one kind: (first, second) → Figure or None. Of those that can run in
+    both columns."""
+    def both(pair):
+        return [program["name"] for program in results["programs"] if kind in (None, program["kind"])
+                and not set(pair) & set(program.get("not_in", ()))]
+    return {pair: figures.mean_ratio([tuple(of(results, name, column) for column in pair) for name in both(pair)])
+            for pair in (one[:2] for one in ratios_of(results))}
 
 
 def kinds(results):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The report as plain text. Pure."""
-from price import table
+from price import crowd, table
 
 
 def seconds(figure):
@@ -67,14 +67,14 @@ def processor_table(results, rows):
 
 
 def where_table(results):
-    lines = [["program, column", *(name for name, _ in table.CPU), "sent MB", "held back s", "pauses s"]]
+    lines = [["program, column", *(name for name, _ in table.CPU), "sent MB", "held back s", "pauses s", "then behind s"]]
     for program in results["programs"]:
         for column in table.columns_of(results):
             spent = table.processor_seconds(results, program["name"], column)
             if not spent:
                 continue
             more = []
-            for name, unit in (("sent-bytes", 1e6), ("held-back-s", 1), ("paused-s", 1)):
+            for name, unit in (("sent-bytes", 1e6), ("held-back-s", 1), ("paused-s", 1), ("caught-up-s", 1)):
                 figure = table.counter(results, program["name"], column, name)
                 more.append("-" if figure is None else f"{figure.value / unit:.2f}")
             lines.append([f"{program['name']}, {table.COLUMNS[column][0]}", *(f"{value:.2f}" for _, value in spent), *more])
@@ -84,6 +84,27 @@ def where_table(results):
 def errors(results):
     return [f"{cell['program']}, {cell['column']}, round {cell['round'] + 1}: {cell['error']}"
             for cell in results["cells"] if not table.good(cell)]
+
+
+def failed(results):
+    """Whether anything went wrong."""
+    return bool(errors(results) or any(one["error"] for one in results.get("crowd", []))
+                or any(one["status"] for one in results.get("mechanisms", [])))
+
+
+def crowd_table(results):
+    return lines_up(crowd.lines(results["crowd"])) if results.get("crowd") else []
+
+
+def crowd_errors(results):
+    return [f"{one['vms']} VMs, {one['column']}, round {one['round'] + 1}: {one['error']}"
+            for one in results.get("crowd", []) if one["error"]]
+
+
+def mechanism_parts(results):
+    """[(title, lines)]"""
+    return [(one["title"] + (f": FAILED with status {one['status']}" if one["status"] else ""), one["said"])
+            for one in results.get("mechanisms", [])]
 
 
 def goals(results):
@@ -100,7 +121,9 @@ def report(results):
              ("Goals", goals(results)),
              ("Ratios of processor time on the primary's side (with start and check)", processor_table(results, rows)),
              ("Where processor time goes: seconds of a run (with start and check), medians", where_table(results)),
-             ("What went wrong", errors(results)),
+             (f"Several VMs at once: {crowd.PROGRAM} in each; seconds and 'unprotected / logged'", crowd_table(results)),
+             *mechanism_parts(results),
+             ("What went wrong", errors(results) + crowd_errors(results)),
              ("Columns", [f"{table.COLUMNS[name][0]}: {table.COLUMNS[name][1]}" for name in table.columns_of(results)]),
              ("Machine", machine(results))]
     out = []

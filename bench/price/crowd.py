@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Several VMs at once on this host, protected or not: what each of them still does. "Protected" is the primary's cost alone,
+the standbys only log (the column `logged`), because a real one is another machine.
+
+All VMs are started once; of both kinds the first 1, 2, 4, 8 have their turn, and run the same program at the same time. The
+others are paused.
+"""
+import statistics
+import threading
+from pathlib import Path
+
+from price import figures, hosts
+
+COUNTS = (1, 2, 4, 8)
+COLUMNS = ("vm", "logged")
+PROGRAM = "gemm"
+MEMORY_MIB = 512
+
+
+def memory_mib(pids):
+    """What these processes have for themselves, and their share of what they share."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        total += next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return total / 1024
+
+
+def together(machines, words, seconds):
+    """Each runs the same at the same time. → their runs, or what went wrong with them"""
+    runs = [None] * len(machines)
+
+    def one(place):
+        try:
+            runs[place] = machines[place].run(words, seconds)
+        except (hosts.Lost, AssertionError, OSError) as error:
+            runs[place] = error
+
+    threads = [threading.Thread(target=one, args=(place,)) for place in range(len(machines))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return runs
+
+
+def sample(machines, column, number, repeats, seconds):
+    """One turn of so many VMs of one column. → what results have of it"""
+    entered = []
+    out = {"vms": len(machines), "column": column, "round": number, "seconds": [], "error": None}
+    try:
+        for machine in machines:
+            machine.enter()
+            entered.append(machine)
+        before = [machine.counters() for machine in machines]
+        runs = together(machines, ["run", PROGRAM, str(repeats), "1"], seconds)
+        after = [machine.counters() for machine in machines]
+        wrong = [str(run) if isinstance(run, Exception) else f"status {run.status}: {run.said[-2:]}" for run in runs
+                 if isinstance(run, Exception) or run.status != 0 or run.seconds is None]
+        if wrong:
+            out["error"] = wrong[0].splitlines()[0]
+            return out
+        out["seconds"] = [round(run.seconds, 6) for run in runs]
+        keys = ("cpu-guest", "cpu-device", "cpu-gpu")
+        out["processor_seconds"] = round(statistics.mean(
+            sum(new[key] - old[key] for key in keys) for old, new in zip(before, after)), 3)
+        out["memory_mib"] = round(statistics.mean(
+            memory_mib([machine.primary.qemu(), *hosts.processes_below(machine.primary.qemu())]) for machine in machines), 1)
+    except (hosts.Lost, AssertionError, OSError) as error:
+        out["error"] = str(error).splitlines()[0]
+    finally:
+        for machine in entered:
+            try:
+                machine.leave()
+            except (hosts.Lost, AssertionError, OSError) as error:
+                out["error"] = out["error"] or str(error).splitlines()[0]
+    return out
+
+
+def todo(rounds, counts, done):
+    """(round, count, column) still to run; both columns in turns, the first of them changing."""
+    have = {(one["round"], one["vms"], one["column"]) for one in done}
+    return [(number, count, column) for number in range(rounds) for count in counts
+            for column in (COLUMNS if number % 2 == 0 else COLUMNS[::-1]) if (number, count, column) not in have]
+
+
+def lines(samples):
+    """The table: a line for each count, as texts."""
+    out = [["VMs", "unprotected s", "logged s", "logged : unprotected", "processor s each", "MiB each", ""]]
+    for count in sorted({one["vms"] for one in samples}):
+        mine = [one for one in samples if one["vms"] == count]
+        slowest, cells = {}, []
+        for column in COLUMNS:
+            slowest[column] = {one["round"]: statistics.median(one["seconds"]) for one in mine
+                               if one["column"] == column and not one["error"]}
+        for column in COLUMNS:
+            found = figures.median(list(slowest[column].values()))
+            cells.append("-" if found is None else f"{found.value:.3f} ({found.low:.3f}-{found.high:.3f})")
+        ratio = figures.ratio(slowest["logged"], slowest["vm"])
+        cells.append("-" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})")
+        for key in ("processor_seconds", "memory_mib"):
+            pair = [figures.median([one[key] for one in mine if one["column"] == column and not one["error"]])
+                    for column in COLUMNS]
+            cells.append(" / ".join("-" if one is None else f"{one.value:.1f}" for one in pair))
+        failed = sum(1 for one in mine if one["error"])
+        out.append([str(count), *cells, f"{failed} FAILED" if failed else ""])
+    return out
