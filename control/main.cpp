@@ -315,8 +315,14 @@ int main(int argc, char** argv) {
     run->add_flag(
         "--anew", supervised.anew,
         "with VM.toml: start it although a standby may have what ran last (it is gone for ever then)");
-    for (auto* command : {run, standby})
+    for (auto* command : {run, standby}) {
         command->add_flag("--json", supervised.json, "with VM.toml: the log's lines as JSON");
+        command
+            ->add_option("--disk", supervised.images,
+                         "with VM.toml: another image than the description's, for its first (second, …) "
+                         "writable disk")
+            ->allow_extra_args(false);
+    }
     standby->add_option("--qmp", options.qmp_socket, "a QMP monitor on this Unix socket");
     for (auto* command : {demo, run}) {
         command->add_option("--timeout", options.timeout_s, "seconds until the guest is killed")

@@ -20,6 +20,16 @@ void add_disk(std::vector<std::string>& command, std::string_view id, std::strin
                   "-device", fmt::format("virtio-blk-pci,drive={}", id)});
 }
 
+// Known by its node to both hosts. An error of the image is the guest's: a VM that QEMU stops because of one
+// has no checkpoints any more, and nobody would be there to let it go on.
+void add_writable_disk(std::vector<std::string>& command, std::string_view node, const disk_config& disk) {
+    add(command, {"-drive",
+                  fmt::format("if=none,id={0}-drive,node-name={0},driver=checkpoint-disk,file.driver={1},"
+                              "file.file.driver=file,file.file.filename={2},werror=report,rerror=report",
+                              node, disk.format, escape_option(disk.path)),
+                  "-device", fmt::format("virtio-blk-pci,drive={}-drive", node)});
+}
+
 void add_ports(std::vector<std::string>& command, const std::vector<serial_port>& ports) {
     if (ports.empty())
         return;
@@ -125,8 +135,14 @@ std::vector<std::string> qemu_command(const vm_config& config) {
         add_disk(command, "root", config.root_image);
         add_disk(command, "payload", config.payload);
     }
-    for (std::size_t i = 0; i < config.disks.size(); ++i)
-        add_disk(command, fmt::format("disk{}", i), config.disks[i].path, config.disks[i].format);
+    for (std::size_t i = 0; i < config.disks.size(); ++i) {
+        const auto& disk = config.disks[i];
+        const auto name = fmt::format("disk{}", i);
+        if (disk.writable)
+            add_writable_disk(command, name, disk);
+        else
+            add_disk(command, name, disk.path, disk.format);
+    }
     if (!probe) {
         add(command, {"-device", "virtio-rng-pci"});
         add_ports(command, config.ports);

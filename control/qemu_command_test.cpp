@@ -50,6 +50,17 @@ TEST(qemu_command, disks_are_read_only_and_the_image_is_the_first) {
               std::find(command.begin(), command.end(), "virtio-blk-pci,drive=payload"));
 }
 
+TEST(qemu_command, a_writable_disk_is_in_the_checkpoints) {
+    auto config = example();
+    config.disks = {{"/d/a", "raw"}, {"/d/b,c", "qcow2", true}};
+    const auto command = qemu_command(config);
+    EXPECT_EQ(option(command, "-drive", "id=disk0"), "if=none,id=disk0,file=/d/a,format=raw,readonly=on");
+    EXPECT_EQ(option(command, "-drive", "node-name=disk1"),
+              "if=none,id=disk1-drive,node-name=disk1,driver=checkpoint-disk,file.driver=qcow2,"
+              "file.file.driver=file,file.file.filename=/d/b,,c,werror=report,rerror=report");
+    EXPECT_EQ(option(command, "-device", "disk1"), "virtio-blk-pci,drive=disk1-drive");
+}
+
 TEST(qemu_command, no_gpu_unless_asked) {
     EXPECT_EQ(option(qemu_command(example()), "-device", "vgpu"), "");
 }

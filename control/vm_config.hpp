@@ -32,10 +32,10 @@ struct gpu_config {
     std::vector<std::pair<std::string, std::string>> properties;
 };
 
-// A disk that the guest can only read.
 struct disk_config {
     std::string path;
     std::string format = "raw";
+    bool writable = false; // then it is part of the VM's checkpoints (qemu-device/checkpoint-disk.c)
 };
 
 // A network card. What the guest sends is held back by filters (hold…) while it is protected, and passes the

@@ -231,8 +231,7 @@ void qemu_pilot::take(const qmp_message& message) {
             if (done.what != qmp_message::kind::success)
                 return kill("its monitor has no out-of-band commands");
             negotiated_ = true;
-            if (config_.read_only_disks)
-                refuse_writable_disks();
+            find_writable_disks();
             auto capabilities = json::array({{{"capability", "events"}, {"state", true}}});
             if (standby_)
                 capabilities.push_back({{"capability", "x-colo"}, {"state", true}});
@@ -274,19 +273,25 @@ void qemu_pilot::take(const qmp_message& message) {
     }
 }
 
-// The description has none, but QEMU's own options are its owner's. At the start, before the guest has
-// written.
-void qemu_pilot::refuse_writable_disks() {
+// Those of the description are in the checkpoints, but QEMU's own options are its owner's. At the start,
+// before the guest has written.
+void qemu_pilot::find_writable_disks() {
     ask("query-block", {}, [this](const qmp_message& a) {
+        disks_.clear();
         for (const auto& disk : a.body.is_array() ? a.body : json::array()) {
             const auto inserted = disk.find("inserted");
             if (inserted == disk.end() || !inserted->is_object() || inserted->value("ro", true))
                 continue;
-            return kill(fmt::format(
-                "its disk '{}' ({}) is writable: after a takeover it would hold writes that the VM "
-                "has not made. Add readonly=on to it in 'qemu-options', or describe it as a "
-                "[[disk]]; a VM that is not to be protected has no [arbiter]",
-                disk.value("device", std::string()), inserted->value("file", std::string())));
+            if (inserted->value("drv", std::string()) == "checkpoint-disk") {
+                disks_.push_back(inserted->value("node-name", std::string()));
+                continue;
+            }
+            if (config_.may_be_protected)
+                return kill(fmt::format(
+                    "its disk '{}' ({}) is writable: after a takeover it would hold writes that the VM "
+                    "has not made. Describe it as a [[disk]] with writable = true, or add readonly=on to it "
+                    "in 'qemu-options'; a VM that is not to be protected has no [arbiter]",
+                    disk.value("device", std::string()), inserted->value("file", std::string())));
         }
     });
 }
@@ -343,6 +348,8 @@ void qemu_pilot::replicate(const std::string& state_address, const std::string& 
         return;
     }
     abandoned_ = told_ = looking_ = gpu_looking_ = false;
+    disks_looking_ = disks_complete_ = false;
+    disk_missing_bytes_ = 0;
     handing_over_ = 0;
     last_ = {};
     paused_ = {};
@@ -421,6 +428,10 @@ void qemu_pilot::look() {
                                                   : first_look_period);
     if (config_.gpu)
         look_at_protected_gpu();
+    if (!disks_looking_) {
+        disks_looking_ = true;
+        look_at_disks(0, 0, true);
+    }
     if (looking_)
         return;
     looking_ = true;
@@ -437,10 +448,40 @@ void qemu_pilot::look() {
             handing_over_ = 0;
             events_.handed_over();
         }
-        if (last_.checkpoints >= checkpoints_until_protected && !told_ && !abandoned_) {
+        if (last_.checkpoints >= checkpoints_until_protected && disks_complete_ && !told_ && !abandoned_) {
             told_ = true;
             events_.protecting();
         }
+    });
+}
+
+// One after the other. A standby is one when it has all of every disk; and a disk of which no checkpoint can
+// be taken would hold the VM's output for ever.
+void qemu_pilot::look_at_disks(std::size_t index, std::uint64_t missing, bool complete) {
+    if (index == disks_.size()) {
+        disks_looking_ = false;
+        disks_complete_ = complete;
+        disk_missing_bytes_ = missing;
+        return;
+    }
+    const auto read = [this, path = "/objects/" + disks_[index]](const char* property, answer then) {
+        ask("qom-get", {{"path", path}, {"property", property}},
+            [this, then = std::move(then)](const qmp_message& a) {
+                if (phase_ == phase::checkpointing && !abandoned_)
+                    then(a);
+            });
+    };
+    read("failure", [this](const qmp_message& a) {
+        if (!a.body.is_string() || a.body.get<std::string>().empty())
+            return;
+        abandoned_ = true;
+        events_.replication_lost("no checkpoint can be taken: " + a.body.get<std::string>());
+    });
+    read("missing-bytes", [this, read, index, missing, complete](const qmp_message& a) {
+        const auto bytes = a.body.is_number_unsigned() ? a.body.get<std::uint64_t>() : 0;
+        read("complete", [this, index, sum = missing + bytes, complete](const qmp_message& b) {
+            look_at_disks(index + 1, sum, complete && b.body.is_boolean() && b.body.get<bool>());
+        });
     });
 }
 

@@ -35,7 +35,7 @@ struct pilot_config {
     bool state_encrypted = false; // both command lines have the keys
     std::uint32_t max_epoch_ms = 100;      // the shortest is on the command lines
     bool gpu = false;                      // the VM has one: the standby's gets its state first
-    bool read_only_disks = false;          // it may be protected: a writable disk is refused
+    bool may_be_protected = false;         // a writable disk must be in the checkpoints
     std::uint32_t answer_budget_ms = 5000; // no answer for so long: killed. 0: never
 };
 
@@ -97,6 +97,8 @@ public:
         std::uint64_t total_pause_us = 0;
     };
     const figures& last() const { return last_; }
+    // Of its writable disks, what the standby has never got
+    std::uint64_t disk_missing_bytes() const { return disk_missing_bytes_; }
     double paused_percent() const { return paused_.percent(); }
 
 private:
@@ -107,7 +109,8 @@ private:
     void send(const std::string& bytes);
     void take(const qmp_message& message);
     void on_event(const qmp_message& message);
-    void refuse_writable_disks();
+    void find_writable_disks();
+    void look_at_disks(std::size_t index, std::uint64_t missing, bool complete);
     void on_checkpointing();
     void send_state();
     bool encrypted(const std::string& state_address) const;
@@ -137,6 +140,9 @@ private:
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
     figures last_;
     paused_share paused_;
+    std::vector<std::string> disks_; // in the checkpoints, by their nodes
+    std::uint64_t disk_missing_bytes_ = 0;
+    bool disks_looking_ = false, disks_complete_ = false;
     std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
     bool told_ = false, looking_ = false, gpu_looking_ = false, lost_told_ = false;
     clock::time_point look_at_{};

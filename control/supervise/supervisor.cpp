@@ -326,6 +326,7 @@ json supervisor::status() {
             {"pause_us", pilot_->last().pause_us},
             {"total_pause_us", pilot_->last().total_pause_us},
             {"epoch_us", pilot_->last().epoch_us},
+            {"disk_missing_bytes", pilot_->disk_missing_bytes()},
             {"paused_percent", pilot_->paused_percent()},
             {"qemu", pilot_->alive()},
             {"qemu_pid", pilot_->pid()},
@@ -445,7 +446,7 @@ int supervisor::run() {
     q.max_epoch_ms = p.max_epoch_ms;
     q.state_encrypted = state_is_encrypted(p);
     q.gpu = vm_.gpu.has_value();
-    q.read_only_disks = vm_.arbiter.what != described_arbiter::kind::none;
+    q.may_be_protected = vm_.arbiter.what != described_arbiter::kind::none;
     q.answer_budget_ms = p.qemu_budget_ms;
     pilot_.emplace(std::move(q), pilot_reports());
     decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
@@ -461,6 +462,18 @@ int supervisor::run() {
     return status_;
 }
 
+// The description's images of writable disks are those of each host, unless both are on one machine.
+bool use_images(const supervisor_options& options, vm_description& vm) {
+    std::size_t used = 0;
+    for (auto& disk : vm.disks)
+        if (disk.writable && used < options.images.size())
+            disk.path = fs::absolute(options.images[used++]).string();
+    if (used < options.images.size())
+        complain({fmt::format("--disk {}: {} has {} writable disks", options.images[used],
+                              options.description, used)});
+    return used == options.images.size();
+}
+
 std::optional<vm_description> described(const supervisor_options& options) {
     std::vector<std::string> errors;
     auto vm = read_vm_description(options.description, errors);
@@ -469,6 +482,8 @@ std::optional<vm_description> described(const supervisor_options& options) {
         complain({fmt::format("{} has no [protection]: nobody needs a standby", options.description)});
         return std::nullopt;
     }
+    if (vm && !use_images(options, *vm))
+        return std::nullopt;
     return vm;
 }
 

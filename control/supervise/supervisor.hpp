@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace kagemusha::control {
 
@@ -16,6 +17,7 @@ struct supervisor_options {
     std::string description; // the file
     std::string name;        // under which `kage status` shows it; "": the VM's, with -standby for a standby
     std::string address;     // another than the description's: of the standby, or where we listen
+    std::vector<std::string> images; // of the writable disks, other ones than the description's
     bool standby = false;
     bool anew = false; // although a standby may have the VM's last state
     bool json = false; // the log's lines as JSON objects

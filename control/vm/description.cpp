@@ -225,16 +225,10 @@ void read_boot(reader& r, const toml::table& t, vm_description& vm) {
 void read_disk(reader& r, const toml::table& t, vm_description& vm) {
     table disk(r, t, "[[disk]]");
     described_disk d;
-    bool writable = false;
     disk.missing("path", "");
     disk.path("path", d.path);
     disk.choice("format", d.format, {"raw", "qcow2"});
-    disk.flag("writable", writable);
-    if (writable)
-        disk.complain(
-            "writable",
-            "a writable disk can't be protected yet: after a takeover it would hold writes that the "
-            "VM has not made. Attach it read-only, or keep the data on the network");
+    disk.flag("writable", d.writable);
     vm.disks.push_back(std::move(d));
 }
 

@@ -16,6 +16,7 @@ namespace kagemusha::control {
 struct described_disk {
     std::string path;
     std::string format = "raw";
+    bool writable = false; // each host has an image of its own
 };
 
 struct described_network {

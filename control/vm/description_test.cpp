@@ -96,10 +96,18 @@ TEST(description, epochs_adapt_or_have_one_length) {
     EXPECT_NE(errors_of(with("max-paused-percent = 100\n")).find("from 1 to 99"), std::string::npos);
 }
 
-TEST(description, a_writable_disk_is_refused) {
-    EXPECT_NE(errors_of(least + "writable = true\n").find("vm.toml:4:12: a writable disk can't be protected"),
+TEST(description, a_disk_is_read_only_unless_it_says_so) {
+    std::vector<std::string> errors;
+    const auto writable = [&](const char* line) {
+        const auto vm = parse_vm_description(least + line, "vm.toml", "/d", errors);
+        return vm && vm->disks.at(0).writable;
+    };
+    EXPECT_FALSE(writable(""));
+    EXPECT_FALSE(writable("writable = false\n"));
+    EXPECT_TRUE(writable("writable = true\n"));
+    EXPECT_TRUE(errors.empty());
+    EXPECT_NE(errors_of(least + "writable = 1\n").find("vm.toml:4:12: 'writable' must be true or false"),
               std::string::npos);
-    EXPECT_EQ(errors_of(least + "writable = false\n"), "");
 }
 
 TEST(description, a_card_whose_packets_nobody_can_hold_is_refused) {

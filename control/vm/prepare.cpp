@@ -12,6 +12,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,33 @@ public:
 private:
     std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
+
+// What the guest sees of a writable disk, whose content comes from the other host.
+std::optional<std::uint64_t> size_of(const disk_config& disk, std::string& error) {
+    const unique_fd fd(::open(disk.path.c_str(), O_RDWR | O_CLOEXEC));
+    const auto size = fd ? ::lseek(fd.get(), 0, SEEK_END) : -1;
+    if (size < 0) {
+        error = fmt::format(
+            "the image {} of a writable disk can't be used: {}{}", disk.path, std::strerror(errno),
+            errno == ENOENT ? ". Each host has one of its own, all of the same size; what is in "
+                              "that of a standby does not matter"
+                            : "");
+        return std::nullopt;
+    }
+    if (disk.format == "raw")
+        return size;
+    // qcow2: the guest's size is at byte 24 of its header, big-endian.
+    std::array<unsigned char, 32> header{};
+    if (::pread(fd.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()) ||
+        std::memcmp(header.data(), "QFI\xfb", 4) != 0) {
+        error = fmt::format("{} is no qcow2 image", disk.path);
+        return std::nullopt;
+    }
+    std::uint64_t inside = 0;
+    for (std::size_t i = 24; i < 32; ++i)
+        inside = inside << 8 | header[i];
+    return inside;
+}
 
 bool make_payload(const vm_description& vm, const assets& parts, const std::string& out) {
     std::vector<std::string> command{source_root() + "/scripts/make-payload",
@@ -141,8 +169,15 @@ std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_con
     hash.text(config.accel == accelerator::kvm ? "kvm" : fmt::format("tcg {}", config.tsc_khz));
     std::vector<std::string> files{config.kernel, config.initramfs, config.root_image, config.payload};
     for (const auto& disk : config.disks) {
-        hash.text(disk.format);
-        files.push_back(disk.path);
+        if (disk.writable) {
+            const auto size = size_of(disk, error);
+            if (!size)
+                return std::nullopt;
+            hash.text(fmt::format("writable, {} bytes", *size));
+        } else {
+            hash.text(disk.format);
+            files.push_back(disk.path);
+        }
     }
     for (const auto& network : config.networks)
         hash.text(network.model + " " + network.mac);
@@ -189,7 +224,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
         }
     }
     for (const auto& disk : vm.disks)
-        config.disks.push_back({disk.path, disk.format});
+        config.disks.push_back({disk.path, disk.format, disk.writable});
     for (const auto& network : vm.networks)
         config.networks.push_back({network.netdev, network.model, network.mac});
     if (!vm.guest.empty()) {

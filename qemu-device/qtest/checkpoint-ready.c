@@ -5,12 +5,17 @@
  * What a replication object has to bring to the secondary's side itself is
  * waited for when the VM runs again, and before the secondary may have the
  * checkpoint. checkpoint-testdev waits for as long as the test says.
+ *
+ * And disks (checkpoint-disk): each side has an image, and the secondary's is
+ * what the primary's was at the last checkpoint. The test writes through
+ * qemu-io, as a guest would.
  */
 
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "checkpoint-pair.h"
 #include "checkpoint-tests.h"
+#include "qobject/qdict.h"
 
 #define TESTDEV "/machine/peripheral/t"
 #define BLOCK (16 * MiB) /* where tests write */
@@ -144,6 +149,293 @@ static void test_ready_secondary_lost(void)
     pair_end(&pair);
 }
 
+/* ---- disks ---------------------------------------------------------------- */
+
+#define DISK "/objects/d"
+#define DISK_BYTES (9 * MiB)    /* more than two checkpoints copy */
+#define LARGE_DISK_BYTES (192 * MiB)
+
+/* All of it is @byte; 0: nothing was ever written. */
+static char *make_image(const char *side, int64_t bytes, int byte)
+{
+    char *path = g_strdup_printf("%s/%s_disk", pair_directory, side);
+    int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    uint8_t block[4096];
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(ftruncate(fd, bytes), ==, 0);
+    memset(block, byte, sizeof(block));
+    for (int64_t at = 0; byte && at < bytes; at += sizeof(block)) {
+        g_assert_cmpint(pwrite(fd, block, MIN(sizeof(block), bytes - at), at),
+                        >, 0);
+    }
+    close(fd);
+    return path;
+}
+
+static char *disk_options(const char *image)
+{
+    return g_strdup_printf(
+        "-drive if=none,id=d0,node-name=d,driver=checkpoint-disk,"
+        "file.driver=raw,file.file.driver=file,file.file.filename=%s "
+        "-device virtio-blk-pci,drive=d0", image);
+}
+
+static void end_disk_pair(Pair *pair)
+{
+    pair_end(pair);
+    for (int i = 0; i < 2; i++) {
+        g_autofree char *path = g_strdup_printf("%s/%s_disk", pair_directory,
+                                                i ? "first" : "second");
+        unlink(path);
+    }
+}
+
+static Pair disk_pair_with(int64_t bytes, int first, int second,
+                           const char *more)
+{
+    g_autofree char *first_image = make_image("first", bytes, first);
+    g_autofree char *second_image = make_image("second", bytes, second);
+    g_autofree char *primary = more ? g_strdup_printf(more, first_image)
+                                    : disk_options(first_image);
+    g_autofree char *secondary = disk_options(second_image);
+    Pair pair = pair_start(&(PairOptions) { .idle = true, .primary = primary,
+                                            .secondary = secondary });
+
+    pair_wait_colo(&pair);
+    return pair;
+}
+
+static Pair disk_pair(int64_t bytes, int first, int second)
+{
+    return disk_pair_with(bytes, first, second, NULL);
+}
+
+/* In the image of @side, into which everything goes at once */
+static bool disk_has(const char *side, uint8_t byte, int64_t at, int64_t bytes)
+{
+    g_autofree char *path = g_strdup_printf("%s/%s_disk", pair_directory, side);
+    int fd = open(path, O_RDONLY);
+    g_autofree uint8_t *found = g_malloc(bytes);
+    bool has = true;
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(pread(fd, found, bytes, at), ==, bytes);
+    close(fd);
+    for (int64_t i = 0; i < bytes && has; i++) {
+        has = found[i] == byte;
+    }
+    return has;
+}
+
+static void disk_io(QTestState *who, const char *command, uint8_t byte,
+                    int64_t at, int64_t bytes)
+{
+    g_free(qtest_hmp(who, "qemu-io d0 \"%s -q -P %u %" PRId64 " %" PRId64 "\"",
+                     command, byte, at, bytes));
+}
+
+static void disk_write(Pair *pair, uint8_t byte, int64_t at, int64_t bytes)
+{
+    disk_io(pair->primary, "write", byte, at, bytes);
+    g_assert_true(disk_has("first", byte, at, bytes));
+}
+
+static void commit_checkpoint(Pair *pair)
+{
+    uint64_t before = pair_count(pair, "committed");
+    g_autofree char *loaded = NULL;
+
+    pair_checkpoint(pair);
+    while (pair_count(pair, "committed") == before) {
+        g_usleep(2 * 1000);
+    }
+    loaded = g_strdup_printf(" checkpoint=%" PRIu64 " ",
+                             testdev_number(pair->primary, "sequence"));
+    testdev_wait(pair->secondary, loaded);
+}
+
+static bool disk_is_complete(QTestState *who)
+{
+    return qtest_qom_get_bool(who, DISK, "complete");
+}
+
+static unsigned int copy_disk(Pair *pair)
+{
+    unsigned int checkpoints = 0;
+
+    while (!disk_is_complete(pair->primary)) {
+        g_assert_false(disk_is_complete(pair->secondary));
+        commit_checkpoint(pair);
+        checkpoints++;
+    }
+    g_assert_true(disk_is_complete(pair->secondary));
+    return checkpoints;
+}
+
+/* Whatever the secondary's image was; what has no data is not kept, either. */
+static void test_disk_copy(void)
+{
+    Pair pair = disk_pair(DISK_BYTES + 512, 0, 0x77);
+
+    disk_write(&pair, 0x11, 5 * MiB, 3 * MiB);
+    disk_write(&pair, 0x12, DISK_BYTES, 512);
+    g_assert_cmpuint(copy_disk(&pair), >=, 1);
+    g_assert_true(disk_has("second", 0, 0, 5 * MiB));
+    g_assert_true(disk_has("second", 0x11, 5 * MiB, 3 * MiB));
+    g_assert_true(disk_has("second", 0, 8 * MiB, DISK_BYTES - 8 * MiB));
+    g_assert_true(disk_has("second", 0x12, DISK_BYTES, 512));
+    end_disk_pair(&pair);
+}
+
+/* The guest writes while it is copied, a part with each checkpoint. */
+static void test_disk_copy_written(void)
+{
+    Pair pair = disk_pair(DISK_BYTES, 0x11, 0);
+
+    commit_checkpoint(&pair);
+    g_assert_false(disk_is_complete(pair.primary));
+    disk_write(&pair, 0x22, 1 * MiB, 64 * KiB);  /* was sent */
+    disk_write(&pair, 0x33, 8 * MiB, 64 * KiB);  /* was not */
+    g_assert_cmpuint(copy_disk(&pair), >=, 2);
+    g_assert_true(disk_has("second", 0x11, 0, 1 * MiB));
+    g_assert_true(disk_has("second", 0x22, 1 * MiB, 64 * KiB));
+    g_assert_true(disk_has("second", 0x11, 2 * MiB, 6 * MiB));
+    g_assert_true(disk_has("second", 0x33, 8 * MiB, 64 * KiB));
+    end_disk_pair(&pair);
+}
+
+/* A failover: all of the last checkpoint, nothing of what came after it. */
+static void test_disk_failover(void)
+{
+    Pair pair = disk_pair(DISK_BYTES, 0x11, 0);
+
+    copy_disk(&pair);
+    disk_write(&pair, 0x22, 1 * MiB, 1536);
+    disk_write(&pair, 0x23, 1 * MiB + 1536, 512);
+    g_assert_true(disk_has("second", 0x11, 1 * MiB, 2048));
+    commit_checkpoint(&pair);
+    disk_write(&pair, 0x44, 1 * MiB, 4096);
+    disk_write(&pair, 0x55, 7 * MiB, 1 * MiB);
+    hold_checkpoint(&pair, testdev_number(pair.primary, "sequence") + 1);
+    pair_fail_over(&pair);
+    g_assert_true(disk_has("second", 0x22, 1 * MiB, 1536));
+    g_assert_true(disk_has("second", 0x23, 1 * MiB + 1536, 512));
+    g_assert_true(disk_has("second", 0x11, 1 * MiB + 2048, 7 * MiB));
+    disk_io(pair.secondary, "write", 0x66, 1 * MiB, 4096);
+    g_assert_true(disk_has("second", 0x66, 1 * MiB, 4096));
+    end_disk_pair(&pair);
+}
+
+/* A checkpoint that is taken back: the next one has its writes, too. */
+static void test_disk_taken_back(void)
+{
+    Pair pair = disk_pair(DISK_BYTES, 0x11, 0);
+    static const char *const failures[] = { "fail-checkpoints",
+                                            "fail-readies" };
+
+    copy_disk(&pair);
+    for (size_t i = 0; i < ARRAY_SIZE(failures); i++) {
+        qtest_qmp_assert_success(pair.primary,
+                                 "{ 'execute': 'qom-set', 'arguments': "
+                                 "  { 'path': '/machine/peripheral/t', "
+                                 "    'property': %s, 'value': 1 } }",
+                                 failures[i]);
+        disk_write(&pair, 0x22 + i, 1 * MiB, 64 * KiB);
+        pair_checkpoint(&pair);
+        while (pair_count(&pair, "aborted") != i + 1) {
+            g_usleep(2 * 1000);
+        }
+        g_assert_false(disk_has("second", 0x22 + i, 1 * MiB, 64 * KiB));
+        disk_write(&pair, 0x33 + i, 2 * MiB, 64 * KiB);
+        commit_checkpoint(&pair);
+        g_assert_true(disk_has("second", 0x22 + i, 1 * MiB, 64 * KiB));
+        g_assert_true(disk_has("second", 0x33 + i, 2 * MiB, 64 * KiB));
+    }
+    end_disk_pair(&pair);
+}
+
+/*
+ * Much is written while nothing can be committed: writes wait, and the VM can
+ * be stopped all the same. They go on with the commit, or without a secondary.
+ */
+static void test_disk_bound(void)
+{
+    for (int lost = 0; lost < 2; lost++) {
+        Pair pair = disk_pair(LARGE_DISK_BYTES, 0, 0);
+
+        copy_disk(&pair);
+        qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", true);
+        for (int i = 0; i < 2; i++) {
+            disk_write(&pair, 0x11, i * 32 * MiB, 32 * MiB);
+        }
+        /* Nobody but the disk has asked for a checkpoint. */
+        testdev_wait(pair.primary, "wait=");
+        disk_io(pair.primary, "aio_write", 0x22, 128 * MiB, 1 * MiB);
+        g_usleep(100 * 1000);
+        g_assert_true(disk_has("first", 0, 128 * MiB, 1 * MiB));
+        if (lost) {
+            lost_heartbeat(pair.primary);
+        }
+        qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", false);
+        while (!disk_has("first", 0x22, 128 * MiB, 1 * MiB)) {
+            g_usleep(2 * 1000);
+        }
+        if (!lost) {
+            commit_checkpoint(&pair);
+            g_assert_true(disk_has("second", 0x11, 0, 64 * MiB));
+            g_assert_true(disk_has("second", 0x22, 128 * MiB, 1 * MiB));
+        }
+        end_disk_pair(&pair);
+    }
+}
+
+/* A part that can't be read: no checkpoint, the VM goes on, and it is told. */
+static void test_disk_unreadable(void)
+{
+    Pair pair = disk_pair_with(
+        DISK_BYTES, 0x11, 0,
+        "-drive if=none,id=d0,node-name=d,driver=checkpoint-disk,"
+        "file.driver=blkdebug,file.inject-error.0.event=none,"
+        "file.inject-error.0.iotype=read,file.inject-error.0.sector=12288,"
+        "file.image.driver=file,file.image.filename=%s "
+        "-device virtio-blk-pci,drive=d0");
+    g_autofree char *failure = NULL;
+    QDict *answer;
+
+    commit_checkpoint(&pair);
+    pair_checkpoint(&pair);
+    while (!pair_count(&pair, "aborted")) {
+        g_usleep(2 * 1000);
+    }
+    g_assert_true(is_running(pair.primary));
+    g_assert_false(disk_is_complete(pair.primary));
+    answer = qtest_qmp(pair.primary, "{ 'execute': 'qom-get', 'arguments': "
+                       "  { 'path': %s, 'property': 'failure' } }", DISK);
+    failure = g_strdup(qdict_get_str(answer, "return"));
+    qobject_unref(answer);
+    g_assert_nonnull(strstr(failure, "can't be read"));
+    end_disk_pair(&pair);
+}
+
+/* A write that waits is let go by whoever needs the disk at rest. */
+static void test_disk_bound_drained(void)
+{
+    Pair pair = disk_pair(LARGE_DISK_BYTES, 0, 0);
+
+    copy_disk(&pair);
+    qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", true);
+    for (int i = 0; i < 2; i++) {
+        disk_write(&pair, 0x11, i * 32 * MiB, 32 * MiB);
+    }
+    testdev_wait(pair.primary, "wait=");
+    disk_io(pair.primary, "aio_write", 0x22, 128 * MiB, 1 * MiB);
+    qtest_qmp_assert_success(pair.primary, "{ 'execute': 'stop' }");
+    g_assert_true(disk_has("first", 0x22, 128 * MiB, 1 * MiB));
+    qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", false);
+    end_disk_pair(&pair);
+}
+
 void checkpoint_ready_add(void)
 {
     qtest_add_func("/checkpoint/ready", test_ready);
@@ -151,4 +443,11 @@ void checkpoint_ready_add(void)
     qtest_add_func("/checkpoint/ready/failover", test_ready_failover);
     qtest_add_func("/checkpoint/ready/secondary-lost",
                    test_ready_secondary_lost);
+    qtest_add_func("/checkpoint/disk/copy", test_disk_copy);
+    qtest_add_func("/checkpoint/disk/copy/written", test_disk_copy_written);
+    qtest_add_func("/checkpoint/disk/failover", test_disk_failover);
+    qtest_add_func("/checkpoint/disk/taken-back", test_disk_taken_back);
+    qtest_add_func("/checkpoint/disk/unreadable", test_disk_unreadable);
+    qtest_add_func("/checkpoint/disk/bound", test_disk_bound);
+    qtest_add_func("/checkpoint/disk/bound/drained", test_disk_bound_drained);
 }

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * checkpoint-disk: its part of a checkpoint
+ *
+ * On the primary: which ranges a checkpoint brings, and their data. On the
+ * secondary: what came is checked and written to the image. Both go through
+ * VMState, so that a checkpoint has all of it or there is none.
+ *
+ * In the state, big-endian: size of the disk (8 bytes), whether nothing is
+ * missing now (1), how many ranges (4); for each, in ascending order and
+ * without overlap: offset (8), bytes (4), whether data follows (1) or it is all
+ * zeroes, and the data.
+ *
+ * All of it with the BQL, while no request of the guest is on its way.
+ */
+
+#include "qemu/osdep.h"
+#include "qemu/cutils.h"
+#include "qemu/error-report.h"
+#include "qemu/lockable.h"
+#include "qemu/memalign.h"
+#include "qapi/error.h"
+#include "block/aio-wait.h"
+#include "block/block.h"
+#include "checkpoint-disk.h"
+#include "migration/qemu-file-types.h"
+
+/* Of what is missing, in one checkpoint: it is read while the VM stands still */
+#define COPY_BYTES (4 * MiB)
+#define COPY_ZERO_BYTES (64 * MiB)
+/* One range on the wire. With data it is also what the secondary allocates. */
+#define DATA_RANGE_BYTES (1 * MiB)
+#define ZERO_RANGE_BYTES (64 * MiB)
+/* Of 4 KiB each at least: 4 GiB, more than COLO lets through */
+#define MAX_RANGES (1 << 20)
+/* Reads or writes of an image at a time */
+#define AT_A_TIME 32
+
+typedef struct Range {
+    int64_t offset;
+    int64_t bytes;
+    uint8_t *data;              /* none: zeroes */
+} Range;
+
+/* ---- many reads or writes of the image ---------------------------------- */
+
+typedef struct Transfer {
+    BlockDriverState *bs;
+    GArray *ranges;
+    guint next;
+    unsigned int running;
+    bool write;
+    int ret;
+} Transfer;
+
+static int coroutine_fn GRAPH_RDLOCK transfer_range(Transfer *t, Range *r)
+{
+    BdrvChild *file = t->bs->file;
+
+    if (!t->write) {
+        return r->data ? bdrv_co_pread(file, r->offset, r->bytes, r->data, 0)
+                       : 0;
+    }
+    if (!r->data) {
+        return bdrv_co_pwrite_zeroes(file, r->offset, r->bytes,
+                                     BDRV_REQ_MAY_UNMAP);
+    }
+    return bdrv_co_pwrite(file, r->offset, r->bytes, r->data, 0);
+}
+
+static void coroutine_fn transfer_worker(void *opaque)
+{
+    Transfer *t = opaque;
+
+    while (t->ret >= 0 && t->next < t->ranges->len) {
+        Range *r = &g_array_index(t->ranges, Range, t->next++);
+        int ret;
+
+        WITH_GRAPH_RDLOCK_GUARD() {
+            ret = transfer_range(t, r);
+        }
+        if (ret < 0) {
+            t->ret = ret;
+        }
+    }
+    qatomic_dec(&t->running);
+    bdrv_dec_in_flight(t->bs);
+}
+
+/* Ranges do not overlap, so their order does not matter. */
+static int transfer(CheckpointDisk *s, GArray *ranges, bool write)
+{
+    Transfer t = { .bs = s->bs, .ranges = ranges, .write = write };
+    unsigned int workers = MIN(ranges->len, AT_A_TIME);
+
+    t.running = workers;
+    while (workers--) {
+        bdrv_inc_in_flight(s->bs);
+        aio_co_enter(bdrv_get_aio_context(s->bs),
+                     qemu_coroutine_create(transfer_worker, &t));
+    }
+    BDRV_POLL_WHILE(s->bs, qatomic_read(&t.running));
+    return t.ret;
+}
+
+static void forget_range(void *range)
+{
+    qemu_vfree(((Range *)range)->data);
+}
+
+static GArray *new_ranges(void)
+{
+    GArray *ranges = g_array_new(FALSE, FALSE, sizeof(Range));
+
+    g_array_set_clear_func(ranges, forget_range);
+    return ranges;
+}
+
+/* ---- a checkpoint is taken (primary) ------------------------------------ */
+
+static void checkpoint_disk_forget(CheckpointDisk *s)
+{
+    g_clear_pointer(&s->ranges, g_array_unref);
+}
+
+/* Takes `bytes` of what is to be sent. Returns false without the memory. */
+static bool add_range(CheckpointDisk *s, int64_t start, int64_t bytes,
+                      bool zeroes, Error **errp)
+{
+    Range range = { .offset = start, .bytes = bytes };
+
+    if (!zeroes) {
+        range.data = qemu_try_blockalign(s->bs, bytes);
+    }
+    if ((!zeroes && !range.data) || s->ranges->len == MAX_RANGES) {
+        qemu_vfree(range.data);
+        error_setg(errp, "disk %s: no memory for what the guest has written",
+                   bdrv_get_node_name(s->bs));
+        return false;
+    }
+    g_array_append_val(s->ranges, range);
+    return true;
+}
+
+/* All of `sent` */
+static bool take_sent(CheckpointDisk *s, Error **errp)
+{
+    int64_t at = 0, start, bytes;
+
+    while (hbitmap_next_dirty_area(s->sent, at, s->size, DATA_RANGE_BYTES,
+                                   &start, &bytes)) {
+        if (!add_range(s, start, bytes, false, errp)) {
+            return false;
+        }
+        at = start + bytes;
+    }
+    return true;
+}
+
+/* How much from @start on is all zeroes without a look at it, or is not. */
+static int64_t known_zeroes(CheckpointDisk *s, int64_t start, int64_t bytes,
+                            bool *zeroes)
+{
+    int64_t known = 0;
+    int ret;
+
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    ret = bdrv_block_status_above(s->bs->file->bs, NULL, start, bytes, &known,
+                                  NULL, NULL);
+    *zeroes = ret >= 0 && (ret & BDRV_BLOCK_ZERO) &&
+              (known >= PART_BYTES || known == bytes);
+    if (ret < 0 || known <= 0) {
+        return bytes;
+    }
+    if (start + known < s->size) {
+        known = *zeroes ? QEMU_ALIGN_DOWN(known, PART_BYTES)
+                        : QEMU_ALIGN_UP(known, PART_BYTES);
+    }
+    return MIN(known, bytes);
+}
+
+/* Some of what is missing */
+static bool take_missing(CheckpointDisk *s, Error **errp)
+{
+    int64_t left = COPY_BYTES, zeroes_left = COPY_ZERO_BYTES;
+    int64_t start, bytes;
+
+    while (left > 0 && zeroes_left > 0) {
+        bool zeroes;
+
+        WITH_QEMU_LOCK_GUARD(&s->lock) {
+            if (!hbitmap_next_dirty_area(s->missing, 0, s->size,
+                                         zeroes_left, &start, &bytes)) {
+                return true;
+            }
+        }
+        bytes = known_zeroes(s, start, bytes, &zeroes);
+        if (!zeroes) {
+            bytes = MIN(MIN(bytes, left), DATA_RANGE_BYTES);
+        }
+        if (!add_range(s, start, bytes, zeroes, errp)) {
+            return false;
+        }
+        *(zeroes ? &zeroes_left : &left) -= bytes;
+        WITH_QEMU_LOCK_GUARD(&s->lock) {
+            hbitmap_set(s->sent, start, bytes);
+            hbitmap_reset(s->missing, start, bytes);
+            s->copied += bytes;
+        }
+    }
+    return true;
+}
+
+static gint compare_ranges(gconstpointer a, gconstpointer b)
+{
+    const Range *x = a, *y = b;
+
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static void checkpoint_disk_take(CheckpointDisk *s, Error **errp)
+{
+    bool committed;
+    int ret;
+
+    checkpoint_disk_forget(s);
+    g_clear_pointer(&s->failure, g_free);
+    s->ranges = new_ranges();
+    WITH_QEMU_LOCK_GUARD(&s->lock) {
+        committed = hbitmap_empty(s->sent);
+        hbitmap_merge(s->changed, s->sent, s->sent);
+        hbitmap_reset_all(s->changed);
+        s->asked = false;
+    }
+    /* One that was not committed has enough to bring already. */
+    if (!take_sent(s, errp) || (committed && !take_missing(s, errp))) {
+        checkpoint_disk_forget(s);
+        return;
+    }
+    g_array_sort(s->ranges, compare_ranges);
+    s->taken_complete = hbitmap_empty(s->missing);
+    s->missing_bytes = hbitmap_count(s->missing);
+    ret = transfer(s, s->ranges, false);
+    if (ret < 0) {
+        error_setg_errno(errp, -ret, "disk %s: what the guest has written can't"
+                         " be read", bdrv_get_node_name(s->bs));
+        checkpoint_disk_forget(s);
+        return;
+    }
+    s->checkpoint_bytes = 0;
+    for (guint i = 0; i < s->ranges->len; i++) {
+        Range *r = &g_array_index(s->ranges, Range, i);
+
+        if (r->data && buffer_is_zero(r->data, r->bytes)) {
+            qemu_vfree(r->data);
+            r->data = NULL;
+        }
+        s->checkpoint_bytes += r->data ? r->bytes : 0;
+    }
+}
+
+/* ---- the state in a checkpoint ------------------------------------------- */
+
+static int put_changes(QEMUFile *f, void *opaque, size_t size,
+                       const VMStateField *field, JSONWriter *vmdesc)
+{
+    CheckpointDisk *s = opaque;
+    guint n = s->ranges ? s->ranges->len : 0;
+    int64_t length = bdrv_getlength(s->bs);
+
+    if (length < 0) {
+        return length;
+    }
+    qemu_put_be64(f, length);
+    qemu_put_byte(f, s->ranges && s->taken_complete);
+    qemu_put_be32(f, n);
+    for (guint i = 0; i < n; i++) {
+        Range *r = &g_array_index(s->ranges, Range, i);
+
+        qemu_put_be64(f, r->offset);
+        qemu_put_be32(f, r->bytes);
+        qemu_put_byte(f, r->data != NULL);
+        if (r->data) {
+            qemu_put_buffer(f, r->data, r->bytes);
+        }
+    }
+    checkpoint_disk_forget(s);
+    return 0;
+}
+
+/* One range, checked before anything is allocated for it. */
+static bool get_range(QEMUFile *f, int64_t from, int64_t size, Range *r)
+{
+    uint64_t offset = qemu_get_be64(f);
+    uint32_t bytes = qemu_get_be32(f);
+    bool data = qemu_get_byte(f);
+
+    if (qemu_file_get_error(f) || bytes == 0 || offset < from ||
+        offset > size || bytes > size - offset ||
+        bytes > (data ? DATA_RANGE_BYTES : ZERO_RANGE_BYTES)) {
+        return false;
+    }
+    r->offset = offset;
+    r->bytes = bytes;
+    r->data = NULL;
+    if (data) {
+        r->data = qemu_try_memalign(PART_BYTES, bytes);
+        if (!r->data || qemu_get_buffer(f, r->data, bytes) != bytes) {
+            qemu_vfree(r->data);
+            return false;
+        }
+    }
+    return true;
+}
+
+static GArray *get_ranges(QEMUFile *f, uint32_t n, int64_t size)
+{
+    g_autoptr(GArray) ranges = new_ranges();
+    int64_t from = 0;
+
+    while (n--) {
+        Range range;
+
+        if (!get_range(f, from, size, &range)) {
+            return NULL;
+        }
+        g_array_append_val(ranges, range);
+        from = range.offset + range.bytes;
+    }
+    return g_steal_pointer(&ranges);
+}
+
+static int get_changes(QEMUFile *f, void *opaque, size_t size,
+                       const VMStateField *field)
+{
+    CheckpointDisk *s = opaque;
+    const char *name = bdrv_get_node_name(s->bs);
+    int64_t length = bdrv_getlength(s->bs);
+    g_autoptr(GArray) ranges = NULL;
+    uint64_t theirs = qemu_get_be64(f);
+    bool complete = qemu_get_byte(f);
+    uint32_t n = qemu_get_be32(f);
+    int ret;
+
+    if (qemu_file_get_error(f)) {
+        return qemu_file_get_error(f);
+    }
+    if (length < 0 || theirs != length) {
+        error_report("disk %s: the primary's has %" PRIu64 " bytes, the image "
+                     "here %" PRId64 ": make them of one size", name, theirs,
+                     length);
+        return -EINVAL;
+    }
+    /* Beside checkpoints nothing is sent: the images are what they are. */
+    if (n > MAX_RANGES || ((n || complete) && !s->secondary)) {
+        error_report("disk %s: its part of the VM's state is broken", name);
+        return -EINVAL;
+    }
+    ranges = get_ranges(f, n, length);
+    if (!ranges) {
+        error_report("disk %s: its part of the checkpoint is broken", name);
+        return -EINVAL;
+    }
+    ret = transfer(s, ranges, true);
+    if (ret < 0) {
+        error_report("disk %s: a checkpoint can't be written to the image: %s",
+                     name, strerror(-ret));
+        return ret;
+    }
+    s->complete = complete;
+    return 0;
+}
+
+static const VMStateInfo vmstate_info_changes = {
+    .name = "changes of a disk",
+    .get = get_changes,
+    .put = put_changes,
+};
+
+const VMStateDescription vmstate_checkpoint_disk = {
+    .name = TYPE_CHECKPOINT_DISK,
+    .version_id = 1,
+    .minimum_version_id = 1,
+    .fields = (const VMStateField[]) {
+        {
+            .name = "changes",
+            .info = &vmstate_info_changes,
+            .flags = VMS_SINGLE,
+        },
+        VMSTATE_END_OF_LIST()
+    },
+};
+
+/* ---- replication ---------------------------------------------------------- */
+
+static void checkpoint_disk_free_bitmaps(CheckpointDisk *s)
+{
+    g_clear_pointer(&s->missing, hbitmap_free);
+    g_clear_pointer(&s->changed, hbitmap_free);
+    g_clear_pointer(&s->sent, hbitmap_free);
+}
+
+void checkpoint_disk_free_state(CheckpointDisk *s)
+{
+    checkpoint_disk_free_bitmaps(s);
+    checkpoint_disk_forget(s);
+    g_clear_pointer(&s->failure, g_free);
+}
+
+static void checkpoint_disk_start(ReplicationState *rs, ReplicationMode mode,
+                                  Error **errp)
+{
+    CheckpointDisk *s = rs->opaque;
+    int64_t length = bdrv_getlength(s->bs);
+
+    s->complete = false;
+    g_clear_pointer(&s->failure, g_free);
+    if (mode == REPLICATION_MODE_SECONDARY) {
+        s->secondary = true;
+        return;
+    }
+    if (length < 0) {
+        error_setg_errno(errp, -length, "disk %s: its size can't be found out",
+                         bdrv_get_node_name(s->bs));
+        return;
+    }
+    QEMU_LOCK_GUARD(&s->lock);
+    checkpoint_disk_free_bitmaps(s);
+    s->size = length;
+    s->missing = hbitmap_alloc(length, PART_BITS);
+    s->changed = hbitmap_alloc(length, PART_BITS);
+    s->sent = hbitmap_alloc(length, PART_BITS);
+    if (length) {
+        hbitmap_set(s->missing, 0, length);
+    }
+    s->missing_bytes = length;
+    s->copied = 0;
+    s->asked = false;
+    s->primary = true;
+}
+
+static void checkpoint_disk_checkpoint(ReplicationState *rs, Error **errp)
+{
+    CheckpointDisk *s = rs->opaque;
+    ERRP_GUARD();
+
+    if (s->primary) {
+        checkpoint_disk_take(s, errp);
+        if (*errp) {
+            /* Who looks after the VM has to decide: it may well last. */
+            s->failure = g_strdup(error_get_pretty(*errp));
+        }
+    }
+}
+
+static void checkpoint_disk_get_error(ReplicationState *rs, Error **errp)
+{
+}
+
+static void checkpoint_disk_commit(ReplicationState *rs)
+{
+    CheckpointDisk *s = rs->opaque;
+
+    if (s->primary) {
+        QEMU_LOCK_GUARD(&s->lock);
+        hbitmap_reset_all(s->sent);
+        s->copied = 0;
+        s->complete = s->taken_complete;
+        checkpoint_disk_let_writes_go(s);
+    }
+}
+
+static void coroutine_fn checkpoint_disk_flush_entry(void *opaque)
+{
+    BlockDriverState *bs = opaque;
+    int ret;
+
+    WITH_GRAPH_RDLOCK_GUARD() {
+        ret = bdrv_co_flush(bs);
+    }
+    if (ret < 0) {
+        error_report("disk %s: what the guest had flushed on the other host "
+                     "can't be flushed here: %s", bdrv_get_node_name(bs),
+                     strerror(-ret));
+    }
+    bdrv_dec_in_flight(bs);
+}
+
+static void checkpoint_disk_stop(ReplicationState *rs, bool failover,
+                                 Error **errp)
+{
+    CheckpointDisk *s = rs->opaque;
+
+    if (s->primary) {
+        QEMU_LOCK_GUARD(&s->lock);
+        s->primary = false;
+        s->complete = false;
+        checkpoint_disk_let_writes_go(s);
+        checkpoint_disk_free_bitmaps(s);
+    } else if (s->secondary) {
+        s->secondary = false;
+        if (failover && !s->complete) {
+            error_setg(errp, "disk %s: this host never got all of it; what "
+                       "this VM reads from it may be anything",
+                       bdrv_get_node_name(s->bs));
+        }
+        s->complete = false;
+        if (failover) {
+            /* What the guest had flushed; it is not waited for. */
+            bdrv_inc_in_flight(s->bs);
+            aio_co_enter(bdrv_get_aio_context(s->bs),
+                         qemu_coroutine_create(checkpoint_disk_flush_entry,
+                                               s->bs));
+        }
+    }
+}
+
+ReplicationOps checkpoint_disk_ops = {
+    .start = checkpoint_disk_start,
+    .checkpoint = checkpoint_disk_checkpoint,
+    .get_error = checkpoint_disk_get_error,
+    .commit = checkpoint_disk_commit,
+    .stop = checkpoint_disk_stop,
+};

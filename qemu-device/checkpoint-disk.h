@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * checkpoint-disk: what its two halves share (checkpoint-disk.c)
+ */
+
+#ifndef CHECKPOINT_DISK_H
+#define CHECKPOINT_DISK_H
+
+#include "qemu/coroutine.h"
+#include "qemu/hbitmap.h"
+#include "qemu/thread.h"
+#include "qemu/units.h"
+#include "block/block_int.h"
+#include "block/replication.h"
+#include "migration/vmstate.h"
+#include "qom/object.h"
+
+#define TYPE_CHECKPOINT_DISK "checkpoint-disk"
+OBJECT_DECLARE_SIMPLE_TYPE(CheckpointDisk, CHECKPOINT_DISK)
+
+/* What is kept apart: a page, a file system's usual block */
+#define PART_BITS 12
+#define PART_BYTES (1 << PART_BITS)
+/* Written and not committed: half of it asks for a checkpoint, all waits. */
+#define HELD_BYTES (64 * MiB)
+/* The object is the driver's face: its properties, and a name for its state */
+struct CheckpointDisk {
+    Object parent_obj;
+
+    BlockDriverState *bs;
+    ReplicationState *replication;
+    bool registered;
+    int64_t size;               /* fixed while somebody protects it */
+
+    QemuMutex lock;             /* requests and the BQL's holder: up to wait */
+    HBitmap *missing;
+    HBitmap *changed;
+    HBitmap *sent;
+    uint64_t copied;            /* of `sent`: was missing, not written */
+    CoQueue wait;               /* writes, while there is too much */
+    unsigned int draining;
+    bool primary;
+    bool asked;                 /* for a checkpoint, because of much */
+
+    /* With the BQL from here on */
+    bool secondary;
+    bool taken_complete;        /* nothing is missing beside what was taken */
+    bool complete;              /* the secondary's image is a whole copy */
+    GArray *ranges;             /* of the checkpoint that is being taken */
+    char *failure;              /* why that can't be */
+    uint64_t checkpoint_bytes;  /* of data in the last one */
+    uint64_t missing_bytes;
+};
+
+/* checkpoint-disk.c; with the lock: as many writes as there is room for go on */
+void checkpoint_disk_let_writes_go(CheckpointDisk *s);
+
+/* checkpoint-disk-state.c */
+extern const VMStateDescription vmstate_checkpoint_disk;
+extern ReplicationOps checkpoint_disk_ops;
+void checkpoint_disk_free_state(CheckpointDisk *s);
+
+#endif

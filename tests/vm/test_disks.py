@@ -1,0 +1,230 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: as in test_network.py, two supervisors on one machine and a peer that both cards reach. The guest has an ext4 file
+system on a writable disk, of which each host has an image of its own. Each statement is in a file, and fsync has returned,
+before the peer is told.
+
+Whatever happens to the primary: what the peer was told is on the disk of whoever goes on, intact; the file is one history,
+without a gap or a second version; and the file system, whose memory and disk come from the same checkpoint, is clean.
+"""
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from ha_pair import Pair, wait
+from guest_vm import tool
+from net_peer import PEER, SETUP, udp_frame
+from test_network import NetPair, taken_over
+
+KILLS = int(os.environ.get("KAGE_KILLS") or 3)
+DISK_BYTES = 48 << 20
+RECORD_BYTES = 4096
+MASK = (1 << 64) - 1
+
+
+def mix(a, b):
+    x = (a * 0x9e3779b97f4a7c15 & MASK) ^ b
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9 & MASK
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb & MASK
+    return x ^ (x >> 31)
+
+
+def record(block):
+    """(number, chain before, chain) of an intact record of net_job.cpp; None: it is none, and an error if it is broken"""
+    if block[:8] != b"RECORD01":
+        return None
+    words = struct.unpack("<512Q", block)
+    checksum = 0
+    for word in words[:-1]:
+        checksum = mix(checksum, word)
+    assert checksum == words[-1], f"record {words[1]} is broken"
+    return words[1], words[3], words[4]
+
+
+class DiskPair(NetPair):
+    """Whoever is started gets an image of its own: the first primary's has the file system, others have rubbish."""
+
+    def __init__(self):
+        super().__init__()
+        (self.directory / "job.sh").write_text(f"""{SETUP}
+mkdir -p /tmp/disk && mount -t ext4 /dev/vdc /tmp/disk || exit 1
+/payload/net_job {PEER} keep /tmp/disk/records
+umount /tmp/disk
+""", encoding="utf-8")
+        self.text = self.text.replace("[[network]]", '[[disk]]\npath = "none.img"\nwritable = true\n[[network]]')
+        self.description.write_text(self.text, encoding="utf-8")
+
+    def image(self, name):
+        return self.directory / f"{name}.img"
+
+    def start(self, command, name, *more):
+        path = self.image(name)
+        if not path.exists():
+            if command == "run":
+                with open(path, "wb") as image:
+                    image.truncate(DISK_BYTES)
+                subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-b", "4096", str(path)], check=True)
+            else:
+                path.write_bytes(os.urandom(DISK_BYTES))
+        return super().start(command, name, "--disk", str(path), *more)
+
+    def check_disk(self, host, told):
+        """All that the peer had been told is in this host's image."""
+        found = {}
+        with open(self.image(host.name), "rb") as image:
+            while block := image.read(RECORD_BYTES):
+                try:
+                    one = record(block)
+                except AssertionError:
+                    one = None  # on its way to the image at this moment; one that was told is missed below
+                if one:
+                    found[one[0]] = one[2]
+        lost = [s for s in told if found.get(s.number) != s.chain]
+        assert not lost, f"{host.name}: {len(lost)} of {len(told)} told records are not on its disk, the first is {lost[0]}"
+
+
+def check_kills(pair, primary, standby):
+    """QEMU killed at random moments: each record that the peer was told of is on the standby's disk, intact"""
+    for turn in range(KILLS):
+        status = primary.status()
+        assert status["disk_missing_bytes"] == 0, status
+        time.sleep(random.uniform(0, 0.5))
+        os.kill(primary.qemu(), signal.SIGKILL)
+        taken_over(standby)
+        told = pair.peer.said()
+        pair.check_disk(standby, told)
+        pair.goes_on(standby)
+        assert primary.process.wait(60) == 0, primary.said()
+        if turn < KILLS - 1:
+            primary, standby = standby, pair.another(standby)
+    return standby
+
+
+def check_standby_lost(pair, primary, standby):
+    """the standby dies: the guest goes on writing; the same image is a standby's again, and gets what it missed"""
+    standby.process.kill()
+    status = primary.wait("it is alone", lambda s: s["state"] == "alone")
+    assert status["degraded"] and not status["protected"], status
+    pair.goes_on(primary)
+    standby.process.wait()
+    pair.image(standby.name).rename(pair.image(f"standby{pair.turn + 1}"))
+    standby = pair.another(primary)
+    os.kill(primary.qemu(), signal.SIGKILL)
+    taken_over(standby)
+    pair.check_disk(standby, pair.peer.said())
+    pair.goes_on(standby)
+    assert primary.process.wait(60) == 0, primary.said()
+    return standby
+
+
+def check_switchover(pair, primary, standby):
+    """switchover: the disk goes with the VM"""
+    primary.tell("switchover")
+    taken_over(standby)
+    assert primary.process.wait(60) == 0, primary.said()
+    pair.check_disk(standby, pair.peer.said())
+    pair.goes_on(standby)
+    return standby
+
+
+def check_history(pair, host):
+    """the guest unmounts the disk and ends: the file system is clean, the file is all that was said, once and in order"""
+    frame = udp_frame(b"FINISH01" + bytes(16))
+
+    def ended():
+        with pair.peer.lock:
+            where = pair.peer.where
+        try:
+            where.send(struct.pack(">I", len(frame)) + frame)
+        except OSError:
+            pass  # it has ended
+        time.sleep(0.2)
+        return not host.alive()
+    wait(ended, f"the guest ends; {host.said()}")
+    image = pair.image(host.name)
+    done = subprocess.run(["/usr/sbin/e2fsck", "-fn", str(image)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stdout
+    dump = pair.directory / "records"
+    subprocess.run(["/usr/sbin/debugfs", "-R", f"dump /records {dump}", str(image)], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    told = {s.number: s.chain for s in pair.peer.said()}
+    chain, count = 0, 0
+    with open(dump, "rb") as records:
+        while block := records.read(RECORD_BYTES):
+            number, before, after = record(block)
+            count += 1
+            assert (number, before) == (count, chain), f"{number} ({before:x}) after {count - 1} ({chain:x})"
+            assert told.get(number, after) == after, f"{number} was told otherwise"
+            chain = after
+    assert count >= max(told), f"{count} records, but {max(told)} were told"
+    print(f"       {count} records, {len(told)} of them told; e2fsck: {done.stdout.splitlines()[-1]}", flush=True)
+
+
+def check_missing(pair):
+    """no image for a writable disk: the standby is not started, and a sentence says why"""
+    done = subprocess.run([tool(), "standby", str(pair.description), "--name", "missing"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env=pair.environment, check=False, timeout=300)
+    assert done.returncode == 125 and "Each host has one of its own" in done.stdout, f"{done.returncode}: {done.stdout}"
+
+
+def check_unreadable():
+    """a disk that can't be read: the VM goes on alone and says why, it is never called protected"""
+    with Pair() as pair:
+        path = pair.directory / "bad.img"
+        path.write_bytes(os.urandom(1 << 20))
+        bad = ("if=none,id=bad-drive,node-name=bad,driver=checkpoint-disk,file.driver=blkdebug,file.inject-error.0.event=none,"
+               "file.inject-error.0.iotype=read,file.inject-error.0.sector=1024,"
+               f"file.image.driver=file,file.image.locking=off,file.image.filename={path}")
+        text = pair.description.read_text(encoding="utf-8")
+        pair.description.write_text(f'qemu-options = ["-drive", "{bad}", "-device", "virtio-blk-pci,drive=bad-drive"]\n{text}',
+                                    encoding="utf-8")
+        pair.start("standby", "standby").wait_state("listening")
+        primary = pair.start("run", "primary")
+        status = primary.wait("it is alone", lambda s: s["degraded"])
+        assert not status["protected"], status
+        wait(lambda: any("can't be read" in e.get("text", "") for e in primary.events()), f"the reason; {primary.said()}")
+        count = wait(primary.counts, "the guest counts")[-1]
+        wait(lambda: primary.counts()[-1] > count + 50, "it counts on")
+        assert not any(e["event"] == "protecting" for e in primary.events()), primary.said()
+
+
+def main(names):
+    if not names or "check_unreadable" in names:
+        started = time.monotonic()
+        check_unreadable()
+        print(f"ok     {check_unreadable.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
+    if names == ["check_unreadable"]:
+        return 0
+    pair = DiskPair()
+
+    def step(check, *hosts):
+        started = time.monotonic()
+        result = check(pair, *hosts)
+        pair.peer.check()
+        print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
+        return result
+
+    with pair:
+        step(check_missing)
+        runs, standby = pair.begin()
+        if not names or "check_kills" in names:
+            runs = step(check_kills, runs, standby)
+            standby = None
+        for check in (check_standby_lost, check_switchover):
+            if not names or check.__name__ in names:
+                runs = step(check, runs, standby or pair.another(runs))
+                standby = None
+        step(check_history, runs)
+    shutil.rmtree(pair.directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
