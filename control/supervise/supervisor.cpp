@@ -7,6 +7,7 @@
 #include "control/supervise/decider.hpp"
 #include "control/supervise/gate.hpp"
 #include "control/supervise/qemu_pilot.hpp"
+#include "control/vm/image_mark.hpp"
 #include "control/vm/prepare.hpp"
 #include "control/vm_registry.hpp"
 
@@ -99,6 +100,9 @@ private:
     decider_orders orders();
     void finish(bool in_order, const std::string& why);
     bool use_address(const std::string& address, std::string& error);
+    std::string claim_images();
+    void mark(image_mark mark);
+    void state_changed(const std::string& state);
 
     const supervisor_options& options_;
     const vm_description vm_;
@@ -111,7 +115,9 @@ private:
     std::unique_ptr<decider> decider_;
     std::string state_address_, gpu_address_, directory_;
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
-    std::string gpu_lost_; // a standby's GPU has no copy, or the last takeover had none, and why
+    std::string gpu_lost_;            // a standby's GPU has no copy, or the last takeover had none, and why
+    std::vector<std::string> images_; // of the writable disks
+    bool was_alone_ = false, leaving_ = false;
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -164,6 +170,10 @@ bool supervisor::prepare() {
         return false;
     }
     places.gpu_address = gpu_address_;
+    if (error = claim_images(); !error.empty()) {
+        complain({error});
+        return false;
+    }
     prepared_ = prepare_vm(vm_, places);
     if (!prepared_)
         return false;
@@ -265,16 +275,46 @@ decider_orders supervisor::orders() {
     };
     orders.event = [this](std::string name, std::string text) {
         inbox_.put([this, name = std::move(name), text = std::move(text), when = moment()] {
+            state_changed(name);
             log(name, text, when);
         });
     };
     return orders;
 }
 
+// Before anybody else is asked: a VM must not go back to disks that are not the newest.
+std::string supervisor::claim_images() {
+    for (const auto& disk : vm_.disks)
+        if (disk.writable)
+            images_.push_back(disk.path);
+    if (options_.standby)
+        return mark_images(images_, image_mark::copy);
+    return options_.anew ? std::string() : why_not_newest(images_);
+}
+
+void supervisor::mark(image_mark mark) {
+    if (const auto problem = mark_images(images_, mark); !problem.empty())
+        log("disks", problem + ". It says which host has the newest disks");
+}
+
+// From when a standby may take over, until it is recorded that none may.
+void supervisor::state_changed(const std::string& state) {
+    if (state == to_text(ha::primary_state::recording)) {
+        mark(image_mark::protected_);
+    } else if (state == to_text(ha::primary_state::alone)) {
+        was_alone_ = true;
+        mark(image_mark::newest);
+    } else if (state == to_text(ha::primary_state::leaving)) {
+        leaving_ = true;
+    }
+}
+
 // The decider is through. QEMU may still be there: it is asked to end, or was killed.
 void supervisor::finish(bool in_order, const std::string& why) {
     status_ = in_order ? 0 : 1;
     quitting_ = true;
+    if (in_order && was_alone_ && !leaving_) // it ended here, and nobody goes on with it
+        mark(image_mark::newest);
     if (!pilot_->alive())
         over_ = true;
     else if (in_order)

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from ha_pair import Pair, wait
 from guest_vm import tool
@@ -164,7 +165,16 @@ def check_history(pair, host):
             assert told.get(number, after) == after, f"{number} was told otherwise"
             chain = after
     assert count >= max(told), f"{count} records, but {max(told)} were told"
+    mark = Path(f"{image}.kagemusha")
+    assert not mark.exists(), mark.read_text(encoding="utf-8")
     print(f"       {count} records, {len(told)} of them told; e2fsck: {done.stdout.splitlines()[-1]}", flush=True)
+
+
+def check_old(pair):
+    """the VM is not started from the image of a host that it ran on before"""
+    done = subprocess.run([tool(), "run", str(pair.description), "--disk", str(pair.image("primary"))], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env=pair.environment, check=False, timeout=300)
+    assert done.returncode == 125 and "may have gone on with newer disks" in done.stdout, f"{done.returncode}: {done.stdout}"
 
 
 def check_missing(pair):
@@ -222,6 +232,7 @@ def main(names):
                 runs = step(check, runs, standby or pair.another(runs))
                 standby = None
         step(check_history, runs)
+        step(check_old)
     shutil.rmtree(pair.directory, ignore_errors=True)
     return 0
 
