@@ -243,7 +243,8 @@ def calibrate(columns, settings, programs):
     limits = [("native", 1), ("native", 1), ("vm", 3)]  # twice, because a machine with other work finds too few
     if "vm" not in settings["columns"]:
         limits.pop()
-    log(f"Finding out how often a program has to do its work to take {settings['seconds']:g} s …")
+    if programs:
+        log(f"Finding out how often a program has to do its work to take {settings['seconds']:g} s …")
     found = {program: {"native": 1} for program in programs}
     for name, factor in limits:
         for program in programs:
