@@ -155,6 +155,8 @@ std::vector<std::string> qemu_command(const vm_config& config) {
             add(command, {"-object", fmt::format("tls-creds-x509,id={},dir={},endpoint={},verify-peer=on,"
                                                  "priority=NORMAL:-VERS-ALL:+VERS-TLS1.3",
                                                  id, escape_option(config.state_keys), end)});
+    if (config.gate) // somebody waits for this QEMU's end: he shall not wait for its memory to be freed
+        add(command, {"-device", "memory-keeper"});
     if (config.early) // of whoever is the primary
         add(command,
             {"-global", fmt::format("migration.x-colo-min-delay={}", config.early->min_epoch_ms), "-global",

@@ -9,6 +9,8 @@
  */
 #include "qemu/osdep.h"
 
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
 #include "hw/pci/pci_regs.h"
 #include "qobject/qdict.h"
 #include "standard-headers/linux/virtio_pci.h"
@@ -478,6 +480,59 @@ static void add_worker_tests(void)
                         test_crash);
 }
 
+/* The first child of the main thread of `pid`, or 0. */
+static pid_t child_of(pid_t pid)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%d/task/%d/children", pid,
+                                            pid);
+    g_autofree char *text = NULL;
+
+    g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+    return atoi(text);
+}
+
+static unsigned entries_of(const char *directory)
+{
+    g_autoptr(GDir) dir = g_dir_open(directory, 0, NULL);
+    unsigned count = 0;
+
+    g_assert_nonnull(dir);
+    while (g_dir_read_name(dir)) {
+        count++;
+    }
+    return count;
+}
+
+/* It has QEMU's memory and nothing else of it, and ends with it. */
+static void test_memory_keeper(void)
+{
+    QTestState *qts = qtest_init("-machine none -device memory-keeper");
+    gint64 start = g_get_monotonic_time();
+    pid_t qemu = qtest_pid(qts);
+    pid_t keeper = child_of(qemu);
+    g_autofree char *process = g_strdup_printf("/proc/%d", keeper);
+    g_autofree char *files = g_strdup_printf("%s/fd", process);
+    g_autofree char *name = g_strdup_printf("%s/comm", process);
+    g_autofree char *text = NULL;
+
+    g_assert_cmpint(keeper, !=, 0);
+    g_assert_true(g_file_get_contents(name, &text, NULL, NULL));
+    g_assert_cmpstr(text, ==, "memory-keeper\n");
+    while (entries_of(files) != 1) { /* it is told of QEMU's end by it */
+        g_assert_cmpint(g_get_monotonic_time() - start, <, TIMEOUT_US);
+    }
+#ifdef SYS_kcmp
+    g_assert_cmpint(syscall(SYS_kcmp, qemu, keeper, KCMP_VM, 0, 0), ==, 0);
+#endif
+    kill(keeper, SIGTERM); /* QEMU's handler would end QEMU */
+    qtest_qmp_assert_success(qts, "{ 'execute': 'query-status' }");
+    g_assert_cmpint(child_of(qemu), ==, keeper);
+    qtest_quit(qts);
+    while (g_file_test(process, G_FILE_TEST_EXISTS)) {
+        g_assert_cmpint(g_get_monotonic_time() - start, <, TIMEOUT_US);
+    }
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -501,6 +556,7 @@ int main(int argc, char **argv)
                    test_migration_is_blocked);
     qtest_add_func("virtio-vgpu/replication", test_pair);
     qtest_add_func("virtio-vgpu/replication/refused", test_replication_refused);
+    qtest_add_func("memory-keeper", test_memory_keeper);
     add_hostile_tests();
     add_worker_tests();
     return g_test_run();
