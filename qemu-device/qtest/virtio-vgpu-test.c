@@ -11,8 +11,10 @@
 
 #include <linux/kcmp.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include "hw/pci/pci_regs.h"
 #include "qobject/qdict.h"
+#include "libqmp.h"
 #include "standard-headers/linux/virtio_pci.h"
 #include "virtio-vgpu-driver.h"
 #include "virtio-vgpu-hostile.h"
@@ -533,6 +535,69 @@ static void test_memory_keeper(void)
     }
 }
 
+/* One monitor of several, which its I/O thread looks after. */
+static int connect_monitor(const char *path)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpuint(g_strlcpy(address.sun_path, path,
+                               sizeof(address.sun_path)), <,
+                     sizeof(address.sun_path));
+    g_assert_cmpint(connect(fd, (void *)&address, sizeof(address)), ==, 0);
+    qobject_unref(qmp_fd_receive(fd)); /* the greeting */
+    qobject_unref(qmp_fd(fd, "{ 'execute': 'qmp_capabilities',"
+                         " 'arguments': { 'enable': ['oob'] } }"));
+    return fd;
+}
+
+/*
+ * Commands that come while QEMU ends are lost, and QEMU ends as it should.
+ * (Without patch 32 one round of some 40 ends with SIGSEGV.)
+ */
+static void test_commands_at_the_end(void)
+{
+    enum { ROUNDS = 40, MONITORS = 12, COMMANDS = 6, PAUSE_US = 400 };
+    static const char command[] = "{ 'execute': 'query-status' }";
+    g_autofree char *directory = g_dir_make_tmp("qmp-XXXXXX", NULL);
+
+    g_assert_nonnull(directory);
+    for (int round = 0; round < ROUNDS; round++) {
+        g_autoptr(GString) arguments = g_string_new("-machine none");
+        int fd[MONITORS];
+        QTestState *qts;
+
+        for (int i = 0; i < MONITORS; i++) {
+            g_string_append_printf(arguments,
+                                   " -qmp unix:%s/%d,server=on,wait=off",
+                                   directory, i);
+        }
+        qts = qtest_init(arguments->str);
+        for (int i = 0; i < MONITORS; i++) {
+            g_autofree char *path = g_strdup_printf("%s/%d", directory, i);
+
+            fd[i] = connect_monitor(path);
+        }
+        qtest_qmp_send_raw(qts, "{ 'execute': 'quit' }");
+        for (int n = 0; n < COMMANDS; n++) { /* more would wait for answers */
+            for (int i = 0; i < MONITORS; i++) {
+                send(fd[i], command, strlen(command), MSG_NOSIGNAL);
+            }
+            g_usleep(PAUSE_US);
+        }
+        qtest_wait_qemu(qts);
+        qtest_quit(qts); /* fails the test if QEMU did not end well */
+        for (int i = 0; i < MONITORS; i++) {
+            g_autofree char *path = g_strdup_printf("%s/%d", directory, i);
+
+            close(fd[i]);
+            unlink(path);
+        }
+    }
+    rmdir(directory);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -557,6 +622,7 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu/replication", test_pair);
     qtest_add_func("virtio-vgpu/replication/refused", test_replication_refused);
     qtest_add_func("memory-keeper", test_memory_keeper);
+    qtest_add_func("commands-at-the-end", test_commands_at_the_end);
     add_hostile_tests();
     add_worker_tests();
     return g_test_run();
