@@ -127,7 +127,7 @@ def where_picture(results):
         y, x = top + height * place, float(left)
         out.append(f"<text x='{left - 8}' y='{y + 10}' text-anchor='end'>{escaped(program)}, {escaped(table.COLUMNS[column][0])}</text>")
         for number, (name, value) in enumerate(spent):
-            width = value / longest * (RIGHT - left)
+            width = value / longest * (RIGHT - left - 45)  # room for the sum
             out.append(f"<rect x='{x:.1f}' y='{y}' width='{width:.1f}' height='{height - 4}' fill='{CPU_COLOURS[number]}'>"
                        f"<title>{escaped(name)}: {value:.2f} s</title></rect>")
             x += width
