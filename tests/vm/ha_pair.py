@@ -28,6 +28,22 @@ def wait(condition, what, seconds=SECONDS):
         time.sleep(0.02)
 
 
+def workers(qemu):
+    """The GPU workers of a QEMU, as pairs: used processor time, process number. By their name: what its sandbox leaves of a
+    worker in /proc belongs to root."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name, rest = (entry / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+                fields = rest.split()
+                if fields[1] == str(qemu) and name == "kagemusha-worke":
+                    found.append((int(fields[11]) + int(fields[12]), int(entry.name)))
+            except (OSError, IndexError):
+                pass  # it has ended
+    return found
+
+
 def counting_disk(directory):
     """A disk whose boot sector is the counting guest."""
     path = Path(directory)

@@ -14,9 +14,8 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
-from ha_pair import Pair, wait
+from ha_pair import Pair, wait, workers
 from guest_vm import environment
 from relay import Relay
 
@@ -114,15 +113,7 @@ def tell(supervisor, line):
 
 def worker(supervisor):
     """The process number of its GPU worker that has worked most: of the program that runs all the time."""
-    qemu, found = str(supervisor.qemu()), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if fields[1] == qemu and "worker" in os.readlink(entry / "exe"):
-                    found.append((int(fields[11]) + int(fields[12]), int(entry.name)))
-            except (OSError, IndexError):
-                pass
+    found = workers(supervisor.qemu())
     assert found, f"{supervisor.name} has no worker; {supervisor.said()}"
     return max(found)[1]
 

@@ -8,10 +8,9 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 
 from guest_vm import Socket, environment
-from ha_pair import Pair, wait
+from ha_pair import Pair, wait, workers
 from net_peer import GUEST_MAC, PEER, SETUP
 from relay import Relay
 from soak import leaks
@@ -230,7 +229,7 @@ exit $status
         if self.fault in ("freeze", "freeze-qemu"):
             os.kill(qemu, signal.SIGSTOP)
         if self.fault == "kill-worker":
-            os.kill(self.random.choice(workers(qemu)), signal.SIGKILL)
+            os.kill(self.random.choice(sorted(pid for _, pid in workers(qemu))), signal.SIGKILL)
         if self.fault in ("cut", "cut-off"):
             for relay in self.network:
                 relay.cut()
@@ -402,19 +401,6 @@ def qemu_of(host):
         return host.qemu()
     except AssertionError:
         return None
-
-
-def workers(qemu):
-    """The GPU workers of a QEMU."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if (entry / "stat").read_text().rsplit(")", 1)[1].split()[1] == str(qemu) and "worker" in os.readlink(entry / "exe"):
-                    found.append(int(entry.name))
-            except (OSError, IndexError):
-                pass
-    return sorted(found)
 
 
 def state_at(host, ns):
