@@ -16,6 +16,7 @@ from price import compare, crowd, facts, hosts, mechanisms, page, plan, real, ta
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORMAT = 1
 RUN_SECONDS = 300  # of one run of a program, after which its column counts as hung
+WHOLE_SECONDS = 3600  # the same for programs of others
 STARTS = 3  # how often a column is started before its cells are errors
 
 
@@ -200,7 +201,7 @@ class Columns:
             column = self.get(name)
             column.enter()
             before = column.counters()
-            run = column.run(arguments, RUN_SECONDS)
+            run = column.run(arguments, WHOLE_SECONDS if "command" in program else RUN_SECONDS)
             after = column.counters()
             column.leave()
         except (hosts.Lost, AssertionError, OSError) as error:

@@ -25,7 +25,7 @@ def lines_up(lines):
 def machine(results):
     known = results["machine"]
     return [f"{key.replace('_', ' ')}: {value}" for key, value in known.items()] + [
-        f"{len(results['settings']['repeats'])} programs, {results['settings']['rounds']} rounds, scale "
+        f"{len(results['programs'])} programs, {results['settings']['rounds']} rounds, scale "
         f"{results['settings']['scale']}"]
 
 

@@ -141,15 +141,15 @@ public:
             double sum[3] = {};
             for (std::size_t i = 0; i < count_; ++i) {
                 double way[3], square = softening;
-                for (int d = 0; d < 3; ++d) {
+                for (std::size_t d = 0; d < 3; ++d) {
                     way[d] = static_cast<double>(host_[4 * i + d]) - host_[4 * me + d];
                     square += way[d] * way[d];
                 }
                 const double pull = host_[4 * i + 3] / (square * std::sqrt(square));
-                for (int d = 0; d < 3; ++d)
+                for (std::size_t d = 0; d < 3; ++d)
                     sum[d] += way[d] * pull;
             }
-            for (int d = 0; d < 3; ++d)
+            for (std::size_t d = 0; d < 3; ++d)
                 if (!(std::abs(sum[d] - force[4 * me + d]) < 1e-3 * (std::abs(sum[d]) + 100)))
                     return differs("body", me, force[4 * me + d], sum[d]);
         }
