@@ -23,7 +23,7 @@ static void file_free(struct kref *refs)
 	kvg_records_free(file);
 	xa_destroy(&file->answers);
 	kvg_device_put(file->dev);
-	kfree(file->flush_runs);
+	kvfree(file->flush_runs);
 	kvfree(file->flush_lent);
 	kfree(file);
 }

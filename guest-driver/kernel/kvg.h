@@ -246,7 +246,7 @@ struct kvg_file {
 	struct list_head ranges;	/* dev->window_mutex */
 	/* from comparing pages until what differed is on the ring */
 	struct mutex flush_mutex;
-	u8 *flush_runs;			/* flush_mutex; made when it is needed */
+	struct kvt_open_runs *flush_runs; /* flush_mutex; made when it is needed */
 	struct kvt_lent *flush_lent;	/* the same */
 	atomic_t traced_ranges;
 

@@ -20,10 +20,10 @@
 #define VGPU_ABI_VERSION 1u
 
 /* Feature bits of the virtio device. Without the bit a driver does not use what it stands for. */
-#define VGPU_F_WRITE_RUNS 0 /* the device knows VGPU_CMD_WRITE_RUNS */
+#define VGPU_F_WRITE_RUNS 1 /* the device knows VGPU_CMD_WRITE_RUNS. Bit 0 was an earlier form of it */
 
 /* Of the commands that streams may contain: one more for each new opcode. The hosts of a pair execute the same streams, so theirs must be equal. */
-#define VGPU_STREAM_VERSION 3u
+#define VGPU_STREAM_VERSION 4u
 
 /* Objects that replication puts between the guest's own in the same file. */
 #define VGPU_HOST_ID_BIT (1ull << 63)
@@ -267,7 +267,7 @@ enum vgpu_object_kind {
 struct vgpu_cmd {
 	__u16 opcode;
 	__u16 flags; /* 0 */
-	__u32 bytes; /* of the whole command */
+	__u32 bytes; /* of the whole command; WRITE_RUNS alone has neither, but a header of its own */
 };
 
 /* Where the bytes of a transfer are. */
@@ -603,29 +603,30 @@ struct vgpu_cmd_migrate {
 };
 
 /*
- * WRITE_RUNS: what WRITE_BUFFER does, for many short runs of bytes of one buffer. After the wait list, in one piece that is padded with 0:
- * data_bytes of data, the runs' bytes one behind the other; then run_bytes that say where they go, as entries that begin with a number n:
+ * WRITE_RUNS: what WRITE_BUFFER does, for many short runs of bytes of one buffer. What a program stores between two submits is often a few bytes, so
+ * the command is as short as can be: half a header, then numbers and bytes without padding between them, at the end 0 up to a multiple of 8 bytes.
+ * It names no event and waits for nothing.
+ *
+ *   queue │ buffer │ run_bytes │ run_bytes of entries │ data: the runs' bytes one behind the other
+ *
+ * run_bytes is 1 .. VGPU_MAX_RUN_BYTES. The entries say where the runs go; each begins with a number n:
  *
  *   n & 3
- *   0  a run n >> 2 bytes behind the end of the one before (the first one: behind `offset`); its length is a second number
+ *   0  a run n >> 2 bytes behind the end of the one before (the first one: behind the buffer's first byte); its length is a second number
  *   1  the same, as long as the run before
  *   2  n >> 2 more runs (at least one), each with the distance and the length of the run before
  *
- * A number is at most VGPU_MAX_RUN_NUMBER, in 7-bit groups, the low ones first; the top bit of a byte says that another one follows, and the last
- * byte is not 0 unless it is the only one. Runs are not empty, at most VGPU_MAX_RUNS, and together as long as the data.
+ * A number has up to 64 bits, in 7-bit groups, the low ones first; the top bit of a byte says that another one follows, and the last byte is not 0
+ * unless it is the only one. Runs are not empty, at most VGPU_MAX_RUNS, and have at most VGPU_MAX_INLINE_PAYLOAD_BYTES together.
  */
-#define VGPU_MAX_RUN_NUMBER 0xffffffffull
 #define VGPU_RUN_NEW 0u
 #define VGPU_RUN_SAME_LENGTH 1u
 #define VGPU_RUN_REPEAT 2u
 
 struct vgpu_cmd_write_runs {
-	struct vgpu_cmd cmd;
-	struct vgpu_enqueue enqueue;
-	__u64 buffer;
-	__u64 offset;
-	__u32 data_bytes; /* 1 .. VGPU_MAX_INLINE_PAYLOAD_BYTES */
-	__u32 run_bytes;  /* 1 .. VGPU_MAX_RUN_BYTES */
+	__u16 opcode;
+	__u16 words;  /* of 8 bytes: the length of the whole command */
+	__u8 body[4]; /* and what follows */
 };
 
 #endif

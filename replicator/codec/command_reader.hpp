@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "codec/decode.hpp"
 
@@ -91,6 +92,9 @@ public:
         rest_ = rest_.subspan(padded(bytes));
         return true;
     }
+
+    // All that is left; what of it is padding is for the caller to check.
+    std::span<const std::byte> all() { return std::exchange(rest_, {}); }
 
     bool text(std::uint64_t length, std::uint64_t limit, std::string_view& out) {
         if (length > limit) {

@@ -4,6 +4,7 @@
 // hostile stream costs no allocation.
 #include "codec/decode.hpp"
 
+#include <algorithm>
 #include <cassert>
 
 #include "base/checked.hpp"
@@ -355,27 +356,39 @@ bool read(reader& r, op_migrate& o) {
 }
 
 bool read(reader& r, op_write_runs& o) {
-    if (!r.fixed(o.c) || !r.enqueue(o.c->enqueue, o.waits) || !r.id(o.c->buffer) ||
-        !r.require(o.c->data_bytes != 0 && o.c->data_bytes <= VGPU_MAX_INLINE_PAYLOAD_BYTES,
-                   "a write of runs has no data, or more than VGPU_MAX_INLINE_PAYLOAD_BYTES") ||
-        !r.require(o.c->run_bytes != 0 && o.c->run_bytes <= VGPU_MAX_RUN_BYTES,
-                   "a write has no runs, or more bytes of them than VGPU_MAX_RUN_BYTES")) {
+    const auto command = r.all();
+    write_runs_fields& f = o.c.value;
+    f = {{VGPU_CMD_WRITE_RUNS, 0, static_cast<std::uint32_t>(command.size())}, {}, 0};
+    std::size_t at = offsetof(vgpu_cmd_write_runs, body);
+    std::uint64_t queue = 0, run_bytes = 0;
+    for (std::uint64_t* number : {&queue, &f.buffer, &run_bytes}) {
+        if (const char* why = read_number(command, at, *number)) {
+            return r.refuse(why);
+        }
+    }
+    f.enqueue.queue = queue;
+    if (!r.id(queue) || !r.id(f.buffer) ||
+        !r.require(run_bytes != 0 && run_bytes <= VGPU_MAX_RUN_BYTES,
+                   "a write has no runs, or more bytes of them than VGPU_MAX_RUN_BYTES") ||
+        !r.require(run_bytes <= command.size() - at, "the runs of a write are longer than the command")) {
         return false;
     }
-    std::span<const std::byte> both;
-    if (!r.bytes(std::uint64_t{o.c->data_bytes} + o.c->run_bytes, both)) {
-        return false;
-    }
-    o.bytes = both.first(o.c->data_bytes);
-    const auto encoded = both.subspan(o.c->data_bytes);
-    run_walk walk(encoded, o.c->offset, o.c->data_bytes);
+    const auto encoded = command.subspan(at, run_bytes);
+    const auto rest = command.subspan(at + run_bytes);
+    run_walk walk(encoded, static_cast<std::uint32_t>(
+                               std::min<std::size_t>(rest.size(), VGPU_MAX_INLINE_PAYLOAD_BYTES)));
     buffer_run run{};
     while (walk.next(run)) {
     }
-    o.runs = run_list(encoded, o.c->offset, o.c->data_bytes);
+    if (walk.error()) {
+        return r.refuse(walk.error());
+    }
+    o.bytes = rest.first(walk.bytes());
+    o.runs = run_list(encoded, walk.bytes());
     o.end = walk.end();
-    return walk.error() ? r.refuse(walk.error())
-                        : r.require(walk.used_all(), "the runs of a write are shorter than their data");
+    const auto padding = rest.subspan(walk.bytes());
+    return r.require(padding.size() < 8, "the runs of a write are shorter than their data") &&
+           r.require(reader::zeros(padding), "padding is not 0");
 }
 
 template <class Op>
@@ -452,6 +465,22 @@ const vgpu_enqueue* enqueue_of(const op& o) {
         o);
 }
 
+guest_id queue_of(const vgpu_cmd& header) {
+    struct enqueued { // every other enqueued command begins so
+        vgpu_cmd cmd;
+        vgpu_enqueue enqueue;
+    };
+    if (header.opcode != VGPU_CMD_WRITE_RUNS) {
+        return reinterpret_cast<const enqueued&>(header).enqueue.queue;
+    }
+    std::size_t at = offsetof(vgpu_cmd_write_runs, body);
+    guest_id queue = 0;
+    [[maybe_unused]] const char* const why =
+        read_number({reinterpret_cast<const std::byte*>(&header), command_bytes(header)}, at, queue);
+    assert(!why);
+    return queue;
+}
+
 id_list waits_of(const op& o) {
     return std::visit(
         [](const auto& x) -> id_list {
@@ -493,19 +522,19 @@ decode_status stream_decoder::next(op& out) {
     }
     // rest.size() is a multiple of 8 and not 0, so the header is there.
     const auto& header = *reinterpret_cast<const vgpu_cmd*>(rest.data());
-    if (header.flags != 0) {
+    if (header.flags != 0 && header.opcode != VGPU_CMD_WRITE_RUNS) {
         return fail("an unknown flag is set");
     }
-    if (header.bytes % 8 != 0 || header.bytes < sizeof(vgpu_cmd) || header.bytes > VGPU_MAX_COMMAND_BYTES ||
-        header.bytes > rest.size()) {
+    const std::uint32_t bytes = command_bytes(header);
+    if (bytes % 8 != 0 || bytes < sizeof(vgpu_cmd) || bytes > VGPU_MAX_COMMAND_BYTES || bytes > rest.size()) {
         return fail("a command's length is not a multiple of 8, too long, or beyond the stream");
     }
-    command_reader reader(rest.first(header.bytes), context_, payload_used_);
+    command_reader reader(rest.first(bytes), context_, payload_used_);
     if (!read_command(reader, header.opcode, out)) {
         return fail(reader.message);
     }
     call_seen_ = is_call(header.opcode);
-    position_ += header.bytes;
+    position_ += bytes;
     return decode_status::op;
 }
 

@@ -37,7 +37,7 @@ public:
     // Leaves the next command out. Only of a stream that was decoded before without an error.
     void skip() {
         command_offset_ = position_;
-        position_ += reinterpret_cast<const vgpu_cmd*>(stream_.data() + position_)->bytes;
+        position_ += command_bytes(*reinterpret_cast<const vgpu_cmd*>(stream_.data() + position_));
     }
     const decode_error& error() const { return error_; }
     std::uint32_t offset() const { return command_offset_; } // of the command that next() gave last

@@ -173,20 +173,29 @@ TEST(decode, runs_say_where_their_data_goes) {
         return std::vector<std::byte>{static_cast<std::byte>(values)...};
     };
     stream_builder b;
-    // 2 bytes at 1000 + 5; 2 bytes 300 behind them; twice more; 1 byte right behind
-    b.write_runs({1, 0, {2}}, 5, 1000, octets(1, 2, 3, 4, 5, 6, 7, 8, 9),
-                 octets(5 << 2 | VGPU_RUN_NEW, 2, (300 << 2 | VGPU_RUN_SAME_LENGTH) % 128 + 128,
-                        (300 << 2) / 128, 2 << 2 | VGPU_RUN_REPEAT, 0 << 2 | VGPU_RUN_NEW, 1));
+    // 2 bytes at 1005; 2 bytes 300 behind them; twice more; 1 byte right behind
+    b.write_runs(300, 5, octets(1, 2, 3, 4, 5, 6, 7, 8, 9),
+                 octets((1005 << 2 | VGPU_RUN_NEW) % 128 + 128, (1005 << 2) / 128, 2,
+                        (300 << 2 | VGPU_RUN_SAME_LENGTH) % 128 + 128, (300 << 2) / 128,
+                        2 << 2 | VGPU_RUN_REPEAT, 0 << 2 | VGPU_RUN_NEW, 1));
+    b.marker({300, 0, {}});
     std::vector<std::array<std::uint64_t, 3>> runs;
     decode_all(b, [&](const op& o) {
+        EXPECT_EQ(queue_of(*reinterpret_cast<const vgpu_cmd*>(b.stream().data())), 300u);
+        EXPECT_EQ(enqueue_of(o)->queue, 300u);
+        EXPECT_EQ(enqueue_of(o)->event, 0u);
+        EXPECT_TRUE(waits_of(o).empty());
+        if (header_of(o).opcode == VGPU_CMD_MARKER)
+            return;
         const auto& w = std::get<op_write_runs>(o);
+        EXPECT_EQ(header_of(o).bytes, 32u);
         EXPECT_EQ(w.c->buffer, 5u);
-        EXPECT_EQ(w.waits.size(), 1u);
         EXPECT_EQ(w.bytes.size(), 9u);
         EXPECT_EQ(w.bytes[8], std::byte{9});
         EXPECT_EQ(w.end, 1914u);
         w.runs.for_each([&](const buffer_run& r) { runs.push_back({r.offset, r.from, r.bytes}); });
     });
+    ASSERT_EQ(b.stream().size(), 32u + sizeof(vgpu_cmd_sync));
     EXPECT_EQ(runs, (std::vector<std::array<std::uint64_t, 3>>{
                         {1005, 0, 2}, {1307, 2, 2}, {1609, 4, 2}, {1911, 6, 2}, {1913, 8, 1}}));
 }

@@ -387,32 +387,35 @@ void append_number(std::vector<std::byte>& to, std::uint64_t n) {
 
 } // namespace
 
-stream_builder& stream_builder::write_runs(const enqueue_ref& e, std::uint64_t buffer,
+stream_builder& stream_builder::write_runs(std::uint64_t queue, std::uint64_t buffer,
                                            std::span<const written_run> runs) {
     std::vector<std::byte> data, encoded;
-    std::uint64_t end = runs.empty() ? 0 : runs.front().offset;
+    std::uint64_t end = 0;
     for (const written_run& run : runs) {
         append_number(encoded, (run.offset - end) << 2 | VGPU_RUN_NEW);
         append_number(encoded, run.data.size());
         data.insert(data.end(), run.data.begin(), run.data.end());
         end = run.offset + run.data.size();
     }
-    return write_runs(e, buffer, runs.empty() ? 0 : runs.front().offset, data, encoded);
+    return write_runs(queue, buffer, data, encoded);
 }
 
-stream_builder& stream_builder::write_runs(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,
+stream_builder& stream_builder::write_runs(std::uint64_t queue, std::uint64_t buffer,
                                            std::span<const std::byte> data,
                                            std::span<const std::byte> encoded) {
-    std::vector<std::byte> both(data.begin(), data.end());
-    both.insert(both.end(), encoded.begin(), encoded.end());
-    return begin(VGPU_CMD_WRITE_RUNS, vgpu_cmd_write_runs{{},
-                                                          enqueue(e),
-                                                          buffer,
-                                                          offset,
-                                                          static_cast<std::uint32_t>(data.size()),
-                                                          static_cast<std::uint32_t>(encoded.size())})
-        .ids(e.waits)
-        .bytes(both);
+    std::vector<std::byte> command(offsetof(vgpu_cmd_write_runs, body));
+    append_number(command, queue);
+    append_number(command, buffer);
+    append_number(command, encoded.size());
+    command.insert(command.end(), encoded.begin(), encoded.end());
+    command.insert(command.end(), data.begin(), data.end());
+    const std::uint16_t opcode = VGPU_CMD_WRITE_RUNS,
+                        words = static_cast<std::uint16_t>((command.size() + 7) / 8);
+    std::memcpy(command.data() + offsetof(vgpu_cmd_write_runs, opcode), &opcode, sizeof(opcode));
+    std::memcpy(command.data() + offsetof(vgpu_cmd_write_runs, words), &words, sizeof(words));
+    command_word_ = words_.size();
+    append_words(words_, command.data(), command.size());
+    return *this;
 }
 
 kagemusha_request stream_builder::request(std::uint32_t file, std::uint64_t token) const {

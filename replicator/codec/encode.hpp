@@ -170,9 +170,9 @@ public:
     stream_builder& migrate(const enqueue_ref& e, std::span<const std::uint64_t> objects,
                             std::uint64_t flags = 0);
     // The runs one by one, or as the caller encoded them.
-    stream_builder& write_runs(const enqueue_ref& e, std::uint64_t buffer, std::span<const written_run> runs);
-    stream_builder& write_runs(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,
-                               std::span<const std::byte> data, std::span<const std::byte> encoded);
+    stream_builder& write_runs(std::uint64_t queue, std::uint64_t buffer, std::span<const written_run> runs);
+    stream_builder& write_runs(std::uint64_t queue, std::uint64_t buffer, std::span<const std::byte> data,
+                               std::span<const std::byte> encoded);
 
     // ---- results ----
     std::span<const std::byte> stream() const { return std::as_bytes(std::span(words_)); }

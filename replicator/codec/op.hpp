@@ -55,6 +55,18 @@ private:
     std::uint32_t count_ = 0;
 };
 
+// A WRITE_RUNS is packed; this is what it says, in the shape of the other commands.
+struct write_runs_fields {
+    vgpu_cmd cmd;
+    vgpu_enqueue enqueue; // no event, no wait list
+    guest_id buffer;
+};
+template <class T>
+struct in_place { // used like a pointer
+    T value{};
+    const T* operator->() const { return &value; }
+};
+
 // clang-format off
 struct op_info               { const vgpu_cmd_info* c; payload_source result; payload_source input; };
 struct op_create_context     { const vgpu_cmd_create_context* c; };
@@ -87,7 +99,7 @@ struct op_fill_image         { const vgpu_cmd_fill_image* c; id_list waits; };
 struct op_launch             { const vgpu_cmd_launch* c; id_list waits; argument_list arguments; };
 struct op_sync               { const vgpu_cmd_sync* c; id_list waits; bool barrier() const { return c->cmd.opcode == VGPU_CMD_BARRIER; } };
 struct op_migrate            { const vgpu_cmd_migrate* c; id_list waits; id_list objects; };
-struct op_write_runs         { const vgpu_cmd_write_runs* c; id_list waits; std::span<const std::byte> bytes; run_list runs; std::uint64_t end; }; // behind the last run
+struct op_write_runs         { in_place<write_runs_fields> c; std::span<const std::byte> bytes; run_list runs; std::uint64_t end; static constexpr id_list waits{}; }; // end: behind the last run
 // clang-format on
 
 using op =
@@ -102,6 +114,14 @@ using op =
 const vgpu_enqueue* enqueue_of(const op& o);
 id_list waits_of(const op& o); // empty for ops without a wait list
 const vgpu_cmd& header_of(const op& o);
+// The length of the command that begins with these 8 bytes, whatever it is worth.
+inline std::uint32_t command_bytes(const vgpu_cmd& header) {
+    // WRITE_RUNS has its length where the others have flags
+    static_assert(offsetof(vgpu_cmd, flags) == offsetof(vgpu_cmd_write_runs, words));
+    return header.opcode == VGPU_CMD_WRITE_RUNS ? std::uint32_t{header.flags} * 8 : header.bytes;
+}
+// The queue of an enqueued command that was decoded before without an error.
+guest_id queue_of(const vgpu_cmd& header);
 // Whether the command answers in vgpu_response.result (vgpu_protocol.h, "Calls").
 bool is_call(std::uint16_t opcode);
 

@@ -12,6 +12,23 @@
 
 namespace kagemusha::codec {
 
+// The number at `at`, which moves behind it. Null, or the rule that was broken.
+inline const char* read_number(std::span<const std::byte> from, std::size_t& at, std::uint64_t& out) {
+    constexpr const char* bad = "a number of a write's runs is too large or not the shortest";
+    out = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        if (at == from.size())
+            return "a write of runs ends in the middle of a number";
+        const auto group = std::to_integer<std::uint64_t>(from[at++]);
+        if (shift == 63 && group > 1)
+            return bad;
+        out |= (group & 0x7f) << shift;
+        if ((group & 0x80) == 0)
+            return group != 0 || shift == 0 ? nullptr : bad;
+    }
+    return bad;
+}
+
 struct buffer_run {
     std::uint64_t offset; // in the buffer
     std::uint32_t from;   // in the command's data
@@ -21,8 +38,8 @@ struct buffer_run {
 // The runs one after the other, until they end or break a rule.
 class run_walk {
 public:
-    run_walk(std::span<const std::byte> encoded, std::uint64_t offset, std::uint32_t data_bytes)
-        : encoded_(encoded), end_(offset), data_bytes_(data_bytes) {}
+    run_walk(std::span<const std::byte> encoded, std::uint32_t data_bytes)
+        : encoded_(encoded), data_bytes_(data_bytes) {}
 
     // False at the end, and after a rule was broken.
     bool next(buffer_run& out) {
@@ -45,8 +62,8 @@ public:
     }
 
     const char* error() const { return error_; }
-    std::uint64_t end() const { return end_; } // behind the last run
-    bool used_all() const { return from_ == data_bytes_; }
+    std::uint64_t end() const { return end_; }    // behind the last run
+    std::uint32_t bytes() const { return from_; } // of all runs
 
 private:
     bool fail(const char* why) {
@@ -55,17 +72,8 @@ private:
     }
 
     bool number(std::uint64_t& out) {
-        out = 0;
-        for (unsigned shift = 0; shift < 35; shift += 7) {
-            if (at_ == encoded_.size())
-                return fail("a write's runs end in the middle of a number");
-            const auto group = std::to_integer<std::uint64_t>(encoded_[at_++]);
-            out |= (group & 0x7f) << shift;
-            if ((group & 0x80) == 0)
-                return (out <= VGPU_MAX_RUN_NUMBER && (group != 0 || shift == 0)) ||
-                       fail("a number of a write's runs is too large or not the shortest");
-        }
-        return fail("a number of a write's runs is too large or not the shortest");
+        const char* why = read_number(encoded_, at_, out);
+        return !why || fail(why);
     }
 
     // False at the end of the entries, or if this one breaks a rule.
@@ -92,7 +100,7 @@ private:
 
     std::span<const std::byte> encoded_;
     std::size_t at_ = 0;
-    std::uint64_t end_;
+    std::uint64_t end_ = 0;
     std::uint64_t gap_ = 0, length_ = 0;
     std::uint64_t repeats_ = 0; // runs that the entry in hand still gives
     std::uint32_t data_bytes_;
@@ -105,18 +113,17 @@ private:
 class run_list {
 public:
     run_list() = default;
-    run_list(std::span<const std::byte> encoded, std::uint64_t offset, std::uint32_t data_bytes)
-        : encoded_(encoded), offset_(offset), data_bytes_(data_bytes) {}
+    run_list(std::span<const std::byte> encoded, std::uint32_t data_bytes)
+        : encoded_(encoded), data_bytes_(data_bytes) {}
     template <class F>
     void for_each(F&& f) const { // f(const buffer_run&)
-        run_walk walk(encoded_, offset_, data_bytes_);
+        run_walk walk(encoded_, data_bytes_);
         for (buffer_run run; walk.next(run);)
             f(run);
     }
 
 private:
     std::span<const std::byte> encoded_;
-    std::uint64_t offset_ = 0;
     std::uint32_t data_bytes_ = 0;
 };
 

@@ -170,9 +170,10 @@ std::vector<sample_request> sample_session() {
     add("barrier").barrier({queue, event + 6, {}});
     add("migrate").migrate({queue, 0, {}}, std::array<std::uint64_t, 2>{buffer, image}, cl_migrate_host);
     add("write runs")
-        .write_runs({queue, event + 8, {}}, buffer,
+        .write_runs(queue, buffer,
                     std::array<written_run, 3>{
-                        written_run{64, octets(1, 2, 3)}, {100, octets(4)}, {3000, octets(5, 6, 7, 8, 9)}});
+                        written_run{64, octets(1, 2, 3)}, {100, octets(4)}, {3000, octets(5, 6, 7, 8, 9)}})
+        .marker({queue, event + 8, {}});
 
     stream_builder& batch = add("batch of launches");
     for (int i = 0; i < 64; ++i) {

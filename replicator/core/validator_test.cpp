@@ -145,7 +145,7 @@ const broken malformed[] = {
     {"wait for unknown", [](auto& b) { b.marker({queue, 0, {unknown}}); }},
     {"wait for a queue", [](auto& b) { b.marker({queue, 0, {queue}}); }},
     {"wait for itself", [](auto& b) { b.marker({queue, fresh, {fresh}}); }},
-    {"runs to unknown", [](auto& b) { b.write_runs({queue, 0, {}}, unknown, std::array{written_run{0, eight}}); }},
+    {"runs to unknown", [](auto& b) { b.write_runs(queue, unknown, std::array{written_run{0, eight}}); }},
     {"write to unknown", [](auto& b) { b.write_buffer({queue, 0, {}}, unknown, 0, eight); }},
     {"read from a queue", [](auto& b) { b.read_buffer({queue, 0, {}}, queue, 0, out(b, 8)); }},
     {"rect of unknown", [](auto& b) { b.transfer_rect(true, {queue, 0, {}}, unknown, {{0, 0, 0}}, {{8, 1, 1}}, 8, 8, in(b, 8)); }},
@@ -198,8 +198,6 @@ const failing failing_calls[] = {
 const failing failing_commands[] = {
     {"write beyond", [](auto& b) { b.write_buffer({queue, fresh, {}}, buffer, 4089, eight); }, cl_invalid_value},
     {"read beyond a sub-buffer", [](auto& b) { b.read_buffer({queue, fresh, {}}, sub, 1020, out(b, 8)); }, cl_invalid_value},
-    {"run beyond", [](auto& b) { b.write_runs({queue, fresh, {}}, buffer, std::array{written_run{0, eight}, written_run{4089, eight}}); }, cl_invalid_value},
-    {"runs to an image", [](auto& b) { b.write_runs({queue, fresh, {}}, image, std::array{written_run{0, eight}}); }, cl_invalid_mem_object},
     {"write to an image", [](auto& b) { b.write_buffer({queue, fresh, {}}, image, 0, eight); }, cl_invalid_mem_object},
     {"write to another context", [](auto& b) { b.write_buffer({queue, fresh, {}}, other_buffer, 0, eight); }, cl_invalid_context},
     {"rect beyond", [](auto& b) { b.transfer_rect(false, {queue, fresh, {}}, buffer, {{0, 60, 0}}, {{64, 5, 1}}, 64, 320, out(b, 320)); }, cl_invalid_value},
@@ -282,6 +280,26 @@ TEST_F(validator_test, commands_that_fail_here_complete_with_opencls_error) {
         EXPECT_EQ(gone.response.status, VGPU_STATUS_OK);
         EXPECT_FALSE(h.fsm.objects().taken(fresh));
     }
+}
+
+// They name no event, so it is their queue that tells.
+TEST_F(validator_test, failing_runs_are_told_by_their_queue) {
+    const auto error_of = [&](std::uint64_t memory, std::uint64_t last) {
+        stream_builder b;
+        b.write_runs(queue, memory, std::array{written_run{0, eight}, written_run{last, eight}});
+        const submit_decision d = h.submit(b);
+        EXPECT_EQ(d.what, submit_decision::action::answer) << "nothing of the stream is left";
+        EXPECT_EQ(d.response.status, VGPU_STATUS_OK) << (d.broken_rule ? d.broken_rule : "");
+        const auto records = h.take_records();
+        EXPECT_EQ(records.size(), 1u);
+        const auto e = testing::as<vgpu_record_queue_error>(records.at(0));
+        EXPECT_EQ(e.record.type, VGPU_RECORD_QUEUE_ERROR);
+        EXPECT_EQ(e.queue, queue);
+        return e.error;
+    };
+    EXPECT_EQ(error_of(buffer, 4089), cl_invalid_value) << "beyond the end";
+    EXPECT_EQ(error_of(image, 64), cl_invalid_mem_object);
+    EXPECT_EQ(error_of(other_buffer, 64), cl_invalid_context);
 }
 
 TEST_F(validator_test, a_failed_command_is_left_out_and_what_waits_for_it_fails_too) {

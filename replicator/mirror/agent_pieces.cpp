@@ -77,7 +77,7 @@ log_entry agent_entry::finish() const {
     for (std::size_t at = 0; at < bytes.size(); ++entry.meta.op_count) {
         vgpu_cmd header;
         std::memcpy(&header, bytes.data() + at, sizeof(header));
-        at += header.bytes;
+        at += codec::command_bytes(header);
     }
     entry.stream.resize(bytes.size() / 8);
     std::memcpy(entry.stream.data(), bytes.data(), bytes.size());

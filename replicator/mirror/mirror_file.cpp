@@ -116,16 +116,12 @@ struct mirror_file::impl {
 
     // Before anything of a request: what it may rely on having run.
     void await_what_is_known(std::span<const std::byte> stream) {
-        struct enqueued { // every enqueued command begins so
-            vgpu_cmd cmd;
-            vgpu_enqueue enqueue;
-        };
         guest_id queue = 0;
         bool any = false, one_queue = true;
         for (std::size_t at = 0; at < stream.size();) {
             const auto& header = *reinterpret_cast<const vgpu_cmd*>(stream.data() + at);
             if (header.opcode >= VGPU_FIRST_ENQUEUE) {
-                const guest_id of = reinterpret_cast<const enqueued&>(header).enqueue.queue;
+                const guest_id of = queue_of(header);
                 one_queue = one_queue && (!any || of == queue);
                 queue = of;
                 any = true;
@@ -133,7 +129,7 @@ struct mirror_file::impl {
                 any = true; // whatever waits for it may be anywhere
                 one_queue = false;
             }
-            at += header.bytes;
+            at += command_bytes(header);
         }
         if (!any || !order.holds(one_queue ? queue : 0)) {
             return;
@@ -264,7 +260,7 @@ struct mirror_file::impl {
     // The same, packed. A launch with the arguments of one before it in the stream writes what that one
     // writes.
     bool crosses_packed(const vgpu_cmd& header) {
-        const std::span command(reinterpret_cast<const std::byte*>(&header), header.bytes);
+        const std::span command(reinterpret_cast<const std::byte*>(&header), command_bytes(header));
         switch (header.opcode) {
         case VGPU_CMD_LAUNCH: {
             const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
@@ -535,21 +531,22 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     codec::op o;
     while (at < request.stream.size()) {
         const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
+        const std::uint32_t bytes = command_bytes(header);
         if (packs && self.crosses_packed(header)) {
             decoder.skip();
-            at += header.bytes;
+            at += bytes;
             kept_from = at;
             continue;
         }
         if (!packs && self.crosses_unread(header)) {
             decoder.skip();
-            at += header.bytes;
+            at += bytes;
             ++kept;
             continue;
         }
         copy_kept();
-        const auto command = request.stream.subspan(at, header.bytes);
-        at += header.bytes;
+        const auto command = request.stream.subspan(at, bytes);
+        at += bytes;
         kept_from = at;
         if (mode == mirror_mode::off && header.opcode >= VGPU_FIRST_ENQUEUE) {
             decoder.skip();

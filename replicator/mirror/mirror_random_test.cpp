@@ -327,7 +327,8 @@ private:
                 runs.push_back({at, {data.begin(), data.end()}});
                 at += data.size();
             }
-            b.write_runs(e, memory, runs);
+            b.write_runs(e.queue, memory, runs).marker(e); // which it has no event of its own for
+            ++in_hand_;
             return;
         }
         case 0:

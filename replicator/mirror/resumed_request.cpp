@@ -29,7 +29,7 @@ const vgpu_payload_ref* read_payload(const codec::op& any) {
 }
 
 std::span<const std::byte> bytes_of(std::span<const std::byte> stream, std::size_t at) {
-    return stream.subspan(at, reinterpret_cast<const vgpu_cmd*>(stream.data() + at)->bytes);
+    return stream.subspan(at, codec::command_bytes(*reinterpret_cast<const vgpu_cmd*>(stream.data() + at)));
 }
 
 // Apart from which payload it is.

@@ -17,7 +17,7 @@ namespace kagemusha::mirror {
 
 template <class F>
 void for_each_event(std::span<const std::byte> stream, F&& f) {
-    // Every enqueued command begins alike.
+    // Every enqueued command begins alike, but WRITE_RUNS, which has no event.
     struct enqueued {
         vgpu_cmd cmd;
         vgpu_enqueue enqueue;
@@ -28,17 +28,19 @@ void for_each_event(std::span<const std::byte> stream, F&& f) {
     while (stream.size() >= sizeof(vgpu_cmd)) {
         vgpu_cmd head;
         std::memcpy(&head, stream.data(), sizeof(head));
-        if (head.bytes < sizeof(head) || head.bytes > stream.size()) {
+        const std::uint32_t bytes = codec::command_bytes(head);
+        if (bytes < sizeof(head) || bytes > stream.size()) {
             return;
         }
-        if (head.opcode >= VGPU_FIRST_ENQUEUE && head.bytes >= sizeof(enqueued)) {
+        if (head.opcode >= VGPU_FIRST_ENQUEUE && head.opcode != VGPU_CMD_WRITE_RUNS &&
+            bytes >= sizeof(enqueued)) {
             enqueued command;
             std::memcpy(&command, stream.data(), sizeof(command));
             if (command.enqueue.event != 0) {
                 f(codec::guest_id{command.enqueue.event});
             }
         }
-        stream = stream.subspan(head.bytes);
+        stream = stream.subspan(bytes);
     }
 }
 

@@ -5,9 +5,9 @@
 #include "runs.h"
 #include "proto/abi/vgpu_protocol.h"
 
-/* the two low bits of a number say what it is */
+/* the two low bits of a number say what it is; the others hold a distance */
 #define KIND_BITS 2
-#define MAX_GAP (VGPU_MAX_RUN_NUMBER >> KIND_BITS)
+#define MAX_GAP (TRACE_MAX_OFFSET - 1)
 
 void trace_runs_begin(struct trace_runs *runs, u8 *bytes, u32 capacity, u32 max_count)
 {
@@ -17,13 +17,21 @@ void trace_runs_begin(struct trace_runs *runs, u8 *bytes, u32 capacity, u32 max_
 	runs->max_count = max_count;
 }
 
-static void put_number(struct trace_runs *runs, u64 n)
+u32 trace_put_number(u8 *to, u64 n)
 {
+	u32 used = 0;
+
 	while (n >= 0x80) {
-		runs->bytes[runs->used++] = (u8)(n | 0x80);
+		to[used++] = (u8)(n | 0x80);
 		n >>= 7;
 	}
-	runs->bytes[runs->used++] = (u8)n;
+	to[used++] = (u8)n;
+	return used;
+}
+
+static void put_number(struct trace_runs *runs, u64 n)
+{
+	runs->used += trace_put_number(runs->bytes + runs->used, n);
 }
 
 static void put_repeats(struct trace_runs *runs)

@@ -46,8 +46,7 @@ places decoded(encoder& e) {
     const u32 used = trace_runs_end(&e.runs);
     EXPECT_LE(used, e.bytes.size());
     stream_builder b;
-    b.write_runs({1, 0, {}}, 2, 0, std::vector<std::byte>(e.data_bytes),
-                 std::as_bytes(std::span(e.bytes)).first(used));
+    b.write_runs(1, 2, std::vector<std::byte>(e.data_bytes), std::as_bytes(std::span(e.bytes)).first(used));
     stream_decoder decoder(b.stream(), {});
     op o;
     places found;
@@ -55,8 +54,9 @@ places decoded(encoder& e) {
         ADD_FAILURE() << decoder.error().message;
         return found;
     }
-    std::get<op_write_runs>(o).runs.for_each(
-        [&](const buffer_run& r) { found.push_back({r.offset, r.bytes}); });
+    std::get<op_write_runs>(o).runs.for_each([&](const buffer_run& r) {
+        found.push_back({r.offset, r.bytes});
+    });
     return found;
 }
 
@@ -111,11 +111,20 @@ TEST(runs, a_command_that_is_full_takes_no_more_and_stays_valid) {
     EXPECT_EQ(decoded(by_bytes), in_bytes);
 }
 
-TEST(runs, too_far_away_is_a_command_of_its_own) {
+TEST(runs, any_distance_can_be_written_down_but_the_last_quarter) {
+    const places far{{(1ull << 32) + 5, 1}, {1ull << 61, 100}};
+    EXPECT_EQ(bytes_of(far), 5u + 1 + 9 + 1);
     encoder e;
-    EXPECT_TRUE(e.add({(1ull << 30) - 1, 1}));
-    EXPECT_FALSE(e.add({1ull << 31, 1}));
-    EXPECT_EQ(decoded(e), (places{{(1ull << 30) - 1, 1}}));
+    EXPECT_TRUE(e.add({(1ull << 62) - 1, 1}));
+    EXPECT_FALSE(e.add({~std::uint64_t{0} - 9, 1})) << "a command of its own";
+    EXPECT_EQ(decoded(e), (places{{(1ull << 62) - 1, 1}}));
+}
+
+TEST(runs, the_longest_run_needs_no_more_than_was_said) {
+    encoder e(2 * TRACE_RUN_MAX_BYTES);
+    const places list{{1ull << 60, 1u << 13}, {1ull << 61, 1}};
+    EXPECT_TRUE(e.add(list[0]) && e.add(list[1]));
+    EXPECT_EQ(decoded(e), list);
 }
 
 TEST(runs, random_ones_come_back_as_they_were) {

@@ -12,7 +12,9 @@
 
 #define KVT_LENT_TABLE_BYTES \
 	(KVT_MAX_LENT_PAGES * (u32)(sizeof(struct vgpu_payload) + sizeof(struct vgpu_segment)))
-#define KVT_HEADER_BYTES ((u32)sizeof(struct vgpu_cmd_write_runs))
+/* What comes before a command's runs at most. */
+#define KVT_HEADER_BYTES \
+	((u32)offsetof(struct vgpu_cmd_write_runs, body) + 3 * TRACE_NUMBER_MAX_BYTES)
 
 /*
  * The worst page: single bytes with just enough between that they stay runs of their own, each with
@@ -21,13 +23,15 @@
 static_assert((PAGE_SIZE / (TRACE_MERGE_GAP + 1) + 2) * 4 + 3 * (KVT_HEADER_BYTES + 8) +
 		      2 * TRACE_RUN_MAX_BYTES + PAGE_SIZE <=
 	      KVT_PAGE_WORST_BYTES);
+/* Its length is a number of 16 bits. */
+static_assert(KVT_HEADER_BYTES + sizeof(struct kvt_open_runs) < 8 * 65535u);
 
 int kvt_stream_begin(struct kvt_stream *stream, struct kvg_file *file, u64 queue)
 {
 	memset(stream, 0, sizeof(*stream));
 	stream->queue = queue;
 	if (!file->flush_runs) {
-		file->flush_runs = kmalloc(VGPU_MAX_RUN_BYTES, GFP_KERNEL_ACCOUNT);
+		file->flush_runs = kvmalloc(sizeof(*file->flush_runs), GFP_KERNEL_ACCOUNT);
 		if (!file->flush_runs)
 			return -ENOMEM;
 	}
@@ -56,63 +60,65 @@ static u32 stream_bytes(const struct kvt_stream *stream)
 	return stream->request->blob.bytes - (u32)sizeof(struct vgpu_request);
 }
 
+/* Of a command that is not there yet. */
+static u32 open_bytes(const struct kvt_stream *stream)
+{
+	return stream->open ? KVT_HEADER_BYTES + stream->runs.used + stream->data_bytes + 8 : 0;
+}
+
 bool kvt_stream_is_empty(const struct kvt_stream *stream)
 {
-	return !stream_bytes(stream);
+	return !stream->open && !stream_bytes(stream);
 }
 
 bool kvt_stream_has_room(const struct kvt_stream *stream)
 {
-	return stream_bytes(stream) + stream->runs.used + 2 * KVT_PAGE_WORST_BYTES +
+	return stream_bytes(stream) + open_bytes(stream) + 2 * KVT_PAGE_WORST_BYTES +
 		       sizeof(struct vgpu_cmd_sync) <=
 	       stream->request->dev->limits.stream_bytes;
 }
 
 /* ---- commands ---- */
 
-static int open_command(struct kvt_stream *stream, u64 memory, u64 offset)
+static void open_command(struct kvt_stream *stream, u64 memory)
 {
-	struct kvg_blob *blob = &stream->request->blob;
-
-	stream->command = blob->bytes;
+	stream->open = true;
 	stream->lend_command = 0;
 	stream->memory = memory;
-	stream->first = offset;
-	stream->next = offset;
+	stream->next = 0;
 	stream->data_bytes = 0;
-	trace_runs_begin(&stream->runs, stream->request->file->flush_runs, VGPU_MAX_RUN_BYTES,
+	trace_runs_begin(&stream->runs, stream->request->file->flush_runs->runs, VGPU_MAX_RUN_BYTES,
 			 VGPU_MAX_RUNS);
-	return kvg_blob_append(blob, NULL, KVT_HEADER_BYTES);
 }
 
-/* Fills in the header, and adds where the data goes. */
 int kvt_stream_close(struct kvt_stream *stream)
 {
 	struct kvg_blob *blob = &stream->request->blob;
-	struct vgpu_cmd_write_runs header = {
-		.cmd = { .opcode = VGPU_CMD_WRITE_RUNS },
-		.enqueue = { .queue = stream->queue },
-		.buffer = stream->memory,
-		.offset = stream->first,
-		.data_bytes = stream->data_bytes,
-	};
-	u32 content;
+	u8 bytes[KVT_HEADER_BYTES] __aligned(8);
+	struct vgpu_cmd_write_runs *header = (void *)bytes;
+	u32 used = offsetof(struct vgpu_cmd_write_runs, body);
+	u32 run_bytes, content;
 	int ret;
 
-	if (!stream->command)
+	if (!stream->open)
 		return 0;
-	header.run_bytes = trace_runs_end(&stream->runs);
-	content = header.data_bytes + header.run_bytes;
-	ret = kvg_blob_append(blob, stream->runs.bytes, header.run_bytes);
+	run_bytes = trace_runs_end(&stream->runs);
+	used += trace_put_number(bytes + used, stream->queue);
+	used += trace_put_number(bytes + used, stream->memory);
+	used += trace_put_number(bytes + used, run_bytes);
+	content = used + run_bytes + stream->data_bytes;
+	header->opcode = VGPU_CMD_WRITE_RUNS;
+	header->words = DIV_ROUND_UP(content, 8);
+	ret = kvg_blob_append(blob, bytes, used);
+	if (!ret)
+		ret = kvg_blob_append(blob, stream->runs.bytes, run_bytes);
+	if (!ret)
+		ret = kvg_blob_append(blob, stream->request->file->flush_runs->data,
+				      stream->data_bytes);
 	if (!ret)
 		ret = kvg_blob_append(blob, NULL, round_up(content, 8) - content);
-	if (ret)
-		return ret;
-	header.cmd.bytes = blob->bytes - stream->command;
-	kvg_blob_write(blob, stream->command, &header, sizeof(header));
-	stream->runs.used = 0;
-	stream->command = 0;
-	return 0;
+	stream->open = false;
+	return ret;
 }
 
 /* Whether the command that is open takes the next `bytes` bytes. */
@@ -124,20 +130,21 @@ static bool takes(struct kvt_stream *stream, u64 memory, u64 offset, u32 bytes)
 
 int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data, u32 bytes)
 {
+	struct kvt_open_runs *runs = stream->request->file->flush_runs;
 	int ret = 0;
 
 	stream->all_data_bytes += bytes;
 	while (bytes && !ret) {
 		u32 part;
 
-		if (!stream->command)
-			ret = open_command(stream, memory, offset);
+		if (!stream->open)
+			open_command(stream, memory);
 		part = min(bytes, VGPU_MAX_INLINE_PAYLOAD_BYTES - stream->data_bytes);
-		if (ret || !takes(stream, memory, offset, part)) {
-			ret = ret ?: kvt_stream_close(stream);
+		if (!takes(stream, memory, offset, part)) {
+			ret = kvt_stream_close(stream);
 			continue;
 		}
-		ret = kvg_blob_append(&stream->request->blob, data, part);
+		memcpy(runs->data + stream->data_bytes, data, part);
 		stream->data_bytes += part;
 		stream->next = offset + part;
 		offset += part;

@@ -20,19 +20,24 @@ struct kvt_lent;
 /* Pages that one request refers to at most. */
 #define KVT_MAX_LENT_PAGES 1024u
 
+/* What is collected for a WRITE_RUNS: its header and its runs come before its data. */
+struct kvt_open_runs {
+	u8 runs[VGPU_MAX_RUN_BYTES];
+	u8 data[VGPU_MAX_INLINE_PAYLOAD_BYTES];
+};
+
 struct kvt_stream {
 	struct kvg_request *request;
 	u64 queue;
 	u64 all_data_bytes;
 	struct kvt_lent *lent;	/* of the file; NULL: nothing can be lent */
 	struct kvg_range *lender;
+	u32 lend_command;	/* the last one that refers to pages; 0: none */
 	/* --- of the command that is open, or was the last one: */
-	u32 command;		/* WRITE_RUNS: where it begins in the blob; 0: none is open */
-	u32 lend_command;	/* … and the last one that refers to pages; 0: none */
+	bool open;		/* WRITE_RUNS: its runs and data are not in the blob yet */
 	u32 data_bytes;
 	u64 memory;
-	u64 first;		/* offset of its first byte in the buffer */
-	u64 next;		/* … and behind the last one that was written */
+	u64 next;		/* behind the last byte of the buffer that was written */
 	struct trace_runs runs;
 };
 

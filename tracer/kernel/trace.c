@@ -102,7 +102,7 @@ int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *
 
 	if (args->pad || !args->bytes || args->mode >= KAGEMUSHA_VGPU_TRACE_MODE_COUNT)
 		return -EINVAL;
-	if (check_add_overflow(args->memory_offset, args->bytes, &end))
+	if (check_add_overflow(args->memory_offset, args->bytes, &end) || end > TRACE_MAX_OFFSET)
 		return -EINVAL;
 	if (args->mode == KAGEMUSHA_VGPU_TRACE_DEFAULT)
 		args->mode = READ_ONCE(default_mode);

@@ -53,14 +53,15 @@ TEST_P(buffers, RunsGoWhereTheyBelong) {
         std::fill_n(expected.begin() + 4096 + static_cast<std::ptrdiff_t>(offset), bytes,
                     runs.back().data[0]);
     }
-    const auto first = s->new_id(), second = s->new_id();
-    s->ok(stream_builder().write_runs({queue, first}, part, std::span(runs).first(1)));
-    s->ok(stream_builder().write_runs({queue, second, {first}}, part, std::span(runs).subspan(1)));
-    EXPECT_EQ(s->sink.wait_event(second).status, 0);
+    const auto written = s->new_id();
+    s->ok(stream_builder().write_runs(queue, part, std::span(runs).first(1)));
+    s->ok(stream_builder().write_runs(queue, part, std::span(runs).subspan(1)).marker({queue, written}));
+    EXPECT_EQ(s->sink.wait_event(written).status, 0);
     ASSERT_EQ(s->read(queue, buffer, 65536, expected.size()), 0);
-    // from an unordered queue too, where the command ends with its last part
+    // from an unordered queue too, where a marker waits for each part
     const auto unordered = s->queue(context, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE), third = s->new_id();
-    s->ok(stream_builder().write_runs({unordered, third}, buffer, std::span(runs).first(3)));
+    s->ok(
+        stream_builder().write_runs(unordered, buffer, std::span(runs).first(3)).marker({unordered, third}));
     EXPECT_EQ(s->sink.wait_event(third).status, 0);
     ASSERT_EQ(s->read(queue, buffer, 131072, expected.size()), 0);
     KAGEMUSHA_NEEDS(moves_bytes);
