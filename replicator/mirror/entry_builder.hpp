@@ -28,6 +28,7 @@ public:
     void begin(std::size_t expected_bytes, bool pack = false) {
         expected_words_ = expected_bytes / 8;
         entry_ = {};
+        to_come_ = false;
         pack_ = pack;
         packers_used_ = 0;
         if (pack_) {
@@ -63,7 +64,8 @@ public:
         assert(reference->bytes == payload_bytes);
         reference->index = static_cast<std::uint32_t>(entry_.payloads.size());
         entry_.payloads.push_back({payload_bytes, false});
-        entry_.content_in_guest |= content.keep == nullptr;
+        entry_.content_in_guest |= content.keep == nullptr && !content.to_come;
+        to_come_ |= content.to_come.has_value();
         entry_.content.push_back(std::move(content));
         entry_.meta.content_bytes += rounded_up(payload_bytes);
     }
@@ -99,7 +101,7 @@ public:
             return;
         }
         entry_.meta.kind = entry_kind::submit;
-        entry_.meta.flags = flags;
+        entry_.meta.flags = flags | (std::exchange(to_come_, false) ? entry_late_content : 0u);
         entry_.meta.stream_bytes = stream_bytes();
         if (pack_) {
             entry_.packed = packer().packed();
@@ -139,6 +141,7 @@ private:
     bool pack_ = false;
     std::deque<stream_packer> packers_;
     std::size_t packers_used_ = 0;
+    bool to_come_ = false; // some content of the entry
     log_entry entry_;
 };
 

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,8 @@ enum entry_flag : std::uint32_t {
 struct byte_pieces {
     std::vector<std::span<const std::byte>> pieces;
     std::shared_ptr<const void> keep;
+    // What is to be sent is not there yet (mirror/late_writes.hpp): this payload of the request.
+    std::optional<std::uint32_t> to_come = {};
 };
 
 struct entry_payload {

@@ -78,6 +78,7 @@ struct mirror_file::impl {
     const worker::request_view* request = nullptr;
     mirror_mode mode = mirror_mode::off;
     const payload_reader* payloads = nullptr;
+    const payload_note* reads_into = nullptr;
     std::vector<log_entry>* out = nullptr;
     entry_builder entry;
     // Arguments of its launches whose marks are set: most launches of a request name the same few objects.
@@ -293,6 +294,11 @@ struct mirror_file::impl {
         if constexpr (requires { o.write(); }) {
             crosses = crosses && o.write();
         }
+        if constexpr (requires { o.write(); }) {
+            if (!o.write() && *reads_into && o.data.index < VGPU_PAYLOAD_NONE) {
+                (*reads_into)(o.data.index);
+            }
+        }
         if (!crosses) {
             // A read, or a write whose outcome comes with the state transfer. Who waits for its event, or
             // comes behind it in its queue, still waits for what it waited for.
@@ -501,7 +507,8 @@ mirror_file::mirror_file(catalog_budget* budget, std::uint64_t hash_seed)
 mirror_file::~mirror_file() = default;
 
 void mirror_file::make_over(const worker::request_view& request, mirror_mode mode,
-                            const payload_reader& payloads, std::vector<log_entry>& out, bool pack) {
+                            const payload_reader& payloads, std::vector<log_entry>& out, bool pack,
+                            const payload_note& reads_into) {
     impl& self = *impl_;
     if (self.failure) {
         return;
@@ -509,6 +516,7 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     self.request = &request;
     self.follow_mode(mode);
     self.payloads = &payloads;
+    self.reads_into = &reads_into;
     self.out = &out;
     // What a command writes from has to be found in its entry's table.
     const bool packs = pack && mode == mirror_mode::on &&
@@ -584,6 +592,11 @@ std::vector<guest_id> mirror_file::contexts() const {
         }
     }
     return out;
+}
+
+bool mirror_file::queue_is_in_order(guest_id queue) const {
+    const catalog_item* item = impl_->catalog.find(queue);
+    return item && item->opcode == VGPU_CMD_CREATE_QUEUE && !impl::is_out_of_order(*item);
 }
 
 std::vector<guest_id> mirror_file::queues(guest_id context) const {

@@ -54,6 +54,8 @@ struct memory_info {
 
 // Where a command's payload lies in this process: pieces of guest memory, or a copy that `keep` owns.
 using payload_reader = std::function<byte_pieces(std::uint32_t payload_index)>;
+// A command reads into a payload; told in the order of the commands, between what they ask a payload_reader.
+using payload_note = std::function<void(std::uint32_t payload_index)>;
 
 // Host memory that the catalogs of all files of a device may hold together.
 struct catalog_budget {
@@ -83,9 +85,10 @@ public:
     // fail too, have entry_may_fail as well.
     //
     // An entry's content lies in guest memory (content_in_guest) where `payloads` gave pieces without keep.
+    // If some of it is to come the entry has entry_late_content, and its content has to be taken out of it.
     // `pack`: entries may have packed streams.
     void make_over(const worker::request_view& request, mirror_mode mode, const payload_reader& payloads,
-                   std::vector<log_entry>& out, bool pack = false);
+                   std::vector<log_entry>& out, bool pack = false, const payload_note& reads_into = {});
     // The guest hears of this event, if it has not heard already. While commands cross: see host_order.
     void on_completion(guest_id event, bool failed);
     // The call of this request failed or succeeded: catalog only. What the log must be told is the caller's.
@@ -101,6 +104,7 @@ public:
     // creation.
     std::vector<guest_id> contexts() const;
     std::vector<guest_id> queues(guest_id context) const;
+    bool queue_is_in_order(guest_id queue) const; // false also if there is none
     // Grows whenever queues() has a new one: the agent asks before every request, so it is one load.
     std::uint64_t queues_created() const;
     // Every allocation; `f` may clear marks. Of a buffer that was destroyed while sub-buffers or images of it

@@ -13,6 +13,7 @@
 
 #include "codec/cl_numbers.hpp"
 #include "mirror/content_in_use.hpp"
+#include "mirror/late_writes.hpp"
 
 namespace kagemusha::mirror {
 
@@ -78,6 +79,7 @@ struct mirror_primary::impl {
         std::unique_ptr<file_agent> agent;                     // ends before what it uses
         std::unordered_map<std::uint64_t, log_sequence> calls; // without an outcome, by token
         content_in_use content;
+        late_writes late;
         bool digest_due = false, digest_everything = false;
     };
 
@@ -142,6 +144,7 @@ struct mirror_primary::impl {
         for (auto& [number, f] : files) {
             f.mode = mirror_mode::off;
             f.calls.clear();
+            f.late.give_up();
             f.digest_due = f.digest_everything = false;
             if (f.agent) {
                 f.agent->stop();
@@ -202,9 +205,15 @@ struct mirror_primary::impl {
             add(of_closed_files, f.agent->counters());
             f.agent.reset();
         }
+        const auto late = f.late.give_up();
         if (mode != mirror_mode::off) {
             for (const auto& [token, entry] : f.calls) {
                 log.cancel(entry);
+            }
+            for (std::size_t i = 0; i < late.size(); ++i) {
+                if (i == 0 || late[i].entry != late[i - 1].entry) { // once, also with several payloads
+                    log.cancel(late[i].entry);
+                }
             }
         }
         f.calls.clear();
@@ -224,47 +233,87 @@ struct mirror_primary::impl {
 
     // ---- requests
 
-    // Pieces of guest memory; little of it is copied at once, so that nobody has to wait for it.
-    byte_pieces content_of(const worker::request_view& request, std::uint32_t index) const {
+    // Where a payload lies in this process.
+    late_writes::memory memory_of(const worker::request_view& request, std::uint32_t index) const {
         const kagemusha_payload& payload = request.payloads[index];
-        byte_pieces out;
+        late_writes::memory out;
         for (const kagemusha_segment& s :
              request.segments.subspan(payload.first_segment, payload.segment_count)) {
             assert(s.region < regions.size() && s.offset + s.bytes <= regions[s.region].bytes);
             const std::span<const std::byte> piece(regions[s.region].base + s.offset, s.bytes);
-            if (!out.pieces.empty() && out.pieces.back().data() + out.pieces.back().size() == piece.data()) {
-                out.pieces.back() = {out.pieces.back().data(), out.pieces.back().size() + piece.size()};
+            if (!out.empty() && out.back().data() + out.back().size() == piece.data()) {
+                out.back() = {out.back().data(), out.back().size() + piece.size()};
             } else {
-                out.pieces.push_back(piece);
+                out.push_back(piece);
             }
-        }
-        if (payload.bytes <= copy_content_bytes) {
-            auto copy = std::make_shared<std::vector<std::byte>>();
-            copy->reserve(payload.bytes);
-            for (const auto& piece : out.pieces) {
-                copy->insert(copy->end(), piece.begin(), piece.end());
-            }
-            out.pieces.assign(1, std::span<const std::byte>(*copy));
-            out.keep = std::move(copy);
         }
         return out;
     }
 
-    void submit(file& f, const worker::request_view& request) {
+    static byte_pieces copied(const late_writes::memory& memory) {
+        auto copy = std::make_shared<std::vector<std::byte>>();
+        for (const auto& piece : memory) {
+            copy->insert(copy->end(), piece.begin(), piece.end());
+        }
+        return {{std::span<const std::byte>(*copy)}, copy};
+    }
+
+    // Pieces of guest memory; little of it is copied at once, so that nobody has to wait for it.
+    byte_pieces content_of(file& f, const worker::request_view& request, std::uint32_t index,
+                           bool may_come_late) {
+        late_writes::memory memory = memory_of(request, index);
+        if (may_come_late && f.late.is_read_into(memory)) {
+            return {std::move(memory), nullptr, index};
+        }
+        return request.payloads[index].bytes <= copy_content_bytes ? copied(memory)
+                                                                   : byte_pieces{std::move(memory), nullptr};
+    }
+
+    void submit(file& f, const worker::request_view& request, const core::object_table& objects) {
         entries.clear();
+        // A read that waits for a user event may wait for ever, and a checkpoint, which needs the content,
+        // with it. The next digest finds what is old then.
+        const bool may_come_late = f.mode == mirror_mode::on && objects.unset_user_events() == 0;
+        const struct { // one reference, for which a std::function needs no memory
+            impl& self;
+            file& f;
+            const worker::request_view& request;
+            bool may_come_late;
+        } in_hand{*this, f, request, may_come_late};
         f.state->make_over(
-            request, f.mode, [this, &request](std::uint32_t index) { return content_of(request, index); },
-            entries, true);
+            request, f.mode,
+            [&in_hand](std::uint32_t index) {
+                return in_hand.self.content_of(in_hand.f, in_hand.request, index, in_hand.may_come_late);
+            },
+            entries, true,
+            [&in_hand](std::uint32_t index) {
+                in_hand.f.late.reads_into(in_hand.request.token,
+                                          in_hand.self.memory_of(in_hand.request, index));
+            });
         bool in_guest = false;
         for (log_entry& entry : entries) {
-            const bool in_guest_memory = entry.content_in_guest;
+            const bool is_late = (entry.meta.flags & entry_late_content) != 0;
+            const bool in_guest_memory = entry.content_in_guest && !is_late;
             const bool is_call = (entry.meta.flags & entry_awaits_outcome) != 0;
+            std::vector<byte_pieces> late;
+            if (is_late) {
+                late = std::exchange(entry.content, {});
+                entry.content_in_guest = false;
+            }
             log_sequence sequence = 0;
             if (!entry.packed.empty()) {
                 entry.meta.file = f.number;
                 last = sequence = log.append_packed(entry.meta, entry.packed);
             } else {
                 sequence = append(f.number, std::move(entry));
+            }
+            for (std::uint32_t i = 0; i < late.size(); ++i) {
+                if (late[i].to_come) {
+                    f.late.add(
+                        {request.token, *late[i].to_come, sequence, i, std::move(late[i].pieces), {}, 0, {}});
+                } else if (!late[i].pieces.empty()) {
+                    log.late_content(sequence, i, late[i].keep ? late[i] : copied(late[i].pieces));
+                }
             }
             if (is_call) {
                 f.calls[request.token] = sequence;
@@ -277,10 +326,16 @@ struct mirror_primary::impl {
         if (in_guest || !f.content.empty()) {
             f.content.note_events(request.stream);
         }
+        if (!f.late.empty()) {
+            f.late.note_events(request.token, request.stream, request.payloads,
+                               [&](guest_id queue) { return f.state->queue_is_in_order(queue); });
+        }
         if (f.state->failure()) {
             note_failure(f.state->failure());
         }
     }
+
+    void give(const late_writes::write& w) { log.late_content(w.entry, w.payload, copied(w.from)); }
 
     // ---- state transfer
 
@@ -508,14 +563,14 @@ void mirror_primary::on_reset() {
 }
 
 core::log_range mirror_primary::on_submit(std::uint32_t number, const worker::request_view& request,
-                                          const core::object_table&) {
+                                          const core::object_table& objects) {
     impl::file* f = impl_->find(number);
     assert(f);
     if (f->agent) {
         f->agent->before_submit();
     }
     const log_sequence after = impl_->last;
-    impl_->submit(*f, request);
+    impl_->submit(*f, request, objects);
     return f->mode == mirror_mode::off ? core::log_range{} : core::log_range{after, impl_->last};
 }
 
@@ -547,6 +602,7 @@ bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vg
             impl_->log.outcome(call.mapped(), result);
         }
     }
+    f->late.on_done(token, [this](const late_writes::write& w) { impl_->give(w); });
     const bool answer = f->content.empty() || f->content.on_done(token, impl_->log);
     if (impl_->mode == mirror_mode::syncing) {
         impl_->settle(f);
@@ -558,6 +614,7 @@ bool mirror_primary::on_completion(std::uint32_t number, guest_id event, bool fa
     impl::file* f = impl_->find(number);
     assert(f);
     f->state->on_completion(event, failed);
+    f->late.on_completion(event, [this](const late_writes::write& w) { impl_->give(w); });
     return f->content.empty() || f->content.on_completion(event, impl_->log);
 }
 

@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "codec/cl_numbers.hpp"
+#include "mirror/late_writes.hpp"
 #include "mirror/test_pair.hpp"
 
 namespace kagemusha::mirror {
@@ -315,8 +317,9 @@ TEST(mirror_primary, can_be_stopped_and_started_anywhere) {
             }
             p.run(1, fill(std::byte{5}));
             EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
-            p.run(1,
-                  [](auto& b) { b.fill_buffer({queue, 0, {}}, buffer, 32, 32, std::vector<std::byte>(1)); });
+            p.run(1, [](auto& b) {
+                b.fill_buffer({queue, 0, {}}, buffer, 32, 32, std::vector<std::byte>(1));
+            });
             p.replay.run();
             EXPECT_EQ(p.replay.executed, p.log.items.size());
             EXPECT_EQ(content(p.standby, 1), content(p.primary, 1));
@@ -479,6 +482,185 @@ TEST(mirror_primary, a_file_that_ends_waits_for_nothing) {
     EXPECT_TRUE(p.answered(token));
     p.release(entry); // late
     EXPECT_TRUE(p.answered(token));
+}
+
+// ---- writes from memory that is read into
+
+struct late : uploads {
+    late() { log.sending = false; }
+    static constexpr std::uint64_t at = 8192;                             // in guest memory
+    std::uint64_t send(stream_builder b) { return primary.submit(1, b); } // executed; its answer waits
+    std::uint64_t read(guest_id event_id = 0, std::uint64_t bytes = 64) {
+        stream_builder b;
+        b.read_buffer({queue, event_id, {}}, 60, 0, b.payload(true, 0, at, bytes));
+        return send(b);
+    }
+    std::uint64_t write(guest_id event_id = 0, std::uint64_t from = at, std::uint64_t bytes = 64) {
+        stream_builder b;
+        b.write_buffer({queue, event_id, {}}, buffer, 0, b.payload(false, 0, from, bytes));
+        return send(b);
+    }
+    void memory_is(int value) { std::fill_n(primary.memory.begin() + at, large, std::byte(value)); }
+    // What the standby's GPU gets; 0: it waits.
+    int standby_has() {
+        replay.run();
+        if (replay.executed != log.items.size()) {
+            return 0;
+        }
+        return static_cast<int>(content(standby, 1)[0]);
+    }
+};
+
+TEST(mirror_primary, what_a_read_has_not_given_yet_is_not_sent) {
+    late p;
+    p.read();
+    p.memory_is(1); // as it is before the read's bytes come
+    p.write();
+    EXPECT_EQ(p.standby_has(), 0) << "waits for them";
+    p.memory_is(2);
+    p.primary.dispatch();
+    p.memory_is(3); // the guest uses its memory again
+    EXPECT_EQ(p.standby_has(), 2);
+}
+
+TEST(mirror_primary, what_is_read_elsewhere_or_answered_makes_nobody_wait) {
+    late p;
+    p.read();
+    p.memory_is(1);
+    p.write(0, p.at + 64);
+    EXPECT_EQ(p.standby_has(), 1) << "the bytes behind the read's";
+    std::fill_n(p.primary.memory.begin() + p.at - 64, 64, std::byte{9});
+    p.write(0, p.at - 64);
+    EXPECT_EQ(p.standby_has(), 9) << "… and before them";
+    p.primary.dispatch();
+    p.memory_is(4);
+    p.write();
+    EXPECT_EQ(p.standby_has(), 4) << "the read has ended";
+}
+
+TEST(late_writes, a_write_waits_for_each_read_that_it_overlaps_or_for_its_own_end) {
+    const std::vector<std::byte> bytes(96);
+    const std::span all(bytes);
+    for (const std::uint64_t last : {2u, 4u}) {
+        late_writes w;
+        w.reads_into(1, {all.first(32)});
+        w.reads_into(2, {all.subspan(16, 48)});
+        w.reads_into(3, {all.subspan(64)});
+        w.add({4, 0, 9, 0, {all.subspan(24, 40)}, {}, 0, {}});
+        std::vector<log_sequence> given;
+        const auto give = [&](const late_writes::write& x) { given.push_back(x.entry); };
+        w.on_done(3, give);
+        w.on_done(1, give);
+        EXPECT_TRUE(given.empty());
+        w.on_done(last, give);
+        EXPECT_EQ(given, std::vector<log_sequence>{9});
+        w.on_done(6 - last, give);
+        EXPECT_EQ(given.size(), 1u) << "once";
+        EXPECT_TRUE(w.empty());
+    }
+}
+
+TEST(late_writes, overlaps_are_found_in_scattered_memory) {
+    std::mt19937 random(11);
+    std::vector<std::byte> memory(256);
+    for (int round = 0; round < 2000; ++round) {
+        late_writes w;
+        std::vector<bool> is_read(memory.size());
+        const auto pieces = [&](unsigned most, auto&& f) {
+            late_writes::memory out;
+            for (unsigned n = random() % most; n != 0; --n) {
+                const std::size_t at = random() % memory.size(),
+                                  bytes = 1 + random() % std::min<std::size_t>(8, memory.size() - at);
+                out.push_back(std::span(memory).subspan(at, bytes));
+                for (std::size_t i = at; i < at + bytes; ++i) {
+                    f(i);
+                }
+            }
+            return out;
+        };
+        bool expected = false;
+        w.reads_into(1, pieces(12, [&](std::size_t i) { is_read[i] = true; }));
+        w.reads_into(2, pieces(12, [&](std::size_t i) { is_read[i] = true; }));
+        const auto from = pieces(6, [&](std::size_t i) { expected |= is_read[i]; });
+        EXPECT_EQ(w.is_read_into(from), expected) << "round " << round;
+    }
+}
+
+TEST(late_writes, events_that_tell_a_writes_end) {
+    const std::vector<std::byte> memory(64);
+    for (const bool in_order : {true, false}) {
+        SCOPED_TRACE(in_order);
+        late_writes w;
+        w.reads_into(1, {std::span(memory)});
+        w.add({2, 0, 5, 0, {std::span(memory)}, {}, 0, {}});
+        stream_builder b, behind;
+        b.marker({queue, event, {}});
+        b.write_buffer({queue, event + 1, {}}, buffer, 0, b.payload(false, 0, 0, 64));
+        b.marker({queue, event + 2, {}}).marker({queue + 1, event + 3, {}});
+        behind.marker({queue, event + 4, {}});
+        const auto any = [&](std::uint64_t) { return in_order; };
+        w.note_events(2, b.stream(), b.payloads(), any);
+        w.note_events(3, behind.stream(), behind.payloads(), any);
+        for (const auto& [told, ends] : {std::pair<guest_id, bool>{event, false},
+                                         {event + 1, true},
+                                         {event + 2, in_order},
+                                         {event + 3, false},
+                                         {event + 4, in_order}}) {
+            late_writes copy = w;
+            log_sequence given = 0;
+            copy.on_completion(told, [&](const late_writes::write& x) { given = x.entry; });
+            EXPECT_EQ(given, ends ? 5u : 0u) << told;
+            EXPECT_EQ(copy.empty(), ends) << told;
+        }
+    }
+}
+
+TEST(mirror_primary, a_read_and_a_write_in_one_request) {
+    late p;
+    stream_builder b;
+    const auto to = b.payload(true, 0, p.at, 64), from = b.payload(false, 0, p.at, 64),
+               other = b.payload(false, 0, 65536, large);
+    b.read_buffer({queue, 0, {}}, 60, 0, to).write_buffer({queue, 0, {}}, buffer, 0, from);
+    b.write_buffer({queue, 0, {}}, 60, 0, other);
+    p.send(b);
+    p.memory_is(2);
+    EXPECT_EQ(p.standby_has(), 0);
+    p.primary.dispatch();
+    EXPECT_EQ(p.standby_has(), 2);
+    // the other way round there is nothing to wait for
+    stream_builder c;
+    const auto first = c.payload(false, 0, p.at, 64), then = c.payload(true, 0, p.at, 64);
+    c.write_buffer({queue, 0, {}}, buffer, 0, first).read_buffer({queue, 0, {}}, 60, 0, then);
+    p.memory_is(5);
+    p.send(c);
+    EXPECT_EQ(p.standby_has(), 5);
+}
+
+TEST(mirror_primary, nobody_waits_for_a_read_that_may_wait_for_the_guest) {
+    late p;
+    p.run(1, [](auto& b) { b.create_user_event(user_event, context); });
+    p.read();
+    p.memory_is(1);
+    p.write();
+    EXPECT_EQ(p.standby_has(), 1) << "a digest repairs what is old";
+}
+
+TEST(mirror_primary, a_write_that_waits_ends_with_its_file_and_with_the_mirror) {
+    {
+        late p;
+        p.read();
+        p.write();
+        p.close(1);
+        EXPECT_TRUE(p.log.at(p.log.items.size() - 1).canceled);
+        p.replay.run();
+        EXPECT_EQ(p.replay.executed, p.log.items.size());
+    }
+    late p;
+    p.read();
+    p.write();
+    p.mirror->stop();
+    p.primary.dispatch();
+    EXPECT_FALSE(p.log.items.back().all_came());
 }
 
 // ---- budget, agents, digests

@@ -231,6 +231,15 @@ public:
         bool canceled = false;
         bool sent = false; // content is out of guest memory
         std::vector<std::vector<std::byte>> content;
+        bool is_late() const { return (entry.meta.flags & entry_late_content) != 0; }
+        bool all_came() const {
+            for (std::size_t p = 0; is_late() && p < entry.payloads.size(); ++p) {
+                if (p >= content.size() || content[p].size() != entry.payloads[p].bytes) {
+                    return false;
+                }
+            }
+            return true;
+        }
     };
     std::deque<item> items; // number 1 first
     std::vector<log_sequence> synced_at;
@@ -248,6 +257,7 @@ public:
             return;
         }
         i.sent = true;
+        require(!i.is_late() || i.entry.content.empty(), "a late entry with content");
         for (const byte_pieces& pieces : i.entry.content) {
             std::vector<std::byte> bytes;
             for (const auto& piece : pieces.pieces) {
@@ -269,7 +279,16 @@ public:
         require(!at(n).outcome && !at(n).canceled, "an outcome told twice");
         at(n).outcome = result;
     }
-    void late_content(log_sequence, std::uint32_t, byte_pieces) override {}
+    void late_content(log_sequence n, std::uint32_t payload, byte_pieces bytes) override {
+        item& i = at(n);
+        require(i.is_late() && !i.canceled, "content that does not belong to its entry");
+        require(bytes.keep != nullptr, "late content in guest memory");
+        i.content.resize(i.entry.payloads.size());
+        for (const auto& piece : bytes.pieces) {
+            i.content.at(payload).insert(i.content[payload].end(), piece.begin(), piece.end());
+        }
+        require(i.content[payload].size() <= i.entry.payloads[payload].bytes, "too much content");
+    }
     void cancel(log_sequence n) override {
         require(!at(n).outcome && !at(n).canceled, "an entry with an outcome was canceled");
         at(n).canceled = true;
@@ -336,6 +355,9 @@ private:
             return true;
         case entry_kind::submit:
             break;
+        }
+        if (!i.canceled && !i.all_came()) {
+            return false;
         }
         const bool may_fail = (m.flags & entry_may_fail) != 0;
         if (i.canceled || (waits && *i.outcome != 0 && !may_fail)) {
@@ -527,9 +549,7 @@ struct pair {
         return *r;
     }
     template <class F>
-    vgpu_response run(std::uint32_t file, F&& build)
-        requires std::is_invocable_v<F, stream_builder&>
-    {
+    vgpu_response run(std::uint32_t file, F&& build) requires std::is_invocable_v<F, stream_builder&> {
         stream_builder b;
         build(b);
         return run(file, b);
