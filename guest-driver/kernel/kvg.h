@@ -155,6 +155,7 @@ struct kvg_device {
 	atomic64_t window_used_bytes;
 
 	struct kvt_statistics trace_statistics;
+	u32 trace_without;		/* enum kvt_without, for tests */
 	struct dentry *debugfs;
 };
 

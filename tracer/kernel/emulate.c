@@ -217,7 +217,8 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 	u64 bytes;
 
 	/* A fault of the kernel has other registers; who is single-stepped is to see each step. */
-	if (!(vmf->flags & FAULT_FLAG_USER) || (regs->flags & X86_EFLAGS_TF))
+	if (!(vmf->flags & FAULT_FLAG_USER) || (regs->flags & X86_EFLAGS_TF) ||
+	    kvt_without(range, KVT_WITHOUT_EMULATION))
 		return false;
 	e = kmalloc(sizeof(*e) + trace_scratch_bytes(), GFP_KERNEL);
 	if (!e)

@@ -65,14 +65,15 @@ static vm_fault_t open_page(struct vm_area_struct *vma, unsigned long address,
 }
 
 /* How many pages from the one that faulted on are to be opened. */
-static u32 pages_to_open(const struct vm_fault *vmf, struct kvt_trace *trace, u32 index)
+static u32 pages_to_open(const struct vm_fault *vmf, struct kvg_range *range, u32 index)
 {
+	struct kvt_trace *trace = range->trace;
 	u32 limit = min_t(unsigned long, trace->page_count - index,
 			  (vmf->vma->vm_end - (vmf->address & PAGE_MASK)) >> PAGE_SHIFT);
 	u32 count, i;
 
 	if (trace->mode == KAGEMUSHA_VGPU_TRACE_EMULATE ||
-	    trace->mode == KAGEMUSHA_VGPU_TRACE_STEP)
+	    trace->mode == KAGEMUSHA_VGPU_TRACE_STEP || kvt_without(range, KVT_WITHOUT_AHEAD))
 		return 1;
 	count = trace_ahead_open(&trace->ahead, index, limit);
 	for (i = 1; i < count; i++)
@@ -85,7 +86,7 @@ static u32 pages_to_open(const struct vm_fault *vmf, struct kvt_trace *trace, u3
 static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 index, bool present)
 {
 	unsigned long address = vmf->address & PAGE_MASK;
-	u32 count = pages_to_open(vmf, range->trace, index);
+	u32 count = pages_to_open(vmf, range, index);
 	vm_fault_t ret;
 	u32 i;
 

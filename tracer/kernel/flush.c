@@ -182,7 +182,8 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	bool changed;
 	int ret;
 
-	if (!snapshot_is_free(trace)) /* no memory for another one */
+	/* no memory for another one */
+	if (kvt_without(range, KVT_WITHOUT_SNAPSHOTS) || !snapshot_is_free(trace))
 		return send_cooled(stream, range, index);
 	copy_page(trace->snapshot,
 		  range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT));

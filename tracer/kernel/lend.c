@@ -35,7 +35,7 @@ bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirt
 	struct kvg_file *file = request->file;
 	struct kvt_lent *lent;
 
-	if (dirty_pages < KVT_LEND_FROM)
+	if (dirty_pages < KVT_LEND_FROM || kvt_without(range, KVT_WITHOUT_LENDING))
 		return false;
 	if (!file->flush_lent)
 		file->flush_lent = kvmalloc(sizeof(*file->flush_lent), GFP_KERNEL_ACCOUNT);

@@ -2,7 +2,7 @@
 /*
  * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a line for each counter, with its
  * sum and what each mode has of it. The first line names the columns. Writing to the file sets all of
- * them to 0.
+ * them to 0. `tracer_without` beside it is for tests: the sum of what is to fail (enum kvt_without).
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -42,6 +42,11 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 void kvt_count(const struct kvg_range *range, enum kvt_counter counter, u64 by)
 {
 	atomic64_add(by, &range->dev->trace_statistics.counters[range->trace->mode][counter]);
+}
+
+bool kvt_without(const struct kvg_range *range, enum kvt_without what)
+{
+	return unlikely(READ_ONCE(range->dev->trace_without) & what);
 }
 
 static int statistics_show(struct seq_file *file, void *unused)
@@ -100,6 +105,7 @@ void kvt_stats_add(struct kvg_device *dev)
 {
 	dev->debugfs = debugfs_create_dir(dev->name, NULL);
 	debugfs_create_file("tracer", 0600, dev->debugfs, dev, &statistics_operations);
+	debugfs_create_u32("tracer_without", 0600, dev->debugfs, &dev->trace_without);
 }
 
 void kvt_stats_remove(struct kvg_device *dev)

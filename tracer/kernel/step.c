@@ -113,6 +113,8 @@ void kvt_step_begin(struct kvg_range *range, u32 index)
 	struct kvt_step *step;
 	bool nested;
 
+	if (kvt_without(range, KVT_WITHOUT_STEPS))
+		return;
 	step = kzalloc(sizeof(*step), GFP_KERNEL_ACCOUNT);
 	if (!step)
 		return;

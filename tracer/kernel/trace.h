@@ -65,6 +65,18 @@ enum kvt_counter {
 	KVT_COUNTER_COUNT
 };
 
+/*
+ * For tests: what the tracer does without, as if it had failed (debugfs, `tracer_without`). The bytes end the
+ * same all the same.
+ */
+enum kvt_without {
+	KVT_WITHOUT_EMULATION = 1,	/* the page is opened */
+	KVT_WITHOUT_STEPS = 2,		/* it stays open until the next flush */
+	KVT_WITHOUT_LENDING = 4,	/* whole pages travel in the stream */
+	KVT_WITHOUT_SNAPSHOTS = 8,	/* hot pages are closed */
+	KVT_WITHOUT_AHEAD = 16,		/* pages are opened one by one */
+};
+
 struct kvt_statistics {
 	atomic64_t counters[KAGEMUSHA_VGPU_TRACE_MODE_COUNT][KVT_COUNTER_COUNT];
 };
@@ -162,6 +174,7 @@ int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flush
 
 /* stats.c */
 void kvt_count(const struct kvg_range *range, enum kvt_counter counter, u64 by);
+bool kvt_without(const struct kvg_range *range, enum kvt_without what);
 const char *kvt_mode_name(u32 mode);
 void kvt_stats_add(struct kvg_device *dev);
 void kvt_stats_remove(struct kvg_device *dev);

@@ -95,6 +95,7 @@ static const struct test {
 	TEST(trace_instructions),
 	TEST(trace_debugger),
 	TEST(trace_threads),
+	TEST(trace_fallbacks),
 	TEST(trace_end),
 	TEST(suspend),
 	TEST(unbind),

@@ -4,6 +4,7 @@
  * signals and under a debugger.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
 #include <sys/wait.h>
@@ -31,6 +33,7 @@ struct writer {
 };
 
 #define WRITERS 4u
+static unsigned thread_rounds = 8;
 static atomic_bool stop_writers;
 
 /* Each its own 8 bytes of every page, so all of them on each page at once. */
@@ -68,7 +71,7 @@ static void threads_on_one_page(struct traced *t)
 	const uint64_t least = least_stores_here();
 	uint64_t stores = 0;
 
-	for (unsigned round = 0; round < 8 || stores < least; round++) {
+	for (unsigned round = 0; round < thread_rounds || stores < least; round++) {
 		atomic_store(&stop_writers, false);
 		for (unsigned i = 0; i < WRITERS; i++) {
 			writers[i] = (struct writer){ .t = t, .index = i };
@@ -403,6 +406,94 @@ void test_trace_instructions(void)
 	in_every_mode(wide_instructions);
 	in_every_mode(locked_instructions);
 	in_every_mode(code_that_changes);
+}
+
+/* ---- without what usually works ---- */
+
+/* debugfs, of the device under test */
+static FILE *open_statistics(const char *name, const char *how)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/%s", strrchr(node, '/') + 1, name);
+	return fopen(path, how);
+}
+
+static uint64_t counted(const char *wanted)
+{
+	FILE *file = open_statistics("tracer", "r");
+	unsigned long long value, found = 0;
+	char name[64];
+
+	MUST(file);
+	(void)!fscanf(file, "%*[^\n]"); /* the columns' names */
+	while (fscanf(file, "%63s %llu %*[^\n]", name, &value) == 2)
+		if (!strcmp(name, wanted))
+			found = value;
+	fclose(file);
+	return found;
+}
+
+static void do_without(unsigned what)
+{
+	FILE *file = open_statistics("tracer_without", "w");
+
+	MUST(file);
+	MUST(fprintf(file, "%u\n", what) > 0);
+	MUST(fclose(file) == 0);
+}
+
+static void every_way(struct traced *t)
+{
+	for (unsigned round = 0; round < 6; round++) { /* pages become hot */
+		for (unsigned i = 0; i < 8 * PAGE / 8; i++)
+			((volatile uint64_t *)t->map)[i] = (round + 1) * 0x0101010101010101ull;
+		for (unsigned i = 0; i < 200; i++)
+			t->map[16 * PAGE + next_random() % (16 * PAGE)] = (uint8_t)next_random();
+		memcpy(t->expected, t->map, BYTES);
+		flush_and_check(t, "dense and scattered stores");
+	}
+	threads_on_one_page(t);
+}
+
+/* Each thing that may fail is made to, in turn and all together; every mode ends in the same bytes. */
+void test_trace_fallbacks(void)
+{
+	/* enum kvt_without: what counts what is left out */
+	static const struct {
+		unsigned what;
+		const char *name, *counter;
+	} ways[] = {
+		{ 1, "emulation", "emulated" }, { 2, "steps", "stepped" },
+		{ 4, "lending", "pages_lent" }, { 8, "snapshots", "kept_open" },
+		{ 16, "opening ahead", "opened_ahead" }, { 31, "all of them", NULL },
+	};
+	uint64_t counts[6];
+
+	if (no_window())
+		return;
+	if (mount("none", "/sys/kernel/debug", "debugfs", 0, NULL) && errno != EBUSY) {
+		skip_test("there is no debugfs");
+		return;
+	}
+	thread_rounds = 1;
+	for (unsigned i = 0; i < 5; i++)
+		counts[i] = counted(ways[i].counter);
+	in_every_mode(every_way);
+	for (unsigned i = 0; i < 5; i++)
+		CHECK(counted(ways[i].counter) > counts[i]); /* it is used when it works */
+	for (unsigned way = 0; way < sizeof(ways) / sizeof(ways[0]); way++) {
+		printf("# without %s\n", ways[way].name);
+		do_without(ways[way].what);
+		for (unsigned i = 0; i < 5; i++)
+			counts[i] = counted(ways[i].counter);
+		in_every_mode(every_way);
+		for (unsigned i = 0; i < 5; i++)
+			if (ways[way].what & ways[i].what)
+				CHECK_EQUAL(counted(ways[i].counter), counts[i]);
+	}
+	do_without(0);
+	thread_rounds = 8;
 }
 
 void test_trace_threads(void)

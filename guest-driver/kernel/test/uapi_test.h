@@ -177,6 +177,7 @@ void test_trace_mappings(void);
 void test_trace_instructions(void);
 void test_trace_debugger(void);
 void test_trace_threads(void);
+void test_trace_fallbacks(void);
 void test_trace_end(void);
 
 #endif
