@@ -2,6 +2,7 @@
 // Arbitrary bytes as a stream and a payload table into the decoder. Everything that an op points at is read,
 // so that the sanitizers see an op that points outside of its stream.
 #include <cstdlib>
+#include <memory>
 
 #include "codec/decode.hpp"
 #include "fuzz_input.hpp"
@@ -23,7 +24,7 @@ unsigned touch(const codec::op& o) {
     unsigned sum = touch(std::as_bytes(codec::waits_of(o)));
     std::visit(
         [&sum](const auto& x) {
-            sum += touch(std::as_bytes(std::span(x.c, 1)));
+            sum += touch(std::as_bytes(std::span(std::to_address(x.c), 1)));
             if constexpr (requires { x.runs; }) {
                 sum += touch(x.bytes);
                 x.runs.for_each(
