@@ -113,8 +113,7 @@ def tell(supervisor, line):
 
 def worker(supervisor):
     """The process number of its GPU worker that has worked most: of the program that runs all the time."""
-    found = workers(supervisor.qemu())
-    assert found, f"{supervisor.name} has no worker; {supervisor.said()}"
+    found = wait(lambda: workers(supervisor.qemu()), f"{supervisor.name} has a worker")
     return max(found)[1]
 
 
