@@ -34,8 +34,9 @@
  * checkpoint and out of it is in checkpoint-disk-state.c.
  *
  * "/objects/NODE-NAME" says how it stands ("complete": the other side has all
- * of the disk; "failure": why no checkpoint can be taken). Requests run in the AioContext of the disk, everything else
- * with the BQL; `lock` guards what both need.
+ * of the disk; "failure": why no checkpoint can be taken). Requests run in the
+ * AioContext of the disk, everything else with the BQL; `lock` guards what both
+ * need.
  *
  * Why not block/replication.c: docs/spec/takeover.md, section 6.
  */
