@@ -13,8 +13,9 @@
  * of our files, no signals that could reach it, and runs no code but the
  * function below. It waits for QEMU's end as the supervisor does: a signal at
  * the main thread's death (PR_SET_PDEATHSIG) would be too early, because the
- * last thread to leave the memory is who frees it. It frees it at idle
- * priority, so that this takes no time from a standby on the same host.
+ * last thread to leave the memory is who frees it. It does so at a low
+ * priority, so that this takes little time from a standby on the same host, and
+ * yet comes to its end on a busy one.
  *
  *     -device memory-keeper
  *
@@ -27,6 +28,7 @@
 #include <sched.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include "qemu/module.h"
 #include "qemu/units.h"
@@ -39,6 +41,9 @@ OBJECT_DECLARE_SIMPLE_TYPE(MemoryKeeper, MEMORY_KEEPER)
 
 /* All that the keeper's few frames need, and what a sanitizer adds. */
 #define KEEPER_STACK_BYTES (64 * KiB)
+
+/* A tenth of the processor, when somebody else wants all of it */
+#define KEEPER_NICE 10
 
 struct MemoryKeeper {
     DeviceState parent_obj;
@@ -97,7 +102,6 @@ static int keeper_run(void *opaque)
 {
     MemoryKeeper *s = opaque;
     static const char name[] = "memory-keeper";
-    static const struct sched_param idle;
     struct pollfd end = { .events = POLLIN };
 
     keeper_syscall(SYS_prctl, PR_SET_NAME, (long)name, 0, 0, 0);
@@ -111,7 +115,7 @@ static int keeper_run(void *opaque)
     }
     keeper_syscall(SYS_write, s->told_fd, (long)name, 1, 0, 0);
     keeper_syscall(SYS_close, s->told_fd, 0, 0, 0, 0);
-    keeper_syscall(SYS_sched_setscheduler, 0, SCHED_IDLE, (long)&idle, 0, 0);
+    keeper_syscall(SYS_setpriority, PRIO_PROCESS, 0, KEEPER_NICE, 0, 0);
     /* Still our parent: so it is its number and not somebody else's. */
     while (keeper_syscall(SYS_getppid, 0, 0, 0, 0, 0) == s->qemu &&
            keeper_syscall(SYS_ppoll, (long)&end, 1, 0, 0, 0) != 1) {

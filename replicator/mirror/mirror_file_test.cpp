@@ -206,7 +206,9 @@ struct fixture {
     std::uint64_t entries_packed = 0;
 
     template <class F>
-    lines submit(F&& build) requires std::is_invocable_v<F, stream_builder&> {
+    lines submit(F&& build)
+        requires std::is_invocable_v<F, stream_builder&>
+    {
         stream_builder b;
         build(b);
         return submit(b);
@@ -362,9 +364,7 @@ TEST(mirror_file, reads_become_markers_where_somebody_may_wait_for_them) {
     });
     EXPECT_EQ(made, lines{"marker event 100; marker event 101 after 100; marker after 100"});
     EXPECT_TRUE(f.entries[0].payloads.empty());
-    EXPECT_EQ(f.submit([](auto& b) {
-        b.read_buffer({queue, 0, {}}, buffer, 0, b.payload(true, 0, 0, 64));
-    }),
+    EXPECT_EQ(f.submit([](auto& b) { b.read_buffer({queue, 0, {}}, buffer, 0, b.payload(true, 0, 0, 64)); }),
               lines{})
         << "nothing is left of it";
 }
@@ -383,9 +383,7 @@ TEST(mirror_file, queries_and_flushes_do_not_cross) {
 TEST(mirror_file, a_call_has_an_entry_of_its_own) {
     fixture f;
     f.set_up();
-    EXPECT_EQ(f.run([](auto& b) {
-        b.marker({queue, 0, {}}).create_sampler(50, context);
-    }),
+    EXPECT_EQ(f.run([](auto& b) { b.marker({queue, 0, {}}).create_sampler(50, context); }),
               (lines{"marker", "sampler 50 (call)"}));
     EXPECT_EQ(f.run([](auto& b) { b.create_program(program, context, "kernel void k() {}"); }),
               lines{"program 5 (call)"});
@@ -437,10 +435,9 @@ TEST(mirror_file, nothing_crosses_while_off) {
     fixture f;
     f.mode = mirror_mode::off;
     f.set_up();
-    EXPECT_EQ(f.run([](auto& b) {
-        b.write_buffer({queue, 0, {}}, buffer, 0, data).create_sampler(9, context);
-    }),
-              lines{});
+    EXPECT_EQ(
+        f.run([](auto& b) { b.write_buffer({queue, 0, {}}, buffer, 0, data).create_sampler(9, context); }),
+        lines{});
     EXPECT_EQ(f.recreate().back(), "sampler 9");
 }
 
@@ -513,9 +510,7 @@ TEST(mirror_file, every_command_marks_what_it_writes) {
               ids{buffer});
     EXPECT_EQ(marks([&](auto& b) { b.read_buffer(q, buffer, 0, b.payload(true, 0, 0, 64)); }), ids{});
     EXPECT_EQ(marks([&](auto& b) { b.copy_buffer(q, buffer, other, 0, 0, 64); }), ids{other});
-    EXPECT_EQ(marks([&](auto& b) {
-                  b.copy_rect(q, buffer, other, origin, origin, {{4, 4, 1}}, 16, 64);
-              }),
+    EXPECT_EQ(marks([&](auto& b) { b.copy_rect(q, buffer, other, origin, origin, {{4, 4, 1}}, 16, 64); }),
               ids{other});
     EXPECT_EQ(marks([&](auto& b) { b.fill_buffer(q, buffer, 0, 64, pattern); }), ids{buffer});
     for (const bool write : {true, false}) {

@@ -317,9 +317,8 @@ TEST(mirror_primary, can_be_stopped_and_started_anywhere) {
             }
             p.run(1, fill(std::byte{5}));
             EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
-            p.run(1, [](auto& b) {
-                b.fill_buffer({queue, 0, {}}, buffer, 32, 32, std::vector<std::byte>(1));
-            });
+            p.run(1,
+                  [](auto& b) { b.fill_buffer({queue, 0, {}}, buffer, 32, 32, std::vector<std::byte>(1)); });
             p.replay.run();
             EXPECT_EQ(p.replay.executed, p.log.items.size());
             EXPECT_EQ(content(p.standby, 1), content(p.primary, 1));

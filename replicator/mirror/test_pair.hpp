@@ -549,7 +549,9 @@ struct pair {
         return *r;
     }
     template <class F>
-    vgpu_response run(std::uint32_t file, F&& build) requires std::is_invocable_v<F, stream_builder&> {
+    vgpu_response run(std::uint32_t file, F&& build)
+        requires std::is_invocable_v<F, stream_builder&>
+    {
         stream_builder b;
         build(b);
         return run(file, b);

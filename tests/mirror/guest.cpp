@@ -48,7 +48,7 @@ kagemusha_device_config config_of(const backend_case& b, bool second) {
     c.epoch_ms = 5;
     c.heartbeat_ms = 50;
     c.heartbeat_budget_ms = 10'000; // of a machine that runs many tests at once
-    c.digest_interval_ms = 0;     // when the test asks
+    c.digest_interval_ms = 0;       // when the test asks
     return c;
 }
 

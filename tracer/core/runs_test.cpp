@@ -54,9 +54,8 @@ places decoded(encoder& e) {
         ADD_FAILURE() << decoder.error().message;
         return found;
     }
-    std::get<op_write_runs>(o).runs.for_each([&](const buffer_run& r) {
-        found.push_back({r.offset, r.bytes});
-    });
+    std::get<op_write_runs>(o).runs.for_each(
+        [&](const buffer_run& r) { found.push_back({r.offset, r.bytes}); });
     return found;
 }
 
