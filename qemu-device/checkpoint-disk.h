@@ -29,7 +29,6 @@ struct CheckpointDisk {
 
     BlockDriverState *bs;
     ReplicationState *replication;
-    bool registered;
     int64_t size;               /* fixed while somebody protects it */
 
     QemuMutex lock;             /* requests and the BQL's holder: up to wait */

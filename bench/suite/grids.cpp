@@ -164,11 +164,6 @@ private:
     std::vector<kernel> kernels_;
 };
 
-template <typename T>
-std::unique_ptr<work> made(const gpu& device, std::size_t scale) {
-    return std::make_unique<T>(device, scale);
-}
-
 constexpr program programs[] = {
     {"stencil", "compute", "five-point stencil, eight sweeps", made<stencil>},
     {"nbody", "compute", "gravity between all pairs of bodies", made<bodies>},

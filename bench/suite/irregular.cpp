@@ -150,11 +150,6 @@ private:
     std::vector<kernel> kernels_;
 };
 
-template <typename T>
-std::unique_ptr<work> made(const gpu& device, std::size_t scale) {
-    return std::make_unique<T>(device, scale);
-}
-
 constexpr program programs[] = {
     {"sort", "launch", "bitonic sort of 65,536 keys, 136 launches", made<sort>},
     {"bfs", "launch", "breadth-first search, a read after each level", made<search>},

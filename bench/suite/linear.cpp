@@ -220,11 +220,6 @@ private:
     const buffer* result_ = nullptr;
 };
 
-template <typename T>
-std::unique_ptr<work> made(const gpu& device, std::size_t scale) {
-    return std::make_unique<T>(device, scale);
-}
-
 constexpr program programs[] = {
     {"gemm", "compute", "dense matrix product in tiles", made<dense>},
     {"spmv", "compute", "sparse matrix (CSR) times vector", made<sparse>},

@@ -169,11 +169,6 @@ private:
     std::size_t round_ = 0;
 };
 
-template <typename T>
-std::unique_ptr<work> made(const gpu& device, std::size_t scale) {
-    return std::make_unique<T>(device, scale);
-}
-
 constexpr program programs[] = {
     {"transfer", "transfer", "16 MiB to the GPU and back", made<transfer>},
     {"launches", "launch", "1,000 launches of 64 items, then a wait", made<launches>},

@@ -20,6 +20,12 @@ public:
     virtual std::string check() = 0; // "" or what is wrong with the result
 };
 
+// For program::make.
+template <typename T>
+std::unique_ptr<work> made(const gpu& device, std::size_t scale) {
+    return std::make_unique<T>(device, scale);
+}
+
 struct program {
     const char* name;
     const char* kind; // what bounds it: compute, transfer, launch, mapped

@@ -356,22 +356,33 @@ static void test_disk_taken_back(void)
 }
 
 /*
+ * With as much written as may wait for a commit, none of which comes until
+ * "hold-ready" is false, and one write more (0x22, at 128 MiB).
+ */
+static Pair disk_pair_at_its_bound(void)
+{
+    Pair pair = disk_pair(LARGE_DISK_BYTES, 0, 0);
+
+    copy_disk(&pair);
+    qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", true);
+    for (int i = 0; i < 2; i++) {
+        disk_write(&pair, 0x11, i * 32 * MiB, 32 * MiB);
+    }
+    /* Nobody but the disk has asked for a checkpoint. */
+    testdev_wait(pair.primary, "wait=");
+    disk_io(pair.primary, "aio_write", 0x22, 128 * MiB, 1 * MiB);
+    return pair;
+}
+
+/*
  * Much is written while nothing can be committed: writes wait, and the VM can
  * be stopped all the same. They go on with the commit, or without a secondary.
  */
 static void test_disk_bound(void)
 {
     for (int lost = 0; lost < 2; lost++) {
-        Pair pair = disk_pair(LARGE_DISK_BYTES, 0, 0);
+        Pair pair = disk_pair_at_its_bound();
 
-        copy_disk(&pair);
-        qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", true);
-        for (int i = 0; i < 2; i++) {
-            disk_write(&pair, 0x11, i * 32 * MiB, 32 * MiB);
-        }
-        /* Nobody but the disk has asked for a checkpoint. */
-        testdev_wait(pair.primary, "wait=");
-        disk_io(pair.primary, "aio_write", 0x22, 128 * MiB, 1 * MiB);
         g_usleep(100 * 1000);
         g_assert_true(disk_has("first", 0, 128 * MiB, 1 * MiB));
         if (lost) {
@@ -421,15 +432,8 @@ static void test_disk_unreadable(void)
 /* A write that waits is let go by whoever needs the disk at rest. */
 static void test_disk_bound_drained(void)
 {
-    Pair pair = disk_pair(LARGE_DISK_BYTES, 0, 0);
+    Pair pair = disk_pair_at_its_bound();
 
-    copy_disk(&pair);
-    qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", true);
-    for (int i = 0; i < 2; i++) {
-        disk_write(&pair, 0x11, i * 32 * MiB, 32 * MiB);
-    }
-    testdev_wait(pair.primary, "wait=");
-    disk_io(pair.primary, "aio_write", 0x22, 128 * MiB, 1 * MiB);
     qtest_qmp_assert_success(pair.primary, "{ 'execute': 'stop' }");
     g_assert_true(disk_has("first", 0x22, 128 * MiB, 1 * MiB));
     qtest_qom_set_bool(pair.primary, TESTDEV, "hold-ready", false);

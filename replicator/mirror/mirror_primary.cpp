@@ -252,6 +252,11 @@ struct mirror_primary::impl {
 
     static byte_pieces copied(const late_writes::memory& memory) {
         auto copy = std::make_shared<std::vector<std::byte>>();
+        std::size_t bytes = 0;
+        for (const auto& piece : memory) {
+            bytes += piece.size();
+        }
+        copy->reserve(bytes);
         for (const auto& piece : memory) {
             copy->insert(copy->end(), piece.begin(), piece.end());
         }

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from guest_vm import HERE, environment, tool
+from processes import WORKER, processes
 
 SECONDS = 300  # no wait depends on speed; nobody waits for ever
 
@@ -29,19 +30,9 @@ def wait(condition, what, seconds=SECONDS):
 
 
 def workers(qemu):
-    """The GPU workers of a QEMU, as pairs: used processor time, process number. By their name: what its sandbox leaves of a
-    worker in /proc belongs to root."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                name, rest = (entry / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
-                fields = rest.split()
-                if fields[1] == str(qemu) and name == "kagemusha-worke":
-                    found.append((int(fields[11]) + int(fields[12]), int(entry.name)))
-            except (OSError, IndexError):
-                pass  # it has ended
-    return found
+    """The GPU workers of a QEMU, as pairs: used processor time, process number."""
+    return [(one.ticks, pid) for pid, one in processes().items()
+            if one.parent == qemu and one.name == WORKER and one.state not in "ZX"]
 
 
 def counting_disk(directory):

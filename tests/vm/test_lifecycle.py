@@ -9,9 +9,9 @@ VM stopped and continued, guest switched off and reset with work in flight. QEMU
 import os
 import sys
 import time
-from pathlib import Path
 
 import checks
+from processes import WORKER, alive, processes
 
 JOB = os.environ["KAGE_CL_JOB"]
 GUEST = {"name": "lifecycle", "files": [f"{JOB}:cl_job"]}
@@ -116,31 +116,13 @@ def check_quit(guest):
     assert "QEMU ended with" not in said and "without saying how its job went" in said, guest.tail()
 
 
-def processes():
-    """Process id -> (name, state, parent), as far as every user may see it."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                head, _, tail = Path(f"/proc/{entry}/stat").read_text().rpartition(")")
-            except OSError:
-                continue
-            state, parent = tail.split()[:2]
-            found[int(entry)] = (head.partition("(")[2], state, int(parent))
-    return found
-
-
 def workers(guest):
     """Process ids of the guest's workers. By name, because they hide what else would tell them from others."""
     known = processes()
     found = {guest.process.pid}
-    while more := {pid for pid, (_, _, parent) in known.items() if parent in found} - found:
+    while more := {pid for pid, one in known.items() if one.parent in found} - found:
         found |= more
-    return {pid for pid in found if pid in known and known[pid][0].startswith("kagemusha-worke")}
-
-
-def alive(pids):
-    return {pid for pid, (_, state, _) in processes().items() if pid in pids and state not in "ZX"}
+    return {pid for pid in found if pid in known and known[pid].name == WORKER}
 
 
 def check_reset(guest):

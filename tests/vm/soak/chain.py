@@ -372,7 +372,10 @@ exit $status
             found.pop("nobody's: etcd processes", None)
             return leaks.more({}, found)
         # Its memory-keeper gives a QEMU's memory back after it has ended.
-        wait(lambda: not left(), f"nothing is left over, and not {left()}")
+        try:
+            wait(lambda: not left(), "nothing is left over")
+        except AssertionError as error:
+            raise AssertionError(f"left over: {left()}") from error
         return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks}
 
 

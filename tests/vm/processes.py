@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The processes of this machine, as far as every user may see them. By name: what its sandbox leaves of a GPU worker in /proc
+belongs to root.
+"""
+import os
+from collections import namedtuple
+from pathlib import Path
+
+WORKER = "kagemusha-worke"  # as much of it as the kernel keeps
+
+Process = namedtuple("Process", "name state parent ticks")  # ticks: of processor time
+
+
+def processes():
+    """Process id -> Process"""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                head, _, tail = Path(f"/proc/{entry}/stat").read_text().rpartition(")")
+            except OSError:
+                continue  # it has ended
+            fields = tail.split()
+            found[int(entry)] = Process(head.partition("(")[2], fields[0], int(fields[1]), int(fields[11]) + int(fields[12]))
+    return found
+
+
+def alive(pids):
+    return {pid for pid, one in processes().items() if pid in pids and one.state not in "ZX"}
