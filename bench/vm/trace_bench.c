@@ -8,7 +8,9 @@
  *
  * stores_ns: the program's own time; flush_ns: until the device has taken everything, `flushes`
  * times a round. best_stores_ns and best_flush_ns are those of the round that took least, which a
- * busy machine disturbs least. In mode `off` a flush writes the whole range, as unmapping it does.
+ * busy machine disturbs least. In mode `off` a flush writes the whole range, as unmapping it does; in `copy`,
+ * which is none of the tracer's, it writes a copy of it: less a flush can't do that is to send the bytes of
+ * its moment.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -51,12 +53,15 @@ void bail_out(void)
 	exit(1);
 }
 
-static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
+#define MODE_COPY KAGEMUSHA_VGPU_TRACE_MODE_COUNT
+#define MODE_COUNT (MODE_COPY + 1)
+static const char *const mode_names[MODE_COUNT] = {
 	[KAGEMUSHA_VGPU_TRACE_OFF] = "off",
 	[KAGEMUSHA_VGPU_TRACE_PAGE] = "page",
 	[KAGEMUSHA_VGPU_TRACE_EMULATE] = "emulate",
 	[KAGEMUSHA_VGPU_TRACE_ADAPTIVE] = "adaptive",
 	[KAGEMUSHA_VGPU_TRACE_STEP] = "step",
+	[MODE_COPY] = "copy",
 };
 
 struct run {
@@ -64,6 +69,7 @@ struct run {
 	uint64_t offset;
 	uint8_t *map;
 	uint8_t *before; /* what the last flush left */
+	uint8_t *copy;	 /* mode `copy` only */
 	bool traced;
 	uint64_t stores, stores_ns, flush_ns, flushes, changed_bytes, began_ns;
 };
@@ -96,6 +102,13 @@ static void end_stores(struct run *run, uint64_t count)
 	run->stores += count;
 }
 
+/* As wide as it is no slower with a processor that is emulated. */
+static void copy_words(uint8_t *to, const uint8_t *from, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes / 8; i++)
+		((volatile uint64_t *)to)[i] = ((const uint64_t *)from)[i];
+}
+
 /* Also counts what changed, outside the time that is measured. `from`: where to look for it. */
 static void flush(struct run *run, uint64_t from, uint64_t bytes)
 {
@@ -115,6 +128,10 @@ static void flush(struct run *run, uint64_t from, uint64_t bytes)
 
 		MUST(ioctl(run->fd, KAGEMUSHA_VGPU_WINDOW_FLUSH, &args) == 0);
 		add_marker(&stream, QUEUE, 0, 0);
+	} else if (run->copy) {
+		copy_words(run->copy, run->map, BYTES);
+		add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0,
+			     stream_payload(&stream, run->copy, BYTES, 0), BYTES);
 	} else {
 		add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0,
 			     stream_payload(&stream, (void *)(uintptr_t)run->offset, BYTES,
@@ -292,10 +309,11 @@ static uint64_t trace_counter(const char *wanted)
 static void measure(unsigned workload, uint32_t mode, unsigned rounds)
 {
 	struct run run = { .fd = open_with_queue(0, BYTES),
-			   .traced = mode != KAGEMUSHA_VGPU_TRACE_OFF };
+			   .traced = mode != KAGEMUSHA_VGPU_TRACE_OFF && mode != MODE_COPY };
 	struct kagemusha_vgpu_window_alloc range = { .bytes = BYTES };
 	struct kagemusha_vgpu_window_trace trace = {
-		.bytes = BYTES, .memory = BUFFER, .group = CONTEXT, .mode = mode
+		.bytes = BYTES, .memory = BUFFER, .group = CONTEXT,
+		.mode = mode == MODE_COPY ? KAGEMUSHA_VGPU_TRACE_OFF : mode
 	};
 	uint64_t faults, data, stream, emulated, opened, kept;
 	uint64_t best_stores_ns = 0, best_flush_ns = 0;
@@ -308,6 +326,10 @@ static void measure(unsigned workload, uint32_t mode, unsigned rounds)
 	MUST(ioctl(run.fd, KAGEMUSHA_VGPU_WINDOW_TRACE, &trace) == 0);
 	run.before = calloc(1, BYTES);
 	MUST(run.before);
+	if (mode == MODE_COPY) {
+		run.copy = calloc(1, BYTES);
+		MUST(run.copy);
+	}
 	/* page tables and the worker are there before anything is measured */
 	workloads[workload].do_round(&run, 0);
 	run.stores = run.stores_ns = run.flush_ns = run.flushes = run.changed_bytes = 0;
@@ -343,6 +365,7 @@ static void measure(unsigned workload, uint32_t mode, unsigned rounds)
 	fflush(stdout);
 	munmap(run.map, BYTES);
 	free(run.before);
+	free(run.copy);
 	close(run.fd);
 }
 
@@ -353,7 +376,7 @@ int main(int count, char **arguments)
 	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++) {
 		if (count > 2 && !strstr(arguments[2], workloads[i].name))
 			continue;
-		for (uint32_t mode = 1; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
+		for (uint32_t mode = 1; mode < MODE_COUNT; mode++)
 			if (count <= 3 || strstr(arguments[3], mode_names[mode]))
 				measure(i, mode, rounds);
 	}

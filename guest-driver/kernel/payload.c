@@ -202,6 +202,8 @@ void kvg_payloads_release(struct kvg_request *request)
 {
 	u32 i, k;
 
+	if (request->lender)
+		kvt_lender_lock(request->lender);
 	for (i = 0; i < request->payload_count && request->segment_count; i++) {
 		struct vgpu_payload payload;
 
@@ -221,6 +223,8 @@ void kvg_payloads_release(struct kvg_request *request)
 		cond_resched();
 	}
 	request->segment_count = 0;
+	if (request->lender)
+		kvt_lender_unlock(request->lender);
 	for (i = 0; i < request->range_count; i++)
 		kvg_range_put(request->ranges[i]);
 	kfree(request->ranges);

@@ -44,24 +44,57 @@ static vm_fault_t fault_untraced(struct vm_fault *vmf, struct kvg_range *range, 
 	return ret;
 }
 
-/*
- * Opens one page until the next flush. The entry is made under the lock, so a flush comes before
- * both the dirty bit and the entry, or after both.
- */
-static vm_fault_t open_page(struct vm_area_struct *vma, unsigned long address,
-			    struct kvg_range *range, u32 index)
+/* The page is open until the next flush, as soon as it has an entry that allows stores. */
+static bool begin_open(struct kvg_range *range, u32 index)
 {
 	struct kvt_trace *trace = range->trace;
-	struct kvg_device *dev = range->dev;
-	u64 offset = range->offset + ((u64)index << PAGE_SHIFT);
 
 	if (!kvt_mark_dirty(range, index))
-		return VM_FAULT_OOM;
+		return false;
 	trace_heat_open(&trace->pages[index].heat, trace->interval);
 	if (!__test_and_set_bit(index, trace->open))
 		kvt_count(range, KVT_OPENED, 1);
-	return vmf_insert_pfn_prot(vma, address, PHYS_PFN(dev->window_start + offset),
-				   vm_get_page_prot(vma->vm_flags));
+	return true;
+}
+
+/* Entries for pages behind one that has its own. */
+struct more_entries {
+	struct mm_struct *mm;
+	unsigned long pfn;
+	pgprot_t prot;
+	bool begun;
+};
+
+static int add_entry(pte_t *place, unsigned long address, void *data)
+{
+	struct more_entries *more = data;
+	pte_t entry = *place;
+
+	if (!more->begun) { /* the one that is there: flags, and the kind of memory that they say */
+		if (!pte_present(entry) || !pte_write(entry))
+			return -EAGAIN;
+		more->prot = pte_pgprot(entry);
+		more->pfn = pte_pfn(entry);
+		more->begun = true;
+		return 0;
+	}
+	more->pfn++;
+	if (pte_none(entry))
+		set_pte_at(more->mm, address, place,
+			   pte_mkspecial(pfn_pte(more->pfn, more->prot)));
+	return 0;
+}
+
+/*
+ * The page at `address` has an entry; those behind it, which have none, get theirs in one walk. What has no
+ * entry afterwards faults again.
+ */
+static void add_entries(struct vm_area_struct *vma, unsigned long address, u32 count)
+{
+	struct more_entries more = { .mm = vma->vm_mm };
+
+	apply_to_page_range(vma->vm_mm, address, (unsigned long)count << PAGE_SHIFT, add_entry,
+			    &more);
 }
 
 /* How many pages from the one that faulted on are to be opened. */
@@ -82,7 +115,10 @@ static u32 pages_to_open(const struct vm_fault *vmf, struct kvg_range *range, u3
 	return i;
 }
 
-/* The page that faulted, and some ahead for whoever stores into page after page. */
+/*
+ * The page that faulted, and some ahead for whoever stores into page after page. The entries are made under
+ * the lock, so a flush comes before both the dirty bit and the entry, or after both.
+ */
 static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 index, bool present)
 {
 	unsigned long address = vmf->address & PAGE_MASK;
@@ -93,13 +129,16 @@ static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 
 	/* entries that allow loads would stay; all at once, as each time costs every CPU an interrupt */
 	if (present || count > 1)
 		zap_vma_ptes(vmf->vma, address, (unsigned long)count << PAGE_SHIFT);
-	ret = open_page(vmf->vma, address, range, index);
-	for (i = 1; i < count && ret == VM_FAULT_NOPAGE; i++) {
-		/* what can't be opened ahead is not missed */
-		if (open_page(vmf->vma, address + i * PAGE_SIZE, range, index + i) !=
-		    VM_FAULT_NOPAGE)
-			break;
-		kvt_count(range, KVT_OPENED_AHEAD, 1);
+	if (!begin_open(range, index))
+		return VM_FAULT_OOM;
+	ret = insert_page(vmf, range, true);
+	if (ret != VM_FAULT_NOPAGE)
+		return ret;
+	for (i = 1; i < count && begin_open(range, index + i); i++) {
+	}
+	if (i > 1) {
+		add_entries(vmf->vma, address, i);
+		kvt_count(range, KVT_OPENED_AHEAD, i - 1);
 	}
 	return ret;
 }

@@ -11,7 +11,10 @@
 
 #include "kvg.h"
 #include "tracer/core/diff.h"
+#include "tracer/core/page.h"
 #include "tracer/kernel/stream.h"
+
+static_assert(TRACE_PAGE_BYTES == PAGE_SIZE);
 
 /*
  * Stays open at this flush. Not with bytes that are sent whatever the comparison says: these are
@@ -51,6 +54,29 @@ static void close_pages(struct kvg_range *range, unsigned int first)
 	}
 }
 
+/* Whether the snapshot can be written to: it was a shadow, which may still be lent. */
+static bool snapshot_is_free(struct kvt_trace *trace)
+{
+	u8 *other;
+
+	if (!trace->snapshot)
+		return false;
+	if (!kvt_shadow_is_lent(trace->snapshot))
+		return true;
+	other = kvt_shadow_take(&trace->shadows);
+	if (!other)
+		return false;
+	kvt_shadow_return(&trace->shadows, trace->snapshot);
+	trace->snapshot = other;
+	return true;
+}
+
+/* The snapshot becomes a copy of the page. Returns whether each byte of it differs from the shadow. */
+static bool take_snapshot(struct kvt_trace *trace, const struct kvt_page *page, const u8 *from)
+{
+	return trace_page_copy_differs(trace->snapshot, from, page->shadow);
+}
+
 /*
  * A page that holds `content` and can be lent, or NULL. The trace's snapshot, which becomes the page's
  * shadow, can be as it is; else the content is that of the window, and the page's shadow, with which
@@ -86,9 +112,16 @@ static int send_run(struct kvt_stream *stream, struct kvt_trace *trace, struct k
 				run->to - run->from);
 }
 
-/* `content`: the page as it is to be sent. Sets *changed. */
+static u32 bytes_in_page(const struct kvt_trace *trace, u32 index)
+{
+	return min_t(u64, PAGE_SIZE, trace->bytes - ((u64)index << PAGE_SHIFT));
+}
+
+/*
+ * `content`: the page as it is to be sent. `differs`: as known, all of it from the shadow. Sets *changed.
+ */
 static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 index,
-		     const u8 *content, bool *changed)
+		     const u8 *content, bool differs, bool *changed)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
@@ -96,7 +129,7 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	struct trace_diff diff = {
 		.now = content,
 		.before = page->shadow,
-		.bytes = min_t(u64, PAGE_SIZE, trace->bytes - start),
+		.bytes = bytes_in_page(trace, index),
 		.whole = { page->whole_from, page->whole_to },
 	};
 	struct trace_run run;
@@ -104,6 +137,8 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	u32 at = 0;
 	int ret;
 
+	if (differs) /* the comparison has nothing to find */
+		diff.whole = (struct trace_run){ 0, diff.bytes };
 	while (trace_diff_next(&diff, at, &run)) {
 		ret = send_run(stream, trace, page, trace->memory_offset + start, content, &run);
 		if (ret)
@@ -111,10 +146,9 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 		at = run.to;
 		runs++;
 	}
-	kvt_count(range, KVT_PAGES_COMPARED, 1);
-	kvt_count(range, KVT_RUNS, runs);
-	if (!runs)
-		kvt_count(range, KVT_PAGES_UNCHANGED, 1);
+	stream->page_count++;
+	stream->run_count += runs;
+	stream->unchanged_pages += !runs;
 	*changed = runs;
 	return 0;
 }
@@ -131,17 +165,35 @@ static void clean_page(struct kvt_trace *trace, u32 index)
 	atomic_dec(&trace->dirty_count);
 }
 
-/* Nobody can store into the page: it is compared as it is. */
+static const u8 *page_in_window(const struct kvg_range *range, u32 index)
+{
+	return range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT);
+}
+
+/*
+ * Nobody can store into the page: it is compared as it is. Where all of it may have changed, comparing and
+ * copying what is to be lent is one.
+ */
 static int send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 index)
 {
 	struct kvt_trace *trace = range->trace;
+	struct kvt_page *page = &trace->pages[index];
+	const u8 *content = page_in_window(range, index);
+	bool differs = false;
 	bool changed;
-	int ret = send_page(stream, range, index,
-			    range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT),
-			    &changed);
+	int ret;
 
+	if (page->shadow && bytes_in_page(trace, index) == PAGE_SIZE &&
+	    kvt_stream_can_lend(stream) && trace_page_may_differ(content, page->shadow) &&
+	    snapshot_is_free(trace))
+		differs = take_snapshot(trace, page, content);
+	if (differs)
+		content = trace->snapshot;
+	ret = send_page(stream, range, index, content, differs, &changed);
 	if (ret)
 		return ret;
+	if (differs)
+		swap(page->shadow, trace->snapshot);
 	clean_page(trace, index);
 	trace_heat_flush(&trace->pages[index].heat, changed);
 	return 0;
@@ -156,21 +208,6 @@ static int send_cooled(struct kvt_stream *stream, struct kvg_range *range, u32 i
 	return send_closed(stream, range, index);
 }
 
-/* Whether the snapshot can be written to: it was a shadow, which may still be lent. */
-static bool snapshot_is_free(struct kvt_trace *trace)
-{
-	u8 *other;
-
-	if (!kvt_shadow_is_lent(trace->snapshot))
-		return true;
-	other = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
-	if (!other)
-		return false;
-	put_page(virt_to_page(trace->snapshot));
-	trace->snapshot = other;
-	return true;
-}
-
 /*
  * A page that is stored into meanwhile. A copy of it is compared and sent, and is the next shadow:
  * what was stored before this call is in it, and what comes later differs from it.
@@ -179,19 +216,18 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
-	bool changed;
+	bool differs, changed;
 	int ret;
 
 	/* no memory for another one */
 	if (kvt_without(range, KVT_WITHOUT_SNAPSHOTS) || !snapshot_is_free(trace))
 		return send_cooled(stream, range, index);
-	copy_page(trace->snapshot,
-		  range->dev->window_memory + range->offset + ((u64)index << PAGE_SHIFT));
-	ret = send_page(stream, range, index, trace->snapshot, &changed);
+	differs = take_snapshot(trace, page, page_in_window(range, index));
+	ret = send_page(stream, range, index, trace->snapshot, differs, &changed);
 	if (ret)
 		return ret;
 	swap(page->shadow, trace->snapshot);
-	kvt_count(range, KVT_KEPT_OPEN, 1);
+	stream->kept_pages++;
 	if (trace_heat_flush(&page->heat, changed))
 		return 0;
 	/* Compared once more for what was stored since. */
@@ -229,6 +265,10 @@ out:
 	*cursor = index;
 	up_read(&dev->window_rwsem);
 	mutex_unlock(&trace->lock);
+	kvt_count(range, KVT_PAGES_COMPARED, stream->page_count);
+	kvt_count(range, KVT_PAGES_UNCHANGED, stream->unchanged_pages);
+	kvt_count(range, KVT_KEPT_OPEN, stream->kept_pages);
+	kvt_count(range, KVT_RUNS, stream->run_count);
 	return ret;
 }
 

@@ -72,11 +72,26 @@ static bool follows(const struct kvt_stream *stream, u64 memory, u64 offset)
 	return stream->lend_command && memory == stream->memory && offset == stream->next;
 }
 
-int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 *page)
+/* How much the last command that refers to pages writes is known when no page follows. */
+void kvt_lend_close(struct kvt_stream *stream)
+{
+	const struct kvt_lent *lent = stream->lent;
+	u64 bytes;
+
+	if (!stream->lend_command)
+		return;
+	bytes = (u64)lent->payload_pages[lent->payload_count - 1] << PAGE_SHIFT;
+	kvg_blob_write(&stream->request->blob,
+		       stream->lend_command + offsetof(struct vgpu_cmd_transfer_buffer, data.bytes),
+		       &bytes, sizeof(bytes));
+	stream->lend_command = 0;
+}
+
+static int begin_command(struct kvt_stream *stream, u64 memory, u64 offset)
 {
 	struct kvg_blob *blob = &stream->request->blob;
 	struct kvt_lent *lent = stream->lent;
-	struct vgpu_cmd_transfer_buffer command = {
+	const struct vgpu_cmd_transfer_buffer command = {
 		.cmd = { .opcode = VGPU_CMD_WRITE_BUFFER, .bytes = sizeof(command) },
 		.enqueue = { .queue = stream->queue },
 		.buffer = memory,
@@ -84,23 +99,32 @@ int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 
 		.data = { .index = lent->payload_count },
 	};
 	int ret = kvt_stream_close(stream);
+	u32 place = blob->bytes;
 
+	kvt_lend_close(stream);
+	if (!ret)
+		ret = kvg_blob_append(blob, &command, sizeof(command));
 	if (ret)
 		return ret;
-	if (!follows(stream, memory, offset)) {
-		stream->lend_command = blob->bytes;
-		ret = kvg_blob_append(blob, &command, sizeof(command));
+	stream->lend_command = place;
+	stream->memory = memory;
+	lent->payload_pages[lent->payload_count++] = 0;
+	return 0;
+}
+
+int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 *page)
+{
+	struct kvt_lent *lent = stream->lent;
+
+	if (stream->open || !follows(stream, memory, offset)) {
+		int ret = begin_command(stream, memory, offset);
+
 		if (ret)
 			return ret;
-		stream->memory = memory;
-		lent->payload_pages[lent->payload_count++] = 0;
 	}
 	get_page(virt_to_page(page));
 	lent->pages[lent->page_count++] = virt_to_page(page);
-	command.data.bytes = (u64)++lent->payload_pages[lent->payload_count - 1] << PAGE_SHIFT;
-	kvg_blob_write(blob,
-		       stream->lend_command + offsetof(struct vgpu_cmd_transfer_buffer, data.bytes),
-		       &command.data.bytes, sizeof(command.data.bytes));
+	lent->payload_pages[lent->payload_count - 1]++;
 	stream->next = offset + PAGE_SIZE;
 	stream->all_data_bytes += PAGE_SIZE;
 	return 0;
@@ -131,6 +155,7 @@ int kvt_lend_end(struct kvt_stream *stream)
 
 	if (!lent)
 		return 0;
+	kvt_lend_close(stream);
 	kvg_room_shrink(request, lent->payload_count, lent->page_count);
 	table = request->blob.bytes;
 	ret = kvg_blob_append(&request->blob, NULL,
@@ -179,14 +204,25 @@ void kvt_lend_cancel(struct kvt_stream *stream)
 	stream->lent = NULL;
 }
 
-/* The device is through with a segment of pages: the lender can use them again. */
+/*
+ * All of a request's pages come back in one go: the program may be storing again already, and what is not
+ * back when it faults is made anew.
+ */
+void kvt_lender_lock(struct kvg_range *lender)
+{
+	mutex_lock(&lender->trace->lock);
+}
+
+void kvt_lender_unlock(struct kvg_range *lender)
+{
+	mutex_unlock(&lender->trace->lock);
+}
+
+/* The device is through with a segment of pages: the lender, whose lock is held, can use them again. */
 void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment)
 {
-	struct kvt_trace *trace = lender->trace;
 	u64 at;
 
-	mutex_lock(&trace->lock);
 	for (at = 0; at < segment->bytes; at += PAGE_SIZE)
-		kvt_shadow_back(&trace->shadows, phys_to_virt(segment->address + at));
-	mutex_unlock(&trace->lock);
+		kvt_shadow_back(&lender->trace->shadows, phys_to_virt(segment->address + at));
 }

@@ -83,7 +83,7 @@ bool kvt_stream_has_room(const struct kvt_stream *stream)
 static void open_command(struct kvt_stream *stream, u64 memory)
 {
 	stream->open = true;
-	stream->lend_command = 0;
+	kvt_lend_close(stream);
 	stream->memory = memory;
 	stream->next = 0;
 	stream->data_bytes = 0;

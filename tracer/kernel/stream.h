@@ -30,6 +30,7 @@ struct kvt_stream {
 	struct kvg_request *request;
 	u64 queue;
 	u64 all_data_bytes;
+	u32 page_count, unchanged_pages, kept_pages, run_count; /* for the statistics */
 	struct kvt_lent *lent;	/* of the file; NULL: nothing can be lent */
 	struct kvg_range *lender;
 	u32 lend_command;	/* the last one that refers to pages; 0: none */
@@ -63,6 +64,7 @@ int kvt_stream_close(struct kvt_stream *stream);
 
 /* lend.c */
 bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirty_pages);
+void kvt_lend_close(struct kvt_stream *stream);
 int kvt_lend_end(struct kvt_stream *stream);
 void kvt_lend_cancel(struct kvt_stream *stream);
 /* After kvt_stream_end. */

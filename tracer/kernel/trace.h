@@ -154,6 +154,8 @@ int kvt_steps_init(void);
 void kvt_steps_exit(void);
 
 /* lend.c */
+void kvt_lender_lock(struct kvg_range *lender);
+void kvt_lender_unlock(struct kvg_range *lender);
 void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment);
 
 /* flush.c */
