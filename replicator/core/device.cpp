@@ -216,7 +216,7 @@ void device::forward(file_entry& f, const submit_decision& d) {
 
 void device::hand_over(file_entry& f, const worker::request_view& request,
                        std::span<const awaited_event> awaited) {
-    if (awaited.empty() && f.waiting.empty() && !f.draining &&
+    if (awaited.empty() && f.waiting.empty() && !f.draining && !f.requests_held &&
         f.port->submit(request) == worker::submit_result::accepted) {
         f.port->kick();
         doorbells_.add();
@@ -232,7 +232,7 @@ void device::hand_over(file_entry& f, const worker::request_view& request,
 
 void device::flush_waiting(file_entry& f) {
     bool submitted = false;
-    while (!f.waiting.empty()) {
+    while (!f.waiting.empty() && !f.requests_held) {
         waiting_request& next = f.waiting.front();
         while (!next.awaited.empty() &&
                f.fsm.objects().pending_serial(next.awaited.back().id) != next.awaited.back().serial) {
@@ -304,6 +304,7 @@ void device::end_port(file_entry& f) {
     }
     f.waiting.clear();
     f.injected.clear();
+    f.requests_held = false;
 }
 
 void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {

@@ -98,6 +98,8 @@ public:
     const object_table* objects(std::uint32_t file) const override;
     void release_answer(std::uint32_t file, std::uint64_t token) override;
     void release_records(std::uint32_t file) override;
+    void hold_requests(std::uint32_t file) override;
+    void release_requests(std::uint32_t file) override;
     void set_tick_period(std::uint32_t period_ms) override;
 
 private:

@@ -41,7 +41,8 @@ inline bool is_of_tap(std::span<const std::byte> record) {
     return false;
 }
 
-// A private copy of a request that the port had no room for, or that waits for events (device::await_events).
+// A private copy of a request that the port had no room for, that waits for events (device::await_events), or
+// that the tap holds (mirror_port::hold_requests).
 struct device::waiting_request {
     std::uint64_t token;
     std::vector<awaited_event> awaited; // what is behind the last pending one has completed
@@ -92,6 +93,7 @@ struct device::file_entry final : worker::port_sink {
     };
     std::unordered_map<std::uint64_t, held_answer> held;
     bool records_held = false;
+    bool requests_held = false; // by the tap: all of them are in `waiting`
     // The watchdog looks for signs of the guest's work only, see device::check_watchdogs().
     bool tap_was_active = false;
     std::uint64_t guest_progress = 0;

@@ -55,6 +55,19 @@ void device::release_records(std::uint32_t file) {
     }
 }
 
+void device::hold_requests(std::uint32_t file) {
+    const auto at = files_.find(file);
+    assert(at != files_.end());
+    at->second->requests_held = true;
+}
+
+void device::release_requests(std::uint32_t file) {
+    const auto at = files_.find(file);
+    if (at != files_.end() && std::exchange(at->second->requests_held, false) && at->second->port) {
+        flush_waiting(*at->second);
+    }
+}
+
 // What the tap held back is told when the file ends; from then on what is in use is of no interest to the
 // guest any more.
 void device::answer_held(file_entry& f) {
@@ -105,7 +118,7 @@ bool device::observe(file_entry& f) {
         f.guest_progress += progress - f.port_progress;
     }
     f.port_progress = progress;
-    return f.watchdog.observe(now_ms_, f.fsm.busy(), f.guest_progress);
+    return f.watchdog.observe(now_ms_, f.fsm.busy() && !f.requests_held, f.guest_progress);
 }
 
 } // namespace kagemusha::core

@@ -128,6 +128,52 @@ TEST(device_tap, hears_of_what_is_executed_only) {
     EXPECT_TRUE(d.tap.calls.empty());
 }
 
+TEST(device_tap, holds_requests_back_in_their_order) {
+    tapped_device d;
+    d.set_up(1);
+    d.set_up(2);
+    const std::size_t before = d.at_worker(1).size();
+    d.marker(1);
+    d.tap.in_submit = [&] {
+        EXPECT_TRUE(d.inject(1, 11)); // comes before the request in hand
+        d.h.dev->hold_requests(1);
+    };
+    d.marker(1);
+    d.tap.in_submit = {};
+    EXPECT_TRUE(d.inject(1, 12));
+    d.marker(1);
+    d.marker(2);
+    const auto count = [&](std::uint32_t file) { return d.at_worker(file).size(); };
+    EXPECT_EQ(count(1), before + 2);
+    EXPECT_EQ(count(2), 1u) << "another file";
+    d.h.answer_all(1); // what the worker had may end
+    EXPECT_EQ(count(1), 0u);
+    d.h.dev->release_requests(2); // was not held
+    d.h.dev->release_requests(1);
+    const auto seen = d.at_worker(1);
+    ASSERT_EQ(seen.size(), 3u);
+    EXPECT_GE(seen[0], 0);
+    EXPECT_EQ(seen[1], -12);
+    EXPECT_GT(seen[2], seen[0]);
+    d.h.answer_all(1);
+    d.marker(1);
+    EXPECT_EQ(count(1), 1u);
+}
+
+TEST(device_tap, a_file_that_ends_takes_what_was_held_with_it) {
+    tapped_device d;
+    d.set_up(1);
+    d.tap.in_submit = [&] { d.h.dev->hold_requests(1); };
+    const auto token = d.marker(1);
+    d.tap.in_submit = {};
+    d.h.close(1);
+    EXPECT_EQ(d.h.status_of(token), VGPU_STATUS_CANCELED);
+    d.h.dev->release_requests(1); // late
+    d.set_up(1);
+    d.marker(1);
+    EXPECT_EQ(d.at_worker(1).size(), 1u);
+}
+
 TEST(device_tap, injects_between_the_guests_requests) {
     tapped_device d;
     d.set_up(1);
@@ -419,6 +465,20 @@ TEST(device_tap, progress_of_the_guests_work_counts_beside_the_agents) {
         d.pass(30);
     }
     EXPECT_FALSE(d.lost());
+}
+
+TEST(device_tap, what_the_tap_holds_back_is_no_hang) {
+    watched d;
+    d.tap.in_submit = [&] { d.h.dev->hold_requests(1); };
+    d.marker(1);
+    d.pass(100);
+    d.pass(100);
+    EXPECT_FALSE(d.lost());
+    d.h.dev->release_requests(1);
+    d.pass(20);
+    EXPECT_FALSE(d.lost());
+    d.pass(100);
+    EXPECT_TRUE(d.lost());
 }
 
 TEST(device_tap, ids_of_the_host_are_refused_to_a_guest_and_allowed_to_a_standby) {

@@ -71,6 +71,10 @@ public:
     virtual void release_answer(std::uint32_t file, std::uint64_t token) = 0;
     // After on_completion() said false.
     virtual void release_records(std::uint32_t file) = 0;
+    // From inside on_submit(): neither this request nor what comes after it reaches the worker before
+    // release_requests(), or the end of the file. Nothing for the watchdog: it is not the worker who waits.
+    virtual void hold_requests(std::uint32_t file) = 0;
+    virtual void release_requests(std::uint32_t file) = 0;
     // 0: no ticks.
     virtual void set_tick_period(std::uint32_t period_ms) = 0;
 

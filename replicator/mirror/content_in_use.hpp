@@ -5,6 +5,7 @@
 // The guest may write over what a command read as soon as it knows that the command is complete: from its
 // request's answer, from its event, or from the event of anything that comes after it. An event can wait only
 // for commands of its own and of earlier requests, so its completion needs the content of those to be free.
+// The GPU may write over it even earlier: by a read that the guest put behind the command, without waiting.
 #ifndef KAGEMUSHA_MIRROR_CONTENT_IN_USE_HPP
 #define KAGEMUSHA_MIRROR_CONTENT_IN_USE_HPP
 
@@ -12,9 +13,11 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "mirror/log_sink.hpp"
+#include "mirror/memory_ranges.hpp"
 #include "mirror/stream_events.hpp"
 
 namespace kagemusha::mirror {
@@ -24,8 +27,24 @@ public:
     bool empty() const { return used_.empty(); }
 
     // An entry of the request that is in hand. A request's entries are added before its events are noted.
-    void add(std::uint64_t token, log_sequence entry) {
-        used_.push_back({next_request_, token, entry, false});
+    void add(std::uint64_t token, log_sequence entry, memory_ranges memory) {
+        used_.push_back({next_request_, token, entry, std::move(memory), false, false});
+    }
+
+    // The request in hand reads into this memory. False: the log still uses some of it, and the request must
+    // not be executed before on_released() says so.
+    bool on_overwrite(const guest_memory& to, log_sink& log) {
+        bool free = true;
+        std::erase_if(used_, [&](use& u) {
+            if (!u.memory.overlap(to)) {
+                return false;
+            }
+            const bool gone = let_go(u, log, free);
+            u.overwritten |= !gone;
+            return gone;
+        });
+        forget_events();
+        return free;
     }
 
     // The events of the request in hand, while something is in use.
@@ -64,6 +83,7 @@ public:
         bool found = false;
         bool answer = false; // of `token`
         bool records = false;
+        bool requests = false; // that on_overwrite() was asked for
         std::uint64_t token = 0;
     };
     released on_released(log_sequence entry) {
@@ -75,6 +95,7 @@ public:
         }
         out.found = true;
         out.token = at->token;
+        const bool was_overwritten = at->overwritten;
         used_.erase(at);
         const bool more_of_request =
             std::any_of(used_.begin(), used_.end(), [&](const use& u) { return u.token == out.token; });
@@ -82,6 +103,8 @@ public:
         const bool more = std::any_of(used_.begin(), used_.end(), [](const use& u) { return u.awaited; });
         out.records = records_held_ && !more;
         records_held_ = records_held_ && more;
+        out.requests = was_overwritten &&
+                       std::none_of(used_.begin(), used_.end(), [](const use& u) { return u.overwritten; });
         forget_events();
         return out;
     }
@@ -102,7 +125,9 @@ private:
         std::uint64_t request;
         std::uint64_t token;
         log_sequence entry;
-        bool awaited; // the log was asked, and says when
+        memory_ranges memory;
+        bool awaited;     // the log was asked, and says when
+        bool overwritten; // a request waits for it
     };
 
     static bool let_go(use& u, log_sink& log, bool& all_free) {

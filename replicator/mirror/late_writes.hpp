@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <utility>
 #include <variant>
@@ -23,19 +22,18 @@
 
 #include "codec/decode.hpp"
 #include "mirror/log_entry.hpp"
+#include "mirror/memory_ranges.hpp"
 
 namespace kagemusha::mirror {
 
 class late_writes {
 public:
-    using memory = std::vector<std::span<const std::byte>>;
-
     struct write {
         std::uint64_t token = 0;           // of its request
         std::uint32_t request_payload = 0; // which names the memory there
         log_sequence entry = 0;
         std::uint32_t payload = 0; // of the entry
-        memory from;
+        guest_memory from;
         // --- how its end can be known
         std::vector<std::uint64_t> reads; // tokens
         codec::guest_id queue = 0;        // in order; else 0
@@ -45,25 +43,19 @@ public:
     bool empty() const { return writes_.empty(); }
 
     // A read of the request `token`, which is not answered.
-    void reads_into(std::uint64_t token, memory to) {
-        read r{token, nullptr, nullptr, {}, false};
-        for (const auto& piece : to) {
-            const range one{piece.data(), piece.data() + piece.size()};
-            r.low = r.low ? std::min(r.low, one.begin) : one.begin;
-            r.high = std::max(r.high, one.end);
-            r.ranges.push_back(one);
-        }
-        reads_.push_back(std::move(r));
+    void reads_into(std::uint64_t token, const guest_memory& to) {
+        reads_.push_back({token, {}});
+        reads_.back().to.add(to);
     }
 
-    bool is_read_into(const memory& from) {
-        return std::any_of(reads_.begin(), reads_.end(), [&](read& r) { return overlaps(r, from); });
+    bool is_read_into(const guest_memory& from) {
+        return std::any_of(reads_.begin(), reads_.end(), [&](read& r) { return r.to.overlap(from); });
     }
 
     // is_read_into(w.from)
     void add(write w) {
         for (read& r : reads_) {
-            if (overlaps(r, w.from)) {
+            if (r.to.overlap(w.from)) {
                 w.reads.push_back(r.token);
             }
         }
@@ -126,47 +118,10 @@ public:
     }
 
 private:
-    struct range {
-        const std::byte* begin;
-        const std::byte* end;
-    };
     struct read {
         std::uint64_t token;
-        const std::byte *low, *high; // around all of it
-        std::vector<range> ranges;
-        bool sorted; // ascending and apart: only when somebody asks, as hardly anybody does
+        memory_ranges to;
     };
-
-    static void sort(read& r) {
-        if (std::exchange(r.sorted, true)) {
-            return;
-        }
-        std::sort(r.ranges.begin(), r.ranges.end(),
-                  [](const range& a, const range& b) { return a.begin < b.begin; });
-        std::size_t last = 0;
-        for (const range& one : r.ranges) {
-            if (one.begin <= r.ranges[last].end) { // also the first one itself
-                r.ranges[last].end = std::max(r.ranges[last].end, one.end);
-            } else {
-                r.ranges[++last] = one;
-            }
-        }
-        r.ranges.resize(r.ranges.empty() ? 0 : last + 1);
-    }
-
-    static bool overlaps(read& r, const memory& from) {
-        return std::any_of(from.begin(), from.end(), [&](const auto& piece) {
-            const std::byte *const begin = piece.data(), *const end = begin + piece.size();
-            if (end <= r.low || begin >= r.high) {
-                return false;
-            }
-            sort(r);
-            const auto behind =
-                std::lower_bound(r.ranges.begin(), r.ranges.end(), end,
-                                 [](const range& a, const std::byte* at) { return a.begin < at; });
-            return behind != r.ranges.begin() && std::prev(behind)->end > begin;
-        });
-    }
 
     // The payload that a write command reads; VGPU_PAYLOAD_NONE: none.
     static std::uint32_t written_payload(const codec::op& any) {

@@ -46,8 +46,9 @@ public:
     // The digests that the entry's reads gave on the primary, one after another in payload order.
     virtual void digests(log_sequence entry, std::vector<std::uint64_t> hashes) = 0;
 
-    // The guest wants its memory back. True: the log does not touch it any more (was sent, or copied now).
-    // False: it is being sent at this moment; mirror_primary::on_content_released() follows.
+    // The guest, or a command of it, is about to write over its memory. True: the log does not touch it any
+    // more (was sent, or copied now). False: it is being sent at this moment;
+    // mirror_primary::on_content_released() follows.
     virtual bool release_content(log_sequence entry) = 0;
 
     // The state transfer is complete with this entry: from the next one on everything is in the log.

@@ -97,7 +97,9 @@ struct mirror_primary::impl {
     agent_counters of_closed_files;
     std::uint64_t last_digest_ms = 0;
     std::uint32_t tick_wanted_ms = 0;
-    std::vector<log_entry> entries; // of the request in hand; a member so that its memory is used again
+    // Of the request in hand; members so that their memory is used again.
+    std::vector<log_entry> entries;
+    std::vector<std::uint32_t> payloads_read;
 
     // ---- log
 
@@ -234,9 +236,9 @@ struct mirror_primary::impl {
     // ---- requests
 
     // Where a payload lies in this process.
-    late_writes::memory memory_of(const worker::request_view& request, std::uint32_t index) const {
+    guest_memory memory_of(const worker::request_view& request, std::uint32_t index) const {
         const kagemusha_payload& payload = request.payloads[index];
-        late_writes::memory out;
+        guest_memory out;
         for (const kagemusha_segment& s :
              request.segments.subspan(payload.first_segment, payload.segment_count)) {
             assert(s.region < regions.size() && s.offset + s.bytes <= regions[s.region].bytes);
@@ -250,7 +252,7 @@ struct mirror_primary::impl {
         return out;
     }
 
-    static byte_pieces copied(const late_writes::memory& memory) {
+    static byte_pieces copied(const guest_memory& memory) {
         auto copy = std::make_shared<std::vector<std::byte>>();
         std::size_t bytes = 0;
         for (const auto& piece : memory) {
@@ -266,7 +268,7 @@ struct mirror_primary::impl {
     // Pieces of guest memory; little of it is copied at once, so that nobody has to wait for it.
     byte_pieces content_of(file& f, const worker::request_view& request, std::uint32_t index,
                            bool may_come_late) {
-        late_writes::memory memory = memory_of(request, index);
+        guest_memory memory = memory_of(request, index);
         if (may_come_late && f.late.is_read_into(memory)) {
             return {std::move(memory), nullptr, index};
         }
@@ -276,6 +278,7 @@ struct mirror_primary::impl {
 
     void submit(file& f, const worker::request_view& request, const core::object_table& objects) {
         entries.clear();
+        payloads_read.clear();
         // A read that waits for a user event may wait for ever, and a checkpoint, which needs the content,
         // with it. The next digest finds what is old then.
         const bool may_come_late = f.mode == mirror_mode::on && objects.unset_user_events() == 0;
@@ -294,6 +297,7 @@ struct mirror_primary::impl {
             [&in_hand](std::uint32_t index) {
                 in_hand.f.late.reads_into(in_hand.request.token,
                                           in_hand.self.memory_of(in_hand.request, index));
+                in_hand.self.payloads_read.push_back(index);
             });
         bool in_guest = false;
         for (log_entry& entry : entries) {
@@ -304,6 +308,14 @@ struct mirror_primary::impl {
             if (is_late) {
                 late = std::exchange(entry.content, {});
                 entry.content_in_guest = false;
+            }
+            memory_ranges used;
+            if (in_guest_memory) {
+                for (const byte_pieces& c : entry.content) {
+                    if (!c.keep) {
+                        used.add(c.pieces);
+                    }
+                }
             }
             log_sequence sequence = 0;
             if (!entry.packed.empty()) {
@@ -324,12 +336,19 @@ struct mirror_primary::impl {
                 f.calls[request.token] = sequence;
             }
             if (in_guest_memory) {
-                f.content.add(request.token, sequence);
+                f.content.add(request.token, sequence, std::move(used));
                 in_guest = true;
             }
         }
         if (in_guest || !f.content.empty()) {
             f.content.note_events(request.stream);
+        }
+        bool is_free = true;
+        for (std::size_t i = 0; i < payloads_read.size() && !f.content.empty(); ++i) {
+            is_free &= f.content.on_overwrite(memory_of(request, payloads_read[i]), log);
+        }
+        if (!is_free) {
+            device.hold_requests(f.number);
         }
         if (!f.late.empty()) {
             f.late.note_events(request.token, request.stream, request.payloads,
@@ -483,6 +502,9 @@ void mirror_primary::on_content_released(log_sequence entry) {
         }
         if (r.records) {
             impl_->device.release_records(number);
+        }
+        if (r.requests) {
+            impl_->device.release_requests(number);
         }
         if (r.found) {
             return;

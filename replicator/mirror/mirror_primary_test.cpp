@@ -483,6 +483,83 @@ TEST(mirror_primary, a_file_that_ends_waits_for_nothing) {
     EXPECT_TRUE(p.answered(token));
 }
 
+// ---- reads into memory that is written from
+
+struct overwritten : uploads {
+    overwritten() {
+        primary.memory[0] = std::byte{1};
+        run(1, [](auto& b) { b.create_buffer(61, context, large); });
+        run(1, [](auto& b) { b.fill_buffer({queue, 0, {}}, 61, 0, large, std::array{std::byte{2}}); });
+    }
+    std::uint64_t send(std::uint64_t read_at, std::uint64_t write_event = 0) {
+        stream_builder b;
+        b.write_buffer({queue, write_event, {}}, 60, 0, b.payload(false, 0, 0, large));
+        b.read_buffer({queue, 0, {}}, 61, 0, b.payload(true, 0, read_at, 64));
+        const auto token = primary.submit(1, b);
+        primary.dispatch();
+        return token;
+    }
+    int memory() const { return static_cast<int>(primary.memory[0]); }
+    int standby_has() {
+        replay.run();
+        return static_cast<int>(standby.content(1, context, 60, large)[0]);
+    }
+};
+
+TEST(mirror_primary, a_read_waits_until_the_log_has_what_it_writes_over) {
+    overwritten p;
+    const auto write = p.upload(event);
+    const log_sequence entry = p.log.items.size();
+    stream_builder b;
+    b.read_buffer({queue, event + 1, {}}, 61, 0, b.payload(true, 0, 0, 64));
+    const auto read = p.primary.submit(1, b);
+    const auto behind = p.primary.submit(1, stream_builder{}.marker({queue, event + 2, {}}));
+    p.primary.dispatch();
+    EXPECT_EQ(p.memory(), 1);
+    EXPECT_FALSE(p.answered(read) || p.answered(behind));
+    p.release(entry);
+    p.primary.dispatch();
+    EXPECT_EQ(p.memory(), 2);
+    EXPECT_TRUE(p.answered(write) && p.answered(read) && p.answered(behind));
+    EXPECT_EQ(p.primary.records.size(), 3u);
+    EXPECT_EQ(p.standby_has(), 1);
+}
+
+TEST(mirror_primary, a_read_in_the_request_of_the_write_that_it_writes_over) {
+    overwritten p;
+    const auto token = p.send(0);
+    EXPECT_EQ(p.memory(), 1);
+    EXPECT_FALSE(p.answered(token));
+    p.release(p.log.items.size());
+    p.primary.dispatch();
+    EXPECT_EQ(p.memory(), 2);
+    EXPECT_TRUE(p.answered(token));
+    EXPECT_EQ(p.standby_has(), 1);
+}
+
+TEST(mirror_primary, a_read_waits_for_nothing_that_the_log_can_copy_and_for_nothing_elsewhere) {
+    overwritten p;
+    p.log.sending = false;
+    EXPECT_TRUE(p.answered(p.send(0)));
+    EXPECT_EQ(p.memory(), 2);
+    EXPECT_EQ(p.standby_has(), 1);
+    p.log.sending = true;
+    p.send(large); // the first byte behind it
+    EXPECT_EQ(static_cast<int>(p.primary.memory[large]), 2) << "the read is done, the answer waits";
+}
+
+TEST(mirror_primary, a_read_that_waits_goes_on_when_the_mirror_stops) {
+    overwritten p;
+    const auto token = p.send(0);
+    const log_sequence entry = p.log.items.size();
+    p.mirror->stop();
+    EXPECT_EQ(p.memory(), 1) << "the log may still be sending";
+    p.release(entry);
+    p.primary.dispatch();
+    EXPECT_EQ(p.memory(), 2);
+    EXPECT_TRUE(p.answered(token));
+}
+
 // ---- writes from memory that is read into
 
 struct late : uploads {
@@ -566,7 +643,7 @@ TEST(late_writes, overlaps_are_found_in_scattered_memory) {
         late_writes w;
         std::vector<bool> is_read(memory.size());
         const auto pieces = [&](unsigned most, auto&& f) {
-            late_writes::memory out;
+            guest_memory out;
             for (unsigned n = random() % most; n != 0; --n) {
                 const std::size_t at = random() % memory.size(),
                                   bytes = 1 + random() % std::min<std::size_t>(8, memory.size() - at);

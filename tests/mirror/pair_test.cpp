@@ -331,6 +331,40 @@ TEST_P(pair, guest_memory_is_the_guests_after_the_answer) {
     wait_executed();
 }
 
+// A write and a read into the memory that it writes from, with nobody waiting in between.
+TEST_P(pair, memory_that_is_written_from_and_read_into_at_once) {
+    start_standby();
+    start_primary(address());
+    wait_protected();
+    const auto c = primary->context();
+    const auto q = primary->queue(c);
+    for (const std::uint64_t size : {20000u, 300000u, 9000000u}) {
+        const auto other = primary->buffer(c, size);
+        std::memset(primary->memory(), 0xee, size);
+        primary->write(q, other, 0, size);
+        for (const bool in_one_request : {true, false}) {
+            const auto buffer = primary->buffer(c, size);
+            std::memset(primary->memory(), in_one_request ? 1 : 2, size);
+            const std::uint64_t read_is_done = primary->new_id();
+            codec::stream_builder write, read;
+            codec::stream_builder& second = in_one_request ? write : read;
+            write.write_buffer({q, 0, {}}, buffer, 0, write.payload(false, 0, 0, size));
+            second.read_buffer({q, read_is_done, {}}, other, 0, second.payload(true, 0, 0, size));
+            primary->submit(write);
+            if (!in_one_request) {
+                primary->submit(read);
+            }
+            EXPECT_EQ(primary->complete(read_is_done), 0);
+            if (GetParam().executes) {
+                EXPECT_EQ(*primary->memory(size - 1), std::byte{0xee});
+            }
+        }
+    }
+    expect_equal();
+    wait_executed();
+    EXPECT_EQ(primary->status().digests_different, 0u);
+}
+
 // The log's memory, the catalog and the standby's objects return to nothing.
 TEST_P(pair, nothing_is_left_of_a_file) {
     start_standby();
