@@ -283,6 +283,21 @@ TEST_F(etcd, a_lease_that_ran_out_and_was_not_claimed_is_had_again) {
     EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
 }
 
+TEST_F(etcd, no_child_gets_its_connections) {
+    unsigned connections = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int fd = std::stoi(entry.path().filename());
+        sockaddr_storage address{};
+        socklen_t size = sizeof address;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+            address.ss_family == AF_INET) {
+            ++connections;
+            EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+        }
+    }
+    EXPECT_NE(connections, 0u);
+}
+
 TEST_F(etcd, a_server_that_is_gone_is_unreachable) {
     server.reset();
     const auto a = of_p.ask(*p, request(kind::renew, 1));

@@ -56,6 +56,11 @@ std::string text_of(const json& object, const char* key) {
     return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// Not for QEMU, which is started while a connection is kept.
+curl_socket_t socket_for_us_alone(void*, curlsocktype, curl_sockaddr* address) {
+    return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 } // namespace
 
 etcd_arbiter::etcd_arbiter(const described_arbiter& described, const arbiter_identity& identity,
@@ -86,6 +91,7 @@ std::optional<json> etcd_arbiter::post_to(const std::string& endpoint, const cha
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, socket_for_us_alone);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(described_.lease_ms / 3));
     if (!described_.tls.empty()) {
