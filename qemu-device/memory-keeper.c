@@ -13,9 +13,14 @@
  * of our files, no signals that could reach it, and runs no code but the
  * function below. It waits for QEMU's end as the supervisor does: a signal at
  * the main thread's death (PR_SET_PDEATHSIG) would be too early, because the
- * last thread to leave the memory is who frees it. It does so at a low
- * priority, so that this takes little time from a standby on the same host, and
- * yet comes to its end on a busy one.
+ * last thread to leave the memory is who frees it.
+ *
+ * The standby may be on the same host, and needs its processors most at first.
+ * A priority alone does not give them to it: on two processors the keeper had
+ * one of them nearly for itself, at nice 10 and in a scheduling group that was
+ * nice as well, for the quarter of a second after which the kernel would have
+ * moved somebody there. So the keeper waits for a second before it begins, and
+ * then has a low priority (docs/results/takeover.md).
  *
  *     -device memory-keeper
  *
@@ -44,6 +49,8 @@ OBJECT_DECLARE_SIMPLE_TYPE(MemoryKeeper, MEMORY_KEEPER)
 
 /* A tenth of the processor, when somebody else wants all of it */
 #define KEEPER_NICE 10
+
+#define KEEPER_DELAY_S 1
 
 struct MemoryKeeper {
     DeviceState parent_obj;
@@ -103,6 +110,7 @@ static int keeper_run(void *opaque)
     MemoryKeeper *s = opaque;
     static const char name[] = "memory-keeper";
     struct pollfd end = { .events = POLLIN };
+    struct timespec delay = { .tv_sec = KEEPER_DELAY_S };
 
     keeper_syscall(SYS_prctl, PR_SET_NAME, (long)name, 0, 0, 0);
     if (keeper_syscall(SYS_close_range, 0, s->told_fd - 1, 0, 0, 0) != 0 ||
@@ -113,13 +121,14 @@ static int keeper_run(void *opaque)
     if (end.fd < 0) {
         keeper_syscall(SYS_exit_group, 1, 0, 0, 0, 0);
     }
+    keeper_syscall(SYS_setpriority, PRIO_PROCESS, 0, KEEPER_NICE, 0, 0);
     keeper_syscall(SYS_write, s->told_fd, (long)name, 1, 0, 0);
     keeper_syscall(SYS_close, s->told_fd, 0, 0, 0, 0);
-    keeper_syscall(SYS_setpriority, PRIO_PROCESS, 0, KEEPER_NICE, 0, 0);
     /* Still our parent: so it is its number and not somebody else's. */
     while (keeper_syscall(SYS_getppid, 0, 0, 0, 0, 0) == s->qemu &&
            keeper_syscall(SYS_ppoll, (long)&end, 1, 0, 0, 0) != 1) {
     }
+    keeper_syscall(SYS_ppoll, 0, 0, (long)&delay, 0, 0);
     keeper_syscall(SYS_exit_group, 0, 0, 0, 0, 0);
     return 0;
 }

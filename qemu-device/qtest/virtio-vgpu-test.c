@@ -10,6 +10,7 @@
 #include "qemu/osdep.h"
 
 #include <linux/kcmp.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include "hw/pci/pci_regs.h"
@@ -520,6 +521,7 @@ static void test_memory_keeper(void)
     g_assert_cmpint(keeper, !=, 0);
     g_assert_true(g_file_get_contents(name, &text, NULL, NULL));
     g_assert_cmpstr(text, ==, "memory-keeper\n");
+    g_assert_cmpint(getpriority(PRIO_PROCESS, keeper), ==, 10);
     while (entries_of(files) != 1) { /* it is told of QEMU's end by it */
         g_assert_cmpint(g_get_monotonic_time() - start, <, TIMEOUT_US);
     }
