@@ -493,6 +493,9 @@ static void virtio_vgpu_take_over(VirtIOVGPU *s)
                          " have on the GPU is lost", &err) < 0) {
         error_report_err(err);
     }
+    if (!(VIRTIO_DEVICE(s)->status & VIRTIO_CONFIG_S_DRIVER_OK)) {
+        virtio_vgpu_serve_without_driver(s, true);
+    }
     trace_virtio_vgpu_take_over(s, !err, checkpoint->n_in_flight);
     if (checkpoint->loaded) {
         s->generation = checkpoint->generation;

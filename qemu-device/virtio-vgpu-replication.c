@@ -57,7 +57,7 @@ void virtio_vgpu_configure_replication(VirtIOVGPU *s)
 
 /* ---- a standby's IOThread ---------------------------------------------- */
 
-static void virtio_vgpu_standby_dispatch(void *opaque)
+static void virtio_vgpu_bare_dispatch(void *opaque)
 {
     VirtIOVGPU *s = opaque;
 
@@ -68,7 +68,7 @@ static void virtio_vgpu_attach_standby_bh(void *opaque)
 {
     VirtIOVGPU *s = opaque;
 
-    aio_set_fd_handler(s->ctx, s->poll_fd, virtio_vgpu_standby_dispatch, NULL,
+    aio_set_fd_handler(s->ctx, s->poll_fd, virtio_vgpu_bare_dispatch, NULL,
                        NULL, NULL, s);
 }
 
@@ -93,6 +93,22 @@ void virtio_vgpu_stop_standby(VirtIOVGPU *s)
 {
     if (s->standby) {
         aio_wait_bh_oneshot(s->ctx, virtio_vgpu_detach_standby_bh, s);
+    }
+}
+
+/* ---- a primary without a driver (main) ----------------------------------- */
+
+/*
+ * Without a driver the device is not started, and yet it may get a standby,
+ * whose copy of nothing has to be made like any other. There are no requests
+ * then, so nothing can reach the guest. Main's own handlers: unlike those of its
+ * AioContext no wait inside of something else runs them.
+ */
+void virtio_vgpu_serve_without_driver(VirtIOVGPU *s, bool on)
+{
+    if (s->device && s->replicated && !s->standby) {
+        qemu_set_fd_handler(s->poll_fd, on ? virtio_vgpu_bare_dispatch : NULL,
+                            NULL, s);
     }
 }
 

@@ -118,6 +118,7 @@ static int virtio_vgpu_start(VirtIOVGPU *s, bool ioeventfd)
     }
     s->host_notifiers = ioeventfd && virtio_vgpu_set_host_notifiers(s, true);
     trace_virtio_vgpu_start(s, s->host_notifiers);
+    virtio_vgpu_serve_without_driver(s, false);
     s->started = true;
     aio_wait_bh_oneshot(s->ctx, virtio_vgpu_start_bh, s);
     return 0;
@@ -191,10 +192,12 @@ static void virtio_vgpu_reset(VirtIODevice *vdev)
     trace_virtio_vgpu_reset(s, VIRTIO_VGPU_REQUEST_QUEUE_SIZE -
                             s->n_free_slots);
     virtio_vgpu_stop(s);
+    virtio_vgpu_serve_without_driver(s, false);
     if (s->device) {
         /* A standby's library leaves its copy of the GPU alone. */
         aio_wait_bh_oneshot(s->ctx, virtio_vgpu_reset_bh, s);
     }
+    virtio_vgpu_serve_without_driver(s, true);
     s->resume = false;
     virtio_vgpu_forget_checkpoint(s);
 }
@@ -314,6 +317,7 @@ static void virtio_vgpu_destroy_library_device(VirtIOVGPU *s)
         return;
     }
     virtio_vgpu_end_waits(s);
+    virtio_vgpu_serve_without_driver(s, false);
     s->discarding = true;
     kagemusha_device_destroy(s->device);
     s->discarding = false;
@@ -455,6 +459,7 @@ static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
     s->exit_notifier.notify = virtio_vgpu_exit;
     qemu_add_exit_notifier(&s->exit_notifier);
     virtio_vgpu_start_standby(s);
+    virtio_vgpu_serve_without_driver(s, true);
     trace_virtio_vgpu_realize(s, s->name, s->config.backend,
                               kagemusha_device_gpu_name(s->device));
     return;

@@ -256,6 +256,7 @@ void virtio_vgpu_epoch_wanted(void *opaque);
 void virtio_vgpu_configure_replication(VirtIOVGPU *s);
 void virtio_vgpu_start_standby(VirtIOVGPU *s);
 void virtio_vgpu_stop_standby(VirtIOVGPU *s);
+void virtio_vgpu_serve_without_driver(VirtIOVGPU *s, bool on);
 void virtio_vgpu_replication_class_init(ObjectClass *klass);
 
 /* virtio-vgpu-stats.c */

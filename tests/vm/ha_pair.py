@@ -53,7 +53,8 @@ class Supervisor:
         self.pair, self.name = pair, name
         self.log = open(pair.directory / f"{name}.log", "wb")
         self.process = subprocess.Popen(
-            [tool(), command, str(pair.description), "--name", name, "--json", *more], stdin=subprocess.DEVNULL,
+            [*pair.inside(name), tool(), command, str(pair.description), "--name", name, "--json", *more],
+            stdin=subprocess.DEVNULL,
             stdout=self.log, stderr=subprocess.STDOUT, env=pair.environment)
 
     def alive(self):
@@ -146,6 +147,10 @@ class Hosts:
         self.description = directory / "vm.toml"
         self.started = []
 
+    def inside(self, _name):
+        """What to put before the command line of the host of this name."""
+        return ()
+
     def start(self, command, name, *more):
         self.started.append(Supervisor(self, command, name, *more))
         return self.started[-1]
@@ -206,3 +211,14 @@ def committed_count(primary):
     checkpoints = primary.status()["checkpoints"]
     primary.wait("two more checkpoints", lambda s: s["checkpoints"] >= checkpoints + 2)
     return count
+
+
+def counts_on(one):
+    count = wait(one.counts, f"{one.name} counts")[-1]
+    wait(lambda: one.counts()[-1] > count + 50, f"{one.name} counts on; {one.said()}")
+
+
+def gate_is_closed(one):
+    """Nothing of its VM may leave, whatever its supervisor believes."""
+    until_ns = int.from_bytes((one.pair.directory / f"{one.name}.gate").read_bytes()[8:16], "little")
+    return until_ns < time.clock_gettime_ns(time.CLOCK_BOOTTIME)

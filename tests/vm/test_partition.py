@@ -10,53 +10,13 @@ that stands still, both hosts dead.
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import time
 import traceback
 
-from ha_pair import Pair, check_continued, committed_count, contiguous, wait
+from etcd import ETCD, Etcd
+from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, wait
 from relay import Relay
-
-ETCD = "/usr/bin/etcd"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as any_port:
-        return any_port.getsockname()[1]
-
-
-class Etcd:
-    """A server of its own."""
-
-    def __init__(self, directory):
-        self.port = free_port()
-        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{free_port()}"
-        self.log = open(directory / "etcd.log", "wb")
-        self.process = subprocess.Popen(
-            [ETCD, "--data-dir", str(directory / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
-             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
-        wait(self.answers, "etcd answers")
-
-    def answers(self):
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 5) as end:
-                end.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-                end.settimeout(5)
-                return b'"health":"true"' in end.recv(4096) + end.recv(4096)
-        except OSError:
-            return False
-
-    def freeze(self, on=True):
-        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
-
-    def end(self):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
 
 
 class Hosts(Pair):
@@ -65,7 +25,7 @@ class Hosts(Pair):
     def __init__(self):
         super().__init__()
         self.etcd = Etcd(self.directory)
-        self.to_etcd = Relay(0, self.etcd.port)
+        self.to_etcd = Relay(0, self.etcd.address[1])
         self.network = [Relay(f"{self.directory}/near{of}", f"{self.directory}/far{of}") for of in ("", ".state")]
         self.text = self.description.read_text(encoding="utf-8").replace('"unix:standby"', '"unix:near"')
         self.text = self.text[:self.text.index("[arbiter]")].replace("qemu-budget-ms = 60000", "qemu-budget-ms = 5000")
@@ -85,7 +45,7 @@ class Hosts(Pair):
         return self.start(command, name, *more)
 
     def begin(self):
-        self.standby = self.start_here("standby", "standby", self.etcd.port, "--listen", f"unix:{self.directory}/far")
+        self.standby = self.start_here("standby", "standby", self.etcd.address[1], "--listen", f"unix:{self.directory}/far")
         self.primary = self.start_here("run", "primary", self.to_etcd.port)
         self.standby.wait_state("synced")
         self.primary.wait_state("protecting")
@@ -98,17 +58,6 @@ class Hosts(Pair):
     def mend(self, *more):
         for relay in (*self.network, *more):
             relay.mend()
-
-
-def counts_on(one):
-    count = wait(one.counts, f"{one.name} counts")[-1]
-    wait(lambda: one.counts()[-1] > count + 50, f"{one.name} counts on; {one.said()}")
-
-
-def gate_is_closed(one):
-    """Nothing of its VM may leave, whatever its supervisor believes."""
-    until_ns = int.from_bytes((one.pair.directory / f"{one.name}.gate").read_bytes()[8:16], "little")
-    return until_ns < time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def check_partition(hosts):
@@ -206,9 +155,9 @@ def check_both_die(hosts):
     for one in (hosts.primary, hosts.standby):
         one.process.kill()
         one.process.wait()
-    again = hosts.start_here("run", "again", hosts.etcd.port)
+    again = hosts.start_here("run", "again", hosts.etcd.address[1])
     assert again.process.wait(120) == 1 and "--anew" in again.said(), again.said()
-    anew = hosts.start_here("run", "anew", hosts.etcd.port, "--anew")
+    anew = hosts.start_here("run", "anew", hosts.etcd.address[1], "--anew")
     anew.wait_state("alone")
     counts_on(anew)
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's etcd, as a test's arbiter."""
+import signal
+import socket
+import subprocess
+
+from ha_pair import wait
+
+ETCD = "/usr/bin/etcd"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as any_port:
+        return any_port.getsockname()[1]
+
+
+class Etcd:
+    """A server of its own. `host`: where it listens; `inside`: what to put before its command line."""
+
+    def __init__(self, directory, host="127.0.0.1", inside=()):
+        self.address = (host, free_port())
+        client, peer = f"http://{host}:{self.address[1]}", f"http://{host}:{free_port()}"
+        self.url = client
+        self.log = open(directory / "etcd.log", "wb")
+        self.process = subprocess.Popen(
+            [*inside, ETCD, "--data-dir", str(directory / "etcd"), "--listen-client-urls", client,
+             "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+             "--initial-cluster", "default=" + peer],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+        wait(self.answers, "etcd answers")
+
+    def answers(self):
+        try:
+            with socket.create_connection(self.address, 5) as end:
+                end.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                end.settimeout(5)
+                return b'"health":"true"' in end.recv(4096) + end.recv(4096)
+        except OSError:
+            return False
+
+    def freeze(self, on=True):
+        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+
+    def end(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
