@@ -416,6 +416,26 @@ static void test_pair(void)
     driver_free(d);
 }
 
+/* A guest in its firmware, or without our module, is protected, too. */
+static void test_pair_without_driver(void)
+{
+    Driver *d = driver_new_without_device(RAM "-device " VGPU REPLICATION
+                                          ",replicable=on");
+    QTestState *standby = qtest_init(RAM "-incoming defer -device " VGPU
+                                     REPLICATION
+                                     ",standby-listen=127.0.0.1:0");
+
+    replicate_to(d->qts, standby);
+    wait_replication(d->qts, "state", "protecting");
+    wait_replication(standby, "state", "ready");
+    driver_find_device(d);
+    exercise_files(d);
+    wait_replication(d->qts, "lag-entries", "0");
+    wait_replication(standby, "faults", "0");
+    driver_free(d);
+    qtest_quit(standby);
+}
+
 static void test_replication_refused(void)
 {
     QTestState *qts = qtest_init(RAM);
@@ -622,6 +642,8 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu/migration-is-blocked",
                    test_migration_is_blocked);
     qtest_add_func("virtio-vgpu/replication", test_pair);
+    qtest_add_func("virtio-vgpu/replication/without-driver",
+                   test_pair_without_driver);
     qtest_add_func("virtio-vgpu/replication/refused", test_replication_refused);
     qtest_add_func("memory-keeper", test_memory_keeper);
     qtest_add_func("commands-at-the-end", test_commands_at_the_end);
