@@ -166,7 +166,7 @@ std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_con
     for (const auto& value :
          {vm.name, fmt::format("{} MiB, {} CPUs", vm.memory_mib, vm.cpus), config.append, vm.guest})
         hash.text(value);
-    hash.text(config.accel == accelerator::kvm ? "kvm" : fmt::format("tcg {}", config.tsc_khz));
+    hash.text(config.accel == accelerator::kvm ? "kvm" : "tcg");
     std::vector<std::string> files{config.kernel, config.initramfs, config.root_image, config.payload};
     for (const auto& disk : config.disks) {
         if (disk.writable) {
@@ -239,9 +239,10 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     probe.kernel = parts->kernel;
     probe.initramfs = parts->initramfs;
     config.accel = choose_accelerator(vm.accel, probe, places.directory).accel;
-    // A standby's guest goes on with what it was told at its start on the other host, so both tell it
-    // nothing: what each host would measure differs.
-    config.tsc_khz = 0;
+    // Each host has its own. A guest that goes on here has what it was told, or would have measured, at its
+    // start on the other one; one that starts here again is told ours.
+    if (config.accel == accelerator::tcg)
+        config.tsc_khz = host_tsc_khz();
     if (vm.gpu) {
         auto path = fs::path(parts->device_library).parent_path().string();
         if (const char* before = std::getenv("LD_LIBRARY_PATH"); before && *before)
