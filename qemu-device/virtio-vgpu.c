@@ -25,6 +25,7 @@
 #include "qemu/units.h"
 #include "system/system.h"
 #include "virtio-vgpu.h"
+#include "proto/abi/vgpu_store_log.h"
 #include "trace.h"
 
 /* ---- start and stop (main) --------------------------------------------- */
@@ -199,6 +200,7 @@ static void virtio_vgpu_reset(VirtIODevice *vdev)
     }
     virtio_vgpu_serve_without_driver(s, true);
     s->resume = false;
+    virtio_vgpu_end_log(s);
     virtio_vgpu_forget_checkpoint(s);
 }
 
@@ -217,6 +219,7 @@ static void virtio_vgpu_get_config(VirtIODevice *vdev, uint8_t *data)
         .max_events_per_file = cpu_to_le32(s->limits.max_events_per_file),
     };
 
+    /* What comes behind is the driver's (virtio-vgpu-log.c). */
     memcpy(data, &config, sizeof(config));
 }
 
@@ -229,6 +232,9 @@ static uint64_t virtio_vgpu_get_features(VirtIODevice *vdev, uint64_t features,
     virtio_clear_feature(&features, VIRTIO_F_RING_PACKED);
     virtio_clear_feature(&features, VIRTIO_F_IN_ORDER);
     virtio_add_feature(&features, VGPU_F_WRITE_RUNS);
+    if (VIRTIO_VGPU(vdev)->window_bytes) {
+        virtio_add_feature(&features, VGPU_F_STORE_LOG);
+    }
     return features;
 }
 
@@ -451,7 +457,8 @@ static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
     }
 
     virtio_vgpu_checkpoint_init(s);
-    virtio_init(vdev, VGPU_VIRTIO_ID, sizeof(struct vgpu_config));
+    virtio_init(vdev, VGPU_VIRTIO_ID,
+                sizeof(struct vgpu_config) + sizeof(struct vgpu_store_log));
     s->request_vq = virtio_add_queue(vdev, VIRTIO_VGPU_REQUEST_QUEUE_SIZE,
                                      virtio_vgpu_handle_output);
     s->event_vq = virtio_add_queue(vdev, VIRTIO_VGPU_EVENT_QUEUE_SIZE,
@@ -487,6 +494,7 @@ static void virtio_vgpu_device_unrealize(DeviceState *dev)
     virtio_vgpu_stop_standby(s);
     virtio_vgpu_destroy_library_device(s);
     virtio_vgpu_put_iothread(s);
+    virtio_vgpu_end_log(s);
     virtio_vgpu_remove_window(s);
     virtio_vgpu_put_regions(s);
     virtio_vgpu_queue_cleanup(s);
@@ -574,6 +582,7 @@ static void virtio_vgpu_class_init(ObjectClass *klass, void *data)
     vdc->realize = virtio_vgpu_device_realize;
     vdc->unrealize = virtio_vgpu_device_unrealize;
     vdc->get_config = virtio_vgpu_get_config;
+    vdc->set_config = virtio_vgpu_set_config;
     vdc->get_features = virtio_vgpu_get_features;
     vdc->set_status = virtio_vgpu_set_status;
     vdc->reset = virtio_vgpu_reset;

@@ -123,6 +123,12 @@ typedef struct VirtIOVGPUWaiting {
     bool ended;
 } VirtIOVGPUWaiting;
 
+/* Which pages of the window the guest's processors have stored into. */
+typedef struct VirtIOVGPULog {
+    bool on;
+    unsigned long *unasked; /* a bit for each group of pages, since it is on */
+} VirtIOVGPULog;
+
 /* What this device counts itself; the library has the rest. */
 typedef struct VirtIOVGPUCounters {
     uint64_t malformed;          /* elements that broke a rule of the framing */
@@ -181,6 +187,7 @@ struct VirtIOVGPU {
     bool standby; /* io dispatches the library, until it takes over */
     bool take_over_due;
     VirtIOVGPUCheckpoint checkpoint;
+    VirtIOVGPULog log;
     bool host_notifiers; /* kicks reach io directly; else through kick_bh */
 
     /* io; main while stopped */
@@ -231,6 +238,10 @@ void virtio_vgpu_collect_writes(VirtIOVGPU *s, uint32_t n_payloads,
                                 VirtIOVGPUWrite *writes);
 void virtio_vgpu_mark_dirty(VirtIOVGPU *s, const VirtIOVGPUWrite *writes,
                             uint32_t n_writes);
+
+/* virtio-vgpu-log.c */
+void virtio_vgpu_set_config(VirtIODevice *vdev, const uint8_t *data);
+void virtio_vgpu_end_log(VirtIOVGPU *s);
 
 /* virtio-vgpu-queue.c */
 void virtio_vgpu_queue_init(VirtIOVGPU *s);

@@ -61,6 +61,7 @@ static const char *const mode_names[MODE_COUNT] = {
 	[KAGEMUSHA_VGPU_TRACE_EMULATE] = "emulate",
 	[KAGEMUSHA_VGPU_TRACE_ADAPTIVE] = "adaptive",
 	[KAGEMUSHA_VGPU_TRACE_STEP] = "step",
+	[KAGEMUSHA_VGPU_TRACE_HOST] = "host",
 	[MODE_COPY] = "copy",
 };
 
@@ -276,6 +277,19 @@ static void wide_copy(struct run *run, unsigned round)
 	flush(run, 0, BYTES);
 }
 
+/* What nobody carries out but the processor, in 16 pages. */
+static void bit_changes(struct run *run, unsigned round)
+{
+	uint64_t *words = (uint64_t *)run->map;
+
+	(void)round;
+	begin_stores(run);
+	for (unsigned i = 0; i < 1000; i++)
+		asm volatile("btcq $5, %0" : "+m"(words[i * 61 % (16 * PAGE / 8)]));
+	end_stores(run, 1000);
+	flush(run, 0, 16 * PAGE);
+}
+
 static const struct {
 	const char *name;
 	void (*do_round)(struct run *run, unsigned round);
@@ -284,6 +298,7 @@ static const struct {
 	{ "random_words", random_words },     { "ring_with_doorbell", ring_with_doorbell },
 	{ "same_small_block", same_small_block }, { "read_mostly", read_mostly },
 	{ "four_threads", four_threads },     { "wide_copy", wide_copy },
+	{ "bit_changes", bit_changes },
 };
 
 /* ---- counters: debugfs ---- */

@@ -18,6 +18,7 @@
 #include <linux/virtio_ring.h>
 
 #include "kvg.h"
+#include "proto/abi/vgpu_store_log.h"
 
 #define KVG_FILESYSTEM_MAGIC 0x4b564750 /* "KVGP"; the file system is never mounted by a user */
 
@@ -44,6 +45,7 @@ static void device_free(struct kref *refs)
 	struct kvg_device *dev = container_of(refs, struct kvg_device, refs);
 
 	xa_destroy(&dev->ids);
+	kvt_log_free(dev);
 	if (dev->window_pool)
 		gen_pool_destroy(dev->window_pool);
 	if (dev->inode)
@@ -274,6 +276,7 @@ static struct kvg_device *device_new(struct virtio_device *vdev)
 	mutex_init(&dev->window_mutex);
 	dev->window_ranges = RB_ROOT;
 	init_rwsem(&dev->window_rwsem);
+	mutex_init(&dev->log.lock);
 	return dev;
 }
 
@@ -309,6 +312,7 @@ static int kvg_probe(struct virtio_device *vdev)
 	if (ret)
 		goto fail_queues;
 	dev->write_runs = virtio_has_feature(vdev, VGPU_F_WRITE_RUNS);
+	dev->store_log = virtio_has_feature(vdev, VGPU_F_STORE_LOG);
 	kvg_window_init(dev, config.window_bytes);
 	ret = kvg_events_start(dev);
 	if (ret)
@@ -390,7 +394,7 @@ static const struct virtio_device_id kvg_id_table[] = {
 };
 MODULE_DEVICE_TABLE(virtio, kvg_id_table);
 
-static const unsigned int kvg_features[] = { VGPU_F_WRITE_RUNS };
+static const unsigned int kvg_features[] = { VGPU_F_WRITE_RUNS, VGPU_F_STORE_LOG };
 
 static struct virtio_driver kvg_driver = {
 	.feature_table = kvg_features,

@@ -19,11 +19,12 @@
  * Locks, outermost first; what is not in one line with another is never nested
  *	stop_mutex -> request_lock, files_lock, window_rwsem
  *	open_mutex -> request_lock
- *	flush_mutex -> kvt_trace.lock, window_mutex, submit_mutex
+ *	flush_mutex -> kvt_trace.lock, kvt_log.lock, window_mutex, submit_mutex
  *	submit_mutex -> request_lock (irq-safe: the answer interrupt takes it)
  *	read_mutex -> mmap_lock (core), file->lock
  *	mmap_lock (core) -> window_mutex
  *	mmap_lock (core) -> kvt_trace.lock -> window_rwsem
+ *	kvt_log.lock -> window_rwsem
  *	files_lock -> file->lock
  *	kvg_srcu is held over every use of a virtqueue by a process, so that stopping can wait for
  *	them; nothing sleeps inside it.
@@ -99,6 +100,7 @@ struct kvg_device {
 	struct miscdevice misc;
 	struct kvg_limits limits;
 	bool write_runs;		/* VGPU_F_WRITE_RUNS; fixed after probe */
+	bool store_log;			/* VGPU_F_STORE_LOG; the same */
 	/* the address space of every mapping, whatever node was opened */
 	struct inode *inode;
 
@@ -154,6 +156,7 @@ struct kvg_device {
 	void *window_memory;
 	atomic64_t window_used_bytes;
 
+	struct kvt_log log;		/* tracer/kernel/log.c */
 	struct kvt_statistics trace_statistics;
 	u32 trace_without;		/* enum kvt_without, for tests */
 	struct dentry *debugfs;

@@ -131,7 +131,7 @@ static int pin_user_memory(struct kvg_request *request, u64 address, u64 bytes, 
 	return flush_segment(request, &segment) ?: ret;
 }
 
-static int add_window_segment(struct kvg_request *request, u64 offset, u64 bytes)
+static int add_window_segment(struct kvg_request *request, u64 offset, u64 bytes, bool write)
 {
 	struct vgpu_segment segment = { .address = offset,
 					.bytes = bytes,
@@ -142,6 +142,8 @@ static int add_window_segment(struct kvg_request *request, u64 offset, u64 bytes
 	if (IS_ERR(range))
 		return PTR_ERR(range);
 	request->ranges[request->range_count++] = range;
+	if (write && kvt_traced(range))
+		kvt_device_writes(range, offset - range->offset, bytes);
 	ret = kvg_blob_append(&request->blob, &segment, sizeof(segment));
 	if (!ret)
 		request->segment_count++;
@@ -185,7 +187,7 @@ int kvg_payloads_pin(struct kvg_request *request, const struct kagemusha_vgpu_pa
 		};
 
 		if (from->flags & KAGEMUSHA_VGPU_PAYLOAD_WINDOW)
-			ret = add_window_segment(request, from->address, from->bytes);
+			ret = add_window_segment(request, from->address, from->bytes, write);
 		else
 			ret = pin_user_memory(request, from->address, from->bytes, write, pages,
 					      batch);

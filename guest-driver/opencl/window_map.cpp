@@ -26,7 +26,8 @@ struct choice {
 choice read_choice() {
     constexpr std::array names{std::string_view{"default"},  std::string_view{"off"},
                                std::string_view{"page"},     std::string_view{"emulate"},
-                               std::string_view{"adaptive"}, std::string_view{"step"}};
+                               std::string_view{"adaptive"}, std::string_view{"step"},
+                               std::string_view{"host"}};
     static_assert(names.size() == KAGEMUSHA_VGPU_TRACE_MODE_COUNT);
     const char* const text = std::getenv("KAGEMUSHA_TRACE");
     if (!text)

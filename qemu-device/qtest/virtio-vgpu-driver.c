@@ -7,6 +7,7 @@
  */
 #include "qemu/osdep.h"
 
+#include "hw/pci/pci_regs.h"
 #include "qobject/qdict.h"
 #include "qobject/qjson.h"
 #include "qobject/qnum.h"
@@ -30,7 +31,8 @@ static void driver_start_device(Driver *d)
     g_assert_cmphex(features & (1ULL << VIRTIO_F_VERSION_1), !=, 0);
     g_assert_cmphex(features & (1ULL << VIRTIO_F_RING_RESET), ==, 0);
     qvirtio_set_features(vdev, (1ULL << VIRTIO_F_VERSION_1) |
-                               (1ULL << VIRTIO_RING_F_INDIRECT_DESC));
+                               (1ULL << VIRTIO_RING_F_INDIRECT_DESC) |
+                               (features & (1ULL << VGPU_F_STORE_LOG)));
     d->requests = qvirtqueue_setup(vdev, &d->alloc, VGPU_QUEUE_REQUEST);
     d->events = qvirtqueue_setup(vdev, &d->alloc, VGPU_QUEUE_EVENT);
     qvirtio_set_driver_ok(vdev);
@@ -380,6 +382,34 @@ uint32_t driver_wait_event_buffer(Driver *d)
         g_assert_cmpint(g_get_monotonic_time() - start, <, TIMEOUT_US);
     }
     return len;
+}
+
+void driver_put_window(Driver *d)
+{
+    QPCIDevice *pdev = d->dev->pdev;
+
+    qpci_config_writel(pdev, PCI_BASE_ADDRESS_4, (uint32_t)WINDOW_ADDRESS);
+    qpci_config_writel(pdev, PCI_BASE_ADDRESS_5, WINDOW_ADDRESS >> 32);
+}
+
+static void driver_write_config(Driver *d, uint32_t place, uint32_t value)
+{
+    qpci_io_writel(d->dev->pdev, d->dev->bar,
+                   d->dev->device_cfg_offset + place, value);
+}
+
+uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
+                        uint64_t address)
+{
+#define PLACE(field) (sizeof(struct vgpu_config) + \
+                      offsetof(struct vgpu_store_log, field))
+    driver_write_config(d, PLACE(offset), offset);
+    driver_write_config(d, PLACE(offset) + 4, offset >> 32);
+    driver_write_config(d, PLACE(address), address);
+    driver_write_config(d, PLACE(address) + 4, address >> 32);
+    driver_write_config(d, PLACE(pages), pages);
+    return qvirtio_config_readl(&d->dev->vdev, PLACE(result));
+#undef PLACE
 }
 
 void driver_continue_in(Driver *d, QTestState *qts)

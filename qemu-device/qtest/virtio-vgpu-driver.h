@@ -10,13 +10,16 @@
 #include "libqos/virtio-pci.h"
 #include "libqos/virtio.h"
 #include "libqtest.h"
-#include "proto/abi/vgpu_protocol.h"
+#include "proto/abi/vgpu_store_log.h"
 
 #define SLOT 4
 #define TIMEOUT_US (60 * 1000 * 1000) /* how long until a test has failed */
 #define RAM "-machine pc,memory-backend=ram -m 64M " \
             "-object memory-backend-memfd,id=ram,size=64M,share=on "
 #define RAM_BYTES (64 * 1024 * 1024)
+/* Of the devices that are told so, and where driver_put_window() puts it */
+#define WINDOW_BYTES (16 * 1024 * 1024)
+#define WINDOW_ADDRESS (8ULL << 30)
 /* Of both devices of a pair */
 #define REPLICATION ",vm-id=a-vm,heartbeat-budget-ms=100000"
 #define VGPU "virtio-vgpu-pci,id=vgpu0,addr=04.0,backend=null,x-in-process=on"
@@ -95,6 +98,11 @@ void driver_set_user_event(Driver *d, uint32_t file, Pending *set);
 void driver_wait_both(Driver *d, const Pending *a, const Pending *b);
 uint64_t driver_post_event_buffer(Driver *d, uint32_t bytes);
 uint32_t driver_wait_event_buffer(Driver *d);
+/* What the guest sees through the BAR from now on is the window. */
+void driver_put_window(Driver *d);
+/* Asks the log of stores; the bits go to `address`. Returns the result. */
+uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
+                        uint64_t address);
 /* The guest goes on in another QEMU, which has its memory and devices. */
 void driver_continue_in(Driver *d, QTestState *qts);
 

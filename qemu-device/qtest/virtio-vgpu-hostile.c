@@ -381,6 +381,73 @@ static void test_early_kick(void)
     driver_free(d);
 }
 
+/* ---- the log of stores -------------------------------------------------- */
+
+static void assert_log(Driver *d, uint64_t bits, uint64_t first, uint64_t last)
+{
+    g_assert_cmpuint(driver_ask_log(d, 0, WINDOW_BYTES / 4096, bits), ==,
+                     VGPU_STATUS_OK);
+    g_assert_cmphex(qtest_readq(d->qts, bits), ==, first);
+    g_assert_cmphex(qtest_readq(d->qts, bits + WINDOW_BYTES / 4096 / 8 - 8), ==,
+                    last);
+}
+
+/* What a good driver asks is answered, and what is wrong changes nothing. */
+static void test_store_log(void)
+{
+    static const struct {
+        uint64_t offset;
+        uint32_t pages;
+        uint64_t address;
+    } wrong[] = {
+        { 4096, 64, 1 << 20 },           /* not the first of a group */
+        { 1, 64, 1 << 20 },
+        { 0, 63, 1 << 20 },              /* not a whole group */
+        { 0, WINDOW_BYTES / 4096 + 64, 1 << 20 },
+        { WINDOW_BYTES, 64, 1 << 20 },
+        { UINT64_MAX - 262143, 64, 1 << 20 },
+        { 0, VGPU_MAX_LOG_PAGES + 64, 1 << 20 },
+        { 0, UINT32_MAX, 1 << 20 },
+    };
+    Driver *d = driver_new(",window-size=16M");
+    uint64_t bits = guest_alloc(&d->alloc, 4096);
+
+    driver_put_window(d);
+    /* The first answer knows nothing yet. */
+    assert_log(d, bits, UINT64_MAX, UINT64_MAX);
+    assert_log(d, bits, 0, 0);
+    qtest_writeb(d->qts, WINDOW_ADDRESS + 3 * 4096 + 4095, 1);
+    qtest_writeb(d->qts, WINDOW_ADDRESS + WINDOW_BYTES - 1, 1);
+    assert_log(d, bits, 1 << 3, 1ULL << 63);
+    assert_log(d, bits, 0, 0);
+
+    qtest_writeb(d->qts, WINDOW_ADDRESS + 4096, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        g_assert_cmpuint(driver_ask_log(d, wrong[i].offset, wrong[i].pages,
+                                        wrong[i].address), ==,
+                         VGPU_STATUS_MALFORMED);
+    }
+    assert_log(d, bits, 1 << 1, 0);
+    /* A device's registers are no place for an answer, nor is nothing. */
+    g_assert_cmpuint(driver_ask_log(d, 0, 64, 0xfee00000), ==,
+                     VGPU_STATUS_MALFORMED);
+    g_assert_cmpuint(driver_ask_log(d, 0, 64, UINT64_MAX - 3), ==,
+                     VGPU_STATUS_MALFORMED);
+    assert_log(d, bits, 0, 0);
+
+    /* A driver that begins anew knows nothing again. */
+    driver_restart_device(d);
+    assert_log(d, bits, UINT64_MAX, UINT64_MAX);
+    assert_log(d, bits, 0, 0);
+    driver_free(d);
+
+    /* Without a window there is no log. */
+    d = driver_new(",window-size=0");
+    g_assert_cmpuint(driver_ask_log(d, 0, 64, 1 << 20), ==,
+                     VGPU_STATUS_MALFORMED);
+    driver_free(d);
+}
+
 void add_hostile_tests(void)
 {
     qtest_add_func("virtio-vgpu/hostile/malformed", test_malformed);
@@ -389,4 +456,5 @@ void add_hostile_tests(void)
     qtest_add_func("virtio-vgpu/hostile/random", test_random);
     qtest_add_func("virtio-vgpu/hostile/lies", test_lies);
     qtest_add_func("virtio-vgpu/hostile/early-kick", test_early_kick);
+    qtest_add_func("virtio-vgpu/hostile/store-log", test_store_log);
 }

@@ -20,8 +20,6 @@
 #include "virtio-vgpu-driver.h"
 #include "virtio-vgpu-hostile.h"
 
-#define WINDOW_BYTES (16 * 1024 * 1024)
-#define WINDOW_ADDRESS (8ULL << 30) /* where this driver puts the BAR */
 
 /* ---- tests: what the device is ----------------------------------------- */
 
@@ -181,8 +179,7 @@ static void test_window(void)
     bar_bytes |= (uint64_t)qpci_config_readl(pdev, PCI_BASE_ADDRESS_5) << 32;
     g_assert_cmphex(~bar_bytes + 1, ==, 4ULL << 30);
 
-    qpci_config_writel(pdev, PCI_BASE_ADDRESS_4, (uint32_t)WINDOW_ADDRESS);
-    qpci_config_writel(pdev, PCI_BASE_ADDRESS_5, WINDOW_ADDRESS >> 32);
+    driver_put_window(d);
 
     /* Memory, to its last byte ... */
     qtest_writeq(d->qts, WINDOW_ADDRESS, 0x1122334455667788);

@@ -155,7 +155,7 @@ def check_native_memory_differs(guest):
 
 def check_stores_into_mapped_memory(guest):
     """stores into mapped buffers, between launches and during them, in each mode: kernels of both sides see the same"""
-    for mode in ("page", "emulate", "adaptive"):
+    for mode in ("page", "emulate", "adaptive", "host"):
         before = guest.stats()["launches"]
         job = guest.start(f"KAGEMUSHA_TRACE={mode} /payload/cl_job traced 20")
         guest.wait_stats(lambda s, before=before: s["launches"] > before, "launches")

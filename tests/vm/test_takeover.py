@@ -142,9 +142,11 @@ def survive_a_kill(vm, work):
 
 
 def check_programs_go_on(vm):
-    """programs that compute on the GPU, one of them with buffers that stay mapped and are stored into between and during
-    launches, go on after each kill of their host, and every result is right; before each kill both GPUs' memory is the same"""
-    work = [vm.guest.start(f"/payload/cl_job {job} 36000 /tmp/stop") for job in ("churn", "traced")]
+    """programs that compute on the GPU, two of them with buffers that stay mapped and are stored into between and during
+    launches (traced, and found in the hypervisor's log), go on after each kill of their host, and every result is right;
+    before each kill both GPUs' memory is the same"""
+    work = [vm.guest.start(f"{mode}/payload/cl_job {job} 36000 /tmp/stop")
+            for mode, job in (("", "churn"), ("", "traced"), ("KAGEMUSHA_TRACE=host ", "traced"))]
     vm.guest.wait_stats(lambda s: s["launches"] > 0, "launches", 120)
     for _ in range(KILLS):
         survive_a_kill(vm, work)

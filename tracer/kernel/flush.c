@@ -24,9 +24,36 @@ static bool is_hot(const struct kvt_trace *trace, u32 index)
 {
 	const struct kvt_page *page = &trace->pages[index];
 
-	return trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE && trace->snapshot && page->shadow &&
-	       page->heat.intervals >= TRACE_INTERVALS_UNTIL_HOT &&
-	       page->whole_from == page->whole_to;
+	if (!trace->snapshot || !page->shadow || page->whole_from != page->whole_to)
+		return false;
+	return trace->mode == KAGEMUSHA_VGPU_TRACE_HOST ||
+	       (trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE &&
+		page->heat.intervals >= TRACE_INTERVALS_UNTIL_HOT);
+}
+
+/* Whether a flush has to look at this page, which is dirty. In mode `host` most are, and stay so. */
+static bool is_due(const struct kvg_range *range, u32 index)
+{
+	const struct kvt_trace *trace = range->trace;
+	const struct kvt_page *page = &trace->pages[index];
+
+	return trace->mode != KAGEMUSHA_VGPU_TRACE_HOST || !test_bit(index, trace->open) ||
+	       page->whole_from != page->whole_to || kvt_log_has(range, index);
+}
+
+static u32 count_due(struct kvg_range *range)
+{
+	struct kvt_trace *trace = range->trace;
+	unsigned int index;
+	u32 count = 0;
+
+	if (trace->mode != KAGEMUSHA_VGPU_TRACE_HOST)
+		return atomic_read(&trace->dirty_count);
+	mutex_lock(&trace->lock);
+	for_each_set_bit(index, trace->dirty, trace->page_count)
+		count += is_due(range, index);
+	mutex_unlock(&trace->lock);
+	return count;
 }
 
 /*
@@ -228,7 +255,7 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 		return ret;
 	swap(page->shadow, trace->snapshot);
 	stream->kept_pages++;
-	if (trace_heat_flush(&page->heat, changed))
+	if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST || trace_heat_flush(&page->heat, changed))
 		return 0;
 	/* Compared once more for what was stored since. */
 	return send_cooled(stream, range, index);
@@ -253,9 +280,14 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 	}
 	close_pages(range, index);
 	for_each_set_bit_from(index, trace->dirty, trace->page_count) {
+		if (!is_due(range, index))
+			continue;
 		/* for two pages: one that cools down is sent two times */
 		if (!kvt_stream_has_room(stream))
 			break;
+		/* before the look at the page: what is stored afterwards is told again */
+		if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
+			kvt_log_forget(range, index);
 		ret = test_bit(index, trace->open) ? send_hot(stream, range, index) :
 						     send_closed(stream, range, index);
 		if (ret)
@@ -297,7 +329,7 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 	ret = kvt_stream_begin(&stream, file, target->queue);
 	if (ret)
 		return ret;
-	if (!kvt_lend_begin(&stream, range, atomic_read(&range->trace->dirty_count)))
+	if (!kvt_lend_begin(&stream, range, count_due(range)))
 		ret = kvg_room_take(stream.request, target->nonblock);
 	if (ret)
 		goto out;
@@ -345,6 +377,11 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 		}
 		return 0;
 	}
+	if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST) {
+		kvt_log_read(range);
+		if (!count_due(range))
+			return 0;
+	}
 	kvt_count(range, KVT_FLUSHES, 1);
 	mutex_lock(&trace->lock);
 	if (!trace->snapshot)
@@ -390,4 +427,41 @@ int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flush
 	}
 	mutex_unlock(&file->flush_mutex);
 	return ret;
+}
+
+/*
+ * The device is about to write into these bytes of the range. Pages that stayed open, or were stored into
+ * without a change, are clean again, so the next store to them finds what the device has written and takes that
+ * as what was there before. Otherwise it would be taken for stores and sent back, maybe when the buffer has
+ * changed. Pages with stores that nobody has flushed remain as they are.
+ */
+void kvt_device_writes(struct kvg_range *range, u64 offset, u64 bytes)
+{
+	struct kvt_trace *trace = range->trace;
+	struct kvg_device *dev = range->dev;
+	unsigned int index = offset >> PAGE_SHIFT;
+	unsigned int end = min_t(u64, PFN_UP(offset + bytes), trace->page_count);
+	unsigned int first;
+
+	mutex_lock(&trace->lock);
+	down_read(&dev->window_rwsem);
+	if (range->dead || dev->window_gone)
+		goto out;
+	first = find_next_bit(trace->open, end, index);
+	if (first < end) {
+		unmap_mapping_range(dev->inode->i_mapping,
+				    range->offset + ((u64)first << PAGE_SHIFT),
+				    (u64)(end - first) << PAGE_SHIFT, 1);
+		bitmap_clear(trace->open, first, end - first);
+	}
+	for_each_set_bit_from(index, trace->dirty, end) {
+		const struct kvt_page *page = &trace->pages[index];
+
+		if (page->shadow && page->whole_from == page->whole_to &&
+		    !memcmp(page->shadow, page_in_window(range, index), PAGE_SIZE))
+			clean_page(trace, index);
+	}
+out:
+	up_read(&dev->window_rwsem);
+	mutex_unlock(&trace->lock);
 }

@@ -21,6 +21,7 @@ static const char *const mode_names[KAGEMUSHA_VGPU_TRACE_MODE_COUNT] = {
 	[KAGEMUSHA_VGPU_TRACE_EMULATE] = "emulate",
 	[KAGEMUSHA_VGPU_TRACE_ADAPTIVE] = "adaptive",
 	[KAGEMUSHA_VGPU_TRACE_STEP] = "step",
+	[KAGEMUSHA_VGPU_TRACE_HOST] = "host",
 };
 
 const char *kvt_mode_name(u32 mode)
@@ -51,7 +52,7 @@ static const struct kernel_param_ops trace_mode_ops = {
 };
 module_param_cb(trace_mode, &trace_mode_ops, NULL, 0644);
 MODULE_PARM_DESC(trace_mode,
-		 "how stores into mapped VRAM are traced where a program does not say it: off, page, emulate, adaptive (default) or step");
+		 "how stores into mapped VRAM are traced where a program does not say it: off, page, emulate, adaptive (default), step or host");
 
 void kvt_trace_free(struct kvt_trace *trace)
 {
@@ -108,6 +109,11 @@ int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *
 		args->mode = READ_ONCE(default_mode);
 	if (!dev->write_runs || dev->limits.stream_bytes < KVT_MIN_STREAM_BYTES)
 		return -EOPNOTSUPP;
+	if (args->mode == KAGEMUSHA_VGPU_TRACE_HOST) {
+		ret = kvt_log_begin(dev);
+		if (ret)
+			return ret;
+	}
 	range = kvg_range_find(file, args->offset, args->bytes);
 	if (IS_ERR(range))
 		return PTR_ERR(range);

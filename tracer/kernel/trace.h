@@ -58,6 +58,8 @@ enum kvt_counter {
 	KVT_ELSEWHERE,		/* decoded, but not inside the page that faulted */
 	KVT_OPENED_AHEAD,	/* pages opened because those before them were */
 	KVT_KEPT_OPEN,		/* pages compared without closing them */
+	KVT_LOG_READS,		/* questions to the hypervisor's log of stores */
+	KVT_LOG_PAGES,		/* pages that it told, with those that nobody has opened */
 	KVT_STEPPED,		/* instructions executed alone */
 	KVT_STEPS_NESTED,	/* stores while a step of the same thread was under way */
 	KVT_REASONS,		/* why a store was left to the processor, by enum trace_reason */
@@ -75,6 +77,7 @@ enum kvt_without {
 	KVT_WITHOUT_LENDING = 4,	/* whole pages travel in the stream */
 	KVT_WITHOUT_SNAPSHOTS = 8,	/* hot pages are closed */
 	KVT_WITHOUT_AHEAD = 16,		/* pages are opened one by one */
+	KVT_WITHOUT_LOG = 32,		/* every open page counts as stored into */
 };
 
 struct kvt_statistics {
@@ -100,6 +103,15 @@ struct kvt_shadows {
 	u32 used;
 	u32 peak, last_peak;	/* of `used`, in this interval and the one before */
 	u32 idle;		/* flushes that found nothing dirty, in a row */
+};
+
+/* What the hypervisor's log of stores has told, for the whole window (mode `host`). */
+struct kvt_log {
+	struct mutex lock;
+	/* --- lock: */
+	u8 *answer;		/* a page, which the device writes */
+	/* --- made once, then constant: */
+	unsigned long *pages;	/* told and not looked at yet; atomic bits */
 };
 
 struct kvt_trace {
@@ -158,6 +170,13 @@ void kvt_lender_lock(struct kvg_range *lender);
 void kvt_lender_unlock(struct kvg_range *lender);
 void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment);
 
+/* log.c */
+int kvt_log_begin(struct kvg_device *dev);
+void kvt_log_read(struct kvg_range *range);
+bool kvt_log_has(const struct kvg_range *range, u32 index);
+void kvt_log_forget(struct kvg_range *range, u32 index);
+void kvt_log_free(struct kvg_device *dev);
+
 /* flush.c */
 
 /* Where a flush writes, and how. */
@@ -173,6 +192,7 @@ struct kvt_target {
  * synchronised with, is on the ring.
  */
 int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flushed_bytes);
+void kvt_device_writes(struct kvg_range *range, u64 offset, u64 bytes);
 
 /* stats.c */
 void kvt_count(const struct kvg_range *range, enum kvt_counter counter, u64 by);

@@ -90,6 +90,7 @@ static const struct test {
 	TEST(short_submit),
 	TEST(trace_rejections),
 	TEST(trace_stores),
+	TEST(trace_device_writes),
 	TEST(trace_kernel_stores),
 	TEST(trace_mappings),
 	TEST(trace_instructions),

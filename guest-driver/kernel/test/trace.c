@@ -304,6 +304,48 @@ static void flushes_of_a_held_queue(struct traced *t)
 	free(found);
 }
 
+/* What the device writes into the window is no store and is not sent back, whether its pages are open or not. */
+static void writes_of_the_device(struct traced *t)
+{
+	uint8_t *other = malloc(BYTES);
+	struct stream stream;
+	uint64_t sent = 1;
+
+	MUST(other);
+	memset(other, 0x99, BYTES);
+	for (unsigned round = 1; round < 6; round++) { /* pages become hot */
+		memset(t->map, (int)round, BYTES);
+		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
+	}
+	stream_init(&stream);
+	add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0, stream_payload(&stream, other, BYTES, 0),
+		     BYTES);
+	add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, 0,
+		     stream_payload(&stream, (void *)(uintptr_t)t->offset, BYTES,
+				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
+		     BYTES);
+	CHECK_EQUAL(call(t->fd, &stream, NULL), VGPU_STATUS_OK);
+	write_zeroes(t->fd); /* the GPU goes on */
+	memset(t->expected, 0, BYTES);
+	CHECK_EQUAL(flush_traced(t->fd, &sent), 0);
+	CHECK_EQUAL(sent, 0);
+	check_buffer(t, "what the device has written");
+	if (check_contents)
+		CHECK(!memcmp(t->map, other, BYTES));
+	for (unsigned page = 0; page < PAGES; page += 3)
+		store_byte(t, page * PAGE + page, 0x55);
+	CHECK_EQUAL(flush_traced(t->fd, &sent), 0);
+	CHECK_EQUAL(sent, (PAGES + 2) / 3);
+	check_buffer(t, "stores into what the device has written");
+	stream_free(&stream);
+	free(other);
+}
+
+void test_trace_device_writes(void)
+{
+	in_every_mode(writes_of_the_device);
+}
+
 void test_trace_stores(void)
 {
 	in_every_mode(stores_of_every_kind);

@@ -15,6 +15,7 @@ const struct trace_mode modes[MODE_COUNT] = {
 	{ KAGEMUSHA_VGPU_TRACE_EMULATE, "emulate" },
 	{ KAGEMUSHA_VGPU_TRACE_ADAPTIVE, "adaptive" },
 	{ KAGEMUSHA_VGPU_TRACE_STEP, "step" },
+	{ KAGEMUSHA_VGPU_TRACE_HOST, "host" },
 };
 
 const char *mode_name;

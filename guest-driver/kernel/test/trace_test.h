@@ -24,7 +24,7 @@ struct trace_mode {
 	uint32_t mode;
 	const char *name;
 };
-#define MODE_COUNT 4u
+#define MODE_COUNT 5u
 extern const struct trace_mode modes[MODE_COUNT];
 
 /* Of the test that runs, for messages. */

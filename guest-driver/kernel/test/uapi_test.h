@@ -178,6 +178,7 @@ void test_trace_instructions(void);
 void test_trace_debugger(void);
 void test_trace_threads(void);
 void test_trace_fallbacks(void);
+void test_trace_device_writes(void);
 void test_trace_end(void);
 
 #endif

@@ -106,6 +106,7 @@ enum kagemusha_vgpu_trace_mode {
 	KAGEMUSHA_VGPU_TRACE_EMULATE = 3, /* each store faults and is carried out by the kernel */
 	KAGEMUSHA_VGPU_TRACE_ADAPTIVE = 4, /* each page as suits it */
 	KAGEMUSHA_VGPU_TRACE_STEP = 5, /* each store faults and is executed alone with its page open; for comparison */
+	KAGEMUSHA_VGPU_TRACE_HOST = 6, /* nothing faults twice: the hypervisor tells which pages were stored into; for comparison */
 	KAGEMUSHA_VGPU_TRACE_MODE_COUNT
 };
 
@@ -113,7 +114,8 @@ enum kagemusha_vgpu_trace_mode {
  * From now on the first `bytes` of the range at `offset` show the buffer `memory` from memory_offset on: what is stored there is written into
  * the buffer by the next flush of `group` (any number; the caller's flushes and ranges agree on it). Once for a range; the
  * buffer must live until the range is freed. Errors: -EINVAL (no such range of this file, not its beginning, a bad mode),
- * -EBUSY (traced already), -ENOMEM, -EOPNOTSUPP (the device's streams are too short).
+ * -EBUSY (traced already), -ENOMEM, -EOPNOTSUPP (the device's streams are too short, or it has no log of stores
+ * for mode HOST).
  */
 struct kagemusha_vgpu_window_trace {
 	__u64 offset;
