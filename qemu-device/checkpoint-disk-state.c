@@ -11,7 +11,8 @@
  * without overlap: offset (8), bytes (4), whether data follows (1) or it is all
  * zeroes, and the data.
  *
- * All of it with the BQL, while no request of the guest is on its way.
+ * All of it with the BQL, while no request of the guest is on its way. The first
+ * copy of the disk is read before: checkpoint-disk-copy.c.
  */
 
 #include "qemu/osdep.h"
@@ -25,22 +26,12 @@
 #include "checkpoint-disk.h"
 #include "migration/qemu-file-types.h"
 
-/* Of what is missing, in one checkpoint: it is read while the VM stands still */
-#define COPY_BYTES (4 * MiB)
-#define COPY_ZERO_BYTES (64 * MiB)
-/* One range on the wire. With data it is also what the secondary allocates. */
-#define DATA_RANGE_BYTES (1 * MiB)
+/* One range on the wire */
 #define ZERO_RANGE_BYTES (64 * MiB)
 /* Of 4 KiB each at least: 4 GiB, more than COLO lets through */
 #define MAX_RANGES (1 << 20)
 /* Reads or writes of an image at a time */
 #define AT_A_TIME 32
-
-typedef struct Range {
-    int64_t offset;
-    int64_t bytes;
-    uint8_t *data;              /* none: zeroes */
-} Range;
 
 /* ---- many reads or writes of the image ---------------------------------- */
 
@@ -53,13 +44,14 @@ typedef struct Transfer {
     int ret;
 } Transfer;
 
-static int coroutine_fn GRAPH_RDLOCK transfer_range(Transfer *t, Range *r)
+static int coroutine_fn GRAPH_RDLOCK transfer_range(Transfer *t,
+                                                    DiskRange *r)
 {
     BdrvChild *file = t->bs->file;
 
     if (!t->write) {
-        return r->data ? bdrv_co_pread(file, r->offset, r->bytes, r->data, 0)
-                       : 0;
+        return r->data && !r->was_read
+            ? bdrv_co_pread(file, r->offset, r->bytes, r->data, 0) : 0;
     }
     if (!r->data) {
         return bdrv_co_pwrite_zeroes(file, r->offset, r->bytes,
@@ -73,7 +65,7 @@ static void coroutine_fn transfer_worker(void *opaque)
     Transfer *t = opaque;
 
     while (t->ret >= 0 && t->next < t->ranges->len) {
-        Range *r = &g_array_index(t->ranges, Range, t->next++);
+        DiskRange *r = &g_array_index(t->ranges, DiskRange, t->next++);
         int ret;
 
         WITH_GRAPH_RDLOCK_GUARD() {
@@ -105,12 +97,12 @@ static int transfer(CheckpointDisk *s, GArray *ranges, bool write)
 
 static void forget_range(void *range)
 {
-    qemu_vfree(((Range *)range)->data);
+    qemu_vfree(((DiskRange *)range)->data);
 }
 
-static GArray *new_ranges(void)
+GArray *checkpoint_disk_new_ranges(void)
 {
-    GArray *ranges = g_array_new(FALSE, FALSE, sizeof(Range));
+    GArray *ranges = g_array_new(FALSE, FALSE, sizeof(DiskRange));
 
     g_array_set_clear_func(ranges, forget_range);
     return ranges;
@@ -125,14 +117,12 @@ static void checkpoint_disk_forget(CheckpointDisk *s)
 
 /* Takes `bytes` of what is to be sent. Returns false without the memory. */
 static bool add_range(CheckpointDisk *s, int64_t start, int64_t bytes,
-                      bool zeroes, Error **errp)
+                      Error **errp)
 {
-    Range range = { .offset = start, .bytes = bytes };
+    DiskRange range = { .offset = start, .bytes = bytes };
 
-    if (!zeroes) {
-        range.data = qemu_try_blockalign(s->bs, bytes);
-    }
-    if ((!zeroes && !range.data) || s->ranges->len == MAX_RANGES) {
+    range.data = qemu_try_blockalign(s->bs, bytes);
+    if (!range.data || s->ranges->len == MAX_RANGES) {
         qemu_vfree(range.data);
         error_setg(errp, "disk %s: no memory for what the guest has written",
                    bdrv_get_node_name(s->bs));
@@ -149,7 +139,7 @@ static bool take_sent(CheckpointDisk *s, Error **errp)
 
     while (hbitmap_next_dirty_area(s->sent, at, s->size, DATA_RANGE_BYTES,
                                    &start, &bytes)) {
-        if (!add_range(s, start, bytes, false, errp)) {
+        if (!add_range(s, start, bytes, errp)) {
             return false;
         }
         at = start + bytes;
@@ -157,63 +147,9 @@ static bool take_sent(CheckpointDisk *s, Error **errp)
     return true;
 }
 
-/* How much from @start on is all zeroes without a look at it, or is not. */
-static int64_t known_zeroes(CheckpointDisk *s, int64_t start, int64_t bytes,
-                            bool *zeroes)
-{
-    int64_t known = 0;
-    int ret;
-
-    GRAPH_RDLOCK_GUARD_MAINLOOP();
-    ret = bdrv_block_status_above(s->bs->file->bs, NULL, start, bytes, &known,
-                                  NULL, NULL);
-    *zeroes = ret >= 0 && (ret & BDRV_BLOCK_ZERO) &&
-              (known >= PART_BYTES || known == bytes);
-    if (ret < 0 || known <= 0) {
-        return bytes;
-    }
-    if (start + known < s->size) {
-        known = *zeroes ? QEMU_ALIGN_DOWN(known, PART_BYTES)
-                        : QEMU_ALIGN_UP(known, PART_BYTES);
-    }
-    return MIN(known, bytes);
-}
-
-/* Some of what is missing */
-static bool take_missing(CheckpointDisk *s, Error **errp)
-{
-    int64_t left = COPY_BYTES, zeroes_left = COPY_ZERO_BYTES;
-    int64_t start, bytes;
-
-    while (left > 0 && zeroes_left > 0) {
-        bool zeroes;
-
-        WITH_QEMU_LOCK_GUARD(&s->lock) {
-            if (!hbitmap_next_dirty_area(s->missing, 0, s->size,
-                                         zeroes_left, &start, &bytes)) {
-                return true;
-            }
-        }
-        bytes = known_zeroes(s, start, bytes, &zeroes);
-        if (!zeroes) {
-            bytes = MIN(MIN(bytes, left), DATA_RANGE_BYTES);
-        }
-        if (!add_range(s, start, bytes, zeroes, errp)) {
-            return false;
-        }
-        *(zeroes ? &zeroes_left : &left) -= bytes;
-        WITH_QEMU_LOCK_GUARD(&s->lock) {
-            hbitmap_set(s->sent, start, bytes);
-            hbitmap_reset(s->missing, start, bytes);
-            s->copied += bytes;
-        }
-    }
-    return true;
-}
-
 static gint compare_ranges(gconstpointer a, gconstpointer b)
 {
-    const Range *x = a, *y = b;
+    const DiskRange *x = a, *y = b;
 
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
@@ -225,22 +161,26 @@ static void checkpoint_disk_take(CheckpointDisk *s, Error **errp)
 
     checkpoint_disk_forget(s);
     g_clear_pointer(&s->failure, g_free);
-    s->ranges = new_ranges();
+    s->ranges = checkpoint_disk_new_ranges();
     WITH_QEMU_LOCK_GUARD(&s->lock) {
         committed = hbitmap_empty(s->sent);
         hbitmap_merge(s->changed, s->sent, s->sent);
         hbitmap_reset_all(s->changed);
         s->asked = false;
     }
-    /* One that was not committed has enough to bring already. */
-    if (!take_sent(s, errp) || (committed && !take_missing(s, errp))) {
+    if (!take_sent(s, errp)) {
         checkpoint_disk_forget(s);
         return;
     }
+    /* One that was not committed has enough to bring already. */
+    ret = checkpoint_disk_take_ahead(s, s->ranges, committed);
     g_array_sort(s->ranges, compare_ranges);
-    s->taken_complete = hbitmap_empty(s->missing);
-    s->missing_bytes = hbitmap_count(s->missing);
-    ret = transfer(s, s->ranges, false);
+    s->taken_complete = hbitmap_empty(s->missing) && s->ahead->len == 0;
+    s->missing_bytes = hbitmap_count(s->missing) + s->ahead_bytes +
+                       s->ahead_zero_bytes;
+    if (ret >= 0) {
+        ret = transfer(s, s->ranges, false);
+    }
     if (ret < 0) {
         error_setg_errno(errp, -ret, "disk %s: what the guest has written can't"
                          " be read", bdrv_get_node_name(s->bs));
@@ -249,7 +189,7 @@ static void checkpoint_disk_take(CheckpointDisk *s, Error **errp)
     }
     s->checkpoint_bytes = 0;
     for (guint i = 0; i < s->ranges->len; i++) {
-        Range *r = &g_array_index(s->ranges, Range, i);
+        DiskRange *r = &g_array_index(s->ranges, DiskRange, i);
 
         if (r->data && buffer_is_zero(r->data, r->bytes)) {
             qemu_vfree(r->data);
@@ -275,7 +215,7 @@ static int put_changes(QEMUFile *f, void *opaque, size_t size,
     qemu_put_byte(f, s->ranges && s->taken_complete);
     qemu_put_be32(f, n);
     for (guint i = 0; i < n; i++) {
-        Range *r = &g_array_index(s->ranges, Range, i);
+        DiskRange *r = &g_array_index(s->ranges, DiskRange, i);
 
         qemu_put_be64(f, r->offset);
         qemu_put_be32(f, r->bytes);
@@ -289,7 +229,7 @@ static int put_changes(QEMUFile *f, void *opaque, size_t size,
 }
 
 /* One range, checked before anything is allocated for it. */
-static bool get_range(QEMUFile *f, int64_t from, int64_t size, Range *r)
+static bool get_range(QEMUFile *f, int64_t from, int64_t size, DiskRange *r)
 {
     uint64_t offset = qemu_get_be64(f);
     uint32_t bytes = qemu_get_be32(f);
@@ -315,11 +255,11 @@ static bool get_range(QEMUFile *f, int64_t from, int64_t size, Range *r)
 
 static GArray *get_ranges(QEMUFile *f, uint32_t n, int64_t size)
 {
-    g_autoptr(GArray) ranges = new_ranges();
+    g_autoptr(GArray) ranges = checkpoint_disk_new_ranges();
     int64_t from = 0;
 
     while (n--) {
-        Range range;
+        DiskRange range;
 
         if (!get_range(f, from, size, &range)) {
             return NULL;
@@ -398,6 +338,7 @@ static void checkpoint_disk_free_bitmaps(CheckpointDisk *s)
     g_clear_pointer(&s->missing, hbitmap_free);
     g_clear_pointer(&s->changed, hbitmap_free);
     g_clear_pointer(&s->sent, hbitmap_free);
+    g_clear_pointer(&s->ahead, g_array_unref);
 }
 
 void checkpoint_disk_free_state(CheckpointDisk *s)
@@ -405,6 +346,27 @@ void checkpoint_disk_free_state(CheckpointDisk *s)
     checkpoint_disk_free_bitmaps(s);
     checkpoint_disk_forget(s);
     g_clear_pointer(&s->failure, g_free);
+}
+
+/* With the lock: the secondary has nothing. */
+static void checkpoint_disk_begin_anew(CheckpointDisk *s, int64_t length)
+{
+    checkpoint_disk_free_bitmaps(s);
+    s->size = length;
+    s->missing = hbitmap_alloc(length, PART_BITS);
+    s->changed = hbitmap_alloc(length, PART_BITS);
+    s->sent = hbitmap_alloc(length, PART_BITS);
+    if (length) {
+        hbitmap_set(s->missing, 0, length);
+    }
+    s->missing_bytes = length;
+    s->copied = 0;
+    s->ahead = checkpoint_disk_new_ranges();
+    s->ahead_bytes = s->ahead_zero_bytes = 0;
+    s->ahead_error = 0;
+    s->run++;
+    s->asked = false;
+    s->primary = true;
 }
 
 static void checkpoint_disk_start(ReplicationState *rs, ReplicationMode mode,
@@ -424,19 +386,10 @@ static void checkpoint_disk_start(ReplicationState *rs, ReplicationMode mode,
                          bdrv_get_node_name(s->bs));
         return;
     }
-    QEMU_LOCK_GUARD(&s->lock);
-    checkpoint_disk_free_bitmaps(s);
-    s->size = length;
-    s->missing = hbitmap_alloc(length, PART_BITS);
-    s->changed = hbitmap_alloc(length, PART_BITS);
-    s->sent = hbitmap_alloc(length, PART_BITS);
-    if (length) {
-        hbitmap_set(s->missing, 0, length);
+    WITH_QEMU_LOCK_GUARD(&s->lock) {
+        checkpoint_disk_begin_anew(s, length);
     }
-    s->missing_bytes = length;
-    s->copied = 0;
-    s->asked = false;
-    s->primary = true;
+    checkpoint_disk_copy_ahead(s);
 }
 
 static void checkpoint_disk_checkpoint(ReplicationState *rs, Error **errp)
@@ -462,11 +415,13 @@ static void checkpoint_disk_commit(ReplicationState *rs)
     CheckpointDisk *s = rs->opaque;
 
     if (s->primary) {
-        QEMU_LOCK_GUARD(&s->lock);
-        hbitmap_reset_all(s->sent);
-        s->copied = 0;
-        s->complete = s->taken_complete;
-        checkpoint_disk_let_writes_go(s);
+        WITH_QEMU_LOCK_GUARD(&s->lock) {
+            hbitmap_reset_all(s->sent);
+            s->copied = 0;
+            s->complete = s->taken_complete;
+            checkpoint_disk_let_writes_go(s);
+        }
+        checkpoint_disk_copy_ahead(s);
     }
 }
 

@@ -19,7 +19,8 @@
  * overlap. Each part is in one of these:
  *
  *   missing    the secondary has never got it. At the start that is all of the
- *              disk; some of it goes with each checkpoint that was committed
+ *              disk; some of it goes with each checkpoint that was committed,
+ *              and is read before (checkpoint-disk-copy.c)
  *   changed    written since the last checkpoint was taken
  *   sent       in a checkpoint that was taken. A commit forgets it; without one
  *              it is part of the next checkpoint, too
@@ -320,6 +321,8 @@ static void checkpoint_disk_init(Object *obj)
                                    OBJ_PROP_FLAG_READ);
     object_property_add_uint64_ptr(obj, "checkpoint-bytes",
                                    &s->checkpoint_bytes, OBJ_PROP_FLAG_READ);
+    object_property_add_uint64_ptr(obj, "ahead-bytes", &s->ahead_bytes,
+                                   OBJ_PROP_FLAG_READ);
 }
 
 static void checkpoint_disk_finalize(Object *obj)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * checkpoint-disk: what its two halves share (checkpoint-disk.c)
+ * checkpoint-disk: what its parts share (checkpoint-disk.c)
  */
 
 #ifndef CHECKPOINT_DISK_H
@@ -23,6 +23,21 @@ OBJECT_DECLARE_SIMPLE_TYPE(CheckpointDisk, CHECKPOINT_DISK)
 #define PART_BYTES (1 << PART_BITS)
 /* Written and not committed: half of it asks for a checkpoint, all waits. */
 #define HELD_BYTES (64 * MiB)
+/* What a range with data may have: the secondary allocates it. */
+#define DATA_RANGE_BYTES (1 * MiB)
+
+typedef struct DiskRange {
+    int64_t offset;
+    int64_t bytes;
+    uint8_t *data;              /* none: zeroes */
+    bool was_read;              /* else the data is still in the image */
+} DiskRange;
+
+typedef struct DiskSpan {
+    int64_t offset;
+    int64_t bytes;
+} DiskSpan;
+
 /* The object is the driver's face: its properties, and a name for its state */
 struct CheckpointDisk {
     Object parent_obj;
@@ -40,6 +55,15 @@ struct CheckpointDisk {
     unsigned int draining;
     bool primary;
     bool asked;                 /* for a checkpoint, because of much */
+    GArray *ahead;              /* read for the next checkpoint */
+    uint64_t ahead_bytes;       /* of data in it */
+    uint64_t ahead_zero_bytes;
+    int ahead_error;            /* < 0: why the next one is none */
+    DiskSpan reading; /* is in no bitmap just now */
+    unsigned int run;           /* counts the secondaries */
+
+    bool copying;               /* atomic: a coroutine reads ahead … */
+    unsigned int copying_run;   /* … for this secondary */
 
     /* With the BQL from here on */
     bool secondary;
@@ -54,7 +78,12 @@ struct CheckpointDisk {
 /* checkpoint-disk.c; with the lock: as many writes as there is room for go on */
 void checkpoint_disk_let_writes_go(CheckpointDisk *s);
 
+/* checkpoint-disk-copy.c */
+void checkpoint_disk_copy_ahead(CheckpointDisk *s);
+int checkpoint_disk_take_ahead(CheckpointDisk *s, GArray *ranges, bool take);
+
 /* checkpoint-disk-state.c */
+GArray *checkpoint_disk_new_ranges(void);
 extern const VMStateDescription vmstate_checkpoint_disk;
 extern ReplicationOps checkpoint_disk_ops;
 void checkpoint_disk_free_state(CheckpointDisk *s);

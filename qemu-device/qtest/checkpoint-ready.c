@@ -305,6 +305,62 @@ static void test_disk_copy_written(void)
     end_disk_pair(&pair);
 }
 
+static void fail_once(Pair *pair, const char *what)
+{
+    qtest_qmp_assert_success(pair->primary,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': %s, 'value': 1 } }", what);
+}
+
+static void wait_aborted(Pair *pair, uint64_t count)
+{
+    while (pair_count(pair, "aborted") != count) {
+        g_usleep(2 * 1000);
+    }
+}
+
+static void wait_ahead(Pair *pair, uint64_t bytes)
+{
+    uint64_t ahead = 0;
+
+    while (ahead < bytes) {
+        QDict *answer = qtest_qmp(pair->primary,
+                                  "{ 'execute': 'qom-get', 'arguments': "
+                                  "  { 'path': %s, "
+                                  "    'property': 'ahead-bytes' } }", DISK);
+        ahead = qdict_get_int(answer, "return");
+        qobject_unref(answer);
+        g_usleep(2 * 1000);
+    }
+}
+
+/*
+ * What was read before the guest wrote it is not sent, not even after a
+ * checkpoint that brought what was written and left what was read ahead.
+ */
+static void test_disk_copy_ahead(void)
+{
+    Pair pair = disk_pair(DISK_BYTES, 0x11, 0);
+
+    commit_checkpoint(&pair);
+    wait_ahead(&pair, 4 * MiB);
+    disk_write(&pair, 0x22, 5 * MiB, 64 * KiB);
+    disk_write(&pair, 0x33, 6 * MiB + 512, 1024);
+    fail_once(&pair, "fail-checkpoints");
+    pair_checkpoint(&pair);
+    wait_aborted(&pair, 1);
+    commit_checkpoint(&pair);
+    g_assert_true(disk_has("second", 0x22, 5 * MiB, 64 * KiB));
+    g_assert_false(disk_is_complete(pair.primary));
+    copy_disk(&pair);
+    g_assert_true(disk_has("second", 0x11, 0, 5 * MiB));
+    g_assert_true(disk_has("second", 0x22, 5 * MiB, 64 * KiB));
+    g_assert_true(disk_has("second", 0x33, 6 * MiB + 512, 1024));
+    g_assert_true(disk_has("second", 0x11, 6 * MiB + 1536, 2 * MiB));
+    end_disk_pair(&pair);
+}
+
 /* A failover: all of the last checkpoint, nothing of what came after it. */
 static void test_disk_failover(void)
 {
@@ -336,16 +392,10 @@ static void test_disk_taken_back(void)
 
     copy_disk(&pair);
     for (size_t i = 0; i < ARRAY_SIZE(failures); i++) {
-        qtest_qmp_assert_success(pair.primary,
-                                 "{ 'execute': 'qom-set', 'arguments': "
-                                 "  { 'path': '/machine/peripheral/t', "
-                                 "    'property': %s, 'value': 1 } }",
-                                 failures[i]);
+        fail_once(&pair, failures[i]);
         disk_write(&pair, 0x22 + i, 1 * MiB, 64 * KiB);
         pair_checkpoint(&pair);
-        while (pair_count(&pair, "aborted") != i + 1) {
-            g_usleep(2 * 1000);
-        }
+        wait_aborted(&pair, i + 1);
         g_assert_false(disk_has("second", 0x22 + i, 1 * MiB, 64 * KiB));
         disk_write(&pair, 0x33 + i, 2 * MiB, 64 * KiB);
         commit_checkpoint(&pair);
@@ -415,9 +465,9 @@ static void test_disk_unreadable(void)
     QDict *answer;
 
     commit_checkpoint(&pair);
-    pair_checkpoint(&pair);
-    while (!pair_count(&pair, "aborted")) {
-        g_usleep(2 * 1000);
+    while (!pair_count(&pair, "aborted")) { /* when it has come so far */
+        pair_checkpoint(&pair);
+        g_usleep(20 * 1000);
     }
     g_assert_true(is_running(pair.primary));
     g_assert_false(disk_is_complete(pair.primary));
@@ -449,6 +499,7 @@ void checkpoint_ready_add(void)
                    test_ready_secondary_lost);
     qtest_add_func("/checkpoint/disk/copy", test_disk_copy);
     qtest_add_func("/checkpoint/disk/copy/written", test_disk_copy_written);
+    qtest_add_func("/checkpoint/disk/copy/ahead", test_disk_copy_ahead);
     qtest_add_func("/checkpoint/disk/failover", test_disk_failover);
     qtest_add_func("/checkpoint/disk/taken-back", test_disk_taken_back);
     qtest_add_func("/checkpoint/disk/unreadable", test_disk_unreadable);

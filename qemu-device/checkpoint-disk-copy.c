@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * checkpoint-disk: the first copy is read while the guest runs
+ *
+ * A new secondary gets all of the disk, some of it with each checkpoint. If that
+ * were read when the VM stands still, a slow disk would stop the guest for as
+ * long as it takes. So a coroutine reads it before: after a commit it begins
+ * with what the next checkpoint is to bring, and stops as soon as somebody wants
+ * the disk at rest, as a checkpoint does.
+ *
+ * What the guest writes meanwhile is no harm. A part that it has written since
+ * it was read, or while it was, is marked as changed at the checkpoint, which
+ * reads it again; what was read ahead of it is thrown away then.
+ */
+
+#include "qemu/osdep.h"
+#include "qemu/cutils.h"
+#include "qemu/lockable.h"
+#include "qemu/memalign.h"
+#include "block/aio-wait.h"
+#include "block/block.h"
+#include "checkpoint-disk.h"
+
+/* For one checkpoint: all of it travels with the VM's state */
+#define COPY_BYTES (4 * MiB)
+#define COPY_ZERO_BYTES (64 * MiB)
+
+/* With the lock. False: enough, nothing is missing, or not now. */
+static bool next_range(CheckpointDisk *s, unsigned int run,
+                       DiskRange *r)
+{
+    if (!s->primary || s->run != run || s->draining ||
+        s->ahead_bytes >= COPY_BYTES ||
+        s->ahead_zero_bytes >= COPY_ZERO_BYTES ||
+        !hbitmap_next_dirty_area(s->missing, 0, s->size,
+                                 COPY_ZERO_BYTES - s->ahead_zero_bytes,
+                                 &r->offset, &r->bytes)) {
+        return false;
+    }
+    /* Until it is known to be zeroes. */
+    s->reading = (DiskSpan) { r->offset, r->bytes };
+    hbitmap_reset(s->missing, r->offset, r->bytes);
+    return true;
+}
+
+/*
+ * Shortens @r to what is all zeroes without a look at it, or to what can be read
+ * at once.
+ */
+static void coroutine_fn GRAPH_RDLOCK
+look_at_range(CheckpointDisk *s, DiskRange *r, bool *zeroes)
+{
+    int64_t known = 0;
+    int ret = bdrv_co_block_status_above(s->bs->file->bs, NULL, r->offset,
+                                         r->bytes, &known, NULL, NULL);
+
+    *zeroes = ret >= 0 && (ret & BDRV_BLOCK_ZERO) &&
+              (known >= PART_BYTES || known == r->bytes);
+    if (ret >= 0 && known > 0) {
+        if (r->offset + known < s->size) {
+            known = *zeroes ? QEMU_ALIGN_DOWN(known, PART_BYTES)
+                            : QEMU_ALIGN_UP(known, PART_BYTES);
+        }
+        r->bytes = MIN(known, r->bytes);
+    }
+    if (!*zeroes) {
+        r->bytes = MIN(r->bytes, DATA_RANGE_BYTES);
+    }
+}
+
+static int coroutine_fn GRAPH_RDLOCK read_range(CheckpointDisk *s,
+                                                DiskRange *r)
+{
+    bool zeroes;
+    int ret;
+
+    look_at_range(s, r, &zeroes);
+    if (zeroes) {
+        return 0;
+    }
+    r->data = qemu_try_blockalign(s->bs, r->bytes);
+    if (!r->data) {
+        return -ENOMEM;
+    }
+    ret = bdrv_co_pread(s->bs->file, r->offset, r->bytes, r->data, 0);
+    if (ret < 0 || buffer_is_zero(r->data, r->bytes)) {
+        g_clear_pointer(&r->data, qemu_vfree);
+    }
+    return ret;
+}
+
+/* With the lock: what was taken from `missing` and not read goes back. */
+static void put_back(CheckpointDisk *s, int64_t start, int64_t end)
+{
+    int64_t at = start, changed, bytes;
+
+    if (start >= end) {
+        return;
+    }
+    hbitmap_set(s->missing, start, end - start);
+    while (hbitmap_next_dirty_area(s->changed, at, end, end - at, &changed,
+                                   &bytes)) {
+        hbitmap_reset(s->missing, changed, bytes);
+        at = changed + bytes;
+    }
+}
+
+static void end_range(CheckpointDisk *s, unsigned int run,
+                      DiskRange *r, int ret)
+{
+    QEMU_LOCK_GUARD(&s->lock);
+    if (!s->primary || s->run != run) {
+        qemu_vfree(r->data); /* nobody has noted what was written meanwhile */
+        return;
+    }
+    if (ret < 0) {
+        put_back(s, s->reading.offset, s->reading.offset + s->reading.bytes);
+        s->ahead_error = ret;
+    } else {
+        put_back(s, r->offset + r->bytes,
+                 s->reading.offset + s->reading.bytes);
+        g_array_append_val(s->ahead, *r);
+        *(r->data ? &s->ahead_bytes : &s->ahead_zero_bytes) += r->bytes;
+    }
+    s->reading.bytes = 0;
+}
+
+static bool begin_range(CheckpointDisk *s, unsigned int run,
+                        DiskRange *r)
+{
+    QEMU_LOCK_GUARD(&s->lock);
+    *r = (DiskRange) { .was_read = true };
+    return !s->ahead_error && next_range(s, run, r);
+}
+
+static void coroutine_fn copy_entry(void *opaque)
+{
+    CheckpointDisk *s = opaque;
+    unsigned int run = s->copying_run;
+    DiskRange range;
+
+    while (begin_range(s, run, &range)) {
+        int ret;
+
+        WITH_GRAPH_RDLOCK_GUARD() {
+            ret = read_range(s, &range);
+        }
+        end_range(s, run, &range, ret);
+    }
+    qatomic_set(&s->copying, false);
+    bdrv_dec_in_flight(s->bs);
+}
+
+/* BQL. After a commit, or at the begin. */
+void checkpoint_disk_copy_ahead(CheckpointDisk *s)
+{
+    if (qatomic_read(&s->copying)) {
+        return; /* of an earlier secondary; with the next commit, then */
+    }
+    s->copying = true;
+    s->copying_run = s->run;
+    bdrv_inc_in_flight(s->bs);
+    aio_co_enter(bdrv_get_aio_context(s->bs),
+                 qemu_coroutine_create(copy_entry, s));
+}
+
+/* What of @r nobody has written since, in pieces of their own */
+static bool keep_pieces(CheckpointDisk *s, GArray *kept,
+                        const DiskRange *r)
+{
+    int64_t at = r->offset, end = r->offset + r->bytes;
+
+    while (at < end) {
+        DiskRange piece = { .offset = at, .was_read = true };
+        int64_t written = end, bytes = 0;
+
+        hbitmap_next_dirty_area(s->sent, at, end, end - at, &written, &bytes);
+        piece.bytes = written - at;
+        if (piece.bytes) {
+            if (r->data) {
+                piece.data = qemu_try_blockalign(s->bs, piece.bytes);
+                if (!piece.data) {
+                    return false;
+                }
+                memcpy(piece.data, r->data + (at - r->offset), piece.bytes);
+            }
+            g_array_append_val(kept, piece);
+        }
+        at = written + bytes;
+    }
+    return true;
+}
+
+/*
+ * The VM stands still for a checkpoint, and `sent` has all that was written
+ * since the last one. Gives what was read ahead to @ranges if @take; what was
+ * written since it was read is not in it any more, in either case.
+ */
+int checkpoint_disk_take_ahead(CheckpointDisk *s, GArray *ranges, bool take)
+{
+    g_autoptr(GArray) old = NULL;
+    g_autoptr(GArray) kept = checkpoint_disk_new_ranges();
+    bool all_kept = true;
+    int ret;
+
+    /* A commit that came when the VM stood still already has begun it again. */
+    WITH_QEMU_LOCK_GUARD(&s->lock) {
+        s->draining++;
+    }
+    BDRV_POLL_WHILE(s->bs, qatomic_read(&s->copying));
+
+    QEMU_LOCK_GUARD(&s->lock);
+    s->draining--;
+    old = g_steal_pointer(&s->ahead);
+    s->ahead = checkpoint_disk_new_ranges();
+    s->ahead_bytes = s->ahead_zero_bytes = 0;
+    for (guint i = 0; i < old->len && all_kept; i++) {
+        all_kept = keep_pieces(s, kept,
+                               &g_array_index(old, DiskRange, i));
+    }
+    if (!all_kept) {
+        for (guint i = 0; i < old->len; i++) {
+            DiskRange *r = &g_array_index(old, DiskRange,
+                                                    i);
+            hbitmap_set(s->missing, r->offset, r->bytes);
+        }
+        return -ENOMEM;
+    }
+    for (guint i = 0; i < kept->len; i++) {
+        DiskRange *r = &g_array_index(kept, DiskRange, i);
+
+        if (take) {
+            hbitmap_set(s->sent, r->offset, r->bytes);
+            s->copied += r->bytes;
+        } else {
+            *(r->data ? &s->ahead_bytes : &s->ahead_zero_bytes) += r->bytes;
+        }
+        g_array_append_vals(take ? ranges : s->ahead, r, 1);
+        r->data = NULL; /* it has another owner now */
+    }
+    ret = s->ahead_error;
+    s->ahead_error = 0;
+    return ret;
+}
