@@ -17,14 +17,18 @@ build=$("$root/scripts/build-qemu" --target "$program" | tail -n 1)
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
+# Copies: another checkout with the same patches may build in the same tree meanwhile.
+cp -- "$build/qemu-system-x86_64" "$directory/qemu"
+cp -- "$build/$program" "$directory/test"
+
 # Our QEMU brings no firmware, and libqtest takes no arguments for the machine.
 cat >"$directory/qemu-system-x86_64" <<WRAPPER
 #!/bin/sh
-exec "$build/qemu-system-x86_64" -L /usr/share/seabios -L /usr/share/qemu -nodefaults "\$@"
+exec "$directory/qemu" -L /usr/share/seabios -L /usr/share/qemu -nodefaults "\$@"
 WRAPPER
 chmod +x "$directory/qemu-system-x86_64"
 
 export LD_LIBRARY_PATH=$library_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export QTEST_QEMU_BINARY=$directory/qemu-system-x86_64
 # The command lines of QEMU, at each of its starts, would bury what failed.
-"$build/$program" "$@" 2>&1 | grep --line-buffered -v '^# starting QEMU'
+"$directory/test" "$@" 2>&1 | grep --line-buffered -v '^# starting QEMU'
