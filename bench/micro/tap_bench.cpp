@@ -107,6 +107,7 @@ public:
     bool ready_to_finish() const override { return false; }
     void finish_sync() override {}
     void stop() override {}
+    void prepare() override {}
     bool take_digest(bool) override { return true; }
     void on_digest_result(mirror::log_sequence, std::span<const std::uint64_t>) override {}
     void before_submit() override {}

@@ -60,6 +60,16 @@ std::uint64_t place_of(const piece& p) {
 
 // ---- the kernel
 
+bool mirror_agent::impl::prepare_digests() {
+    bool prepared = true;
+    for (const auto& c : contexts) {
+        if (c->ready && c->way == digest_way::unprepared)
+            prepare_digests(*c);
+        prepared = prepared && c->ready && (c->way == digest_way::kernel || c->way == digest_way::host);
+    }
+    return prepared;
+}
+
 // The context's kernel, tried on known bytes: a GPU that does not run it (or wrongly) has its content read
 // and hashed on the host instead.
 void mirror_agent::impl::prepare_digests(agent_context& c) {
@@ -103,7 +113,7 @@ void mirror_agent::impl::prepare_digests(agent_context& c) {
 
 void mirror_agent::impl::digests_prepared(std::uint64_t serial, const agent_memory::block& block,
                                           const agent_step& w) {
-    agent_context* c = context(serial);
+    agent_context* c = live_context(serial);
     if (!c)
         return;
     c->way = digest_way::host;

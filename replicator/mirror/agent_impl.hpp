@@ -170,6 +170,7 @@ struct mirror_agent::impl {
     bool out_of_memory = false; // agent_memory had none when it was asked last
 
     // Digests
+    bool prepare_contexts = false; // those that are made from now on
     std::deque<compare_item> backlog;
     bool digest_running = false;
     std::map<log_sequence, digest_entry> digests;
@@ -186,12 +187,15 @@ struct mirror_agent::impl {
     // mirror_agent.cpp
     void pump();
     void lost();
+    void begin_without_sync();
     void forget_everything();
     void fail(const std::string& why);
     void ensure_contexts();
     void drop_dead_contexts();
     void destroy_objects(agent_context& c, bool in_log);
     agent_context* context(std::uint64_t serial);
+    agent_context* live_context(std::uint64_t serial);
+    bool lives(const agent_context& c) const;
     agent_context* context_of(const core::object& o) { return context(o.context); }
     bool all_contexts_ready() const;
     bool user_events_unset() const;
@@ -240,6 +244,7 @@ struct mirror_agent::impl {
     void transfer_ended(ordered_transfer& order);
 
     // agent_digest.cpp
+    bool prepare_digests(); // of every context; true: they are prepared
     void prepare_digests(agent_context& c);
     void digests_prepared(std::uint64_t serial, const agent_memory::block& block, const agent_step& w);
     bool next_digest_part();

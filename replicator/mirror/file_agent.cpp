@@ -15,6 +15,7 @@ public:
     bool ready_to_finish() const override { return agent_.ready_to_finish(); }
     void finish_sync() override { agent_.finish_sync(); }
     void stop() override { agent_.stop(); }
+    void prepare() override { agent_.prepare(); }
     bool take_digest(bool everything) override { return agent_.take_digest(everything); }
     void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different) override {
         agent_.on_digest_result(entry, different);

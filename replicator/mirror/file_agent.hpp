@@ -21,6 +21,7 @@ public:
     virtual bool ready_to_finish() const = 0;
     virtual void finish_sync() = 0;
     virtual void stop() = 0;
+    virtual void prepare() = 0;
     virtual bool take_digest(bool everything) = 0;
     virtual void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different) = 0;
     virtual void before_submit() = 0;

@@ -48,6 +48,18 @@ agent_context* mirror_agent::impl::context(std::uint64_t serial) {
     return nullptr;
 }
 
+bool mirror_agent::impl::lives(const agent_context& c) const {
+    const core::object_table* table = device.objects(file);
+    const core::object* o = table ? table->find(c.id, VGPU_OBJECT_CONTEXT) : nullptr;
+    return o && o->serial == c.serial;
+}
+
+// For what the log is to be told now: the guest may have destroyed the context, and the log knows it.
+agent_context* mirror_agent::impl::live_context(std::uint64_t serial) {
+    agent_context* c = context(serial);
+    return c && lives(*c) ? c : nullptr;
+}
+
 const core::object* mirror_agent::impl::object(guest_id id) const {
     const core::object_table* table = device.objects(file);
     return table ? table->find(id, VGPU_OBJECT_MEMORY) : nullptr;
@@ -95,7 +107,7 @@ void mirror_agent::impl::ensure_contexts() {
         c.serial = o->serial;
         c.queue = requests.new_id();
         const step_ptr made = requests.wait([this, serial = c.serial](agent_step& w) {
-            agent_context* at = context(serial);
+            agent_context* at = live_context(serial);
             if (!at)
                 return;
             at->failed = w.error() != 0;
@@ -132,10 +144,8 @@ void mirror_agent::impl::destroy_objects(agent_context& c, bool in_log) {
 
 // The guest destroyed a context: what the agent has in it must not keep it alive.
 void mirror_agent::impl::drop_dead_contexts() {
-    const core::object_table* table = device.objects(file);
     std::erase_if(contexts, [&](const std::unique_ptr<agent_context>& c) {
-        const core::object* o = table ? table->find(c->id, VGPU_OBJECT_CONTEXT) : nullptr;
-        if (o && o->serial == c->serial)
+        if (lives(*c))
             return false;
         destroy_objects(*c, true);
         return true;
@@ -153,6 +163,14 @@ void mirror_agent::impl::fail(const std::string& why) {
         return;
     phase = sync_phase::off; // the sink may call stop() from inside, or later
     log.failed(why);
+}
+
+// A file that had no content when the standby came.
+void mirror_agent::impl::begin_without_sync() {
+    if (phase == sync_phase::off) {
+        phase = sync_phase::on;
+        seen_queues = state.queues_created();
+    }
 }
 
 void mirror_agent::impl::forget_everything() {
@@ -194,6 +212,8 @@ void mirror_agent::impl::pump() {
     if (phase == sync_phase::reading && reads.empty() && reads_in_flight == 0)
         end_round();
     if (phase == sync_phase::on) {
+        if (prepare_contexts)
+            prepare_digests();
         if (digest_running && digests.empty())
             next_digest_part();
         pump_repairs();
@@ -242,23 +262,23 @@ void mirror_agent::stop() {
     self.forget_everything();
 }
 
+void mirror_agent::prepare() {
+    impl& self = *impl_;
+    self.begin_without_sync();
+    self.prepare_contexts = true;
+    if (self.phase == sync_phase::on)
+        self.ensure_contexts();
+    self.pump();
+}
+
 bool mirror_agent::take_digest(bool everything) {
     impl& self = *impl_;
-    if (self.phase == sync_phase::off) { // a file without content when the standby came
-        self.phase = sync_phase::on;
-        self.seen_queues = self.state.queues_created();
-    }
+    self.begin_without_sync();
     if (self.phase != sync_phase::on || self.digest_running || self.user_events_unset())
         return false;
     self.drop_dead_contexts();
     self.ensure_contexts();
-    bool prepared = true;
-    for (const auto& c : self.contexts) {
-        if (c->ready && c->way == digest_way::unprepared)
-            self.prepare_digests(*c);
-        prepared = prepared && c->ready && (c->way == digest_way::kernel || c->way == digest_way::host);
-    }
-    if (!prepared)
+    if (!self.prepare_digests())
         return false;
     self.backlog.clear();
     self.state.for_each_memory([&](memory_info& m) {

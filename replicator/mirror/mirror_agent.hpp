@@ -82,6 +82,10 @@ public:
     void finish_sync();
     void stop(); // no standby any more: forget what is in flight, destroy the agent's objects
 
+    // The guest has a new context: what digests need is made in it now, while nothing of the guest runs
+    // there. A GPU's runtime takes 0.1 s and more to build their kernel, and the guest's commands would wait
+    // for it.
+    void prepare();
     // A digest at this point of the order, of what was written since the last one (or of everything). False:
     // not now (an unset user event, one in flight, no memory).
     bool take_digest(bool everything);

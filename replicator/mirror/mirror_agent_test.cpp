@@ -119,6 +119,39 @@ TEST(mirror_agent, AttachesWhileKernelsRun) {
     EXPECT_EQ(p.digest().chunks_different, 0u);
 }
 
+TEST(mirror_agent, ANewContextHasTheKernelOfDigestsBeforeOneIsTaken) {
+    pair_options o;
+    o.digest_interval_ms = ~0u; // as good as never
+    mirrored_pair p(o);
+    p.attach();
+    const guest_program g(p);
+    p.wait([&] {
+        const core::object_table* table = p.standby.device->objects(the_file);
+        for (std::uint64_t n = 0; table && n < 64; ++n)
+            if (table->find(agent_id_bit | n, VGPU_OBJECT_KERNEL))
+                return true;
+        return false;
+    });
+    const auto buffer = p.buffer(g.context, 4096);
+    p.fill(g.in_order, buffer, 0, 4096, 1);
+    EXPECT_EQ(p.digest().chunks_compared, 1u);
+}
+
+TEST(mirror_agent, AContextMayEndBeforeItIsPrepared) {
+    pair_options o;
+    o.digest_interval_ms = ~0u;
+    mirrored_pair p(o);
+    p.attach();
+    for (int i = 0; i < 20; ++i) {
+        const auto context = p.context();
+        for (int steps = 0; steps < i; ++steps) // the agent is a step further each time
+            p.step();
+        p.ok(stream_builder().destroy(VGPU_OBJECT_CONTEXT, context));
+    }
+    p.settle();
+    EXPECT_EQ(p.failed_why, "");
+}
+
 TEST(mirror_agent, ADifferenceIsFoundAtItsChunkAndRepaired) {
     mirrored_pair p;
     const guest_program g(p);

@@ -74,6 +74,7 @@ struct mirror_primary::impl {
         const std::uint32_t number;
         mirror_mode mode = mirror_mode::off;
         bool lost = false;
+        std::size_t contexts = 0; // that the agent has been told of
         std::unique_ptr<mirror_file> state;
         agent_log log;
         std::unique_ptr<file_agent> agent;                     // ends before what it uses
@@ -456,6 +457,19 @@ struct mirror_primary::impl {
         }
     }
 
+    // After a call that succeeded: it may have made a context.
+    void prepare(file& f) {
+        if (mode != mirror_mode::on || f.mode != mirror_mode::on || options.digest_interval_ms == 0) {
+            return;
+        }
+        const std::size_t contexts = f.state->contexts().size();
+        if (contexts > f.contexts && make_agent(f)) {
+            f.agent->prepare();
+            set_tick();
+        }
+        f.contexts = contexts;
+    }
+
     void digests_are_due(bool everything) {
         for (auto& [number, f] : files) {
             f.digest_due = true;
@@ -627,6 +641,9 @@ bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vg
     if (!f->calls.empty()) {
         if (const auto call = f->calls.extract(token)) {
             impl_->log.outcome(call.mapped(), result);
+            if (result == 0) {
+                impl_->prepare(*f);
+            }
         }
     }
     f->late.on_done(token, [this](const late_writes::write& w) { impl_->give(w); });

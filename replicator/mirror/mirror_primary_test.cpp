@@ -797,6 +797,25 @@ TEST(mirror_primary, digests_are_taken_in_their_interval_and_on_request) {
     EXPECT_EQ(p.mirror->counters().digests, 2u) << "also of closed files";
 }
 
+TEST(mirror_primary, a_new_context_is_prepared_for_digests) {
+    pair p(true, {1000, max_catalog_bytes, 5});
+    p.mirror->start_sync();
+    set_up(p, 1);
+    ASSERT_TRUE(p.made.count(1));
+    auto& agent = *p.made[1];
+    EXPECT_EQ(std::count(agent.calls.begin(), agent.calls.end(), "prepare"), 1);
+    agent.calls.clear();
+    p.run(1, [](auto& b) { b.create_buffer(500, context, 64); });
+    EXPECT_EQ(std::count(agent.calls.begin(), agent.calls.end(), "prepare"), 0) << "not for each call";
+    p.run(1, [](auto& b) { b.create_context(501); });
+    EXPECT_EQ(std::count(agent.calls.begin(), agent.calls.end(), "prepare"), 1);
+
+    pair without;
+    without.mirror->start_sync();
+    set_up(without, 1);
+    EXPECT_FALSE(without.made.count(1)) << "nobody wants digests";
+}
+
 TEST(mirror_primary, results_of_comparisons_find_their_agent) {
     pair p;
     set_up(p, 1);

@@ -211,6 +211,7 @@ struct pair_options {
     std::string standby_backend = "opencl", standby_options;
     std::uint64_t agent_bytes = std::uint64_t{16} << 20;
     agent_options agent;
+    std::uint32_t digest_interval_ms = 0; // 0: when the test asks
 };
 
 class mirrored_pair final : public log_sink {
@@ -223,7 +224,7 @@ public:
         , standby(options.standby_backend, options.standby_options, {{arena_.base(), arena_.bytes()}}, true)
         , regions_{{guest_.base(), guest_.bytes()}} {
         mirror_primary_options o;
-        o.digest_interval_ms = 0;
+        o.digest_interval_ms = options.digest_interval_ms;
         mirror = std::make_unique<mirror_primary>(*primary.device, *this,
                                                   make_agent_factory(memory, options.agent), regions_, o);
         primary.device->set_tap(mirror.get());

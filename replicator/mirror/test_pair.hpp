@@ -437,6 +437,7 @@ public:
         syncing_ = false;
         calls.push_back("stop");
     }
+    void prepare() override { calls.push_back("prepare"); }
     bool take_digest(bool everything) override {
         calls.push_back(everything ? "digest of everything" : "digest");
         counters_.digests += can_digest;
