@@ -7,7 +7,7 @@ from price import figures, table, text
 
 WORDS = {1: "DEARER", 0: "", -1: "cheaper"}
 # Results of these can't be compared.
-MUST_BE_EQUAL = ("scale",)
+MUST_BE_EQUAL = {"scale": None, "scales": {}}  # setting → what older results, which do not have it, had
 # Different ones are told.
 SHOULD_BE_EQUAL = ("cpu", "cores", "accelerator", "gpu", "qemu", "kernel", "guest_kernel")
 
@@ -17,9 +17,10 @@ def refusal(old, new):
     for results, name in ((old, "old"), (new, "new")):
         if results.get("format") != 1:
             return f"the {name} file has no results of this format"
-    for key in MUST_BE_EQUAL:
-        if old["settings"][key] != new["settings"][key]:
-            return f"'{key}' was {old['settings'][key]}, and is {new['settings'][key]}: run both with the same"
+    for key, default in MUST_BE_EQUAL.items():
+        was, now = (results["settings"].get(key, default) for results in (old, new))
+        if was != now:
+            return f"'{key}' was {was}, and is {now}: run both with the same"
     if not {p["name"] for p in old["programs"]} & {p["name"] for p in new["programs"]}:
         return "they have no program in common"
     return ""
@@ -31,7 +32,7 @@ def notes(old, new):
 
 
 def report(old, new):
-    shown = [pair[:2] for pair in table.ratios_of(old) if pair in table.ratios_of(new)]
+    shown = [pair for pair in table.ratios_of(old) if pair in table.ratios_of(new)]
     before, after = ({row.name: row for row in table.rows(results)} for results in (old, new))
     lines, dearer = [["program", "ratio", "old", "new", ""]], 0
     for name in before:

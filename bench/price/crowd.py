@@ -48,8 +48,8 @@ def together(machines, words, seconds):
     return runs
 
 
-def sample(machines, column, number, repeats, seconds):
-    """One turn of so many VMs of one column. → what results have of it"""
+def sample(machines, column, number, work, seconds):
+    """One turn of so many VMs of one column. `work`: repeats, scale. → what results have of it"""
     entered = []
     out = {"vms": len(machines), "column": column, "round": number, "seconds": [], "error": None}
     try:
@@ -57,7 +57,7 @@ def sample(machines, column, number, repeats, seconds):
             machine.enter()
             entered.append(machine)
         before = [machine.counters() for machine in machines]
-        runs = together(machines, ["run", PROGRAM, str(repeats), "1"], seconds)
+        runs = together(machines, ["run", PROGRAM, *map(str, work)], seconds)
         after = [machine.counters() for machine in machines]
         wrong = [str(run) if isinstance(run, Exception) else f"status {run.status}: {run.said[-2:]}" for run in runs
                  if isinstance(run, Exception) or run.status != 0 or run.seconds is None]

@@ -31,7 +31,9 @@ def from_file(path, pattern):
 
 
 def commit(root):
-    """Of the clone; "+" behind it: with changes."""
+    """Of the clone, or of the one that a bundle was made from; "+" behind it: with changes."""
+    if (Path(root) / "COMMIT").exists():
+        return from_file(Path(root) / "COMMIT", r"^(\S+)$")
     name = said("git", "-C", root, "rev-parse", "--short=12", "HEAD")
     if name == "unknown":
         return name

@@ -209,9 +209,11 @@ class Machine:
         self.processors = ()
         self.directories = []  # of everything that was started
 
-    def describe(self):
+    def describe(self, name, gpu):
+        """What is started next is started from this."""
+        self.pair.description = self.pair.directory / f"{name}.toml"
         self.pair.description.write_text(DESCRIPTION.format(
-            memory=self.options.memory, cpus=self.options.cpus, accel=self.options.accel, gpu=self.options.gpu,
+            memory=self.options.memory, cpus=self.options.cpus, accel=self.options.accel, gpu=gpu,
             guest=self.options.kernel, job=HERE / "guest.sh", suite=self.options.suite,
             properties="\n".join(f'{key} = "{value}"' for key, value in self.properties.items())) + self.protection,
             encoding="utf-8")
@@ -220,13 +222,13 @@ class Machine:
         directory = Path(tempfile.mkdtemp(prefix=f"kagemusha-bench-{self.name}-"))
         self.directories.append(directory)
         self.pair = self.ha_pair.Hosts(directory, dict(self.ha_pair.environment(), KAGEMUSHA_RUNTIME_DIR=str(directory)))
-        self.describe()
         try:
             self.boot()
         except (AssertionError, OSError) as error:
             raise Lost(f"{self.name} does not start: {error}") from error
 
     def boot(self):
+        self.describe("primary", self.options.gpu)
         self.primary = self.pair.start("run", "primary")
         self.connect()
 
@@ -350,13 +352,12 @@ class Mirrored(Machine):
 
     def boot(self):
         import guest_vm
-        gpu = ("--gpu", self.options.gpu) if self.backend == "opencl" and self.options.gpu else ()
+        gpu = ("--gpu", self.options.standby_gpu) if self.backend == "opencl" and self.options.standby_gpu else ()
         self.standby = guest_vm.Machine(
             f"bench-{self.name}-standby", "standby", backend=self.backend, memory=self.options.memory,
             device_options=("heartbeat-ms=1000", "heartbeat-budget-ms=60000"),
             extra=("--vm-id", "price", "--listen", "unix:{directory}/gpu", "--accel", self.options.accel, *gpu))
         self.properties["replicate-to"] = f"unix:{self.standby.directory}/gpu"
-        self.describe()
         try:
             self.standby.connect_qmp()
         except guest_vm.GuestError as error:
@@ -411,6 +412,7 @@ class Protected(Machine):
         self.properties, self.standby, self.frozen = {}, None, []
 
     def boot(self):
+        self.describe("standby", self.options.standby_gpu)
         self.standby = self.pair.start("standby", "standby")
         super().boot()
         self.settle()

@@ -33,6 +33,20 @@ def words(value):
     return [word for word in value.split(",") if word]
 
 
+def scales(value):
+    """'32,nbody=192' → 32, {'nbody': 192}"""
+    general, own = 1, {}
+    for word in words(value):
+        name, _, number = word.rpartition("=")
+        if not number.isdigit() or not 1 <= int(number) <= 256:
+            raise ValueError(f"'{word}' is no number from 1 to 256, nor NAME=NUMBER")
+        if name:
+            own[name] = int(number)
+        else:
+            general = int(number)
+    return general, own
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="kage bench", formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -50,15 +64,22 @@ def parse(arguments):
     parser.add_argument("--vms", type=words, default=list(map(str, crowd.COUNTS)), help="of --full: so many at once (default: 1,2,4,8)")
     parser.add_argument("--mechanisms", type=words, default=None,
                         help="of --full: only these of " + ", ".join(one["name"] for one in mechanisms.ALL) + "; none: \"\"")
-    parser.add_argument("--scale", type=int, default=1, help="larger input, for real GPUs: 1 to 64")
-    parser.add_argument("--gpu", default="", help="the host's GPU, as `kage gpus` lists them; not for the native column")
+    parser.add_argument("--scale", default="1", help="larger input, for real GPUs: 1 to 256; 32,nbody=192: one program's is another")
+    parser.add_argument("--gpu", default="", help="the host's GPU, as `kage gpus` lists them (default: PoCL)")
+    parser.add_argument("--standby-gpu", default=None, help="the standbys' GPU (default: the same one)")
     parser.add_argument("--memory", type=int, default=1024, help="of each guest, MiB")
     parser.add_argument("--cpus", type=int, default=2, help="of each guest")
     parser.add_argument("--anew", action="store_true", help="do not go on with an interrupted run")
     parser.add_argument("--keep", action="store_true", help="keep the VMs' directories with their logs")
     options = parser.parse_args(arguments)
-    if options.rounds < 1 or options.seconds <= 0 or not 1 <= options.scale <= 64:
-        parser.error("--rounds, --seconds and --scale are at least 1, more than 0, and 1 to 64")
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("--rounds and --seconds are at least 1, and more than 0")
+    try:
+        options.scale, options.scales = scales(options.scale)
+    except ValueError as error:
+        parser.error(f"--scale: {error}")
+    if options.standby_gpu is None:
+        options.standby_gpu = options.gpu
     unknown = [name for name in options.columns if name not in table.COLUMNS]
     if unknown or not options.columns:
         parser.error(f"no such column: {', '.join(unknown)}; there are {', '.join(table.COLUMNS)}")
@@ -78,6 +99,21 @@ def suite(options, *arguments):
         return json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return stop(f"{options.suite} {' '.join(map(str, arguments))}: {error}")
+
+
+def choose_device(options):
+    """The native column computes on the device that the VMs' workers take."""
+    lister = str(options.build / "replicator" / "gpu" / "kagemusha-gpus")
+    try:
+        done = subprocess.run([lister, "--json", options.gpu], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              timeout=600, check=False)
+        found = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        stop(f"{lister}: {error}")
+    if not found["gpus"]:
+        stop(f"--gpu: {found['error']}")
+    gpu = found["gpus"][0]
+    os.environ["SUITE_DEVICE"] = f"{gpu['platform_index']}.{gpu['device_index']}"
 
 
 # ---- results ----
@@ -100,9 +136,9 @@ def read_results(path):
 
 
 def settings_of(options, programs):
-    return {"rounds": options.rounds, "seconds": options.seconds, "scale": options.scale, "columns": options.columns,
-            "full": options.full, "memory_mib": options.memory, "cpus": options.cpus, "gpu": options.gpu,
-            "programs": [program["name"] for program in programs]}
+    return {"rounds": options.rounds, "seconds": options.seconds, "scale": options.scale, "scales": options.scales,
+            "columns": options.columns, "full": options.full, "memory_mib": options.memory, "cpus": options.cpus,
+            "gpu": options.gpu, "standby_gpu": options.standby_gpu, "programs": [program["name"] for program in programs]}
 
 
 def begun_before(path, settings, commit):
@@ -118,7 +154,7 @@ def begin(options):
     """→ where the results go, and the results: new ones, or those to go on with."""
     known = suite(options, "list") + real.programs()
     chosen = options.programs or [program["name"] for program in known if options.full or "command" not in program]
-    unknown = sorted(set(chosen) - {program["name"] for program in known})
+    unknown = sorted({*chosen, *options.scales} - {program["name"] for program in known})
     if unknown:
         stop(f"no such program: {', '.join(unknown)}; there are {', '.join(program['name'] for program in known)}")
     programs = [program for program in known if program["name"] in chosen]
@@ -196,7 +232,7 @@ class Columns:
     def measure(self, name, program, settings):
         """One run in one column. → what a cell says of it"""
         arguments = ["whole", program["command"]] if "command" in program else [
-            "run", program["name"], str(settings["repeats"][program["name"]]), str(settings["scale"])]
+            "run", program["name"], str(settings["repeats"][program["name"]]), str(plan.scale_of(settings, program["name"]))]
         try:
             column = self.get(name)
             column.enter()
@@ -250,7 +286,7 @@ def calibrate(columns, settings, programs):
     for name, factor in limits:
         for program in programs:
             try:
-                repeats = columns.repeats(name, program, settings["seconds"] * factor, settings["scale"])
+                repeats = columns.repeats(name, program, settings["seconds"] * factor, plan.scale_of(settings, program))
             except (hosts.Lost, AssertionError, OSError) as error:
                 columns.lose(name, error)
                 repeats = None  # its cells will say what is wrong with it
@@ -323,7 +359,8 @@ def run_crowd(options, path, results):
                 machines[column].append(started(smaller, column, number, directories))
         for place, (number, count, column) in enumerate(todo):
             repeats = results["settings"]["repeats"].get(crowd.PROGRAM, 1)
-            one = crowd.sample(machines[column][:count], column, number, repeats, RUN_SECONDS)
+            one = crowd.sample(machines[column][:count], column, number, (repeats, plan.scale_of(results["settings"], crowd.PROGRAM)),
+                               RUN_SECONDS)
             samples.append(one)
             write_whole(path, json.dumps(results, indent=1) + "\n")
             said = one["error"] or ", ".join(f"{seconds:.3f} s" for seconds in one["seconds"])
@@ -354,6 +391,7 @@ def write_report(path, results):
 
 
 def measure(options):
+    choose_device(options)
     path, results = begin(options)
     status = 0
     try:

@@ -53,7 +53,7 @@ def times(results, rows):
 
 
 def ratios(results, rows):
-    shown = [(first, second) for first, second, _ in table.ratios_of(results)]
+    shown = table.ratios_of(results)
     if not shown:
         return "<p>One column only: there is no ratio.</p>"
     lines = [[escaped(row.name), escaped(row.kind), *(value_with(row.ratios[pair], 2) for pair in shown)] for row in rows]
@@ -82,7 +82,7 @@ class Scale:
 
 def ratio_picture(results, rows):
     """A dot and its interval for each program and each column, in relation to the VM without a standby."""
-    columns = [first for first, second, _ in table.ratios_of(results) if second == "vm"]
+    columns = [first for first, second in table.ratios_of(results) if second == "vm"]
     points = [(row, column, row.ratios[column, "vm"]) for row in rows for column in columns
               if row.ratios.get((column, "vm"))]
     if not points:

@@ -10,6 +10,10 @@ import statistics
 FIRST_GUESS_SECONDS = 6.0
 
 
+def scale_of(settings, program):
+    return settings.get("scales", {}).get(program, settings["scale"])
+
+
 def cells(rounds, programs, columns, not_in=None):
     """→ (round, program, column), in order. `not_in`: program → columns in which it can't run."""
     for number in range(rounds):

@@ -275,6 +275,22 @@ class TableTest(unittest.TestCase):
                 cell["seconds"] *= 10
         self.assertIs(table.goals(results)[0][3], False)
 
+    def test_what_two_gpus_are_judged_by(self):
+        results = fixture()
+        results["settings"].update(gpu="0", standby_gpu="1")
+        for cell in results["cells"]:
+            natively = {"gemm": 1.0, "launches": 0.2, "mapped": 0.3}[cell["program"]]
+            price = {"gemm": 1.01, "launches": 1.1, "mapped": 1.3}[cell["program"]] if cell["column"] == "protected" else 1.0
+            cell.update(seconds=natively if cell["column"] == "native" else price, error=None)
+        found = table.goals(results)
+        self.assertEqual([(what.split(", ", 1)[1], reached) for what, _, _, reached in found[1:]], [
+            ("geometric mean of what the GPU bounds (gemm)", True), ("geometric mean of all programs", False),
+            ("the dearest program (mapped)", False)])
+        for cell in results["cells"]:
+            if cell["program"] == "gemm" and cell["column"] == "protected":
+                cell["seconds"] = 1.03
+        self.assertIs(table.goals(results)[1][3], False)
+
     def test_a_goal_within_the_interval_is_neither_reached_nor_missed(self):
         results = fixture()
         for cell in results["cells"]:
@@ -381,9 +397,28 @@ class CompareTest(unittest.TestCase):
     def test_refusals(self):
         new = fixture()
         self.assertEqual(compare.refusal(fixture(), new), "")
+        new["settings"]["scales"] = {}  # older results do not have it
+        self.assertEqual(compare.refusal(fixture(), new), "")
+        new["settings"]["scales"] = {"gemm": 2}
+        self.assertIn("scales", compare.refusal(fixture(), new))
+        new = fixture()
         new["settings"]["scale"] = 8
         self.assertIn("scale", compare.refusal(fixture(), new))
         self.assertIn("no results", compare.refusal({"format": 2}, fixture()))
+
+
+class ScalesTest(unittest.TestCase):
+    def test_one_for_all_and_some_of_their_own(self):
+        self.assertEqual(main.scales("8"), (8, {}))
+        self.assertEqual(main.scales("32,gemm=24,mapped=1"), (32, {"gemm": 24, "mapped": 1}))
+        settings = {"scale": 32, "scales": {"gemm": 24}}
+        self.assertEqual([plan.scale_of(settings, name) for name in ("gemm", "fft")], [24, 32])
+        self.assertEqual(plan.scale_of({"scale": 4}, "gemm"), 4)
+
+    def test_refusals(self):
+        for wrong in ("0", "257", "gemm=", "gemm=x", "=", "-3"):
+            with self.assertRaises(ValueError, msg=wrong):
+                main.scales(wrong)
 
 
 class GoingOnTest(unittest.TestCase):

@@ -24,9 +24,10 @@ def lines_up(lines):
 
 def machine(results):
     known = results["machine"]
+    own = [f"{name} {scale}" for name, scale in results["settings"].get("scales", {}).items()]
     return [f"{key.replace('_', ' ')}: {value}" for key, value in known.items()] + [
         f"{len(results['programs'])} programs, {results['settings']['rounds']} rounds, scale "
-        f"{results['settings']['scale']}"]
+        f"{', '.join([str(results['settings']['scale']), *own])}"]
 
 
 def times_table(results, rows):
@@ -42,7 +43,7 @@ def times_table(results, rows):
 
 
 def ratio_table(results, rows):
-    shown = [(first, second) for first, second, _ in table.ratios_of(results)]
+    shown = table.ratios_of(results)
     if not shown:
         return []
     lines = [["program", "kind", *(name_of(*pair) for pair in shown)]]
@@ -57,7 +58,7 @@ def ratio_table(results, rows):
 
 def processor_table(results, rows):
     """Of the ratios whose two sides are both VMs."""
-    shown = [(first, second) for first, second, _ in table.ratios_of(results) if second == "vm"]
+    shown = [pair for pair in table.ratios_of(results) if pair[1] == "vm"]
     if not shown:
         return []
     lines = [["program", "kind", *(name_of(*pair) for pair in shown)]]

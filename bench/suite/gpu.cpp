@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "suite/gpu.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -21,10 +22,13 @@ std::uint32_t numbers::next() {
 }
 
 std::vector<float> floats(std::size_t count, std::uint64_t seed) {
+    constexpr std::size_t period = 65521;
     numbers random(seed);
     std::vector<float> all(count);
-    for (float& one : all)
-        one = random.unit();
+    const auto made = static_cast<std::ptrdiff_t>(std::min(count, period));
+    std::generate(all.begin(), all.begin() + made, [&] { return random.unit(); });
+    for (std::size_t at = period; at < count; at += period)
+        std::copy_n(all.begin(), std::min(period, count - at), all.begin() + static_cast<std::ptrdiff_t>(at));
     return all;
 }
 
@@ -68,10 +72,29 @@ void kernel::set(cl_uint index, float value) {
     need(clSetKernelArg(kernel_, index, sizeof value, &value), "clSetKernelArg");
 }
 
+void gpu::choose() {
+    unsigned platform = 0, device = 0;
+    const char* named = std::getenv("SUITE_DEVICE");
+    if (named && std::sscanf(named, "%u.%u", &platform, &device) != 2)
+        need(CL_INVALID_VALUE, "SUITE_DEVICE is not P.D");
+    cl_uint count = 0;
+    need(clGetPlatformIDs(0, nullptr, &count), "clGetPlatformIDs");
+    if (platform >= count)
+        need(CL_INVALID_PLATFORM, "no such platform as SUITE_DEVICE names");
+    std::vector<cl_platform_id> platforms(count);
+    need(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
+    platform_ = platforms[platform];
+    need(clGetDeviceIDs(platform_, CL_DEVICE_TYPE_ALL, 0, nullptr, &count), "clGetDeviceIDs");
+    if (device >= count)
+        need(CL_DEVICE_NOT_FOUND, "no such device as SUITE_DEVICE names");
+    std::vector<cl_device_id> devices(count);
+    need(clGetDeviceIDs(platform_, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "clGetDeviceIDs");
+    device_ = devices[device];
+}
+
 gpu::gpu() {
     cl_int error;
-    need(clGetPlatformIDs(1, &platform_, nullptr), "clGetPlatformIDs");
-    need(clGetDeviceIDs(platform_, CL_DEVICE_TYPE_ALL, 1, &device_, nullptr), "clGetDeviceIDs");
+    choose();
     context_ = clCreateContext(nullptr, 1, &device_, nullptr, nullptr, &error);
     need(error, "clCreateContext");
     queue_ = clCreateCommandQueueWithProperties(context_, device_, nullptr, &error);

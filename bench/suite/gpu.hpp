@@ -30,6 +30,8 @@ private:
     std::uint64_t state_;
 };
 
+// The first 65,521 of them again and again, because an emulated guest is slow at making them. That is a
+// prime, so neighbouring rows of a matrix and neighbouring pages differ.
 std::vector<float> floats(std::size_t count, std::uint64_t seed);
 
 // Memory on the device; owns it.
@@ -71,8 +73,8 @@ private:
     cl_kernel kernel_{};
 };
 
-// The first device of the first platform, as most programs take it. The host's native column chooses it by
-// what the OpenCL loader finds (POCL_DEVICES, OCL_ICD_VENDORS).
+// The first device of the first platform, as most programs take it, or the one that SUITE_DEVICE names:
+// "P.D", platform and device as the OpenCL loader counts them, from 0.
 class gpu {
 public:
     gpu();
@@ -110,6 +112,7 @@ public:
     cl_command_queue queue() const { return queue_; }
 
 private:
+    void choose();
     std::string text(cl_device_info what) const;
 
     cl_platform_id platform_{};

@@ -33,6 +33,7 @@ class stencil final : public work {
 public:
     stencil(const gpu& device, std::size_t scale)
         : gpu_(device)
+        , times_(scale)
         , n_(side(scale))
         , host_(floats(n_ * n_, 11))
         , input_(device.upload(host_))
@@ -41,12 +42,14 @@ public:
         , kernels_(device.build(stencil_source, {"sweep"})) {}
 
     void once() override {
-        const buffer* from = &input_;
-        for (std::size_t i = 0; i < sweeps; ++i) {
-            const buffer* to = from == &a_ ? &b_ : &a_;
-            kernels_[0].with(*from, *to, static_cast<cl_uint>(n_));
-            gpu_.launch(kernels_[0], n_, n_, 16);
-            from = to;
+        for (std::size_t time = 0; time < times_; ++time) {
+            const buffer* from = &input_;
+            for (std::size_t i = 0; i < sweeps; ++i) {
+                const buffer* to = from == &a_ ? &b_ : &a_;
+                kernels_[0].with(*from, *to, static_cast<cl_uint>(n_));
+                gpu_.launch(kernels_[0], n_, n_, 16);
+                from = to;
+            }
         }
         gpu_.finish();
     }
@@ -93,7 +96,7 @@ private:
     }
 
     const gpu& gpu_;
-    std::size_t n_;
+    std::size_t times_, n_;
     std::vector<float> host_;
     buffer input_, a_, b_;
     std::vector<kernel> kernels_;
@@ -137,6 +140,8 @@ public:
 
     std::string check() override {
         const auto force = gpu_.download<float>(force_);
+        // Pulls of many bodies nearly cancel each other out, and what floats lose on the way does not.
+        const double usual = 100 * std::sqrt(static_cast<double>(count_) / 2048);
         for (std::size_t me = 5; me < count_; me += count_ / 8) {
             double sum[3] = {};
             for (std::size_t i = 0; i < count_; ++i) {
@@ -150,7 +155,7 @@ public:
                     sum[d] += way[d] * pull;
             }
             for (std::size_t d = 0; d < 3; ++d)
-                if (!(std::abs(sum[d] - force[4 * me + d]) < 1e-3 * (std::abs(sum[d]) + 100)))
+                if (!(std::abs(sum[d] - force[4 * me + d]) < 1e-3 * (std::abs(sum[d]) + usual)))
                     return differs("body", me, force[4 * me + d], sum[d]);
         }
         return {};

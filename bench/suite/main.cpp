@@ -134,7 +134,7 @@ int main(int argc, char** argv) try {
     if (command == "check")
         return check();
     const std::size_t scale = argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 1;
-    if (argc < 4 || scale < 1 || scale > 64)
+    if (argc < 4 || scale < 1 || scale > 256)
         return usage();
     const program* what = find(argv[2]);
     if (!what)

@@ -30,7 +30,8 @@ struct program {
     const char* name;
     const char* kind; // what bounds it: compute, transfer, launch, mapped
     const char* what; // one line for people
-    // `scale`: 1 fits a CPU as device; more makes the input larger, for real GPUs.
+    // `scale`: 1 fits a CPU as device; more makes the input larger, for real GPUs, and gives the GPU more of
+    // it to do before it is waited for.
     std::unique_ptr<work> (*make)(const gpu& device, std::size_t scale);
 };
 

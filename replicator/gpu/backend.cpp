@@ -105,6 +105,16 @@ gpu_list list_gpus(std::string_view backend, std::string_view options) {
     return out;
 }
 
+gpu_list choose_gpu(const gpu_list& list, std::string_view selector) {
+    gpu_list out;
+    out.error = list.error;
+    if (list.gpus.empty())
+        return out;
+    if (const gpu_description* gpu = select(list.gpus, selector, out.error))
+        out.gpus.push_back(*gpu);
+    return out;
+}
+
 open_result open_gpu(std::string_view backend, std::string_view selector, std::string_view options) {
     open_result out;
     backend_options parsed;

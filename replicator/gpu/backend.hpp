@@ -50,7 +50,9 @@ struct gpu_list {
 gpu_list list_gpus(std::string_view backend, std::string_view options = {});
 
 // `selector`: "" the default, "N" by index, "P.D" by platform and device, else a part of the name (in any
-// case of letters) that fits only one GPU.
+// case of letters) that fits only one GPU. What is left of the list is that one, or nothing and an error.
+gpu_list choose_gpu(const gpu_list& list, std::string_view selector);
+
 struct open_result {
     std::shared_ptr<backend_device> device; // nullptr: see error
     std::string error;

@@ -151,6 +151,18 @@ TEST(open_gpu, SaysWhatIsWrong) {
     EXPECT_EQ(describe(*open_gpu("faulty", "").device).name, "Faulty Null GPU");
 }
 
+TEST(choose_gpu, LeavesTheOneThatOpenGpuTakes) {
+    const gpu_list all = list_gpus("null");
+    ASSERT_EQ(choose_gpu(all, "").gpus.size(), 1u);
+    EXPECT_EQ(choose_gpu(all, "0.0").gpus.at(0).name, all.gpus.at(0).name);
+    const gpu_list none = choose_gpu(all, "7");
+    EXPECT_TRUE(none.gpus.empty());
+    EXPECT_NE(none.error.find("no GPU fits '7'"), std::string::npos);
+    gpu_list empty;
+    empty.error = "there is no OpenCL";
+    EXPECT_EQ(choose_gpu(empty, "0").error, empty.error);
+}
+
 fault_script script(const char* text) {
     backend_options o;
     std::string error;
