@@ -101,11 +101,23 @@ private_apt() {
     "apt-$tool" -c "$KAGE_CACHE/apt/apt.conf" "$@"
 }
 
+# Nothing to do: the lists are young enough, and nobody has changed apt's set-up or this file since. (Asking apt takes
+# seconds of processor time, and the scripts are called often.)
+_apt_is_fresh() {
+    local home=$KAGE_CACHE/apt
+    [ -e "$home/apt.conf" ] && [ -n "$(find "$home/updated" -mmin "-$KAGE_APT_MAX_AGE_MIN" 2>/dev/null)" ] &&
+        [ -z "$(find /etc/apt "${BASH_SOURCE[0]}" -newer "$home/apt.conf" -print -quit 2>/dev/null)" ]
+}
+
 private_apt_update() {
     local home=$KAGE_CACHE/apt lock rc=0
     mkdir -p "$home"
     exec {lock}>"$home/.lock"
     flock "$lock"
+    if _apt_is_fresh; then
+        exec {lock}>&-
+        return
+    fi
     private_apt_config >/dev/null
     if [ -z "$(find "$home/updated" -mmin "-$KAGE_APT_MAX_AGE_MIN" 2>/dev/null)" ]; then
         # Offline with lists from last time is good enough; without any it is not.
