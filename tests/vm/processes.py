@@ -4,6 +4,7 @@ The processes of this machine, as far as every user may see them. By name: what 
 belongs to root.
 """
 import os
+import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -28,3 +29,15 @@ def processes():
 
 def alive(pids):
     return {pid for pid, one in processes().items() if pid in pids and one.state not in "ZX"}
+
+
+def wait_ended(pid):
+    """Until its end has been told; looks often, because others hear of it at the same moment."""
+    while True:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state in "ZX":
+            return
+        time.sleep(0.001)

@@ -17,6 +17,7 @@ import time
 
 from ha_pair import Pair, wait, workers
 from guest_vm import environment
+from processes import wait_ended
 from relay import Relay
 
 # Each line that comes from the console: a program beside the one that runs all the time.
@@ -243,7 +244,10 @@ def check_both_gpus_lost(pair, primary, standby):
     del pair
     # Frozen: else the primary might hear of the one before it hears of the other, and note that it is alone.
     os.kill(standby.process.pid, signal.SIGSTOP)
-    os.kill(worker(standby), signal.SIGKILL)
+    lost = worker(standby)
+    os.kill(lost, signal.SIGKILL)
+    # It maps all of the guest's memory: its end may be told later than that of a QEMU with a memory-keeper.
+    wait_ended(lost)
     os.kill(primary.qemu(), signal.SIGKILL)
     wait(lambda: any(e["event"] == "leaving" for e in primary.events()), f"the standby is told; {primary.said()}")
     os.kill(standby.process.pid, signal.SIGCONT)
