@@ -9,14 +9,12 @@ The rows of docs/spec/takeover.md, section 4, that are about networks. Unlike te
 connections, a cut here is a silence: packets vanish, nobody is told.
 """
 import os
-import shutil
 import subprocess
 import sys
 import time
-import traceback
 
 from etcd import ETCD, Etcd
-from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, wait
+from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
 
 SKIPPED = 77
 NETWORK = "10.77.0"
@@ -173,24 +171,7 @@ def check_short(hosts):
 
 
 def main(names):
-    failures = 0
-    for check in (check_parted, check_standbys_link, check_unplugged, check_short):
-        if names and check.__name__ not in names:
-            continue
-        started = time.monotonic()
-        hosts = None
-        try:
-            hosts = Cluster()
-            with hosts:
-                check(hosts)
-            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
-            shutil.rmtree(hosts.directory, ignore_errors=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failures += 1
-            traceback.print_exc()
-            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {hosts and hosts.directory}", flush=True)
-    print(f"{failures} failures" if failures else "all good", flush=True)
-    return 1 if failures else 0
+    return run_checks([check_parted, check_standbys_link, check_unplugged, check_short], Cluster, names)
 
 
 def in_a_network_of_its_own():

@@ -8,14 +8,12 @@ Rows of docs/spec/takeover.md, section 4, that need an arbiter beside both hosts
 that stands still, both hosts dead.
 """
 import os
-import shutil
 import signal
 import sys
 import time
-import traceback
 
 from etcd import ETCD, Etcd
-from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, wait
+from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
 from relay import Relay
 
 
@@ -163,28 +161,11 @@ def check_both_die(hosts):
 
 
 def main(names):
-    checks = [check_partition, check_primary_cut_off, check_arbiter_away, check_arbiter_away_standby_lost,
-              check_arbiter_away_primary_silent, check_qemu_frozen, check_both_die]
     if not os.path.exists(ETCD):
         print("skipped: there is no etcd on this machine (package etcd-server)", flush=True)
         return 77
-    failures = 0
-    for check in checks:
-        if names and check.__name__ not in names:
-            continue
-        started = time.monotonic()
-        hosts = Hosts()
-        try:
-            with hosts:
-                check(hosts)
-            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
-            shutil.rmtree(hosts.directory, ignore_errors=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failures += 1
-            traceback.print_exc()
-            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {hosts.directory}", flush=True)
-    print(f"{failures} failures" if failures else "all good", flush=True)
-    return 1 if failures else 0
+    return run_checks([check_partition, check_primary_cut_off, check_arbiter_away, check_arbiter_away_standby_lost,
+                       check_arbiter_away_primary_silent, check_qemu_frozen, check_both_die], Hosts, names)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,14 @@ checkpoint, or runs twice.
 """
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-import traceback
 
 from guest_vm import tool
-from ha_pair import Pair, check_continued, committed_count, contiguous, wait
+from ha_pair import Pair, check_continued, committed_count, contiguous, run_checks, wait
 from relay import Relay
 
 
@@ -197,25 +195,8 @@ def check_encrypted(pair):
 
 
 def main(names):
-    checks = [check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_stop,
-              check_encrypted, check_writable_disk]
-    failures = 0
-    for check in checks:
-        if names and check.__name__ not in names:
-            continue
-        started = time.monotonic()
-        pair = Pair()
-        try:
-            with pair:
-                check(pair)
-            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
-            shutil.rmtree(pair.directory, ignore_errors=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failures += 1
-            traceback.print_exc()
-            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {pair.directory}", flush=True)
-    print(f"{failures} failures" if failures else "all good", flush=True)
-    return 1 if failures else 0
+    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_stop,
+                       check_encrypted, check_writable_disk], Pair, names)
 
 
 if __name__ == "__main__":
