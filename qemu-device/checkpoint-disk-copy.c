@@ -26,8 +26,7 @@
 #define COPY_ZERO_BYTES (64 * MiB)
 
 /* With the lock. False: enough, nothing is missing, or not now. */
-static bool next_range(CheckpointDisk *s, unsigned int run,
-                       DiskRange *r)
+static bool next_range(CheckpointDisk *s, unsigned int run, DiskRange *r)
 {
     if (!s->primary || s->run != run || s->draining ||
         s->ahead_bytes >= COPY_BYTES ||
@@ -68,8 +67,8 @@ look_at_range(CheckpointDisk *s, DiskRange *r, bool *zeroes)
     }
 }
 
-static int coroutine_fn GRAPH_RDLOCK read_range(CheckpointDisk *s,
-                                                DiskRange *r)
+static int coroutine_fn GRAPH_RDLOCK
+read_range(CheckpointDisk *s, DiskRange *r)
 {
     bool zeroes;
     int ret;
@@ -105,8 +104,8 @@ static void put_back(CheckpointDisk *s, int64_t start, int64_t end)
     }
 }
 
-static void end_range(CheckpointDisk *s, unsigned int run,
-                      DiskRange *r, int ret)
+static void end_range(CheckpointDisk *s, unsigned int run, DiskRange *r,
+                      int ret)
 {
     QEMU_LOCK_GUARD(&s->lock);
     if (!s->primary || s->run != run) {
@@ -125,8 +124,7 @@ static void end_range(CheckpointDisk *s, unsigned int run,
     s->reading.bytes = 0;
 }
 
-static bool begin_range(CheckpointDisk *s, unsigned int run,
-                        DiskRange *r)
+static bool begin_range(CheckpointDisk *s, unsigned int run, DiskRange *r)
 {
     QEMU_LOCK_GUARD(&s->lock);
     *r = (DiskRange) { .was_read = true };
@@ -164,9 +162,8 @@ void checkpoint_disk_copy_ahead(CheckpointDisk *s)
                  qemu_coroutine_create(copy_entry, s));
 }
 
-/* What of @r nobody has written since, in pieces of their own */
-static bool keep_pieces(CheckpointDisk *s, GArray *kept,
-                        const DiskRange *r)
+/* What of @r nobody has written since: mostly all of it, else copies of it */
+static bool keep_pieces(CheckpointDisk *s, GArray *kept, DiskRange *r)
 {
     int64_t at = r->offset, end = r->offset + r->bytes;
 
@@ -177,7 +174,9 @@ static bool keep_pieces(CheckpointDisk *s, GArray *kept,
         hbitmap_next_dirty_area(s->sent, at, end, end - at, &written, &bytes);
         piece.bytes = written - at;
         if (piece.bytes) {
-            if (r->data) {
+            if (piece.bytes == r->bytes) {
+                piece.data = g_steal_pointer(&r->data);
+            } else if (r->data) {
                 piece.data = qemu_try_blockalign(s->bs, piece.bytes);
                 if (!piece.data) {
                     return false;
@@ -215,13 +214,12 @@ int checkpoint_disk_take_ahead(CheckpointDisk *s, GArray *ranges, bool take)
     s->ahead = checkpoint_disk_new_ranges();
     s->ahead_bytes = s->ahead_zero_bytes = 0;
     for (guint i = 0; i < old->len && all_kept; i++) {
-        all_kept = keep_pieces(s, kept,
-                               &g_array_index(old, DiskRange, i));
+        all_kept = keep_pieces(s, kept, &g_array_index(old, DiskRange, i));
     }
     if (!all_kept) {
         for (guint i = 0; i < old->len; i++) {
-            DiskRange *r = &g_array_index(old, DiskRange,
-                                                    i);
+            DiskRange *r = &g_array_index(old, DiskRange, i);
+
             hbitmap_set(s->missing, r->offset, r->bytes);
         }
         return -ENOMEM;
