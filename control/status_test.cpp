@@ -122,8 +122,10 @@ TEST(replication_status, text_of_others) {
 }
 
 TEST(replication_status, a_counter_that_went_backwards_gives_no_rate) {
-    device_reading now{"vgpu0", "", primary(), 0, 0}, before = now;
-    before.replication->sent_bytes += 1;
+    auto more = primary();
+    more.sent_bytes += 1;
+    device_reading now{"vgpu0", "", primary(), 0, 0};
+    const device_reading before{"vgpu0", "", more, 0, 0};
     set_rates(now, before, 1);
     EXPECT_EQ(now.sent_bytes_per_s, 0);
 }
