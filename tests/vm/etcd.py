@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Debian's etcd, as a test's arbiter."""
+import shutil
 import signal
 import socket
 import subprocess
 
 from ha_pair import wait
 
-ETCD = "/usr/bin/etcd"
+ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 
 
 def free_port():

@@ -7,10 +7,14 @@ that it has told the peer stays true (soak/README.md).
 
     tests/vm/test_soak.py [--faults 4] [--minutes M] [--faults-per-vm 25] [--failures 1] [--seed N] [--only KIND,…]
                           [--programs NAME,…] [--arbiter lock|etcd] [--results FILE [--resume]] [--chain N]
+    tests/vm/test_soak.py --summary FILE…
 
   --results  a line of JSON for each fault, as it happens; without --resume the file must not be there
   --resume   goes on behind the last VM of this file; --faults counts what is in it
   --chain    the number of the first VM: a failure prints seed and number, which repeat what was drawn
+  --summary  only says what these results are, which may be of several runs: of one seed, with numbers of their own
+
+Environment: KAGE_GPU and KAGE_STANDBY_GPU, of the hosts in turns (default: the default one)
 """
 import argparse
 import json
@@ -40,6 +44,7 @@ def parse():
     parser.add_argument("--results", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--chain", type=int)
+    parser.add_argument("--summary", type=Path, nargs="+", metavar="FILE")
     options = parser.parse_args()
     for kind in options.only or ():
         if kind not in WEIGHTS:
@@ -107,6 +112,10 @@ def live(options, number, results, until):
 
 def main():
     options = parse()
+    if options.summary:
+        lines = [line for path in options.summary for line in path.read_text(encoding="utf-8").splitlines()]
+        print(summary.text(summary.read(lines)))
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the VMs end with us
     results = Results(options.results, options.resume)
     until = time.monotonic() + options.minutes * 60

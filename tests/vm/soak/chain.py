@@ -7,16 +7,18 @@ import json
 import os
 import random
 import signal
+import tempfile
 import time
+from pathlib import Path
 
+from etcd import ETCD, Etcd
 from guest_vm import Socket, environment
-from ha_pair import Pair, wait, workers
+from ha_pair import Hosts, wait, workers
 from net_peer import GUEST_MAC, PEER, SETUP
 from relay import Relay
 from soak import leaks
 from soak.peer import Peer
 from test_gpu_survives import tell
-from test_partition import ETCD, Etcd
 
 # Which programs compute in a VM; net_job speaks and is spoken to in each. None: a VM without a GPU.
 PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("compute", "mapped"), ("commands", "transfers"), ())
@@ -58,6 +60,7 @@ qemu-budget-ms = 8000
 GPU = """
 [gpu]
 backend = "opencl"
+{gpu}
 [gpu.properties]
 window-size = "16M"
 """
@@ -80,15 +83,14 @@ class Chain:
         self.kinds = {kind: weight for kind, weight in WEIGHTS.items()
                       if (not only or kind in only) and (kind != "cut-off" or self.arbiter == "etcd")
                       and (kind != "kill-worker" or self.programs)}
-        self.pair = Pair()
-        self.directory = self.pair.directory
-        self.pair.environment = dict(environment(backend="opencl" if self.programs else "none"),
-                                     KAGEMUSHA_RUNTIME_DIR=str(self.directory))
+        self.directory = Path(tempfile.mkdtemp(prefix="kagemusha-soak-"))
+        self.hosts = Hosts(self.directory, dict(environment(backend="opencl" if self.programs else "none"),
+                                                KAGEMUSHA_RUNTIME_DIR=str(self.directory)))
         self.peer = Peer(self.directory, self.programs)
         self.etcd = Etcd(self.directory) if self.arbiter == "etcd" else None
         self.relays = {}  # of hosts: name → to the arbiter
         self.network = []  # between primary and standby, when it is to be cut
-        self.hosts = 0
+        self.started = 0
         self.turn = 0
         self.fault = "start"
         self.primary, self.standby, self.baseline = None, None, {}
@@ -116,7 +118,7 @@ exit $status
         return self
 
     def __exit__(self, *what):
-        self.pair.__exit__(*what)
+        self.hosts.__exit__(*what)
         self.peer.__exit__(*what)
         for relay in (*self.network, *self.relays.values()):
             relay.close()
@@ -125,25 +127,30 @@ exit $status
 
     # ---- hosts ----
 
-    def host(self, command, near):
-        """Starts a supervisor. `near`: where its standby, or the primary of it, finds the other one."""
-        self.hosts += 1
-        name = f"host{self.hosts}"
+    def host(self, command, near, other=None):
+        """Starts a supervisor. `near`: where its standby, or the primary of it, finds the other one. It has the GPU that the
+        other host does not have, when there are two."""
+        self.started += 1
+        name = f"host{self.started}"
         arbiter = 'kind = "lock"\npath = "lease"\nlease-ms = 3000'
         if self.etcd:
-            self.relays[name] = Relay(0, self.etcd.port)
+            self.relays[name] = Relay(0, self.etcd.address[1])
             arbiter = f'kind = "etcd"\nendpoints = ["http://127.0.0.1:{self.relays[name].port}"]\nlease-ms = 3000'
         files = [f'"{os.environ["KAGE_NET_JOB"]}:net_job"']
         if self.programs:
             files.append(f'"{os.environ["KAGE_SOAK_JOB"]}:soak_job"')
-        self.pair.description = self.directory / f"{name}.toml"
-        self.pair.description.write_text(DESCRIPTION.format(
+        gpu = os.environ.get("KAGE_GPU", "")
+        if other and other.gpu == gpu:
+            gpu = os.environ.get("KAGE_STANDBY_GPU") or gpu
+        self.hosts.description = self.directory / f"{name}.toml"
+        self.hosts.description.write_text(DESCRIPTION.format(
             memory="512M" if self.programs else "256M", accel="tcg", guest=os.environ.get("KAGE_KERNEL") or "6.12-cloud",
-            files=", ".join(files), netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"), gpu=GPU if self.programs else "",
+            files=", ".join(files), netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"),
+            gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "") if self.programs else "",
             directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
-        more = ("--listen", f"unix:{self.directory}/far{self.hosts}") if command == "standby" else ()
-        one = self.pair.start(command, name, *more)
-        one.number, one.command = self.hosts, command
+        more = ("--listen", f"unix:{self.directory}/far{self.started}") if command == "standby" else ()
+        one = self.hosts.start(command, name, *more)
+        one.number, one.command, one.gpu = self.started, command, gpu
         return one
 
     def way_to(self, standby):
@@ -162,7 +169,7 @@ exit $status
         """The VM runs, its programs compute, a standby protects it."""
         self.draw()
         self.standby = self.host("standby", "unused")
-        self.primary = self.host("run", self.way_to(self.standby))
+        self.primary = self.host("run", self.way_to(self.standby), self.standby)
         self.standby.wait("it has begun", lambda s: s["state"])
         self.primary.wait("the guest's programs", lambda s: "computing" in console(self.primary))
         self.settled()
@@ -170,7 +177,7 @@ exit $status
     def another(self):
         """The next fault is drawn, and a standby comes that is to survive it."""
         self.draw()
-        self.standby = self.host("standby", "unused")
+        self.standby = self.host("standby", "unused", self.primary)
         self.standby.wait_state("listening")
         self.primary.tell("protect", f"unix:{self.directory}/{self.way_to(self.standby)}")
         self.settled()
