@@ -3,9 +3,8 @@
 // Runs in the guest (or on the host, for comparison): small OpenCL jobs that the whole-VM tests put together,
 // one per word of the command line. It links nothing but the standard OpenCL loader. Exit status 0: what the
 // job is about happened and every result was right; 1: it was not; a line says what.
-#define CL_TARGET_OPENCL_VERSION 300
-#include <CL/cl.h>
-#include <unistd.h>
+#include "cl_gpu.hpp"
+#include "cl_pulse.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -17,19 +16,6 @@
 #include <vector>
 
 namespace {
-
-using clock_type = std::chrono::steady_clock;
-
-[[noreturn]] void fail(const char* what, cl_int error = 0) {
-    std::printf("FAILED: %s (OpenCL error %d)\n", what, error);
-    std::fflush(stdout);
-    std::exit(1);
-}
-
-void need(cl_int error, const char* what) {
-    if (error != CL_SUCCESS)
-        fail(what, error);
-}
 
 const char* source = R"(
 kernel void add(global const int* a, global const int* b, global int* sum)
@@ -81,50 +67,6 @@ kernel void wild_read(global uint* values, ulong address)
 // The trap is not portable OpenCL C: a source of its own, because a compiler may refuse it.
 const char* trap_source = "kernel void trap(global uint* values) { values[0] = 1; __builtin_trap(); }";
 
-struct gpu {
-    cl_platform_id platform{};
-    cl_device_id device{};
-    cl_context context{};
-    cl_command_queue queue{};
-
-    gpu() {
-        cl_int error;
-        need(clGetPlatformIDs(1, &platform, nullptr), "clGetPlatformIDs");
-        need(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, nullptr), "clGetDeviceIDs");
-        context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
-        need(error, "clCreateContext");
-        queue = clCreateCommandQueueWithProperties(context, device, nullptr, &error);
-        need(error, "clCreateCommandQueueWithProperties");
-    }
-
-    cl_program build(const char* text) const {
-        cl_int error;
-        cl_program program = clCreateProgramWithSource(context, 1, &text, nullptr, &error);
-        need(error, "clCreateProgramWithSource");
-        need(clBuildProgram(program, 1, &device, "", nullptr, nullptr), "clBuildProgram");
-        return program;
-    }
-
-    cl_kernel kernel(cl_program program, const char* name) const {
-        cl_int error;
-        cl_kernel made = clCreateKernel(program, name, &error);
-        need(error, name);
-        return made;
-    }
-
-    cl_mem buffer(std::size_t bytes) const {
-        cl_int error;
-        cl_mem made = clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, nullptr, &error);
-        need(error, "clCreateBuffer");
-        return made;
-    }
-};
-
-template <typename T>
-void argument(cl_kernel kernel, cl_uint index, const T& value) {
-    need(clSetKernelArg(kernel, index, sizeof value, &value), "clSetKernelArg");
-}
-
 // a + b, compared with the CPU's sums.
 void add_vectors(std::size_t count) {
     gpu g;
@@ -149,12 +91,6 @@ void add_vectors(std::size_t count) {
         if (sum[i] != a[i] + b[i])
             fail("a wrong sum");
     std::printf("%zu sums are right\n", count);
-}
-
-// What lasts for some time may be ended early by a file that somebody makes.
-using deadline = std::chrono::time_point<clock_type, std::chrono::duration<double>>;
-bool may_go_on(deadline end, const char* stop_file) {
-    return clock_type::now() < end && (!stop_file || ::access(stop_file, F_OK) != 0);
 }
 
 // Kernels that build on each other's results for some time; every round is checked. Beside them memory that
@@ -202,59 +138,6 @@ void churn(double seconds, const char* stop_file) {
 }
 
 // Half of the time kernels of a few milliseconds, the other half nothing; beside them so many MiB that stay.
-// Every round is checked. For measurements: the GPU is busy at about half of all moments.
-void pulse(double seconds, const char* stop_file, std::size_t mib) {
-    gpu g;
-    cl_kernel busy = g.kernel(g.build(source), "busy");
-    const std::size_t count = 256, chunk = std::size_t{64} << 20;
-    const cl_uint pattern = 0x5eed;
-    std::vector<cl_mem> still;
-    for (std::size_t left = mib << 20; left != 0;) {
-        const auto bytes = std::min(left, chunk);
-        left -= bytes;
-        still.push_back(g.buffer(bytes));
-        need(clEnqueueFillBuffer(g.queue, still.back(), &pattern, sizeof pattern, 0, bytes, 0, nullptr,
-                                 nullptr),
-             "fill");
-    }
-    cl_mem values = g.buffer(count * sizeof(cl_uint));
-    std::vector<cl_uint> expected(count), got(count);
-    need(clEnqueueWriteBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), expected.data(), 0,
-                              nullptr, nullptr),
-         "write");
-    const cl_uint rounds = 4096; // about a millisecond with PoCL on one core
-    argument(busy, 0, values);
-    argument(busy, 1, rounds);
-    cl_uint value = 0; // of each element
-    std::printf("computing\n");
-    const auto end = clock_type::now() + std::chrono::duration<double>(seconds);
-    unsigned checked = 0;
-    do {
-        const auto begin = clock_type::now();
-        need(clEnqueueNDRangeKernel(g.queue, busy, 1, nullptr, &count, nullptr, 0, nullptr, nullptr),
-             "launch");
-        need(clEnqueueReadBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), got.data(), 0, nullptr,
-                                 nullptr),
-             "read");
-        for (cl_uint i = 0; i < rounds; ++i)
-            value = value * 1664525u + 1013904223u;
-        if (got != std::vector<cl_uint>(count, value))
-            fail("a wrong value");
-        ++checked;
-        std::this_thread::sleep_for(
-            std::min<clock_type::duration>(clock_type::now() - begin, std::chrono::milliseconds(20)));
-    } while (may_go_on(end, stop_file));
-    for (cl_mem each : still) {
-        std::vector<cl_uint> rest(1024);
-        need(clEnqueueReadBuffer(g.queue, each, CL_TRUE, 0, rest.size() * sizeof(cl_uint), rest.data(), 0,
-                                 nullptr, nullptr),
-             "read what was written once");
-        if (rest != std::vector<cl_uint>(rest.size(), pattern))
-            fail("memory changed that nothing writes");
-    }
-    std::printf("%u pulses are right\n", checked);
-}
-
 // A kernel that runs waits for a store into a mapped buffer; no call of the program follows the store.
 void await_store() {
     gpu g;

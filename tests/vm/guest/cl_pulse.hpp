@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The job of bench/takeover.
+#ifndef KAGEMUSHA_TESTS_VM_GUEST_CL_PULSE_HPP
+#define KAGEMUSHA_TESTS_VM_GUEST_CL_PULSE_HPP
+
+#include <cstddef>
+
+// For so many seconds, or until there is a file of this name (may be null): kernels of about four
+// milliseconds keep the GPU busy for half of the time, or for less where the guest needs longer for a round
+// than the GPU needs for two. Every round is checked. Beside them so many MiB that are written once, and
+// looked at at the end.
+void pulse(double seconds, const char* stop_file, std::size_t mib);
+
+#endif
