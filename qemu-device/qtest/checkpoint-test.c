@@ -101,6 +101,34 @@ static void test_failover_busy(void)
     pair_end(&pair);
 }
 
+/*
+ * The VM runs before the secondary's copy of its RAM is freed, which takes
+ * longer the more it is. QEMU's trace has the order.
+ */
+static void test_failover_cache(void)
+{
+    g_autofree char *path = g_strdup_printf("%s/trace", pair_directory);
+    g_autofree char *secondary = g_strdup_printf(
+        "-trace enable=vm_state_notify -trace enable=qemu_anon_ram_free "
+        "-D %s", path);
+    g_autofree char *trace = NULL;
+    Pair pair = pair_start(&(PairOptions) { .secondary = secondary });
+    const char *freed = NULL;
+
+    pair_wait_pauses(&pair, 2);
+    pair_fail_over(&pair);
+    while (!freed) {
+        g_usleep(10 * 1000);
+        g_clear_pointer(&trace, g_free);
+        g_assert_true(g_file_get_contents(path, &trace, NULL, NULL));
+        freed = strstr(trace, " size 134217728\n");
+    }
+    g_assert_nonnull(g_strstr_len(trace, freed - trace,
+                                  "vm_state_notify running 1 "));
+    pair_end(&pair);
+    unlink(path);
+}
+
 /* How often the primary has looked at what is dirty */
 static int64_t syncs(Pair *pair)
 {
@@ -239,6 +267,7 @@ int main(int argc, char **argv)
                    test_failover_small_stage);
     qtest_add_func("/checkpoint/failover/no-stage", test_failover_no_stage);
     qtest_add_func("/checkpoint/failover/ahead", test_failover_ahead);
+    qtest_add_func("/checkpoint/failover/cache", test_failover_cache);
     qtest_add_func("/checkpoint/failover/rearm", test_failover_rearm);
     qtest_add_func("/checkpoint/failover/busy", test_failover_busy);
     qtest_add_func("/checkpoint/cont", test_cont);
