@@ -191,24 +191,33 @@ static void end_disk_pair(Pair *pair)
     }
 }
 
-static Pair disk_pair_with(int64_t bytes, int first, int second,
-                           const char *more)
+/* An image in which this @iotype fails at this sector */
+static char *bad_disk_options(const char *image, const char *iotype, int sector)
 {
-    g_autofree char *first_image = make_image("first", bytes, first);
-    g_autofree char *second_image = make_image("second", bytes, second);
-    g_autofree char *primary = more ? g_strdup_printf(more, first_image)
-                                    : disk_options(first_image);
-    g_autofree char *secondary = disk_options(second_image);
-    Pair pair = pair_start(&(PairOptions) { .idle = true, .primary = primary,
-                                            .secondary = secondary });
+    return g_strdup_printf(
+        "-drive if=none,id=d0,node-name=d,driver=checkpoint-disk,"
+        "file.driver=blkdebug,file.inject-error.0.event=none,"
+        "file.inject-error.0.iotype=%s,file.inject-error.0.sector=%d,"
+        "file.image.driver=file,file.image.filename=%s "
+        "-device virtio-blk-pci,drive=d0", iotype, sector, image);
+}
 
-    pair_wait_colo(&pair);
-    return pair;
+static Pair disk_pair_of(const char *primary, const char *secondary)
+{
+    return pair_start(&(PairOptions) { .idle = true, .primary = primary,
+                                       .secondary = secondary });
 }
 
 static Pair disk_pair(int64_t bytes, int first, int second)
 {
-    return disk_pair_with(bytes, first, second, NULL);
+    g_autofree char *first_image = make_image("first", bytes, first);
+    g_autofree char *second_image = make_image("second", bytes, second);
+    g_autofree char *primary = disk_options(first_image);
+    g_autofree char *secondary = disk_options(second_image);
+    Pair pair = disk_pair_of(primary, secondary);
+
+    pair_wait_colo(&pair);
+    return pair;
 }
 
 /* In the image of @side, into which everything goes at once */
@@ -239,6 +248,18 @@ static void disk_write(Pair *pair, uint8_t byte, int64_t at, int64_t bytes)
 {
     disk_io(pair->primary, "write", byte, at, bytes);
     g_assert_true(disk_has("first", byte, at, bytes));
+}
+
+/* The secondary can't go on; the primary does, alone. */
+static void wait_secondary_gives_up(Pair *pair)
+{
+    qtest_wait_qemu(pair->secondary);
+    qtest_quit(pair->secondary);
+    pair->secondary = NULL;
+    while (!is_running(pair->primary)) {
+        g_usleep(2 * 1000);
+    }
+    disk_write(pair, 0x22, 1 * MiB, 64 * KiB);
 }
 
 static void commit_checkpoint(Pair *pair)
@@ -454,16 +475,15 @@ static void test_disk_bound(void)
 /* A part that can't be read: no checkpoint, the VM goes on, and it is told. */
 static void test_disk_unreadable(void)
 {
-    Pair pair = disk_pair_with(
-        DISK_BYTES, 0x11, 0,
-        "-drive if=none,id=d0,node-name=d,driver=checkpoint-disk,"
-        "file.driver=blkdebug,file.inject-error.0.event=none,"
-        "file.inject-error.0.iotype=read,file.inject-error.0.sector=12288,"
-        "file.image.driver=file,file.image.filename=%s "
-        "-device virtio-blk-pci,drive=d0");
+    g_autofree char *first_image = make_image("first", DISK_BYTES, 0x11);
+    g_autofree char *second_image = make_image("second", DISK_BYTES, 0);
+    g_autofree char *primary = bad_disk_options(first_image, "read", 12288);
+    g_autofree char *secondary = disk_options(second_image);
+    Pair pair = disk_pair_of(primary, secondary);
     g_autofree char *failure = NULL;
     QDict *answer;
 
+    pair_wait_colo(&pair);
     commit_checkpoint(&pair);
     while (!pair_count(&pair, "aborted")) { /* when it has come so far */
         pair_checkpoint(&pair);
@@ -476,6 +496,37 @@ static void test_disk_unreadable(void)
     failure = g_strdup(qdict_get_str(answer, "return"));
     qobject_unref(answer);
     g_assert_nonnull(strstr(failure, "can't be read"));
+    end_disk_pair(&pair);
+}
+
+/* The secondary's image can't be written, because it is full, say. */
+static void test_disk_unwritable(void)
+{
+    g_autofree char *first_image = make_image("first", DISK_BYTES, 0x11);
+    g_autofree char *second_image = make_image("second", DISK_BYTES, 0);
+    g_autofree char *primary = disk_options(first_image);
+    g_autofree char *secondary = bad_disk_options(second_image, "write", 0);
+    Pair pair = disk_pair_of(primary, secondary);
+
+    pair_wait_colo(&pair);
+    qtest_set_expected_status(pair.secondary, EXIT_FAILURE);
+    pair_checkpoint(&pair);
+    wait_secondary_gives_up(&pair);
+    end_disk_pair(&pair);
+}
+
+/* Images of two sizes are found out before the first checkpoint. */
+static void test_disk_of_another_size(void)
+{
+    g_autofree char *first_image = make_image("first", DISK_BYTES, 0x11);
+    g_autofree char *second_image = make_image("second", 2 * DISK_BYTES, 0x77);
+    g_autofree char *primary = disk_options(first_image);
+    g_autofree char *secondary = disk_options(second_image);
+    Pair pair = disk_pair_of(primary, secondary);
+
+    qtest_set_expected_status(pair.secondary, EXIT_FAILURE);
+    wait_secondary_gives_up(&pair);
+    g_assert_true(disk_has("second", 0x77, 0, 2 * DISK_BYTES));
     end_disk_pair(&pair);
 }
 
@@ -503,6 +554,8 @@ void checkpoint_ready_add(void)
     qtest_add_func("/checkpoint/disk/failover", test_disk_failover);
     qtest_add_func("/checkpoint/disk/taken-back", test_disk_taken_back);
     qtest_add_func("/checkpoint/disk/unreadable", test_disk_unreadable);
+    qtest_add_func("/checkpoint/disk/unwritable", test_disk_unwritable);
+    qtest_add_func("/checkpoint/disk/another-size", test_disk_of_another_size);
     qtest_add_func("/checkpoint/disk/bound", test_disk_bound);
     qtest_add_func("/checkpoint/disk/bound/drained", test_disk_bound_drained);
 }
