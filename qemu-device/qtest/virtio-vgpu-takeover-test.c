@@ -19,6 +19,7 @@
 #include "hw/pci/pci_regs.h"
 #include "standard-headers/linux/virtio_ring.h"
 #include "virtio-vgpu-driver.h"
+#include "standard-headers/linux/virtio_pci.h"
 #include "virtio-vgpu-takeover.h"
 
 
@@ -212,6 +213,30 @@ static void marker(Driver *d, uint32_t file, uint64_t event)
 
 /* ---- tests ---------------------------------------------------------------- */
 
+/* What the guest finds of a queue when it asks the transport */
+static void expect_queue(Driver *d, uint16_t index, const QVirtQueue *vq)
+{
+    QVirtioPCIDevice *dev = d->dev;
+    uint64_t common = dev->common_cfg_offset;
+
+    qpci_io_writew(dev->pdev, dev->bar, common + VIRTIO_PCI_COMMON_Q_SELECT,
+                   index);
+    g_assert_cmpuint(qpci_io_readw(dev->pdev, dev->bar,
+                                   common + VIRTIO_PCI_COMMON_Q_ENABLE), ==, 1);
+    g_assert_cmpuint(qpci_io_readw(dev->pdev, dev->bar,
+                                   common + VIRTIO_PCI_COMMON_Q_SIZE), ==,
+                     vq->size);
+    g_assert_cmphex(qpci_io_readl(dev->pdev, dev->bar,
+                                  common + VIRTIO_PCI_COMMON_Q_DESCLO), ==,
+                    (uint32_t)vq->desc);
+    g_assert_cmphex(qpci_io_readl(dev->pdev, dev->bar,
+                                  common + VIRTIO_PCI_COMMON_Q_AVAILLO), ==,
+                    (uint32_t)vq->avail);
+    g_assert_cmphex(qpci_io_readl(dev->pdev, dev->bar,
+                                  common + VIRTIO_PCI_COMMON_Q_USEDLO), ==,
+                    (uint32_t)vq->used);
+}
+
 /*
  * A read in flight is answered once on the survivor, with what the GPU's
  * buffer had on the primary; objects are there in spite of the reset that
@@ -244,6 +269,8 @@ static void test_in_flight(void)
     wait_replication(vm.primary, "takeovers", "1");
     driver_wait_stat(d, "device-resumed", 1);
     driver_wait_stat(d, "requests-in-flight", 1);
+    expect_queue(d, VGPU_QUEUE_REQUEST, d->requests);
+    expect_queue(d, VGPU_QUEUE_EVENT, d->events);
     g_assert_cmphex(qtest_readl(d->qts, read.response), ==, 0xeeeeeeee);
     g_assert_cmphex(qtest_readl(d->qts, memory), ==, 0xeeeeeeee);
     assert_nothing_more(d);
