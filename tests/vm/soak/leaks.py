@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from processes import processes
+
 OURS = ("near", "switch")  # sockets of the soak itself: relays, and the peer's
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -24,44 +26,34 @@ def kind(target):
 def owned(directory):
     """The processes that were started for a VM under this directory: pid → name. They inherit its environment; workers have
     none, and are children of one that has."""
-    found, parents, names = {}, {}, {}
     mark = f"KAGEMUSHA_RUNTIME_DIR={directory}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    alive = {pid: one for pid, one in processes().items() if one.state not in "ZX"}
+    found = {}
+    for pid, one in alive.items():
         try:
-            text = (entry / "stat").read_text()
-            name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
-            if rest[0] in "ZX":
-                continue
-            pid = int(entry.name)
-            parents[pid], names[pid] = int(rest[1]), name
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found[pid] = name
-        except (OSError, ValueError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found[pid] = one.name
+        except OSError:
             pass  # it has ended
-    grown = True
-    while grown:
-        new = {pid: names[pid] for pid, parent in parents.items() if parent in found and pid not in found}
-        found.update(new)
-        grown = bool(new)
+    for pid in below(alive, set(found)):
+        found.setdefault(pid, alive[pid].name)
     return found
 
 
-def children(directory, pid, without=()):
-    """The process and those that came from it."""
-    parents = {}
-    for one in owned(directory):
-        try:
-            parents[one] = int(Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            pass
-    found = {pid}
+def below(everybody, roots):
+    """These, and those that came from them. `everybody`: as of processes()."""
+    found = set(roots)
     while True:
-        new = {one for one, parent in parents.items() if parent in found and one not in found and one not in without}
+        new = {pid for pid, one in everybody.items() if one.parent in found} - found
         if not new:
             return found
         found |= new
+
+
+def children(directory, pid):
+    """The process and those that came from it."""
+    mine = owned(directory)
+    return below({one: process for one, process in processes().items() if one in mine}, {pid})
 
 
 def open_files(pid):
