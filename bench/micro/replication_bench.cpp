@@ -32,7 +32,9 @@
 #include <thread>
 #include <vector>
 
+#include "codec/decode.hpp"
 #include "codec/encode.hpp"
+#include "core/repeated_launches.hpp"
 #include "messages/messages.hpp"
 #include "mirror/mirror_file.hpp"
 #include "mirror/primary_fsm.hpp"
@@ -218,11 +220,35 @@ public:
     }
     std::vector<mirror::log_entry>& make_over(const codec::stream_builder& b, mirror::mirror_mode mode) {
         out_.clear();
-        file_.make_over({++token_, b.stream(), b.payloads(), b.segments()}, mode, no_payloads_, out_, true);
+        if (b.stream().data() != validated_) {
+            validate(b.stream());
+        }
+        file_.make_over({++token_, b.stream(), b.payloads(), b.segments()}, mode, no_payloads_, out_,
+                        {true, repeats_.runs()});
         return out_;
     }
 
 private:
+    // What the device's validation says of the stream.
+    void validate(std::span<const std::byte> stream) {
+        validated_ = stream.data();
+        repeats_.begin(stream);
+        codec::stream_decoder decoder(stream, {});
+        codec::op o;
+        for (;;) {
+            if (repeats_.find(decoder.position())) {
+                repeats_.accept_found();
+                decoder.skip();
+            } else if (decoder.next(o) != codec::decode_status::op) {
+                return;
+            } else if (const auto* launch = std::get_if<codec::op_launch>(&o)) {
+                repeats_.accepted(*launch->c, 1);
+            }
+        }
+    }
+
+    const std::byte* validated_ = nullptr;
+    core::repeated_launches repeats_;
     mirror::mirror_file file_;
     std::uint64_t token_ = 0;
     std::vector<mirror::log_entry> out_;

@@ -319,21 +319,11 @@ bool walk_arguments(reader& r, std::span<const std::byte> bytes, std::uint32_t c
 
 bool read(reader& r, op_launch& o) {
     if (!r.fixed(o.c) || !r.enqueue(o.c->enqueue, o.waits) || !r.id(o.c->kernel) ||
-        !r.flags(o.c->flags, VGPU_LAUNCH_LOCAL_SIZE) ||
-        !r.require(o.c->work_dim >= 1 && o.c->work_dim <= 3,
-                   "a launch has less than 1 or more than 3 dimensions")) {
+        !r.flags(o.c->flags, VGPU_LAUNCH_LOCAL_SIZE)) {
         return false;
     }
-    const bool local_given = (o.c->flags & VGPU_LAUNCH_LOCAL_SIZE) != 0;
-    for (std::uint32_t d = 0; d < 3; ++d) {
-        if (!r.require(d < o.c->work_dim || (o.c->offset[d] == 0 && o.c->global[d] == 1 &&
-                                             (!local_given || o.c->local[d] == 1)),
-                       "an unused dimension of a launch is not 0, 1, 1") ||
-            !r.require((checked_u64(o.c->offset[d]) + o.c->global[d]).ok(),
-                       "offset + global size of a launch overflow") ||
-            !r.require(!local_given || o.c->local[d] != 0, "a local size of 0")) {
-            return false;
-        }
+    if (const char* why = launch_size_error(*o.c)) {
+        return r.refuse(why);
     }
     std::span<const std::byte> bytes;
     if (!r.require(o.c->argument_count <= VGPU_MAX_ARGUMENTS, "more arguments than VGPU_MAX_ARGUMENTS") ||
@@ -443,6 +433,26 @@ bool read_command(reader& r, std::uint16_t opcode, op& out) {
 }
 
 } // namespace
+
+const char* launch_size_error(const vgpu_cmd_launch& c) {
+    if (c.work_dim < 1 || c.work_dim > 3) {
+        return "a launch has less than 1 or more than 3 dimensions";
+    }
+    const bool local_given = (c.flags & VGPU_LAUNCH_LOCAL_SIZE) != 0;
+    for (std::uint32_t d = 0; d < 3; ++d) {
+        const bool unused = d >= c.work_dim;
+        if (unused && (c.offset[d] != 0 || c.global[d] != 1 || (local_given && c.local[d] != 1))) {
+            return "an unused dimension of a launch is not 0, 1, 1";
+        }
+        if (!(checked_u64(c.offset[d]) + c.global[d]).ok()) {
+            return "offset + global size of a launch overflow";
+        }
+        if (local_given && c.local[d] == 0) {
+            return "a local size of 0";
+        }
+    }
+    return nullptr;
+}
 
 bool is_call(std::uint16_t opcode) {
     return opcode < VGPU_FIRST_ENQUEUE && opcode != VGPU_CMD_DESTROY && opcode != VGPU_CMD_FLUSH &&

@@ -34,11 +34,14 @@ public:
     stream_decoder(std::span<const std::byte> stream, const stream_context& context);
 
     decode_status next(op& out);
-    // Leaves the next command out. Only of a stream that was decoded before without an error.
+    // Leaves the next command out, which was decoded before without an error, or is known to be right.
     void skip() {
         command_offset_ = position_;
         position_ += command_bytes(*reinterpret_cast<const vgpu_cmd*>(stream_.data() + position_));
     }
+    // The same for all the commands that have so many bytes together.
+    void skip(std::uint32_t bytes) { position_ += bytes; }
+    std::uint32_t position() const { return position_; } // of the next command
     const decode_error& error() const { return error_; }
     std::uint32_t offset() const { return command_offset_; } // of the command that next() gave last
 
@@ -51,6 +54,9 @@ private:
     std::uint64_t payload_used_[VGPU_MAX_PAYLOADS / 64] = {};
     decode_error error_;
 };
+
+// What is wrong with the dimensions, offsets and sizes of a launch: a static sentence, or null.
+const char* launch_size_error(const vgpu_cmd_launch& launch);
 
 } // namespace kagemusha::codec
 

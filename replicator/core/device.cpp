@@ -170,7 +170,8 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         if (f.untold || f.port || start_worker(f)) {
             mirror_tap* const tap = from == origin::log_of_mirror ? nullptr : tap_;
             if (tap) {
-                f.fsm.note_log_range(d.request.token, tap->on_submit(f.number, d.request, f.fsm.objects()));
+                f.fsm.note_log_range(d.request.token,
+                                     tap->on_submit(f.number, d.request, d.repeats, f.fsm.objects()));
             }
             if (!f.untold) { // else it is in the log, and whoever goes on with the guest executes it
                 forward(f, d);

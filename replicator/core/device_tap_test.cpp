@@ -35,7 +35,7 @@ struct recording_tap final : mirror_tap {
     void on_close(std::uint32_t file) override { say("close", file); }
     void on_lost(std::uint32_t file) override { say("lost", file); }
     void on_reset() override { calls.push_back("reset"); }
-    log_range on_submit(std::uint32_t file, const worker::request_view& request,
+    log_range on_submit(std::uint32_t file, const worker::request_view& request, launch_runs,
                         const object_table& objects) override {
         say("submit " + std::to_string(request.stream.size()) + " bytes, " + std::to_string(objects.size()) +
                 " objects",

@@ -145,8 +145,18 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
         return answer(status, offset, rule);
     };
 
+    repeats_.begin(stream);
     codec::op o;
     for (;;) {
+        if (const auto* repeated = repeats_.find(decoder.position());
+            repeated && check.check_again(*repeated)) {
+            repeats_.accept_found();
+            decoder.skip();
+            completions += repeated->launch().enqueue.event != 0;
+            ++d.work.commands;
+            ++d.work.launches;
+            continue;
+        }
         const codec::decode_status status = decoder.next(o);
         if (status == codec::decode_status::error) {
             return refuse_all(VGPU_STATUS_MALFORMED, decoder.error().offset, decoder.error().message);
@@ -165,7 +175,15 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
         }
         const vgpu_cmd& header = codec::header_of(o);
         slot.is_call = codec::is_call(header.opcode);
+        if (slot.is_call) {
+            repeats_.end(); // and whatever follows is refused
+        } else if (const auto* destroy = std::get_if<codec::op_destroy>(&o)) {
+            repeats_.destroyed(static_cast<vgpu_object_kind>(destroy->c->kind));
+        }
         if (v.ok()) {
+            if (const auto* launch = std::get_if<codec::op_launch>(&o); launch && knows_repeats_) {
+                repeats_.accepted(*launch->c, check.context());
+            }
             count_work(o, d.work);
             slot.created = check.created();
             slot.keeps_on_link_failure = header.opcode == VGPU_CMD_LINK_PROGRAM;
@@ -193,7 +211,9 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     }
 
     std::span<const std::byte> forwarded = stream;
-    if (copied_to_ != 0) {
+    if (copied_to_ == 0) {
+        d.repeats = repeats_.runs();
+    } else { // and nobody knows where they are in what is left
         cut(stream, r.stream_bytes, 0);
         forwarded = std::as_bytes(std::span(cut_stream_));
     }

@@ -25,6 +25,7 @@
 #include "core/file_checkpoint.hpp"
 #include "core/object_table.hpp"
 #include "core/record_queue.hpp"
+#include "core/repeated_launches.hpp"
 #include "core/validator.hpp"
 #include "worker/port.hpp"
 
@@ -49,6 +50,7 @@ struct submit_decision {
     vgpu_response response{};       // answer
     worker::request_view request{}; // forward: views of the request and of the fsm, valid until the next call
     std::span<const awaited_event> awaited; // forward: not before these events are no longer pending
+    launch_runs repeats;                    // forward: in the stream of `request`; as long as that is
     request_work work{};
     const char* broken_rule = nullptr; // answer: why the request was refused; a static sentence
 };
@@ -78,6 +80,8 @@ public:
     // `of_log`: ids with VGPU_HOST_ID_BIT and AWAIT are allowed: on a standby, which executes what
     // replication on the primary's side added to the guest's commands.
     submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool of_log = false);
+    // For tests: without what is known of launches that repeat others every decision is the same.
+    void look_at_every_launch() { knows_repeats_ = false; }
     // The next request that is forwarded waits for those of these events that are pending.
     void await(std::span<const guest_id> events);
     // Where the forwarded request with this token is in the log.
@@ -169,6 +173,8 @@ private:
     std::vector<std::uint64_t> cut_stream_;
     std::uint32_t copied_to_ =
         0; // the part of the stream before this offset is in cut_stream_ or was left out
+    repeated_launches repeats_;
+    bool knows_repeats_ = true;
     // Of the next forwarded request; of the last one while its decision is valid.
     std::vector<awaited_event> awaited_;
     bool awaited_told_ = false;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/launch_run.hpp"
 #include "core/object_table.hpp"
 #include "worker/port.hpp"
 
@@ -30,8 +31,8 @@ public:
 
     // A request was validated and is handed to the file's port next. `request` has exactly the commands that
     // are executed (refused ones were cut out); its token is the device's own name for it. `objects` is the
-    // table after this request.
-    virtual log_range on_submit(std::uint32_t file, const worker::request_view& request,
+    // table after this request. `repeats`: what validation found in the request's stream.
+    virtual log_range on_submit(std::uint32_t file, const worker::request_view& request, launch_runs repeats,
                                 const object_table& objects) = 0;
     // It was handed on: what is injected from here on comes after it.
     virtual void on_forwarded(std::uint32_t file) = 0;

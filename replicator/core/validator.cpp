@@ -574,6 +574,33 @@ verdict validator::finish_enqueue(const vgpu_enqueue& e, const object& queue, ve
     return v;
 }
 
+bool validator::check_again(const repeated_launches::repetition& r) {
+    bool fits = true;
+    r.memory.for_each([&](std::size_t word) {
+        const object* memory = table_.find(r.command[word], VGPU_OBJECT_MEMORY);
+        fits &= memory && memory->context == r.context;
+    });
+    r.waits.for_each([&](std::size_t word) {
+        const object* event = table_.find(r.command[word], VGPU_OBJECT_EVENT);
+        fits &= event && event->context == r.context && event->event != event_state::refused;
+    });
+    const guest_id id = r.launch().enqueue.event;
+    if (!fits || (id != 0 && ((id & VGPU_HOST_ID_BIT) != 0 || table_.taken(id) ||
+                              events_.in_flight >= events_.limit || !table_.room_for_object()))) {
+        return false;
+    }
+    if (id != 0) {
+        object event;
+        event.kind = VGPU_OBJECT_EVENT;
+        event.context = r.context;
+        event.event = event_state::pending;
+        ++events_.in_flight;
+        table_.insert(id, event);
+    }
+    created_ = {};
+    return true;
+}
+
 verdict validator::check(const op& o) {
     created_ = {};
     const bool first = only_awaits_;
@@ -593,6 +620,7 @@ verdict validator::check(const op& o) {
                 if (of_body.what == verdict::kind::malformed) {
                     return of_body;
                 }
+                context_ = queue->context;
                 return finish_enqueue(x.c->enqueue, *queue, v.ok() ? of_body : v);
             } else {
                 if constexpr (requires { x.c->id; }) { // what creates an object, and DESTROY

@@ -20,6 +20,7 @@
 
 #include "codec/op.hpp"
 #include "core/object_table.hpp"
+#include "core/repeated_launches.hpp"
 
 namespace kagemusha::core {
 
@@ -68,6 +69,12 @@ public:
 
     created_object created() const { return created_; }
 
+    // Whether the launch is accepted, which was found to repeat one that this validator accepted; then it did
+    // to the table what check() does. False: nothing was done, and check() decides.
+    bool check_again(const repeated_launches::repetition& launch);
+    // Serial of the context of the last enqueued command.
+    std::uint64_t context() const { return context_; }
+
 private:
     verdict check(const codec::op_info& o);
     verdict check(const codec::op_create_context& o);
@@ -115,6 +122,7 @@ private:
     std::vector<awaited_event>* const awaited_;
     bool only_awaits_ = true; // so far
     created_object created_;
+    std::uint64_t context_ = 0;
 };
 
 } // namespace kagemusha::core

@@ -41,10 +41,12 @@ public:
         return pack_ ? packer().stream_words() * 8 : entry_.stream.size() * 8;
     }
 
-    // While it packs: a command that lies in memory as long as the request does.
-    stream_packer::likeness packed_command(std::span<const std::byte> bytes) {
-        ++entry_.meta.op_count;
-        return packer().add({reinterpret_cast<const std::uint64_t*>(bytes.data()), bytes.size() / 8});
+    // While it packs: the launches of a run; `first_like`: where in the entry's stream the launch begins that
+    // the first of them repeats.
+    void launches(const core::launch_run& run, std::uint32_t first_like,
+                  std::span<const std::uint64_t> commands) {
+        packer().add_run(run, static_cast<std::uint32_t>(packer().stream_words()) - first_like, commands);
+        entry_.meta.op_count += run.count;
     }
 
     void command(std::span<const std::byte> bytes) { commands(bytes, 1); }

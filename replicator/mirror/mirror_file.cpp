@@ -22,6 +22,8 @@ namespace {
 
 using namespace codec;
 
+constexpr std::uint32_t word_bytes = sizeof(std::uint64_t);
+
 constexpr const char* over_budget =
     "the guest has more objects or program sources than the host remembers for a standby "
     "(max_catalog_bytes); the file is mirrored no more until it is closed";
@@ -74,6 +76,11 @@ struct mirror_file::impl {
     host_order order;
     std::vector<guest_id> awaited; // a member so that its memory is used again
 
+    // Commands of the request that lie behind each other in the entry too, from here on, in words.
+    struct stretch {
+        std::uint32_t from, to;
+    };
+
     // Of the request in hand.
     const worker::request_view* request = nullptr;
     mirror_mode mode = mirror_mode::off;
@@ -83,8 +90,7 @@ struct mirror_file::impl {
     entry_builder entry;
     // Arguments of its launches whose marks are set: most launches of a request name the same few objects.
     std::array<guest_id, 16> seen_ids{};
-    // Of the last launch of each kind in the entry that is packed: what decides which objects it writes.
-    std::array<std::uint64_t, stream_packer::kinds> decisive_words{};
+    std::vector<stretch> stretches; // while the entry is packed
 
     void fail(const char* why) {
         failure = why;
@@ -116,10 +122,15 @@ struct mirror_file::impl {
     }
 
     // Before anything of a request: what it may rely on having run.
-    void await_what_is_known(std::span<const std::byte> stream) {
+    void await_what_is_known(std::span<const std::byte> stream, core::launch_runs repeats) {
         guest_id queue = 0;
         bool any = false, one_queue = true;
         for (std::size_t at = 0; at < stream.size();) {
+            if (!repeats.empty() && at == repeats.front().at * word_bytes) {
+                at = repeats.front().end() * word_bytes; // in the queue of what they repeat
+                repeats = repeats.subspan(1);
+                continue;
+            }
             const auto& header = *reinterpret_cast<const vgpu_cmd*>(stream.data() + at);
             if (header.opcode >= VGPU_FIRST_ENQUEUE) {
                 const guest_id of = queue_of(header);
@@ -184,21 +195,13 @@ struct mirror_file::impl {
             }
         });
     }
-    // Gives the words that decide what is written: a bit for each of the first 64.
-    std::uint64_t written_by_launch(const vgpu_cmd_launch& c) {
-        const auto* const first = reinterpret_cast<const std::uint64_t*>(&c);
-        const std::uint64_t* word = first + sizeof(c) / sizeof(*word) + c.enqueue.wait_count;
-        std::uint64_t decisive = wait_count_word | argument_count_word;
-        const auto decides = [&](const std::uint64_t* w) {
-            decisive |= w - first < 64 ? std::uint64_t{1} << (w - first) : 0;
-        };
+    void written_by_launch(const vgpu_cmd_launch& c) {
+        const auto* word = reinterpret_cast<const std::uint64_t*>(&c + 1) + c.enqueue.wait_count;
         for (std::uint32_t i = 0; i < c.argument_count; ++i) {
             const auto& a = *reinterpret_cast<const vgpu_argument*>(word);
             static_assert(sizeof(a) == 2 * sizeof(*word));
-            decides(word++);
-            decides(word++);
+            word += 2;
             if (a.kind == VGPU_ARGUMENT_MEMORY) {
-                decides(word);
                 if (*word != 0) {
                     written_by_launch(*word);
                 }
@@ -209,12 +212,7 @@ struct mirror_file::impl {
                 ++word;
             }
         }
-        return decisive;
     }
-    static constexpr std::uint64_t wait_count_word = std::uint64_t{1}
-                                                     << offsetof(vgpu_cmd_launch, enqueue.wait_count) / 8;
-    static constexpr std::uint64_t argument_count_word = std::uint64_t{1}
-                                                         << offsetof(vgpu_cmd_launch, argument_count) / 8;
     void written_by_launch(guest_id id) {
         guest_id& seen = seen_ids[id % seen_ids.size()];
         if (seen == id) {
@@ -258,31 +256,34 @@ struct mirror_file::impl {
         }
     }
 
-    // The same, packed. A launch with the arguments of one before it in the stream writes what that one
-    // writes.
-    bool crosses_packed(const vgpu_cmd& header) {
-        const std::span command(reinterpret_cast<const std::byte*>(&header), command_bytes(header));
-        switch (header.opcode) {
-        case VGPU_CMD_LAUNCH: {
-            const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
-            note_event(c.enqueue);
-            const auto like = entry.packed_command(command);
-            if (like.differs == UINT64_MAX || (like.differs & decisive_words[like.kind]) != 0) {
-                decisive_words[like.kind] = written_by_launch(c);
-            }
-            return true;
+    // The same of launches that repeat others: what those write has a mark, so what differs is left.
+    void cross_unread(const core::launch_run& run, std::span<const std::uint64_t> commands) {
+        if (!order.tracks() && !run.objects.any()) {
+            return;
         }
-        case VGPU_CMD_MARKER:
-        case VGPU_CMD_BARRIER:
-            note_event(reinterpret_cast<const vgpu_cmd_sync&>(header).enqueue);
-            entry.packed_command(command);
-            return true;
-        case VGPU_CMD_SET_USER_EVENT:
-            entry.packed_command(command);
-            return true;
-        default:
-            return false;
+        for (; !commands.empty(); commands = commands.subspan(run.words)) {
+            note_event(reinterpret_cast<const vgpu_cmd_launch*>(commands.data())->enqueue);
+            run.objects.for_each([&](std::size_t word) {
+                if (commands[word] != 0) {
+                    written_by_launch(commands[word]);
+                }
+            });
         }
+    }
+
+    // ---- where the request's commands are in the entry, as far as they cross as they are
+
+    void crosses_from(std::uint32_t from) {
+        const auto to = static_cast<std::uint32_t>(entry.stream_bytes() / word_bytes);
+        if (stretches.empty() || to - from != stretches.back().to - stretches.back().from) {
+            stretches.push_back({from, to});
+        }
+    }
+    std::uint32_t place_of(std::uint32_t word) const {
+        const auto behind = std::upper_bound(stretches.begin(), stretches.end(), word,
+                                             [](std::uint32_t w, const stretch& s) { return w < s.from; });
+        assert(behind != stretches.begin());
+        return behind[-1].to + (word - behind[-1].from);
     }
 
     template <class Op>
@@ -507,8 +508,8 @@ mirror_file::mirror_file(catalog_budget* budget, std::uint64_t hash_seed)
 mirror_file::~mirror_file() = default;
 
 void mirror_file::make_over(const worker::request_view& request, mirror_mode mode,
-                            const payload_reader& payloads, std::vector<log_entry>& out, bool pack,
-                            const payload_note& reads_into) {
+                            const payload_reader& payloads, std::vector<log_entry>& out,
+                            const make_over_hints& hints, const payload_note& reads_into) {
     impl& self = *impl_;
     if (self.failure) {
         return;
@@ -519,34 +520,59 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     self.reads_into = &reads_into;
     self.out = &out;
     // What a command writes from has to be found in its entry's table.
-    const bool packs = pack && mode == mirror_mode::on &&
+    const bool packs = hints.pack && mode == mirror_mode::on &&
                        std::all_of(request.payloads.begin(), request.payloads.end(),
                                    [](const kagemusha_payload& p) { return p.writable != 0; });
     self.entry.begin(request.stream.size(), packs);
     if (self.order.tracks()) {
-        self.await_what_is_known(request.stream);
+        self.await_what_is_known(request.stream, hints.repeats);
     }
     self.seen_ids.fill(0);
+    self.stretches.clear();
 
     codec::stream_decoder decoder(request.stream, {request.payloads});
-    std::size_t at = 0;
-    std::size_t kept_from = 0; // commands from here to `at` cross as they are
+    const std::span words(reinterpret_cast<const std::uint64_t*>(request.stream.data()),
+                          request.stream.size() / sizeof(std::uint64_t));
+    // During a state transfer each launch becomes something else.
+    core::launch_runs repeats = mode == mirror_mode::syncing ? core::launch_runs{} : hints.repeats;
+    std::uint32_t at = 0;
+    std::uint32_t kept_from = 0; // commands from here to `at` cross as they are
     std::uint32_t kept = 0;
     const auto copy_kept = [&] {
-        self.entry.commands(request.stream.subspan(kept_from, at - kept_from), kept);
-        kept = 0;
+        if (kept == 0) {
+            return;
+        }
+        if (packs) {
+            self.crosses_from(kept_from / word_bytes);
+        }
+        self.entry.commands(request.stream.subspan(kept_from, at - kept_from), std::exchange(kept, 0));
     };
     codec::op o;
     while (at < request.stream.size()) {
-        const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
-        const std::uint32_t bytes = command_bytes(header);
-        if (packs && self.crosses_packed(header)) {
-            decoder.skip();
-            at += bytes;
-            kept_from = at;
+        if (!repeats.empty() && at == repeats.front().at * word_bytes) {
+            const core::launch_run& run = repeats.front();
+            const auto commands = words.subspan(run.at, std::size_t{run.words} * run.count);
+            if (mode == mirror_mode::on) {
+                self.cross_unread(run, commands);
+            }
+            if (packs) {
+                copy_kept();
+                self.crosses_from(run.at);
+                self.entry.launches(run, self.place_of(run.at - run.back), commands);
+            }
+            decoder.skip(static_cast<std::uint32_t>(commands.size_bytes()));
+            at += static_cast<std::uint32_t>(commands.size_bytes());
+            if (packs || mode == mirror_mode::off) {
+                kept_from = at;
+            } else {
+                kept += run.count;
+            }
+            repeats = repeats.subspan(1);
             continue;
         }
-        if (!packs && self.crosses_unread(header)) {
+        const auto& header = *reinterpret_cast<const vgpu_cmd*>(request.stream.data() + at);
+        const std::uint32_t bytes = command_bytes(header);
+        if (self.crosses_unread(header)) {
             decoder.skip();
             at += bytes;
             ++kept;

@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/launch_run.hpp"
 #include "core/object_table.hpp"
 #include "mirror/limits.hpp"
 #include "mirror/log_entry.hpp"
@@ -71,6 +72,12 @@ struct recreated_call {
     std::int32_t result = 0; // not pending: it failed on the primary too, and left a log behind
 };
 
+struct make_over_hints {
+    bool pack = false; // entries may have packed streams
+    // Of the request's stream: what is known of these launches need not be found out again.
+    core::launch_runs repeats = {};
+};
+
 class mirror_file {
 public:
     // `budget` outlives the file; null: one of its own. `hash_seed`: random, because guests choose ids.
@@ -86,9 +93,9 @@ public:
     //
     // An entry's content lies in guest memory (content_in_guest) where `payloads` gave pieces without keep.
     // If some of it is to come the entry has entry_late_content, and its content has to be taken out of it.
-    // `pack`: entries may have packed streams.
     void make_over(const worker::request_view& request, mirror_mode mode, const payload_reader& payloads,
-                   std::vector<log_entry>& out, bool pack = false, const payload_note& reads_into = {});
+                   std::vector<log_entry>& out, const make_over_hints& hints = {},
+                   const payload_note& reads_into = {});
     // The guest hears of this event, if it has not heard already. While commands cross: see host_order.
     void on_completion(guest_id event, bool failed);
     // The call of this request failed or succeeded: catalog only. What the log must be told is the caller's.

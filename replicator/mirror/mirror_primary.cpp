@@ -277,7 +277,8 @@ struct mirror_primary::impl {
                                                                    : byte_pieces{std::move(memory), nullptr};
     }
 
-    void submit(file& f, const worker::request_view& request, const core::object_table& objects) {
+    void submit(file& f, const worker::request_view& request, core::launch_runs repeats,
+                const core::object_table& objects) {
         entries.clear();
         payloads_read.clear();
         // A read that waits for a user event may wait for ever, and a checkpoint, which needs the content,
@@ -294,7 +295,7 @@ struct mirror_primary::impl {
             [&in_hand](std::uint32_t index) {
                 return in_hand.self.content_of(in_hand.f, in_hand.request, index, in_hand.may_come_late);
             },
-            entries, true,
+            entries, {true, repeats},
             [&in_hand](std::uint32_t index) {
                 in_hand.f.late.reads_into(in_hand.request.token,
                                           in_hand.self.memory_of(in_hand.request, index));
@@ -604,14 +605,14 @@ void mirror_primary::on_reset() {
 }
 
 core::log_range mirror_primary::on_submit(std::uint32_t number, const worker::request_view& request,
-                                          const core::object_table& objects) {
+                                          core::launch_runs repeats, const core::object_table& objects) {
     impl::file* f = impl_->find(number);
     assert(f);
     if (f->agent) {
         f->agent->before_submit();
     }
     const log_sequence after = impl_->last;
-    impl_->submit(*f, request, objects);
+    impl_->submit(*f, request, repeats, objects);
     return f->mode == mirror_mode::off ? core::log_range{} : core::log_range{after, impl_->last};
 }
 

@@ -73,7 +73,7 @@ public:
     void on_lost(std::uint32_t file) override;
     void on_reset() override;
     core::log_range on_submit(std::uint32_t file, const worker::request_view& request,
-                              const core::object_table& objects) override;
+                              core::launch_runs repeats, const core::object_table& objects) override;
     void on_forwarded(std::uint32_t file) override;
     bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override;
     bool on_completion(std::uint32_t file, guest_id event, bool failed) override;

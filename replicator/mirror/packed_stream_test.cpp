@@ -3,147 +3,161 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstring>
-#include <functional>
 #include <random>
 #include <vector>
-
-#include "codec/encode.hpp"
 
 namespace kagemusha::mirror {
 namespace {
 
 using words = std::vector<std::uint64_t>;
+using core::launch_run;
 
-words words_of(const codec::stream_builder& b) {
-    words out(b.stream().size() / 8);
-    std::memcpy(out.data(), b.stream().data(), b.stream().size());
+// A stream that grows, packed at once.
+struct packing {
+    stream_packer packer;
+    words stream;
+    std::size_t items = 0; // at most
+
+    void begin() {
+        packer.begin();
+        stream.clear();
+        items = 0;
+    }
+    void literal(const words& w) {
+        stream.insert(stream.end(), w.begin(), w.end());
+        packer.add_literal(words(w)); // gone before it is unpacked
+        ++items;
+    }
+    // Each of so many commands is like the one that begins `back` words before it, but for what `change` does
+    // to it: change(command, number).
+    template <class F>
+    void run(std::uint32_t length, std::uint32_t count, std::uint32_t back, const core::word_mask& differs,
+             F&& change) {
+        launch_run r;
+        r.at = static_cast<std::uint32_t>(stream.size());
+        r.words = length;
+        r.count = count;
+        r.back = back;
+        r.differs = differs;
+        for (std::uint32_t n = 0; n < count; ++n) {
+            for (std::uint32_t i = 0; i < length; ++i) {
+                stream.push_back(stream[stream.size() - back]);
+            }
+            change(std::span(stream).last(length), n);
+        }
+        packer.add_run(r, back, std::span(stream).subspan(r.at));
+        items += 2;
+    }
+    // Unpacks, compares; gives the packed length.
+    std::size_t unpacked() {
+        EXPECT_EQ(packer.stream_words(), stream.size());
+        words back(stream.size(), 0x5a5a5a5a5a5a5a5a);
+        unpack_stream(packer.packed(), back);
+        EXPECT_EQ(back, stream);
+        EXPECT_LE(packer.packed().size(), stream.size() + items);
+        return packer.packed().size();
+    }
+};
+
+words some_words(std::size_t count) {
+    words out(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = 1000 + i;
+    }
+    return out;
+}
+core::word_mask mask_of(std::initializer_list<std::size_t> places) {
+    core::word_mask out;
+    for (const std::size_t p : places) {
+        out.set(p);
+    }
     return out;
 }
 
-std::uint64_t differing(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b) {
-    std::uint64_t mask = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        mask |= std::uint64_t{a[i] != b[i]} << i;
-    }
-    return mask;
-}
-
-// Packs, unpacks, compares; gives the length in between. Each command in `literal` is given as words.
-std::size_t there_and_back(
-    stream_packer& packer, const words& stream,
-    const std::function<bool(std::size_t)>& literal = [](std::size_t) { return false; }) {
-    packer.begin();
-    std::array<std::span<const std::uint64_t>, stream_packer::kinds> last{};
-    std::size_t n = 0;
-    for (std::size_t at = 0; at < stream.size(); ++n) {
-        vgpu_cmd header;
-        std::memcpy(&header, &stream[at], sizeof(header));
-        const auto command = std::span(stream).subspan(at, header.bytes / 8);
-        at += command.size();
-        if (literal(n)) {
-            const words copy(command.begin(), command.end()); // gone before it is unpacked
-            packer.add_literal(copy);
-            continue;
-        }
-        const auto like = packer.add(command);
-        if (like.differs != UINT64_MAX) {
-            EXPECT_EQ(last[like.kind].size(), command.size());
-            EXPECT_EQ(like.differs, differing(command, last[like.kind]));
-        }
-        last[like.kind] = command;
-    }
-    EXPECT_EQ(packer.stream_words(), stream.size());
-    words back(stream.size(), 0x5a5a5a5a5a5a5a5a);
-    unpack_stream(packer.packed(), back);
-    EXPECT_EQ(back, stream);
-    EXPECT_LE(packer.packed().size(), stream.size() + 1 + n) << "at most an item for each command";
-    return packer.packed().size();
-}
-std::size_t there_and_back(const words& stream) {
-    stream_packer packer;
-    return there_and_back(packer, stream);
-}
-
-codec::launch_size one_dimension() {
-    codec::launch_size size;
-    size.global[0] = 64;
-    return size;
-}
-
 TEST(packed_stream, nothing_is_nothing) {
-    EXPECT_EQ(there_and_back({}), 0u);
+    packing p;
+    p.begin();
+    EXPECT_EQ(p.unpacked(), 0u);
 }
 
-TEST(packed_stream, launches_that_differ_in_a_word_are_short) {
-    codec::stream_builder b;
-    for (std::uint32_t n = 0; n < 64; ++n) {
-        b.launch({1, 0, {}}, 7, one_dimension(),
-                 codec::argument_builder{}.memory(0, 3).memory(1, 4).scalar(2, 3u).scalar(3, n));
-    }
-    const words stream = words_of(b);
-    EXPECT_EQ(there_and_back(stream), 1 + stream.size() / 64 + 63 * 3);
+TEST(packed_stream, a_run_is_what_differs_in_it) {
+    packing p;
+    p.begin();
+    p.literal(some_words(28));
+    p.run(28, 63, 28, mask_of({27}), [](auto c, std::uint32_t n) { c[27] = n; });
+    EXPECT_EQ(p.unpacked(), 1 + 28 + 2 + 63u);
 }
 
-// Two kernels in turn, each with arguments of its own.
-TEST(packed_stream, each_kernel_has_its_own_last_launch) {
-    codec::stream_builder b;
-    for (std::uint32_t n = 0; n < 32; ++n) {
-        b.launch({1, 0, {}}, 7, one_dimension(), codec::argument_builder{}.memory(0, 3).scalar(1, n));
-        b.launch({1, 0, {}}, 8, one_dimension(), codec::argument_builder{}.memory(0, 9).scalar(1, ~n));
-    }
-    const words stream = words_of(b);
-    EXPECT_LE(there_and_back(stream), stream.size() / 4);
+TEST(packed_stream, a_run_of_the_same_is_two_words) {
+    packing p;
+    p.begin();
+    p.literal(some_words(28));
+    p.run(28, 2047, 28, {}, [](auto, std::uint32_t) {});
+    EXPECT_EQ(p.unpacked(), 1 + 28 + 2u);
 }
 
-TEST(packed_stream, what_is_all_different_grows_by_one_word) {
-    std::mt19937_64 random(1);
-    words stream;
-    for (int n = 0; n < 64; ++n) {
-        const vgpu_cmd header{VGPU_CMD_LAUNCH, 0, 40 * 8};
-        stream.emplace_back();
-        std::memcpy(&stream.back(), &header, sizeof(header));
-        for (int i = 1; i < 40; ++i) {
-            stream.push_back(random());
+TEST(packed_stream, a_long_command_has_a_long_mask) {
+    packing p;
+    p.begin();
+    p.literal(some_words(128));
+    p.run(128, 3, 128, mask_of({0, 63, 64, 127}), [](auto c, std::uint32_t n) {
+        for (const std::size_t w : {0, 63, 64, 127}) {
+            c[w] = n * w;
         }
-    }
-    EXPECT_EQ(there_and_back(stream), stream.size() + 1);
+    });
+    EXPECT_EQ(p.unpacked(), 1 + 128 + 3 + 3 * 4u);
 }
 
-// Commands of all lengths that are alike in some, all or no words.
+TEST(packed_stream, commands_of_one_length_in_turn_are_a_run_too) {
+    packing p;
+    p.begin();
+    p.literal(some_words(60)); // two commands
+    p.run(30, 10, 60, mask_of({5}), [](auto c, std::uint32_t n) { c[5] = n; });
+    EXPECT_EQ(p.unpacked(), 61 + 2 + 10u);
+}
+
+TEST(packed_stream, what_is_all_different_grows_by_no_more_than_an_item) {
+    packing p;
+    p.begin();
+    p.literal(some_words(20));
+    core::word_mask all;
+    for (std::size_t w = 0; w < 20; ++w) {
+        all.set(w);
+    }
+    p.run(20, 5, 20, all, [](auto c, std::uint32_t n) {
+        for (auto& w : c) {
+            w += 7 * n + 1;
+        }
+    });
+    EXPECT_EQ(p.unpacked(), 1 + 6 * 20u);
+}
+
 TEST(packed_stream, random_streams) {
     std::mt19937_64 random(3);
-    stream_packer packer;
-    for (int run = 0; run < 3000; ++run) {
-        words stream;
-        std::vector<words> kinds;
-        for (std::uint64_t commands = random() % 40; commands != 0; --commands) {
-            words c;
-            if (kinds.empty() || random() % 4 == 0) {
-                c.resize(random() % 10 == 0 ? 1 + random() % 600 : 1 + random() % 40);
-                for (std::uint64_t& w : c) {
-                    w = random();
-                }
-                const vgpu_cmd header{static_cast<std::uint16_t>(random() % 90), 0,
-                                      static_cast<std::uint32_t>(c.size() * 8)};
-                std::memcpy(c.data(), &header, sizeof(header));
-                kinds.push_back(c);
-            } else {
-                c = kinds[random() % kinds.size()];
-                for (std::uint64_t changes = random() % (random() % 2 ? 3 : c.size() + 1); changes != 0;
-                     --changes) {
-                    if (const std::size_t at = random() % c.size(); at != 0) {
-                        c[at] ^= random() % 3 == 0 ? random() : random() % 2 ? 1 : std::uint64_t{1} << 63;
-                    }
-                }
+    const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
+    packing p;
+    for (int n = 0; n < 3000 && !HasFailure(); ++n) {
+        SCOPED_TRACE("stream " + std::to_string(n));
+        p.begin();
+        for (std::uint32_t parts = below(12); parts != 0; --parts) {
+            const std::uint32_t length = 1 + below(below(4) ? 40 : 128);
+            if (p.stream.size() < length || below(3) == 0) {
+                p.literal(some_words(below(200)));
+                continue;
             }
-            stream.insert(stream.end(), c.begin(), c.end());
+            core::word_mask differs;
+            for (std::uint32_t changes = below(below(3) ? 4 : 130); changes != 0; --changes) {
+                differs.set(below(length));
+            }
+            const std::uint32_t most = static_cast<std::uint32_t>(p.stream.size());
+            p.run(length, 1 + below(below(2) ? 2 : 70), length + below(most - length + 1), differs,
+                  [&](auto command, std::uint32_t) {
+                      differs.for_each([&](std::size_t w) {
+                          command[w] = below(2) ? random() : command[w]; // not all of them really do
+                      });
+                  });
         }
-        there_and_back(packer, stream, [&](std::size_t) { return random() % 8 == 0; });
-        if (HasFailure()) {
-            FAIL() << "in run " << run;
-        }
+        p.unpacked();
     }
 }
 

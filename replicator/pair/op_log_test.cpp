@@ -54,8 +54,6 @@ struct packed_entry {
     mirror::stream_packer packer;
 
     packed_entry(std::uint64_t first, std::size_t commands, std::size_t words) {
-        packer.begin();
-        stream.reserve(commands * words);
         for (std::size_t i = 0; i < commands; ++i) {
             const vgpu_cmd header{VGPU_CMD_BARRIER, 0, static_cast<std::uint32_t>(words * 8)};
             stream.emplace_back();
@@ -63,7 +61,18 @@ struct packed_entry {
             for (std::size_t w = 1; w < words; ++w) {
                 stream.push_back(first++);
             }
-            packer.add(std::span(stream).last(words));
+        }
+        packer.begin();
+        const std::size_t literal = words <= core::word_mask::words ? words : stream.size();
+        packer.add_literal(std::span(stream).first(literal));
+        if (literal < stream.size()) {
+            core::launch_run others;
+            others.at = others.back = others.words = static_cast<std::uint32_t>(words);
+            others.count = static_cast<std::uint32_t>(commands - 1);
+            for (std::size_t w = 1; w < words; ++w) {
+                others.differs.set(w);
+            }
+            packer.add_run(others, others.back, std::span(stream).subspan(words));
         }
         meta.file = 1;
         meta.op_count = static_cast<std::uint32_t>(commands);

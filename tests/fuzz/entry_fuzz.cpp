@@ -2,6 +2,7 @@
 // What an authenticated but hostile primary can send: an `entries` message and the streams behind it, taken
 // the way a standby does: decoded, made a request over the arena, validated by the files' state machines,
 // decoded again as a worker does, answered.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -11,6 +12,7 @@
 #include "core/file_fsm.hpp"
 #include "fuzz_input.hpp"
 #include "messages/messages.hpp"
+#include "mirror/packed_stream.hpp"
 #include "mirror/replay_request.hpp"
 
 using namespace kagemusha;
@@ -27,24 +29,86 @@ void require(bool condition, const char* promise) {
     }
 }
 
+// A file, and the same once more, which looks at every launch: what the first one knows of launches that
+// repeat others must not change a decision.
+struct standby_file {
+    standby_file(std::uint32_t number, core::device_usage& u, core::device_usage& of_every)
+        : usage(u)
+        , usage_of_every(of_every)
+        , one(number, limits, usage, 1)
+        , every(number, limits, usage_of_every, 1) {
+        every.look_at_every_launch();
+    }
+    ~standby_file() {
+        for (core::file_fsm* f : {&one, &every}) {
+            f->end_all(VGPU_STATUS_CANCELED, [](std::uint64_t, const vgpu_response&) {});
+        }
+    }
+    static constexpr core::file_limits limits{64, 64, 100, 1u << 20};
+    core::device_usage &usage, &usage_of_every;
+    core::file_fsm one, every;
+
+    core::submit_decision on_submit(const kagemusha_request& request,
+                                    std::span<const std::uint64_t> regions) {
+        const core::submit_decision d =
+            one.on_submit(request, regions, true); // the log has ids of the mirror
+        const core::submit_decision e = every.on_submit(request, regions, true);
+        require(d.what == e.what && d.response.status == e.response.status &&
+                    d.response.result == e.response.result &&
+                    d.response.failed_offset == e.response.failed_offset && d.broken_rule == e.broken_rule &&
+                    std::ranges::equal(d.request.stream, e.request.stream) &&
+                    d.work.commands == e.work.commands && d.work.launches == e.work.launches,
+                "what is known of launches changes no decision");
+        require(one.objects().size() == every.objects().size() &&
+                    one.objects().pending_events() == every.objects().pending_events() &&
+                    usage.memory_bytes == usage_of_every.memory_bytes,
+                "nor what is known of the objects");
+        if (d.what == core::submit_decision::action::forward) {
+            pack(d);
+        }
+        return d;
+    }
+    bool on_done(std::uint64_t token) {
+        return !one.on_done(token, {}).violation && !every.on_done(token, {}).violation;
+    }
+
+    // As a primary would make it over to the next one.
+    void pack(const core::submit_decision& d) {
+        const std::span stream(reinterpret_cast<const std::uint64_t*>(d.request.stream.data()),
+                               d.request.stream.size() / 8);
+        packer.begin();
+        std::size_t at = 0;
+        for (const core::launch_run& run : d.repeats) {
+            packer.add_literal(stream.subspan(at, run.at - at));
+            packer.add_run(run, run.back, stream.subspan(run.at, std::size_t{run.words} * run.count));
+            at = run.end();
+        }
+        packer.add_literal(stream.subspan(at));
+        unpacked.resize(stream.size());
+        mirror::unpack_stream(packer.packed(), unpacked);
+        require(std::ranges::equal(unpacked, stream), "a stream comes back as it was");
+    }
+    mirror::stream_packer packer;
+    std::vector<std::uint64_t> unpacked;
+};
+
 struct standby {
-    core::device_usage usage{1000, 1u << 20, 0, 0, 0};
-    std::map<std::uint32_t, std::unique_ptr<core::file_fsm>> files;
+    core::device_usage usage{1000, 1u << 20, 0, 0, 0}, usage_of_every = usage;
+    std::map<std::uint32_t, std::unique_ptr<standby_file>> files;
     std::uint64_t arena_used = 0;
     std::uint64_t token = 0;
     mirror::replay_request replay;
 
     void end(std::uint32_t file) {
         if (const auto f = files.find(file); f != files.end()) {
-            f->second->end_all(VGPU_STATUS_CANCELED, [](std::uint64_t, const vgpu_response&) {});
             files.erase(f);
         }
     }
     void run(const mirror::entries::entry& e, std::span<const std::byte> stream);
-    void submit(const mirror::entries::entry& e, core::file_fsm& f, std::span<const std::byte> stream);
+    void submit(const mirror::entries::entry& e, standby_file& f, std::span<const std::byte> stream);
 };
 
-void standby::submit(const mirror::entries::entry& e, core::file_fsm& f, std::span<const std::byte> stream) {
+void standby::submit(const mirror::entries::entry& e, standby_file& f, std::span<const std::byte> stream) {
     const std::uint64_t bytes = mirror::arena_bytes(e.payloads);
     require(bytes >= e.meta.content_bytes, "the arena's range has room for the content");
     if (bytes > arena_size - arena_used) {
@@ -55,7 +119,7 @@ void standby::submit(const mirror::entries::entry& e, core::file_fsm& f, std::sp
     const std::uint64_t regions[] = {arena_size};
     const kagemusha_request request = replay.request(e.meta.file, ++token, stream);
     require(request.payload_count == 0 || bytes != 0 || e.meta.content_bytes == 0, "content lies somewhere");
-    const core::submit_decision d = f.on_submit(request, regions, true); // the log has ids of the mirror
+    const core::submit_decision d = f.on_submit(request, regions);
     if (d.what != core::submit_decision::action::forward) {
         return;
     }
@@ -70,7 +134,7 @@ void standby::submit(const mirror::entries::entry& e, core::file_fsm& f, std::sp
     require(ops <= stream.size() / sizeof(vgpu_cmd), "a command has a head");
     // Half of them stay in flight.
     if (token % 2 == 0) {
-        require(!f.on_done(d.request.token, {}).violation, "an honest answer is taken");
+        require(f.on_done(d.request.token), "an honest answer is taken");
     }
 }
 
@@ -78,8 +142,7 @@ void standby::run(const mirror::entries::entry& e, std::span<const std::byte> st
     switch (e.meta.kind) {
     case mirror::entry_kind::open_file:
         if (files.size() < max_files && !files.contains(e.meta.file)) {
-            const core::file_limits limits{64, 64, 100, 1u << 20};
-            files[e.meta.file] = std::make_unique<core::file_fsm>(e.meta.file, limits, usage, 1);
+            files[e.meta.file] = std::make_unique<standby_file>(e.meta.file, usage, usage_of_every);
         }
         break;
     case mirror::entry_kind::close_file:

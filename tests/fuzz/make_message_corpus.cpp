@@ -55,6 +55,42 @@ std::vector<std::uint8_t> entry_input(const mirror::entries& batch, const std::v
     return out.bytes();
 }
 
+// Launches that differ from each other in values, memory, events, wait lists and sizes.
+std::vector<std::uint8_t> launches() {
+    enum : std::uint64_t { context = 1, queue, program, kernel, buffer, other, user_event, first_event = 20 };
+    std::vector<codec::stream_builder> requests(8);
+    requests[0].create_context(context);
+    requests[1].create_queue(queue, context);
+    requests[2].create_buffer(buffer, context, 64);
+    requests[3].create_buffer(other, context, 64);
+    requests[4].create_program(program, context, "k");
+    requests[5].create_kernel(kernel, program, "k");
+    requests[6].create_user_event(user_event, context);
+    codec::launch_size size;
+    for (std::uint32_t n = 0; n < 6; ++n) {
+        size.global[0] = 1 + n / 2;
+        const std::uint64_t waits_for = n == 0 ? user_event + 0 : first_event + n - 1;
+        requests[7].launch({queue, first_event + n, {waits_for}}, kernel, size,
+                           codec::argument_builder{}.memory(0, n % 3 ? buffer + 0 : other).scalar(1, n));
+        if (n == 3) {
+            requests[7].destroy(VGPU_OBJECT_EVENT, first_event + 1);
+        }
+    }
+    mirror::entries batch;
+    std::vector<std::byte> streams;
+    batch.list.push_back(plain(1, mirror::entry_kind::reset, 0));
+    batch.list.push_back(plain(2, mirror::entry_kind::open_file, 1));
+    for (const codec::stream_builder& b : requests) {
+        mirror::entries::entry e;
+        e.meta.sequence = batch.list.back().meta.sequence + 1;
+        if (submit_entry(b, e)) {
+            streams.insert(streams.end(), b.stream().begin(), b.stream().end());
+            batch.list.push_back(std::move(e));
+        }
+    }
+    return entry_input(batch, streams);
+}
+
 // The session from request number `first` on; the whole one, or a few.
 std::vector<std::uint8_t> session_part(std::size_t first, std::size_t count) {
     const auto session = codec::sample_session();
@@ -122,6 +158,7 @@ bool fuzz::write_message_corpus(const std::string& root) {
             ok &= write_file(root + "/message/valid-" + name + (made_up ? "" : "-framed"), out.bytes());
         }
     }
+    ok &= write_file(root + "/entry/valid-launches", launches());
     ok &= write_file(root + "/entry/valid-session", session_part(0, SIZE_MAX / 2));
     for (const std::size_t first : {4u, 8u, 16u}) {
         ok &= write_file(root + "/entry/valid-part-" + std::to_string(first), session_part(first, 8));
