@@ -547,7 +547,7 @@ private:
 TEST(repeated_launches, random_streams_are_decided_as_without) {
     std::uint64_t repeated = 0, runs = 0, longest = 0;
     std::map<std::uint32_t, std::uint64_t> statuses;
-    for (std::uint64_t seed = 1; seed <= 400 && !::testing::Test::HasFailure(); ++seed) {
+    for (std::uint64_t seed = 1; seed <= 200 && !::testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         random_streams r(seed);
         for (int n = 0; n < 200 && !::testing::Test::HasFailure(); ++n) {
@@ -562,11 +562,11 @@ TEST(repeated_launches, random_streams_are_decided_as_without) {
         }
     }
     // Else it shows nothing.
-    EXPECT_GT(repeated, 30'000u);
+    EXPECT_GT(repeated, 15'000u);
     EXPECT_GT(repeated, runs * 5 / 4);
     EXPECT_GT(longest, 4u);
-    EXPECT_GT(statuses[VGPU_STATUS_OK], 10'000u);
-    EXPECT_GT(statuses[VGPU_STATUS_MALFORMED], 10'000u);
+    EXPECT_GT(statuses[VGPU_STATUS_OK], 5'000u);
+    EXPECT_GT(statuses[VGPU_STATUS_MALFORMED], 5'000u);
 }
 
 } // namespace
