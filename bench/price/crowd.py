@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Several VMs at once on this host, protected or not: what each of them still does. "Protected" is the primary's cost alone,
-the standbys only log (the column `logged`), because a real one is another machine.
+Several VMs at once on this host, protected or not: what each of them still does. `logged` is the primary's cost alone, the
+standbys only log, because a real one is another machine; it has no checkpoints of the VM. `protected` has them, and standbys
+that execute and load on this machine: for one with processors and a GPU to spare.
 
-All VMs are started once; of both kinds the first 1, 2, 4, 8 have their turn, and run the same program at the same time. The
+All VMs are started once; of each kind the first 1, 2, 4, 8 have their turn, and run the same program at the same time. The
 others are paused.
 """
 import statistics
@@ -13,7 +14,9 @@ from pathlib import Path
 from price import figures, hosts
 
 COUNTS = (1, 2, 4, 8)
-COLUMNS = ("vm", "logged")
+COLUMNS = ("vm", "logged", "protected")
+USUAL = ("vm", "logged")
+GOAL_VMS, GOAL = 8, 1.10  # each of so many, logged : unprotected
 PROGRAM = "gemm"
 MEMORY_MIB = 512
 
@@ -81,31 +84,47 @@ def sample(machines, column, number, work, seconds):
     return out
 
 
-def todo(rounds, counts, done):
-    """(round, count, column) still to run; both columns in turns, the first of them changing."""
+def todo(rounds, counts, done, columns=USUAL):
+    """(round, count, column) still to run; the columns in turns, the first of them changing."""
     have = {(one["round"], one["vms"], one["column"]) for one in done}
     return [(number, count, column) for number in range(rounds) for count in counts
-            for column in (COLUMNS if number % 2 == 0 else COLUMNS[::-1]) if (number, count, column) not in have]
+            for column in (columns if number % 2 == 0 else columns[::-1]) if (number, count, column) not in have]
+
+
+def columns_of(samples):
+    """Those that the table has: the usual ones, and what else was measured."""
+    measured = {one["column"] for one in samples}
+    return [column for column in COLUMNS if column in USUAL or column in measured]
+
+
+def seconds_of(samples, count, column):
+    """round → what each of so many took (their median)"""
+    return {one["round"]: statistics.median(one["seconds"]) for one in samples
+            if one["vms"] == count and one["column"] == column and not one["error"]}
+
+
+def ratio(samples, count, column):
+    """column : unprotected, with so many at once"""
+    return figures.ratio(seconds_of(samples, count, column), seconds_of(samples, count, "vm"))
 
 
 def lines(samples):
     """The table: a line for each count, as texts."""
-    out = [["VMs", "unprotected s", "logged s", "logged : unprotected", "processor s each", "MiB each", ""]]
+    columns = columns_of(samples)
+    names = ["unprotected", *columns[1:]]
+    out = [["VMs", *(f"{name} s" for name in names), *(f"{name} : unprotected" for name in names[1:]), "processor s each", "MiB each", ""]]
     for count in sorted({one["vms"] for one in samples}):
-        mine = [one for one in samples if one["vms"] == count]
-        slowest, cells = {}, []
-        for column in COLUMNS:
-            slowest[column] = {one["round"]: statistics.median(one["seconds"]) for one in mine
-                               if one["column"] == column and not one["error"]}
-        for column in COLUMNS:
-            found = figures.median(list(slowest[column].values()))
+        mine, cells = [one for one in samples if one["vms"] == count], []
+        for column in columns:
+            found = figures.median(list(seconds_of(samples, count, column).values()))
             cells.append("-" if found is None else f"{found.value:.3f} ({found.low:.3f}-{found.high:.3f})")
-        ratio = figures.ratio(slowest["logged"], slowest["vm"])
-        cells.append("-" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})")
+        for column in columns[1:]:
+            found = ratio(samples, count, column)
+            cells.append("-" if found is None else f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})")
         for key in ("processor_seconds", "memory_mib"):
-            pair = [figures.median([one[key] for one in mine if one["column"] == column and not one["error"]])
-                    for column in COLUMNS]
-            cells.append(" / ".join("-" if one is None else f"{one.value:.1f}" for one in pair))
+            each = [figures.median([one[key] for one in mine if one["column"] == column and not one["error"]])
+                    for column in columns]
+            cells.append(" / ".join("-" if one is None else f"{one.value:.1f}" for one in each))
         failed = sum(1 for one in mine if one["error"])
         out.append([str(count), *cells, f"{failed} FAILED" if failed else ""])
     return out

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`kage bench`: options in; runs, results and report out."""
 import argparse
+import concurrent.futures
 import copy
 import json
 import os
@@ -62,6 +63,8 @@ def parse(arguments):
     parser.add_argument("--programs", type=words, default=None, help="only these, with commas between them")
     parser.add_argument("--columns", type=words, default=list(table.COLUMNS), help="only these: " + ", ".join(table.COLUMNS))
     parser.add_argument("--vms", type=words, default=list(map(str, crowd.COUNTS)), help="of --full: so many at once (default: 1,2,4,8)")
+    parser.add_argument("--crowd", type=words, default=list(crowd.USUAL),
+                        help=f"of --full: these kinds of VMs at once: {', '.join(crowd.COLUMNS)} (default: {','.join(crowd.USUAL)})")
     parser.add_argument("--mechanisms", type=words, default=None,
                         help="of --full: only these of " + ", ".join(one["name"] for one in mechanisms.ALL) + "; none: \"\"")
     parser.add_argument("--scale", default="1", help="larger input, for real GPUs: 1 to 256; 32,nbody=192: one program's is another")
@@ -83,6 +86,8 @@ def parse(arguments):
     unknown = [name for name in options.columns if name not in table.COLUMNS]
     if unknown or not options.columns:
         parser.error(f"no such column: {', '.join(unknown)}; there are {', '.join(table.COLUMNS)}")
+    if "vm" not in options.crowd or set(options.crowd) - set(crowd.COLUMNS):
+        parser.error(f"--crowd: vm, and what is compared with it: {', '.join(crowd.COLUMNS)}")
     options.vms = [int(count) for count in options.vms if count.isdigit() and int(count) > 0]
     options.build = Path(os.environ.get("KAGE_BUILD_DIR", ROOT / "build" / "default"))
     options.suite = str(options.build / "bench" / "suite" / "kagemusha_bench_suite")
@@ -327,9 +332,10 @@ def run_all(options, path, results):
 
 def started(options, column, number, directories):
     """One more VM for the crowd, paused. Tried as often as any column."""
+    name = f"{column}{number}"
     for attempt in range(STARTS):
-        name = f"{column}{number}"
-        machine = hosts.Machine(options, name) if column == "vm" else hosts.Mirrored(options, name, "null")
+        machine = hosts.Protected(options, name) if column == "protected" else (
+            hosts.Machine(options, name) if column == "vm" else hosts.Mirrored(options, name, "null"))
         try:
             machine.start()
             machine.leave()
@@ -343,20 +349,37 @@ def started(options, column, number, directories):
     return None
 
 
+def start_crowd(options, columns, count, machines, directories):
+    """So many VMs of each column, at once as far as there are processors. What was started is in `machines`, whatever
+    happens: whoever called ends it."""
+    at_once = max(1, (os.cpu_count() or 1) // (2 * options.cpus))
+    names = [(column, number) for column in columns for number in range(count)]
+    log(f"  starting {len(names)} VMs for several at once, {at_once} at a time")
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        made = [(column, pool.submit(started, options, column, number, directories)) for column, number in names]
+        try:
+            for _, one in made:
+                one.result()
+        finally:
+            for _, one in made:
+                one.cancel()
+            for column, one in made:
+                if not one.cancelled() and one.exception() is None:
+                    machines[column].append(one.result())
+
+
 def run_crowd(options, path, results):
     """Several VMs at once."""
     samples = results.setdefault("crowd", [])
-    todo = crowd.todo(results["settings"]["rounds"], options.vms, samples)
+    columns = [column for column in crowd.COLUMNS if column in options.crowd]
+    todo = crowd.todo(results["settings"]["rounds"], options.vms, samples, columns)
     if not todo:
         return
     smaller = copy.copy(options)
     smaller.memory = crowd.MEMORY_MIB
-    machines, directories = {column: [] for column in crowd.COLUMNS}, []
+    machines, directories = {column: [] for column in columns}, []
     try:
-        for column in crowd.COLUMNS:
-            for number in range(max(count for _, count, _ in todo)):
-                log(f"  starting VM {number + 1} of several at once, {table.COLUMNS[column][0]}")
-                machines[column].append(started(smaller, column, number, directories))
+        start_crowd(smaller, columns, max(count for _, count, _ in todo), machines, directories)
         for place, (number, count, column) in enumerate(todo):
             repeats = results["settings"]["repeats"].get(crowd.PROGRAM, 1)
             one = crowd.sample(machines[column][:count], column, number, (repeats, plan.scale_of(results["settings"], crowd.PROGRAM)),

@@ -164,7 +164,7 @@ class CrowdTest(unittest.TestCase):
     def samples(self):
         return [{"vms": count, "column": column, "round": number, "error": None, "processor_seconds": 2.0, "memory_mib": 300.0,
                  "seconds": [count * (1.1 if column == "logged" else 1.0)] * count}
-                for number in range(2) for count in (1, 2) for column in crowd.COLUMNS]
+                for number in range(2) for count in (1, 2) for column in crowd.USUAL]
 
     def test_each_turn_once(self):
         everything = crowd.todo(2, (1, 2), [])
@@ -176,6 +176,22 @@ class CrowdTest(unittest.TestCase):
         lines = crowd.lines(self.samples())
         self.assertEqual([line[0] for line in lines], ["VMs", "1", "2"])
         self.assertTrue(lines[2][3].startswith("1.10 "), lines[2])
+
+    def test_a_third_kind_of_vms_has_a_ratio_of_its_own(self):
+        more = [{**one, "column": "protected", "seconds": [1.2 * second for second in one["seconds"]]}
+                for one in self.samples() if one["column"] == "vm"]
+        self.assertEqual(len(crowd.todo(2, (1, 2), self.samples(), crowd.COLUMNS)), 4)
+        lines = crowd.lines(self.samples() + more)
+        self.assertEqual(lines[0][3:6], ["protected s", "logged : unprotected", "protected : unprotected"])
+        self.assertTrue(lines[1][5].startswith("1.20 "), lines[1])
+
+    def test_the_goal_is_for_eight(self):
+        results = fixture()
+        results["crowd"] = self.samples()
+        self.assertNotIn("at once", "".join(what for what, *_ in table.goals(results)))
+        results["crowd"] += [{**one, "vms": 8} for one in self.samples() if one["vms"] == 2]
+        [(_, figure, goal, reached)] = [one for one in table.goals(results) if "8 at once" in one[0]]
+        self.assertEqual((round(figure.value, 2), goal, reached), (1.10, 1.10, figure.high <= 1.10))
 
     def test_a_failure_is_in_the_table_and_among_the_errors(self):
         results = fixture()

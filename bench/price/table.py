@@ -2,7 +2,7 @@
 """
 From results (README.md has their format) to the rows of the report. Pure: text.py and page.py only lay out what is here.
 """
-from price import figures
+from price import crowd, figures
 
 # Column → its heading, and what is in it. The order of the report.
 COLUMNS = {
@@ -123,6 +123,9 @@ def goals(results):
     out, all_means = [], means(results)
     if ("logged", "vm") in all_means:
         out.append(judged("logged : VM, geometric mean of all programs", all_means["logged", "vm"], 1.10))
+    if any(one["vms"] == crowd.GOAL_VMS for one in results.get("crowd", [])):
+        out.append(judged(f"logged : VM, each of {crowd.GOAL_VMS} at once ({crowd.PROGRAM})",
+                          crowd.ratio(results["crowd"], crowd.GOAL_VMS, "logged"), crowd.GOAL))
     settings, pair = results["settings"], ("protected", "vm")
     if pair not in all_means or settings.get("standby_gpu", settings["gpu"]) == settings["gpu"]:
         return out
