@@ -7,6 +7,7 @@ that execute and load on this machine: for one with processors and a GPU to spar
 All VMs are started once; of each kind the first 1, 2, 4, 8 have their turn, and run the same program at the same time. The
 others are paused.
 """
+import ctypes
 import statistics
 import threading
 from pathlib import Path
@@ -19,16 +20,29 @@ USUAL = ("vm", "logged")
 GOAL_VMS, GOAL = 8, 1.10  # each of so many, logged : unprotected
 PROGRAM = "gemm"
 MEMORY_MIB = 512
+SYS_KCMP, KCMP_VM = 312, 1  # x86-64
+
+
+def program(results):
+    return results["settings"].get("crowd_program", PROGRAM)
+
+
+def share_memory(first, second):
+    """Whether they are one address space: QEMU and its memory-keeper are."""
+    return ctypes.CDLL(None, use_errno=True).syscall(SYS_KCMP, first, second, KCMP_VM, 0, 0) == 0
 
 
 def memory_mib(pids):
-    """What these processes have for themselves, and their share of what they share."""
-    total = 0
+    """What these processes have for themselves, and their share of what they share. Who has the same memory counts once."""
+    total, counted = 0, []
     for pid in pids:
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
         except OSError:
             continue
+        if any(share_memory(pid, other) for other in counted):
+            continue
+        counted.append(pid)
         total += next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
     return total / 1024
 
@@ -52,7 +66,7 @@ def together(machines, words, seconds):
 
 
 def sample(machines, column, number, work, seconds):
-    """One turn of so many VMs of one column. `work`: repeats, scale. → what results have of it"""
+    """One turn of so many VMs of one column. `work`: program, repeats, scale. → what results have of it"""
     entered = []
     out = {"vms": len(machines), "column": column, "round": number, "seconds": [], "error": None}
     try:
@@ -60,7 +74,7 @@ def sample(machines, column, number, work, seconds):
             machine.enter()
             entered.append(machine)
         before = [machine.counters() for machine in machines]
-        runs = together(machines, ["run", PROGRAM, *map(str, work)], seconds)
+        runs = together(machines, ["run", *map(str, work)], seconds)
         after = [machine.counters() for machine in machines]
         wrong = [str(run) if isinstance(run, Exception) else f"status {run.status}: {run.said[-2:]}" for run in runs
                  if isinstance(run, Exception) or run.status != 0 or run.seconds is None]

@@ -65,6 +65,7 @@ def parse(arguments):
     parser.add_argument("--vms", type=words, default=list(map(str, crowd.COUNTS)), help="of --full: so many at once (default: 1,2,4,8)")
     parser.add_argument("--crowd", type=words, default=list(crowd.USUAL),
                         help=f"of --full: these kinds of VMs at once: {', '.join(crowd.COLUMNS)} (default: {','.join(crowd.USUAL)})")
+    parser.add_argument("--crowd-program", default=crowd.PROGRAM, help="what each of them runs, of the suite (default: %(default)s)")
     parser.add_argument("--mechanisms", type=words, default=None,
                         help="of --full: only these of " + ", ".join(one["name"] for one in mechanisms.ALL) + "; none: \"\"")
     parser.add_argument("--scale", default="1", help="larger input, for real GPUs: 1 to 256; 32,nbody=192: one program's is another")
@@ -143,7 +144,7 @@ def read_results(path):
 def settings_of(options, programs):
     return {"rounds": options.rounds, "seconds": options.seconds, "scale": options.scale, "scales": options.scales,
             "columns": options.columns, "full": options.full, "memory_mib": options.memory, "cpus": options.cpus,
-            "gpu": options.gpu, "standby_gpu": options.standby_gpu, "programs": [program["name"] for program in programs]}
+            "crowd_program": options.crowd_program, "gpu": options.gpu, "standby_gpu": options.standby_gpu, "programs": [program["name"] for program in programs]}
 
 
 def begun_before(path, settings, commit):
@@ -159,7 +160,7 @@ def begin(options):
     """→ where the results go, and the results: new ones, or those to go on with."""
     known = suite(options, "list") + real.programs()
     chosen = options.programs or [program["name"] for program in known if options.full or "command" not in program]
-    unknown = sorted({*chosen, *options.scales} - {program["name"] for program in known})
+    unknown = sorted({*chosen, *options.scales, options.crowd_program} - {program["name"] for program in known})
     if unknown:
         stop(f"no such program: {', '.join(unknown)}; there are {', '.join(program['name'] for program in known)}")
     programs = [program for program in known if program["name"] in chosen]
@@ -309,7 +310,7 @@ def run_all(options, path, results):
     try:
         if "repeats" not in settings:
             of_suite = [name for name, program in programs.items() if "command" not in program]
-            crowds = [crowd.PROGRAM] if settings["full"] and crowd.PROGRAM not in of_suite else []
+            crowds = [crowd.program(results)] if settings["full"] and crowd.program(results) not in of_suite else []
             calibrate(columns, settings, of_suite + crowds)
         while todo:
             number, program, column = todo[0]
@@ -349,23 +350,20 @@ def started(options, column, number, directories):
     return None
 
 
-def start_crowd(options, columns, count, machines, directories):
-    """So many VMs of each column, at once as far as there are processors. What was started is in `machines`, whatever
-    happens: whoever called ends it."""
-    at_once = max(1, (os.cpu_count() or 1) // (2 * options.cpus))
+def start_crowd(pool, options, columns, count, machines, directories):
+    """So many VMs of each column. What was started is in `machines`, whatever happens: whoever called ends it."""
     names = [(column, number) for column in columns for number in range(count)]
-    log(f"  starting {len(names)} VMs for several at once, {at_once} at a time")
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        made = [(column, pool.submit(started, options, column, number, directories)) for column, number in names]
-        try:
-            for _, one in made:
-                one.result()
-        finally:
-            for _, one in made:
-                one.cancel()
-            for column, one in made:
-                if not one.cancelled() and one.exception() is None:
-                    machines[column].append(one.result())
+    log(f"  starting {len(names)} VMs for several at once")
+    made = [(column, pool.submit(started, options, column, number, directories)) for column, number in names]
+    try:
+        for _, one in made:
+            one.result()
+    finally:
+        for _, one in made:
+            one.cancel()
+        for column, one in made:
+            if not one.cancelled() and one.exception() is None:
+                machines[column].append(one.result())
 
 
 def run_crowd(options, path, results):
@@ -378,12 +376,15 @@ def run_crowd(options, path, results):
     smaller = copy.copy(options)
     smaller.memory = crowd.MEMORY_MIB
     machines, directories = {column: [] for column in columns}, []
+    program = crowd.program(results)
+    # At once as far as there are processors. A VM dies with the thread that has started it (tied.sh), so they stay.
+    pool = concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // (2 * options.cpus)))
     try:
-        start_crowd(smaller, columns, max(count for _, count, _ in todo), machines, directories)
+        start_crowd(pool, smaller, columns, max(count for _, count, _ in todo), machines, directories)
         for place, (number, count, column) in enumerate(todo):
-            repeats = results["settings"]["repeats"].get(crowd.PROGRAM, 1)
-            one = crowd.sample(machines[column][:count], column, number, (repeats, plan.scale_of(results["settings"], crowd.PROGRAM)),
-                               RUN_SECONDS)
+            repeats = results["settings"]["repeats"].get(program, 1)
+            one = crowd.sample(machines[column][:count], column, number,
+                               (program, repeats, plan.scale_of(results["settings"], program)), RUN_SECONDS)
             samples.append(one)
             write_whole(path, json.dumps(results, indent=1) + "\n")
             said = one["error"] or ", ".join(f"{seconds:.3f} s" for seconds in one["seconds"])
@@ -392,6 +393,7 @@ def run_crowd(options, path, results):
         for machine in [machine for some in machines.values() for machine in some]:
             machine.end()
             directories += machine.directories
+        pool.shutdown()
         forget(directories, options.keep)
 
 

@@ -3,7 +3,9 @@
 """What is pure in `kage bench`: statistics, order, report, comparison. `--rewrite` writes the golden reports anew."""
 import copy
 import json
+import os
 import re
+import subprocess
 import sys
 import time
 import unittest
@@ -201,6 +203,18 @@ class CrowdTest(unittest.TestCase):
         self.assertIn("1 VMs, vm, round 1: a VM is gone", text.report(results))
         self.assertIn("a VM is gone", page.page(results))
         self.assertTrue(text.failed(results))
+
+    def test_memory_that_two_processes_have_together_counts_once(self):
+        with subprocess.Popen(["sleep", "60"]) as other:
+            try:
+                self.assertTrue(crowd.share_memory(os.getpid(), os.getpid()))
+                self.assertFalse(crowd.share_memory(os.getpid(), other.pid))
+                alone = crowd.memory_mib([os.getpid()])
+                self.assertGreater(alone, 1)
+                self.assertLess(crowd.memory_mib([os.getpid(), os.getpid()]), 1.5 * alone)
+                self.assertGreater(crowd.memory_mib([other.pid]), 0)
+            finally:
+                other.kill()
 
     def test_all_run_at_the_same_time_and_one_that_fails_fails_alone(self):
         class Fake:

@@ -124,7 +124,7 @@ def goals(results):
     if ("logged", "vm") in all_means:
         out.append(judged("logged : VM, geometric mean of all programs", all_means["logged", "vm"], 1.10))
     if any(one["vms"] == crowd.GOAL_VMS for one in results.get("crowd", [])):
-        out.append(judged(f"logged : VM, each of {crowd.GOAL_VMS} at once ({crowd.PROGRAM})",
+        out.append(judged(f"logged : VM, each of {crowd.GOAL_VMS} at once ({crowd.program(results)})",
                           crowd.ratio(results["crowd"], crowd.GOAL_VMS, "logged"), crowd.GOAL))
     settings, pair = results["settings"], ("protected", "vm")
     if pair not in all_means or settings.get("standby_gpu", settings["gpu"]) == settings["gpu"]:

@@ -122,7 +122,7 @@ def report(results):
              ("Goals", goals(results)),
              ("Ratios of processor time on the primary's side (with start and check)", processor_table(results, rows)),
              ("Where processor time goes: seconds of a run (with start and check), medians", where_table(results)),
-             (f"Several VMs at once: {crowd.PROGRAM} in each; seconds, and 'unprotected / logged'", crowd_table(results)),
+             (f"Several VMs at once: {crowd.program(results)} in each; seconds, and 'unprotected / logged'", crowd_table(results)),
              *mechanism_parts(results),
              ("What went wrong", errors(results) + crowd_errors(results)),
              ("Columns", [f"{table.COLUMNS[name][0]}: {table.COLUMNS[name][1]}" for name in table.columns_of(results)]),
