@@ -159,8 +159,12 @@ std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const comman
     std::vector<cl_mem> objects;
     for (host_memory* memory : c.objects)
         objects.push_back(native_of(*memory));
-    return api_.clEnqueueMigrateMemObjects(queue, static_cast<cl_uint>(objects.size()), objects.data(),
-                                           c.flags, waits.count, waits.events, event);
+    // Memory that is the host's is there already. PoCL 6's device without threads waits for itself for ever
+    // when it is asked for that.
+    const cl_mem_migration_flags flags =
+        unified_memory_ ? c.flags & ~cl_mem_migration_flags{CL_MIGRATE_MEM_OBJECT_HOST} : c.flags;
+    return api_.clEnqueueMigrateMemObjects(queue, static_cast<cl_uint>(objects.size()), objects.data(), flags,
+                                           waits.count, waits.events, event);
 }
 
 } // namespace kagemusha::gpu

@@ -58,6 +58,9 @@ opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_
              (options.completion == completion_mode::automatic && (type & CL_DEVICE_TYPE_CPU) == 0);
     holds_events_ = (type & CL_DEVICE_TYPE_CPU) != 0;
     user_events_ = !is_pocl_basic(description_);
+    cl_bool unified = CL_FALSE;
+    api_.clGetDeviceInfo(device_, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(unified), &unified, nullptr);
+    unified_memory_ = unified == CL_TRUE;
 }
 
 bool opencl_device::means_lost(std::int32_t status) const {

@@ -272,6 +272,7 @@ private:
     bool holds_events_ = false;
     // Not on PoCL's "basic" device: to set an event that a command waits for hangs there (PoCL's issue 1177).
     bool user_events_ = true;
+    bool unified_memory_ = false; // with the host
     std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;
 };
