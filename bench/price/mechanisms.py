@@ -22,6 +22,8 @@ ALL = [
      "command": TAKEOVER.replace("{what}", "switchover").replace("{times}", "10").replace("{more}", "")},
     {"name": "checkpoints", "title": "Checkpoints: the pause against dirty pages and interval",
      "command": "{root}/bench/checkpoint/run --checkpoints 100 --qemu {qemu} --json {out}/checkpoints.json"},
+    {"name": "pauses", "title": "Checkpoints: what the pause of a real guest consists of",
+     "command": "{root}/bench/checkpoint/parts --build {build} --json {out}/pauses.json"},
     {"name": "tracer", "title": "Tracer: stores into mapped memory, in every mode",
      "command": "{tool} run --quiet --timeout 3600 --file {build}/guest-driver/kernel/test/kagemusha_trace_bench -- "
                 "sh -c 'mount -t debugfs none /sys/kernel/debug; /payload/kagemusha_trace_bench 6' "
