@@ -57,11 +57,13 @@ class Lost(Exception):
 
 
 class Run:
-    """What came of one run: `status`, `seconds` between @begin and @end (or None), `said` (its lines), `more` counters."""
+    """What came of one run: `status`, `seconds` between @begin and @end (or None), `said` (its lines), `more` counters.
+    `missed`: both were there when somebody looked, because this process had not been run meanwhile; so nobody knows."""
 
     def __init__(self, status, begin, end, said):
         self.status, self.more = status, {}
-        self.seconds = end - begin if begin is not None and end is not None else None
+        self.missed = begin is not None and begin == end
+        self.seconds = end - begin if begin is not None and end is not None and not self.missed else None
         self.said = said
 
     def result(self):

@@ -118,6 +118,19 @@ class PlanTest(unittest.TestCase):
 
 
 class ListenerTest(unittest.TestCase):
+    def test_a_begin_and_an_end_that_were_seen_at_once_are_no_time(self):
+        listener = hosts.Listener()
+        listener.take(b"@begin\n@end\n", 5.0)
+        run = listener.done(0)
+        self.assertTrue(run.missed)
+        self.assertIsNone(run.seconds)
+        cell = main.Columns.cell({"name": "sort"}, run, {}, {})
+        self.assertIn("seen at once", cell["error"])
+        listener = hosts.Listener()
+        listener.take(b"@begin\n", 5.0)
+        listener.take(b"@end\n", 5.5)
+        self.assertEqual((listener.done(0).missed, listener.done(0).seconds), (False, 0.5))
+
     def test_takes_the_time_of_both_marks_in_pieces(self):
         listener = hosts.Listener()
         self.assertEqual(listener.take(b"hello\r\n@beg", 1.0), ["hello"])
