@@ -105,20 +105,8 @@ class Listener:
 
 def processes_below(root):
     """Process numbers of everything that `root` has started, and what those have, without itself."""
-    children = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    found, todo = [], [root]
-    while todo:
-        for child in children.get(todo.pop(), []):
-            found.append(child)
-            todo.append(child)
-    return found
+    from processes import below, processes  # of tests/vm
+    return sorted(below(processes(), {root}))
 
 
 def executable(pid):

@@ -27,6 +27,15 @@ def processes():
     return found
 
 
+def below(everybody, roots):
+    """Those that came from these, without them. `everybody`: of processes()"""
+    found, new = set(), set(roots)
+    while new:
+        new = {pid for pid, one in everybody.items() if one.parent in new} - found
+        found |= new
+    return found - set(roots)
+
+
 def alive(pids):
     return {pid for pid, one in processes().items() if pid in pids and one.state not in "ZX"}
 

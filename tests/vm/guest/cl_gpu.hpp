@@ -27,6 +27,17 @@ inline void need(cl_int error, const char* what) {
         fail(what, error);
 }
 
+// A kernel `busy` that takes long: so many steps of a generator of random numbers for each value.
+inline const char* const busy_source = R"(
+kernel void busy(global uint* values, uint rounds)
+{
+    uint x = values[get_global_id(0)];
+    for (uint i = 0; i < rounds; ++i)
+        x = x * 1664525u + 1013904223u;
+    values[get_global_id(0)] = x;
+}
+)";
+
 struct gpu {
     cl_platform_id platform{};
     cl_device_id device{};

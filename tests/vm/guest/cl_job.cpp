@@ -28,13 +28,6 @@ kernel void advance(global uint* values, uint add)
     size_t i = get_global_id(0);
     values[i] = values[i] * 1664525u + add;
 }
-kernel void busy(global uint* values, uint rounds)
-{
-    uint x = values[get_global_id(0)];
-    for (uint i = 0; i < rounds; ++i)
-        x = x * 1664525u + 1013904223u;
-    values[get_global_id(0)] = x;
-}
 kernel void where(global ulong* values)
 {
     values[get_global_id(0)] = (ulong)values;
@@ -310,7 +303,7 @@ void build_nonsense() {
 // Many long launches and no wait: whoever kills this process, the device or the machine finds work in flight.
 void leave_in_flight(double seconds, bool map) {
     gpu g;
-    cl_kernel busy = g.kernel(g.build(source), "busy");
+    cl_kernel busy = g.kernel(g.build(busy_source), "busy");
     const std::size_t count = 1 << 16;
     cl_mem values = g.buffer(64 << 20);
     argument(busy, 0, values);

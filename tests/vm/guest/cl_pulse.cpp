@@ -9,16 +9,6 @@
 
 namespace {
 
-const char* source = R"(
-kernel void busy(global uint* values, uint rounds)
-{
-    uint x = values[get_global_id(0)];
-    for (uint i = 0; i < rounds; ++i)
-        x = x * 1664525u + 1013904223u;
-    values[get_global_id(0)] = x;
-}
-)";
-
 // x → x * factor + term modulo 2^32: what so many rounds of the kernel do.
 struct step {
     cl_uint factor = 1, term = 0;
@@ -70,7 +60,7 @@ cl_uint rounds_of(std::chrono::duration<double> wanted, const gpu& g, cl_kernel 
 
 void pulse(double seconds, const char* stop_file, std::size_t mib) {
     gpu g;
-    cl_kernel busy = g.kernel(g.build(source), "busy");
+    cl_kernel busy = g.kernel(g.build(busy_source), "busy");
     const std::size_t count = 256, chunk = std::size_t{64} << 20;
     const cl_uint pattern = 0x5eed;
     std::vector<cl_mem> still;

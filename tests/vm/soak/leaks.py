@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from processes import processes
+from processes import below, processes
 
 OURS = ("near", "switch")  # sockets of the soak itself: relays, and the peer's
 SHARED_MEMORY = Path("/dev/shm")
@@ -24,36 +24,18 @@ def kind(target):
 
 
 def owned(directory):
-    """The processes that were started for a VM under this directory: pid → name. They inherit its environment; workers have
+    """The processes that were started for a VM under this directory: pid → Process. They inherit its environment; workers have
     none, and are children of one that has."""
     mark = f"KAGEMUSHA_RUNTIME_DIR={directory}".encode()
     alive = {pid: one for pid, one in processes().items() if one.state not in "ZX"}
-    found = {}
-    for pid, one in alive.items():
+    found = set()
+    for pid in alive:
         try:
             if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                found[pid] = one.name
+                found.add(pid)
         except OSError:
             pass  # it has ended
-    for pid in below(alive, set(found)):
-        found.setdefault(pid, alive[pid].name)
-    return found
-
-
-def below(everybody, roots):
-    """These, and those that came from them. `everybody`: as of processes()."""
-    found = set(roots)
-    while True:
-        new = {pid for pid, one in everybody.items() if one.parent in found} - found
-        if not new:
-            return found
-        found |= new
-
-
-def children(directory, pid):
-    """The process and those that came from it."""
-    mine = owned(directory)
-    return below({one: process for one, process in processes().items() if one in mine}, {pid})
+    return {pid: alive[pid] for pid in found | below(alive, found)}
 
 
 def open_files(pid):
@@ -74,16 +56,17 @@ def look(directory, roles):
     """`roles`: name of a role → pid of its supervisor. → what is counted, as {what: number}."""
     counts = Counter()
     mine = owned(directory)
+    nobodys = dict(mine)
     for role, pid in roles.items():
-        for one in children(directory, pid):
-            name = mine.pop(one, None)
-            if name is None:
+        for one in {pid} | below(mine, {pid}):
+            if nobodys.pop(one, None) is None:
                 continue
+            name = mine[one].name
             counts[f"{role}: {name} processes"] += 1
             for what, number in open_files(one).items():
                 counts[f"{role}: {name} {what}"] += number
-    for pid, name in mine.items():
-        counts[f"nobody's: {name} processes"] += 1
+    for one in nobodys.values():
+        counts[f"nobody's: {one.name} processes"] += 1
     for entry in SHARED_MEMORY.iterdir():
         if "kagemusha" in entry.name or "vgpu" in entry.name:
             counts["files in /dev/shm"] += 1
