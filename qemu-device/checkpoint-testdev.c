@@ -14,6 +14,8 @@
 #include "qemu/osdep.h"
 
 #include "block/replication.h"
+#include "exec/address-spaces.h"
+#include "exec/memory.h"
 #include "hw/qdev-core.h"
 #include "hw/resettable.h"
 #include "migration/colo.h"
@@ -41,6 +43,7 @@ struct CheckpointTestdev {
     uint32_t fail_checkpoints; /* that many of the next ones */
     uint32_t fail_readies;
     uint32_t stop_ms; /* how long a failover takes, with the BQL */
+    uint64_t watched; /* guest-physical address of a byte in RAM */
     bool hold_ready;
     bool fail_load;
     bool fail_start;
@@ -185,6 +188,76 @@ static void testdev_vm_state(void *opaque, bool running, RunState state)
     note(opaque, "%s", running ? "run" : "pause");
 }
 
+/* ---- a dirty log that is read all the time ----------------------------- */
+
+#define PAGE_BYTES 4096 /* as virtio-vgpu-log.c: x86 only */
+#define LOG_PAGES 64 /* in one word of the log, which is cleared as a whole */
+#define LOOKS 200000
+
+/*
+ * Reads and clears the dirty log of the watched byte's page, over and over, and
+ * returns how often, at most, the byte was found changed in a row without the
+ * log saying so. One such change is right: a processor that is emulated marks
+ * the page just before it stores. The guest has to change the byte all the
+ * time.
+ */
+static uint64_t testdev_count_unseen(uint64_t address, Error **errp)
+{
+    MemoryRegionSection section =
+        memory_region_find(get_system_memory(), address, 1);
+    uint64_t page = ROUND_DOWN(section.offset_within_region,
+                               PAGE_BYTES);
+    uint64_t unseen = 0, most = 0;
+    const uint8_t *byte;
+    uint8_t last;
+
+    if (!section.mr || !memory_region_is_ram(section.mr)) {
+        error_setg(errp, "%s: no RAM at 0x%" PRIx64, TYPE_CHECKPOINT_TESTDEV,
+                   address);
+        return 0;
+    }
+    byte = (uint8_t *)memory_region_get_ram_ptr(section.mr) +
+           section.offset_within_region;
+    last = qatomic_read(byte);
+    memory_region_set_log(section.mr, true, DIRTY_MEMORY_VGA);
+    for (unsigned int look = 0; look < LOOKS; look++) {
+        g_autofree DirtyBitmapSnapshot *snapshot =
+            memory_region_snapshot_and_clear_dirty(
+                section.mr, ROUND_DOWN(page, LOG_PAGES * PAGE_BYTES),
+                LOG_PAGES * PAGE_BYTES, DIRTY_MEMORY_VGA);
+        uint8_t now = qatomic_read(byte);
+
+        if (memory_region_snapshot_get_dirty(section.mr, snapshot, page,
+                                             PAGE_BYTES)) {
+            unseen = 0;
+        } else if (now != last) {
+            unseen++;
+            most = MAX(most, unseen);
+        }
+        last = now;
+        if (look % 64 == 0) {
+            /* The guest's program prints, which needs the lock. */
+            bql_unlock();
+            bql_lock();
+        }
+    }
+    memory_region_set_log(section.mr, false, DIRTY_MEMORY_VGA);
+    memory_region_unref(section.mr);
+    return most;
+}
+
+static void testdev_get_unseen(Object *obj, Visitor *v, const char *name,
+                               void *opaque, Error **errp)
+{
+    ERRP_GUARD();
+    uint64_t most = testdev_count_unseen(CHECKPOINT_TESTDEV(obj)->watched,
+                                         errp);
+
+    if (!*errp) {
+        visit_type_uint64(v, name, &most, errp);
+    }
+}
+
 /* ---- properties -------------------------------------------------------- */
 
 static char *testdev_get_log(Object *obj, Error **errp)
@@ -256,6 +329,8 @@ static void testdev_init(Object *obj)
                                    OBJ_PROP_FLAG_READWRITE);
     object_property_add_uint32_ptr(obj, "stop-ms", &s->stop_ms,
                                    OBJ_PROP_FLAG_READWRITE);
+    object_property_add_uint64_ptr(obj, "watched", &s->watched,
+                                   OBJ_PROP_FLAG_READWRITE);
 }
 
 static void testdev_finalize(Object *obj)
@@ -295,6 +370,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
     set_bit(DEVICE_CATEGORY_MISC, dc->categories);
     object_class_property_add_str(klass, "log", testdev_get_log,
                                   testdev_set_log);
+    object_class_property_add(klass, "unseen", "uint64", testdev_get_unseen,
+                              NULL, NULL, NULL);
     object_class_property_add_bool(klass, "checkpoint-now", testdev_get_false,
                                    testdev_set_checkpoint_now);
     object_class_property_add_bool(klass, "hold-ready", testdev_get_hold_ready,

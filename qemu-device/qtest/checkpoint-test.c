@@ -14,6 +14,7 @@
 #include "qemu/units.h"
 #include "checkpoint-pair.h"
 #include "checkpoint-tests.h"
+#include "migration/bootfile.h"
 #include "migration/migration-qmp.h"
 #include "qobject/qdict.h"
 
@@ -176,6 +177,61 @@ static void test_failover_rearm(void)
     pair_end(&pair);
 }
 
+/*
+ * No store escapes TCG's trap when the dirty log is cleared at that moment: it
+ * is cleared 200,000 times, while the guest stores into the page. A page that
+ * has escaped is trapped again when the log is cleared the next time; stores of
+ * the time between are lost.
+ */
+static void test_trapped(void)
+{
+    Pair pair = pair_start(&(PairOptions) { .pages = 16, .wait = true });
+
+    qtest_qmp_assert_success(pair.primary,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': 'watched', 'value': %u } }",
+                             (unsigned int)X86_TEST_MEM_START);
+    /* One is right: TCG logs a store just before it does it. */
+    g_assert_cmpuint(testdev_number(pair.primary, "unseen"), <=, 1);
+    pair_end(&pair);
+}
+
+/*
+ * Checkpoints go on when somebody sets the host's clock back by an hour. A
+ * library that is loaded into both QEMUs does it (tests/device).
+ */
+static void test_clock_set_back(void)
+{
+    const char *library = g_getenv("KAGEMUSHA_CLOCK");
+    g_autofree char *file = g_strdup_printf("%s/set-back", pair_directory);
+    Pair pair;
+
+    if (!library) {
+        g_test_skip("KAGEMUSHA_CLOCK names no library");
+        return;
+    }
+    g_setenv("LD_PRELOAD", library, true);
+    g_setenv("KAGEMUSHA_CLOCK_SET_BACK", file, true);
+    pair = pair_start(&(PairOptions) { });
+    g_unsetenv("LD_PRELOAD");
+    g_unsetenv("KAGEMUSHA_CLOCK_SET_BACK");
+    pair_wait_colo(&pair);
+    migrate_set_parameter_int(pair.primary, "x-checkpoint-delay", 1000);
+    pair_wait_pauses(&pair, 1);
+    while (testdev_number(pair.primary, "commits") <
+           testdev_number(pair.primary, "sequence")) {
+        g_usleep(10 * 1000);
+    }
+    /* The timer of the next one runs by then. */
+    g_usleep(200 * 1000);
+    g_assert_true(g_file_set_contents(file, "", 0, NULL));
+    pair_wait_pauses(&pair, 2);
+    pair_fail_over_and_check(&pair);
+    pair_end(&pair);
+    unlink(file);
+}
+
 static void test_cont(void)
 {
     Pair pair = pair_start(&(PairOptions) { });
@@ -270,6 +326,8 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/failover/cache", test_failover_cache);
     qtest_add_func("/checkpoint/failover/rearm", test_failover_rearm);
     qtest_add_func("/checkpoint/failover/busy", test_failover_busy);
+    qtest_add_func("/checkpoint/trapped", test_trapped);
+    qtest_add_func("/checkpoint/clock-set-back", test_clock_set_back);
     qtest_add_func("/checkpoint/cont", test_cont);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     checkpoint_moments_add();
