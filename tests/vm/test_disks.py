@@ -7,6 +7,8 @@ before the peer is told.
 
 Whatever happens to the primary: what the peer was told is on the disk of whoever goes on, intact; the file is one history,
 without a gap or a second version; and the file system, whose memory and disk come from the same checkpoint, is clean.
+
+With `qcow2` the images have that format, and the guest has a GPU, too, which computes all the time beside it.
 """
 import os
 import random
@@ -18,8 +20,9 @@ import sys
 import time
 from pathlib import Path
 
+import images
 from ha_pair import Pair, wait
-from guest_vm import tool
+from guest_vm import environment, tool
 from net_peer import PEER, SETUP, udp_frame
 from test_network import NetPair, taken_over
 
@@ -55,30 +58,40 @@ class DiskPair(NetPair):
         super().__init__()
         (self.directory / "job.sh").write_text(f"""{SETUP}
 mkdir -p /tmp/disk && mount -t ext4 /dev/vdc /tmp/disk || exit 1
-/payload/net_job {PEER} keep /tmp/disk/records
+{self.program()}
 umount /tmp/disk
 """, encoding="utf-8")
         self.text = self.text.replace("[[network]]", '[[disk]]\npath = "none.img"\nwritable = true\n[[network]]')
         self.description.write_text(self.text, encoding="utf-8")
 
+    def program(self):
+        return f"/payload/net_job {PEER} keep /tmp/disk/records"
+
     def image(self, name):
         return self.directory / f"{name}.img"
+
+    def make_image(self, path, rubbish):
+        if rubbish:
+            path.write_bytes(os.urandom(DISK_BYTES))
+            return
+        with open(path, "wb") as image:
+            image.truncate(DISK_BYTES)
+        subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-b", "4096", str(path)], check=True)
+
+    def raw(self, host):
+        """The path of a raw image with what the guest sees."""
+        return self.image(host.name)
 
     def start(self, command, name, *more):
         path = self.image(name)
         if not path.exists():
-            if command == "run":
-                with open(path, "wb") as image:
-                    image.truncate(DISK_BYTES)
-                subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-b", "4096", str(path)], check=True)
-            else:
-                path.write_bytes(os.urandom(DISK_BYTES))
+            self.make_image(path, command != "run")
         return super().start(command, name, "--disk", str(path), *more)
 
-    def check_disk(self, host, told):
-        """All that the peer had been told is in this host's image."""
+    def missed(self, host, told):
+        """Those of the told statements that are not in this host's image."""
         found = {}
-        with open(self.image(host.name), "rb") as image:
+        with open(self.raw(host), "rb") as image:
             while block := image.read(RECORD_BYTES):
                 try:
                     one = record(block)
@@ -86,8 +99,61 @@ umount /tmp/disk
                     one = None  # on its way to the image at this moment; one that was told is missed below
                 if one:
                     found[one[0]] = one[2]
-        lost = [s for s in told if found.get(s.number) != s.chain]
+        return [s for s in told if found.get(s.number) != s.chain]
+
+    def check_disk(self, host, told):
+        """All that the peer had been told is in this host's image."""
+        lost = self.missed(host, told)
         assert not lost, f"{host.name}: {len(lost)} of {len(told)} told records are not on its disk, the first is {lost[0]}"
+
+    def check_files(self, image):
+        """What else the guest has left on its disk; a raw image."""
+
+
+def dump(image, name, to):
+    """A file of an ext4 file system"""
+    subprocess.run(["/usr/sbin/debugfs", "-R", f"dump /{name} {to}", str(image)], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+
+
+class QcowGpuPair(DiskPair):
+    """Images in the format qcow2, and a GPU that computes all the time. What its program says is on the disk at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.environment = dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
+        self.text = self.text.replace('"256M"', '"512M"').replace('writable = true', 'writable = true\nformat = "qcow2"')
+        self.text = self.text.replace("files = [", f'files = ["{os.environ["KAGE_CL_JOB"]}:cl_job", ')
+        self.text = self.text.replace("[[network]]", '[gpu]\nbackend = "opencl"\n[[network]]')
+        self.description.write_text(self.text, encoding="utf-8")
+
+    def program(self):
+        return f"""/payload/cl_job churn 36000 /tmp/stop >/tmp/disk/churn 2>&1 &
+{super().program()}
+touch /tmp/stop
+wait $! || echo FAILED >>/tmp/disk/churn"""
+
+    def make_image(self, path, rubbish):
+        raw = self.directory / "raw"
+        super().make_image(raw, rubbish)
+        images.to_qcow2(raw, path)
+        raw.unlink()
+
+    def raw(self, host):
+        path = self.directory / "raw"
+        images.to_raw(self.image(host.name), path, DISK_BYTES)
+        return path
+
+    def check_disk(self, host, told):
+        # QEMU writes the tables of an image after the data; at a takeover it does so beside the VM's start.
+        wait(lambda: not self.missed(host, told), f"{host.name}: what was told is on its disk", 60)
+
+    def check_files(self, image):
+        path = self.directory / "churn"
+        dump(image, "churn", path)
+        text = path.read_text(encoding="utf-8")
+        assert "rounds are right" in text and "FAILED" not in text, text
+        print(f"       {text.splitlines()[-1]}", flush=True)
 
 
 def check_kills(pair, primary, standby):
@@ -148,16 +214,15 @@ def check_history(pair, host):
         time.sleep(0.2)
         return not host.alive()
     wait(ended, f"the guest ends; {host.said()}")
-    image = pair.image(host.name)
+    image = pair.raw(host)
     done = subprocess.run(["/usr/sbin/e2fsck", "-fn", str(image)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           check=False)
     assert done.returncode == 0, done.stdout
-    dump = pair.directory / "records"
-    subprocess.run(["/usr/sbin/debugfs", "-R", f"dump /records {dump}", str(image)], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    path = pair.directory / "records"
+    dump(image, "records", path)
     told = {s.number: s.chain for s in pair.peer.said()}
     chain, count = 0, 0
-    with open(dump, "rb") as records:
+    with open(path, "rb") as records:
         while block := records.read(RECORD_BYTES):
             number, before, after = record(block)
             count += 1
@@ -165,7 +230,8 @@ def check_history(pair, host):
             assert told.get(number, after) == after, f"{number} was told otherwise"
             chain = after
     assert count >= max(told), f"{count} records, but {max(told)} were told"
-    mark = Path(f"{image}.kagemusha")
+    pair.check_files(image)
+    mark = Path(f"{pair.image(host.name)}.kagemusha")
     assert not mark.exists(), mark.read_text(encoding="utf-8")
     print(f"       {count} records, {len(told)} of them told; e2fsck: {done.stdout.splitlines()[-1]}", flush=True)
 
@@ -206,13 +272,15 @@ def check_unreadable():
 
 
 def main(names):
-    if not names or "check_unreadable" in names:
+    qcow2 = "qcow2" in names
+    names = [name for name in names if name != "qcow2"]
+    if not names and not qcow2 or "check_unreadable" in names:
         started = time.monotonic()
         check_unreadable()
         print(f"ok     {check_unreadable.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
     if names == ["check_unreadable"]:
         return 0
-    pair = DiskPair()
+    pair = QcowGpuPair() if qcow2 else DiskPair()
 
     def step(check, *hosts):
         started = time.monotonic()
