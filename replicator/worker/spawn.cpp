@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -98,10 +99,14 @@ bool is_passed_on(std::string_view variable) {
     static constexpr std::string_view prefixes[] = {
         "OCL_ICD_", "OPENCL_", "POCL_", "CUDA_", "NVIDIA_",  "ROC_",   "ROCR_", "HSA_",   "HIP_",
         "ZE_",      "IGC_",    "NEO",   "MESA_", "RUSTICL_", "LIBGL_", "ASAN_", "UBSAN_", "TSAN_"};
-    static constexpr std::string_view names[] = {"LD_LIBRARY_PATH=", "PATH="};
+    static constexpr std::string_view names[] = {"LD_LIBRARY_PATH=", "PATH=", "GLIBC_TUNABLES="};
     return std::ranges::any_of(prefixes, [&](auto prefix) { return variable.starts_with(prefix); }) ||
            std::ranges::any_of(names, [&](auto name) { return variable.starts_with(name); });
 }
+
+// glibc's malloc asks for huge pages. PoCL's buffers are such memory, and a worker that is killed gives 128
+// MiB of small pages back for some 15 ms, at a takeover those of a processor that the standby needs.
+char huge_pages[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
 
 // posix_spawn() with a descriptor layout; returns 0 or an error number.
 int spawn_now(const std::string& path, const std::string& title, int setup, int error_output, pid_t& pid) {
@@ -129,6 +134,8 @@ int spawn_now(const std::string& path, const std::string& title, int setup, int 
         if (is_passed_on(*variable))
             environment.push_back(*variable);
     }
+    if (std::getenv("GLIBC_TUNABLES") == nullptr)
+        environment.push_back(huge_pages);
     environment.push_back(nullptr);
     char* arguments[] = {const_cast<char*>(path.c_str()), const_cast<char*>(title.c_str()), nullptr};
     const int result = posix_spawn(&pid, path.c_str(), &files, &attributes, arguments, environment.data());
