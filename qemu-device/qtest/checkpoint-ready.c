@@ -326,6 +326,29 @@ static void test_disk_copy_written(void)
     end_disk_pair(&pair);
 }
 
+/* A flush of the primary's image would never return; no checkpoint has one. */
+static void test_disk_not_flushed(void)
+{
+    g_autofree char *first = make_image("first", DISK_BYTES, 0);
+    g_autofree char *second = make_image("second", DISK_BYTES, 0);
+    g_autofree char *primary = g_strdup_printf(
+        "-drive if=none,id=d0,node-name=d,driver=checkpoint-disk,"
+        "file.driver=raw,file.file.driver=blkdebug,"
+        "file.file.image.driver=file,file.file.image.filename=%s "
+        "-device virtio-blk-pci,drive=d0", first);
+    g_autofree char *secondary = disk_options(second);
+    Pair pair = disk_pair_of(primary, secondary);
+
+    pair_wait_colo(&pair);
+    copy_disk(&pair);
+    g_free(qtest_hmp(pair.primary, "qemu-io d0 \"break flush_to_disk A\""));
+    disk_write(&pair, 0x22, 1 * MiB, 64 * KiB);
+    commit_checkpoint(&pair);
+    g_assert_true(disk_has("second", 0x22, 1 * MiB, 64 * KiB));
+    g_free(qtest_hmp(pair.primary, "qemu-io d0 \"remove_break A\""));
+    end_disk_pair(&pair);
+}
+
 static void fail_once(Pair *pair, const char *what)
 {
     qtest_qmp_assert_success(pair->primary,
@@ -550,6 +573,7 @@ void checkpoint_ready_add(void)
                    test_ready_secondary_lost);
     qtest_add_func("/checkpoint/disk/copy", test_disk_copy);
     qtest_add_func("/checkpoint/disk/copy/written", test_disk_copy_written);
+    qtest_add_func("/checkpoint/disk/not-flushed", test_disk_not_flushed);
     qtest_add_func("/checkpoint/disk/copy/ahead", test_disk_copy_ahead);
     qtest_add_func("/checkpoint/disk/failover", test_disk_failover);
     qtest_add_func("/checkpoint/disk/taken-back", test_disk_taken_back);
