@@ -20,7 +20,7 @@
 #include "exec/address-spaces.h"
 #include "qemu/bitmap.h"
 #include "virtio-vgpu.h"
-#include "proto/abi/vgpu_store_log.h"
+#include "proto/abi/vgpu_page_copy.h"
 #include "trace.h"
 
 /* The log copies and clears whole words of its bits. */
@@ -112,14 +112,15 @@ static uint32_t virtio_vgpu_answer_question(VirtIOVGPU *s, uint64_t offset,
     return VGPU_STATUS_OK;
 }
 
-/* Each write of a field comes here with all of them. */
-void virtio_vgpu_set_config(VirtIODevice *vdev, const uint8_t *data)
+/* The driver has written to the configuration, maybe a question. */
+void virtio_vgpu_ask_log(VirtIOVGPU *s)
 {
-    VirtIOVGPU *s = VIRTIO_VGPU(vdev);
+    VirtIODevice *vdev = VIRTIO_DEVICE(s);
+    uint8_t *place = vdev->config + VGPU_CONFIG_STORE_LOG;
     struct vgpu_store_log question;
     uint32_t result;
 
-    memcpy(&question, data + sizeof(struct vgpu_config), sizeof(question));
+    memcpy(&question, place, sizeof(question));
     if (!question.pages) {
         return;
     }
@@ -129,6 +130,5 @@ void virtio_vgpu_set_config(VirtIODevice *vdev, const uint8_t *data)
     /* The next write of another field asks nothing. */
     question.pages = 0;
     question.result = cpu_to_le32(result);
-    memcpy(vdev->config + sizeof(struct vgpu_config), &question,
-           sizeof(question));
+    memcpy(place, &question, sizeof(question));
 }

@@ -25,7 +25,7 @@
 #include "qemu/units.h"
 #include "system/system.h"
 #include "virtio-vgpu.h"
-#include "proto/abi/vgpu_store_log.h"
+#include "proto/abi/vgpu_page_copy.h"
 #include "trace.h"
 
 /* ---- start and stop (main) --------------------------------------------- */
@@ -219,8 +219,15 @@ static void virtio_vgpu_get_config(VirtIODevice *vdev, uint8_t *data)
         .max_events_per_file = cpu_to_le32(s->limits.max_events_per_file),
     };
 
-    /* What comes behind is the driver's (virtio-vgpu-log.c). */
+    /* What comes behind is the driver's. */
     memcpy(data, &config, sizeof(config));
+}
+
+/* The transport has put what was written, of any field, into vdev->config. */
+static void virtio_vgpu_set_config(VirtIODevice *vdev, const uint8_t *data)
+{
+    virtio_vgpu_ask_log(VIRTIO_VGPU(vdev));
+    virtio_vgpu_ask_copies(VIRTIO_VGPU(vdev));
 }
 
 static uint64_t virtio_vgpu_get_features(VirtIODevice *vdev, uint64_t features,
@@ -234,6 +241,7 @@ static uint64_t virtio_vgpu_get_features(VirtIODevice *vdev, uint64_t features,
     virtio_add_feature(&features, VGPU_F_WRITE_RUNS);
     if (VIRTIO_VGPU(vdev)->window_bytes) {
         virtio_add_feature(&features, VGPU_F_STORE_LOG);
+        virtio_add_feature(&features, VGPU_F_PAGE_COPY);
     }
     return features;
 }
@@ -457,8 +465,7 @@ static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
     }
 
     virtio_vgpu_checkpoint_init(s);
-    virtio_init(vdev, VGPU_VIRTIO_ID,
-                sizeof(struct vgpu_config) + sizeof(struct vgpu_store_log));
+    virtio_init(vdev, VGPU_VIRTIO_ID, VGPU_CONFIG_BYTES);
     s->request_vq = virtio_add_queue(vdev, VIRTIO_VGPU_REQUEST_QUEUE_SIZE,
                                      virtio_vgpu_handle_output);
     s->event_vq = virtio_add_queue(vdev, VIRTIO_VGPU_EVENT_QUEUE_SIZE,

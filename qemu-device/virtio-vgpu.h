@@ -240,8 +240,11 @@ void virtio_vgpu_mark_dirty(VirtIOVGPU *s, const VirtIOVGPUWrite *writes,
                             uint32_t n_writes);
 
 /* virtio-vgpu-log.c */
-void virtio_vgpu_set_config(VirtIODevice *vdev, const uint8_t *data);
+void virtio_vgpu_ask_log(VirtIOVGPU *s);
 void virtio_vgpu_end_log(VirtIOVGPU *s);
+
+/* virtio-vgpu-copy.c */
+void virtio_vgpu_ask_copies(VirtIOVGPU *s);
 
 /* virtio-vgpu-queue.c */
 void virtio_vgpu_queue_init(VirtIOVGPU *s);

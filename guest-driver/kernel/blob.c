@@ -19,13 +19,14 @@ u32 kvg_blob_max_chunks(u64 bytes)
 }
 
 /* `capacity` is what the content can need at most; memory is taken only as the content grows. */
-int kvg_blob_init(struct kvg_blob *blob, u32 capacity)
+int kvg_blob_init(struct kvg_blob *blob, u32 capacity, void **spare)
 {
 	u32 chunks = kvg_blob_max_chunks(capacity);
 
 	memset(blob, 0, sizeof(*blob));
 	blob->capacity = capacity;
 	blob->chunk_capacity = chunks;
+	blob->spare = spare;
 	if (chunks <= 1) {
 		blob->chunks = &blob->single;
 		return 0;
@@ -34,12 +35,26 @@ int kvg_blob_init(struct kvg_blob *blob, u32 capacity)
 	return blob->chunks ? 0 : -ENOMEM;
 }
 
+/*
+ * Kernels clear memory that they give out, which can take longer than all else that a small request
+ * needs: the last chunk of full size that came back is used again.
+ */
+static bool is_full_size(const struct kvg_blob *blob, u32 index)
+{
+	return blob->capacity - index * KVG_BLOB_CHUNK_BYTES >= KVG_BLOB_CHUNK_BYTES;
+}
+
 void kvg_blob_free(struct kvg_blob *blob)
 {
 	u32 i;
 
-	for (i = 0; i < blob->chunk_count; i++)
-		kfree(blob->chunks[i]);
+	for (i = 0; i < blob->chunk_count; i++) {
+		void *chunk = blob->chunks[i];
+
+		if (is_full_size(blob, i))
+			chunk = xchg(blob->spare, chunk);
+		kfree(chunk);
+	}
 	if (blob->chunks != &blob->single)
 		kfree(blob->chunks);
 	memset(blob, 0, sizeof(*blob));
@@ -53,8 +68,10 @@ static void *kvg_blob_room(struct kvg_blob *blob, u32 *bytes)
 
 	if (index == blob->chunk_count) {
 		u32 size = min(KVG_BLOB_CHUNK_BYTES, blob->capacity - blob->bytes);
-		void *chunk = kmalloc(size, GFP_KERNEL_ACCOUNT);
+		void *chunk = is_full_size(blob, index) ? xchg(blob->spare, NULL) : NULL;
 
+		if (!chunk)
+			chunk = kmalloc(size, GFP_KERNEL_ACCOUNT);
 		if (!chunk)
 			return NULL;
 		blob->chunks[blob->chunk_count++] = chunk;

@@ -18,7 +18,7 @@
 #include <linux/virtio_ring.h>
 
 #include "kvg.h"
-#include "proto/abi/vgpu_store_log.h"
+#include "proto/abi/vgpu_page_copy.h"
 
 #define KVG_FILESYSTEM_MAGIC 0x4b564750 /* "KVGP"; the file system is never mounted by a user */
 
@@ -46,6 +46,7 @@ static void device_free(struct kref *refs)
 
 	xa_destroy(&dev->ids);
 	kvt_log_free(dev);
+	kfree(dev->spare_chunk);
 	if (dev->window_pool)
 		gen_pool_destroy(dev->window_pool);
 	if (dev->inode)
@@ -277,6 +278,7 @@ static struct kvg_device *device_new(struct virtio_device *vdev)
 	dev->window_ranges = RB_ROOT;
 	init_rwsem(&dev->window_rwsem);
 	mutex_init(&dev->log.lock);
+	mutex_init(&dev->copies_mutex);
 	return dev;
 }
 
@@ -313,6 +315,7 @@ static int kvg_probe(struct virtio_device *vdev)
 		goto fail_queues;
 	dev->write_runs = virtio_has_feature(vdev, VGPU_F_WRITE_RUNS);
 	dev->store_log = virtio_has_feature(vdev, VGPU_F_STORE_LOG);
+	dev->page_copies = virtio_has_feature(vdev, VGPU_F_PAGE_COPY);
 	kvg_window_init(dev, config.window_bytes);
 	ret = kvg_events_start(dev);
 	if (ret)
@@ -394,7 +397,8 @@ static const struct virtio_device_id kvg_id_table[] = {
 };
 MODULE_DEVICE_TABLE(virtio, kvg_id_table);
 
-static const unsigned int kvg_features[] = { VGPU_F_WRITE_RUNS, VGPU_F_STORE_LOG };
+static const unsigned int kvg_features[] = { VGPU_F_WRITE_RUNS, VGPU_F_STORE_LOG,
+					    VGPU_F_PAGE_COPY };
 
 static struct virtio_driver kvg_driver = {
 	.feature_table = kvg_features,

@@ -25,6 +25,7 @@ static void file_free(struct kref *refs)
 	kvg_device_put(file->dev);
 	kvfree(file->flush_runs);
 	kvfree(file->flush_lent);
+	kvt_copies_free(file);
 	kfree(file);
 }
 

@@ -25,6 +25,7 @@
  *	mmap_lock (core) -> window_mutex
  *	mmap_lock (core) -> kvt_trace.lock -> window_rwsem
  *	kvt_log.lock -> window_rwsem
+ *	window_rwsem -> copies_mutex
  *	files_lock -> file->lock
  *	kvg_srcu is held over every use of a virtqueue by a process, so that stopping can wait for
  *	them; nothing sleeps inside it.
@@ -101,6 +102,7 @@ struct kvg_device {
 	struct kvg_limits limits;
 	bool write_runs;		/* VGPU_F_WRITE_RUNS; fixed after probe */
 	bool store_log;			/* VGPU_F_STORE_LOG; the same */
+	bool page_copies;		/* VGPU_F_PAGE_COPY; the same */
 	/* the address space of every mapping, whatever node was opened */
 	struct inode *inode;
 
@@ -157,6 +159,8 @@ struct kvg_device {
 	atomic64_t window_used_bytes;
 
 	struct kvt_log log;		/* tracer/kernel/log.c */
+	void *spare_chunk;		/* blob.c */
+	struct mutex copies_mutex;	/* one question for copies at a time */
 	struct kvt_statistics trace_statistics;
 	u32 trace_without;		/* enum kvt_without, for tests */
 	struct dentry *debugfs;
@@ -186,6 +190,7 @@ struct kvg_range {
 struct kvg_blob {
 	void **chunks;
 	void *single;			/* the array, when one is enough */
+	void **spare;			/* where a chunk is kept for the next blob; exchanged at once */
 	u32 chunk_count;
 	u32 chunk_capacity;
 	u32 bytes;
@@ -252,6 +257,7 @@ struct kvg_file {
 	struct mutex flush_mutex;
 	struct kvt_open_runs *flush_runs; /* flush_mutex; made when it is needed */
 	struct kvt_lent *flush_lent;	/* the same */
+	struct kvt_copies *flush_copies; /* the same */
 	atomic_t traced_ranges;
 
 	/* one reader at a time, so that the head of `records` stays */
@@ -309,7 +315,7 @@ void kvg_request_done_work(struct work_struct *work);
 void kvg_requests_cancel(struct kvg_device *dev);
 
 /* blob.c */
-int kvg_blob_init(struct kvg_blob *blob, u32 capacity);
+int kvg_blob_init(struct kvg_blob *blob, u32 capacity, void **spare);
 void kvg_blob_free(struct kvg_blob *blob);
 int kvg_blob_append(struct kvg_blob *blob, const void *data, u32 bytes);
 int kvg_blob_append_user(struct kvg_blob *blob, const void __user *data, u32 bytes);

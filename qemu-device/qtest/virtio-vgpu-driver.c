@@ -32,7 +32,8 @@ static void driver_start_device(Driver *d)
     g_assert_cmphex(features & (1ULL << VIRTIO_F_RING_RESET), ==, 0);
     qvirtio_set_features(vdev, (1ULL << VIRTIO_F_VERSION_1) |
                                (1ULL << VIRTIO_RING_F_INDIRECT_DESC) |
-                               (features & (1ULL << VGPU_F_STORE_LOG)));
+                               (features & (1ULL << VGPU_F_STORE_LOG |
+                                            1ULL << VGPU_F_PAGE_COPY)));
     d->requests = qvirtqueue_setup(vdev, &d->alloc, VGPU_QUEUE_REQUEST);
     d->events = qvirtqueue_setup(vdev, &d->alloc, VGPU_QUEUE_EVENT);
     qvirtio_set_driver_ok(vdev);
@@ -401,10 +402,21 @@ static void driver_write_config(Driver *d, uint32_t place, uint32_t value)
 uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
                         uint64_t address)
 {
-#define PLACE(field) (sizeof(struct vgpu_config) + \
+#define PLACE(field) (VGPU_CONFIG_STORE_LOG + \
                       offsetof(struct vgpu_store_log, field))
     driver_write_config(d, PLACE(offset), offset);
     driver_write_config(d, PLACE(offset) + 4, offset >> 32);
+    driver_write_config(d, PLACE(address), address);
+    driver_write_config(d, PLACE(address) + 4, address >> 32);
+    driver_write_config(d, PLACE(pages), pages);
+    return qvirtio_config_readl(&d->dev->vdev, PLACE(result));
+#undef PLACE
+}
+
+uint32_t driver_ask_copies(Driver *d, uint64_t address, uint32_t pages)
+{
+#define PLACE(field) (VGPU_CONFIG_PAGE_COPIES + \
+                      offsetof(struct vgpu_page_copies, field))
     driver_write_config(d, PLACE(address), address);
     driver_write_config(d, PLACE(address) + 4, address >> 32);
     driver_write_config(d, PLACE(pages), pages);

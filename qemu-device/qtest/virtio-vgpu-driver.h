@@ -10,7 +10,7 @@
 #include "libqos/virtio-pci.h"
 #include "libqos/virtio.h"
 #include "libqtest.h"
-#include "proto/abi/vgpu_store_log.h"
+#include "proto/abi/vgpu_page_copy.h"
 
 #define SLOT 4
 #define TIMEOUT_US (60 * 1000 * 1000) /* how long until a test has failed */
@@ -103,6 +103,8 @@ void driver_put_window(Driver *d);
 /* Asks the log of stores; the bits go to `address`. Returns the result. */
 uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
                         uint64_t address);
+/* Asks for copies of the list at `address`. Returns the result. */
+uint32_t driver_ask_copies(Driver *d, uint64_t address, uint32_t pages);
 /* The guest goes on in another QEMU, which has its memory and devices. */
 void driver_continue_in(Driver *d, QTestState *qts);
 

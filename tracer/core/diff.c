@@ -7,7 +7,7 @@
 
 #define LOW_BITS 0x0101010101010101ull
 #define HIGH_BITS 0x8080808080808080ull
-#define BLOCK_BYTES 32u
+#define STEP_BYTES 32u
 
 /*
  * Some compilers make a call of each word's load otherwise (GCC 12, with the kernel's checked memcpy),
@@ -43,13 +43,11 @@ INLINE u32 first_byte(u64 word)
 }
 
 /* The first position in [at, end) with different bytes, else `end`. */
-static u32 compare_different(const struct trace_diff *diff, u32 at, u32 end)
+static u32 compare_bytes(const struct trace_diff *diff, u32 at, u32 end)
 {
-	if (!diff->before)
-		return end;
-	while (end - at >= BLOCK_BYTES && !(difference_at(diff, at) | difference_at(diff, at + 8) |
+	while (end - at >= STEP_BYTES && !(difference_at(diff, at) | difference_at(diff, at + 8) |
 					    difference_at(diff, at + 16) | difference_at(diff, at + 24)))
-		at += BLOCK_BYTES;
+		at += STEP_BYTES;
 	while (end - at >= sizeof(u64)) {
 		u64 difference = difference_at(diff, at);
 
@@ -62,15 +60,50 @@ static u32 compare_different(const struct trace_diff *diff, u32 at, u32 end)
 	return at;
 }
 
+/* The same, where only some blocks need a look. */
+static u32 compare_blocks(const struct trace_diff *diff, u32 at, u32 end)
+{
+	while (at < end) {
+		u64 rest = diff->blocks >> (at / TRACE_BLOCK_BYTES);
+		u32 to, found;
+
+		if (!rest)
+			return end;
+		if (!(rest & 1))
+			at = (at / TRACE_BLOCK_BYTES + (u32)__builtin_ctzll(rest)) *
+			     TRACE_BLOCK_BYTES;
+		to = (at / TRACE_BLOCK_BYTES + 1) * TRACE_BLOCK_BYTES;
+		if (to > end)
+			to = end;
+		if (at >= end)
+			return end;
+		found = compare_bytes(diff, at, to);
+		if (found < to)
+			return found;
+		at = to;
+	}
+	return end;
+}
+
+/* The first position in [at, end) with different bytes, else `end`. */
+static u32 compare_different(const struct trace_diff *diff, u32 at, u32 end)
+{
+	if (!diff->before)
+		return end;
+	if (diff->blocks == TRACE_ALL_BLOCKS)
+		return compare_bytes(diff, at, end);
+	return compare_blocks(diff, at, end);
+}
+
 /* The first position in [at, end) with equal bytes, else `end`. */
 static u32 compare_equal(const struct trace_diff *diff, u32 at, u32 end)
 {
 	if (!diff->before)
 		return at;
-	while (end - at >= BLOCK_BYTES &&
+	while (end - at >= STEP_BYTES &&
 	       !(zero_bytes(difference_at(diff, at)) | zero_bytes(difference_at(diff, at + 8)) |
 		 zero_bytes(difference_at(diff, at + 16)) | zero_bytes(difference_at(diff, at + 24))))
-		at += BLOCK_BYTES;
+		at += STEP_BYTES;
 	while (end - at >= sizeof(u64)) {
 		u64 zero = zero_bytes(difference_at(diff, at));
 

@@ -17,6 +17,10 @@ extern "C" {
  */
 #define TRACE_MERGE_GAP 3u
 
+/* What is told of a page before it is compared is told for blocks of this size. */
+#define TRACE_BLOCK_BYTES 64u
+#define TRACE_ALL_BLOCKS (~0ull)
+
 struct trace_run {
 	u32 from, to;
 };
@@ -30,6 +34,11 @@ struct trace_diff {
 	const u8 *before;
 	u32 bytes;
 	struct trace_run whole;
+	/*
+	 * A bit for each block, the first one's the lowest; one that is not set says that the block is known to be
+	 * equal. Anything but TRACE_ALL_BLOCKS for a whole page only.
+	 */
+	u64 blocks;
 };
 
 /* The first run that begins at or behind `from`. Returns false if there is none. */

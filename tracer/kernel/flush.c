@@ -31,16 +31,6 @@ static bool is_hot(const struct kvt_trace *trace, u32 index)
 		page->heat.intervals >= TRACE_INTERVALS_UNTIL_HOT);
 }
 
-/* Whether a flush has to look at this page, which is dirty. In mode `host` most are, and stay so. */
-static bool is_due(const struct kvg_range *range, u32 index)
-{
-	const struct kvt_trace *trace = range->trace;
-	const struct kvt_page *page = &trace->pages[index];
-
-	return trace->mode != KAGEMUSHA_VGPU_TRACE_HOST || !test_bit(index, trace->open) ||
-	       page->whole_from != page->whole_to || kvt_log_has(range, index);
-}
-
 static u32 count_due(struct kvg_range *range)
 {
 	struct kvt_trace *trace = range->trace;
@@ -51,7 +41,7 @@ static u32 count_due(struct kvg_range *range)
 		return atomic_read(&trace->dirty_count);
 	mutex_lock(&trace->lock);
 	for_each_set_bit(index, trace->dirty, trace->page_count)
-		count += is_due(range, index);
+		count += kvt_is_due(range, index);
 	mutex_unlock(&trace->lock);
 	return count;
 }
@@ -98,10 +88,26 @@ static bool snapshot_is_free(struct kvt_trace *trace)
 	return true;
 }
 
-/* The snapshot becomes a copy of the page. Returns whether each byte of it differs from the shadow. */
-static bool take_snapshot(struct kvt_trace *trace, const struct kvt_page *page, const u8 *from)
+/* What is known of a page before it is compared with its shadow. */
+struct known {
+	bool differs;	/* each byte of it */
+	u64 blocks;	/* struct trace_diff */
+};
+
+/* The device has made the snapshot. */
+static struct known known_from(const struct vgpu_page_copy *copy)
 {
-	return trace_page_copy_differs(trace->snapshot, from, page->shadow);
+	return (struct known){ .differs = copy->answer == VGPU_COPY_WHOLE,
+			       .blocks = copy->changed };
+}
+
+/* The snapshot becomes a copy of the page. */
+static struct known take_snapshot(struct kvt_trace *trace, const struct kvt_page *page,
+				  const u8 *from)
+{
+	return (struct known){ .differs = trace_page_copy_differs(trace->snapshot, from,
+								  page->shadow),
+			       .blocks = TRACE_ALL_BLOCKS };
 }
 
 /*
@@ -144,11 +150,9 @@ static u32 bytes_in_page(const struct kvt_trace *trace, u32 index)
 	return min_t(u64, PAGE_SIZE, trace->bytes - ((u64)index << PAGE_SHIFT));
 }
 
-/*
- * `content`: the page as it is to be sent. `differs`: as known, all of it from the shadow. Sets *changed.
- */
+/* `content`: the page as it is to be sent. Sets *changed. */
 static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 index,
-		     const u8 *content, bool differs, bool *changed)
+		     const u8 *content, struct known known, bool *changed)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
@@ -158,14 +162,21 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 		.before = page->shadow,
 		.bytes = bytes_in_page(trace, index),
 		.whole = { page->whole_from, page->whole_to },
+		.blocks = known.blocks,
 	};
 	struct trace_run run;
 	u32 runs = 0;
 	u32 at = 0;
 	int ret;
 
-	if (differs) /* the comparison has nothing to find */
-		diff.whole = (struct trace_run){ 0, diff.bytes };
+	if (known.differs) { /* the comparison has nothing to find */
+		run = (struct trace_run){ 0, diff.bytes };
+		ret = send_run(stream, trace, page, trace->memory_offset + start, content, &run);
+		if (ret)
+			return ret;
+		at = diff.bytes;
+		runs = 1;
+	}
 	while (trace_diff_next(&diff, at, &run)) {
 		ret = send_run(stream, trace, page, trace->memory_offset + start, content, &run);
 		if (ret)
@@ -206,20 +217,23 @@ static int send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 i
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 	const u8 *content = page_in_window(range, index);
-	bool differs = false;
+	const struct vgpu_page_copy *copy = kvt_copies_take(stream, trace, index);
+	struct known known = { .blocks = TRACE_ALL_BLOCKS };
 	bool changed;
 	int ret;
 
-	if (page->shadow && bytes_in_page(trace, index) == PAGE_SIZE &&
-	    kvt_stream_can_lend(stream) && trace_page_may_differ(content, page->shadow) &&
-	    snapshot_is_free(trace))
-		differs = take_snapshot(trace, page, content);
-	if (differs)
+	if (copy)
+		known = known_from(copy);
+	else if (page->shadow && bytes_in_page(trace, index) == PAGE_SIZE &&
+		 kvt_stream_can_lend(stream) && trace_page_may_differ(content, page->shadow) &&
+		 snapshot_is_free(trace))
+		known = take_snapshot(trace, page, content);
+	if (copy || known.differs)
 		content = trace->snapshot;
-	ret = send_page(stream, range, index, content, differs, &changed);
+	ret = send_page(stream, range, index, content, known, &changed);
 	if (ret)
 		return ret;
-	if (differs)
+	if (content == trace->snapshot)
 		swap(page->shadow, trace->snapshot);
 	clean_page(trace, index);
 	trace_heat_flush(&trace->pages[index].heat, changed);
@@ -243,14 +257,17 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
-	bool differs, changed;
+	const struct vgpu_page_copy *copy = kvt_copies_take(stream, trace, index);
+	struct known known;
+	bool changed;
 	int ret;
 
 	/* no memory for another one */
-	if (kvt_without(range, KVT_WITHOUT_SNAPSHOTS) || !snapshot_is_free(trace))
+	if (!copy && (kvt_without(range, KVT_WITHOUT_SNAPSHOTS) || !snapshot_is_free(trace)))
 		return send_cooled(stream, range, index);
-	differs = take_snapshot(trace, page, page_in_window(range, index));
-	ret = send_page(stream, range, index, trace->snapshot, differs, &changed);
+	known = copy ? known_from(copy) :
+		       take_snapshot(trace, page, page_in_window(range, index));
+	ret = send_page(stream, range, index, trace->snapshot, known, &changed);
 	if (ret)
 		return ret;
 	swap(page->shadow, trace->snapshot);
@@ -280,20 +297,25 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 	}
 	close_pages(range, index);
 	for_each_set_bit_from(index, trace->dirty, trace->page_count) {
-		if (!is_due(range, index))
-			continue;
 		/* for two pages: one that cools down is sent two times */
 		if (!kvt_stream_has_room(stream))
 			break;
-		/* before the look at the page: what is stored afterwards is told again */
-		if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
-			kvt_log_forget(range, index);
+		if (stream->copies && index >= stream->copies->end)
+			kvt_copies_make(stream, range, index);
+		if (!kvt_copies_has(stream, index)) {
+			if (!kvt_is_due(range, index))
+				continue;
+			/* before the look at the page: what is stored afterwards is told again */
+			if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
+				kvt_log_forget(range, index);
+		}
 		ret = test_bit(index, trace->open) ? send_hot(stream, range, index) :
 						     send_closed(stream, range, index);
 		if (ret)
 			break;
 	}
 out:
+	kvt_copies_end(stream, range);
 	*cursor = index;
 	up_read(&dev->window_rwsem);
 	mutex_unlock(&trace->lock);
@@ -333,6 +355,7 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, u32 *curso
 		ret = kvg_room_take(stream.request, target->nonblock);
 	if (ret)
 		goto out;
+	kvt_copies_begin(&stream, range);
 	ret = collect(&stream, range, cursor);
 	if (!ret && kvt_stream_is_empty(&stream))
 		goto out_room; /* dirty, but not changed */

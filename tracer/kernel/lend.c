@@ -19,14 +19,6 @@
 /* Fewer are not worth a payload's slot of the ring. */
 #define KVT_LEND_FROM 4u
 
-/* flush_mutex is held until the stream is freed. */
-struct kvt_lent {
-	u32 page_count, payload_count;
-	u32 max_pages, max_payloads;
-	struct page *pages[KVT_MAX_LENT_PAGES];
-	u32 payload_pages[KVT_MAX_LENT_PAGES]; /* of each payload */
-};
-
 /* Takes room for payloads if there is some now. Returns false if nothing can be lent. */
 bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirty_pages)
 {
@@ -56,14 +48,6 @@ bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirt
 	stream->lent = lent;
 	stream->lender = range;
 	return true;
-}
-
-bool kvt_stream_can_lend(const struct kvt_stream *stream)
-{
-	const struct kvt_lent *lent = stream->lent;
-
-	return lent && lent->page_count < lent->max_pages &&
-	       lent->payload_count < lent->max_payloads;
 }
 
 /* Whether the page goes behind those of the last command. */

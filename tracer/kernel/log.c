@@ -124,3 +124,9 @@ void kvt_log_forget(struct kvg_range *range, u32 index)
 	clear_bit(PHYS_PFN(range->offset) + index, range->dev->log.pages);
 	smp_mb__after_atomic(); /* before the page is read */
 }
+
+/* Nobody has looked at the page after all. */
+void kvt_log_remember(struct kvg_range *range, u32 index)
+{
+	set_bit(PHYS_PFN(range->offset) + index, range->dev->log.pages);
+}

@@ -10,46 +10,7 @@
 #include <linux/minmax.h>
 #include <linux/mm.h>
 
-#include "trace.h"
-
-u8 *kvt_shadow_take(struct kvt_shadows *shadows)
-{
-	void *shadow = shadows->spare;
-
-	if (shadow) {
-		shadows->spare = *(void **)shadow;
-		shadows->spare_count--;
-	} else {
-		shadow = (void *)__get_free_page(GFP_KERNEL_ACCOUNT);
-	}
-	if (shadow)
-		shadows->peak = max(shadows->peak, ++shadows->used);
-	return shadow;
-}
-
-bool kvt_shadow_is_lent(const u8 *shadow)
-{
-	return page_count(virt_to_page(shadow)) > 1;
-}
-
-static void add_spare(struct kvt_shadows *shadows, void *shadow)
-{
-	*(void **)shadow = shadows->spare;
-	shadows->spare = shadow;
-	shadows->spare_count++;
-}
-
-/* NULL is none. One that is lent comes back when the device is through with it. */
-void kvt_shadow_return(struct kvt_shadows *shadows, u8 *shadow)
-{
-	if (!shadow)
-		return;
-	shadows->used--;
-	if (kvt_shadow_is_lent(shadow))
-		put_page(virt_to_page(shadow));
-	else
-		add_spare(shadows, shadow);
-}
+#include "tracer/kernel/shadow.h"
 
 static u32 wanted_pages(const struct kvt_shadows *shadows)
 {
@@ -59,22 +20,17 @@ static u32 wanted_pages(const struct kvt_shadows *shadows)
 /* A page that was lent. It may be a shadow still. */
 void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow)
 {
-	if (!kvt_shadow_is_lent(shadow) &&
+	if (!kvt_shadow_is_lent(shadow) && shadows->spare_count < shadows->max_spare &&
 	    shadows->used + shadows->spare_count < wanted_pages(shadows))
-		add_spare(shadows, shadow);
+		shadows->spare[shadows->spare_count++] = shadow;
 	else
 		put_page(virt_to_page(shadow));
 }
 
 static void keep_spare(struct kvt_shadows *shadows, u32 count)
 {
-	while (shadows->spare_count > count) {
-		void *shadow = shadows->spare;
-
-		shadows->spare = *(void **)shadow;
-		shadows->spare_count--;
-		free_page((unsigned long)shadow);
-	}
+	while (shadows->spare_count > count)
+		free_page((unsigned long)shadows->spare[--shadows->spare_count]);
 }
 
 /* An interval is over. */
@@ -101,4 +57,5 @@ void kvt_shadows_idle(struct kvt_shadows *shadows)
 void kvt_shadows_free(struct kvt_shadows *shadows)
 {
 	keep_spare(shadows, 0);
+	kvfree(shadows->spare);
 }

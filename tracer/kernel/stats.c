@@ -31,6 +31,7 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_KEPT_OPEN] = "kept_open",
 	[KVT_LOG_READS] = "log_reads",
 	[KVT_LOG_PAGES] = "log_pages",
+	[KVT_PAGES_COPIED] = "pages_copied",
 	[KVT_STEPPED] = "stepped",
 	[KVT_STEPS_NESTED] = "steps_nested",
 	[KVT_REASONS + TRACE_REASON_NONE] = "decoded",

@@ -12,10 +12,6 @@
 
 #define KVT_LENT_TABLE_BYTES \
 	(KVT_MAX_LENT_PAGES * (u32)(sizeof(struct vgpu_payload) + sizeof(struct vgpu_segment)))
-/* What comes before a command's runs at most. */
-#define KVT_HEADER_BYTES \
-	((u32)offsetof(struct vgpu_cmd_write_runs, body) + 3 * TRACE_NUMBER_MAX_BYTES)
-
 /*
  * The worst page: single bytes with just enough between that they stay runs of their own, each with
  * two numbers of two bytes. Three commands, because the first may be almost full.
@@ -55,27 +51,9 @@ void kvt_stream_free(struct kvt_stream *stream)
 	stream->request = NULL;
 }
 
-static u32 stream_bytes(const struct kvt_stream *stream)
-{
-	return stream->request->blob.bytes - (u32)sizeof(struct vgpu_request);
-}
-
-/* Of a command that is not there yet. */
-static u32 open_bytes(const struct kvt_stream *stream)
-{
-	return stream->open ? KVT_HEADER_BYTES + stream->runs.used + stream->data_bytes + 8 : 0;
-}
-
 bool kvt_stream_is_empty(const struct kvt_stream *stream)
 {
-	return !stream->open && !stream_bytes(stream);
-}
-
-bool kvt_stream_has_room(const struct kvt_stream *stream)
-{
-	return stream_bytes(stream) + open_bytes(stream) + 2 * KVT_PAGE_WORST_BYTES +
-		       sizeof(struct vgpu_cmd_sync) <=
-	       stream->request->dev->limits.stream_bytes;
+	return !stream->open && !kvt_stream_bytes(stream);
 }
 
 /* ---- commands ---- */
@@ -164,6 +142,6 @@ int kvt_stream_end(struct kvt_stream *stream, bool barrier)
 
 	if (!ret && barrier)
 		ret = kvg_blob_append(&stream->request->blob, &command, sizeof(command));
-	stream->request->stream_bytes = stream_bytes(stream);
+	stream->request->stream_bytes = kvt_stream_bytes(stream);
 	return ret ?: kvt_lend_end(stream);
 }

@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 
 #include "kvg.h"
+#include "tracer/kernel/shadow.h"
 #include "tracer/kernel/stream.h"
 
 /* Room for what is collected before the stream counts as full, with a lot to spare. */
@@ -86,7 +87,11 @@ static struct kvt_trace *trace_new(const struct kagemusha_vgpu_window_trace *arg
 	trace->pages = kvcalloc(trace->page_count, sizeof(*trace->pages), GFP_KERNEL_ACCOUNT);
 	trace->dirty = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
 	trace->open = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
-	if (!trace->pages || !trace->dirty || !trace->open) {
+	/* one for each page at most, those of a question for copies, and the snapshot */
+	trace->shadows.max_spare = trace->page_count + KVT_MAX_COPIES + 1;
+	trace->shadows.spare = kvmalloc_array(trace->shadows.max_spare,
+					      sizeof(*trace->shadows.spare), GFP_KERNEL_ACCOUNT);
+	if (!trace->pages || !trace->dirty || !trace->open || !trace->shadows.spare) {
 		kvt_trace_free(trace);
 		return NULL;
 	}

@@ -60,6 +60,7 @@ enum kvt_counter {
 	KVT_KEPT_OPEN,		/* pages compared without closing them */
 	KVT_LOG_READS,		/* questions to the hypervisor's log of stores */
 	KVT_LOG_PAGES,		/* pages that it told, with those that nobody has opened */
+	KVT_PAGES_COPIED,	/* copied and compared by the device */
 	KVT_STEPPED,		/* instructions executed alone */
 	KVT_STEPS_NESTED,	/* stores while a step of the same thread was under way */
 	KVT_REASONS,		/* why a store was left to the processor, by enum trace_reason */
@@ -78,6 +79,7 @@ enum kvt_without {
 	KVT_WITHOUT_SNAPSHOTS = 8,	/* hot pages are closed */
 	KVT_WITHOUT_AHEAD = 16,		/* pages are opened one by one */
 	KVT_WITHOUT_LOG = 32,		/* every open page counts as stored into */
+	KVT_WITHOUT_COPIES = 64,	/* the device makes none */
 };
 
 struct kvt_statistics {
@@ -98,8 +100,12 @@ struct kvt_page {
 #define KVT_KEEP_SPARE_FLUSHES 64u
 
 struct kvt_shadows {
-	void *spare;		/* each begins with the address of the next */
-	u32 spare_count;
+	/*
+	 * The addresses are not in the pages: a processor that is emulated looks for a page's place in memory
+	 * each time, which takes longer than all else that is done for the page here.
+	 */
+	u8 **spare;
+	u32 spare_count, max_spare;
 	u32 used;
 	u32 peak, last_peak;	/* of `used`, in this interval and the one before */
 	u32 idle;		/* flushes that found nothing dirty, in a row */
@@ -137,9 +143,6 @@ struct kvt_trace {
 };
 
 /* shadow.c */
-u8 *kvt_shadow_take(struct kvt_shadows *shadows);
-void kvt_shadow_return(struct kvt_shadows *shadows, u8 *shadow);
-bool kvt_shadow_is_lent(const u8 *shadow);
 void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow);
 void kvt_shadows_flush(struct kvt_shadows *shadows);
 void kvt_shadows_idle(struct kvt_shadows *shadows);
@@ -175,7 +178,11 @@ int kvt_log_begin(struct kvg_device *dev);
 void kvt_log_read(struct kvg_range *range);
 bool kvt_log_has(const struct kvg_range *range, u32 index);
 void kvt_log_forget(struct kvg_range *range, u32 index);
+void kvt_log_remember(struct kvg_range *range, u32 index);
 void kvt_log_free(struct kvg_device *dev);
+
+/* copies.c */
+void kvt_copies_free(struct kvg_file *file);
 
 /* flush.c */
 
