@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Several VMs at once on this host, protected or not: what each of them still does. `logged` is the primary's cost alone, the
-standbys only log, because a real one is another machine; it has no checkpoints of the VM. `protected` has them, and standbys
-that execute and load on this machine: for one with processors and a GPU to spare.
+standbys only log, because a real one is another machine; it has no checkpoints of the VM. `checkpointed` has them, and standbys
+that log the GPU's commands and load the checkpoints; `protected` has standbys that execute, too. These two have a second QEMU for
+each VM on this machine: for one with processors (and a GPU) to spare.
 
 All VMs are started once; of each kind the first 1, 2, 4, 8 have their turn, and run the same program at the same time. The
 others are paused.
@@ -15,9 +16,9 @@ from pathlib import Path
 from price import figures, hosts
 
 COUNTS = (1, 2, 4, 8)
-COLUMNS = ("vm", "logged", "protected")
+COLUMNS = {"vm": "VM", "logged": "logged", "checkpointed": "checkpointed", "protected": "protected"}  # → its heading
 USUAL = ("vm", "logged")
-GOAL_VMS, GOAL = 8, 1.10  # each of so many, logged : unprotected
+GOAL_VMS, GOAL = 8, 1.10  # each of so many, logged or checkpointed : unprotected
 PROGRAM = "gemm"
 MEMORY_MIB = 512
 SYS_KCMP, KCMP_VM = 312, 1  # x86-64
@@ -100,15 +101,16 @@ def sample(machines, column, number, work, seconds):
 
 def todo(rounds, counts, done, columns=USUAL):
     """(round, count, column) still to run; the columns in turns, the first of them changing."""
+    columns = list(columns)
     have = {(one["round"], one["vms"], one["column"]) for one in done}
     return [(number, count, column) for number in range(rounds) for count in counts
             for column in (columns if number % 2 == 0 else columns[::-1]) if (number, count, column) not in have]
 
 
 def columns_of(samples):
-    """Those that the table has: the usual ones, and what else was measured."""
+    """Those that were measured, in the order of the table."""
     measured = {one["column"] for one in samples}
-    return [column for column in COLUMNS if column in USUAL or column in measured]
+    return [column for column in COLUMNS if column in measured]
 
 
 def seconds_of(samples, count, column):

@@ -33,7 +33,7 @@ guest = "{guest}"
 job = "{job}"
 files = ["{suite}:suite"]
 [gpu]
-backend = "opencl"
+backend = "{backend}"
 gpu = "{gpu}"
 [gpu.properties]
 {properties}
@@ -199,11 +199,11 @@ class Machine:
         self.processors = ()
         self.directories = []  # of everything that was started
 
-    def describe(self, name, gpu):
+    def describe(self, name, gpu, backend="opencl"):
         """What is started next is started from this."""
         self.pair.description = self.pair.directory / f"{name}.toml"
         self.pair.description.write_text(DESCRIPTION.format(
-            memory=self.options.memory, cpus=self.options.cpus, accel=self.options.accel, gpu=gpu,
+            memory=self.options.memory, cpus=self.options.cpus, accel=self.options.accel, gpu=gpu, backend=backend,
             guest=self.options.kernel, job=HERE / "guest.sh", suite=self.options.suite,
             properties="\n".join(f'{key} = "{value}"' for key, value in self.properties.items())) + self.protection,
             encoding="utf-8")
@@ -393,16 +393,18 @@ def of_replication(status):
 
 
 class Protected(Machine):
-    """A VM whose GPU is mirrored and whose memory and devices are checkpointed to a standby."""
+    """A VM whose GPU is mirrored and whose memory and devices are checkpointed to a standby. `backend`: the standby's; with
+    `null` it loads the checkpoints, and executes nothing."""
 
     protection = PROTECTION
 
-    def __init__(self, options, name):
+    def __init__(self, options, name, backend="opencl"):
         super().__init__(options, name)
-        self.properties, self.standby, self.frozen = {}, None, []
+        self.backend, self.standby, self.frozen = backend, None, []
+        self.properties = {"digest-interval-ms": "0"} if backend == "null" else {}
 
     def boot(self):
-        self.describe("standby", self.options.standby_gpu)
+        self.describe("standby", self.options.standby_gpu if self.backend == "opencl" else "", self.backend)
         self.standby = self.pair.start("standby", "standby")
         super().boot()
         self.settle()

@@ -59,7 +59,7 @@ def parse(arguments):
     parser.add_argument("--out", default="kagemusha-bench", help="directory of the results (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each program runs in each column (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a program computes natively (default: %(default)s)")
-    parser.add_argument("--full", action="store_true", help="also clblast, clpeak, hashcat; 1 to 8 VMs at once; takeovers, checkpoints, tracer: hours")
+    parser.add_argument("--full", action="store_true", help="also clblast, clpeak, hashcat; 1 to 8 VMs at once; takeovers, checkpoints, tracer, peers: hours")
     parser.add_argument("--programs", type=words, default=None, help="only these, with commas between them")
     parser.add_argument("--columns", type=words, default=list(table.COLUMNS), help="only these: " + ", ".join(table.COLUMNS))
     parser.add_argument("--vms", type=words, default=list(map(str, crowd.COUNTS)), help="of --full: so many at once (default: 1,2,4,8)")
@@ -339,8 +339,9 @@ def started(options, column, number, directories):
     """One more VM for the crowd, paused. Tried as often as any column."""
     name = f"{column}{number}"
     for attempt in range(STARTS):
-        machine = hosts.Protected(options, name) if column == "protected" else (
-            hosts.Machine(options, name) if column == "vm" else hosts.Mirrored(options, name, "null"))
+        machine = {"vm": lambda: hosts.Machine(options, name), "logged": lambda: hosts.Mirrored(options, name, "null"),
+                   "checkpointed": lambda: hosts.Protected(options, name, "null"),
+                   "protected": lambda: hosts.Protected(options, name)}[column]()
         try:
             machine.start()
             machine.leave()
@@ -392,7 +393,7 @@ def run_crowd(options, path, results):
             samples.append(one)
             write_whole(path, json.dumps(results, indent=1) + "\n")
             said = one["error"] or ", ".join(f"{seconds:.3f} s" for seconds in one["seconds"])
-            log(f"  {place + 1} of {len(todo)}: {count} VMs, {table.COLUMNS[column][0]}: {said}")
+            log(f"  {place + 1} of {len(todo)}: {count} VMs, {crowd.COLUMNS[column]}: {said}")
     finally:
         for machine in [machine for some in machines.values() for machine in some]:
             machine.end()
@@ -407,7 +408,7 @@ def run_mechanisms(options, path, results):
     import guest_vm  # needs the environment
     assets = json.loads(Path(guest_vm.environment()["KAGE_ASSETS"]).read_text(encoding="utf-8"))
     places = {"root": ROOT, "build": options.build.resolve(), "out": path.parent.resolve(), "qemu": assets["qemu"],
-              "tool": os.environ["KAGE_TOOL"]}
+              "tool": os.environ["KAGE_TOOL"], "gpu": options.gpu, "standby_gpu": options.standby_gpu}
     for mechanism in mechanisms.left_over(done, options.mechanisms):
         log(f"  measuring: {mechanism['title']}")
         done.append(mechanisms.measure(mechanism, places))

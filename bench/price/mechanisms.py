@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What `--full` measures of each mechanism alone, with the benches that are there for that. Their tables are put into the report
-as they print them; their samples lie beside the results.
+What `--full` measures of each mechanism alone, and of what others have for the same, with the benches that are there for that. Their
+tables are put into the report as they print them, `about` before them; their samples lie beside the results.
 """
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -28,6 +29,17 @@ ALL = [
      "command": "{tool} run --quiet --timeout 3600 --file {build}/guest-driver/kernel/test/kagemusha_trace_bench -- "
                 "sh -c 'mount -t debugfs none /sys/kernel/debug; /payload/kagemusha_trace_bench 6' "
                 "| tee {out}/tracer.jsonl | {root}/bench/vm/trace_table"},
+    {"name": "colo", "title": "A peer: QEMU's own checkpoints (COLO) beside ours, a guest that keeps 64 and 1,024 pages dirty",
+     "about": ["pause: the primary's VM stands still for one checkpoint, by QMP's STOP and RESUME. killed: from kill -9 of the primary's QEMU, of which the "
+               "other is told at once, until that one is in charge and runs.",
+               "COLO's secondary runs the same program between checkpoints; ours stands still, which is why its QEMU has half a processor more here."],
+     "command": "{root}/bench/peers/colo --json {out}/colo.json"},
+    {"name": "state", "title": "A peer: NVIDIA's checkpoint of a CUDA process, beside our state transfer of as much memory",
+     "about": ["cuda-checkpoint (the driver's cuCheckpointProcess…): a process stops, its GPU memory goes into this host's memory and comes back onto a "
+               "GPU of this host. It does not survive the host.",
+               "State transfer: the memory goes to a standby's GPU while the guest goes on launching kernels; afterwards the standby follows. Not the same "
+               "thing, so no ratio is made."],
+     "command": "{root}/bench/peers/state --build {build} --gpu {gpu} --standby-gpu {standby_gpu} --json {out}/state.json"},
 ]
 
 
@@ -38,8 +50,9 @@ def left_over(done, wanted=None):
 
 
 def measure(mechanism, places, seconds=3 * 3600):
-    """→ what results have of it. `places`: root, build, out, qemu, tool."""
+    """→ what results have of it. `places`: root, build, out, qemu, tool, gpu, standby_gpu."""
     begin = time.monotonic()
+    places = {name: shlex.quote(str(place)) for name, place in places.items()}
     with subprocess.Popen(["bash", "-o", "pipefail", "-c", mechanism["command"].format(**places)], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                           start_new_session=True) as process:
@@ -51,7 +64,7 @@ def measure(mechanism, places, seconds=3 * 3600):
                 raise
             said = f"not within {seconds} s\n"
             process.returncode = -1
-    return {"name": mechanism["name"], "title": mechanism["title"], "status": process.returncode,
+    return {"name": mechanism["name"], "title": mechanism["title"], "about": mechanism.get("about", []), "status": process.returncode,
             "seconds": round(time.monotonic() - begin, 1), "said": said.splitlines()[-LINES:]}
 
 

@@ -64,6 +64,37 @@ def ratios(results, rows):
     return grid(["program", "kind", *(text.name_of(*pair) for pair in shown)], lines, range(marked, len(lines)))
 
 
+def printed(lines):
+    """What a bench has printed: its tables as tables, the rest as it is. A line with too few cells fills its table."""
+    out, table_lines, others = [], [], []
+
+    def cells(line):
+        return [cell.strip() for cell in line.strip("|").split("|")]
+
+    def done():
+        if others:
+            out.append(f"<pre>{escaped(chr(10).join(others))}</pre>")
+            others.clear()
+        if table_lines:
+            head, *rows = [cells(line) for line in table_lines if set(line) - set("|-: ")]
+            out.append("<table><tr>" + "".join(f"<th>{escaped(cell)}</th>" for cell in head) + "</tr>" + "".join(
+                "<tr>" + "".join(f"<td{f' colspan={len(head) - len(row) + 1}' if place == len(row) - 1 and len(row) < len(head) else ''}>"
+                                 f"{escaped(cell)}</td>" for place, cell in enumerate(row)) + "</tr>" for row in rows) + "</table>")
+            table_lines.clear()
+
+    for line in lines:
+        if line.startswith("|"):
+            if others:
+                done()
+            table_lines.append(line)
+        else:
+            if table_lines:
+                done()
+            others.append(line)
+    done()
+    return "".join(out)
+
+
 class Scale:
     """Ratios on a logarithmic axis, with round marks."""
 
@@ -160,9 +191,9 @@ def page(results):
         where = text.where_table(results)
         parts += ["<h2>Where processor time goes</h2><p>Seconds of all processors for one run, with the program's start and check.</p>",
                   picture, f"<details><summary>the figures</summary><pre>{escaped(chr(10).join(where))}</pre></details>"]
-    for title, lines in [("Several VMs at once", text.crowd_table(results)), *text.mechanism_parts(results)]:
+    for title, about, lines in [("Several VMs at once", [], text.crowd_table(results)), *text.mechanism_parts(results)]:
         if lines:
-            parts.append(f"<h2>{escaped(title)}</h2><pre>{escaped(chr(10).join(lines))}</pre>")
+            parts += [f"<h2>{escaped(title)}</h2>", *(f"<p>{escaped(line)}</p>" for line in about), printed(lines)]
     wrong = text.errors(results) + text.crowd_errors(results)
     if wrong:
         parts.append("<h2>What went wrong</h2><ul>" + "".join(f"<li class='bad'>{escaped(line)}</li>" for line in wrong) + "</ul>")

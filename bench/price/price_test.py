@@ -195,7 +195,7 @@ class CrowdTest(unittest.TestCase):
     def test_a_third_kind_of_vms_has_a_ratio_of_its_own(self):
         more = [{**one, "column": "protected", "seconds": [1.2 * second for second in one["seconds"]]}
                 for one in self.samples() if one["column"] == "vm"]
-        self.assertEqual(len(crowd.todo(2, (1, 2), self.samples(), crowd.COLUMNS)), 4)
+        self.assertEqual(len(crowd.todo(2, (1, 2), self.samples(), crowd.COLUMNS)), 8)
         lines = crowd.lines(self.samples() + more)
         self.assertEqual(lines[0][3:6], ["protected s", "logged : unprotected", "protected : unprotected"])
         self.assertTrue(lines[1][5].startswith("1.20 "), lines[1])
@@ -207,6 +207,10 @@ class CrowdTest(unittest.TestCase):
         results["crowd"] += [{**one, "vms": 8} for one in self.samples() if one["vms"] == 2]
         [(_, figure, goal, reached)] = [one for one in table.goals(results) if "8 at once" in one[0]]
         self.assertEqual((round(figure.value, 2), goal, reached), (1.10, 1.10, figure.high <= 1.10))
+        results["crowd"] += [{**one, "column": "checkpointed", "seconds": [1.5 * second for second in one["seconds"]]}
+                             for one in results["crowd"] if one["vms"] == 8 and one["column"] == "vm"]
+        judged = [(what, round(figure.value, 2), reached) for what, figure, _, reached in table.goals(results) if "8 at once" in what]
+        self.assertEqual([one[1:] for one in judged if one[0].startswith("checkpointed")], [(1.5, False)])
 
     def test_a_failure_is_in_the_table_and_among_the_errors(self):
         results = fixture()
@@ -256,6 +260,21 @@ class MechanismsTest(unittest.TestCase):
         self.assertIn("a title: FAILED with status 4", text.report(results))
         self.assertTrue(text.failed(results))
 
+    def test_a_place_is_one_word_even_when_it_is_empty(self):
+        found = mechanisms.measure({"name": "n", "title": "t", "command": "printf '<%s>' {out} {gpu}"}, {"out": "a b", "gpu": ""})
+        self.assertEqual(found["said"], ["<a b><>"])
+
+    def test_what_a_table_means_is_beside_it(self):
+        results = fixture()
+        results["mechanisms"] = [{"name": "n", "title": "t", "about": ["a peer <does> this"], "status": 0, "said": ["1"]}]
+        self.assertIn("a peer <does> this", text.report(results))
+        self.assertIn("<p>a peer &lt;does&gt; this</p>", page.page(results))
+
+    def test_a_printed_table_is_a_table_of_the_page(self):
+        shown = page.printed(["before", "| a | b<c |", "|---|---|", "| 1 | 2 |", "| it ended |", "after"])
+        self.assertEqual(shown, "<pre>before</pre><table><tr><th>a</th><th>b&lt;c</th></tr><tr><td>1</td><td>2</td></tr>"
+                                "<tr><td colspan=2>it ended</td></tr></table><pre>after</pre>")
+
     def test_one_that_hangs_is_ended(self):
         found = mechanisms.measure({"name": "n", "title": "t", "command": "sleep 600"}, {}, seconds=0.2)
         self.assertEqual(found["status"], -1)
@@ -267,7 +286,7 @@ class MechanismsTest(unittest.TestCase):
         self.assertEqual([one["name"] for one in mechanisms.left_over([], ["tracer"])], ["tracer"])
 
     def test_every_command_has_its_places(self):
-        places = dict.fromkeys(("root", "build", "out", "qemu", "tool"), "x")
+        places = dict.fromkeys(("root", "build", "out", "qemu", "tool", "gpu", "standby_gpu"), "x")
         for one in mechanisms.ALL:
             self.assertNotRegex(one["command"].format(**places), r"[{}]")
 

@@ -123,9 +123,10 @@ def goals(results):
     out, all_means = [], means(results)
     if ("logged", "vm") in all_means:
         out.append(judged("logged : VM, geometric mean of all programs", all_means["logged", "vm"], 1.10))
-    if any(one["vms"] == crowd.GOAL_VMS for one in results.get("crowd", [])):
-        out.append(judged(f"logged : VM, each of {crowd.GOAL_VMS} at once ({crowd.program(results)})",
-                          crowd.ratio(results["crowd"], crowd.GOAL_VMS, "logged"), crowd.GOAL))
+    for column in ("logged", "checkpointed"):
+        if any(one["vms"] == crowd.GOAL_VMS and one["column"] == column for one in results.get("crowd", [])):
+            out.append(judged(f"{column} : VM, each of {crowd.GOAL_VMS} at once ({crowd.program(results)})",
+                              crowd.ratio(results["crowd"], crowd.GOAL_VMS, column), crowd.GOAL))
     settings, pair = results["settings"], ("protected", "vm")
     if pair not in all_means or settings.get("standby_gpu", settings["gpu"]) == settings["gpu"]:
         return out

@@ -103,8 +103,8 @@ def crowd_errors(results):
 
 
 def mechanism_parts(results):
-    """[(title, lines)]"""
-    return [(one["title"] + (f": FAILED with status {one['status']}" if one["status"] else ""), one["said"])
+    """[(title, what its words mean, lines)]"""
+    return [(one["title"] + (f": FAILED with status {one['status']}" if one["status"] else ""), one.get("about", []), one["said"])
             for one in results.get("mechanisms", [])]
 
 
@@ -123,7 +123,7 @@ def report(results):
              ("Ratios of processor time on the primary's side (with start and check)", processor_table(results, rows)),
              ("Where processor time goes: seconds of a run (with start and check), medians", where_table(results)),
              (f"Several VMs at once: {crowd.program(results)} in each; seconds, and 'unprotected / logged'", crowd_table(results)),
-             *mechanism_parts(results),
+             *((title, [*about, *([""] if about else []), *lines]) for title, about, lines in mechanism_parts(results)),
              ("What went wrong", errors(results) + crowd_errors(results)),
              ("Columns", [f"{table.COLUMNS[name][0]}: {table.COLUMNS[name][1]}" for name in table.columns_of(results)]),
              ("Machine", machine(results))]
