@@ -27,8 +27,8 @@ constexpr u64 compared_flags = TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | T
 struct machine_state {
     std::array<u64, 16> gpr{};
     u64 flags = 0x202;
-    u64 width = 16; // of the vector registers that are loaded: 16 or 32
-    alignas(64) std::array<std::array<u8, 64>, 16> vector{};
+    u64 width = 16; // of the vector registers that are loaded: 16, 32, or 64, and 32 registers then
+    alignas(64) std::array<std::array<u8, 64>, 32> vector{};
 };
 static_assert(offsetof(machine_state, flags) == 128);
 static_assert(offsetof(machine_state, width) == 136);
@@ -50,6 +50,7 @@ tracer_test_execute:
     push %rsi
     cmpq $32, 136(%rdi)
     je 1f
+    ja 3f
     .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
     movdqa 192+64*\n(%rdi), %xmm\n
     .endr
@@ -57,6 +58,11 @@ tracer_test_execute:
 1:
     .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
     vmovdqa 192+64*\n(%rdi), %ymm\n
+    .endr
+    jmp 2f
+3:
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    vmovdqa64 192+64*\n(%rdi), %zmm\n
     .endr
 2:
     pushq 128(%rdi)
@@ -135,7 +141,7 @@ struct testbed {
 
     static bool read_vector(void* context, u32 index, u32 bytes, u8* to) {
         const auto& self = *static_cast<testbed*>(context);
-        if (index >= 16 || bytes > self.state.width)
+        if (index >= (self.state.width == 64 ? 32 : 16) || bytes > self.state.width)
             return false;
         std::memcpy(to, self.state.vector[index].data(), bytes);
         return true;
@@ -338,6 +344,32 @@ std::vector<u8> encode_vex(generator& random, s64 displacement) {
     return bytes;
 }
 
+/// EVEX of the vector moves, without a mask: registers 0 … 31, of 16, 32 or 64 bytes.
+std::vector<u8> encode_evex(generator& random, s64 displacement) {
+    enum : u8 { w0, w1, either };
+    struct evex_form {
+        u8 prefix; // as for VEX
+        u8 opcode;
+        u8 w;
+        bool wide; // may be 256 and 512 bits
+    };
+    static constexpr evex_form forms[] = {
+        {0, 0x11, w0, true},     {1, 0x11, w1, true},     {2, 0x11, w0, false},    {3, 0x11, w1, false},
+        {0, 0x13, w0, false},    {1, 0x13, w1, false},    {0, 0x17, w0, false},    {1, 0x17, w1, false},
+        {0, 0x29, w0, true},     {1, 0x29, w1, true},     {0, 0x2b, w0, true},     {1, 0x2b, w1, true},
+        {1, 0x7f, either, true}, {2, 0x7f, either, true}, {3, 0x7f, either, true}, {1, 0xe7, w0, true},
+        {1, 0xd6, w1, false},    {1, 0x7e, either, false}};
+    const evex_form& f = forms[random() % std::size(forms)];
+    const u8 reg = any(random, 32);
+    const u8 w = f.w == either ? any(random, 2) : f.w;
+    const u8 length = f.wide ? any(random, 3) : u8{0};
+    std::vector<u8> bytes{0x62, static_cast<u8>(0x61 | (reg & 8 ? 0 : 0x80) | (reg & 16 ? 0 : 0x10)),
+                          static_cast<u8>(w << 7 | 0x7c | f.prefix), static_cast<u8>(length << 5 | 0x08),
+                          f.opcode};
+    add_memory(bytes, random, reg, false, displacement);
+    return bytes;
+}
+
 std::vector<u8> encode_string(generator& random) {
     static constexpr u8 opcodes[] = {0xaa, 0xab, 0xa4, 0xa5};
     std::vector<u8> bytes;
@@ -360,7 +392,9 @@ protected:
         ASSERT_NE(bed.memory.base, nullptr);
         ASSERT_NE(bed.code.base, nullptr);
         avx = __builtin_cpu_supports("avx");
-        bed.state.width = avx ? 32 : 16;
+        avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl");
+        bed.state.width = avx512 ? 64 : avx ? 32 : 16;
     }
 
     void scramble() {
@@ -378,7 +412,7 @@ protected:
             one = random() % 3 ? random() : special[random() % std::size(special)];
         }
         for (auto& one : bed.state.vector)
-            for (std::size_t i = 0; i < 32; i += 8) {
+            for (std::size_t i = 0; i < one.size(); i += 8) {
                 const u64 word = random();
                 std::memcpy(one.data() + i, &word, 8);
             }
@@ -386,7 +420,7 @@ protected:
                                                TRACE_FLAG_SF | TRACE_FLAG_OF));
         const u64 start = reinterpret_cast<std::uintptr_t>(bed.memory.base);
         // aligned for the moves that want it, anywhere for a third
-        const u64 at = random() % 3 ? random() % 400 * 32 : random() % 12000;
+        const u64 at = random() % 3 ? random() % 200 * 64 : random() % 12000;
         const auto displacement = static_cast<s64>(random() % 0x20000) - 0x10000;
         bed.state.gpr[3] = start + at - static_cast<u64>(displacement);
         bed.state.gpr[6] = start + random() % 6000;
@@ -433,7 +467,7 @@ protected:
 
     generator random{17};
     testbed bed;
-    bool avx = false;
+    bool avx = false, avx512 = false;
     std::map<u32, unsigned> left_out;
 };
 
@@ -447,12 +481,13 @@ TEST_F(decode_test, what_the_processor_does_is_what_the_core_says) {
     const auto vectors = vector_forms();
     const unsigned count = wanted();
     unsigned done = 0, tried = 0;
-    std::array<unsigned, 4> by_kind{};
+    const unsigned kinds = avx512 ? 5 : avx ? 4 : 3;
+    std::array<unsigned, 5> by_kind{};
     scramble();
     while (done < count && !HasFailure()) {
         ASSERT_LT(tried++, count * 10 + 1000);
         const s64 displacement = prepare();
-        const unsigned kind = static_cast<unsigned>(random() % (avx ? 4 : 3));
+        const unsigned kind = static_cast<unsigned>(random() % kinds);
         std::vector<u8> instruction;
         bool with_index = false;
         switch (kind) {
@@ -468,8 +503,11 @@ TEST_F(decode_test, what_the_processor_does_is_what_the_core_says) {
         case 2:
             instruction = encode_string(random);
             break;
-        default:
+        case 3:
             instruction = encode_vex(random, displacement);
+            break;
+        default:
+            instruction = encode_evex(random, displacement);
             break;
         }
         if (compare(instruction)) {
@@ -477,9 +515,12 @@ TEST_F(decode_test, what_the_processor_does_is_what_the_core_says) {
             ++by_kind[kind];
         }
     }
-    std::printf("%u instructions agreed: %u general, %u SSE, %u string, %u AVX%s\n", done, by_kind[0],
-                by_kind[1], by_kind[2], by_kind[3], avx ? "" : " (this processor has no AVX)");
-    for (std::size_t kind = 0; kind < (avx ? 4u : 3u); ++kind)
+    std::printf("%u instructions agreed: %u general, %u SSE, %u string, %u AVX, %u AVX-512%s\n", done,
+                by_kind[0], by_kind[1], by_kind[2], by_kind[3], by_kind[4],
+                avx512 ? ""
+                : avx  ? " (this processor has no AVX-512)"
+                       : " (this processor has no AVX)");
+    for (std::size_t kind = 0; kind < kinds; ++kind)
         EXPECT_GT(by_kind[kind], count / 20);
 }
 
@@ -516,6 +557,7 @@ TEST_F(decode_test, what_it_does_not_know_is_left_to_the_processor) {
 
 TEST_F(decode_test, masked_and_wide_vectors) {
     prepare();
+    bed.state.width = 32;
     // vmovdqu8 [rbx]{k1}, zmm0: leaves bytes alone
     EXPECT_EQ(bed.decode({0x62, 0xf1, 0x7f, 0x49, 0x7f, 0x03}).reason, TRACE_REASON_OPERAND);
     // vmovdqu64 [rbx], zmm0: wider than what this test's registers hold
