@@ -4,7 +4,7 @@
  *
  * A driver that looks for what a program has stored into the window copies each
  * page and compares the copy with what was there before. A processor that is
- * emulated takes many times as long for that as this one, so the driver can
+ * emulated takes several times as long for that as this one, so the driver can
  * have it done here: it writes a list into its memory, asks by writing to the
  * device's configuration, and has the answers when the write is done
  * (proto/abi/vgpu_page_copy.h).

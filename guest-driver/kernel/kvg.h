@@ -176,6 +176,7 @@ struct kvg_range {
 	u64 offset;
 	u64 bytes;
 	bool dead;			/* freed or its file closed; window_rwsem */
+	atomic_t device_writes;		/* requests in flight that let the device write into it */
 	/* NULL until traced, then constant; released with the range */
 	struct kvt_trace *trace;
 };
@@ -197,6 +198,12 @@ struct kvg_blob {
 	u32 capacity;			/* what the caller said it can need at most */
 };
 
+/* A range that a payload is in. */
+struct kvg_range_use {
+	struct kvg_range *range;	/* a reference */
+	bool device_writes;
+};
+
 struct kvg_request {
 	struct kref refs;
 	struct kvg_device *dev;
@@ -212,7 +219,7 @@ struct kvg_request {
 	u32 segment_count;
 	u32 completion_count;
 	unsigned long pages;		/* reserved from pinned_pages */
-	struct kvg_range **ranges;	/* references, one for each window payload */
+	struct kvg_range_use *ranges;	/* one for each window payload */
 	u32 range_count;
 	struct kvg_range *lender;	/* a reference: the payloads are pages of its trace, not pinned */
 

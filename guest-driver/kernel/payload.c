@@ -141,7 +141,10 @@ static int add_window_segment(struct kvg_request *request, u64 offset, u64 bytes
 
 	if (IS_ERR(range))
 		return PTR_ERR(range);
-	request->ranges[request->range_count++] = range;
+	request->ranges[request->range_count++] =
+		(struct kvg_range_use){ .range = range, .device_writes = write };
+	if (write)
+		atomic_inc(&range->device_writes);
 	if (write && kvt_traced(range))
 		kvt_device_writes(range, offset - range->offset, bytes);
 	ret = kvg_blob_append(&request->blob, &segment, sizeof(segment));
@@ -227,8 +230,13 @@ void kvg_payloads_release(struct kvg_request *request)
 	request->segment_count = 0;
 	if (request->lender)
 		kvt_lender_unlock(request->lender);
-	for (i = 0; i < request->range_count; i++)
-		kvg_range_put(request->ranges[i]);
+	for (i = 0; i < request->range_count; i++) {
+		struct kvg_range_use *use = &request->ranges[i];
+
+		if (use->device_writes)
+			atomic_dec(&use->range->device_writes);
+		kvg_range_put(use->range);
+	}
 	kfree(request->ranges);
 	request->ranges = NULL;
 	request->range_count = 0;

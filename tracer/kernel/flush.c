@@ -18,13 +18,16 @@ static_assert(TRACE_PAGE_BYTES == PAGE_SIZE);
 
 /*
  * Stays open at this flush. Not with bytes that are sent whatever the comparison says: these are
- * sent once, from a closed page.
+ * sent once, from a closed page. And not while the device may write into the range: what it writes would
+ * differ from the shadow, and count as stored.
  */
-static bool is_hot(const struct kvt_trace *trace, u32 index)
+static bool is_hot(const struct kvg_range *range, u32 index)
 {
+	const struct kvt_trace *trace = range->trace;
 	const struct kvt_page *page = &trace->pages[index];
 
-	if (!trace->snapshot || !page->shadow || page->whole_from != page->whole_to)
+	if (!trace->snapshot || !page->shadow || page->whole_from != page->whole_to ||
+	    atomic_read(&range->device_writes))
 		return false;
 	return trace->mode == KAGEMUSHA_VGPU_TRACE_HOST ||
 	       (trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE &&
@@ -57,7 +60,7 @@ static void close_pages(struct kvg_range *range, unsigned int first)
 
 	for_each_set_bitrange_from(from, to, trace->open, trace->page_count) {
 		for (index = from; index < to; index++) {
-			if (is_hot(trace, index)) {
+			if (is_hot(range, index)) {
 				to = index;
 				break;
 			}
@@ -191,12 +194,16 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	return 0;
 }
 
-static void clean_page(struct kvt_trace *trace, u32 index)
+/* `same`: as the shadow, so that can be kept. */
+static void clean_page(struct kvg_range *range, u32 index, bool same)
 {
+	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 
-	kvt_shadow_return(&trace->shadows, page->shadow);
-	page->shadow = NULL;
+	if (!same || !kvt_keep_shadow(range, index)) {
+		kvt_shadow_return(&trace->shadows, page->shadow);
+		page->shadow = NULL;
+	}
 	page->whole_from = 0;
 	page->whole_to = 0;
 	__clear_bit(index, trace->dirty);
@@ -219,7 +226,7 @@ static int send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 i
 	const u8 *content = page_in_window(range, index);
 	const struct vgpu_page_copy *copy = kvt_copies_take(stream, trace, index);
 	struct known known = { .blocks = TRACE_ALL_BLOCKS };
-	bool changed;
+	bool copied, changed;
 	int ret;
 
 	if (copy)
@@ -228,14 +235,15 @@ static int send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 i
 		 kvt_stream_can_lend(stream) && trace_page_may_differ(content, page->shadow) &&
 		 snapshot_is_free(trace))
 		known = take_snapshot(trace, page, content);
-	if (copy || known.differs)
+	copied = copy || known.differs;
+	if (copied)
 		content = trace->snapshot;
 	ret = send_page(stream, range, index, content, known, &changed);
 	if (ret)
 		return ret;
-	if (content == trace->snapshot)
+	if (copied)
 		swap(page->shadow, trace->snapshot);
-	clean_page(trace, index);
+	clean_page(range, index, copied || !changed);
 	trace_heat_flush(&trace->pages[index].heat, changed);
 	return 0;
 }
@@ -393,9 +401,12 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 	int ret = 0;
 
 	if (!atomic_read(&trace->dirty_count)) {
-		if (READ_ONCE(trace->shadows.spare_count)) {
+		if (READ_ONCE(trace->shadows.spare_count) || READ_ONCE(trace->kept_count)) {
 			mutex_lock(&trace->lock);
-			kvt_shadows_idle(&trace->shadows);
+			if (kvt_shadows_idle(&trace->shadows)) {
+				kvt_kept_drop(trace, 0, trace->page_count);
+				kvt_shadows_trim(&trace->shadows);
+			}
 			mutex_unlock(&trace->lock);
 		}
 		return 0;
@@ -419,6 +430,7 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range,
 	mutex_lock(&trace->lock);
 	trace->interval++;
 	trace_habit_flush(&trace->habit);
+	kvt_kept_flush(trace);
 	kvt_shadows_flush(&trace->shadows);
 	mutex_unlock(&trace->lock);
 	return ret;
@@ -482,8 +494,9 @@ void kvt_device_writes(struct kvg_range *range, u64 offset, u64 bytes)
 
 		if (page->shadow && page->whole_from == page->whole_to &&
 		    !memcmp(page->shadow, page_in_window(range, index), PAGE_SIZE))
-			clean_page(trace, index);
+			clean_page(range, index, false);
 	}
+	kvt_kept_drop(trace, offset >> PAGE_SHIFT, end);
 out:
 	up_read(&dev->window_rwsem);
 	mutex_unlock(&trace->lock);

@@ -44,11 +44,15 @@ void kvt_shadows_flush(struct kvt_shadows *shadows)
 	shadows->idle = 0;
 }
 
-/* A flush found nothing dirty. */
-void kvt_shadows_idle(struct kvt_shadows *shadows)
+/* A flush found nothing dirty. Returns whether that was so for long. */
+bool kvt_shadows_idle(struct kvt_shadows *shadows)
 {
-	if (++shadows->idle < KVT_KEEP_SPARE_FLUSHES)
-		return;
+	return ++shadows->idle >= KVT_KEEP_SPARE_FLUSHES;
+}
+
+/* Nothing is kept for the next interval. */
+void kvt_shadows_trim(struct kvt_shadows *shadows)
+{
 	keep_spare(shadows, 0);
 	shadows->last_peak = 0;
 }

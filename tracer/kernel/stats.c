@@ -32,6 +32,7 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_LOG_READS] = "log_reads",
 	[KVT_LOG_PAGES] = "log_pages",
 	[KVT_PAGES_COPIED] = "pages_copied",
+	[KVT_SHADOWS_KEPT] = "shadows_kept",
 	[KVT_STEPPED] = "stepped",
 	[KVT_STEPS_NESTED] = "steps_nested",
 	[KVT_REASONS + TRACE_REASON_NONE] = "decoded",

@@ -68,6 +68,7 @@ void kvt_trace_free(struct kvt_trace *trace)
 	kvfree(trace->pages);
 	bitmap_free(trace->dirty);
 	bitmap_free(trace->open);
+	bitmap_free(trace->kept);
 	kfree(trace);
 }
 
@@ -87,11 +88,13 @@ static struct kvt_trace *trace_new(const struct kagemusha_vgpu_window_trace *arg
 	trace->pages = kvcalloc(trace->page_count, sizeof(*trace->pages), GFP_KERNEL_ACCOUNT);
 	trace->dirty = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
 	trace->open = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
+	trace->kept = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
 	/* one for each page at most, those of a question for copies, and the snapshot */
 	trace->shadows.max_spare = trace->page_count + KVT_MAX_COPIES + 1;
 	trace->shadows.spare = kvmalloc_array(trace->shadows.max_spare,
 					      sizeof(*trace->shadows.spare), GFP_KERNEL_ACCOUNT);
-	if (!trace->pages || !trace->dirty || !trace->open || !trace->shadows.spare) {
+	if (!trace->pages || !trace->dirty || !trace->open || !trace->kept ||
+	    !trace->shadows.spare) {
 		kvt_trace_free(trace);
 		return NULL;
 	}
@@ -159,9 +162,17 @@ bool kvt_mark_dirty(struct kvg_range *range, u32 index)
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 
+	if (test_bit(index, trace->kept)) {
+		kvt_kept_take(trace, index);
+		kvt_count(range, KVT_SHADOWS_KEPT, 1);
+	}
 	/* a page that is sent whole is compared with nothing */
 	if (!page->shadow && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {
 		page->shadow = kvt_shadow_take(&trace->shadows);
+		if (!page->shadow && trace->kept_count) {
+			kvt_kept_drop(trace, 0, trace->page_count);
+			page->shadow = kvt_shadow_take(&trace->shadows);
+		}
 		if (!page->shadow)
 			return false;
 		copy_page(page->shadow, range->dev->window_memory + range->offset +

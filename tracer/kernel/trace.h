@@ -6,8 +6,8 @@
  * A traced page is closed (no page table allows a store), or open (some do). The first store since
  * the last flush makes a page *dirty*: its content is copied into a shadow just before. A flush
  * closes every dirty page, compares it with its shadow and sends what differs as ordinary write
- * commands, then forgets the shadow. So a page that is not dirty has no shadow and costs nothing,
- * and what the device writes into it by itself is never mistaken for a store of the program.
+ * commands, then forgets the shadow, or keeps it for a while if it is the same as the page (keep.c). What
+ * the device writes into a page that is not dirty is never mistaken for a store of the program.
  *
  *	closed, clean ──store──▶ open, dirty ──flush──▶ closed, clean
  *
@@ -61,6 +61,7 @@ enum kvt_counter {
 	KVT_LOG_READS,		/* questions to the hypervisor's log of stores */
 	KVT_LOG_PAGES,		/* pages that it told, with those that nobody has opened */
 	KVT_PAGES_COPIED,	/* copied and compared by the device */
+	KVT_SHADOWS_KEPT,	/* pages that became dirty again and had their shadow still */
 	KVT_STEPPED,		/* instructions executed alone */
 	KVT_STEPS_NESTED,	/* stores while a step of the same thread was under way */
 	KVT_REASONS,		/* why a store was left to the processor, by enum trace_reason */
@@ -80,6 +81,7 @@ enum kvt_without {
 	KVT_WITHOUT_AHEAD = 16,		/* pages are opened one by one */
 	KVT_WITHOUT_LOG = 32,		/* every open page counts as stored into */
 	KVT_WITHOUT_COPIES = 64,	/* the device makes none */
+	KVT_WITHOUT_KEPT = 128,		/* shadows are made anew */
 };
 
 struct kvt_statistics {
@@ -87,10 +89,11 @@ struct kvt_statistics {
 };
 
 struct kvt_page {
-	u8 *shadow;		/* content before the first store; NULL unless dirty */
+	u8 *shadow;		/* content before the first store; NULL unless dirty or kept */
 	/* sent whatever the comparison says: the GPU's buffer is not what the shadow holds */
 	u16 whole_from, whole_to;
 	struct trace_heat heat;
+	u8 kept_since;		/* interval, its lowest bits */
 };
 
 /*
@@ -133,6 +136,12 @@ struct kvt_trace {
 	struct kvt_page *pages;
 	unsigned long *dirty;
 	unsigned long *open;
+	/*
+	 * Clean pages that have a shadow, because the last flush left one that is the same as the page: the
+	 * next store has nothing to copy. Not while a request lets the device write into the range.
+	 */
+	unsigned long *kept;
+	u32 kept_count;
 	struct trace_ahead ahead;
 	struct trace_habit habit;
 	u32 interval;		/* flushes that found something dirty */
@@ -145,7 +154,8 @@ struct kvt_trace {
 /* shadow.c */
 void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow);
 void kvt_shadows_flush(struct kvt_shadows *shadows);
-void kvt_shadows_idle(struct kvt_shadows *shadows);
+bool kvt_shadows_idle(struct kvt_shadows *shadows);
+void kvt_shadows_trim(struct kvt_shadows *shadows);
 void kvt_shadows_free(struct kvt_shadows *shadows);
 
 /* trace.c */
@@ -153,6 +163,12 @@ int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *
 int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window_discard *args);
 void kvt_trace_free(struct kvt_trace *trace);
 bool kvt_mark_dirty(struct kvg_range *range, u32 index);
+
+/* keep.c */
+bool kvt_keep_shadow(struct kvg_range *range, u32 index);
+void kvt_kept_take(struct kvt_trace *trace, u32 index);
+void kvt_kept_drop(struct kvt_trace *trace, u32 from, u32 to);
+void kvt_kept_flush(struct kvt_trace *trace);
 
 /* fault.c */
 bool kvt_traced(const struct kvg_range *range);

@@ -341,9 +341,56 @@ static void writes_of_the_device(struct traced *t)
 	free(other);
 }
 
+/* Nor is it where a flush comes between the command and what the device writes. */
+static void late_writes_of_the_device(struct traced *t)
+{
+	uint8_t *other = malloc(BYTES);
+	struct stream stream;
+	uint64_t sent = 0;
+
+	MUST(other);
+	memset(other, 0x99, BYTES);
+	for (unsigned round = 1; round < 6; round++) { /* pages become hot */
+		memset(t->map, (int)round, BYTES);
+		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
+	}
+	stream_init(&stream);
+	add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0, stream_payload(&stream, other, BYTES, 0),
+		     BYTES);
+	CHECK_EQUAL(call(t->fd, &stream, NULL), VGPU_STATUS_OK);
+	stream_reset(&stream);
+	add_marker(&stream, QUEUE, 0, GATE);
+	add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, 0,
+		     stream_payload(&stream, (void *)(uintptr_t)t->offset, BYTES,
+				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
+		     BYTES);
+	MUST(submit(t->fd, &stream, 0, NULL) == 0);
+	memcpy(t->expected, other, BYTES);
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned page = 0; page < PAGES; page++)
+			store_byte(t, page * PAGE + round, 0x77);
+		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
+	}
+	open_gate(t->fd);
+	check_buffer(t, "stores before the device has written");
+	if (check_contents)
+		CHECK(!memcmp(t->map, other, BYTES));
+	write_zeroes(t->fd); /* the GPU goes on */
+	memset(t->expected, 0, BYTES);
+	for (unsigned page = 0; page < PAGES; page++)
+		store_byte(t, page * PAGE + page, 0x55);
+	CHECK_EQUAL(flush_traced(t->fd, &sent), 0);
+	if (check_contents)
+		CHECK_EQUAL(sent, PAGES);
+	check_buffer(t, "stores into what the device has written late");
+	stream_free(&stream);
+	free(other);
+}
+
 void test_trace_device_writes(void)
 {
 	in_every_mode(writes_of_the_device);
+	in_every_mode(late_writes_of_the_device);
 }
 
 void test_trace_stores(void)

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Shadows that are kept across a flush. Where a flush has closed a page and left a shadow that is the same
+ * as the page, whoever stores into the page next needs no copy of it. That holds as long as nothing but a
+ * store, which faults, changes the page. The device does, at some time while a request lets it write into the
+ * range: then no shadow is kept there, and what was kept goes (kvt_device_writes).
+ *
+ * A shadow that nobody needed for two intervals goes, and all of a range do when flushes find nothing for
+ * long or memory is short. The trace's lock is held.
+ */
+#include <linux/bitmap.h>
+
+#include "kvg.h"
+#include "tracer/kernel/shadow.h"
+
+/* So many intervals: a program may use two buffers in turns. */
+#define KVT_KEEP_INTERVALS 2u
+
+/*
+ * The page is closed and clean, and its shadow, if it has one, the same as the page. Returns whether it
+ * stays.
+ */
+bool kvt_keep_shadow(struct kvg_range *range, u32 index)
+{
+	struct kvt_trace *trace = range->trace;
+	struct kvt_page *page = &trace->pages[index];
+
+	if (!page->shadow || atomic_read(&range->device_writes) ||
+	    kvt_without(range, KVT_WITHOUT_KEPT))
+		return false;
+	page->kept_since = (u8)trace->interval;
+	__set_bit(index, trace->kept);
+	trace->kept_count++;
+	return true;
+}
+
+/* The page has its shadow as any dirty page from now on. */
+void kvt_kept_take(struct kvt_trace *trace, u32 index)
+{
+	__clear_bit(index, trace->kept);
+	trace->kept_count--;
+}
+
+static void drop(struct kvt_trace *trace, u32 index)
+{
+	struct kvt_page *page = &trace->pages[index];
+
+	kvt_kept_take(trace, index);
+	kvt_shadow_return(&trace->shadows, page->shadow);
+	page->shadow = NULL;
+}
+
+/* The kept shadows of the pages from `from` to before `to` go. */
+void kvt_kept_drop(struct kvt_trace *trace, u32 from, u32 to)
+{
+	unsigned int index = from;
+
+	if (!trace->kept_count)
+		return;
+	for_each_set_bit_from(index, trace->kept, to)
+		drop(trace, index);
+}
+
+/* An interval is over: what is too old goes. */
+void kvt_kept_flush(struct kvt_trace *trace)
+{
+	unsigned int index;
+
+	if (!trace->kept_count)
+		return;
+	for_each_set_bit(index, trace->kept, trace->page_count) {
+		if ((u8)(trace->interval - trace->pages[index].kept_since) > KVT_KEEP_INTERVALS)
+			drop(trace, index);
+	}
+}
