@@ -31,26 +31,66 @@ def notes(old, new):
             for key in SHOULD_BE_EQUAL if old["machine"].get(key) != new["machine"].get(key)]
 
 
-def report(old, new):
+class Pair:
+    """One ratio in both results. `what`: (program or None for all of them, first, second)."""
+
+    def __init__(self, what, old, new):
+        self.what, self.old, self.new = what, old, new
+        self.verdict = figures.changed(old, new)
+
+    def name(self):
+        program, *ratio = self.what
+        return f"{program or 'mean of all'}, {text.name_of(*ratio)}"
+
+
+def pairs(old, new):
+    """All ratios that both have: of each program, and the means where the programs are the same."""
     shown = [pair for pair in table.ratios_of(old) if pair in table.ratios_of(new)]
     before, after = ({row.name: row for row in table.rows(results)} for results in (old, new))
-    lines, dearer = [["program", "ratio", "old", "new", ""]], 0
-    for name in before:
-        if name not in after:
-            continue
-        for pair in shown:
-            one, other = before[name].ratios[pair], after[name].ratios[pair]
-            verdict = figures.changed(one, other)
-            dearer += verdict > 0
-            lines.append([name, text.name_of(*pair), text.ratio(one), text.ratio(other), WORDS[verdict]])
+    out = [Pair((name, *pair), before[name].ratios[pair], after[name].ratios[pair]) for name in before if name in after for pair in shown]
     if set(before) == set(after):
         one, other = table.means(old), table.means(new)
-        for pair in shown:
-            lines.append(["mean of all", text.name_of(*pair), text.ratio(one[pair]), text.ratio(other[pair]),
-                          WORDS[figures.changed(one[pair], other[pair])]])
+        out += [Pair((None, *pair), one[pair], other[pair]) for pair in shown]
+    return out
+
+
+def verdict(old, new):
+    """In words: whether the new one says what the old one said."""
+    found = pairs(old, new)
+    known = [one for one in found if one.old is not None and one.new is not None]
+    again = [one for one in known if one.verdict == 0]
+    said = f"{len(again)} of {len(known)} ratios are reproduced: their intervals overlap."
+    if len(again) == len(known) > 0:
+        said = f"The new run reproduces the old one within their spread: the intervals of all {len(known)} ratios overlap."
+    lines = [said] if known else ["Nothing can be compared: no ratio has two rounds in both."]
+    for value, words in ((1, "Dearer by more than both intervals"), (-1, "Cheaper by more than both intervals")):
+        names = [one.name() for one in known if one.verdict == value]
+        if names:
+            lines.append(f"{words}: {'; '.join(names)}.")
+    if len(known) < len(found) and known:
+        lines.append(f"{len(found) - len(known)} can't be compared: they have fewer than two rounds on one side.")
+    return lines
+
+
+def comparison(old, new):
+    """The table, as lines."""
+    lines = [["program", "ratio", "old", "new", ""]]
+    for one in pairs(old, new):
+        program, *ratio = one.what
+        lines.append([program or "mean of all", text.name_of(*ratio), text.ratio(one.old), text.ratio(one.new), WORDS[one.verdict]])
+    return text.lines_up(lines)
+
+
+def report(old, new):
     head = [f"old: {old['machine']['commit']}, {old['machine']['date']}", f"new: {new['machine']['commit']}, {new['machine']['date']}"]
-    only = sorted(set(before) ^ set(after))
+    only = sorted({p["name"] for p in old["programs"]} ^ {p["name"] for p in new["programs"]})
     tail = [f"in one of them only: {', '.join(only)}"] if only else []
-    last = (f"{dearer} ratios are dearer by more than both intervals." if dearer else
-            "No ratio is dearer by more than both intervals.")
-    return "\n".join([*head, *notes(old, new), "", *text.lines_up(lines), "", *tail, last])
+    return "\n".join([*head, *notes(old, new), "", *comparison(old, new), "", *tail, *verdict(old, new)])
+
+
+def again(old, new):
+    """What a report says of the run before it in the same directory, as lines; nothing when there is none to compare with."""
+    if old is None or refusal(old, new):
+        return []
+    return [f"The run before: {old['machine']['commit']}, {old['machine']['date']} (previous.json, beside this).", *notes(old, new),
+            *verdict(old, new), "", *comparison(old, new)]

@@ -416,8 +416,17 @@ def run_mechanisms(options, path, results):
 
 
 def write_report(path, results):
-    write_whole(path.with_name("report.html"), page.page(results))
-    write_whole(path.with_name("report.txt"), text.report(results) + "\n")
+    """→ the report as text. With the run before it in the same directory, where that can be compared."""
+    before = path.with_name("previous.json")
+    try:
+        again = compare.again(json.loads(before.read_text(encoding="utf-8")) if before.exists() else None, results)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log(f"{before} is left out: {error}")
+        again = []
+    said = text.report(results, again)
+    write_whole(path.with_name("report.html"), page.page(results, again))
+    write_whole(path.with_name("report.txt"), said + "\n")
+    return said
 
 
 def measure(options):
@@ -439,8 +448,7 @@ def measure(options):
     if not results["cells"]:
         return status or 1
     write_whole(path, json.dumps(results, indent=1) + "\n")
-    write_report(path, results)
-    print(text.report(results))
+    print(write_report(path, results))
     log(f"{path.with_name('report.html')} is the report with pictures, {path} has everything.")
     return status or (1 if text.failed(results) else 0)
 
@@ -459,8 +467,7 @@ def main(arguments):
         if len(arguments) != 2:
             stop("usage: kage bench report RESULTS")
         results = read_results(arguments[1])
-        write_report(Path(arguments[1]), results)
-        print(text.report(results))
+        print(write_report(Path(arguments[1]), results))
         return 0
     options = parse(arguments)
     os.environ["KAGE_BENCH_TOOL"] = str(options.build.resolve() / "control" / "kagemusha")

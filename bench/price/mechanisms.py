@@ -19,6 +19,8 @@ ALL = [
      "command": TAKEOVER.replace("{what}", "kill").replace("{times}", "5").replace("{more}", "-1g") + " --vram 1024"},
     {"name": "frozen", "title": "Takeover: the primary's host frozen, 10 times, a budget of 100 ms",
      "command": TAKEOVER.replace("{what}", "frozen").replace("{times}", "10").replace("{more}", "")},
+    {"name": "cut", "title": "Takeover: the link between both hosts cut, 10 times, a budget of 100 ms",
+     "command": TAKEOVER.replace("{what}", "cut").replace("{times}", "10").replace("{more}", "")},
     {"name": "switchover", "title": "Switchover, 10 times",
      "command": TAKEOVER.replace("{what}", "switchover").replace("{times}", "10").replace("{more}", "")},
     {"name": "checkpoints", "title": "Checkpoints: the pause against dirty pages and interval",

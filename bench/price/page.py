@@ -141,10 +141,17 @@ def ratio_picture(results, rows):
     return "".join(out) + "</svg>"
 
 
-def where_picture(results):
-    """Processor seconds of a run, stacked, for each program and column."""
+def where_pictures(results):
+    """One for the suite, and one for whole programs, which take so much longer that they would leave no room for it."""
+    def of_suite(program):
+        return "command" not in program
+    return "".join(where_picture(results, [program for program in results["programs"] if of_suite(program) == suite]) for suite in (True, False))
+
+
+def where_picture(results, programs):
+    """Processor seconds of a run, stacked, for each of these programs and each column."""
     bars = [(program["name"], column, table.processor_seconds(results, program["name"], column))
-            for program in results["programs"] for column in table.columns_of(results)]
+            for program in programs for column in table.columns_of(results)]
     bars = [bar for bar in bars if bar[2]]
     longest = max((sum(value for _, value in spent) for _, _, spent in bars), default=0)
     if longest <= 0:
@@ -172,7 +179,8 @@ def goals(results):
                    for what, figure, goal, reached in table.goals(results))
 
 
-def page(results):
+def page(results, again=()):
+    """`again`: lines about the run before (compare.again): its sentences, an empty line, its table."""
     rows = table.rows(results)
     parts = ["<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>The price of protection</title>",
              f"<style>{STYLE}</style><h1>The price of protection</h1>"]
@@ -181,12 +189,18 @@ def page(results):
               ratio_picture(results, rows), ratios(results, rows)]
     if table.goals(results):
         parts.append(f"<h2>Goals</h2><ul>{goals(results)}</ul>")
+    if again:
+        sentences = again[:again.index("")]
+        parts += ["<h2>A second time</h2>", *(f"<p>{escaped(line)}</p>" for line in sentences),
+                  "<p><a href='previous.json'>previous.json</a> and <a href='results.json'>results.json</a> have every run; "
+                  "<code>kage bench compare previous.json results.json</code> says this again.</p>",
+                  f"<details><summary>ratio by ratio</summary><pre>{escaped(chr(10).join(again[len(sentences) + 1:]))}</pre></details>"]
     parts += ["<h2>Seconds</h2><p>Median and quartiles, by the host's clock.</p>", times(results, rows)]
     processor = text.processor_table(results, rows)
     if processor:
         parts += ["<h2>Ratios of processor time on the primary's side</h2><p>Guest, device and GPU, with the program's start and check. Other work on the "
                   "machine hardly changes it.</p>", f"<pre>{escaped(chr(10).join(processor))}</pre>"]
-    picture = where_picture(results)
+    picture = where_pictures(results)
     if picture:
         where = text.where_table(results)
         parts += ["<h2>Where processor time goes</h2><p>Seconds of all processors for one run, with the program's start and check.</p>",

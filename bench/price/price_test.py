@@ -159,7 +159,7 @@ class NativeTest(unittest.TestCase):
 class RealTest(unittest.TestCase):
     def test_what_the_host_does_not_have_runs_in_vms_only(self):
         found = {one["name"]: one["not_in"] for one in real.programs(lambda name: None if name == "hashcat" else name)}
-        self.assertEqual(found, {"clblast": [], "clpeak": [], "hashcat": ["native"]})
+        self.assertEqual(found, {"clblast": [], "clpeak": [], "hashcat": ["logged", "native"]})
 
     def test_a_program_has_to_say_what_it_says_when_it_is_right(self):
         hashcat = next(one for one in real.PROGRAMS if one["name"] == "hashcat")
@@ -269,6 +269,13 @@ class MechanismsTest(unittest.TestCase):
         results["mechanisms"] = [{"name": "n", "title": "t", "about": ["a peer <does> this"], "status": 0, "said": ["1"]}]
         self.assertIn("a peer <does> this", text.report(results))
         self.assertIn("<p>a peer &lt;does&gt; this</p>", page.page(results))
+
+    def test_whole_programs_have_a_picture_of_their_own(self):
+        results = fixture()
+        pictures = page.where_pictures(results).count("<svg")
+        longest = results["programs"][0]
+        longest["command"] = "something"
+        self.assertEqual((pictures, page.where_pictures(results).count("<svg")), (1, 2))
 
     def test_a_printed_table_is_a_table_of_the_page(self):
         shown = page.printed(["before", "| a | b<c |", "|---|---|", "| 1 | 2 |", "| it ended |", "after"])
@@ -433,7 +440,7 @@ class ReportTest(unittest.TestCase):
 class CompareTest(unittest.TestCase):
     def test_the_same_results_are_no_change(self):
         found = compare.report(fixture(), fixture())
-        self.assertIn("No ratio is dearer", found)
+        self.assertIn("reproduces the old one within their spread", found)
         self.assertNotIn("DEARER", found)
 
     def test_what_became_dearer_is_found(self):
@@ -444,6 +451,8 @@ class CompareTest(unittest.TestCase):
         found = compare.report(fixture(), new)
         line, = [line for line in found.splitlines() if line.startswith("gemm") and "protected : VM" in line]
         self.assertTrue(line.endswith("DEARER"), line)
+        self.assertIn("Dearer by more than both intervals: gemm, protected : VM", found)
+        self.assertNotIn("within their spread", found)
         self.assertIn("cheaper", compare.report(new, fixture()))
 
     def test_a_slower_machine_is_no_change(self):
@@ -455,6 +464,26 @@ class CompareTest(unittest.TestCase):
         found = compare.report(fixture(), new)
         self.assertNotIn("DEARER", found)
         self.assertIn("is another one", found)
+
+    def test_what_has_one_round_is_neither_reproduced_nor_not(self):
+        new = fixture()
+        new["cells"] = [cell for cell in new["cells"] if cell["round"] == 0]
+        self.assertIn("Nothing can be compared", compare.report(fixture(), new))
+        new = fixture()
+        new["cells"] = [cell for cell in new["cells"] if cell["round"] == 0 or cell["program"] != "gemm"]
+        found = compare.report(fixture(), new)
+        self.assertRegex(found, r"[0-9]+ can't be compared")
+
+    def test_a_report_says_whether_it_was_reproduced(self):
+        again = compare.again(fixture(), fixture())
+        self.assertIn("within their spread", text.report(fixture(), again))
+        shown = page.page(fixture(), again)
+        self.assertIn("<h2>A second time</h2>", shown)
+        self.assertIn("href='previous.json'", shown)
+        other = fixture()
+        other["settings"]["scale"] = 8
+        self.assertEqual(compare.again(other, fixture()), [])
+        self.assertEqual(compare.again(None, fixture()), [])
 
     def test_refusals(self):
         new = fixture()

@@ -114,12 +114,14 @@ def goals(results):
             table.goals(results)]
 
 
-def report(results):
+def report(results, again=()):
+    """`again`: lines about the run before (compare.again)."""
     rows = table.rows(results)
     parts = [("The price of protection", table.problems(results)),
              ("Seconds, median and quartiles", times_table(results, rows)),
              ("Ratios, median and 95 % interval", ratio_table(results, rows)),
              ("Goals", goals(results)),
+             ("A second time", again),
              ("Ratios of processor time on the primary's side (with start and check)", processor_table(results, rows)),
              ("Where processor time goes: seconds of a run (with start and check), medians", where_table(results)),
              (f"Several VMs at once: {crowd.program(results)} in each; seconds, and 'unprotected / logged'", crowd_table(results)),
