@@ -16,6 +16,7 @@
 #include "block/replication.h"
 #include "exec/address-spaces.h"
 #include "exec/memory.h"
+#include "hw/core/cpu.h"
 #include "hw/qdev-core.h"
 #include "hw/resettable.h"
 #include "migration/colo.h"
@@ -283,6 +284,25 @@ static void testdev_set_checkpoint_now(Object *obj, bool value, Error **errp)
     }
 }
 
+static void testdev_keep_cpu_busy(CPUState *cpu, run_on_cpu_data ms)
+{
+    bql_unlock();
+    g_usleep(ms.host_int * (gulong)1000);
+    bql_lock();
+}
+
+/* Whoever wants to stop the VM in that time waits for its first CPU. */
+static void testdev_set_busy_cpu_ms(Object *obj, Visitor *v, const char *name,
+                                    void *opaque, Error **errp)
+{
+    uint32_t ms;
+
+    if (visit_type_uint32(v, name, &ms, errp)) {
+        async_run_on_cpu(first_cpu, testdev_keep_cpu_busy,
+                         RUN_ON_CPU_HOST_INT(MIN(ms, 10000)));
+    }
+}
+
 static bool testdev_get_hold_ready(Object *obj, Error **errp)
 {
     return CHECKPOINT_TESTDEV(obj)->hold_ready;
@@ -374,6 +394,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
                               NULL, NULL, NULL);
     object_class_property_add_bool(klass, "checkpoint-now", testdev_get_false,
                                    testdev_set_checkpoint_now);
+    object_class_property_add(klass, "busy-cpu-ms", "uint32", NULL,
+                              testdev_set_busy_cpu_ms, NULL, NULL);
     object_class_property_add_bool(klass, "hold-ready", testdev_get_hold_ready,
                                    testdev_set_hold_ready);
     object_class_property_add_bool(klass, "fail-start", testdev_get_fail_start,

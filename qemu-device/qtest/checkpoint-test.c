@@ -304,6 +304,44 @@ static void test_no_delay(void)
     close(listener);
 }
 
+/*
+ * A checkpoint comes while "stop" waits for a CPU: it waits, too, until the
+ * devices have been told. It tells them only once.
+ */
+static void test_stop_under_way(void)
+{
+    PairOptions options = { .idle = true, .relay = true };
+    Pair pair = pair_start(&options);
+    g_autofree char *log = NULL;
+    QDict *answer;
+
+    pair_wait_colo(&pair);
+    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
+    pair_checkpoint(&pair);
+    relay_wait_held(pair.relay);
+    relay_hold_none(pair.relay);
+    qtest_qmp_assert_success(pair.primary,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': 'log', 'value': '' } }");
+    qtest_qmp_assert_success(pair.primary,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': 'busy-cpu-ms', "
+                             "    'value': 1000 } }");
+    qtest_qmp_send(pair.primary, "{ 'execute': 'stop' }");
+    g_usleep(200 * 1000); /* it does not answer before the CPU has stopped */
+    relay_pass(pair.relay);
+    answer = qtest_qmp_receive(pair.primary);
+    g_assert_true(qdict_haskey(answer, "return"));
+    qobject_unref(answer);
+    testdev_wait(pair.primary, "commit=1 ");
+    log = testdev_log(pair.primary);
+    g_assert_cmpstr(log, ==, "pause checkpoint=1 save=1 ready=1 commit=1 ");
+    g_assert_false(is_running(pair.primary));
+    pair_end(&pair);
+}
+
 int main(int argc, char **argv)
 {
     int result;
@@ -330,6 +368,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/clock-set-back", test_clock_set_back);
     qtest_add_func("/checkpoint/cont", test_cont);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
+    qtest_add_func("/checkpoint/stop/under-way", test_stop_under_way);
     checkpoint_moments_add();
     checkpoint_output_add();
     checkpoint_ready_add();
