@@ -80,7 +80,7 @@ def sample(machines, column, number, work, seconds):
         wrong = [str(run) if isinstance(run, Exception) else f"status {run.status}: {run.said[-2:]}" for run in runs
                  if isinstance(run, Exception) or run.status != 0 or run.seconds is None]
         if wrong:
-            out["error"] = wrong[0].splitlines()[0]
+            out["error"] = hosts.one_line(wrong[0])
             return out
         out["seconds"] = [round(run.seconds, 6) for run in runs]
         keys = ("cpu-guest", "cpu-device", "cpu-gpu")
@@ -89,13 +89,13 @@ def sample(machines, column, number, work, seconds):
         out["memory_mib"] = round(statistics.mean(
             memory_mib([machine.primary.qemu(), *hosts.processes_below(machine.primary.qemu())]) for machine in machines), 1)
     except (hosts.Lost, AssertionError, OSError) as error:
-        out["error"] = str(error).splitlines()[0]
+        out["error"] = hosts.one_line(error)
     finally:
         for machine in entered:
             try:
                 machine.leave()
             except (hosts.Lost, AssertionError, OSError) as error:
-                out["error"] = out["error"] or str(error).splitlines()[0]
+                out["error"] = out["error"] or hosts.one_line(error)
     return out
 
 

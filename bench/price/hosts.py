@@ -133,6 +133,13 @@ def usage_of_qemu(pid, processors):
     return {"guest": guest, "device": own - guest, "gpu": workers}
 
 
+def one_line(error, characters=400):
+    """What a table has room for of an error that may quote a log: its begin and its end."""
+    text = " ".join(str(error).split())
+    half = characters // 2
+    return text if len(text) <= characters else f"{text[:half]} … {text[-half:]}"
+
+
 class Native:
     """On the host."""
 
@@ -239,7 +246,9 @@ class Machine:
         # It may have been said before we were connected.
         self.ha_pair.wait(lambda: not self.primary.alive() or b"@ready" in log.read_bytes(), "the guest", START_SECONDS)
         if not self.primary.alive():
-            raise Lost(f"{self.name}: {self.primary.said()}")
+            # A guest whose boot fails ends its VM, and only its console says why.
+            raise Lost(f"{self.name}: its VM ended before its guest was ready, with status {self.primary.process.returncode}; "
+                       f"{self.primary.said()}; its console: {log.read_text(encoding='utf-8', errors='replace')[-600:]}")
         self.processors = [one["thread-id"] for one in self.qmp("query-cpus-fast")]
 
     def qmp(self, command, **arguments):

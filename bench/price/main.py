@@ -207,24 +207,23 @@ class Columns:
         return hosts.Mirrored(self.options, name, "null" if name == "logged" else "opencl")
 
     def get(self, name):
-        if name in self.up:
-            return self.up[name]
-        if self.starts.get(name, 0) >= STARTS:
-            raise hosts.Lost(f"not started any more: {self.reason[name]}")
-        self.starts[name] = self.starts.get(name, 0) + 1
-        if name != "native":
-            log(f"  starting: {table.COLUMNS[name][1]}")
-        column = self.make(name)
-        self.up[name] = column  # before it is started: what was started half has to be ended
-        try:
-            column.start()
-        except hosts.Lost as error:
-            self.lose(name, error)
-            raise
-        return column
+        while name not in self.up:
+            if self.starts.get(name, 0) >= STARTS:
+                raise hosts.Lost(f"not started any more: {self.reason[name]}")
+            self.starts[name] = self.starts.get(name, 0) + 1
+            if name != "native":
+                log(f"  starting: {table.COLUMNS[name][1]}")
+            column = self.make(name)
+            self.up[name] = column  # before it is started: what was started half has to be ended
+            try:
+                column.start()
+            except hosts.Lost as error:
+                self.lose(name, error)
+                log(f"  {hosts.one_line(error)}")
+        return self.up[name]
 
     def lose(self, name, error):
-        self.reason[name] = str(error).splitlines()[0]
+        self.reason[name] = hosts.one_line(error)
         column = self.up.pop(name, None)
         if column:
             column.end()
@@ -251,7 +250,7 @@ class Columns:
             column.leave()
         except (hosts.Lost, AssertionError, OSError) as error:
             self.lose(name, error)
-            return {"seconds": None, "error": str(error).splitlines()[0]}
+            return {"seconds": None, "error": hosts.one_line(error)}
         return self.cell(program, run, before, after)
 
     def repeats(self, name, program, seconds, scale):
@@ -351,7 +350,7 @@ def started(options, column, number, directories):
             directories += machine.directories
             if not isinstance(error, (hosts.Lost, AssertionError, OSError)) or attempt == STARTS - 1:
                 raise
-            log(f"  {str(error).splitlines()[0]}; tried again")
+            log(f"  {hosts.one_line(error)}; tried again")
     return None
 
 

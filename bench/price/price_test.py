@@ -250,6 +250,37 @@ class CrowdTest(unittest.TestCase):
         self.assertIsInstance(runs[1], hosts.Lost)
 
 
+class ColumnsTest(unittest.TestCase):
+    class Fake:
+        directories = []
+
+        def __init__(self, failures):
+            self.failures = failures
+
+        def start(self):
+            if self.failures:
+                raise hosts.Lost(self.failures.pop())
+
+        def end(self):
+            pass
+
+    def columns(self, failures):
+        columns = main.Columns(None)
+        columns.make = lambda name: self.Fake(failures)
+        return columns
+
+    def test_what_does_not_start_is_started_again(self):
+        self.assertIsInstance(self.columns(["a panic", "a panic"]).get("vm"), self.Fake)
+
+    def test_but_not_for_ever_and_the_reason_is_kept(self):
+        with self.assertRaisesRegex(hosts.Lost, "not started any more: its log ends with . the first reason"):
+            self.columns(["its log ends with\n    | the first reason"] * 3).get("vm")
+
+    def test_an_error_is_one_line_with_its_begin_and_its_end(self):
+        self.assertEqual(hosts.one_line("a\n  b"), "a b")
+        self.assertRegex(hosts.one_line("begin " + "x" * 1000 + " end"), "^begin x+ … x+ end$")
+
+
 class MechanismsTest(unittest.TestCase):
     def test_status_and_output_are_kept(self):
         one = {"name": "n", "title": "a title", "command": "echo {out}; exit 4"}
