@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * What it costs to trace stores into mapped VRAM, in a guest, as root: every workload in every
- * mode, in turns within one run. One line of JSON for each. docs/tracer.md says what the modes are,
+ * mode, whose rounds are done in turns. One line of JSON for each. docs/tracer.md says what the modes are,
  * docs/results/tracer.md what was measured.
  *
  *	kagemusha_trace_bench [rounds [workload,… [mode,…]]]
  *
- * stores_ns: the program's own time; flush_ns: until the device has taken everything, `flushes`
- * times a round. best_stores_ns and best_flush_ns are those of the round that took least, which a
- * busy machine disturbs least. In mode `off` a flush writes the whole range, as unmapping it does; in `copy`,
+ * A round's time is that of its stores, the program's own, and of its flushes, until the device has taken everything: `flushes` of
+ * all rounds together. Of the round that took least, which a busy machine disturbs least, and the
+ * median of all. In mode `off` a flush writes the whole range, as unmapping it does; in `copy`,
  * which is none of the tracer's, it writes a copy of it: less a flush can't do that is to send the bytes of
  * its moment.
  */
@@ -303,97 +303,170 @@ static const struct {
 
 /* ---- counters: debugfs ---- */
 
-static uint64_t trace_counter(const char *wanted)
+static const char *const counter_names[] = {
+	"faults", "emulated", "opened", "kept_open", "bytes_data", "bytes_stream", "pages_copied", "shadows_kept",
+};
+#define COUNTER_COUNT (sizeof(counter_names) / sizeof(counter_names[0]))
+enum { BYTES_DATA = 4, BYTES_STREAM = 5 };
+
+/* Those of one mode: each has a column of its own, and the first line names them. */
+static void read_counters(const char *mode, uint64_t counters[COUNTER_COUNT])
 {
-	unsigned long long value, found = 0;
-	char path[128], name[64];
+	char path[128], line[512];
+	int column = -1;
 	FILE *file;
 
+	memset(counters, 0, COUNTER_COUNT * sizeof(*counters));
 	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/tracer", strrchr(node, '/') + 1);
 	file = fopen(path, "r");
 	if (!file)
-		return 0;
-	(void)!fscanf(file, "%*[^\n]"); /* the columns' names */
-	while (fscanf(file, "%63s %llu %*[^\n]", name, &value) == 2)
-		if (!strcmp(name, wanted))
-			found = value;
+		return;
+	while (fgets(line, sizeof(line), file)) {
+		char *rest = line, *name = strsep(&rest, " \n"), *word;
+		int at = 0;
+
+		while ((word = strsep(&rest, " \n"))) {
+			if (!strcmp(name, "counter") && !strcmp(word, mode))
+				column = at;
+			for (unsigned i = 0; at == column && i < COUNTER_COUNT; i++)
+				if (!strcmp(name, counter_names[i]))
+					counters[i] = strtoull(word, NULL, 10);
+			at++;
+		}
+	}
 	fclose(file);
-	return found;
 }
 
-static void measure(unsigned workload, uint32_t mode, unsigned rounds)
+/* ---- one workload, all modes ---- */
+
+/* A mode with so long a first round is measured in few of them: nobody would wait for more. */
+#define SLOW_NS 60000000ull
+#define SLOW_ROUNDS 3u
+
+struct mode_run {
+	struct run run;
+	uint32_t mode;
+	uint64_t counters[COUNTER_COUNT]; /* before the first round */
+	unsigned rounds;
+	bool slow;
+	uint64_t *stores_ns, *flush_ns; /* of each round */
+};
+
+static void begin_mode(struct mode_run *m, unsigned workload, uint32_t mode, unsigned rounds)
 {
-	struct run run = { .fd = open_with_queue(0, BYTES),
-			   .traced = mode != KAGEMUSHA_VGPU_TRACE_OFF && mode != MODE_COPY };
 	struct kagemusha_vgpu_window_alloc range = { .bytes = BYTES };
 	struct kagemusha_vgpu_window_trace trace = {
 		.bytes = BYTES, .memory = BUFFER, .group = CONTEXT,
 		.mode = mode == MODE_COPY ? KAGEMUSHA_VGPU_TRACE_OFF : mode
 	};
-	uint64_t faults, data, stream, emulated, opened, kept;
-	uint64_t best_stores_ns = 0, best_flush_ns = 0;
+	struct run *run = &m->run;
 
-	MUST(ioctl(run.fd, KAGEMUSHA_VGPU_WINDOW_ALLOC, &range) == 0);
-	run.offset = trace.offset = range.offset;
-	run.map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, run.fd,
-		       (off_t)range.offset);
-	MUST(run.map != MAP_FAILED);
-	MUST(ioctl(run.fd, KAGEMUSHA_VGPU_WINDOW_TRACE, &trace) == 0);
-	run.before = calloc(1, BYTES);
-	MUST(run.before);
-	if (mode == MODE_COPY) {
-		run.copy = calloc(1, BYTES);
-		MUST(run.copy);
-	}
+	*m = (struct mode_run){ .mode = mode };
+	m->stores_ns = calloc(rounds, sizeof(*m->stores_ns));
+	m->flush_ns = calloc(rounds, sizeof(*m->flush_ns));
+	run->fd = open_with_queue(0, BYTES);
+	run->traced = mode != KAGEMUSHA_VGPU_TRACE_OFF && mode != MODE_COPY;
+	MUST(ioctl(run->fd, KAGEMUSHA_VGPU_WINDOW_ALLOC, &range) == 0);
+	run->offset = trace.offset = range.offset;
+	run->map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, run->fd,
+			(off_t)range.offset);
+	MUST(run->map != MAP_FAILED);
+	MUST(ioctl(run->fd, KAGEMUSHA_VGPU_WINDOW_TRACE, &trace) == 0);
+	run->before = calloc(1, BYTES);
+	run->copy = mode == MODE_COPY ? calloc(1, BYTES) : NULL;
+	MUST(m->stores_ns && m->flush_ns && run->before && (run->copy || mode != MODE_COPY));
 	/* page tables and the worker are there before anything is measured */
-	workloads[workload].do_round(&run, 0);
-	run.stores = run.stores_ns = run.flush_ns = run.flushes = run.changed_bytes = 0;
-	faults = trace_counter("faults");
-	data = trace_counter("bytes_data");
-	stream = trace_counter("bytes_stream");
-	emulated = trace_counter("emulated");
-	opened = trace_counter("opened");
-	kept = trace_counter("kept_open");
-	for (unsigned round = 1; round <= rounds; round++) {
-		const uint64_t stores_ns = run.stores_ns, flush_ns = run.flush_ns;
+	workloads[workload].do_round(run, 0);
+	run->stores = run->stores_ns = run->flush_ns = run->flushes = run->changed_bytes = 0;
+	read_counters(mode_names[mode], m->counters);
+}
 
-		workloads[workload].do_round(&run, round);
-		if (run.stores_ns - stores_ns + run.flush_ns - flush_ns <
-		    best_stores_ns + best_flush_ns || round == 1) {
-			best_stores_ns = run.stores_ns - stores_ns;
-			best_flush_ns = run.flush_ns - flush_ns;
-		}
+static void do_round(struct mode_run *m, unsigned workload)
+{
+	const uint64_t stores_ns = m->run.stores_ns, flush_ns = m->run.flush_ns;
+
+	workloads[workload].do_round(&m->run, m->rounds + 1);
+	m->stores_ns[m->rounds] = m->run.stores_ns - stores_ns;
+	m->flush_ns[m->rounds] = m->run.flush_ns - flush_ns;
+	if (!m->rounds)
+		m->slow = m->stores_ns[0] + m->flush_ns[0] > SLOW_NS;
+	m->rounds++;
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+	const uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
+
+	return (one > other) - (one < other);
+}
+
+static unsigned long long median(uint64_t *ns, unsigned count)
+{
+	qsort(ns, count, sizeof(*ns), compare_ns);
+	return (ns[(count - 1) / 2] + ns[count / 2]) / 2;
+}
+
+static void end_mode(struct mode_run *m, unsigned workload)
+{
+	struct run *run = &m->run;
+	uint64_t counters[COUNTER_COUNT];
+	unsigned best = 0;
+
+	read_counters(mode_names[m->mode], counters);
+	for (unsigned i = 1; i < m->rounds; i++)
+		if (m->stores_ns[i] + m->flush_ns[i] < m->stores_ns[best] + m->flush_ns[best])
+			best = i;
+	printf("{\"workload\": \"%s\", \"mode\": \"%s\", \"rounds\": %u, \"stores\": %llu, \"flushes\": %llu, \"changed_bytes\": %llu, \"best_stores_ns\": %llu, \"best_flush_ns\": %llu",
+	       workloads[workload].name, mode_names[m->mode], m->rounds,
+	       (unsigned long long)run->stores, (unsigned long long)run->flushes,
+	       (unsigned long long)run->changed_bytes, (unsigned long long)m->stores_ns[best],
+	       (unsigned long long)m->flush_ns[best]);
+	for (unsigned i = 0; i < COUNTER_COUNT; i++) {
+		uint64_t counted = counters[i] - m->counters[i];
+
+		if (!run->traced && (i == BYTES_DATA || i == BYTES_STREAM))
+			counted = BYTES * run->flushes;
+		printf(", \"%s\": %llu", counter_names[i], (unsigned long long)counted);
 	}
-	printf("{\"workload\": \"%s\", \"mode\": \"%s\", \"rounds\": %u, \"stores\": %llu, \"stores_ns\": %llu, \"flush_ns\": %llu, \"best_stores_ns\": %llu, \"best_flush_ns\": %llu, \"flushes\": %llu, \"changed_bytes\": %llu, \"bytes_data\": %llu, \"bytes_stream\": %llu, \"faults\": %llu, \"emulated\": %llu, \"opened\": %llu, \"kept_open\": %llu}\n",
-	       workloads[workload].name, mode_names[mode], rounds, (unsigned long long)run.stores,
-	       (unsigned long long)run.stores_ns, (unsigned long long)run.flush_ns,
-	       (unsigned long long)best_stores_ns, (unsigned long long)best_flush_ns,
-	       (unsigned long long)run.flushes, (unsigned long long)run.changed_bytes,
-	       (unsigned long long)(run.traced ? trace_counter("bytes_data") - data :
-						 BYTES * run.flushes),
-	       (unsigned long long)(run.traced ? trace_counter("bytes_stream") - stream :
-						 BYTES * run.flushes),
-	       (unsigned long long)(trace_counter("faults") - faults),
-	       (unsigned long long)(trace_counter("emulated") - emulated),
-	       (unsigned long long)(trace_counter("opened") - opened),
-	       (unsigned long long)(trace_counter("kept_open") - kept));
+	/* of stores and flush together too: the round in the middle of one is not that of the other */
+	for (unsigned i = 0; i < m->rounds; i++)
+		m->flush_ns[i] += m->stores_ns[i];
+	printf(", \"median_ns\": %llu", median(m->flush_ns, m->rounds));
+	printf(", \"median_stores_ns\": %llu}\n", median(m->stores_ns, m->rounds));
 	fflush(stdout);
-	munmap(run.map, BYTES);
-	free(run.before);
-	free(run.copy);
-	close(run.fd);
+	munmap(run->map, BYTES);
+	free(run->before);
+	free(run->copy);
+	free(m->stores_ns);
+	free(m->flush_ns);
+	close(run->fd);
+}
+
+/* The modes' rounds in turns, so that what else the machine does meets all of them. */
+static void measure(unsigned workload, const char *modes, unsigned rounds)
+{
+	static struct mode_run runs[MODE_COUNT];
+	unsigned count = 0;
+
+	for (uint32_t mode = 1; mode < MODE_COUNT; mode++)
+		if (!modes || strstr(modes, mode_names[mode]))
+			begin_mode(&runs[count++], workload, mode, rounds);
+	for (unsigned round = 0; round < rounds; round++)
+		for (unsigned i = 0; i < count; i++)
+			if (!runs[i].slow || round < SLOW_ROUNDS)
+				do_round(&runs[i], workload);
+	for (unsigned i = 0; i < count; i++)
+		end_mode(&runs[i], workload);
 }
 
 int main(int count, char **arguments)
 {
 	const unsigned rounds = count > 1 ? (unsigned)atoi(arguments[1]) : 3;
 
-	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++) {
-		if (count > 2 && !strstr(arguments[2], workloads[i].name))
-			continue;
-		for (uint32_t mode = 1; mode < MODE_COUNT; mode++)
-			if (count <= 3 || strstr(arguments[3], mode_names[mode]))
-				measure(i, mode, rounds);
-	}
+	if (!rounds)
+		bail_out();
+	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++)
+		if (count <= 2 || strstr(arguments[2], workloads[i].name))
+			measure(i, count > 3 ? arguments[3] : NULL, rounds);
 	return 0;
 }

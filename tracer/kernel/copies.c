@@ -21,7 +21,7 @@
 #include "tracer/kernel/stream.h"
 
 /* For fewer pages the question costs more than it saves. */
-#define KVT_COPY_FROM 8u
+#define KVT_COPY_FROM 16u
 
 static_assert(VGPU_COPY_PAGE_BYTES == PAGE_SIZE);
 static_assert(VGPU_COPY_BLOCK_BYTES == TRACE_BLOCK_BYTES);
