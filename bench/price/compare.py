@@ -3,6 +3,8 @@
 Two results side by side, for developers. Pure. Ratios are compared, not seconds: each was made within one run, so a
 machine that was busier the second time does not look like a slower program.
 """
+import math
+
 from price import figures, table, text
 
 WORDS = {1: "DEARER", 0: "", -1: "cheaper"}
@@ -54,6 +56,12 @@ def pairs(old, new):
     return out
 
 
+def by_chance(rounds, others):
+    """How often two runs of the same thing differ: all rounds of one lie beyond all of the other. An interval of a few rounds
+    is about their range."""
+    return 2 * math.factorial(rounds) * math.factorial(others) / math.factorial(rounds + others)
+
+
 def verdict(old, new):
     """In words: whether the new one says what the old one said."""
     found = pairs(old, new)
@@ -67,6 +75,11 @@ def verdict(old, new):
         names = [one.name() for one in known if one.verdict == value]
         if names:
             lines.append(f"{words}: {'; '.join(names)}.")
+    if len(again) < len(known):
+        rounds = [min(one.old.rounds for one in known), min(one.new.rounds for one in known)]
+        expected = by_chance(*rounds) * len(known)
+        if expected >= 0.5:
+            lines.append(f"With {rounds[0]} and {rounds[1]} rounds about {expected:.0f} of {len(known)} differ by chance alone: more rounds say more.")
     if len(known) < len(found) and known:
         lines.append(f"{len(found) - len(known)} can't be compared: they have fewer than two rounds on one side.")
     return lines

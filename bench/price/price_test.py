@@ -505,6 +505,10 @@ class CompareTest(unittest.TestCase):
         found = compare.report(fixture(), new)
         self.assertRegex(found, r"[0-9]+ can't be compared")
 
+    def test_few_rounds_differ_by_chance(self):
+        self.assertAlmostEqual(compare.by_chance(3, 3), 0.1)
+        self.assertLess(compare.by_chance(5, 5), 0.01)
+
     def test_a_report_says_whether_it_was_reproduced(self):
         again = compare.again(fixture(), fixture())
         self.assertIn("within their spread", text.report(fixture(), again))
