@@ -37,7 +37,8 @@ public:
     std::uint64_t touched() const;
     // Memory that was used once stays resident, because a page that has to be made anew costs more than
     // filling it does; it goes back to the host when nothing was in use for keep_ms, so that a burst does not
-    // stay for ever. For whoever has a clock: often while trim_at_ms() is not UINT64_MAX.
+    // stay for ever. Each call gives back a piece. For whoever has a clock: often while trim_at_ms() is not
+    // UINT64_MAX.
     void trim(std::uint64_t now_ms);
     std::uint64_t trim_at_ms() const;
     static constexpr std::uint64_t keep_ms = 10'000;
