@@ -243,8 +243,9 @@ void virtio_vgpu_ask_copies(VirtIOVGPU *s)
     }
     result = virtio_vgpu_make_copies(s, le64_to_cpu(question.address),
                                      le32_to_cpu(question.pages));
-    /* The next write of another field asks nothing. */
+    /* The next write of another field asks nothing; a question has all fields. */
     question.pages = 0;
+    question.address = UINT64_MAX;
     question.result = cpu_to_le32(result);
     memcpy(place, &question, sizeof(question));
 }

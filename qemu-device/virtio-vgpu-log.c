@@ -18,7 +18,9 @@
 #include "qemu/osdep.h"
 
 #include "exec/address-spaces.h"
+#include "exec/ram_addr.h"
 #include "qemu/bitmap.h"
+#include "system/tcg.h"
 #include "virtio-vgpu.h"
 #include "proto/abi/vgpu_page_copy.h"
 #include "trace.h"
@@ -62,15 +64,30 @@ static bool virtio_vgpu_check_question(VirtIOVGPU *s, uint64_t offset,
             offset + bytes == s->window_bytes);
 }
 
+/*
+ * The log, which is empty afterwards. memory_region_snapshot_and_clear_dirty()
+ * waits for every emulated vCPU to end what it does, and releases the BQL for
+ * that. Another vCPU would then get to this device in the middle of a question,
+ * and QEMU drops such an access (mem_reentrancy_guard): half of that vCPU's own
+ * question would be lost. The driver waits for the vCPUs itself, afterwards.
+ */
+static DirtyBitmapSnapshot *virtio_vgpu_take_log(VirtIOVGPU *s, uint64_t offset,
+                                                 uint64_t bytes)
+{
+    if (tcg_enabled()) {
+        return cpu_physical_memory_snapshot_and_clear_dirty(
+            &s->window, offset, bytes, DIRTY_MEMORY_VGA);
+    }
+    return memory_region_snapshot_and_clear_dirty(&s->window, offset, bytes,
+                                                  DIRTY_MEMORY_VGA);
+}
+
 /* The bits of `pages` pages; `bits` is empty. Returns how many are set. */
 static uint32_t virtio_vgpu_read_log(VirtIOVGPU *s, uint64_t offset,
                                      uint32_t pages, uint8_t *bits)
 {
     g_autofree DirtyBitmapSnapshot *snapshot =
-        memory_region_snapshot_and_clear_dirty(&s->window, offset,
-                                               (uint64_t)pages *
-                                               VGPU_LOG_PAGE_BYTES,
-                                               DIRTY_MEMORY_VGA);
+        virtio_vgpu_take_log(s, offset, (uint64_t)pages * VGPU_LOG_PAGE_BYTES);
     uint64_t first_group = offset / VGPU_LOG_PAGE_BYTES / VGPU_LOG_GROUP_PAGES;
     uint32_t stored = 0;
 
@@ -127,8 +144,9 @@ void virtio_vgpu_ask_log(VirtIOVGPU *s)
     result = virtio_vgpu_answer_question(s, le64_to_cpu(question.offset),
                                          le32_to_cpu(question.pages),
                                          le64_to_cpu(question.address));
-    /* The next write of another field asks nothing. */
+    /* The next write of another field asks nothing; a question has all fields. */
     question.pages = 0;
+    question.offset = UINT64_MAX;
     question.result = cpu_to_le32(result);
     memcpy(place, &question, sizeof(question));
 }
