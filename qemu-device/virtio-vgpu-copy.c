@@ -181,7 +181,25 @@ static void virtio_vgpu_copy_page(VirtIOVGPU *s, const VirtIOVGPUCopy *copy,
             PAGE_BYTES);
     barrier(); /* what is compared is the copy */
     virtio_vgpu_compare(to, copy->before, entry);
-    address_space_cache_invalidate(&copy->ram->cache, copy->offset, PAGE_BYTES);
+}
+
+/* Memory was written to: one call for pages that follow on each other. */
+static void virtio_vgpu_tell_written(const VirtIOVGPUCopy *copies,
+                                     uint32_t pages)
+{
+    uint32_t i = 0;
+
+    while (i < pages) {
+        const VirtIOVGPUCopy *first = &copies[i];
+        hwaddr bytes = PAGE_BYTES;
+
+        for (i++; i < pages && copies[i].ram == first->ram &&
+                  copies[i].offset == first->offset + bytes; i++) {
+            bytes += PAGE_BYTES;
+        }
+        address_space_cache_invalidate(&first->ram->cache, first->offset,
+                                       bytes);
+    }
 }
 
 static uint32_t virtio_vgpu_make_copies(VirtIOVGPU *s, uint64_t address,
@@ -217,6 +235,7 @@ static uint32_t virtio_vgpu_make_copies(VirtIOVGPU *s, uint64_t address,
         for (i = 0; i < pages; i++) {
             virtio_vgpu_copy_page(s, &copier->copies[i], &list[i]);
         }
+        virtio_vgpu_tell_written(copier->copies, pages);
         if (address_space_write(vdev->dma_as, address, only_memory, list,
                                 pages * sizeof(*list)) == MEMTX_OK) {
             result = VGPU_STATUS_OK;

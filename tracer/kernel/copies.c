@@ -93,28 +93,32 @@ static bool can_copy(struct kvg_range *range, u32 index)
 	const struct kvt_trace *trace = range->trace;
 	const struct kvt_page *page = &trace->pages[index];
 
-	if (!page->shadow || page->whole_from != page->whole_to ||
-	    ((u64)index + 1) << PAGE_SHIFT > trace->bytes)
-		return false;
-	if (test_bit(index, trace->open) && kvt_without(range, KVT_WITHOUT_SNAPSHOTS))
-		return false;
-	return kvt_is_due(range, index);
+	return page->shadow && page->whole_from == page->whole_to && kvt_is_due(range, index);
 }
 
 /* Which pages from `index` on are to be copied. */
 static void collect(struct kvt_copies *copies, struct kvg_range *range, unsigned int index)
 {
 	struct kvt_trace *trace = range->trace;
+	/* the last page may be one of which a part is traced */
+	const u32 whole_pages = trace->bytes >> PAGE_SHIFT;
+	const bool no_open = kvt_without(range, KVT_WITHOUT_SNAPSHOTS);
+
+	unsigned int end;
 
 	copies->count = 0;
 	copies->next = 0;
-	for_each_set_bit_from(index, trace->dirty, trace->page_count) {
-		if (copies->count == KVT_MAX_COPIES)
-			break;
-		if (can_copy(range, index))
-			copies->index[copies->count++] = index;
+	copies->end = trace->page_count;
+	for_each_set_bitrange_from(index, end, trace->dirty, whole_pages) {
+		for (; index < end; index++) {
+			if (copies->count == KVT_MAX_COPIES) {
+				copies->end = index;
+				return;
+			}
+			if (can_copy(range, index) && !(no_open && test_bit(index, trace->open)))
+				copies->index[copies->count++] = index;
+		}
 	}
-	copies->end = index;
 }
 
 /*

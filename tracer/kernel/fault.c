@@ -52,8 +52,7 @@ static bool begin_open(struct kvg_range *range, u32 index)
 	if (!kvt_mark_dirty(range, index))
 		return false;
 	trace_heat_open(&trace->pages[index].heat, trace->interval);
-	if (!__test_and_set_bit(index, trace->open))
-		kvt_count(range, KVT_OPENED, 1);
+	__set_bit(index, trace->open);
 	return true;
 }
 
@@ -123,6 +122,7 @@ static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 
 {
 	unsigned long address = vmf->address & PAGE_MASK;
 	u32 count = pages_to_open(vmf, range, index);
+	bool open = test_bit(index, range->trace->open); /* for another program, or another thread */
 	vm_fault_t ret;
 	u32 i;
 
@@ -134,12 +134,14 @@ static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 
 	ret = insert_page(vmf, range, true);
 	if (ret != VM_FAULT_NOPAGE)
 		return ret;
+	/* those behind it are not open */
 	for (i = 1; i < count && begin_open(range, index + i); i++) {
 	}
 	if (i > 1) {
 		add_entries(vmf->vma, address, i);
 		kvt_count(range, KVT_OPENED_AHEAD, i - 1);
 	}
+	kvt_count(range, KVT_OPENED, i - open);
 	return ret;
 }
 

@@ -56,21 +56,20 @@ static u32 count_due(struct kvg_range *range)
 static void close_pages(struct kvg_range *range, unsigned int first)
 {
 	struct kvt_trace *trace = range->trace;
-	unsigned int from = first, to, index;
+	unsigned int from = first, to;
 
-	for_each_set_bitrange_from(from, to, trace->open, trace->page_count) {
-		for (index = from; index < to; index++) {
-			if (is_hot(range, index)) {
-				to = index;
+	for_each_set_bit_from(from, trace->open, trace->page_count) {
+		for (to = from; to < trace->page_count; to++) {
+			if (!test_bit(to, trace->open) || is_hot(range, to))
 				break;
-			}
 		}
-		if (from == to) /* begins with a hot page; the search goes on behind it */
+		if (from == to)
 			continue;
 		unmap_mapping_range(range->dev->inode->i_mapping,
 				    range->offset + ((u64)from << PAGE_SHIFT),
 				    (u64)(to - from) << PAGE_SHIFT, 1);
 		bitmap_clear(trace->open, from, to - from);
+		from = to - 1;
 	}
 }
 
@@ -118,10 +117,10 @@ static struct known take_snapshot(struct kvt_trace *trace, const struct kvt_page
  * shadow, can be as it is; else the content is that of the window, and the page's shadow, with which
  * it was compared, becomes a copy of it.
  */
-static const u8 *lendable(struct kvt_trace *trace, struct kvt_page *page, const u8 *content)
+static u8 *lendable(struct kvt_trace *trace, struct kvt_page *page, const u8 *content)
 {
 	if (content == trace->snapshot)
-		return content;
+		return trace->snapshot;
 	if (!page->shadow || kvt_shadow_is_lent(page->shadow)) {
 		u8 *other = kvt_shadow_take(&trace->shadows);
 
@@ -138,12 +137,12 @@ static const u8 *lendable(struct kvt_trace *trace, struct kvt_page *page, const 
 static int send_run(struct kvt_stream *stream, struct kvt_trace *trace, struct kvt_page *page,
 		    u64 offset, const u8 *content, const struct trace_run *run)
 {
-	const u8 *whole = NULL;
+	u8 *whole = NULL;
 
 	if (run->from == 0 && run->to == PAGE_SIZE && kvt_stream_can_lend(stream))
 		whole = lendable(trace, page, content);
 	if (whole)
-		return kvt_stream_lend(stream, trace->memory, offset, whole);
+		return kvt_stream_lend(stream, trace->memory, offset, &whole, 1);
 	return kvt_stream_write(stream, trace->memory, offset + run->from, content + run->from,
 				run->to - run->from);
 }
@@ -287,6 +286,40 @@ static int send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 }
 
 /*
+ * As send_hot or send_closed for each of `count` pages, of which the device has told that each byte has changed:
+ * where a program fills memory, what is done for each page is most of a flush.
+ */
+static int send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index, u32 count)
+{
+	struct kvt_trace *trace = range->trace;
+	struct kvt_copies *copies = stream->copies;
+	u32 end = index + count;
+	int ret;
+
+	ret = kvt_stream_lend(stream, trace->memory,
+			      trace->memory_offset + ((u64)index << PAGE_SHIFT),
+			      &copies->pages[copies->next], count);
+	if (ret)
+		return ret;
+	stream->page_count += count;
+	stream->run_count += count;
+	for (; index < end; index++) {
+		struct kvt_page *page = &trace->pages[index];
+		u8 *before = page->shadow;
+
+		page->shadow = copies->pages[copies->next++];
+		kvt_shadow_return(&trace->shadows, before);
+		/* a hot page that has changed stays hot, and open */
+		if (test_bit(index, trace->open))
+			stream->kept_pages++;
+		else
+			clean_page(range, index, true);
+		trace_heat_flush(&page->heat, true);
+	}
+	return 0;
+}
+
+/*
  * Fills the stream with what is dirty from page *cursor on, as far as it fits. These pages are
  * clean then: the stream is sent, or the file is dead.
  */
@@ -295,9 +328,12 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 	struct kvt_trace *trace = range->trace;
 	struct kvg_device *dev = range->dev;
 	unsigned int index = *cursor;
+	u32 whole, kept_used;
 	int ret = 0;
 
 	mutex_lock(&trace->lock);
+	kept_used = trace->kept_used;
+	trace->kept_used = 0;
 	down_read(&dev->window_rwsem);
 	if (range->dead || dev->window_gone) {
 		index = trace->page_count;
@@ -310,6 +346,14 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 			break;
 		if (stream->copies && index >= stream->copies->end)
 			kvt_copies_make(stream, range, index);
+		whole = min(kvt_copies_whole(stream, index), kvt_stream_can_lend(stream));
+		if (whole) {
+			ret = send_whole(stream, range, index, whole);
+			if (ret)
+				break;
+			index += whole - 1;
+			continue;
+		}
 		if (!kvt_copies_has(stream, index)) {
 			if (!kvt_is_due(range, index))
 				continue;
@@ -331,6 +375,7 @@ out:
 	kvt_count(range, KVT_PAGES_UNCHANGED, stream->unchanged_pages);
 	kvt_count(range, KVT_KEPT_OPEN, stream->kept_pages);
 	kvt_count(range, KVT_RUNS, stream->run_count);
+	kvt_count(range, KVT_SHADOWS_KEPT, kept_used);
 	return ret;
 }
 

@@ -96,9 +96,10 @@ static int begin_command(struct kvt_stream *stream, u64 memory, u64 offset)
 	return 0;
 }
 
-int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 *page)
+int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, u8 *const *pages, u32 count)
 {
 	struct kvt_lent *lent = stream->lent;
+	u32 i;
 
 	if (stream->open || !follows(stream, memory, offset)) {
 		int ret = begin_command(stream, memory, offset);
@@ -106,11 +107,15 @@ int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 
 		if (ret)
 			return ret;
 	}
-	get_page(virt_to_page(page));
-	lent->pages[lent->page_count++] = virt_to_page(page);
-	lent->payload_pages[lent->payload_count - 1]++;
-	stream->next = offset + PAGE_SIZE;
-	stream->all_data_bytes += PAGE_SIZE;
+	for (i = 0; i < count; i++) {
+		struct page *page = virt_to_page(pages[i]);
+
+		get_page(page);
+		lent->pages[lent->page_count++] = page;
+	}
+	lent->payload_pages[lent->payload_count - 1] += count;
+	stream->next = offset + ((u64)count << PAGE_SHIFT);
+	stream->all_data_bytes += (u64)count << PAGE_SHIFT;
 	return 0;
 }
 

@@ -5,12 +5,43 @@
  * trace's lock is held.
  *
  * A page may also be lent to a request (lend.c): it then has a second reference, and is not written to.
+ *
+ * They are made many at once, neighbours in memory, and used in turn: what was given back first is taken
+ * first. So where a program fills page after page, interval after interval, shadows and copies of neighbours
+ * are neighbours, and a request needs a few segments to name hundreds of them.
  */
 #include <linux/gfp.h>
+#include <linux/log2.h>
 #include <linux/minmax.h>
 #include <linux/mm.h>
 
 #include "tracer/kernel/shadow.h"
+
+/* At once: as many as are in use already, but 2^this at most. */
+#define KVT_MAX_FILL_ORDER 9u
+
+/* There is no spare page. Returns false if there is no memory for one. */
+bool kvt_shadows_fill(struct kvt_shadows *shadows)
+{
+	const u32 most = min(shadows->used, shadows->max_spare);
+	u32 order = most ? min_t(u32, ilog2(most), KVT_MAX_FILL_ORDER) : 0;
+	struct page *pages = NULL;
+	u32 i;
+
+	/* if it is there: nothing is moved or written out for it */
+	if (order)
+		pages = alloc_pages((GFP_KERNEL_ACCOUNT & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN,
+				    order);
+	if (pages) {
+		split_page(pages, order); /* each is given back by itself */
+	} else {
+		order = 0;
+		pages = alloc_page(GFP_KERNEL_ACCOUNT);
+	}
+	for (i = 0; pages && i < 1u << order; i++)
+		kvt_shadow_put_spare(shadows, page_address(pages + i));
+	return pages;
+}
 
 static u32 wanted_pages(const struct kvt_shadows *shadows)
 {
@@ -22,15 +53,20 @@ void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow)
 {
 	if (!kvt_shadow_is_lent(shadow) && shadows->spare_count < shadows->max_spare &&
 	    shadows->used + shadows->spare_count < wanted_pages(shadows))
-		shadows->spare[shadows->spare_count++] = shadow;
+		kvt_shadow_put_spare(shadows, shadow);
 	else
 		put_page(virt_to_page(shadow));
 }
 
 static void keep_spare(struct kvt_shadows *shadows, u32 count)
 {
-	while (shadows->spare_count > count)
-		free_page((unsigned long)shadows->spare[--shadows->spare_count]);
+	while (shadows->spare_count > count) {
+		u32 last = shadows->first + --shadows->spare_count;
+
+		if (last >= shadows->max_spare)
+			last -= shadows->max_spare;
+		free_page((unsigned long)shadows->spare[last]);
+	}
 }
 
 /* An interval is over. */

@@ -5,7 +5,6 @@
 #ifndef KVT_SHADOW_H
 #define KVT_SHADOW_H
 
-#include <linux/gfp.h>
 #include <linux/minmax.h>
 #include <linux/mm.h>
 
@@ -15,13 +14,22 @@ static inline u8 *kvt_shadow_take(struct kvt_shadows *shadows)
 {
 	u8 *shadow;
 
-	if (shadows->spare_count)
-		shadow = shadows->spare[--shadows->spare_count];
-	else
-		shadow = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
-	if (shadow)
-		shadows->peak = max(shadows->peak, ++shadows->used);
+	if (!shadows->spare_count && !kvt_shadows_fill(shadows))
+		return NULL;
+	shadow = shadows->spare[shadows->first];
+	if (++shadows->first == shadows->max_spare)
+		shadows->first = 0;
+	shadows->spare_count--;
+	shadows->peak = max(shadows->peak, ++shadows->used);
 	return shadow;
+}
+
+/* There is room. */
+static inline void kvt_shadow_put_spare(struct kvt_shadows *shadows, u8 *shadow)
+{
+	u32 place = shadows->first + shadows->spare_count++;
+
+	shadows->spare[place < shadows->max_spare ? place : place - shadows->max_spare] = shadow;
 }
 
 static inline bool kvt_shadow_is_lent(const u8 *shadow)
@@ -38,7 +46,7 @@ static inline void kvt_shadow_return(struct kvt_shadows *shadows, u8 *shadow)
 	if (kvt_shadow_is_lent(shadow) || shadows->spare_count == shadows->max_spare)
 		put_page(virt_to_page(shadow));
 	else
-		shadows->spare[shadows->spare_count++] = shadow;
+		kvt_shadow_put_spare(shadows, shadow);
 }
 
 #endif

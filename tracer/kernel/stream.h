@@ -95,15 +95,18 @@ void kvt_stream_free(struct kvt_stream *stream);
 /* Offsets of one buffer ascend. There is room. */
 int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data,
 		     u32 bytes);
-/* A page of data goes behind the stream, as a reference to `page`, which nobody writes to any more. */
-int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, const u8 *page);
-static inline bool kvt_stream_can_lend(const struct kvt_stream *stream)
+/* How many pages can be lent, those of one command. */
+static inline u32 kvt_stream_can_lend(const struct kvt_stream *stream)
 {
 	const struct kvt_lent *lent = stream->lent;
 
-	return lent && lent->page_count < lent->max_pages &&
-	       lent->payload_count < lent->max_payloads;
+	return lent && lent->payload_count < lent->max_payloads ?
+		       lent->max_pages - lent->page_count :
+		       0;
 }
+
+/* So many pages of data go behind the stream, as references to `pages`, which nobody writes to any more. */
+int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, u8 *const *pages, u32 count);
 
 /* Nothing was written. */
 bool kvt_stream_is_empty(const struct kvt_stream *stream);
@@ -155,6 +158,22 @@ static inline const struct vgpu_page_copy *kvt_copies_take(struct kvt_stream *st
 	trace->snapshot = copies->pages[copies->next];
 	kvt_shadow_return(&trace->shadows, other);
 	return &copies->list[copies->next++];
+}
+
+/* How many pages from this one on have a copy of which each byte is another than before. */
+static inline u32 kvt_copies_whole(const struct kvt_stream *stream, u32 index)
+{
+	const struct kvt_copies *copies = stream->copies;
+	u32 count = 0, i;
+
+	if (!copies)
+		return 0;
+	for (i = copies->next; i < copies->count; i++, count++) {
+		if (copies->index[i] != index + count ||
+		    copies->list[i].answer != VGPU_COPY_WHOLE)
+			break;
+	}
+	return count;
 }
 
 void kvt_copies_end(struct kvt_stream *stream, struct kvg_range *range);

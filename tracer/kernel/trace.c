@@ -164,7 +164,7 @@ bool kvt_mark_dirty(struct kvg_range *range, u32 index)
 
 	if (test_bit(index, trace->kept)) {
 		kvt_kept_take(trace, index);
-		kvt_count(range, KVT_SHADOWS_KEPT, 1);
+		trace->kept_used++;
 	}
 	/* a page that is sent whole is compared with nothing */
 	if (!page->shadow && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {

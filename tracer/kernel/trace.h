@@ -107,8 +107,8 @@ struct kvt_shadows {
 	 * The addresses are not in the pages: a processor that is emulated looks for a page's place in memory
 	 * each time, which takes longer than all else that is done for the page here.
 	 */
-	u8 **spare;
-	u32 spare_count, max_spare;
+	u8 **spare; /* a ring */
+	u32 first, spare_count, max_spare;
 	u32 used;
 	u32 peak, last_peak;	/* of `used`, in this interval and the one before */
 	u32 idle;		/* flushes that found nothing dirty, in a row */
@@ -142,6 +142,7 @@ struct kvt_trace {
 	 */
 	unsigned long *kept;
 	u32 kept_count;
+	u32 kept_used; /* became dirty again with it since the last flush */
 	struct trace_ahead ahead;
 	struct trace_habit habit;
 	u32 interval;		/* flushes that found something dirty */
@@ -152,6 +153,7 @@ struct kvt_trace {
 };
 
 /* shadow.c */
+bool kvt_shadows_fill(struct kvt_shadows *shadows);
 void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow);
 void kvt_shadows_flush(struct kvt_shadows *shadows);
 bool kvt_shadows_idle(struct kvt_shadows *shadows);
