@@ -26,14 +26,6 @@ static Pair idle_pair(void)
     return pair;
 }
 
-static void clear_log(QTestState *who)
-{
-    qtest_qmp_assert_success(who,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'log', 'value': '' } }");
-}
-
 static void assert_log(QTestState *who, const char *wanted)
 {
     g_autofree char *log = testdev_log(who);
@@ -70,8 +62,8 @@ static void test_order(void)
 {
     Pair pair = idle_pair();
 
-    clear_log(pair.primary);
-    clear_log(pair.secondary);
+    testdev_clear_log(pair.primary);
+    testdev_clear_log(pair.secondary);
     for (int i = 1; i <= 2; i++) {
         g_autofree char *commit = g_strdup_printf("commit=%d ", i);
         g_autofree char *loaded = g_strdup_printf("checkpoint=%d ", i);
@@ -94,7 +86,7 @@ static void test_order(void)
     g_assert_cmpuint(pair_count(&pair, "committed"), ==, 2);
 
     relay_hold_none(pair.relay);
-    clear_log(pair.secondary);
+    testdev_clear_log(pair.secondary);
     lost_heartbeat(pair.secondary);
     qtest_qmp_eventwait(pair.secondary, "RESUME");
     assert_log(pair.secondary, "stop:failover run ");
@@ -220,13 +212,9 @@ static void test_abort(void)
 {
     Pair pair = idle_pair();
 
-    clear_log(pair.primary);
-    clear_log(pair.secondary);
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'fail-checkpoints',"
-                             "    'value': 2 } }");
+    testdev_clear_log(pair.primary);
+    testdev_clear_log(pair.secondary);
+    testdev_set_number(pair.primary, "fail-checkpoints", 2);
     for (int i = 0; i < 2; i++) {
         pair_checkpoint(&pair);
         pair_wait_pauses(&pair, 1);
@@ -344,10 +332,7 @@ static void test_late_ram(void)
 {
     Pair pair = pair_stopped_in_ram();
 
-    qtest_qmp_assert_success(pair.secondary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'stop-ms', 'value': 1000 } }");
+    testdev_set_number(pair.secondary, "stop-ms", 1000);
     qtest_qmp_send(pair.secondary, "{ 'execute': 'x-colo-lost-heartbeat' }");
     g_usleep(200 * 1000);
     relay_go_on(pair.relay);
@@ -396,7 +381,7 @@ static void test_acknowledged(void)
     relay_hold_none(pair.relay);
     relay_stop_stream(pair.relay, 0);
     relay_pass(pair.relay);
-    clear_log(pair.secondary);
+    testdev_clear_log(pair.secondary);
     relay_finish_and_cut(pair.relay);
     qtest_qmp_eventwait(pair.secondary, "COLO_EXIT");
     lost_heartbeat(pair.secondary);

@@ -170,11 +170,7 @@ static void test_output_abort(void)
     Pair pair = network_pair(&n);
 
     network_pair_go(&pair);
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'fail-checkpoints',"
-                             "    'value': 1 } }");
+    testdev_set_number(pair.primary, "fail-checkpoints", 1);
     vm_sends(&n, &pair, 'a');
     pair_checkpoint(&pair);
     pair_wait_pauses(&pair, 1);
@@ -256,11 +252,7 @@ static void test_output_early(void)
     g_assert_cmpint(pair_count(&pair, "early"), ==, 4);
 
     /* One that was taken back is not tried again for the packet's sake. */
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'fail-checkpoints',"
-                             "    'value': 1 } }");
+    testdev_set_number(pair.primary, "fail-checkpoints", 1);
     vm_sends(&n, &pair, 'd');
     while (pair_count(&pair, "aborted") == 0) {
         g_usleep(1000);

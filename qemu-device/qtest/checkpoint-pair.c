@@ -271,6 +271,23 @@ uint64_t testdev_number(QTestState *who, const char *property)
     return number;
 }
 
+void testdev_set_number(QTestState *who, const char *property, uint64_t value)
+{
+    qtest_qmp_assert_success(who,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': %s, 'value': %" PRIu64 " } }",
+                             property, value);
+}
+
+void testdev_clear_log(QTestState *who)
+{
+    qtest_qmp_assert_success(who,
+                             "{ 'execute': 'qom-set', 'arguments': "
+                             "  { 'path': '/machine/peripheral/t', "
+                             "    'property': 'log', 'value': '' } }");
+}
+
 void testdev_wait(QTestState *who, const char *entry)
 {
     for (;;) {

@@ -64,6 +64,8 @@ bool is_running(QTestState *who);
 /* What checkpoint-testdev "t" of @who has seen */
 char *testdev_log(QTestState *who);
 uint64_t testdev_number(QTestState *who, const char *property);
+void testdev_set_number(QTestState *who, const char *property, uint64_t value);
+void testdev_clear_log(QTestState *who);
 /* Waits until the log of @who contains @entry. */
 void testdev_wait(QTestState *who, const char *entry);
 

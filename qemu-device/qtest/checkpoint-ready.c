@@ -89,10 +89,7 @@ static void test_ready_fails(void)
     Pair pair = idle_pair();
     g_autofree char *log = NULL;
 
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'fail-readies', 'value': 1 } }");
+    testdev_set_number(pair.primary, "fail-readies", 1);
     qtest_memset(pair.primary, BLOCK, 0x11, 8 * MiB);
     pair_checkpoint(&pair);
     testdev_wait(pair.primary, "fail ");
@@ -351,10 +348,7 @@ static void test_disk_not_flushed(void)
 
 static void fail_once(Pair *pair, const char *what)
 {
-    qtest_qmp_assert_success(pair->primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': %s, 'value': 1 } }", what);
+    testdev_set_number(pair->primary, what, 1);
 }
 
 static void wait_aborted(Pair *pair, uint64_t count)

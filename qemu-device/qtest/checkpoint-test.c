@@ -187,11 +187,7 @@ static void test_trapped(void)
 {
     Pair pair = pair_start(&(PairOptions) { .pages = 16, .wait = true });
 
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'watched', 'value': %u } }",
-                             (unsigned int)X86_TEST_MEM_START);
+    testdev_set_number(pair.primary, "watched", X86_TEST_MEM_START);
     /* One is right: TCG logs a store just before it does it. */
     g_assert_cmpuint(testdev_number(pair.primary, "unseen"), <=, 1);
     pair_end(&pair);
@@ -320,15 +316,8 @@ static void test_stop_under_way(void)
     pair_checkpoint(&pair);
     relay_wait_held(pair.relay);
     relay_hold_none(pair.relay);
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'log', 'value': '' } }");
-    qtest_qmp_assert_success(pair.primary,
-                             "{ 'execute': 'qom-set', 'arguments': "
-                             "  { 'path': '/machine/peripheral/t', "
-                             "    'property': 'busy-cpu-ms', "
-                             "    'value': 1000 } }");
+    testdev_clear_log(pair.primary);
+    testdev_set_number(pair.primary, "busy-cpu-ms", 1000);
     qtest_qmp_send(pair.primary, "{ 'execute': 'stop' }");
     g_usleep(200 * 1000); /* it does not answer before the CPU has stopped */
     relay_pass(pair.relay);

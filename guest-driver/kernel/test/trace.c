@@ -304,6 +304,30 @@ static void flushes_of_a_held_queue(struct traced *t)
 	free(found);
 }
 
+static void make_hot(struct traced *t)
+{
+	for (unsigned round = 1; round < 6; round++) {
+		memset(t->map, (int)round, BYTES);
+		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
+	}
+}
+
+/* `other` becomes the buffer's content. */
+static void write_other(struct stream *stream, uint8_t *other)
+{
+	add_transfer(stream, false, QUEUE, 0, 0, BUFFER, 0, stream_payload(stream, other, BYTES, 0),
+		     BYTES);
+}
+
+/* The device reads the buffer into the traced range. */
+static void read_into_window(struct traced *t, struct stream *stream)
+{
+	add_transfer(stream, true, QUEUE, 0, 0, BUFFER, 0,
+		     stream_payload(stream, (void *)(uintptr_t)t->offset, BYTES,
+				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
+		     BYTES);
+}
+
 /* What the device writes into the window is no store and is not sent back, whether its pages are open or not. */
 static void writes_of_the_device(struct traced *t)
 {
@@ -313,17 +337,10 @@ static void writes_of_the_device(struct traced *t)
 
 	MUST(other);
 	memset(other, 0x99, BYTES);
-	for (unsigned round = 1; round < 6; round++) { /* pages become hot */
-		memset(t->map, (int)round, BYTES);
-		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
-	}
+	make_hot(t);
 	stream_init(&stream);
-	add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0, stream_payload(&stream, other, BYTES, 0),
-		     BYTES);
-	add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, 0,
-		     stream_payload(&stream, (void *)(uintptr_t)t->offset, BYTES,
-				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
-		     BYTES);
+	write_other(&stream, other);
+	read_into_window(t, &stream);
 	CHECK_EQUAL(call(t->fd, &stream, NULL), VGPU_STATUS_OK);
 	write_zeroes(t->fd); /* the GPU goes on */
 	memset(t->expected, 0, BYTES);
@@ -350,20 +367,13 @@ static void late_writes_of_the_device(struct traced *t)
 
 	MUST(other);
 	memset(other, 0x99, BYTES);
-	for (unsigned round = 1; round < 6; round++) { /* pages become hot */
-		memset(t->map, (int)round, BYTES);
-		CHECK_EQUAL(flush_traced(t->fd, NULL), 0);
-	}
+	make_hot(t);
 	stream_init(&stream);
-	add_transfer(&stream, false, QUEUE, 0, 0, BUFFER, 0, stream_payload(&stream, other, BYTES, 0),
-		     BYTES);
+	write_other(&stream, other);
 	CHECK_EQUAL(call(t->fd, &stream, NULL), VGPU_STATUS_OK);
 	stream_reset(&stream);
 	add_marker(&stream, QUEUE, 0, GATE);
-	add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, 0,
-		     stream_payload(&stream, (void *)(uintptr_t)t->offset, BYTES,
-				    KAGEMUSHA_VGPU_PAYLOAD_WRITE | KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
-		     BYTES);
+	read_into_window(t, &stream);
 	MUST(submit(t->fd, &stream, 0, NULL) == 0);
 	memcpy(t->expected, other, BYTES);
 	for (unsigned round = 0; round < 2; round++) {

@@ -467,7 +467,7 @@ void test_trace_fallbacks(void)
 		{ 1, "emulation", "emulated" }, { 2, "steps", "stepped" },
 		{ 4, "lending", "pages_lent" }, { 8, "snapshots", "kept_open" },
 		{ 16, "opening ahead", "opened_ahead" }, { 32, "the hypervisor's log", "log_reads" },
-		{ 64, "the device's copies", "pages_copied" }, 
+		{ 64, "the device's copies", "pages_copied" },
 		{ 128, "kept shadows", "shadows_kept" }, { 255, "all of them", NULL },
 	};
 	const unsigned way_count = sizeof(ways) / sizeof(ways[0]) - 1;
