@@ -19,16 +19,21 @@ class Etcd:
     """A server of its own. `host`: where it listens; `inside`: what to put before its command line."""
 
     def __init__(self, directory, host="127.0.0.1", inside=()):
-        self.address = (host, free_port())
-        client, peer = f"http://{host}:{self.address[1]}", f"http://{host}:{free_port()}"
-        self.url = client
         self.log = open(directory / "etcd.log", "wb")
-        self.process = subprocess.Popen(
-            [*inside, ETCD, "--data-dir", str(directory / "etcd"), "--listen-client-urls", client,
-             "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", "default=" + peer],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
-        wait(self.answers, "etcd answers")
+        for attempt in range(5):
+            self.address = (host, free_port())
+            client, peer = f"http://{host}:{self.address[1]}", f"http://{host}:{free_port()}"
+            self.url = client
+            self.process = subprocess.Popen(
+                [*inside, ETCD, "--data-dir", str(directory / f"etcd-{attempt}"), "--listen-client-urls", client,
+                 "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                 "--initial-cluster", "default=" + peer],
+                stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+            wait(lambda: self.answers() or self.process.poll() is not None, "etcd answers")
+            if self.process.poll() is None:
+                return
+            # A port that was free is another process's by now.
+        raise AssertionError(f"etcd ended five times: {directory}/etcd.log says why")
 
     def answers(self):
         try:
