@@ -123,20 +123,30 @@ static bool virtio_vgpu_check_copy(VirtIOVGPUCopier *copier,
 /* Two are a block. Processors that have no such registers take smaller ones. */
 typedef uint8_t Bytes __attribute__((vector_size(32)));
 
-/* The rule of "each byte differs" is that of tracer/core/page.h. */
+/*
+ * One walk copies and compares, because what takes the time is to fetch memory
+ * that no cache of this processor has. Each byte of the window is read once:
+ * what is compared is what was copied. The rule of "each byte differs" is that
+ * of tracer/core/page.h.
+ */
 static inline QEMU_ALWAYS_INLINE void
-virtio_vgpu_compare_inline(const void *now, const void *before,
-                           struct vgpu_page_copy *entry)
+virtio_vgpu_walk_inline(void *to, const void *now, const void *before,
+                        struct vgpu_page_copy *entry)
 {
-    const Bytes *a = now, *b = before;
+    const volatile Bytes *a = now;
+    const Bytes *b = before;
+    Bytes *copy = to;
     Bytes any_equal = { 0 };
     uint64_t changed = 0;
     uint64_t words[4];
 
-    for (unsigned block = 0; block < 64; block++, a += 2, b += 2) {
-        const Bytes equal[2] = { (Bytes)(a[0] == b[0]), (Bytes)(a[1] == b[1]) };
+    for (unsigned block = 0; block < 64; block++, a += 2, b += 2, copy += 2) {
+        const Bytes low = a[0], high = a[1];
+        const Bytes equal[2] = { (Bytes)(low == b[0]), (Bytes)(high == b[1]) };
         const Bytes both = equal[0] & equal[1];
 
+        copy[0] = low;
+        copy[1] = high;
         any_equal |= equal[0] | equal[1];
         memcpy(words, &both, sizeof(words));
         if ((words[0] & words[1] & words[2] & words[3]) != UINT64_MAX) {
@@ -151,36 +161,27 @@ virtio_vgpu_compare_inline(const void *now, const void *before,
 
 #if defined(__x86_64__)
 static void __attribute__((target("avx2")))
-virtio_vgpu_compare_avx2(const void *now, const void *before,
-                         struct vgpu_page_copy *entry)
+virtio_vgpu_walk_avx2(void *to, const void *now, const void *before,
+                      struct vgpu_page_copy *entry)
 {
-    virtio_vgpu_compare_inline(now, before, entry);
+    virtio_vgpu_walk_inline(to, now, before, entry);
 }
 #endif
-
-static void virtio_vgpu_compare(const void *now, const void *before,
-                                struct vgpu_page_copy *entry)
-{
-#if defined(__x86_64__)
-    if (cpuinfo & CPUINFO_AVX2) {
-        virtio_vgpu_compare_avx2(now, before, entry);
-        return;
-    }
-#endif
-    virtio_vgpu_compare_inline(now, before, entry);
-}
 
 static void virtio_vgpu_copy_page(VirtIOVGPU *s, const VirtIOVGPUCopy *copy,
                                   struct vgpu_page_copy *entry)
 {
-    const uint8_t *window = memory_region_get_ram_ptr(&s->window);
+    const uint8_t *now = (uint8_t *)memory_region_get_ram_ptr(&s->window) +
+                         (uint64_t)le32_to_cpu(entry->page) * PAGE_BYTES;
     uint8_t *to = (uint8_t *)copy->ram->cache.ptr + copy->offset;
 
-    /* They may be the same page. */
-    memmove(to, window + (uint64_t)le32_to_cpu(entry->page) * PAGE_BYTES,
-            PAGE_BYTES);
-    barrier(); /* what is compared is the copy */
-    virtio_vgpu_compare(to, copy->before, entry);
+#if defined(__x86_64__)
+    if (cpuinfo & CPUINFO_AVX2) {
+        virtio_vgpu_walk_avx2(to, now, copy->before, entry);
+        return;
+    }
+#endif
+    virtio_vgpu_walk_inline(to, now, copy->before, entry);
 }
 
 /* Memory was written to: one call for pages that follow on each other. */

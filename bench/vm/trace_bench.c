@@ -6,7 +6,7 @@
  *
  *	kagemusha_trace_bench [rounds [workload,… [mode,…]]]
  *
- * A round's time is that of its stores, the program's own, and of its flushes, until the device has taken everything: `flushes` of
+ * A round's time is that of its stores, the program's own, and of its flushes, until the GPU has come to the command behind them: `flushes` of
  * all rounds together. Of the round that took least, which a busy machine disturbs least, and the
  * median of all. In mode `off` a flush writes the whole range, as unmapping it does; in `copy`,
  * which is none of the tracer's, it writes a copy of it: less a flush can't do that is to send the bytes of
@@ -110,24 +110,19 @@ static void copy_words(uint8_t *to, const uint8_t *from, uint64_t bytes)
 		((volatile uint64_t *)to)[i] = ((const uint64_t *)from)[i];
 }
 
-/* As the program's next command does it: what was stored comes before it, in the same system call. */
-static void submit_behind(struct run *run, struct stream *stream, bool stores)
+/*
+ * The program's next command: what was stored comes before it, in the same system call. Returns when the GPU
+ * has come to it.
+ */
+static void next_command(struct run *run, struct stream *stream, bool stores)
 {
-	struct kagemusha_vgpu_submit args = {
-		.stream = (uint64_t)(uintptr_t)stream->bytes,
-		.stream_bytes = stream->used,
-		.flags = KAGEMUSHA_VGPU_SUBMIT_WAITABLE,
-		.payloads = stream->payload_count ? (uint64_t)(uintptr_t)stream->payloads : 0,
-		.payload_count = stream->payload_count,
-		.completion_count = stream->completions,
-		.flush_queue = stores ? QUEUE : 0,
-		.flush_group = stores ? CONTEXT : 0,
-	};
-	struct kagemusha_vgpu_wait answer;
+	enum { EVENT = FIRST_EVENT };
 
-	MUST(ioctl(run->fd, KAGEMUSHA_VGPU_SUBMIT, &args) == 0);
-	MUST(wait_answer(run->fd, args.sequence, NO_LIMIT, &answer) == 0);
-	MUST(answer.status == VGPU_STATUS_OK);
+	add_marker(stream, QUEUE, EVENT, 0);
+	add_destroy(stream, VGPU_OBJECT_EVENT, EVENT);
+	MUST((stores ? submit_behind_stores(run->fd, stream, 0, NULL) :
+		       submit(run->fd, stream, 0, NULL)) == 0);
+	MUST(read_completions(run->fd, 1) == 1);
 }
 
 /* Also counts what changed, outside the time that is measured. `from`: where to look for it. */
@@ -154,8 +149,7 @@ static void flush(struct run *run, uint64_t from, uint64_t bytes)
 					    KAGEMUSHA_VGPU_PAYLOAD_WINDOW),
 			     BYTES);
 	}
-	add_marker(&stream, QUEUE, 0, 0);
-	submit_behind(run, &stream, run->traced);
+	next_command(run, &stream, run->traced);
 	run->flush_ns += now_ns() - began;
 	run->flushes++;
 }
@@ -317,11 +311,11 @@ static void nothing_mapped(struct run *run, unsigned round)
 	(void)round;
 	if (!stream.bytes)
 		stream_init(&stream);
-	stream_reset(&stream);
-	add_marker(&stream, QUEUE, 0, 0);
 	begin_stores(run);
-	for (unsigned i = 0; i < 100; i++)
-		submit_behind(run, &stream, run->traced);
+	for (unsigned i = 0; i < 100; i++) {
+		stream_reset(&stream);
+		next_command(run, &stream, run->traced);
+	}
 	end_stores(run, 100);
 }
 

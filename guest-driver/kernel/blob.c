@@ -114,6 +114,23 @@ int kvg_blob_append(struct kvg_blob *blob, const void *data, u32 bytes)
 	return 0;
 }
 
+/* A part of another one, which is there. */
+int kvg_blob_append_part(struct kvg_blob *blob, const struct kvg_blob *from, u32 offset, u32 bytes)
+{
+	int ret = 0;
+
+	while (bytes && !ret) {
+		u32 within = offset % KVG_BLOB_CHUNK_BYTES;
+		u32 part = min(bytes, KVG_BLOB_CHUNK_BYTES - within);
+
+		ret = kvg_blob_append(blob, from->chunks[offset / KVG_BLOB_CHUNK_BYTES] + within,
+				      part);
+		offset += part;
+		bytes -= part;
+	}
+	return ret;
+}
+
 int kvg_blob_append_user(struct kvg_blob *blob, const void __user *data, u32 bytes)
 {
 	if (WARN_ON_ONCE(bytes > blob->capacity - blob->bytes))

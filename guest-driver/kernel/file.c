@@ -171,7 +171,7 @@ static int window_flush(struct kvg_file *file, struct kagemusha_vgpu_window_flus
 {
 	const u32 known =
 		KAGEMUSHA_VGPU_SUBMIT_NONBLOCK | KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER;
-	const struct kvt_target target = {
+	struct kvt_target target = {
 		.queue = args->queue,
 		.group = args->group,
 		.barrier = args->flags & KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER,

@@ -325,6 +325,7 @@ void kvg_requests_cancel(struct kvg_device *dev);
 int kvg_blob_init(struct kvg_blob *blob, u32 capacity, void **spare);
 void kvg_blob_free(struct kvg_blob *blob);
 int kvg_blob_append(struct kvg_blob *blob, const void *data, u32 bytes);
+int kvg_blob_append_part(struct kvg_blob *blob, const struct kvg_blob *from, u32 offset, u32 bytes);
 int kvg_blob_append_user(struct kvg_blob *blob, const void __user *data, u32 bytes);
 void kvg_blob_write(struct kvg_blob *blob, u32 offset, const void *data, u32 bytes);
 void kvg_blob_read(const struct kvg_blob *blob, u32 offset, void *data, u32 bytes);

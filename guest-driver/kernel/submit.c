@@ -3,8 +3,9 @@
  * SUBMIT and WAIT.
  *
  * Life of a SUBMIT
- *	checked and copied -> traced pages flushed (tracer/kernel) -> event credits taken -> room taken (a slot of the ring, pages of the
- *	pinned bound) -> pages pinned -> sequence number, on the ring (one step, submit_mutex)
+ *	checked and copied -> event credits taken -> traced pages flushed (tracer/kernel; the flush's request takes small ones
+ *	along) -> room taken (a slot of the ring, pages of the pinned bound) -> pages pinned -> sequence number, on the ring
+ *	(one step, submit_mutex)
  *	-> answered (interrupt: off the ring, slot back, waiters woken)
  *	-> released (done_work: pages unpinned, pages back, credits of what was not executed back)
  *
@@ -131,7 +132,7 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 {
 	bool nonblock = args->flags & KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
 	bool waitable = args->flags & KAGEMUSHA_VGPU_SUBMIT_WAITABLE;
-	const struct kvt_target target = {
+	struct kvt_target target = {
 		.queue = args->flush_queue,
 		.group = args->flush_group,
 		.barrier = args->flags & KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER,
@@ -157,9 +158,6 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 	ret = kvg_file_ensure_open(file);
 	if (ret)
 		goto out_request;
-	ret = kvt_flush(file, &target, &args->flushed_bytes);
-	if (ret)
-		goto out_request;
 	if (waitable && atomic_inc_return(&file->answer_count) > KVG_MAX_ANSWERS) {
 		ret = -EBUSY;
 		goto out_answer;
@@ -167,6 +165,19 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 	ret = kvg_credits_take(file, request->completion_count, nonblock);
 	if (ret)
 		goto out_answer;
+	/*
+	 * Not with a payload, whose room may be long in coming. Not if somebody waits for the answer: it would
+	 * come when what was flushed has been read, which may be after what only the waiting program does.
+	 */
+	if (!waitable && !request->payload_count)
+		target.follower = request;
+	ret = kvt_flush(file, &target, &args->flushed_bytes);
+	if (ret)
+		goto out_credits;
+	if (target.followed) {
+		args->sequence = target.sequence;
+		goto out_request;
+	}
 	ret = kvg_room_take(request, nonblock);
 	if (ret)
 		goto out_credits;

@@ -56,6 +56,8 @@ void trace_heat_open(struct trace_heat *heat, u32 interval)
 
 bool trace_heat_flush(struct trace_heat *heat, bool changed)
 {
+	if (changed && trace_heat_stays(heat))
+		return true;
 	heat->stored = false;
 	if (!heat->opened) {
 		heat->intervals = 0;

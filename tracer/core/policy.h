@@ -60,6 +60,20 @@ void trace_habit_flush(struct trace_habit *habit);
 /* The page is opened, whatever trace_heat_store said. */
 void trace_heat_open(struct trace_heat *heat, u32 interval);
 
+/*
+ * A flush has compared the page, which had changed, and it is hot: the most frequent case of trace_heat_flush,
+ * without a call. False: it is another case, and nothing was done.
+ */
+static inline bool trace_heat_stays(struct trace_heat *heat)
+{
+	if (!heat->opened || heat->intervals < TRACE_INTERVALS_UNTIL_HOT)
+		return false;
+	heat->stored = false;
+	heat->unchanged = 0;
+	heat->interval++; /* dirty in the next one too */
+	return true;
+}
+
 /* A flush has compared the page. True: it stays open (it was, and is hot). */
 bool trace_heat_flush(struct trace_heat *heat, bool changed);
 

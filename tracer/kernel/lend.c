@@ -19,15 +19,15 @@
 /* Fewer are not worth a payload's slot of the ring. */
 #define KVT_LEND_FROM 4u
 
-/* Takes room for payloads if there is some now. Returns false if nothing can be lent. */
-bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirty_pages)
+/* Takes room for payloads of so many pages, or fewer, if there is some now. Returns false if nothing can be lent. */
+bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages)
 {
 	struct kvg_request *request = stream->request;
 	const struct kvg_limits *limits = &request->dev->limits;
 	struct kvg_file *file = request->file;
 	struct kvt_lent *lent;
 
-	if (dirty_pages < KVT_LEND_FROM || kvt_without(range, KVT_WITHOUT_LENDING))
+	if (pages < KVT_LEND_FROM || kvt_without(range, KVT_WITHOUT_LENDING))
 		return false;
 	if (!file->flush_lent)
 		file->flush_lent = kvmalloc(sizeof(*file->flush_lent), GFP_KERNEL_ACCOUNT);
@@ -36,7 +36,7 @@ bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirt
 		return false;
 	lent->page_count = 0;
 	lent->payload_count = 0;
-	lent->max_pages = min3(dirty_pages, KVT_MAX_LENT_PAGES, limits->pages);
+	lent->max_pages = min3(pages, KVT_MAX_LENT_PAGES, limits->pages);
 	lent->max_payloads = min(lent->max_pages, limits->payloads);
 	request->payload_count = 1;
 	request->pages = lent->max_pages;

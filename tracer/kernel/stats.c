@@ -24,6 +24,7 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_BYTES_DATA] = "bytes_data",
 	[KVT_BYTES_STREAM] = "bytes_stream",
 	[KVT_REQUESTS] = "requests",
+	[KVT_FOLLOWED] = "followed",
 	[KVT_PTRACE_STORES] = "ptrace_stores",
 	[KVT_EMULATED] = "emulated",
 	[KVT_ELSEWHERE] = "elsewhere",

@@ -132,7 +132,21 @@ int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const vo
 	return ret;
 }
 
-int kvt_stream_end(struct kvt_stream *stream, bool barrier)
+static int append_follower(struct kvt_stream *stream, const struct kvg_request *follower)
+{
+	struct kvg_request *request = stream->request;
+	int ret;
+
+	if (follower->stream_bytes > request->dev->limits.stream_bytes - kvt_stream_bytes(stream))
+		return 0;
+	ret = kvg_blob_append_part(&request->blob, &follower->blob, sizeof(struct vgpu_request),
+				   follower->stream_bytes);
+	request->completion_count = follower->completion_count;
+	stream->followed = true;
+	return ret;
+}
+
+int kvt_stream_end(struct kvt_stream *stream, bool barrier, const struct kvg_request *follower)
 {
 	const struct vgpu_cmd_sync command = {
 		.cmd = { .opcode = VGPU_CMD_BARRIER, .bytes = sizeof(command) },
@@ -142,6 +156,8 @@ int kvt_stream_end(struct kvt_stream *stream, bool barrier)
 
 	if (!ret && barrier)
 		ret = kvg_blob_append(&stream->request->blob, &command, sizeof(command));
+	if (!ret && follower)
+		ret = append_follower(stream, follower);
 	stream->request->stream_bytes = kvt_stream_bytes(stream);
 	return ret ?: kvt_lend_end(stream);
 }

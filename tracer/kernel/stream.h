@@ -60,6 +60,7 @@ struct kvt_stream {
 	struct kvt_lent *lent;	/* of the file; NULL: nothing can be lent */
 	struct kvg_range *lender;
 	struct kvt_copies *copies; /* of the file; NULL: the device makes none */
+	bool followed;
 	u32 lend_command;	/* the last one that refers to pages; 0: none */
 	/* --- of the command that is open, or was the last one: */
 	bool open;		/* WRITE_RUNS: its runs and data are not in the blob yet */
@@ -95,6 +96,15 @@ void kvt_stream_free(struct kvt_stream *stream);
 /* Offsets of one buffer ascend. There is room. */
 int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data,
 		     u32 bytes);
+/* The request refers to as many pages as it can. What is left for the next one is lent, too. */
+static inline bool kvt_lent_all(const struct kvt_stream *stream)
+{
+	const struct kvt_lent *lent = stream->lent;
+
+	return lent && (lent->page_count == lent->max_pages ||
+			lent->payload_count == lent->max_payloads);
+}
+
 /* How many pages can be lent, those of one command. */
 static inline u32 kvt_stream_can_lend(const struct kvt_stream *stream)
 {
@@ -110,14 +120,17 @@ int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, u8 *const
 
 /* Nothing was written. */
 bool kvt_stream_is_empty(const struct kvt_stream *stream);
-/* The request can be committed after this. */
-int kvt_stream_end(struct kvt_stream *stream, bool barrier);
+/*
+ * The request can be committed after this. `follower`: a request without payloads, or NULL; its commands come
+ * last, if there is room, and `followed` says so.
+ */
+int kvt_stream_end(struct kvt_stream *stream, bool barrier, const struct kvg_request *follower);
 
 /* stream.c for lend.c: the command that is open takes no more. */
 int kvt_stream_close(struct kvt_stream *stream);
 
 /* lend.c */
-bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 dirty_pages);
+bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages);
 void kvt_lend_close(struct kvt_stream *stream);
 int kvt_lend_end(struct kvt_stream *stream);
 void kvt_lend_cancel(struct kvt_stream *stream);
@@ -133,6 +146,13 @@ static inline bool kvt_is_due(const struct kvg_range *range, u32 index)
 	return trace->mode != KAGEMUSHA_VGPU_TRACE_HOST || !test_bit(index, trace->open) ||
 	       page->whole_from != page->whole_to || kvt_log_has(range, index);
 }
+
+/* send.c */
+const u8 *kvt_page_in_window(const struct kvg_range *range, u32 index);
+void kvt_clean_page(struct kvg_range *range, u32 index, bool same);
+int kvt_send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 index);
+int kvt_send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index);
+int kvt_send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index, u32 count);
 
 /* copies.c */
 void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range);

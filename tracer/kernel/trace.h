@@ -53,6 +53,7 @@ enum kvt_counter {
 	KVT_BYTES_DATA,		/* sent, without headers */
 	KVT_BYTES_STREAM,	/* sent, with headers */
 	KVT_REQUESTS,
+	KVT_FOLLOWED,		/* of them: with the commands that came behind the flush */
 	KVT_PTRACE_STORES,
 	KVT_EMULATED,		/* stores that the kernel carried out */
 	KVT_ELSEWHERE,		/* decoded, but not inside the page that faulted */
@@ -82,6 +83,7 @@ enum kvt_without {
 	KVT_WITHOUT_LOG = 32,		/* every open page counts as stored into */
 	KVT_WITHOUT_COPIES = 64,	/* the device makes none */
 	KVT_WITHOUT_KEPT = 128,		/* shadows are made anew */
+	KVT_WITHOUT_FOLLOWERS = 256,	/* a flush's request carries nothing else */
 };
 
 struct kvt_statistics {
@@ -210,13 +212,21 @@ struct kvt_target {
 	u64 group;
 	bool barrier;	/* the queue runs out of order: what is submitted later waits */
 	bool nonblock;	/* -EAGAIN instead of waiting for room; the next flush sends the rest */
+	/*
+	 * What the caller sends behind the flush, or NULL. It has no payloads, nobody waits for its answer, and
+	 * its credits are taken. It need not be a request of its own: the flush's last one can take its commands.
+	 */
+	const struct kvg_request *follower;
+	/* --- out: */
+	bool followed;	/* they are on the ring */
+	u64 sequence;	/* if so: their request's */
 };
 
 /*
  * When it returns 0, everything that was stored before this call, by anybody whom the caller has
  * synchronised with, is on the ring.
  */
-int kvt_flush(struct kvg_file *file, const struct kvt_target *target, u64 *flushed_bytes);
+int kvt_flush(struct kvg_file *file, struct kvt_target *target, u64 *flushed_bytes);
 void kvt_device_writes(struct kvg_range *range, u64 offset, u64 bytes);
 
 /* stats.c */

@@ -258,19 +258,40 @@ void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t eve
 	cmd->data.bytes = bytes;
 }
 
+struct vgpu_cmd_copy_buffer *add_copy(struct stream *stream, uint64_t queue, uint64_t event)
+{
+	return add_enqueue(stream, VGPU_CMD_COPY_BUFFER, sizeof(struct vgpu_cmd_copy_buffer), queue,
+			   event, 0);
+}
+
 /* ---- ioctls ---- */
+
+static int send_submit(int fd, const struct stream *stream, struct kagemusha_vgpu_submit *args)
+{
+	args->stream = (uint64_t)(uintptr_t)stream->bytes;
+	args->stream_bytes = stream->used;
+	args->payloads = stream->payload_count ? (uint64_t)(uintptr_t)stream->payloads : 0;
+	args->payload_count = stream->payload_count;
+	args->completion_count = stream->completions;
+	return ioctl(fd, KAGEMUSHA_VGPU_SUBMIT, args);
+}
 
 int submit(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequence)
 {
-	struct kagemusha_vgpu_submit args = {
-		.stream = (uint64_t)(uintptr_t)stream->bytes,
-		.stream_bytes = stream->used,
-		.flags = flags,
-		.payloads = stream->payload_count ? (uint64_t)(uintptr_t)stream->payloads : 0,
-		.payload_count = stream->payload_count,
-		.completion_count = stream->completions,
-	};
-	int ret = ioctl(fd, KAGEMUSHA_VGPU_SUBMIT, &args);
+	struct kagemusha_vgpu_submit args = { .flags = flags };
+	int ret = send_submit(fd, stream, &args);
+
+	if (!ret && sequence)
+		*sequence = args.sequence;
+	return ret;
+}
+
+int submit_behind_stores(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequence)
+{
+	struct kagemusha_vgpu_submit args = { .flags = flags,
+					      .flush_queue = QUEUE,
+					      .flush_group = CONTEXT };
+	int ret = send_submit(fd, stream, &args);
 
 	if (!ret && sequence)
 		*sequence = args.sequence;

@@ -153,8 +153,8 @@ static void flush_in_submit(struct traced *t)
 	MUST(found);
 	stream_init(&stream);
 	for (unsigned round = 1; round < 20; round++) {
-		struct kagemusha_vgpu_submit args;
 		struct kagemusha_vgpu_wait answer;
+		uint64_t sequence;
 
 		store_byte(t, 3 * PAGE + round, (uint8_t)round);
 		store_byte(t, round * PAGE, (uint8_t)(round + 100));
@@ -162,18 +162,9 @@ static void flush_in_submit(struct traced *t)
 		add_transfer(&stream, true, QUEUE, 0, 0, BUFFER, 0,
 			     stream_payload(&stream, found, BYTES, KAGEMUSHA_VGPU_PAYLOAD_WRITE),
 			     BYTES);
-		args = (struct kagemusha_vgpu_submit){
-			.stream = (uint64_t)(uintptr_t)stream.bytes,
-			.stream_bytes = stream.used,
-			.flags = KAGEMUSHA_VGPU_SUBMIT_WAITABLE,
-			.payloads = (uint64_t)(uintptr_t)stream.payloads,
-			.payload_count = stream.payload_count,
-			.flush_queue = QUEUE,
-			.flush_group = CONTEXT,
-		};
-		MUST(ioctl(t->fd, KAGEMUSHA_VGPU_SUBMIT, &args) == 0);
-		CHECK(args.flushed_bytes >= 2);
-		MUST(wait_answer(t->fd, args.sequence, NO_LIMIT, &answer) == 0);
+		MUST(submit_behind_stores(t->fd, &stream, KAGEMUSHA_VGPU_SUBMIT_WAITABLE,
+					  &sequence) == 0);
+		MUST(wait_answer(t->fd, sequence, NO_LIMIT, &answer) == 0);
 		CHECK_EQUAL(answer.status, VGPU_STATUS_OK);
 		if (check_contents)
 			CHECK(!memcmp(found, t->expected, BYTES));

@@ -443,6 +443,45 @@ static void do_without(unsigned what)
 	MUST(fclose(file) == 0);
 }
 
+/*
+ * A copy of the buffer, by a command that comes behind the flush, whether in its request or not. What the copy
+ * is afterwards is that of the stores before.
+ */
+static void copy_behind_stores(struct traced *t, unsigned round)
+{
+	enum { COPY = 50, EVENT = FIRST_EVENT };
+	struct vgpu_cmd_copy_buffer *copy;
+	uint8_t *found = malloc(BYTES);
+	struct stream stream;
+	uint64_t sequence = 0;
+
+	MUST(found);
+	stream_init(&stream);
+	if (!round) {
+		add_create_buffer(&stream, COPY, CONTEXT, BYTES);
+		call_ok(t->fd, &stream);
+		stream_reset(&stream);
+	}
+	copy = add_copy(&stream, QUEUE, EVENT + round);
+	copy->source = BUFFER;
+	copy->destination = COPY;
+	copy->bytes = BYTES;
+	MUST(submit_behind_stores(t->fd, &stream, 0, &sequence) == 0);
+	CHECK(sequence > 0);
+	memset(t->map, 0xee, BYTES / 2);
+	CHECK_EQUAL(read_completions(t->fd, 1), 1);
+	stream_reset(&stream);
+	add_destroy(&stream, VGPU_OBJECT_EVENT, EVENT + round);
+	add_transfer(&stream, true, QUEUE, 0, 0, COPY, 0,
+		     stream_payload(&stream, found, BYTES, KAGEMUSHA_VGPU_PAYLOAD_WRITE), BYTES);
+	CHECK_EQUAL(call(t->fd, &stream, NULL), VGPU_STATUS_OK);
+	if (check_contents)
+		CHECK(!memcmp(found, t->expected, BYTES));
+	memcpy(t->map, t->expected, BYTES / 2);
+	stream_free(&stream);
+	free(found);
+}
+
 static void every_way(struct traced *t)
 {
 	for (unsigned round = 0; round < 6; round++) { /* pages become hot */
@@ -451,6 +490,8 @@ static void every_way(struct traced *t)
 		for (unsigned i = 0; i < 200; i++)
 			t->map[16 * PAGE + next_random() % (16 * PAGE)] = (uint8_t)next_random();
 		memcpy(t->expected, t->map, BYTES);
+		if (round % 2)
+			copy_behind_stores(t, round / 2);
 		flush_and_check(t, "dense and scattered stores");
 	}
 	threads_on_one_page(t);
@@ -468,7 +509,8 @@ void test_trace_fallbacks(void)
 		{ 4, "lending", "pages_lent" }, { 8, "snapshots", "kept_open" },
 		{ 16, "opening ahead", "opened_ahead" }, { 32, "the hypervisor's log", "log_reads" },
 		{ 64, "the device's copies", "pages_copied" },
-		{ 128, "kept shadows", "shadows_kept" }, { 255, "all of them", NULL },
+		{ 128, "kept shadows", "shadows_kept" }, { 256, "followers", "followed" },
+		{ 511, "all of them", NULL },
 	};
 	const unsigned way_count = sizeof(ways) / sizeof(ways[0]) - 1;
 	uint64_t counts[sizeof(ways) / sizeof(ways[0])];

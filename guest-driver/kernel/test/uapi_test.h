@@ -104,6 +104,8 @@ void add_create_buffer(struct stream *stream, uint64_t id, uint64_t context, uin
 void add_create_user_event(struct stream *stream, uint64_t id, uint64_t context);
 void add_set_user_event(struct stream *stream, uint64_t event, int32_t status);
 void add_destroy(struct stream *stream, uint32_t kind, uint64_t id);
+/* Of nothing yet. */
+struct vgpu_cmd_copy_buffer *add_copy(struct stream *stream, uint64_t queue, uint64_t event);
 void add_marker(struct stream *stream, uint64_t queue, uint64_t event, uint64_t wait_for);
 void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t event,
 		  uint64_t wait_for, uint64_t buffer, uint64_t offset, uint32_t payload,
@@ -111,6 +113,8 @@ void add_transfer(struct stream *stream, bool read, uint64_t queue, uint64_t eve
 
 /* 0 or -1 with errno. */
 int submit(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequence);
+/* The same, with a flush of what was stored into traced ranges of CONTEXT, to QUEUE. */
+int submit_behind_stores(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequence);
 int wait_answer(int fd, uint64_t sequence, uint64_t deadline_ns,
 		struct kagemusha_vgpu_wait *answer);
 /* Submits waitably and waits: the answer's status, and its result in *result. Bails out if the
