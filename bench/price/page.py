@@ -188,7 +188,7 @@ def page(results, again=()):
     parts += ["<h2>Ratios</h2><p>The same program, unmodified, in turns. Median of the rounds' ratios, and its 95 % interval; 1 is no price at all.</p>",
               ratio_picture(results, rows), ratios(results, rows)]
     if table.goals(results):
-        parts.append(f"<h2>Goals</h2><ul>{goals(results)}</ul>")
+        parts.append(f"<h2>Goals</h2><ul>{goals(results)}</ul>" + "".join(f"<p>{escaped(line)}</p>" for line in table.reasons(results)))
     if again:
         sentences = again[:again.index("")]
         parts += ["<h2>A second time</h2>", *(f"<p>{escaped(line)}</p>" for line in sentences),

@@ -375,6 +375,22 @@ class TableTest(unittest.TestCase):
                 cell["seconds"] *= 10
         self.assertIs(table.goals(results)[0][3], False)
 
+    def test_a_goal_that_is_not_reached_has_reasons(self):
+        results = fixture()
+        self.assertEqual(table.reasons(results), [])
+        for cell in results["cells"]:
+            if cell["column"] == "logged" and cell["seconds"]:
+                cell["seconds"] *= 20 if cell["program"] == "mapped" else 3
+                cell["counters"] = dict(cell["counters"] or {}, **{"cpu-device": 7.0, "sent-bytes": 3e9})
+            elif cell["column"] == "vm" and cell["seconds"]:
+                cell["counters"] = dict(cell["counters"] or {}, **{"cpu-device": 2.0})
+        dearest, where, _ = table.reasons(results)
+        self.assertIn("the dearest program is mapped", dearest)
+        self.assertIn("device, encoding, link 5.00", where)
+        self.assertIn("3.00 GB were sent", where)
+        self.assertIn(where, text.report(results))
+        self.assertIn("the dearest program is mapped", page.page(results))
+
     def test_what_two_gpus_are_judged_by(self):
         results = fixture()
         results["settings"].update(gpu="0", standby_gpu="1")

@@ -142,6 +142,34 @@ def goals(results):
     return out
 
 
+def reasons(results):
+    """Sentences about goals for programs that were not reached, or that the intervals do not say it of: which program is the
+    dearest, and where its time goes."""
+    missed = [column for what, figure, _, reached in goals(results) for column in ("logged", "protected")
+              if what.startswith(f"{column} : VM, ") and "at once" not in what and figure is not None and not reached]
+    out = [sentence for column in dict.fromkeys(missed) for sentence in reasons_of(results, column)]
+    return out + ["docs/results/price.md and docs/results/price-h200.md have profiles, and what the limits are."] if out else []
+
+
+def reasons_of(results, column):
+    every = [row for row in rows(results) if row.ratios[column, "vm"] is not None]
+    if len(every) < 2:
+        return []
+    dearest = max(every, key=lambda row: row.ratios[column, "vm"].value)
+    others = means(results, names=[row.name for row in every if row is not dearest])[column, "vm"]
+    out = [f"{column} : VM: the dearest program is {dearest.name}, {dearest.ratios[column, 'vm'].value:.2f}; "
+           f"without it the geometric mean is {others.value:.2f}."]
+    before, after = (dict(processor_seconds(results, dearest.name, one)) for one in ("vm", column))
+    more = [f"{name} {after[name] - before[name]:.2f}" for name in after if name in before]
+    if more:
+        sent, paused = (counter(results, dearest.name, column, name) for name in ("sent-bytes", "paused-s"))
+        out.append(f"{dearest.name}, {column}: {dearest.times[column].value - dearest.times['vm'].value:.2f} s more; the processors took more by, "
+                   f"in s with start and check: {', '.join(more)}"
+                   + (f"; {sent.value / 1e9:.2f} GB were sent" if sent else "")
+                   + (f"; paused for {paused.value:.2f} s" if paused else "") + ".")
+    return out
+
+
 def problems(results):
     """Sentences that whoever reads the figures has to know."""
     out = []

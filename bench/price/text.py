@@ -111,7 +111,7 @@ def mechanism_parts(results):
 def goals(results):
     said = {None: "not to be said from these runs", True: "reached", False: "NOT REACHED"}
     return [f"{what}: {ratio(figure)}, goal {goal:.2f}: {said[reached]}" for what, figure, goal, reached in
-            table.goals(results)]
+            table.goals(results)] + table.reasons(results)
 
 
 def report(results, again=()):

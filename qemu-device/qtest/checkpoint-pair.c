@@ -22,8 +22,45 @@
 char *pair_directory;
 static char *bootpath;
 
+/* Of the pair that was started last, for hangs() */
+static int watched[2];
+
+/* Each thread of a process: number, name, state ("T": stopped) */
+static void tell_threads(int pid)
+{
+    g_autofree char *tasks = g_strdup_printf("/proc/%d/task", pid);
+    g_autoptr(GDir) dir = g_dir_open(tasks, 0, NULL);
+    const char *name;
+
+    while (dir && (name = g_dir_read_name(dir))) {
+        g_autofree char *path = g_strdup_printf("%s/%s/stat", tasks, name);
+        g_autofree char *stat = NULL;
+
+        if (g_file_get_contents(path, &stat, NULL, NULL)) {
+            char *end = strrchr(stat, ')');
+
+            fprintf(stderr, "    %.*s\n", end ? (int)(end - stat + 3) : 20,
+                    stat);
+        }
+    }
+}
+
+/* SIGALRM. What it calls is not for signals, but the test is lost already. */
+static void hangs(int number)
+{
+    fprintf(stderr, "%s hangs. Threads of primary and secondary:\n",
+            g_test_get_path());
+    for (int i = 0; i < 2; i++) {
+        fprintf(stderr, "  process %d\n", watched[i]);
+        tell_threads(watched[i]);
+    }
+    signal(SIGALRM, SIG_DFL);
+    raise(SIGALRM);
+}
+
 void pairs_begin(void)
 {
+    signal(SIGALRM, hangs);
     g_autoptr(GError) error = NULL;
 
     pair_directory = g_dir_make_tmp("checkpoint-test-XXXXXX", &error);
@@ -108,6 +145,8 @@ Pair pair_start(const PairOptions *o)
     pair.secondary = start_qemu("secondary", o, o->secondary,
                                 "-incoming defer "
                                 "-global migration.x-colo-passive=on");
+    watched[0] = qtest_pid(pair.primary);
+    watched[1] = qtest_pid(pair.secondary);
     if (!o->idle) {
         wait_for_guest("primary");
     }

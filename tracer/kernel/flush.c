@@ -195,7 +195,8 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, bool last,
 	*flushed_bytes += stream.all_data_bytes;
 	kvt_count(range, KVT_BYTES_DATA, stream.all_data_bytes);
 	kvt_count(range, KVT_BYTES_STREAM,
-		  stream.request->stream_bytes + kvt_lent_bytes(&stream));
+		  stream.request->stream_bytes + kvt_lent_bytes(&stream) -
+			  (stream.followed ? follower->stream_bytes : 0));
 	kvt_count(range, KVT_REQUESTS, 1);
 	kvt_count(range, KVT_FOLLOWED, stream.followed);
 	target->followed = stream.followed;
