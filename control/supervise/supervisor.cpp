@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <poll.h>
 #include <random>
@@ -74,6 +75,22 @@ private:
 void complain(const std::vector<std::string>& errors) {
     for (const auto& error : errors)
         fmt::print(stderr, "kagemusha: {}\n", error);
+}
+
+// Why a program ended that wrote this: a failed assertion is told nowhere else. At most five lines.
+std::vector<std::string> last_lines(const std::string& path) {
+    constexpr std::streamoff most_bytes = 4096;
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file)
+        return {};
+    file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - most_bytes));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) {
+        lines.push_back(line);
+        if (lines.size() > 5)
+            lines.erase(lines.begin());
+    }
+    return lines;
 }
 
 double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
@@ -242,6 +259,9 @@ pilot_events supervisor::pilot_reports() {
     events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order) {
         log("qemu-ended", how);
+        if (!in_order)
+            for (const std::string& line : last_lines(directory_ + "/qemu.log"))
+                log("qemu", line);
         decider_->qemu_died(how, in_order);
         if (quitting_)
             over_ = true;
