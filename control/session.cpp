@@ -6,6 +6,7 @@
 #include "control/assets.hpp"
 #include "control/host_clock.hpp"
 #include "control/kvm_probe.hpp"
+#include "control/log_file.hpp"
 #include "control/process.hpp"
 #include "control/vm_registry.hpp"
 
@@ -207,18 +208,12 @@ void write_report(const std::string& path, const session_result& result) {
 }
 
 void show_end_of(const std::string& path, const char* title, std::size_t most_lines) {
-    std::ifstream file(path);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(file, line);) {
-        if (!line.empty() && line.back() == '\r')
-            line.pop_back();
-        lines.push_back(line);
-    }
+    const auto lines = last_lines(path, most_lines);
     if (lines.empty())
         return;
     fmt::print(stderr, "{}:\n", title);
-    for (std::size_t i = lines.size() > most_lines ? lines.size() - most_lines : 0; i < lines.size(); ++i)
-        fmt::print(stderr, "    | {}\n", lines[i]);
+    for (const auto& line : lines)
+        fmt::print(stderr, "    | {}\n", line);
 }
 
 } // namespace

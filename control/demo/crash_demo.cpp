@@ -12,6 +12,7 @@
 #include "control/demo/task.hpp"
 #include "control/demo/timeline_svg.hpp"
 #include "control/kvm_probe.hpp"
+#include "control/log_file.hpp"
 #include "control/qmp_client.hpp"
 #include "control/replication_status.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -23,7 +24,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <deque>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -537,12 +537,8 @@ void crash_demo::complain() {
     if (!last_words_.empty())
         fmt::print(stderr, "  {}\n", last_words_);
     for (const auto which : {host::primary, host::standby}) {
-        std::ifstream log(fmt::format("{}/{}.d/qemu.log", runtime_, at(which).name));
-        std::deque<std::string> lines;
-        for (std::string line; std::getline(log, line); lines.push_back(line))
-            if (lines.size() == end_of_log_lines)
-                lines.pop_front();
-        for (const auto& line : lines)
+        const auto path = fmt::format("{}/{}.d/qemu.log", runtime_, at(which).name);
+        for (const auto& line : last_lines(path, end_of_log_lines))
             fmt::print(stderr, "  {}'s QEMU │ {}\n", to_text(which), line);
     }
 }

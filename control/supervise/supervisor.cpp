@@ -3,6 +3,7 @@
 // See supervisor.hpp.
 #include "control/supervise/supervisor.hpp"
 
+#include "control/log_file.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
 #include "control/supervise/gate.hpp"
@@ -18,7 +19,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <poll.h>
 #include <random>
@@ -77,22 +77,6 @@ void complain(const std::vector<std::string>& errors) {
         fmt::print(stderr, "kagemusha: {}\n", error);
 }
 
-// Why a program ended that wrote this: a failed assertion is told nowhere else. At most five lines.
-std::vector<std::string> last_lines(const std::string& path) {
-    constexpr std::streamoff most_bytes = 4096;
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file)
-        return {};
-    file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - most_bytes));
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(file, line);) {
-        lines.push_back(line);
-        if (lines.size() > 5)
-            lines.erase(lines.begin());
-    }
-    return lines;
-}
-
 double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
     return (static_cast<double>(to_ns) - static_cast<double>(from_ns)) * 1e-6;
 }
@@ -131,6 +115,7 @@ private:
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
     std::string state_address_, gpu_address_, directory_;
+    std::string qemu_log() const { return directory_ + "/qemu.log"; }
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
     std::string gpu_lost_;            // a standby's GPU has no copy, or the last takeover had none, and why
     std::vector<std::string> images_; // of the writable disks
@@ -259,10 +244,10 @@ pilot_events supervisor::pilot_reports() {
     events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order) {
         log("qemu-ended", how);
+        decider_->qemu_died(how, in_order); // first: others wait for it
         if (!in_order)
-            for (const std::string& line : last_lines(directory_ + "/qemu.log"))
+            for (const auto& line : last_lines(qemu_log(), 5))
                 log("qemu", line);
-        decider_->qemu_died(how, in_order);
         if (quitting_)
             over_ = true;
     };
@@ -501,7 +486,7 @@ int supervisor::run() {
     q.command = prepared_->command;
     q.standby_command = prepared_->standby_command;
     q.environment = prepared_->environment;
-    q.log = directory_ + "/qemu.log";
+    q.log = qemu_log();
     q.state = state_address_;
     q.max_epoch_ms = p.max_epoch_ms;
     q.state_encrypted = state_is_encrypted(p);
