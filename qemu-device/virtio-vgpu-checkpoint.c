@@ -517,6 +517,8 @@ static void virtio_vgpu_vm_change(void *opaque, bool running, RunState state)
     if (running && s->take_over_due) {
         s->take_over_due = false;
         virtio_vgpu_take_over(s);
+        /* This host may have more or fewer processors to spare. */
+        virtio_notify_config(VIRTIO_DEVICE(s));
     }
 }
 

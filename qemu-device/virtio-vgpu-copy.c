@@ -6,13 +6,15 @@
  * page and compares the copy with what was there before. A processor that is
  * emulated takes several times as long for that as this one, so the driver can
  * have it done here: it writes a list into its memory, asks by writing to the
- * device's configuration, and has the answers when the write is done
- * (proto/abi/vgpu_page_copy.h).
+ * device's configuration, and has the answers when the write is done, or finds
+ * them in the list one after the other (proto/abi/vgpu_page_copy.h).
  *
- * Everything here is main: a vCPU with the BQL. The list is read once, and all
- * of it is checked before anything is written. Nothing but RAM that the guest
- * could write to by itself is read or written, so a list that names a page
- * twice, or the window, spoils only what is the guest's.
+ * Everything here is main: a vCPU with the BQL, and threads for which it waits,
+ * at the latest when the VM stops (virtio-vgpu-copy-threads.c). The list is
+ * read once, and all of it is checked before anything is written. Nothing but
+ * RAM that the guest could write to by itself is read or written, so a list
+ * that names a page twice, or the window, spoils only what is the guest's: also
+ * when two threads write to it at once.
  */
 #include "qemu/osdep.h"
 
@@ -43,17 +45,24 @@ typedef struct VirtIOVGPUCopy {
     hwaddr offset;
 } VirtIOVGPUCopy;
 
-typedef struct VirtIOVGPUCopier {
+/* One question */
+struct VirtIOVGPUCopier {
     VirtIODevice *vdev;
     VirtIOVGPURam ram[8];
     unsigned used;
+    uint32_t pages;
+    /* Where each answer goes as soon as there is one; NULL: all at the end */
+    VirtIOVGPURam *answers;
+    hwaddr answers_offset;
+    struct vgpu_page_copy list[VGPU_MAX_COPIES]; /* read, checked, answered */
     VirtIOVGPUCopy copies[VGPU_MAX_COPIES];
-} VirtIOVGPUCopier;
+};
 
-static bool virtio_vgpu_ram_has(const VirtIOVGPURam *ram, hwaddr address)
+static bool virtio_vgpu_ram_has(const VirtIOVGPURam *ram, hwaddr address,
+                                hwaddr bytes)
 {
     return address >= ram->start && address - ram->start < ram->cache.len &&
-           ram->cache.len - (address - ram->start) >= PAGE_BYTES;
+           ram->cache.len - (address - ram->start) >= bytes;
 }
 
 /* Maps the whole stretch of RAM that the page is in. */
@@ -74,7 +83,7 @@ static bool virtio_vgpu_map_ram(VirtIOVGPUCopier *copier, hwaddr address)
     address_space_cache_destroy(&ram->cache);
     address_space_cache_init(&ram->cache, as, ram->start, bytes, true);
     copier->used++;
-    return ram->cache.ptr && virtio_vgpu_ram_has(ram, address);
+    return ram->cache.ptr && virtio_vgpu_ram_has(ram, address, PAGE_BYTES);
 }
 
 static VirtIOVGPURam *virtio_vgpu_find_ram(VirtIOVGPUCopier *copier,
@@ -84,7 +93,7 @@ static VirtIOVGPURam *virtio_vgpu_find_ram(VirtIOVGPUCopier *copier,
         return NULL;
     }
     for (unsigned i = 0; i < copier->used; i++) {
-        if (virtio_vgpu_ram_has(&copier->ram[i], address)) {
+        if (virtio_vgpu_ram_has(&copier->ram[i], address, PAGE_BYTES)) {
             return &copier->ram[i];
         }
     }
@@ -203,49 +212,165 @@ static void virtio_vgpu_tell_written(const VirtIOVGPUCopy *copies,
     }
 }
 
-static uint32_t virtio_vgpu_make_copies(VirtIOVGPU *s, uint64_t address,
-                                        uint32_t pages)
+/*
+ * The driver looks at the answers from now on, so what they tell of is done,
+ * and logged for whoever copies the VM's memory.
+ */
+static void virtio_vgpu_put_answers(VirtIOVGPUCopier *copier, uint32_t first,
+                                    uint32_t end)
+{
+    VirtIOVGPURam *ram = copier->answers;
+    hwaddr offset = copier->answers_offset + first * sizeof(copier->list[0]);
+    struct vgpu_page_copy *to = (void *)((uint8_t *)ram->cache.ptr + offset);
+
+    for (uint32_t i = first; i < end; i++, to++) {
+        to->changed = copier->list[i].changed;
+        qatomic_store_release(&to->answer, copier->list[i].answer);
+    }
+    address_space_cache_invalidate(&ram->cache, offset,
+                                   (end - first) * sizeof(copier->list[0]));
+}
+
+/* In any thread */
+static void virtio_vgpu_copy_pages(void *opaque, uint32_t first, uint32_t end)
+{
+    VirtIOVGPUCopier *copier = opaque;
+
+    for (uint32_t i = first; i < end; i++) {
+        virtio_vgpu_copy_page(VIRTIO_VGPU(copier->vdev), &copier->copies[i],
+                              &copier->list[i]);
+    }
+    virtio_vgpu_tell_written(copier->copies + first, end - first);
+    if (copier->answers) {
+        virtio_vgpu_put_answers(copier, first, end);
+    }
+}
+
+static void virtio_vgpu_free_copier(VirtIOVGPUCopier *copier)
+{
+    for (unsigned i = 0; i < copier->used; i++) {
+        address_space_cache_destroy(&copier->ram[i].cache);
+    }
+    g_free(copier);
+}
+
+/* Reads the list, and finds all that it names; NULL if that is not all there */
+static VirtIOVGPUCopier *virtio_vgpu_read_list(VirtIOVGPU *s, uint64_t address,
+                                               uint32_t pages)
 {
     VirtIODevice *vdev = VIRTIO_DEVICE(s);
     MemTxAttrs only_memory = { .memory = true };
-    uint32_t result = VGPU_STATUS_MALFORMED;
-    g_autofree struct vgpu_page_copy *list = NULL;
-    g_autofree VirtIOVGPUCopier *copier = NULL;
-    uint32_t i;
+    VirtIOVGPUCopier *copier;
 
     if (!(vdev->status & VIRTIO_CONFIG_S_DRIVER_OK) ||
         !virtio_vdev_has_feature(vdev, VGPU_F_PAGE_COPY) ||
         pages > VGPU_MAX_COPIES) {
-        return result;
+        return NULL;
     }
-    list = g_new(struct vgpu_page_copy, pages);
     copier = g_new(VirtIOVGPUCopier, 1);
     copier->vdev = vdev;
     copier->used = 0;
-    if (address_space_read(vdev->dma_as, address, only_memory, list,
-                           pages * sizeof(*list)) != MEMTX_OK) {
-        return result;
+    copier->pages = pages;
+    copier->answers = NULL;
+    if (address_space_read(vdev->dma_as, address, only_memory, copier->list,
+                           pages * sizeof(copier->list[0])) != MEMTX_OK) {
+        goto fail;
     }
-    for (i = 0; i < pages; i++) {
-        if (!virtio_vgpu_check_copy(copier, &list[i], &copier->copies[i])) {
+    for (uint32_t i = 0; i < pages; i++) {
+        if (!virtio_vgpu_check_copy(copier, &copier->list[i],
+                                    &copier->copies[i])) {
             trace_virtio_vgpu_bad_copy(s, i, pages);
-            break;
+            goto fail;
         }
     }
-    if (i == pages) {
-        for (i = 0; i < pages; i++) {
-            virtio_vgpu_copy_page(s, &copier->copies[i], &list[i]);
-        }
-        virtio_vgpu_tell_written(copier->copies, pages);
-        if (address_space_write(vdev->dma_as, address, only_memory, list,
-                                pages * sizeof(*list)) == MEMTX_OK) {
-            result = VGPU_STATUS_OK;
-        }
-        trace_virtio_vgpu_copies(s, pages);
+    return copier;
+
+fail:
+    virtio_vgpu_free_copier(copier);
+    return NULL;
+}
+
+static bool virtio_vgpu_write_list(VirtIOVGPUCopier *copier, uint64_t address)
+{
+    MemTxAttrs only_memory = { .memory = true };
+
+    return address_space_write(copier->vdev->dma_as, address, only_memory,
+                               copier->list,
+                               copier->pages * sizeof(copier->list[0])) ==
+           MEMTX_OK;
+}
+
+/* Where the answers go while threads make the copies, if that is possible */
+static bool virtio_vgpu_find_answers(VirtIOVGPUCopier *copier, uint64_t address)
+{
+    VirtIOVGPURam *ram;
+
+    ram = virtio_vgpu_find_ram(copier, address & ~(uint64_t)(PAGE_BYTES - 1));
+    if (!ram || address % sizeof(uint64_t) ||
+        !virtio_vgpu_ram_has(ram, address,
+                             copier->pages * sizeof(copier->list[0]))) {
+        return false;
     }
-    for (i = 0; i < copier->used; i++) {
-        address_space_cache_destroy(&copier->ram[i].cache);
+    copier->answers = ram;
+    copier->answers_offset = address - ram->start;
+    return true;
+}
+
+/* Threads do it, and nobody waits for them. */
+static bool virtio_vgpu_begin_copies(VirtIOVGPU *s, VirtIOVGPUCopier *copier,
+                                     uint64_t address)
+{
+    if (!virtio_vgpu_find_answers(copier, address)) {
+        return false;
     }
+    for (uint32_t i = 0; i < copier->pages; i++) {
+        copier->list[i].answer = cpu_to_le32(VGPU_COPY_PENDING);
+    }
+    if (virtio_vgpu_write_list(copier, address) &&
+        virtio_vgpu_copy_begin(s, virtio_vgpu_copy_pages, copier,
+                               copier->pages)) {
+        s->copier = copier;
+        return true;
+    }
+    copier->answers = NULL;
+    return false;
+}
+
+/*
+ * All that was begun is done. The VM may be copied then, the device reset, or
+ * the next question asked.
+ */
+void virtio_vgpu_finish_copies(VirtIOVGPU *s)
+{
+    if (s->copier) {
+        virtio_vgpu_copy_wait(s);
+        virtio_vgpu_free_copier(g_steal_pointer(&s->copier));
+    }
+}
+
+static uint32_t virtio_vgpu_make_copies(VirtIOVGPU *s, uint64_t address,
+                                        uint32_t pages, bool begin)
+{
+    VirtIOVGPUCopier *copier;
+    uint32_t result;
+
+    virtio_vgpu_finish_copies(s);
+    copier = virtio_vgpu_read_list(s, address, pages);
+    if (!copier) {
+        return VGPU_STATUS_MALFORMED;
+    }
+    trace_virtio_vgpu_copies(s, pages);
+    if (begin && virtio_vgpu_begin_copies(s, copier, address)) {
+        return VGPU_STATUS_OK;
+    }
+    if (virtio_vgpu_copy_begin(s, virtio_vgpu_copy_pages, copier, pages)) {
+        virtio_vgpu_copy_wait(s);
+    } else {
+        virtio_vgpu_copy_pages(copier, 0, pages);
+    }
+    result = virtio_vgpu_write_list(copier, address) ? VGPU_STATUS_OK
+                                                     : VGPU_STATUS_MALFORMED;
+    virtio_vgpu_free_copier(copier);
     return result;
 }
 
@@ -255,14 +380,16 @@ void virtio_vgpu_ask_copies(VirtIOVGPU *s)
     VirtIODevice *vdev = VIRTIO_DEVICE(s);
     uint8_t *place = vdev->config + VGPU_CONFIG_PAGE_COPIES;
     struct vgpu_page_copies question;
-    uint32_t result;
+    uint32_t result, pages;
 
     memcpy(&question, place, sizeof(question));
     if (!question.pages) {
         return;
     }
+    pages = le32_to_cpu(question.pages);
     result = virtio_vgpu_make_copies(s, le64_to_cpu(question.address),
-                                     le32_to_cpu(question.pages));
+                                     pages & ~VGPU_COPIES_BEGIN,
+                                     pages & VGPU_COPIES_BEGIN);
     /* The next write of another field asks nothing; a question has all fields. */
     question.pages = 0;
     question.address = UINT64_MAX;

@@ -130,6 +130,7 @@ static void virtio_vgpu_stop(VirtIOVGPU *s)
     BusState *qbus = qdev_get_parent_bus(DEVICE(s));
     VirtioBusClass *k = VIRTIO_BUS_GET_CLASS(qbus);
 
+    virtio_vgpu_finish_copies(s);
     if (!s->started) {
         return;
     }
@@ -219,8 +220,13 @@ static void virtio_vgpu_get_config(VirtIODevice *vdev, uint8_t *data)
         .max_events_per_file = cpu_to_le32(s->limits.max_events_per_file),
     };
 
-    /* What comes behind is the driver's. */
+    uint32_t copy_threads = cpu_to_le32(s->copy_threads);
+
+    virtio_vgpu_finish_copies(s);
+    /* What lies between is the driver's. */
     memcpy(data, &config, sizeof(config));
+    memcpy(data + VGPU_CONFIG_COPY_THREADS, &copy_threads,
+           sizeof(copy_threads));
 }
 
 /* The transport has put what was written, of any field, into vdev->config. */
@@ -443,7 +449,8 @@ static void virtio_vgpu_device_realize(DeviceState *dev, Error **errp)
     VirtIOVGPU *s = VIRTIO_VGPU(dev);
 
     if (!virtio_vgpu_check_transport(s, errp) ||
-        !virtio_vgpu_check_ram(s, errp)) {
+        !virtio_vgpu_check_ram(s, errp) ||
+        !virtio_vgpu_count_copy_threads(s, errp)) {
         return;
     }
     s->name = virtio_vgpu_make_name(s);
@@ -502,6 +509,7 @@ static void virtio_vgpu_device_unrealize(DeviceState *dev)
     virtio_vgpu_destroy_library_device(s);
     virtio_vgpu_put_iothread(s);
     virtio_vgpu_end_log(s);
+    virtio_vgpu_end_copy_threads(s);
     virtio_vgpu_remove_window(s);
     virtio_vgpu_put_regions(s);
     virtio_vgpu_queue_cleanup(s);
@@ -530,6 +538,8 @@ static const Property virtio_vgpu_properties[] = {
     DEFINE_PROP_STRING("worker", VirtIOVGPU, worker),
     DEFINE_PROP_STRING("sandbox", VirtIOVGPU, sandbox),
     DEFINE_PROP_SIZE("window-size", VirtIOVGPU, window_bytes, 256 * MiB),
+    DEFINE_PROP_UINT32("copy-threads", VirtIOVGPU, copy_threads,
+                       VIRTIO_VGPU_COPY_THREADS_AUTO),
     DEFINE_PROP_LINK("iothread", VirtIOVGPU, iothread, TYPE_IOTHREAD,
                      IOThread *),
     VIRTIO_VGPU_LIMIT32("max-files", max_files),

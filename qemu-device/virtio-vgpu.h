@@ -129,6 +129,13 @@ typedef struct VirtIOVGPULog {
     unsigned long *unasked; /* a bit for each group of pages, since it is on */
 } VirtIOVGPULog;
 
+/* Of a question for copies: pages from `first` on, those before `end` */
+typedef void VirtIOVGPUCopyPart(void *opaque, uint32_t first, uint32_t end);
+typedef struct VirtIOVGPUCopyThreads VirtIOVGPUCopyThreads;
+typedef struct VirtIOVGPUCopier VirtIOVGPUCopier;
+
+#define VIRTIO_VGPU_COPY_THREADS_AUTO UINT32_MAX
+
 /* What this device counts itself; the library has the rest. */
 typedef struct VirtIOVGPUCounters {
     uint64_t malformed;          /* elements that broke a rule of the framing */
@@ -160,6 +167,7 @@ struct VirtIOVGPU {
     bool compression;
     bool hold_failures;
     uint32_t checkpoint_wait_ms;
+    uint32_t copy_threads;
 
     /* constant between realize and unrealize */
     VirtQueue *request_vq;
@@ -188,6 +196,8 @@ struct VirtIOVGPU {
     bool take_over_due;
     VirtIOVGPUCheckpoint checkpoint;
     VirtIOVGPULog log;
+    VirtIOVGPUCopyThreads *copiers; /* NULL until they are needed */
+    VirtIOVGPUCopier *copier;       /* NULL: nothing is under way */
     bool host_notifiers; /* kicks reach io directly; else through kick_bh */
 
     /* io; main while stopped */
@@ -245,6 +255,14 @@ void virtio_vgpu_end_log(VirtIOVGPU *s);
 
 /* virtio-vgpu-copy.c */
 void virtio_vgpu_ask_copies(VirtIOVGPU *s);
+void virtio_vgpu_finish_copies(VirtIOVGPU *s);
+
+/* virtio-vgpu-copy-threads.c */
+bool virtio_vgpu_count_copy_threads(VirtIOVGPU *s, Error **errp);
+bool virtio_vgpu_copy_begin(VirtIOVGPU *s, VirtIOVGPUCopyPart *part,
+                            void *opaque, uint32_t pages);
+void virtio_vgpu_copy_wait(VirtIOVGPU *s);
+void virtio_vgpu_end_copy_threads(VirtIOVGPU *s);
 
 /* virtio-vgpu-queue.c */
 void virtio_vgpu_queue_init(VirtIOVGPU *s);

@@ -20,6 +20,7 @@ enum vgpu_copy_answer {
 	VGPU_COPY_NONE = 0,  /* not made; what a driver puts there before it asks */
 	VGPU_COPY_PARTS = 1, /* `changed` says what differs */
 	VGPU_COPY_WHOLE = 2, /* each byte differs */
+	VGPU_COPY_PENDING = 3, /* is being made */
 };
 
 /* A page of the list. */
@@ -30,6 +31,12 @@ struct vgpu_page_copy {
 	__u32 page;    /* number in the window */
 	__u32 answer;  /* enum vgpu_copy_answer */
 };
+
+/*
+ * Added to `pages`: the device may leave the copies to other processors and end the write at once. Each answer then is PENDING until it is there, at the latest when
+ * the driver has read any field of the configuration, which waits for all of them.
+ */
+#define VGPU_COPIES_BEGIN (1u << 31)
 
 /*
  * Behind struct vgpu_store_log. Writing `pages`, as the last of the two, asks for that many entries of the list at `address` (guest-physical, one piece). When the
@@ -43,6 +50,11 @@ struct vgpu_page_copies {
 
 #define VGPU_CONFIG_STORE_LOG sizeof(struct vgpu_config)
 #define VGPU_CONFIG_PAGE_COPIES (VGPU_CONFIG_STORE_LOG + sizeof(struct vgpu_store_log))
-#define VGPU_CONFIG_BYTES (VGPU_CONFIG_PAGE_COPIES + sizeof(struct vgpu_page_copies))
+/*
+ * Read only, 32 bits: processors of the host that take part in large questions beside the one that asks; 0 where it has none to spare. Changes when the VM moves
+ * to another host, which is told as a change of the configuration.
+ */
+#define VGPU_CONFIG_COPY_THREADS (VGPU_CONFIG_PAGE_COPIES + sizeof(struct vgpu_page_copies))
+#define VGPU_CONFIG_BYTES (VGPU_CONFIG_COPY_THREADS + 2 * sizeof(__u32)) /* the last one is 0 */
 
 #endif

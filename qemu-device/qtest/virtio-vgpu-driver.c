@@ -413,15 +413,25 @@ uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
 #undef PLACE
 }
 
-uint32_t driver_ask_copies(Driver *d, uint64_t address, uint32_t pages)
-{
 #define PLACE(field) (VGPU_CONFIG_PAGE_COPIES + \
                       offsetof(struct vgpu_page_copies, field))
+void driver_begin_copies(Driver *d, uint64_t address, uint32_t pages)
+{
     driver_write_config(d, PLACE(address), address);
     driver_write_config(d, PLACE(address) + 4, address >> 32);
     driver_write_config(d, PLACE(pages), pages);
+}
+
+uint32_t driver_ask_copies(Driver *d, uint64_t address, uint32_t pages)
+{
+    driver_begin_copies(d, address, pages);
     return qvirtio_config_readl(&d->dev->vdev, PLACE(result));
+}
 #undef PLACE
+
+uint32_t driver_copy_threads(Driver *d)
+{
+    return qvirtio_config_readl(&d->dev->vdev, VGPU_CONFIG_COPY_THREADS);
 }
 
 void driver_continue_in(Driver *d, QTestState *qts)

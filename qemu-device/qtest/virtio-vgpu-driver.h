@@ -103,8 +103,12 @@ void driver_put_window(Driver *d);
 /* Asks the log of stores; the bits go to `address`. Returns the result. */
 uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
                         uint64_t address);
+/* With VGPU_COPIES_BEGIN in `pages`, it may return before they are made. */
+void driver_begin_copies(Driver *d, uint64_t address, uint32_t pages);
 /* Asks for copies of the list at `address`. Returns the result. */
 uint32_t driver_ask_copies(Driver *d, uint64_t address, uint32_t pages);
+/* How many threads of the host take part in large questions */
+uint32_t driver_copy_threads(Driver *d);
 /* The guest goes on in another QEMU, which has its memory and devices. */
 void driver_continue_in(Driver *d, QTestState *qts);
 

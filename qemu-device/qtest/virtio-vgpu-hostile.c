@@ -10,7 +10,7 @@
 #include "standard-headers/linux/virtio_config.h"
 #include "standard-headers/linux/virtio_ring.h"
 #include "virtio-vgpu-driver.h"
-#include "virtio-vgpu-hostile.h"
+#include "virtio-vgpu-tests.h"
 
 #define NO_ANSWER UINT32_MAX /* given back, but without a response */
 
@@ -448,169 +448,6 @@ static void test_store_log(void)
     driver_free(d);
 }
 
-/* ---- copies of pages ---------------------------------------------------- */
-
-#define COPIED 3 /* pages of the lists of these tests */
-
-typedef struct Copies {
-    Driver *d;
-    uint64_t list, before, copy; /* in guest memory */
-    struct vgpu_page_copy entry[COPIED]; /* the list that is asked for */
-} Copies;
-
-/*
- * Pages 0, 1 and the last one of the window: all of it as before, one byte of
- * the third and of the last block not, and no byte as before.
- */
-static Copies copies_new(Driver *d)
-{
-    static const uint32_t page[COPIED] = { 0, 1, WINDOW_BYTES / 4096 - 1 };
-    Copies c = {
-        .d = d,
-        .list = guest_alloc(&d->alloc, 4096),
-        .before = guest_alloc(&d->alloc, COPIED * 4096),
-        .copy = guest_alloc(&d->alloc, COPIED * 4096),
-    };
-
-    driver_put_window(d);
-    qtest_memset(d->qts, c.before, 0x11, COPIED * 4096);
-    for (int i = 0; i < COPIED; i++) {
-        uint64_t address = WINDOW_ADDRESS + page[i] * 4096ULL;
-
-        qtest_memset(d->qts, address, i == 2 ? 0x12 : 0x11, 4096);
-        c.entry[i].page = page[i];
-        c.entry[i].before = c.before + i * 4096;
-        c.entry[i].copy = c.copy + i * 4096;
-    }
-    qtest_writeb(d->qts, WINDOW_ADDRESS + 4096 + 2 * 64 + 63, 0);
-    qtest_writeb(d->qts, WINDOW_ADDRESS + 2 * 4096 - 64, 0);
-    return c;
-}
-
-static uint32_t copies_ask(Copies *c, uint32_t pages)
-{
-    qtest_memset(c->d->qts, c->copy, 0xcc, COPIED * 4096);
-    qtest_memwrite(c->d->qts, c->list, c->entry, sizeof(c->entry));
-    return driver_ask_copies(c->d, c->list, pages);
-}
-
-static void assert_copy(Copies *c, int i, uint32_t answer, uint64_t changed)
-{
-    QTestState *qts = c->d->qts;
-    uint8_t window[4096], copy[4096];
-    struct vgpu_page_copy got;
-
-    qtest_memread(qts, c->list + i * sizeof(got), &got, sizeof(got));
-    g_assert_cmpuint(got.answer, ==, answer);
-    g_assert_cmphex(got.changed, ==, changed);
-    qtest_memread(qts, WINDOW_ADDRESS + c->entry[i].page * 4096ULL, window,
-                  4096);
-    qtest_memread(qts, c->entry[i].copy, copy, 4096);
-    g_assert_cmpmem(copy, 4096, window, 4096);
-}
-
-/* Nothing was written, neither copies nor answers. */
-static void assert_no_copies(Copies *c)
-{
-    uint8_t copies[COPIED * 4096], expected[COPIED * 4096];
-    struct vgpu_page_copy got[COPIED];
-
-    memset(expected, 0xcc, sizeof(expected));
-    qtest_memread(c->d->qts, c->copy, copies, sizeof(copies));
-    g_assert_cmpmem(copies, sizeof(copies), expected, sizeof(expected));
-    qtest_memread(c->d->qts, c->list, got, sizeof(got));
-    g_assert_cmpmem(got, sizeof(got), c->entry, sizeof(c->entry));
-}
-
-static void assert_copies(Copies *c)
-{
-    g_assert_cmpuint(copies_ask(c, COPIED), ==, VGPU_STATUS_OK);
-    assert_copy(c, 0, VGPU_COPY_PARTS, 0);
-    assert_copy(c, 1, VGPU_COPY_PARTS, 1ULL << 63 | 1 << 2);
-    assert_copy(c, 2, VGPU_COPY_WHOLE, UINT64_MAX);
-}
-
-/* One equal byte, wherever it is, and the page is not changed as a whole. */
-static void assert_whole_pages(Copies *c)
-{
-    uint64_t last = WINDOW_ADDRESS + WINDOW_BYTES - 4096;
-
-    for (uint32_t at = 0; at < 4096; at = at * 2 + 1) {
-        qtest_writeb(c->d->qts, last + at, 0x11);
-        g_assert_cmpuint(copies_ask(c, COPIED), ==, VGPU_STATUS_OK);
-        assert_copy(c, 2, VGPU_COPY_PARTS, UINT64_MAX);
-        qtest_writeb(c->d->qts, last + at, 0x12);
-    }
-}
-
-/* What a good driver asks is done; of what is wrong nothing is. */
-static void test_page_copies(void)
-{
-    static const struct {
-        int64_t page, before, copy; /* instead; 0: as it was */
-    } wrong[] = {
-        { .page = WINDOW_BYTES / 4096 },
-        { .page = UINT32_MAX },
-        { .before = RAM_BYTES },                /* nothing is there */
-        { .before = RAM_BYTES - 2048 },         /* half of it */
-        { .before = (1 << 20) + 1 },
-        { .before = -4096 },
-        { .before = 0xfee00000 },               /* a device's registers */
-        { .copy = RAM_BYTES },
-        { .copy = (1 << 20) + 64 },
-        { .copy = -4096 },
-        { .copy = 0xfee00000 },
-        { .copy = 0xfffff000 },                 /* firmware */
-    };
-    Driver *d = driver_new(",window-size=16M");
-    Copies c = copies_new(d);
-
-    assert_copies(&c);
-    assert_whole_pages(&c);
-    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-        struct vgpu_page_copy *last = &c.entry[COPIED - 1], good = *last;
-
-        last->page = wrong[i].page ?: last->page;
-        last->before = wrong[i].before ?: last->before;
-        last->copy = wrong[i].copy ?: last->copy;
-        g_assert_cmpuint(copies_ask(&c, COPIED), ==, VGPU_STATUS_MALFORMED);
-        assert_no_copies(&c);
-        *last = good;
-    }
-    g_assert_cmpuint(copies_ask(&c, VGPU_MAX_COPIES + 1), ==,
-                     VGPU_STATUS_MALFORMED);
-    g_assert_cmpuint(copies_ask(&c, UINT32_MAX), ==, VGPU_STATUS_MALFORMED);
-    assert_no_copies(&c);
-    /* A list that ends where memory does, and none at all */
-    g_assert_cmpuint(driver_ask_copies(d, RAM_BYTES - 64, COPIED), ==,
-                     VGPU_STATUS_MALFORMED);
-    g_assert_cmpuint(driver_ask_copies(d, 0xfee00000, 1), ==,
-                     VGPU_STATUS_MALFORMED);
-    g_assert_cmpuint(driver_ask_copies(d, UINT64_MAX - 8, 1), ==,
-                     VGPU_STATUS_MALFORMED);
-    assert_copies(&c);
-
-    /* A list that names itself spoils itself: all of a page, or the answers. */
-    c.entry[0].copy = c.list;
-    g_assert_cmpuint(copies_ask(&c, COPIED), ==, VGPU_STATUS_OK);
-    c.entry[0].copy = c.entry[1].copy;
-    c.entry[1].before = c.entry[1].copy;
-    g_assert_cmpuint(copies_ask(&c, COPIED), ==, VGPU_STATUS_OK);
-    /* Or the window, also onto itself. */
-    c.entry[2].copy = WINDOW_ADDRESS + WINDOW_BYTES - 4096;
-    g_assert_cmpuint(copies_ask(&c, COPIED), ==, VGPU_STATUS_OK);
-    assert_copy(&c, 2, VGPU_COPY_WHOLE, UINT64_MAX);
-
-    driver_open(d, 1);
-    driver_free(d);
-
-    /* Without a window there are no copies. */
-    d = driver_new(",window-size=0");
-    g_assert_cmpuint(driver_ask_copies(d, 1 << 20, 1), ==,
-                     VGPU_STATUS_MALFORMED);
-    driver_free(d);
-}
-
 void add_hostile_tests(void)
 {
     qtest_add_func("virtio-vgpu/hostile/malformed", test_malformed);
@@ -620,5 +457,4 @@ void add_hostile_tests(void)
     qtest_add_func("virtio-vgpu/hostile/lies", test_lies);
     qtest_add_func("virtio-vgpu/hostile/early-kick", test_early_kick);
     qtest_add_func("virtio-vgpu/hostile/store-log", test_store_log);
-    qtest_add_func("virtio-vgpu/hostile/page-copies", test_page_copies);
 }

@@ -18,7 +18,7 @@
 #include "libqmp.h"
 #include "standard-headers/linux/virtio_pci.h"
 #include "virtio-vgpu-driver.h"
-#include "virtio-vgpu-hostile.h"
+#include "virtio-vgpu-tests.h"
 
 
 /* ---- tests: what the device is ----------------------------------------- */
@@ -645,6 +645,7 @@ int main(int argc, char **argv)
     qtest_add_func("memory-keeper", test_memory_keeper);
     qtest_add_func("commands-at-the-end", test_commands_at_the_end);
     add_hostile_tests();
+    add_copies_tests();
     add_worker_tests();
     return g_test_run();
 }
