@@ -19,7 +19,7 @@ u32 kvg_blob_max_chunks(u64 bytes)
 }
 
 /* `capacity` is what the content can need at most; memory is taken only as the content grows. */
-int kvg_blob_init(struct kvg_blob *blob, u32 capacity, void **spare)
+int kvg_blob_init(struct kvg_blob *blob, u32 capacity, struct kvg_spare_chunks *spare)
 {
 	u32 chunks = kvg_blob_max_chunks(capacity);
 
@@ -37,8 +37,37 @@ int kvg_blob_init(struct kvg_blob *blob, u32 capacity, void **spare)
 
 /*
  * Kernels clear memory that they give out, which can take longer than all else that a small request
- * needs: the last chunk of full size that came back is used again.
+ * needs: the last few chunks of full size that came back are used again.
  */
+static void *spare_take(struct kvg_spare_chunks *spare)
+{
+	void *chunk = NULL;
+	u32 i;
+
+	for (i = 0; i < KVG_SPARE_CHUNKS && !chunk; i++)
+		if (READ_ONCE(spare->chunks[i]))
+			chunk = xchg(&spare->chunks[i], NULL);
+	return chunk;
+}
+
+static void spare_give(struct kvg_spare_chunks *spare, void *chunk)
+{
+	u32 i;
+
+	for (i = 0; i < KVG_SPARE_CHUNKS && chunk; i++)
+		if (!READ_ONCE(spare->chunks[i]))
+			chunk = xchg(&spare->chunks[i], chunk);
+	kfree(chunk);
+}
+
+void kvg_spare_chunks_free(struct kvg_spare_chunks *spare)
+{
+	u32 i;
+
+	for (i = 0; i < KVG_SPARE_CHUNKS; i++)
+		kfree(spare->chunks[i]);
+}
+
 static bool is_full_size(const struct kvg_blob *blob, u32 index)
 {
 	return blob->capacity - index * KVG_BLOB_CHUNK_BYTES >= KVG_BLOB_CHUNK_BYTES;
@@ -52,8 +81,9 @@ void kvg_blob_free(struct kvg_blob *blob)
 		void *chunk = blob->chunks[i];
 
 		if (is_full_size(blob, i))
-			chunk = xchg(blob->spare, chunk);
-		kfree(chunk);
+			spare_give(blob->spare, chunk);
+		else
+			kfree(chunk);
 	}
 	if (blob->chunks != &blob->single)
 		kfree(blob->chunks);
@@ -68,7 +98,7 @@ static void *kvg_blob_room(struct kvg_blob *blob, u32 *bytes)
 
 	if (index == blob->chunk_count) {
 		u32 size = min(KVG_BLOB_CHUNK_BYTES, blob->capacity - blob->bytes);
-		void *chunk = is_full_size(blob, index) ? xchg(blob->spare, NULL) : NULL;
+		void *chunk = is_full_size(blob, index) ? spare_take(blob->spare) : NULL;
 
 		if (!chunk)
 			chunk = kmalloc(size, GFP_KERNEL_ACCOUNT);

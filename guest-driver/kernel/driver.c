@@ -46,7 +46,7 @@ static void device_free(struct kref *refs)
 
 	xa_destroy(&dev->ids);
 	kvt_log_free(dev);
-	kfree(dev->spare_chunk);
+	kvg_spare_chunks_free(&dev->spare_chunks);
 	if (dev->window_pool)
 		gen_pool_destroy(dev->window_pool);
 	if (dev->inode)
@@ -282,6 +282,16 @@ static struct kvg_device *device_new(struct virtio_device *vdev)
 	return dev;
 }
 
+/* Also in an interrupt. It says what is worth while, so any number will do. */
+static void read_copy_threads(struct kvg_device *dev)
+{
+	__le32 count = 0;
+
+	if (dev->page_copies)
+		dev->vdev->config->get(dev->vdev, VGPU_CONFIG_COPY_THREADS, &count, sizeof(count));
+	WRITE_ONCE(dev->copy_threads, le32_to_cpu(count));
+}
+
 static int kvg_probe(struct virtio_device *vdev)
 {
 	struct virtqueue *queues[VGPU_QUEUE_COUNT];
@@ -316,6 +326,7 @@ static int kvg_probe(struct virtio_device *vdev)
 	dev->write_runs = virtio_has_feature(vdev, VGPU_F_WRITE_RUNS);
 	dev->store_log = virtio_has_feature(vdev, VGPU_F_STORE_LOG);
 	dev->page_copies = virtio_has_feature(vdev, VGPU_F_PAGE_COPY);
+	read_copy_threads(dev);
 	kvg_window_init(dev, config.window_bytes);
 	ret = kvg_events_start(dev);
 	if (ret)
@@ -377,8 +388,11 @@ static void kvg_config_changed(struct virtio_device *vdev)
 	struct kvg_device *dev = vdev->priv;
 
 	/* The limits never change while the driver is bound. */
-	if (dev && (vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_NEEDS_RESET))
+	if (!dev)
+		return;
+	if (vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_NEEDS_RESET)
 		kvg_device_fail(dev, "the device asks to be reset");
+	read_copy_threads(dev);
 }
 
 #ifdef CONFIG_PM

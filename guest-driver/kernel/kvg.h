@@ -94,6 +94,12 @@ struct kvg_limits {
 	u64 window_bytes;
 };
 
+/* For blobs (blob.c): NULL or a chunk, each exchanged at once. */
+#define KVG_SPARE_CHUNKS 4
+struct kvg_spare_chunks {
+	void *chunks[KVG_SPARE_CHUNKS];
+};
+
 struct kvg_device {
 	struct kref refs;
 	int index;
@@ -103,6 +109,7 @@ struct kvg_device {
 	bool write_runs;		/* VGPU_F_WRITE_RUNS; fixed after probe */
 	bool store_log;			/* VGPU_F_STORE_LOG; the same */
 	bool page_copies;		/* VGPU_F_PAGE_COPY; the same */
+	u32 copy_threads;		/* of the host; it is another one after a takeover */
 	/* the address space of every mapping, whatever node was opened */
 	struct inode *inode;
 
@@ -159,7 +166,7 @@ struct kvg_device {
 	atomic64_t window_used_bytes;
 
 	struct kvt_log log;		/* tracer/kernel/log.c */
-	void *spare_chunk;		/* blob.c */
+	struct kvg_spare_chunks spare_chunks;
 	struct mutex copies_mutex;	/* one question for copies at a time */
 	struct kvt_statistics trace_statistics;
 	u32 trace_without;		/* enum kvt_without, for tests */
@@ -191,7 +198,7 @@ struct kvg_range {
 struct kvg_blob {
 	void **chunks;
 	void *single;			/* the array, when one is enough */
-	void **spare;			/* where a chunk is kept for the next blob; exchanged at once */
+	struct kvg_spare_chunks *spare;	/* for the next blobs */
 	u32 chunk_count;
 	u32 chunk_capacity;
 	u32 bytes;
@@ -322,8 +329,9 @@ void kvg_request_done_work(struct work_struct *work);
 void kvg_requests_cancel(struct kvg_device *dev);
 
 /* blob.c */
-int kvg_blob_init(struct kvg_blob *blob, u32 capacity, void **spare);
+int kvg_blob_init(struct kvg_blob *blob, u32 capacity, struct kvg_spare_chunks *spare);
 void kvg_blob_free(struct kvg_blob *blob);
+void kvg_spare_chunks_free(struct kvg_spare_chunks *spare);
 int kvg_blob_append(struct kvg_blob *blob, const void *data, u32 bytes);
 int kvg_blob_append_part(struct kvg_blob *blob, const struct kvg_blob *from, u32 offset, u32 bytes);
 int kvg_blob_append_user(struct kvg_blob *blob, const void __user *data, u32 bytes);

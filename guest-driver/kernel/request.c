@@ -20,7 +20,7 @@ struct kvg_request *kvg_request_new(struct kvg_file *file, u32 type, u32 capacit
 
 	if (!request)
 		return NULL;
-	if (kvg_blob_init(&request->blob, capacity, &file->dev->spare_chunk)) {
+	if (kvg_blob_init(&request->blob, capacity, &file->dev->spare_chunks)) {
 		kfree(request);
 		return NULL;
 	}

@@ -2,8 +2,9 @@
 /*
  * Copies of dirty pages that the device makes. A flush copies each page and compares the copy with the
  * page's shadow. Where the processor is emulated the device does that several times as fast, so where many
- * pages are dirty it is asked, for some at a time: by a write to its configuration, which is done when the
- * copies are (as in log.c, so a checkpoint comes before the question or after the answer). Without the
+ * pages are dirty it is asked, for some at a time, by a write to its configuration. That is done when the
+ * copies are; or, where the host has processors to spare, these make them while the flush goes on with those
+ * that are there. A checkpoint comes before the question or after the answer either way. Without the
  * device, and for few pages, the flush does it all by itself (flush.c).
  *
  * What holds for a copy that is made here holds for those. They are made with the trace's lock held, so
@@ -25,14 +26,18 @@
 
 static_assert(VGPU_COPY_PAGE_BYTES == PAGE_SIZE);
 static_assert(VGPU_COPY_BLOCK_BYTES == TRACE_BLOCK_BYTES);
-static_assert(KVT_MAX_COPIES * sizeof(struct vgpu_page_copy) <= PAGE_SIZE);
+#define KVT_LIST_BYTES (KVT_MAX_COPIES * sizeof(struct vgpu_page_copy))
 static_assert(KVT_MAX_COPIES <= VGPU_MAX_COPIES);
 
-/* Memory for questions, if this device answers them. Without it there are just no copies. */
-void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range)
+/*
+ * Memory for questions, if this device answers them. Without it there are just no copies. `pages`: about so
+ * many are to be sent.
+ */
+void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages)
 {
 	struct kvg_file *file = stream->request->file;
 	struct kvt_copies *copies = file->flush_copies;
+	u32 most = READ_ONCE(file->dev->copy_threads) ? KVT_MAX_COPIES : KVT_MAX_COPIES_ALONE;
 
 	if (!file->dev->page_copies || kvt_without(range, KVT_WITHOUT_COPIES) ||
 	    atomic_read(&range->trace->dirty_count) < KVT_COPY_FROM)
@@ -41,16 +46,18 @@ void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range)
 		copies = kzalloc(sizeof(*copies), GFP_KERNEL_ACCOUNT);
 		if (!copies)
 			return;
-		copies->list = (void *)__get_free_page(GFP_KERNEL_ACCOUNT);
+		copies->list = alloc_pages_exact(KVT_LIST_BYTES, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 		if (!copies->list) {
 			kfree(copies);
 			return;
 		}
 		file->flush_copies = copies;
 	}
+	copies->most = clamp(pages, KVT_COPY_FROM, most);
 	copies->count = 0;
 	copies->next = 0;
 	copies->end = 0;
+	copies->pending = false;
 	stream->copies = copies;
 }
 
@@ -58,28 +65,45 @@ void kvt_copies_free(struct kvg_file *file)
 {
 	if (!file->flush_copies)
 		return;
-	free_page((unsigned long)file->flush_copies->list);
+	free_pages_exact(file->flush_copies->list, KVT_LIST_BYTES);
 	kfree(file->flush_copies);
 }
 
 #define FIELD(name) (VGPU_CONFIG_PAGE_COPIES + offsetof(struct vgpu_page_copies, name))
 
-/* The window is there, so the device is. Returns false if it has not made the copies. */
-static bool ask(struct kvg_device *dev, const struct kvt_copies *copies)
+/* The window is there, so the device is. Returns false if it makes no copies. */
+static bool ask(struct kvg_device *dev, struct kvt_copies *copies)
 {
 	const struct virtio_config_ops *config = dev->vdev->config;
 	u64 address = virt_to_phys(copies->list);
+	u32 pages = copies->count | VGPU_COPIES_BEGIN;
 
 	mutex_lock(&dev->copies_mutex);
 	config->set(dev->vdev, FIELD(address), &address, sizeof(address));
-	config->set(dev->vdev, FIELD(pages), &copies->count, sizeof(copies->count));
+	config->set(dev->vdev, FIELD(pages), &pages, sizeof(pages));
 	mutex_unlock(&dev->copies_mutex);
+	copies->pending = true;
 	return READ_ONCE(copies->list[0].answer) != VGPU_COPY_NONE; /* all, or none */
+}
+
+/* Looks so often before it lets this processor take part in the copies: a thread's wake-up takes longer. */
+#define KVT_POLLS 4
+
+/* The device has made all copies that it was asked for. */
+static void wait_for_all(struct kvg_device *dev, struct kvt_copies *copies)
+{
+	u32 result;
+
+	if (copies->pending)
+		dev->vdev->config->get(dev->vdev, FIELD(result), &result, sizeof(result));
+	copies->pending = false;
 }
 
 /* Those that were not taken: the pages are as if nobody had looked at them. */
 static void drop_rest(struct kvt_copies *copies, struct kvg_range *range)
 {
+	if (copies->next < copies->count)
+		wait_for_all(range->dev, copies);
 	for (; copies->next < copies->count; copies->next++) {
 		kvt_shadow_return(&range->trace->shadows, copies->pages[copies->next]);
 		if (range->trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
@@ -87,37 +111,54 @@ static void drop_rest(struct kvt_copies *copies, struct kvg_range *range)
 	}
 }
 
-/* Whether the device may copy the page, which is dirty. */
-static bool can_copy(struct kvg_range *range, u32 index)
-{
-	const struct kvt_trace *trace = range->trace;
-	const struct kvt_page *page = &trace->pages[index];
-
-	return page->shadow && page->whole_from == page->whole_to && kvt_is_due(range, index);
-}
-
-/* Which pages from `index` on are to be copied. */
+/* Which dirty pages from `index` on are to be copied. */
 static void collect(struct kvt_copies *copies, struct kvg_range *range, unsigned int index)
 {
 	struct kvt_trace *trace = range->trace;
 	/* the last page may be one of which a part is traced */
 	const u32 whole_pages = trace->bytes >> PAGE_SHIFT;
 	const bool no_open = kvt_without(range, KVT_WITHOUT_SNAPSHOTS);
-
+	const bool all_due = trace->mode != KAGEMUSHA_VGPU_TRACE_HOST;
+	const struct kvt_page *pages = trace->pages;
+	const u32 most = copies->most;
 	unsigned int end;
+	u32 count = 0;
 
-	copies->count = 0;
-	copies->next = 0;
 	copies->end = trace->page_count;
 	for_each_set_bitrange_from(index, end, trace->dirty, whole_pages) {
 		for (; index < end; index++) {
-			if (copies->count == KVT_MAX_COPIES) {
+			const struct kvt_page *page = &pages[index];
+
+			if (count == most) {
 				copies->end = index;
-				return;
+				goto out;
 			}
-			if (can_copy(range, index) && !(no_open && test_bit(index, trace->open)))
-				copies->index[copies->count++] = index;
+			if (page->shadow && page->whole_from == page->whole_to &&
+			    (all_due || kvt_is_due(range, index)) &&
+			    !(no_open && test_bit(index, trace->open)))
+				copies->index[count++] = index;
 		}
+	}
+out:
+	copies->count = count;
+	copies->next = 0;
+}
+
+/* The question. What an answer has beside `answer` means nothing before it is there. */
+static void fill_list(struct kvt_copies *copies, const struct kvg_range *range)
+{
+	const u32 first = PHYS_PFN(range->offset), count = copies->count;
+	const struct kvt_page *pages = range->trace->pages;
+	struct vgpu_page_copy *entry = copies->list;
+	u32 i;
+
+	for (i = 0; i < count; i++, entry++) {
+		u32 index = copies->index[i];
+
+		entry->before = virt_to_phys(pages[index].shadow);
+		entry->copy = virt_to_phys(copies->pages[i]);
+		entry->page = first + index;
+		entry->answer = VGPU_COPY_NONE;
 	}
 }
 
@@ -138,27 +179,34 @@ void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 		copies->count = 0;
 		return;
 	}
-	for (i = 0; i < copies->count; i++) {
-		u8 *copy = kvt_shadow_take(&trace->shadows);
-
-		if (!copy)
-			break;
-		/* before the look at the page: what is stored afterwards is told again */
-		if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
-			kvt_log_forget(range, copies->index[i]);
-		copies->pages[i] = copy;
-		copies->list[i] = (struct vgpu_page_copy){
-			.before = virt_to_phys(trace->pages[copies->index[i]].shadow),
-			.copy = virt_to_phys(copy),
-			.page = PHYS_PFN(range->offset) + copies->index[i],
-		};
-	}
-	copies->count = i;
+	copies->count = kvt_shadows_take(&trace->shadows, copies->pages, copies->count);
+	/* before the look at the pages: what is stored afterwards is told again */
+	for (i = 0; trace->mode == KAGEMUSHA_VGPU_TRACE_HOST && i < copies->count; i++)
+		kvt_log_forget(range, copies->index[i]);
+	fill_list(copies, range);
 	if (copies->count && !ask(range->dev, copies)) {
 		drop_rest(copies, range);
 		copies->count = 0;
 	}
 	kvt_count(range, KVT_PAGES_COPIED, copies->count);
+}
+
+/* The next copy is there afterwards. */
+void kvt_copies_wait(struct kvt_stream *stream, struct kvg_range *range)
+{
+	struct kvt_copies *copies = stream->copies;
+	int i;
+
+	for (i = 0; i < KVT_POLLS; i++) {
+		if (kvt_copies_answer(copies, copies->next) != VGPU_COPY_PENDING)
+			return;
+		cpu_relax();
+	}
+	wait_for_all(range->dev, copies);
+	if (kvt_copies_answer(copies, copies->next) == VGPU_COPY_PENDING) {
+		kvg_warn(range->dev, "the device did not make the copies that it has begun\n");
+		drop_rest(copies, range);
+	}
 }
 
 /* The trace's lock is about to be released. */

@@ -3,6 +3,7 @@
  * Faults of traced mappings: loads get a page table entry that does not allow stores, a store does
  * what the mode says.
  */
+#include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
@@ -54,6 +55,42 @@ static bool begin_open(struct kvg_range *range, u32 index)
 	trace_heat_open(&trace->pages[index].heat, trace->interval);
 	__set_bit(index, trace->open);
 	return true;
+}
+
+/* As begin_open for each of so many pages that kept their shadows. */
+static void begin_open_kept(struct kvg_range *range, u32 index, u32 count)
+{
+	struct kvt_trace *trace = range->trace;
+	u32 i;
+
+	for (i = index; i < index + count; i++)
+		trace_heat_open(&trace->pages[i].heat, trace->interval);
+	bitmap_clear(trace->kept, index, count);
+	trace->kept_count -= count;
+	trace->kept_used += count;
+	bitmap_set(trace->dirty, index, count);
+	atomic_add(count, &trace->dirty_count);
+	bitmap_set(trace->open, index, count);
+}
+
+/* As begin_open for each of `count` pages, none of which is open. Returns how many are. */
+static u32 begin_open_many(struct kvg_range *range, u32 index, u32 count)
+{
+	const u32 end = index + count;
+	u32 at = index;
+
+	while (at < end) {
+		u32 kept = find_next_zero_bit(range->trace->kept, end, at) - at;
+
+		if (kept)
+			begin_open_kept(range, at, kept);
+		else if (begin_open(range, at))
+			kept = 1;
+		else
+			break;
+		at += kept;
+	}
+	return at - index;
 }
 
 /* Entries for pages behind one that has its own. */
@@ -124,7 +161,6 @@ static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 
 	u32 count = pages_to_open(vmf, range, index);
 	bool open = test_bit(index, range->trace->open); /* for another program, or another thread */
 	vm_fault_t ret;
-	u32 i;
 
 	/* entries that allow loads would stay; all at once, as each time costs every CPU an interrupt */
 	if (present || count > 1)
@@ -134,14 +170,12 @@ static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 
 	ret = insert_page(vmf, range, true);
 	if (ret != VM_FAULT_NOPAGE)
 		return ret;
-	/* those behind it are not open */
-	for (i = 1; i < count && begin_open(range, index + i); i++) {
+	count = 1 + begin_open_many(range, index + 1, count - 1);
+	if (count > 1) {
+		add_entries(vmf->vma, address, count);
+		kvt_count(range, KVT_OPENED_AHEAD, count - 1);
 	}
-	if (i > 1) {
-		add_entries(vmf->vma, address, i);
-		kvt_count(range, KVT_OPENED_AHEAD, i - 1);
-	}
-	kvt_count(range, KVT_OPENED, i - open);
+	kvt_count(range, KVT_OPENED, count - open);
 	return ret;
 }
 

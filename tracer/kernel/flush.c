@@ -12,22 +12,32 @@
 #include "kvg.h"
 #include "tracer/kernel/stream.h"
 
+/* No page. */
+#define KVT_NEVER_HOT 255u
+
 /*
- * Stays open at this flush. Not with bytes that are sent whatever the comparison says: these are
- * sent once, from a closed page. And not while the device may write into the range: what it writes would
- * differ from the shadow, and count as stored.
+ * A page stays open at this flush after so many intervals. Not while the device may write into the range: what
+ * it writes would differ from the shadow, and count as stored.
  */
-static bool is_hot(const struct kvg_range *range, u32 index)
+static u32 intervals_until_hot(const struct kvg_range *range)
 {
 	const struct kvt_trace *trace = range->trace;
-	const struct kvt_page *page = &trace->pages[index];
 
-	if (!trace->snapshot || !page->shadow || page->whole_from != page->whole_to ||
-	    atomic_read(&range->device_writes))
-		return false;
-	return trace->mode == KAGEMUSHA_VGPU_TRACE_HOST ||
-	       (trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE &&
-		page->heat.intervals >= TRACE_INTERVALS_UNTIL_HOT);
+	if (trace->snapshot && !atomic_read(&range->device_writes)) {
+		if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
+			return 0;
+		if (trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE)
+			return TRACE_INTERVALS_UNTIL_HOT;
+	}
+	return KVT_NEVER_HOT;
+}
+static_assert(TRACE_INTERVALS_UNTIL_HOT < KVT_NEVER_HOT);
+
+/* Not with bytes that are sent whatever the comparison says: these are sent once, from a closed page. */
+static inline bool is_hot(const struct kvt_page *page, u32 intervals)
+{
+	return page->heat.intervals >= intervals && page->shadow &&
+	       page->whole_from == page->whole_to;
 }
 
 static u32 count_due(struct kvg_range *range)
@@ -52,14 +62,16 @@ static u32 count_due(struct kvg_range *range)
 static void close_pages(struct kvg_range *range, unsigned int first)
 {
 	struct kvt_trace *trace = range->trace;
+	const struct kvt_page *pages = trace->pages;
+	const u32 intervals = intervals_until_hot(range);
 	unsigned int from = first, to, index, end;
 
 	for_each_set_bitrange_from(from, to, trace->open, trace->page_count) {
 		for (index = from; index < to; index = end) {
 			end = index + 1;
-			if (is_hot(range, index))
+			if (is_hot(&pages[index], intervals))
 				continue;
-			while (end < to && !is_hot(range, end))
+			while (end < to && !is_hot(&pages[end], intervals))
 				end++;
 			unmap_mapping_range(range->dev->inode->i_mapping,
 					    range->offset + ((u64)index << PAGE_SHIFT),
@@ -96,6 +108,10 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 			break;
 		if (stream->copies && index >= stream->copies->end)
 			kvt_copies_make(stream, range, index);
+		if (kvt_copies_has(stream, index) &&
+		    kvt_copies_answer(stream->copies, stream->copies->next) ==
+			    VGPU_COPY_PENDING)
+			kvt_copies_wait(stream, range);
 		whole = min(kvt_copies_whole(stream, index), kvt_stream_can_lend(stream));
 		if (whole) {
 			ret = kvt_send_whole(stream, range, index, whole);
@@ -142,15 +158,21 @@ static int commit(struct kvg_request *request, u64 *sequence)
 	}
 }
 
+/* So many pages go ahead of three times as many, or more. */
+#define KVT_AHEAD_PAGES 128u
+
 /*
  * Where many pages are dirty, the first ones go ahead in a request of their own: the device's threads and the
- * GPU wake up and work on them while the others are collected.
+ * GPU wake up and work on them while the others are collected. Not on a host that has no processor to spare for
+ * that.
  */
-static u32 pages_to_lend(struct kvg_range *range, u32 cursor)
+static u32 pages_to_send(struct kvg_range *range, u32 cursor)
 {
 	u32 due = count_due(range);
 
-	return !cursor && due >= 3 * KVT_MAX_COPIES ? KVT_MAX_COPIES : due;
+	if (!cursor && due >= 3 * KVT_AHEAD_PAGES && READ_ONCE(range->dev->copy_threads))
+		return KVT_AHEAD_PAGES;
+	return due;
 }
 
 /*
@@ -162,6 +184,7 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, bool last,
 {
 	const struct kvg_request *follower = NULL;
 	struct kvg_device *dev = file->dev;
+	u32 pages = pages_to_send(range, *cursor);
 	struct kvt_stream stream;
 	u64 sequence;
 	int ret;
@@ -169,11 +192,11 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, bool last,
 	ret = kvt_stream_begin(&stream, file, target->queue);
 	if (ret)
 		return ret;
-	if (!kvt_lend_begin(&stream, range, pages_to_lend(range, *cursor)))
+	if (!kvt_lend_begin(&stream, range, pages))
 		ret = kvg_room_take(stream.request, target->nonblock);
 	if (ret)
 		goto out;
-	kvt_copies_begin(&stream, range);
+	kvt_copies_begin(&stream, range, pages);
 	ret = collect(&stream, range, cursor);
 	if (!ret && kvt_stream_is_empty(&stream))
 		goto out_room; /* dirty, but not changed */
@@ -241,6 +264,7 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range, bool last
 	mutex_lock(&trace->lock);
 	if (!trace->snapshot)
 		trace->snapshot = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
+	trace->shadows.some_lent = atomic_read(&trace->shadows.lent);
 	mutex_unlock(&trace->lock);
 	while (!ret && cursor < trace->page_count) {
 		ret = flush_step(file, range, last, &cursor, target, flushed_bytes);

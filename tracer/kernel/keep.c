@@ -34,6 +34,21 @@ bool kvt_keep_shadow(struct kvg_range *range, u32 index)
 	return true;
 }
 
+/* As kvt_keep_shadow for each of `count` pages, which have shadows. Returns false if none of them stays. */
+bool kvt_keep_shadows(struct kvg_range *range, u32 index, u32 count)
+{
+	struct kvt_trace *trace = range->trace;
+	u32 i;
+
+	if (atomic_read(&range->device_writes) || kvt_without(range, KVT_WITHOUT_KEPT))
+		return false;
+	for (i = index; i < index + count; i++)
+		trace->pages[i].kept_since = (u8)trace->interval;
+	bitmap_set(trace->kept, index, count);
+	trace->kept_count += count;
+	return true;
+}
+
 /* The page has its shadow as any dirty page from now on. */
 void kvt_kept_take(struct kvt_trace *trace, u32 index)
 {

@@ -108,11 +108,11 @@ int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, u8 *const
 			return ret;
 	}
 	for (i = 0; i < count; i++) {
-		struct page *page = virt_to_page(pages[i]);
-
-		get_page(page);
-		lent->pages[lent->page_count++] = page;
+		get_page(virt_to_page(pages[i]));
+		lent->pages[lent->page_count + i] = pages[i];
 	}
+	lent->page_count += count;
+	atomic_add(count, &stream->lender->trace->shadows.lent);
 	lent->payload_pages[lent->payload_count - 1] += count;
 	stream->next = offset + ((u64)count << PAGE_SHIFT);
 	stream->all_data_bytes += (u64)count << PAGE_SHIFT;
@@ -124,9 +124,9 @@ static u32 next_segment(const struct kvt_lent *lent, u32 from, u32 to, struct vg
 {
 	u32 i = from + 1;
 
-	while (i < to && page_to_pfn(lent->pages[i]) == page_to_pfn(lent->pages[i - 1]) + 1)
+	while (i < to && lent->pages[i] == lent->pages[i - 1] + PAGE_SIZE)
 		i++;
-	*segment = (struct vgpu_segment){ .address = page_to_phys(lent->pages[from]),
+	*segment = (struct vgpu_segment){ .address = virt_to_phys(lent->pages[from]),
 					  .bytes = (u64)(i - from) << PAGE_SHIFT };
 	return i - from;
 }
@@ -188,8 +188,11 @@ void kvt_lend_cancel(struct kvt_stream *stream)
 	struct kvt_lent *lent = stream->lent;
 	u32 i;
 
-	for (i = 0; lent && i < lent->page_count; i++)
-		put_page(lent->pages[i]);
+	if (!lent)
+		return;
+	for (i = 0; i < lent->page_count; i++)
+		put_page(virt_to_page(lent->pages[i]));
+	atomic_sub(lent->page_count, &stream->lender->trace->shadows.lent);
 	stream->lent = NULL;
 }
 
@@ -212,6 +215,7 @@ void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment)
 {
 	u64 at;
 
+	atomic_sub(segment->bytes >> PAGE_SHIFT, &lender->trace->shadows.lent);
 	for (at = 0; at < segment->bytes; at += PAGE_SIZE)
 		kvt_shadow_back(&lender->trace->shadows, phys_to_virt(segment->address + at));
 }

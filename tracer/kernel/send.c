@@ -3,6 +3,7 @@
  * What a flush does with one page, or with many that are alike: how it is compared with its shadow, what of it
  * goes into the stream, and what it is afterwards. The trace's lock and the window's are held.
  */
+#include <linux/bitmap.h>
 #include <linux/mm.h>
 
 #include "kvg.h"
@@ -224,6 +225,38 @@ int kvt_send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index)
 	return send_cooled(stream, range, index);
 }
 
+/* As kvt_clean_page for each of `count` pages whose shadows are as they are. */
+static void clean_pages(struct kvg_range *range, u32 index, u32 count)
+{
+	struct kvt_trace *trace = range->trace;
+
+	if (kvt_keep_shadows(range, index, count)) {
+		bitmap_clear(trace->dirty, index, count);
+		atomic_sub(count, &trace->dirty_count);
+		return;
+	}
+	for (; count; index++, count--)
+		kvt_clean_page(range, index, false);
+}
+
+/* Hot pages that have changed stay hot, and open; the others are clean. */
+static void end_whole_pages(struct kvt_stream *stream, struct kvg_range *range, u32 index, u32 end)
+{
+	const unsigned long *open = range->trace->open;
+
+	while (index < end) {
+		u32 closed = find_next_zero_bit(open, end, index);
+
+		stream->kept_pages += closed - index;
+		index = closed;
+		if (index == end)
+			break;
+		closed = find_next_bit(open, end, index) - index;
+		clean_pages(range, index, closed);
+		index += closed;
+	}
+}
+
 /*
  * As send_hot or send_closed for each of `count` pages, of which the device has told that each byte has changed:
  * where a program fills memory, what is done for each page is most of a flush.
@@ -232,29 +265,25 @@ int kvt_send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_copies *copies = stream->copies;
-	u32 end = index + count;
+	u8 **copy = &copies->pages[copies->next];
 	int ret;
+	u32 i;
 
 	ret = kvt_stream_lend(stream, trace->memory,
-			      trace->memory_offset + ((u64)index << PAGE_SHIFT),
-			      &copies->pages[copies->next], count);
+			      trace->memory_offset + ((u64)index << PAGE_SHIFT), copy, count);
 	if (ret)
 		return ret;
 	stream->page_count += count;
 	stream->run_count += count;
-	for (; index < end; index++) {
-		struct kvt_page *page = &trace->pages[index];
-		u8 *before = page->shadow;
+	for (i = 0; i < count; i++) {
+		struct kvt_page *page = &trace->pages[index + i];
 
-		page->shadow = copies->pages[copies->next++];
-		kvt_shadow_return(&trace->shadows, before);
-		/* a hot page that has changed stays hot, and open */
-		if (test_bit(index, trace->open))
-			stream->kept_pages++;
-		else
-			kvt_clean_page(range, index, true);
+		swap(page->shadow, copy[i]);
 		if (!trace_heat_stays(&page->heat))
 			trace_heat_flush(&page->heat, true);
 	}
+	copies->next += count;
+	kvt_shadows_return(&trace->shadows, copy, count); /* the shadows that were compared */
+	end_whole_pages(stream, range, index, index + count);
 	return 0;
 }

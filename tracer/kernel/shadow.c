@@ -43,6 +43,51 @@ bool kvt_shadows_fill(struct kvt_shadows *shadows)
 	return pages;
 }
 
+/* Up to `count` at once, into `pages`. Returns how many. */
+u32 kvt_shadows_take(struct kvt_shadows *shadows, u8 **pages, u32 count)
+{
+	u32 taken = 0;
+
+	while (taken < count && (shadows->spare_count || kvt_shadows_fill(shadows))) {
+		u8 *const *from = shadows->spare + shadows->first;
+		u32 n = min3(count - taken, shadows->spare_count,
+			     shadows->max_spare - shadows->first);
+		u32 i;
+
+		for (i = 0; i < n; i++)
+			pages[taken + i] = from[i];
+		taken += n;
+		shadows->spare_count -= n;
+		shadows->first += n;
+		if (shadows->first == shadows->max_spare)
+			shadows->first = 0;
+		shadows->used += n;
+	}
+	shadows->peak = max(shadows->peak, shadows->used);
+	return taken;
+}
+
+/* As kvt_shadow_return for each of them. */
+void kvt_shadows_return(struct kvt_shadows *shadows, u8 *const *pages, u32 count)
+{
+	u32 i = 0;
+
+	/* so many fit without a look at each */
+	if (!shadows->some_lent && count <= shadows->max_spare - shadows->spare_count) {
+		u32 place = shadows->first + shadows->spare_count;
+
+		for (; i < count; i++, place++) {
+			if (place >= shadows->max_spare)
+				place -= shadows->max_spare;
+			shadows->spare[place] = pages[i];
+		}
+		shadows->spare_count += count;
+		shadows->used -= count;
+	}
+	for (; i < count; i++)
+		kvt_shadow_return(shadows, pages[i]);
+}
+
 static u32 wanted_pages(const struct kvt_shadows *shadows)
 {
 	return max(shadows->peak, shadows->last_peak);

@@ -24,6 +24,9 @@ static inline u8 *kvt_shadow_take(struct kvt_shadows *shadows)
 	return shadow;
 }
 
+u32 kvt_shadows_take(struct kvt_shadows *shadows, u8 **pages, u32 count);
+void kvt_shadows_return(struct kvt_shadows *shadows, u8 *const *pages, u32 count);
+
 /* There is room. */
 static inline void kvt_shadow_put_spare(struct kvt_shadows *shadows, u8 *shadow)
 {

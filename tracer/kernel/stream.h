@@ -29,26 +29,29 @@ struct kvt_open_runs {
 };
 
 /*
- * At a time: their list fills a page, the pages with their copies and shadows stay in the host's cache, and
- * if the stream becomes full, few were made for nothing.
+ * At a time. One processor's copies, and the pages with their shadows, are to stay in its cache; threads of the
+ * host are to be woken up for something.
  */
-#define KVT_MAX_COPIES 128u
+#define KVT_MAX_COPIES_ALONE 128u
+#define KVT_MAX_COPIES 512u
 
 /* flush_mutex is held, and the trace's lock while there are pages. */
 struct kvt_copies {
-	struct vgpu_page_copy *list; /* a page, which the device writes */
+	struct vgpu_page_copy *list; /* which the device writes */
 	u8 *pages[KVT_MAX_COPIES];   /* the copies, until they are taken */
 	u32 index[KVT_MAX_COPIES];   /* of the page in the range */
+	u32 most;		     /* no more at a time: what the request has room for */
 	u32 count;
 	u32 next;		     /* to be taken */
 	u32 end;		     /* all pages of the range before it were looked at */
+	bool pending;		     /* the device may be at work on some */
 };
 
 /* Pages that the request refers to. flush_mutex is held until the stream is freed. */
 struct kvt_lent {
 	u32 page_count, payload_count;
 	u32 max_pages, max_payloads;
-	struct page *pages[KVT_MAX_LENT_PAGES];
+	u8 *pages[KVT_MAX_LENT_PAGES];
 	u32 payload_pages[KVT_MAX_LENT_PAGES]; /* of each payload */
 };
 
@@ -155,10 +158,18 @@ int kvt_send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index);
 int kvt_send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index, u32 count);
 
 /* copies.c */
-void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range);
+void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages);
 void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 index);
 
-/* Whether there is a copy of the page. */
+void kvt_copies_wait(struct kvt_stream *stream, struct kvg_range *range);
+
+static inline u32 kvt_copies_answer(const struct kvt_copies *copies, u32 i)
+{
+	/* Pairs with the device's release: the copy is there before its answer. */
+	return smp_load_acquire(&copies->list[i].answer);
+}
+
+/* Whether there is a copy of the page, or is to be. */
 static inline bool kvt_copies_has(const struct kvt_stream *stream, u32 index)
 {
 	const struct kvt_copies *copies = stream->copies;
@@ -184,16 +195,17 @@ static inline const struct vgpu_page_copy *kvt_copies_take(struct kvt_stream *st
 static inline u32 kvt_copies_whole(const struct kvt_stream *stream, u32 index)
 {
 	const struct kvt_copies *copies = stream->copies;
-	u32 count = 0, i;
+	u32 first, end, i;
 
 	if (!copies)
 		return 0;
-	for (i = copies->next; i < copies->count; i++, count++) {
-		if (copies->index[i] != index + count ||
-		    copies->list[i].answer != VGPU_COPY_WHOLE)
+	first = copies->next;
+	end = copies->count;
+	for (i = first; i < end; i++, index++) {
+		if (copies->index[i] != index || kvt_copies_answer(copies, i) != VGPU_COPY_WHOLE)
 			break;
 	}
-	return count;
+	return i - first;
 }
 
 void kvt_copies_end(struct kvt_stream *stream, struct kvg_range *range);

@@ -112,6 +112,8 @@ struct kvt_shadows {
 	u8 **spare; /* a ring */
 	u32 first, spare_count, max_spare;
 	u32 used;
+	atomic_t lent;		/* references of requests */
+	bool some_lent;		/* when this flush began, so shadows of before it may be */
 	u32 peak, last_peak;	/* of `used`, in this interval and the one before */
 	u32 idle;		/* flushes that found nothing dirty, in a row */
 };
@@ -170,6 +172,7 @@ bool kvt_mark_dirty(struct kvg_range *range, u32 index);
 
 /* keep.c */
 bool kvt_keep_shadow(struct kvg_range *range, u32 index);
+bool kvt_keep_shadows(struct kvg_range *range, u32 index, u32 count);
 void kvt_kept_take(struct kvt_trace *trace, u32 index);
 void kvt_kept_drop(struct kvt_trace *trace, u32 from, u32 to);
 void kvt_kept_flush(struct kvt_trace *trace);
