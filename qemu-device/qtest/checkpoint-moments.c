@@ -11,6 +11,7 @@
 #include "qemu/units.h"
 #include "checkpoint-pair.h"
 #include "checkpoint-tests.h"
+#include "migration/migration-qmp.h"
 #include "qobject/qdict.h"
 #include "qobject/qlist.h"
 
@@ -204,6 +205,22 @@ static void test_ahead(void)
         qtest_memread(pair.secondary, BLOCK + i * MiB, &byte, 1);
         g_assert_cmphex(byte, ==, 0x22);
     }
+    pair_end(&pair);
+}
+
+/* A limit for migrations, set while checkpoints are taken, holds none up. */
+static void test_ahead_limit(void)
+{
+    Pair pair = idle_pair();
+
+    qtest_memset(pair.primary, BLOCK, 0x11, 48 * MiB);
+    pair_checkpoint(&pair);
+    testdev_wait(pair.primary, "commit=1 ");
+    migrate_set_parameter_int(pair.primary, "max-bandwidth", 10);
+    qtest_memset(pair.primary, BLOCK, 0x22, 48 * MiB);
+    pair_checkpoint(&pair);
+    testdev_wait(pair.primary, "commit=2 ");
+    g_assert_cmpuint(pair_count(&pair, "ahead-bytes"), >=, 48 * MiB);
     pair_end(&pair);
 }
 
@@ -562,6 +579,7 @@ void checkpoint_moments_add(void)
     qtest_add_func("/checkpoint/stage", test_stage);
     qtest_add_func("/checkpoint/spill", test_spill);
     qtest_add_func("/checkpoint/ahead", test_ahead);
+    qtest_add_func("/checkpoint/ahead/limit", test_ahead_limit);
     qtest_add_func("/checkpoint/abort", test_abort);
     qtest_add_func("/checkpoint/connection-lost", test_connection_lost);
     qtest_add_func("/checkpoint/connection-lost/in-pause",
