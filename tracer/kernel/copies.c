@@ -111,8 +111,9 @@ static void drop_rest(struct kvt_copies *copies, struct kvg_range *range)
 	}
 }
 
-/* Which dirty pages from `index` on are to be copied. */
-static void collect(struct kvt_copies *copies, struct kvg_range *range, unsigned int index)
+/* Which dirty pages from `index` on are to be copied, at most so many. */
+static void collect(struct kvt_copies *copies, struct kvg_range *range, unsigned int index,
+		    u32 most)
 {
 	struct kvt_trace *trace = range->trace;
 	/* the last page may be one of which a part is traced */
@@ -120,7 +121,6 @@ static void collect(struct kvt_copies *copies, struct kvg_range *range, unsigned
 	const bool no_open = kvt_without(range, KVT_WITHOUT_SNAPSHOTS);
 	const bool all_due = trace->mode != KAGEMUSHA_VGPU_TRACE_HOST;
 	const struct kvt_page *pages = trace->pages;
-	const u32 most = copies->most;
 	unsigned int end;
 	u32 count = 0;
 
@@ -170,11 +170,13 @@ void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 {
 	struct kvt_copies *copies = stream->copies;
 	struct kvt_trace *trace = range->trace;
-	u32 i;
+	u32 most, i;
 
 	if (!copies || index < copies->end || !trace->snapshot)
 		return;
-	collect(copies, range, index);
+	/* those for which the request has no room would be made for nothing */
+	most = stream->lent ? max(kvt_stream_can_lend(stream), KVT_COPY_FROM) : copies->most;
+	collect(copies, range, index, min(most, copies->most));
 	if (copies->count < KVT_COPY_FROM) {
 		copies->count = 0;
 		return;

@@ -40,7 +40,7 @@ struct kvt_copies {
 	struct vgpu_page_copy *list; /* which the device writes */
 	u8 *pages[KVT_MAX_COPIES];   /* the copies, until they are taken */
 	u32 index[KVT_MAX_COPIES];   /* of the page in the range */
-	u32 most;		     /* no more at a time: what the request has room for */
+	u32 most;		     /* no more at a time */
 	u32 count;
 	u32 next;		     /* to be taken */
 	u32 end;		     /* all pages of the range before it were looked at */
