@@ -122,19 +122,21 @@ bool virtio_vgpu_count_copy_threads(VirtIOVGPU *s, Error **errp)
     return true;
 }
 
+/* Whether threads are to take part in a question for so many pages */
+bool virtio_vgpu_copy_has_parts(const VirtIOVGPU *s, uint32_t pages)
+{
+    return s->copy_threads && pages >= MIN_PAGES;
+}
+
 /*
  * Main. What is begun here is done when virtio_vgpu_copy_wait() returns, at the
- * latest; no other one may begin before. Returns false if there are no threads
- * for it.
+ * latest; no other one may begin before. There are threads for it.
  */
-bool virtio_vgpu_copy_begin(VirtIOVGPU *s, VirtIOVGPUCopyPart *part,
+void virtio_vgpu_copy_begin(VirtIOVGPU *s, VirtIOVGPUCopyPart *part,
                             void *opaque, uint32_t pages)
 {
     VirtIOVGPUCopyThreads *t;
 
-    if (!s->copy_threads || pages < MIN_PAGES) {
-        return false;
-    }
     /* They begin with the first question that is large enough. */
     if (!s->copiers) {
         s->copiers = virtio_vgpu_copy_threads_begin(s->copy_threads);
@@ -148,7 +150,6 @@ bool virtio_vgpu_copy_begin(VirtIOVGPU *s, VirtIOVGPUCopyPart *part,
     t->jobs++;
     qemu_cond_broadcast(&t->begin);
     qemu_mutex_unlock(&t->lock);
-    return true;
 }
 
 /* Main. Takes part in what was begun, if it is not done. */

@@ -326,14 +326,13 @@ static bool virtio_vgpu_begin_copies(VirtIOVGPU *s, VirtIOVGPUCopier *copier,
     for (uint32_t i = 0; i < copier->pages; i++) {
         copier->list[i].answer = cpu_to_le32(VGPU_COPY_PENDING);
     }
-    if (virtio_vgpu_write_list(copier, address) &&
-        virtio_vgpu_copy_begin(s, virtio_vgpu_copy_pages, copier,
-                               copier->pages)) {
-        s->copier = copier;
-        return true;
+    if (!virtio_vgpu_write_list(copier, address)) {
+        copier->answers = NULL;
+        return false;
     }
-    copier->answers = NULL;
-    return false;
+    virtio_vgpu_copy_begin(s, virtio_vgpu_copy_pages, copier, copier->pages);
+    s->copier = copier;
+    return true;
 }
 
 /*
@@ -351,6 +350,7 @@ void virtio_vgpu_finish_copies(VirtIOVGPU *s)
 static uint32_t virtio_vgpu_make_copies(VirtIOVGPU *s, uint64_t address,
                                         uint32_t pages, bool begin)
 {
+    const bool parts = virtio_vgpu_copy_has_parts(s, pages);
     VirtIOVGPUCopier *copier;
     uint32_t result;
 
@@ -360,10 +360,11 @@ static uint32_t virtio_vgpu_make_copies(VirtIOVGPU *s, uint64_t address,
         return VGPU_STATUS_MALFORMED;
     }
     trace_virtio_vgpu_copies(s, pages);
-    if (begin && virtio_vgpu_begin_copies(s, copier, address)) {
+    if (parts && begin && virtio_vgpu_begin_copies(s, copier, address)) {
         return VGPU_STATUS_OK;
     }
-    if (virtio_vgpu_copy_begin(s, virtio_vgpu_copy_pages, copier, pages)) {
+    if (parts) {
+        virtio_vgpu_copy_begin(s, virtio_vgpu_copy_pages, copier, pages);
         virtio_vgpu_copy_wait(s);
     } else {
         virtio_vgpu_copy_pages(copier, 0, pages);

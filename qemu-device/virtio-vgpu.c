@@ -219,7 +219,6 @@ static void virtio_vgpu_get_config(VirtIODevice *vdev, uint8_t *data)
         .max_requests_per_file = cpu_to_le32(s->limits.max_requests_per_file),
         .max_events_per_file = cpu_to_le32(s->limits.max_events_per_file),
     };
-
     uint32_t copy_threads = cpu_to_le32(s->copy_threads);
 
     virtio_vgpu_finish_copies(s);

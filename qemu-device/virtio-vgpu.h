@@ -259,7 +259,8 @@ void virtio_vgpu_finish_copies(VirtIOVGPU *s);
 
 /* virtio-vgpu-copy-threads.c */
 bool virtio_vgpu_count_copy_threads(VirtIOVGPU *s, Error **errp);
-bool virtio_vgpu_copy_begin(VirtIOVGPU *s, VirtIOVGPUCopyPart *part,
+bool virtio_vgpu_copy_has_parts(const VirtIOVGPU *s, uint32_t pages);
+void virtio_vgpu_copy_begin(VirtIOVGPU *s, VirtIOVGPUCopyPart *part,
                             void *opaque, uint32_t pages);
 void virtio_vgpu_copy_wait(VirtIOVGPU *s);
 void virtio_vgpu_end_copy_threads(VirtIOVGPU *s);

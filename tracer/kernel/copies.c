@@ -29,15 +29,11 @@ static_assert(VGPU_COPY_BLOCK_BYTES == TRACE_BLOCK_BYTES);
 #define KVT_LIST_BYTES (KVT_MAX_COPIES * sizeof(struct vgpu_page_copy))
 static_assert(KVT_MAX_COPIES <= VGPU_MAX_COPIES);
 
-/*
- * Memory for questions, if this device answers them. Without it there are just no copies. `pages`: about so
- * many are to be sent.
- */
-void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages)
+/* Memory for questions, if this device answers them. Without it there are just no copies. */
+void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range)
 {
 	struct kvg_file *file = stream->request->file;
 	struct kvt_copies *copies = file->flush_copies;
-	u32 most = READ_ONCE(file->dev->copy_threads) ? KVT_MAX_COPIES : KVT_MAX_COPIES_ALONE;
 
 	if (!file->dev->page_copies || kvt_without(range, KVT_WITHOUT_COPIES) ||
 	    atomic_read(&range->trace->dirty_count) < KVT_COPY_FROM)
@@ -53,11 +49,10 @@ void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pa
 		}
 		file->flush_copies = copies;
 	}
-	copies->most = clamp(pages, KVT_COPY_FROM, most);
+	copies->most = READ_ONCE(file->dev->copy_threads) ? KVT_MAX_COPIES : KVT_MAX_COPIES_ALONE;
 	copies->count = 0;
 	copies->next = 0;
 	copies->end = 0;
-	copies->pending = false;
 	stream->copies = copies;
 }
 
@@ -72,7 +67,7 @@ void kvt_copies_free(struct kvg_file *file)
 #define FIELD(name) (VGPU_CONFIG_PAGE_COPIES + offsetof(struct vgpu_page_copies, name))
 
 /* The window is there, so the device is. Returns false if it makes no copies. */
-static bool ask(struct kvg_device *dev, struct kvt_copies *copies)
+static bool ask(struct kvg_device *dev, const struct kvt_copies *copies)
 {
 	const struct virtio_config_ops *config = dev->vdev->config;
 	u64 address = virt_to_phys(copies->list);
@@ -82,7 +77,6 @@ static bool ask(struct kvg_device *dev, struct kvt_copies *copies)
 	config->set(dev->vdev, FIELD(address), &address, sizeof(address));
 	config->set(dev->vdev, FIELD(pages), &pages, sizeof(pages));
 	mutex_unlock(&dev->copies_mutex);
-	copies->pending = true;
 	return READ_ONCE(copies->list[0].answer) != VGPU_COPY_NONE; /* all, or none */
 }
 
@@ -90,20 +84,18 @@ static bool ask(struct kvg_device *dev, struct kvt_copies *copies)
 #define KVT_POLLS 4
 
 /* The device has made all copies that it was asked for. */
-static void wait_for_all(struct kvg_device *dev, struct kvt_copies *copies)
+static void wait_for_all(struct kvg_device *dev)
 {
 	u32 result;
 
-	if (copies->pending)
-		dev->vdev->config->get(dev->vdev, FIELD(result), &result, sizeof(result));
-	copies->pending = false;
+	dev->vdev->config->get(dev->vdev, FIELD(result), &result, sizeof(result));
 }
 
 /* Those that were not taken: the pages are as if nobody had looked at them. */
 static void drop_rest(struct kvt_copies *copies, struct kvg_range *range)
 {
 	if (copies->next < copies->count)
-		wait_for_all(range->dev, copies);
+		wait_for_all(range->dev);
 	for (; copies->next < copies->count; copies->next++) {
 		kvt_shadow_return(&range->trace->shadows, copies->pages[copies->next]);
 		if (range->trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
@@ -175,8 +167,10 @@ void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	if (!copies || index < copies->end || !trace->snapshot)
 		return;
 	/* those for which the request has no room would be made for nothing */
-	most = stream->lent ? max(kvt_stream_can_lend(stream), KVT_COPY_FROM) : copies->most;
-	collect(copies, range, index, min(most, copies->most));
+	most = copies->most;
+	if (stream->lent)
+		most = min(most, max(kvt_stream_can_lend(stream), KVT_COPY_FROM));
+	collect(copies, range, index, most);
 	if (copies->count < KVT_COPY_FROM) {
 		copies->count = 0;
 		return;
@@ -204,7 +198,7 @@ void kvt_copies_wait(struct kvt_stream *stream, struct kvg_range *range)
 			return;
 		cpu_relax();
 	}
-	wait_for_all(range->dev, copies);
+	wait_for_all(range->dev);
 	if (kvt_copies_answer(copies, copies->next) == VGPU_COPY_PENDING) {
 		kvg_warn(range->dev, "the device did not make the copies that it has begun\n");
 		drop_rest(copies, range);

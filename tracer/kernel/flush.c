@@ -108,9 +108,7 @@ static int collect(struct kvt_stream *stream, struct kvg_range *range, u32 *curs
 			break;
 		if (stream->copies && index >= stream->copies->end)
 			kvt_copies_make(stream, range, index);
-		if (kvt_copies_has(stream, index) &&
-		    kvt_copies_answer(stream->copies, stream->copies->next) ==
-			    VGPU_COPY_PENDING)
+		if (kvt_copies_has(stream, index))
 			kvt_copies_wait(stream, range);
 		whole = min(kvt_copies_whole(stream, index), kvt_stream_can_lend(stream));
 		if (whole) {
@@ -166,7 +164,7 @@ static int commit(struct kvg_request *request, u64 *sequence)
  * GPU wake up and work on them while the others are collected. Not on a host that has no processor to spare for
  * that.
  */
-static u32 pages_to_send(struct kvg_range *range, u32 cursor)
+static u32 pages_to_lend(struct kvg_range *range, u32 cursor)
 {
 	u32 due = count_due(range);
 
@@ -184,7 +182,6 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, bool last,
 {
 	const struct kvg_request *follower = NULL;
 	struct kvg_device *dev = file->dev;
-	u32 pages = pages_to_send(range, *cursor);
 	struct kvt_stream stream;
 	u64 sequence;
 	int ret;
@@ -192,11 +189,11 @@ static int flush_step(struct kvg_file *file, struct kvg_range *range, bool last,
 	ret = kvt_stream_begin(&stream, file, target->queue);
 	if (ret)
 		return ret;
-	if (!kvt_lend_begin(&stream, range, pages))
+	if (!kvt_lend_begin(&stream, range, pages_to_lend(range, *cursor)))
 		ret = kvg_room_take(stream.request, target->nonblock);
 	if (ret)
 		goto out;
-	kvt_copies_begin(&stream, range, pages);
+	kvt_copies_begin(&stream, range);
 	ret = collect(&stream, range, cursor);
 	if (!ret && kvt_stream_is_empty(&stream))
 		goto out_room; /* dirty, but not changed */

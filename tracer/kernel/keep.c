@@ -17,24 +17,9 @@
 #define KVT_KEEP_INTERVALS 2u
 
 /*
- * The page is closed and clean, and its shadow, if it has one, the same as the page. Returns whether it
- * stays.
+ * The pages are closed and clean, and their shadows the same as they. Returns whether these stay: all, or
+ * none.
  */
-bool kvt_keep_shadow(struct kvg_range *range, u32 index)
-{
-	struct kvt_trace *trace = range->trace;
-	struct kvt_page *page = &trace->pages[index];
-
-	if (!page->shadow || atomic_read(&range->device_writes) ||
-	    kvt_without(range, KVT_WITHOUT_KEPT))
-		return false;
-	page->kept_since = (u8)trace->interval;
-	__set_bit(index, trace->kept);
-	trace->kept_count++;
-	return true;
-}
-
-/* As kvt_keep_shadow for each of `count` pages, which have shadows. Returns false if none of them stays. */
 bool kvt_keep_shadows(struct kvg_range *range, u32 index, u32 count)
 {
 	struct kvt_trace *trace = range->trace;
@@ -47,6 +32,12 @@ bool kvt_keep_shadows(struct kvg_range *range, u32 index, u32 count)
 	bitmap_set(trace->kept, index, count);
 	trace->kept_count += count;
 	return true;
+}
+
+/* The same for one page, which may have no shadow. */
+bool kvt_keep_shadow(struct kvg_range *range, u32 index)
+{
+	return range->trace->pages[index].shadow && kvt_keep_shadows(range, index, 1);
 }
 
 /* The page has its shadow as any dirty page from now on. */

@@ -44,7 +44,6 @@ struct kvt_copies {
 	u32 count;
 	u32 next;		     /* to be taken */
 	u32 end;		     /* all pages of the range before it were looked at */
-	bool pending;		     /* the device may be at work on some */
 };
 
 /* Pages that the request refers to. flush_mutex is held until the stream is freed. */
@@ -158,7 +157,7 @@ int kvt_send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index);
 int kvt_send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index, u32 count);
 
 /* copies.c */
-void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages);
+void kvt_copies_begin(struct kvt_stream *stream, struct kvg_range *range);
 void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 index);
 
 void kvt_copies_wait(struct kvt_stream *stream, struct kvg_range *range);
