@@ -21,12 +21,16 @@ from soak.peer import Peer
 from test_gpu_survives import tell
 
 # Which programs compute in a VM; net_job speaks and is spoken to in each. None: a VM without a GPU.
-PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("compute", "mapped"), ("commands", "transfers"), ())
+PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("register",), ("compute", "mapped"),
+            ("commands", "transfers"), ("register", "mapped"), ())
 
 # What is done to the primary, and how often of a hundred times. `cut` is the way between both hosts, which leaves the primary
-# alone; `cut-off` also cuts its way to the arbiter.
-WEIGHTS = {"kill-qemu": 30, "kill-supervisor": 12, "kill-both": 12, "freeze": 12, "freeze-supervisor": 6, "freeze-qemu": 4,
-           "kill-worker": 6, "cut": 6, "cut-off": 6, "switchover": 6}
+# alone; `cut-off` also cuts its way to the arbiter. Of `-standby` faults the other host is hit; `-filling`: while it is filled.
+WEIGHTS = {"kill-qemu": 26, "kill-supervisor": 10, "kill-both": 10, "freeze": 10, "freeze-supervisor": 5, "freeze-qemu": 4,
+           "kill-worker": 6, "cut": 5, "cut-off": 5, "switchover": 5,
+           "kill-standby": 5, "freeze-standby": 4, "kill-filling": 5}
+# Nobody takes over: the primary goes on alone, and is protected again when what was wrong is over.
+OF_THE_STANDBY = ("cut", "kill-standby", "freeze-standby", "kill-filling")
 # How a primary ends that was taken over from; the sentence must then be in its log.
 ENDS = {"kill-qemu": 0, "kill-supervisor": -9, "kill-both": -9, "freeze": 1, "freeze-supervisor": 1, "freeze-qemu": 0,
         "kill-worker": 0, "cut-off": 1, "switchover": 0}
@@ -86,7 +90,7 @@ class Chain:
         self.directory = Path(tempfile.mkdtemp(prefix="kagemusha-soak-"))
         self.hosts = Hosts(self.directory, dict(environment(backend="opencl" if self.programs else "none"),
                                                 KAGEMUSHA_RUNTIME_DIR=str(self.directory)))
-        self.peer = Peer(self.directory, self.programs)
+        self.peer = Peer(self.directory, self.programs, f"{seed}:{number}")
         self.etcd = Etcd(self.directory) if self.arbiter == "etcd" else None
         self.relays = {}  # of hosts: name → to the arbiter
         self.network = []  # between primary and standby, when it is to be cut
@@ -94,7 +98,7 @@ class Chain:
         self.turn = 0
         self.fault = "start"
         self.primary, self.standby, self.baseline = None, None, {}
-        jobs = "".join(f"/payload/soak_job {program} {stream} {PEER} /tmp/stop &\nall+=($!)\n"
+        jobs = "".join(f"/payload/{command(program)} {stream} {PEER} /tmp/stop &\nall+=($!)\n"
                        for stream, program in enumerate(self.programs, 1))
         (self.directory / "job.sh").write_text(f"""#!/bin/bash
 {SETUP}
@@ -139,6 +143,7 @@ exit $status
         files = [f'"{os.environ["KAGE_NET_JOB"]}:net_job"']
         if self.programs:
             files.append(f'"{os.environ["KAGE_SOAK_JOB"]}:soak_job"')
+            files.append(f'"{os.environ["KAGE_REGISTER_JOB"]}:register_job"')
         gpu = os.environ.get("KAGE_GPU", "")
         if other and other.gpu == gpu:
             gpu = os.environ.get("KAGE_STANDBY_GPU") or gpu
@@ -244,6 +249,10 @@ exit $status
             self.relays[primary.name].cut()
         if self.fault == "switchover":
             primary.tell("switchover")
+        if self.fault in ("kill-standby", "kill-filling"):
+            os.kill(self.standby.qemu(), signal.SIGKILL)
+        if self.fault == "freeze-standby":
+            self.standby.freeze()
         return begin
 
     def lose(self):
@@ -253,8 +262,8 @@ exit $status
         before = self.memory(self.primary)
         begin = self.hit()
         result = {"fault": self.fault, "turn": self.turn, "at_ns": begin}
-        if self.fault == "cut":
-            self.goes_on_alone()
+        if self.fault in OF_THE_STANDBY:
+            self.goes_on_alone(begin)
             return result
         self.taken_over(begin)
         old, self.primary = self.primary, self.standby
@@ -275,11 +284,16 @@ exit $status
         self.nothing_left()
         return result
 
-    def goes_on_alone(self):
-        """The primary keeps the arbiter and goes on; its standby begins anew when the network is mended."""
-        self.primary.wait_state("alone")
+    def goes_on_alone(self, begin):
+        """The primary keeps the arbiter and goes on; its standby begins anew when what was wrong with it is over."""
+        self.primary.wait("it goes on alone", lambda s: state_after(self.primary, begin, "alone"))
         self.speaks(self.primary)
-        self.standby.wait("it begins anew", lambda s: s["state"] in ("starting", "listening", "greeted"))
+        if self.fault == "kill-filling":
+            self.kill_while_filled()
+        if self.fault == "freeze-standby":
+            self.standby.freeze(False)
+        if self.fault in ("cut", "freeze-standby"):
+            self.standby.wait("it begins anew", lambda s: s["state"] not in ("synced", "claiming"))
         for relay in self.network:
             relay.mend()
         self.settled()
@@ -290,6 +304,16 @@ exit $status
         self.forget(self.standby)
         self.another()
         self.nothing_left()
+
+    def kill_while_filled(self):
+        """The standby's QEMU once more, at a moment at which the state transfer to it is under way."""
+        moment = self.random.uniform(0, 0.5)
+        self.primary.wait("its standby is filled", lambda s: s["state"] in ("replicating", "protecting"))
+        time.sleep(moment)
+        try:
+            os.kill(self.standby.qemu(), signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has just ended by itself
 
     def taken_over(self, begin):
         def look():
@@ -386,6 +410,11 @@ exit $status
         return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks}
 
 
+def command(program):
+    """What the guest starts for it."""
+    return "register_job" if program == "register" else f"soak_job {program}"
+
+
 # ---- what is seen of a host ----
 
 def console(host):
@@ -421,6 +450,11 @@ def state_at(host, ns):
     """The state that its supervisor was in then."""
     states = ("opening", "alone", "replicating", "telling", "recording", "protecting", "losing", "leaving", "ended")
     return next((e["event"] for e in reversed(host.events()) if e["event"] in states and e.get("boot_ns", 0) <= ns), None)
+
+
+def state_after(host, ns, state):
+    """Whether its supervisor was in that state at some moment since then."""
+    return any(e["event"] == state and e.get("boot_ns", 0) >= ns for e in host.events())
 
 
 def made_twice(before, after):

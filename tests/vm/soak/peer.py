@@ -3,11 +3,13 @@
 The other end of the guest's network card in a soak: what net_peer.Peer does, and a ledger for each program that computes. It
 also looks, many times a second, at the gates of all hosts.
 """
+import random
 import struct
 import threading
 import time
 
 import net_peer
+from soak.clients import Clients
 from soak.ledger import PORT, Ledger
 from soak.speakers import Speakers
 
@@ -15,12 +17,13 @@ LOOK_SECONDS = 0.01
 
 
 class Peer(net_peer.Peer):
-    """`programs`: names, of streams 1, 2, …"""
+    """`programs`: names, of streams 1, 2, …; `seed`: of what clients ask"""
 
-    def __init__(self, directory, programs):
+    def __init__(self, directory, programs, seed=0):
         super().__init__(directory)
         # Under the lock.
-        self.ledgers = [Ledger(program) for program in programs]
+        self.ledgers = [Clients(random.Random(f"{seed}:{stream}")) if program == "register" else Ledger(program)
+                        for stream, program in enumerate(programs, 1)]
         self.speakers = Speakers()
         self.gates = {}  # name of a host → (path of its gate, process of its QEMU)
         self.looks = 0
@@ -51,16 +54,25 @@ class Peer(net_peer.Peer):
             with self.lock:
                 self.speakers.looked(*self_looks)
                 self.looks += 1
-                demands = [(stream, number) for stream, ledger in enumerate(self.ledgers, 1) for number in ledger.missing(4)]
                 where = self.where
-            if self.looks % 10 == 0 and where:
-                for stream, number in demands:
-                    frame = net_peer.udp_frame(b"SAYAGAIN" + struct.pack("<Q", number), PORT + stream)
-                    try:
-                        where.send(struct.pack(">I", len(frame)) + frame)
-                    except OSError:
-                        pass  # packets get lost
+                words = self.words() if where else []
+            for payload, port in words:
+                frame = net_peer.udp_frame(payload, port)
+                try:
+                    where.send(struct.pack(">I", len(frame)) + frame)
+                except OSError:
+                    pass  # packets get lost
             time.sleep(LOOK_SECONDS)
+
+    def words(self):
+        """What is to be sent to the guest now, as pairs: payload, port. Under the lock."""
+        words = []
+        for stream, one in enumerate(self.ledgers, 1):
+            if isinstance(one, Clients):
+                words += [(payload, PORT + stream) for payload in one.due(time.monotonic_ns())]
+            elif self.looks % 10 == 0:
+                words += [(b"SAYAGAIN" + struct.pack("<Q", number), PORT + stream) for number in one.missing(4)]
+        return words
 
     # What the soak asks.
 
