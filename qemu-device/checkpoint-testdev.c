@@ -328,6 +328,15 @@ static bool testdev_get_fail_start(Object *obj, Error **errp)
     return CHECKPOINT_TESTDEV(obj)->fail_start;
 }
 
+/* What every clock of the machine is made of, in ns */
+static void testdev_get_guest_clock(Object *obj, Visitor *v, const char *name,
+                                    void *opaque, Error **errp)
+{
+    uint64_t ns = qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
+
+    visit_type_uint64(v, name, &ns, errp);
+}
+
 static void testdev_set_fail_start(Object *obj, bool value, Error **errp)
 {
     CHECKPOINT_TESTDEV(obj)->fail_start = value;
@@ -392,6 +401,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
                                   testdev_set_log);
     object_class_property_add(klass, "unseen", "uint64", testdev_get_unseen,
                               NULL, NULL, NULL);
+    object_class_property_add(klass, "guest-clock", "uint64",
+                              testdev_get_guest_clock, NULL, NULL, NULL);
     object_class_property_add_bool(klass, "checkpoint-now", testdev_get_false,
                                    testdev_set_checkpoint_now);
     object_class_property_add(klass, "busy-cpu-ms", "uint32", NULL,

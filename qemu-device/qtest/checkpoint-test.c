@@ -228,6 +228,49 @@ static void test_clock_set_back(void)
     unlink(file);
 }
 
+/*
+ * The guest's clock counts the pauses of checkpoints, and after a failover the
+ * time in which nobody ran the guest. All clocks are of this host, and the
+ * guest's is read while the VM runs, so differences are exact but for rounding.
+ */
+static void test_guest_clock(void)
+{
+    const int64_t rounding_ns = 10 * 1000;
+    const unsigned int outage_us = 300 * 1000;
+    PairOptions options = { .pages = 64, .wait = true };
+    Pair pair = pair_start(&options);
+    int64_t first_us, last_us, first_ns, last_ns;
+
+    first_ns = testdev_number(pair.primary, "guest-clock");
+    first_us = g_get_monotonic_time();
+    pair_go(&pair, &options);
+    pair_wait_colo(&pair);
+    migrate_set_parameter_int(pair.primary, "x-checkpoint-delay", 1);
+    pair_wait_pauses(&pair, 100);
+
+    /* No pause is under way any more when all checkpoints have ended. */
+    migrate_set_parameter_int(pair.primary, "x-checkpoint-delay", 100000000);
+    pair_wait_pauses(&pair, 1);
+    while (testdev_number(pair.primary, "commits") <
+           testdev_number(pair.primary, "sequence")) {
+        g_usleep(10 * 1000);
+    }
+    last_us = g_get_monotonic_time();
+    last_ns = testdev_number(pair.primary, "guest-clock");
+    g_assert_cmpint(last_ns - first_ns, >=,
+                    (last_us - first_us) * 1000 - rounding_ns);
+
+    testdev_clear_log(pair.secondary);
+    pair_checkpoint(&pair);
+    testdev_wait(pair.secondary, "checkpoint=");
+    g_assert_cmpint(kill(qtest_pid(pair.primary), SIGSTOP), ==, 0);
+    g_usleep(outage_us);
+    pair_fail_over(&pair);
+    g_assert_cmpint(testdev_number(pair.secondary, "guest-clock") -
+                    last_ns, >=, outage_us * 1000 - rounding_ns);
+    pair_end(&pair);
+}
+
 static void test_cont(void)
 {
     Pair pair = pair_start(&(PairOptions) { });
@@ -355,6 +398,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/failover/busy", test_failover_busy);
     qtest_add_func("/checkpoint/trapped", test_trapped);
     qtest_add_func("/checkpoint/clock-set-back", test_clock_set_back);
+    qtest_add_func("/checkpoint/guest-clock", test_guest_clock);
     qtest_add_func("/checkpoint/cont", test_cont);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     qtest_add_func("/checkpoint/stop/under-way", test_stop_under_way);
