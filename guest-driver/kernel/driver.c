@@ -206,6 +206,7 @@ static int read_limits(struct kvg_device *dev, struct vgpu_config *config)
 	limits->stream_bytes = round_down(min(config->max_stream_bytes, VGPU_MAX_STREAM_BYTES), 8);
 	limits->requests = config->max_requests_per_file;
 	limits->events = min(config->max_events_per_file, KVG_MAX_EVENTS);
+	limits->files = config->max_files;
 
 	dev->pinned_limit = totalram_pages() / 2;
 	if (pinned_limit_mib)
@@ -274,6 +275,7 @@ static struct kvg_device *device_new(struct virtio_device *vdev)
 	xa_init_flags(&dev->ids, XA_FLAGS_ALLOC1);
 	spin_lock_init(&dev->files_lock);
 	INIT_LIST_HEAD(&dev->files);
+	INIT_LIST_HEAD(&dev->users);
 	mutex_init(&dev->window_mutex);
 	dev->window_ranges = RB_ROOT;
 	init_rwsem(&dev->window_rwsem);

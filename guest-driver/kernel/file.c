@@ -5,6 +5,7 @@
  * A descriptor that is shared by fork or passed to another process is one file: the last close
  * counts.
  */
+#include <linux/capability.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -22,6 +23,7 @@ static void file_free(struct kref *refs)
 
 	kvg_records_free(file);
 	xa_destroy(&file->answers);
+	kvg_user_put(file->dev, file->user);
 	kvg_device_put(file->dev);
 	kvfree(file->flush_runs);
 	kvfree(file->flush_lent);
@@ -65,6 +67,12 @@ static int kvg_open(struct inode *inode, struct file *filp)
 
 	if (!file)
 		return -ENOMEM;
+	file->user = kvg_user_get(dev);
+	if (!file->user) {
+		kfree(file);
+		return -ENOMEM;
+	}
+	file->unbound = capable(CAP_SYS_RESOURCE);
 	kref_init(&file->refs);
 	kvg_device_get(dev);
 	file->dev = dev;

@@ -13,6 +13,8 @@
  *			short ones of whoever looked it up by its id.
  *	kvg_request	one element of the request queue. References: the ring (until answered and
  *			released), the file's `answers` if WAITABLE, each waiter.
+ *	kvg_user	one user of the guest, while it has something of the device. References: its
+ *			open files, its ranges.
  *	kvg_range	one range of the VRAM window. References: its file, each mapping, each
  *			request that uses it.
  *
@@ -90,6 +92,7 @@ struct kvg_limits {
 	u32 pages;
 	u32 requests;		/* SUBMITs of one file in flight */
 	u32 events;		/* completions of one file outstanding */
+	u32 files;		/* open on the device at once */
 	u64 payload_bytes;	/* of one request at any alignment of its payloads */
 	u64 window_bytes;
 };
@@ -152,6 +155,8 @@ struct kvg_device {
 	/* --- files_lock: */
 	struct list_head files;		/* every open file */
 	u32 file_count;
+	struct list_head users;		/* of files and ranges */
+	u32 device_files;		/* those that the device knows, or is about to */
 	/* --- */
 
 	struct mutex window_mutex;	/* allocation and lookup of ranges */
@@ -173,9 +178,25 @@ struct kvg_device {
 	struct dentry *debugfs;
 };
 
+/* One user of the guest (user.c). Each number is part of the device's of that name. */
+struct kvg_user {
+	kuid_t uid;			/* constant */
+	/* --- files_lock: */
+	u32 refs;
+	struct list_head link;		/* dev->users */
+	u32 device_files;
+	/* --- request_lock: */
+	u32 slots_used;
+	u32 payload_slots_used;
+	unsigned long pinned_pages;
+	/* --- */
+	u64 window_bytes;		/* window_mutex */
+};
+
 struct kvg_range {
 	struct kref refs;
 	struct kvg_device *dev;
+	struct kvg_user *user;		/* a reference */
 	/* owner, not a reference: the file drops its ranges before it goes */
 	struct kvg_file *file;
 	struct rb_node node;		/* dev->window_ranges */
@@ -244,6 +265,8 @@ struct kvg_node;
 struct kvg_file {
 	struct kref refs;
 	struct kvg_device *dev;
+	struct kvg_user *user;		/* who opened it; a reference */
+	bool unbound;			/* by a process with CAP_SYS_RESOURCE; constant */
 	struct list_head link;		/* dev->files */
 
 	struct mutex open_mutex;	/* taken killably; held while OPEN is under way */
@@ -308,6 +331,14 @@ void kvg_file_get(struct kvg_file *file);
 void kvg_file_put(struct kvg_file *file);
 struct kvg_file *kvg_file_find(struct kvg_device *dev, u32 id);
 void kvg_files_end(struct kvg_device *dev);
+
+/* user.c */
+struct kvg_user *kvg_user_get(struct kvg_device *dev);
+void kvg_user_hold(struct kvg_device *dev, struct kvg_user *user);
+void kvg_user_put(struct kvg_device *dev, struct kvg_user *user);
+bool kvg_share_left(u64 limit, u64 used, u64 own, u64 more, bool unbound);
+int kvg_user_take_file(struct kvg_file *file);
+void kvg_user_return_file(struct kvg_file *file);
 
 /* submit.c */
 int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args);

@@ -61,24 +61,33 @@ static int room_try(struct kvg_request *request)
 {
 	struct kvg_device *dev = request->dev;
 	struct kvg_file *file = request->file;
+	struct kvg_user *user = file->user;
 	bool payload = request->payload_count;
 	int ret = -EAGAIN;
 
 	spin_lock_irq(&dev->request_lock);
 	if (dev->gone || READ_ONCE(file->dead)) {
 		ret = -ENODEV;
-	} else if (dev->slots_used < submit_slots(dev) && file->in_flight < dev->limits.requests &&
-		   (!payload || (dev->payload_slots_used < dev->slots / 2 &&
-				 /* one file alone cannot keep the others from transferring */
-				 file->payload_in_flight < max(dev->slots / 8, 1u) &&
-				 request->pages <= dev->pinned_limit - dev->pinned_pages &&
-				 request->pages <= dev->pinned_limit / 2 - file->pinned_pages))) {
+	} else if (file->in_flight < dev->limits.requests &&
+		   kvg_share_left(submit_slots(dev), dev->slots_used, user->slots_used, 1,
+				  file->unbound) &&
+		   (!payload ||
+		    (kvg_share_left(dev->slots / 2, dev->payload_slots_used,
+				    user->payload_slots_used, 1, file->unbound) &&
+		     /* one file alone cannot keep the others from transferring */
+		     file->payload_in_flight < max(dev->slots / 8, 1u) &&
+		     kvg_share_left(dev->pinned_limit, dev->pinned_pages, user->pinned_pages,
+				    request->pages, file->unbound) &&
+		     request->pages <= dev->pinned_limit / 2 - file->pinned_pages))) {
 		dev->slots_used++;
+		user->slots_used++;
 		file->in_flight++;
 		if (payload) {
 			dev->payload_slots_used++;
+			user->payload_slots_used++;
 			file->payload_in_flight++;
 			dev->pinned_pages += request->pages;
+			user->pinned_pages += request->pages;
 			file->pinned_pages += request->pages;
 		}
 		request->in_room = true;
@@ -107,9 +116,11 @@ void kvg_room_shrink(struct kvg_request *request, u32 payload_count, unsigned lo
 
 	spin_lock_irq(&dev->request_lock);
 	dev->pinned_pages -= request->pages - pages;
+	file->user->pinned_pages -= request->pages - pages;
 	file->pinned_pages -= request->pages - pages;
 	if (request->payload_count && !payload_count) {
 		dev->payload_slots_used--;
+		file->user->payload_slots_used--;
 		file->payload_in_flight--;
 	}
 	request->payload_count = payload_count;
@@ -129,9 +140,11 @@ static void room_return_slot(struct kvg_request *request)
 	dev->slots_used--;
 	if (request->type != VGPU_REQUEST_SUBMIT)
 		return;
+	file->user->slots_used--;
 	file->in_flight--;
 	if (request->payload_count) {
 		dev->payload_slots_used--;
+		file->user->payload_slots_used--;
 		file->payload_in_flight--;
 	}
 }
@@ -144,6 +157,7 @@ static void room_return_pages(struct kvg_request *request)
 	spin_lock_irq(&dev->request_lock);
 	if (request->in_room && request->payload_count) {
 		dev->pinned_pages -= request->pages;
+		request->file->user->pinned_pages -= request->pages;
 		request->file->pinned_pages -= request->pages;
 	}
 	request->in_room = false;
@@ -337,6 +351,13 @@ static u32 completions_lost(const struct kvg_request *request)
 	}
 }
 
+/* The device does not know the file any more, or was never told of it. */
+static void file_leave(struct kvg_file *file)
+{
+	xa_erase(&file->dev->ids, file->id);
+	kvg_user_return_file(file);
+}
+
 static void request_release(struct kvg_request *request)
 {
 	struct kvg_device *dev = request->dev;
@@ -359,7 +380,7 @@ static void request_release(struct kvg_request *request)
 		    status != VGPU_STATUS_CANCELED)
 			kvg_warn(dev, "closing file %u was answered with status %u\n", file->id,
 				 status);
-		xa_erase(&dev->ids, file->id);
+		file_leave(file);
 		break;
 	}
 	room_return_pages(request);
@@ -425,10 +446,15 @@ static int open_send(struct kvg_file *file)
 	struct kvg_request *open, *close = NULL;
 	int ret;
 
+	ret = kvg_user_take_file(file);
+	if (ret)
+		return ret;
 	ret = xa_alloc_cyclic(&dev->ids, &file->id, file, XA_LIMIT(1, INT_MAX), &dev->next_id,
 			      GFP_KERNEL);
-	if (ret < 0)
+	if (ret < 0) {
+		kvg_user_return_file(file);
 		return ret;
+	}
 	open = control_new(file, VGPU_REQUEST_OPEN);
 	if (open)
 		close = control_new(file, VGPU_REQUEST_CLOSE);
@@ -449,7 +475,7 @@ fail:
 		kvg_request_put(close);
 	if (open)
 		kvg_request_put(open);
-	xa_erase(&dev->ids, file->id);
+	file_leave(file);
 	file->id = 0;
 	return ret;
 }
@@ -462,7 +488,7 @@ static void open_undo(struct kvg_file *file)
 	file->open_request = NULL;
 	file->close_request = NULL;
 	file->open_state = KVG_NOT_OPEN;
-	xa_erase(&file->dev->ids, file->id);
+	file_leave(file);
 	file->id = 0;
 }
 
@@ -531,7 +557,7 @@ void kvg_file_close(struct kvg_file *file)
 	file->close_request = NULL;
 	kref_get(&close->refs); /* the ring's */
 	if (ring_send(close))
-		xa_erase(&file->dev->ids, file->id); /* the device was reset and has forgotten it */
+		file_leave(file); /* the device was reset and has forgotten it */
 	else
 		wait_event_timeout(close->wait, kvg_request_is_answered(close),
 				   msecs_to_jiffies(KVG_CLOSE_WAIT_MS));

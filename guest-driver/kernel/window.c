@@ -56,8 +56,10 @@ static void range_free(struct kref *refs)
 	mutex_lock(&dev->window_mutex);
 	rb_erase(&range->node, &dev->window_ranges);
 	gen_pool_free(dev->window_pool, range->offset + KVG_POOL_BASE, range->bytes);
-	mutex_unlock(&dev->window_mutex);
+	range->user->window_bytes -= range->bytes;
 	atomic64_sub(range->bytes, &dev->window_used_bytes);
+	mutex_unlock(&dev->window_mutex);
+	kvg_user_put(dev, range->user);
 	kvg_device_put(dev);
 	kvt_trace_free(range->trace);
 	kfree(range);
@@ -143,7 +145,7 @@ int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *
 {
 	struct kvg_device *dev = file->dev;
 	struct kvg_range *range;
-	unsigned long address;
+	unsigned long address = 0;
 
 	if (!dev->limits.window_bytes)
 		return -ENODEV;
@@ -158,10 +160,13 @@ int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *
 	INIT_LIST_HEAD(&range->link);
 	range->dev = dev;
 	range->file = file;
+	range->user = file->user;
 	range->bytes = PAGE_ALIGN(args->bytes);
 
 	mutex_lock(&dev->window_mutex);
-	address = gen_pool_alloc(dev->window_pool, range->bytes);
+	if (kvg_share_left(dev->limits.window_bytes, atomic64_read(&dev->window_used_bytes),
+			   file->user->window_bytes, range->bytes, file->unbound))
+		address = gen_pool_alloc(dev->window_pool, range->bytes);
 	if (!address) {
 		mutex_unlock(&dev->window_mutex);
 		kfree(range);
@@ -169,9 +174,11 @@ int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *
 	}
 	range->offset = address - KVG_POOL_BASE;
 	rb_add(&range->node, &dev->window_ranges, tree_less);
-	mutex_unlock(&dev->window_mutex);
-	kvg_device_get(dev);
+	range->user->window_bytes += range->bytes;
 	atomic64_add(range->bytes, &dev->window_used_bytes);
+	mutex_unlock(&dev->window_mutex);
+	kvg_user_hold(dev, range->user);
+	kvg_device_get(dev);
 
 	/* Not listed yet: nobody can map or free it while it is being cleared. */
 	if (!clear_range(dev, range->offset, range->bytes)) {

@@ -161,6 +161,10 @@ void test_payload_bound(void);
 void test_pinned_bound(void);
 void test_untaken_answers(void);
 
+void test_users_share_transfers(void);
+void test_users_share_files(void);
+void test_users_share_window(void);
+
 void test_close_with_work(void);
 void test_kill_with_work(void);
 void test_kill_waiters(void);
