@@ -82,6 +82,15 @@ arbiter_answer decide(record& r, int asker, const arbiter_request& q, std::uint6
         return grant(now + lease_ms);
     case kind::release:
         return ours && r.term == q.term ? grant(now) : a;
+    case kind::look:
+        return {verdict::granted, q.number, r.term, 0, {}, r.paired, ours};
+    case kind::restore:
+        if (r.term > q.term || (r.term == q.term && (!ours || r.paired != q.paired)))
+            return a;
+        if (r.term < q.term && !free)
+            return {verdict::held, q.number, 0, r.lease_until, "held"};
+        r = {q.term, 0, q.paired, asker};
+        return grant(now + lease_ms);
     }
     return a;
 }

@@ -59,12 +59,13 @@ const char* to_text(primary_state state) {
 }
 
 const char* to_text(arbiter_request::kind what) {
-    static constexpr const char* names[] = {"open", "renew", "alone", "pair", "claim", "release"};
+    static constexpr const char* names[] = {"open",  "renew",   "alone", "pair",
+                                            "claim", "release", "look",  "restore"};
     return names[static_cast<std::size_t>(what)];
 }
 
 const char* to_text(arbiter_answer::verdict what) {
-    static constexpr const char* names[] = {"granted", "refused", "held", "unreachable"};
+    static constexpr const char* names[] = {"granted", "refused", "held", "unreachable", "gone"};
     return names[static_cast<std::size_t>(what)];
 }
 

@@ -290,6 +290,7 @@ void standby_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
         return out_of_date("the arbiter does not allow a takeover: " + answer.why);
     case arbiter_answer::verdict::held:
     case arbiter_answer::verdict::unreachable:
+    case arbiter_answer::verdict::gone:
         waiting_for_ = answer.why;
         ask_at_ = answer.what == arbiter_answer::verdict::held ? std::max(answer.until_ms, now + 1)
                                                                : now + config_.retry_ms;
