@@ -51,6 +51,9 @@ struct arbiter_request {
     // (fence).
     bool confirmed = false;
     bool paired = false; // restore
+    // alone, claim: when the other host was heard last; 0: not known. `fence` cuts nobody off for what is
+    // older than its owner allows: meanwhile the other one may have done the same to us.
+    std::uint64_t heard_ms = 0;
     friend bool operator==(const arbiter_request&, const arbiter_request&) = default;
 };
 

@@ -200,7 +200,7 @@ const char* take(const replication::Supervision& s, mirror::supervision& out) {
         s.kind() > replication::SUPERVISION_TAKEOVER_FAILED) {
         return "the kind is unknown";
     }
-    out = {static_cast<mirror::supervision_kind>(s.kind()), s.term(), s.text(), s.unreleased()};
+    out = {static_cast<mirror::supervision_kind>(s.kind()), s.term(), s.text(), s.unreleased(), s.recorded()};
     return nullptr;
 }
 

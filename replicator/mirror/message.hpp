@@ -168,7 +168,8 @@ struct supervision {
     supervision_kind kind = supervision_kind::description;
     std::uint64_t term = 0;
     std::string text;
-    bool unreleased = false; // died: nothing was let out since `alone` was asked for
+    bool unreleased = false;    // died: nothing was let out since `alone` was asked for
+    std::uint64_t recorded = 0; // pair: the term that the arbiter's record has now; 0: not told
     friend bool operator==(const supervision&, const supervision&) = default;
 };
 
