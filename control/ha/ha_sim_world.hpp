@@ -19,6 +19,7 @@
 // and after healing: the VM is protected again within the bound, unless it was lost and was allowed to be.
 #pragma once
 
+#include "control/ha/ha_sim_arbiter.hpp"
 #include "control/ha/primary_fsm.hpp"
 #include "control/ha/standby_fsm.hpp"
 
@@ -34,32 +35,15 @@
 
 namespace kagemusha::ha::test {
 
-// Rules that the thin layer breaks on purpose: the simulation must find each.
-enum class mutation {
-    none,
-    unpaired_is_lost,      // neither UNPAIRED nor BELIEF ever arrives
-    ready_is_lost,         // always
-    gate_stays_open,       // QEMU does not look at the gate
-    silence_is_proof,      // a standby hears DIED when its connection is closed
-    alone_is_not_recorded, // but granted
-    pair_is_not_recorded,  // but granted
-    claims_need_no_lease,  // silence is enough for the arbiter
-    mark_comes_late,       // reported before it is durable
-    switchover_lets_run,   // the source goes on, and its gate stays open
-    output_is_not_held,    // for checkpoints
-    outdated_may_claim,    // also when the record says `alone`
-};
-inline constexpr mutation last_mutation = mutation::outdated_may_claim;
-
 class world {
 public:
-    static constexpr std::uint64_t lease_ms = 300, budget_ms = 100;
+    static constexpr std::uint64_t budget_ms = 100;
     // docs/spec/takeover.md, section 5: a greeting that nobody answers, a new connection, the arbiter, a new
     // QEMU, the longest wait between transfers, and a transfer.
     static constexpr std::uint64_t bound_ms = 5000 + 500 + 10 * lease_ms + 400 + 1000;
 
     world(std::uint64_t seed, bool verbose, mutation broken = mutation::none)
-        : random_(seed), verbose_(verbose), broken_(broken) {
+        : random_(seed), verbose_(verbose), broken_(broken), arbiter_(broken) {
         faults_ = chance(0.1) ? 0 : 1 + below(5);
         older_peer_ = chance(0.15);
         stop_policy_ = chance(0.1);
@@ -89,18 +73,13 @@ public:
     unsigned takeovers() const { return takeovers_; }
     unsigned switchovers() const { return switchovers_; }
     unsigned taken_back() const { return taken_back_; }
-    unsigned restored() const { return restored_; }
+    unsigned restored() const { return arbiter_.restored(); }
     bool was_protected() const { return was_protected_; }
     bool stopped() const { return stopped_in_order_; }
     bool protected_again() const { return finished_; }
     std::uint64_t took_ms() const { return took_ms_; }
 
 private:
-    struct record {
-        std::uint64_t term = 0, lease_until = 0;
-        bool paired = false;
-        int owner = -1;
-    };
     // What arrives somewhere at some time, in the order of sending.
     template <class T>
     struct pipe {
@@ -222,7 +201,7 @@ private:
     }
 
     void kill_qemu(host& h) {
-        h.death_unseen = h.qemu != 0;
+        h.death_unseen = h.death_unseen || h.qemu != 0;
         h.qemu = 0;
         h.running = h.paused = false;
     }
@@ -321,7 +300,7 @@ private:
             if (!stop_policy_) { // which kills a VM whose standby was given up for it
                 say("FAULT the arbiter loses its memory");
                 must_survive_ = only;
-                record_ = {};
+                arbiter_.forget();
             }
             break;
         case 15:
@@ -393,7 +372,7 @@ private:
         }
         if (now_ < healed_since_ + bound_ms)
             return;
-        const bool stands_still = p && record_.term == 0 && p->gate <= now_ && !must_survive_;
+        const bool stands_still = p && arbiter_.present().term == 0 && p->gate <= now_ && !must_survive_;
         if (stands_still) {
             // The arbiter lost its memory, and the one standby that could say whether it took over is gone.
         } else if (p) {
@@ -404,7 +383,8 @@ private:
             check(!must_survive_ || stop_asked_, "the VM is lost");
             // Without a record nobody may say who has what was handed over: it stands still.
             for (const auto& h : hosts_)
-                check(!h.standby || h.standby->state() != standby_state::taking_over || record_.term == 0,
+                check(!h.standby || h.standby->state() != standby_state::taking_over ||
+                          arbiter_.present().term == 0,
                       "a takeover that does not end");
         }
         finished_ = false;
@@ -660,8 +640,10 @@ private:
         h.qemu = 0;
         h.running = false;
         if (a.alone) {
-            check(record_.owner != h.run || !record_.paired, "newest images, and a standby may go on");
-            check(record_.owner == h.run || record_.owner == -1, "newest images, and another has the VM");
+            check(arbiter_.present().owner != h.run || !arbiter_.present().paired,
+                  "newest images, and a standby may go on");
+            check(arbiter_.present().owner == h.run || arbiter_.present().owner == -1,
+                  "newest images, and another has the VM");
         }
         if (stop_asked_ && a.in_order && a.why.starts_with("stopped"))
             stopped_in_order_ = true;
@@ -734,7 +716,7 @@ private:
     void ask(host& h, const arbiter_request& q) {
         const bool away = now_ < arbiter_away_until_[h.index];
         if (away && chance(0.3)) { // done, and the answer is lost
-            decide(h, q);
+            arbiter_.decide(h.run, q, now_);
             say("host {} asks {} term {}: done, answer lost", h.index, to_text(q.what), q.term);
         }
         if (away) {
@@ -742,73 +724,12 @@ private:
                           {arbiter_answer::verdict::unreachable, q.number, 0, 0, "away"});
             return;
         }
-        auto a = decide(h, q);
+        auto a = arbiter_.decide(h.run, q, now_);
         if (q.what != arbiter_request::kind::renew && q.what != arbiter_request::kind::look)
             say("host {} asks {} term {}: {}", h.index, to_text(q.what), q.term, to_text(a.what));
-        h.answers.put(now_ + below(6), a);
-    }
-
-    // The arbiter's contract (arbiter_request.hpp), as short as it can be said.
-    arbiter_answer decide(const host& h, const arbiter_request& q) {
-        using kind = arbiter_request::kind;
-        using verdict = arbiter_answer::verdict;
-        auto& r = record_;
-        const bool ours = r.owner == h.run;
-        const bool free = now_ >= r.lease_until || broken_ == mutation::claims_need_no_lease;
-        const arbiter_answer refused{verdict::refused, q.number, r.term, 0, "another term"};
-        const arbiter_answer held{verdict::held, q.number, 0, r.lease_until, "held"};
-        const auto grant = [&](std::uint64_t until) {
-            r.lease_until = until;
-            return arbiter_answer{verdict::granted, q.number, r.term, until, {}};
-        };
-        if (r.term == 0 && q.what != kind::open && q.what != kind::restore)
-            return {verdict::gone, q.number, 0, 0, "no record"};
-        switch (q.what) {
-        case kind::open:
-            if (!free)
-                return held;
-            if (r.paired && !q.anew)
-                return refused;
-            r = {r.term + 1, 0, false, h.run};
-            return grant(now_ + lease_ms);
-        case kind::renew:
-            return ours && r.term == q.term ? grant(now_ + lease_ms) : refused;
-        case kind::alone:
-            if (!ours || r.term != q.term)
-                return refused;
-            r.paired = r.paired && broken_ == mutation::alone_is_not_recorded;
-            return grant(now_ + lease_ms);
-        case kind::pair:
-            if (!ours || (r.term != q.term && r.term != q.new_term))
-                return refused;
+        if (q.what == arbiter_request::kind::pair && a.what == arbiter_answer::verdict::granted)
             check(h.mark_protected, "a pair is recorded, and the images have no mark");
-            r.term = q.new_term;
-            r.paired = broken_ != mutation::pair_is_not_recorded;
-            return grant(now_ + lease_ms);
-        case kind::claim:
-            if (ours && r.term == q.term + 1)
-                return grant(now_ + lease_ms);
-            if (r.term != q.term ||
-                (!r.paired && !(q.proven_dead && q.unreleased) && broken_ != mutation::outdated_may_claim))
-                return refused;
-            if (!free && !q.proven_dead)
-                return held;
-            r = {r.term + 1, 0, false, h.run};
-            return grant(now_ + lease_ms);
-        case kind::release:
-            return ours && r.term == q.term ? grant(now_) : refused;
-        case kind::look:
-            return {verdict::granted, q.number, r.term, 0, {}, r.paired, ours};
-        case kind::restore:
-            if (r.term > q.term || (r.term == q.term && (!ours || r.paired != q.paired)))
-                return refused;
-            if (r.term < q.term && !free)
-                return held;
-            ++restored_;
-            r = {q.term, 0, q.paired, h.run};
-            return grant(now_ + lease_ms);
-        }
-        return refused;
+        h.answers.put(now_ + below(6), a);
     }
 
     // ---- the outside
@@ -836,7 +757,7 @@ private:
     std::string violation_;
     std::uint64_t now_ = 0, heal_at_ = 0, healed_since_ = 0, took_ms_ = 0;
     std::array<host, 2> hosts_;
-    record record_;
+    sim_arbiter arbiter_;
     int runs_ = 0;
     unsigned qemus_ = 0, faults_ = 0;
     std::uint64_t lines_ = 0, spoken_ = 0, told_ = 0;
@@ -847,7 +768,7 @@ private:
     bool older_peer_ = false, stop_policy_ = false, takeover_fails_ = false;
     bool faulted_ = false, must_survive_ = false, stop_asked_ = false, stopped_in_order_ = false;
     bool was_protected_ = false, finished_ = false;
-    unsigned takeovers_ = 0, switchovers_ = 0, taken_back_ = 0, restored_ = 0;
+    unsigned takeovers_ = 0, switchovers_ = 0, taken_back_ = 0;
 };
 
 } // namespace kagemusha::ha::test

@@ -353,7 +353,9 @@ std::uint64_t primary_fsm::deadline() const {
     if (link_ >= link_state::greeted)
         at = std::min({at, last_beat_ + config_.heartbeat_ms, last_heard_ + silence_limit_ms()});
     if (state_ == s::protecting)
-        at = std::min(at, last_heard_ + budget_ms_);
+        at = std::min(at, killing_by_ == 0  ? last_heard_ + budget_ms_
+                          : standby_has_vm_ ? killing_by_
+                                            : never);
     if (link_ == link_state::down && config_.has_standby && state_ != s::opening)
         at = std::min(at, connect_at_);
     return at;

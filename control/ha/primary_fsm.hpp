@@ -242,6 +242,7 @@ private:
     void tell_leaving();
     // It was told, and answers: it may have to wait for the arbiter.
     bool standby_takes_over() const { return told_ && link_ >= link_state::greeted && !stopping_; }
+    void kill_for_standby(const std::string& why, std::uint64_t now);
     void begin_stop(const std::string& why, std::uint64_t now);
     void take_back(const std::string& why, std::uint64_t now);
     void gone_over(); // the standby has the VM that stands still here
@@ -253,6 +254,7 @@ private:
     }
     bool over() const { return state_ == primary_state::leaving || state_ == primary_state::ended; }
 
+    static constexpr std::uint64_t killing_ms = 3000; // for a killed QEMU to end
     static constexpr std::uint64_t leaving_ms =
         10000; // for telling the standby; after that it has the arbiter
 
@@ -295,8 +297,8 @@ private:
     std::string lost_why_;
     resync_backoff resync_;
     bool marked_ = false;
-    bool gpu_failed_ = false; // act_kill_qemu was given for it
-    bool stuck_ = false;      // the same
+    std::uint64_t killing_by_ =
+        0; // act_kill_qemu was given, and on_qemu_died follows until then. 0: it was not
 
     // The end
     bool stopping_ = false, qemu_gone_ = false;

@@ -13,15 +13,13 @@ namespace kagemusha::ha {
 using mirror::supervision;
 using mirror::supervision_kind;
 
-void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t) {
+void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
     switch (state_) {
     case primary_state::protecting:
         // Without a connection the standby may be as dead as the GPU: the connection comes back, or the
         // standby is lost.
-        if (may_hand_over() && !gpu_failed_) {
-            gpu_failed_ = true;
-            actions_.push_back(act_kill_qemu{"its GPU failed: " + why});
-        }
+        if (may_hand_over())
+            kill_for_standby("its GPU failed: " + why, now);
         return;
     case primary_state::telling:
     case primary_state::recording:
@@ -40,11 +38,17 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t) {
     }
 }
 
-void primary_fsm::on_qemu_stuck(const std::string& why, std::uint64_t) {
-    if (may_hand_over() && !stuck_) {
-        stuck_ = true;
-        actions_.push_back(act_kill_qemu{why});
-    }
+void primary_fsm::on_qemu_stuck(const std::string& why, std::uint64_t now) {
+    if (may_hand_over())
+        kill_for_standby(why, now);
+}
+
+// Once. A process that a driver holds may not end for long.
+void primary_fsm::kill_for_standby(const std::string& why, std::uint64_t now) {
+    if (killing_by_ != 0)
+        return;
+    killing_by_ = now + killing_ms;
+    actions_.push_back(act_kill_qemu{why});
 }
 
 // ---- QEMU has ended
@@ -208,6 +212,11 @@ void primary_fsm::begin_stop(const std::string& why, std::uint64_t now) {
 // ---- what ends when its time is over
 
 void primary_fsm::ends_if_due(std::uint64_t now) {
+    // It never speaks again: its gate is closed for good, and what it still computes goes nowhere.
+    if (state_ == primary_state::protecting && killing_by_ != 0 && now >= killing_by_ && standby_has_vm_) {
+        close_gate();
+        return leave(supervision_kind::died, "QEMU was killed and does not end; its output is closed", now);
+    }
     if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back) &&
         now >= stop_by_)
         return end(confirmed_, confirmed_

@@ -130,6 +130,20 @@ TEST_F(primary_end, a_death_after_alone_was_asked_for_says_that_nothing_was_rele
     ADD_FAILURE() << "DIED was not said";
 }
 
+TEST_F(primary_end, a_killed_qemu_that_does_not_end_is_left_to_the_standby_with_its_gate_closed) {
+    protect();
+    fsm->on_gpu_failed("its worker died", now);
+    EXPECT_TRUE(any<act_kill_qemu>(done()));
+    now += 3000;
+    fsm->on_message(mirror::heartbeat{5, now}, now);
+    fsm->on_tick(now);
+    const auto actions = done();
+    EXPECT_EQ(the<act_gate>(actions).until_ms, 0u);
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::died));
+    fsm->on_message(mirror::heartbeat{5, now}, now);
+    EXPECT_FALSE(any<act_gate>(done())) << "for good";
+}
+
 // ---- a stop that the arbiter does not hear
 
 TEST_F(primary_end, a_stop_without_an_arbiter_ends_when_the_standby_has_confirmed_it) {

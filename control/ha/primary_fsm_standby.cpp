@@ -177,7 +177,7 @@ void primary_fsm::watch_link(std::uint64_t now) {
     if (link_ >= link_state::greeted && now >= last_heard_ + silence_limit_ms())
         drop_link(mirror::goodbye_reason::other,
                   fmt::format("the standby's supervisor was silent for {} ms", silence_limit_ms()), now);
-    if (state_ == primary_state::protecting && now >= last_heard_ + budget_ms_)
+    if (state_ == primary_state::protecting && killing_by_ == 0 && now >= last_heard_ + budget_ms_)
         lost_standby(lost_why_.empty() ? "the standby is silent" : lost_why_, now);
 }
 
@@ -381,9 +381,7 @@ void primary_fsm::lost_standby(const std::string& why, std::uint64_t now) {
     case primary_state::protecting:
         if (config_.policy == loss_policy::stop && !stopping_) {
             // The standby has everything that was let out: it may go on, if it lives.
-            lost_why_ = why;
-            actions_.push_back(act_kill_qemu{"the standby is lost, and the policy is to stop: " + why});
-            return;
+            return kill_for_standby("the standby is lost, and the policy is to stop: " + why, now);
         }
         [[fallthrough]];
     case primary_state::recording:
