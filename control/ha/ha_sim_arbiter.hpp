@@ -104,6 +104,18 @@ public:
         return refused;
     }
 
+    // `fence`: no record. Who has to be sure that the other one does not speak switches its host off; `off`
+    // says so.
+    static arbiter_answer decide_by_fencing(const arbiter_request& q, std::uint64_t now, bool& off) {
+        using kind = arbiter_request::kind;
+        off = (q.what == kind::alone && !q.confirmed) || (q.what == kind::claim && !q.proven_dead);
+        const auto term = q.what == kind::open    ? now
+                          : q.what == kind::pair  ? q.new_term
+                          : q.what == kind::claim ? q.term + 1
+                                                  : q.term;
+        return {arbiter_answer::verdict::granted, q.number, term, UINT64_MAX, {}, true, true};
+    }
+
 private:
     mutation broken_;
     record record_;

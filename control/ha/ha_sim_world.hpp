@@ -47,6 +47,7 @@ public:
         faults_ = chance(0.1) ? 0 : 1 + below(5);
         older_peer_ = chance(0.15);
         stop_policy_ = chance(0.1);
+        fences_ = chance(0.15);
         slow_arbiter_ms_ = chance(0.2) ? 2 * lease_ms : 65;
     }
 
@@ -157,6 +158,7 @@ private:
         c.stop_ms = 2000;
         c.stop_confirmed_ms = 300;
         c.resync = {50, 400, 1000, 10};
+        c.shared_record = !fences_;
         return c;
     }
 
@@ -184,6 +186,8 @@ private:
         c.heartbeat_budget_ms = budget_ms;
         c.retry_ms = 30;
         c.look_ms = 200;
+        c.shared_record = !fences_;
+        c.claim_valid_ms = fences_ ? 1000 : 0;
         h.standby.emplace(c);
         h.ready_at = now_ + below(200);
     }
@@ -297,7 +301,7 @@ private:
             }
             break;
         case 14:
-            if (!stop_policy_) { // which kills a VM whose standby was given up for it
+            if (!stop_policy_ && !fences_) { // which kills a VM whose standby was given up for it
                 say("FAULT the arbiter loses its memory");
                 must_survive_ = only;
                 arbiter_.forget();
@@ -372,8 +376,12 @@ private:
         }
         if (now_ < healed_since_ + bound_ms)
             return;
-        const bool stands_still = p && arbiter_.present().term == 0 && p->gate <= now_ && !must_survive_;
-        if (stands_still) {
+        // Without a record nobody decides who has what was handed over, when the standby is gone.
+        const bool handed_over =
+            fences_ && p && p->primary->state() == primary_state::handing_over && !must_survive_;
+        const bool stands_still =
+            p && !fences_ && arbiter_.present().term == 0 && p->gate <= now_ && !must_survive_;
+        if (stands_still || handed_over) {
             // The arbiter lost its memory, and the one standby that could say whether it took over is gone.
         } else if (p) {
             check(false, fmt::format("not protected again: host {} is {} ({}), its standby {}", p->index,
@@ -384,7 +392,7 @@ private:
             // Without a record nobody may say who has what was handed over: it stands still.
             for (const auto& h : hosts_)
                 check(!h.standby || h.standby->state() != standby_state::taking_over ||
-                          arbiter_.present().term == 0,
+                          (!fences_ && arbiter_.present().term == 0),
                       "a takeover that does not end");
         }
         finished_ = false;
@@ -639,7 +647,7 @@ private:
         say("host {}: primary ended {}: {}", h.index, a.in_order ? "in order" : "", a.why);
         h.qemu = 0;
         h.running = false;
-        if (a.alone) {
+        if (a.alone && !fences_) {
             check(arbiter_.present().owner != h.run || !arbiter_.present().paired,
                   "newest images, and a standby may go on");
             check(arbiter_.present().owner == h.run || arbiter_.present().owner == -1,
@@ -713,7 +721,25 @@ private:
 
     // ---- the arbiter
 
+    void fence(host& h, const arbiter_request& q) {
+        if (now_ < arbiter_away_until_[h.index]) { // the switch can't be reached
+            h.answers.put(now_ + 5 + below(60),
+                          {arbiter_answer::verdict::unreachable, q.number, 0, 0, "no switch"});
+            return;
+        }
+        bool off = false;
+        const auto a = sim_arbiter::decide_by_fencing(q, now_, off);
+        if (off) {
+            say("host {} asks {}: host {} is switched off", h.index, to_text(q.what), 1 - h.index);
+            must_survive_ = must_survive_ && &peer(h) != vm_host();
+            kill_host(peer(h));
+        }
+        h.answers.put(now_ + below(6), a);
+    }
+
     void ask(host& h, const arbiter_request& q) {
+        if (fences_)
+            return fence(h, q);
         const bool away = now_ < arbiter_away_until_[h.index];
         if (away && chance(0.3)) { // done, and the answer is lost
             arbiter_.decide(h.run, q, now_);
@@ -765,7 +791,7 @@ private:
     std::uint64_t partition_until_ = 0, stream_cut_until_ = 0, slow_arbiter_ms_ = 65;
     std::array<std::uint64_t, 2> arbiter_away_until_{0, 0};
     std::optional<std::uint64_t> cancel_at_;
-    bool older_peer_ = false, stop_policy_ = false, takeover_fails_ = false;
+    bool fences_ = false, older_peer_ = false, stop_policy_ = false, takeover_fails_ = false;
     bool faulted_ = false, must_survive_ = false, stop_asked_ = false, stopped_in_order_ = false;
     bool was_protected_ = false, finished_ = false;
     unsigned takeovers_ = 0, switchovers_ = 0, taken_back_ = 0;
