@@ -399,6 +399,20 @@ TEST_F(primary, a_person_does_not_wait_for_the_next_transfer) {
     EXPECT_NE(fsm->waiting_for(now).find("begins in 1 s"), std::string::npos);
 }
 
+TEST_F(primary, a_person_wants_another_standby) {
+    protect();
+    fsm->on_protect(true, now);
+    auto actions = done();
+    EXPECT_TRUE(any<act_close_link>(actions));
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone) << "the old one must not take over";
+    EXPECT_FALSE(any<act_go_on_alone>(actions));
+    actions = record_alone();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    greet();
+    word(supervision_kind::ready);
+    EXPECT_TRUE(any<act_replicate>(done()));
+}
+
 TEST(resync_backoff, protection_that_lasted_makes_the_next_failure_the_first) {
     resync_backoff b({1000, 4000, 10000, 0});
     b.failed(1000);
