@@ -3,33 +3,36 @@
 // primary_fsm: what the supervisor of a running VM decides. Pure: events go in, actions come out through
 // next(), time is an argument (milliseconds of CLOCK_BOOTTIME).
 //
-//   opening ─lease─▶ alone ─standby ready─▶ replicating ─checkpoints─▶ telling ─told─▶ recording ─▶
-//   protecting
-//                      ▲ ▲                       │                        │                │           │  │
-//                      │ └───────────────────────┴────────────────────────┘             losing ◀───────┘  │
-//                      └── the arbiter recorded `alone` ──┬────────────────────────────────┘              │
-//                                                    taking_back ◀── it does not run there ── handing_over ┘
+//   opening ─lease─▶ alone ─ready─▶ replicating ─▶ telling ─told─▶ recording ─▶ protecting
+//                     ▲  ▲              │             │               │          │    │
+//                     │  └──────────────┴─────────────┘             losing ◀─────┘    │
+//                     └── `alone` recorded ──┬────────────────────────┘               │
+//                                       taking_back ◀─ does not run ─ handing_over ◀──┘
 //
 // Transitions; all others are a programmer's error (one function makes them and emits act_state):
 //
 //   from          to            when
 //   opening       alone         the arbiter granted the first lease: act_start_qemu
-//   alone         replicating   a standby is ready, and may have another transfer now: act_replicate
+//   alone         replicating   a standby is ready, and may have a transfer now: act_replicate
 //   replicating   telling       checkpoints reach the standby: PAIR is sent, with the next term
-//   telling       recording     the standby answered PAIRED: act_mark_protected, then the arbiter is asked
+//   telling       recording     the standby answered PAIRED: act_mark_protected, on_marked,
+//                               then the arbiter is asked
 //   recording     protecting    the arbiter has recorded the pair
-//   replicating, telling        alone    the standby is lost: act_go_on_alone
-//   telling, recording, protecting  losing   the standby is lost, or the VM is stopped: the arbiter is asked
-//                                        to record `alone` (telling: only where no record refuses a standby
-//                                        that was told and never recorded)
+//   replicating   alone         the standby is lost: act_go_on_alone
+//   telling       alone         the same, where a record refuses who was told and never recorded
+//   telling, recording, protecting
+//                 losing        the standby is lost, or the VM is stopped: the arbiter is asked to
+//                               record `alone`
 //   losing        alone         it has: act_go_on_alone, UNPAIRED
-//   protecting    handing_over  a switchover: the VM stands still, and all of it is on the standby, which is
-//   told handing_over  taking_back   it does not run there: the arbiter is asked for `alone`, so that it
-//   never will taking_back   alone         it has recorded that: act_go_on_alone, the VM runs here again
+//   protecting    handing_over  a switchover: the VM stands still, all of it is on the standby,
+//                               which is told
+//   handing_over  taking_back   it does not run there: the arbiter is asked for `alone`, so that
+//                               it never will
+//   taking_back   alone         it has recorded that: act_go_on_alone, the VM runs here again
 //   telling, recording, protecting, losing, handing_over, taking_back
 //                 leaving       QEMU died, and the standby has what was let out: DIED is told
-//   leaving       ended         the standby runs the VM, or it can't be told in time
-//   any           ended         stopped; QEMU died with nobody to take over; another term: somebody took over
+//   any           ended         the standby runs the VM; stopped; QEMU died with nobody to take
+//                               over; another term: somebody took over
 //
 // The gate. Output may leave the VM while now < until of the last act_gate. That is extended by
 //   * the arbiter's lease, and
@@ -62,13 +65,11 @@
 // Ordering contract (what the thin layer must keep)
 //   1. Actions are carried out in the order of next().
 //   2. After act_kill_qemu nothing is reported of QEMU but on_qemu_died.
-//   3. act_go_on_alone releases what was held, lets a VM go on that stands still for a switchover, and tells
-//   the
-//      guest of a GPU that failed. It is only emitted after the arbiter has recorded `alone`, or while no
-//      standby has ever been told that it may take over.
-//   4. on_marked comes after act_mark_protected was carried out and is durable: the arbiter is asked to
-//   record
-//      the pair only then. So an image without the mark was never one of a recorded pair.
+//   3. act_go_on_alone releases what was held, lets a VM go on that stands still for a switchover,
+//      and tells the guest of a GPU that failed. It is only emitted after the arbiter has recorded
+//      `alone`, or while no standby that was told could take over.
+//   4. on_marked comes when what act_mark_protected wants is durable: only then the arbiter is asked
+//      to record the pair. So an image without the mark was never one of a recorded pair.
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"

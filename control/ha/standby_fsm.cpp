@@ -368,7 +368,7 @@ void standby_fsm::ask_next(std::uint64_t now) {
 }
 
 std::uint64_t standby_fsm::ask_at() const {
-    if (request_ != 0 && !(asked_ == arbiter_request::kind::look && state_ == standby_state::claiming))
+    if (request_ != 0)
         return never;
     switch (state_) {
     case standby_state::proving:
@@ -460,8 +460,6 @@ void standby_fsm::on_claimed(const arbiter_answer& answer, std::uint64_t now) {
             return end(false, "the arbiter does not allow the takeover: " + answer.why);
         return out_of_date("the arbiter does not allow a takeover: " + answer.why);
     case verdict::gone:
-        gone_ = true;
-        [[fallthrough]];
     case verdict::held:
     case verdict::unreachable:
         gone_ = answer.what == verdict::gone;

@@ -3,35 +3,35 @@
 // standby_fsm: what the supervisor of a VM's standby decides: when the VM may start here. Pure, as
 // primary_fsm.hpp.
 //
-//   starting ─▶ listening ─hello─▶ greeted ─PAIR─▶ proving ─the record was read─▶ synced ─silence─▶ claiming
-//      ▲                                                                            │                  │
-//      │                                                                DIED: proof └─▶ taking_over ◀──┘
-//      granted
-//   outdated: what it has is no copy any more                                              │ QEMU runs,
-//   granted
-//                                                                                          ▼
-//                                                                                running: primary_fsm goes on
+//   starting ─▶ listening ─hello─▶ greeted ─PAIR─▶ proving ─record read─▶ synced ─silence─▶ claiming
+//      ▲                                                                  │                │
+//      │                                                      DIED: proof └─▶ taking_over ◀┘ granted
+//   outdated: what it has is no copy any more                                    │ QEMU runs, granted
+//                                                                                ▼
+//                                                                      running: primary_fsm goes on
 //
 // Transitions; all others are a programmer's error:
 //
-//   from        to           when
-//   starting    listening    QEMU waits for the VM
-//   listening   greeted      a primary's hello fits
-//   greeted     proving      PAIR: its state is here. The arbiter is asked for the record (`look`), because
-//   who
-//                            can't read it could not claim either
-//   proving     synced       it was read, and is the primary's: PAIRED, the VM may be taken over with that
-//   term synced      claiming     nothing heard for the budget, whether the connection stands or is closed
-//   claiming    synced       the primary is heard again, and the claim was not granted
-//   synced, claiming  taking_over  DIED or HANDED_OVER with our term (proof), or the claim was granted
-//   taking_over running      QEMU runs the VM, and the arbiter granted the claim
-//   greeted, proving, synced, claiming  outdated   UNPAIRED; the arbiter says that the primary goes on alone
-//   or
-//                            that the term is over; what is here is too old; our QEMU died; before PAIRED
-//                            also when the connection ended: act_restart_qemu
-//   taking_over outdated     of a switchover: it does not run here (TAKEOVER_FAILED), or was taken back
-//   outdated    starting     act_restart_qemu was carried out
-//   any         ended        stopped; the takeover failed
+//   from         to           when
+//   starting     listening    QEMU waits for the VM
+//   listening    greeted      a primary's hello fits
+//   greeted      proving      PAIR: its state is here. The arbiter is asked for the record (`look`):
+//                             who can't read it could not claim either
+//   proving      synced       it was read, and is the primary's: PAIRED, the VM may be taken over
+//                             with that term
+//   synced       claiming     nothing heard for the budget, whether the connection stands or not
+//   claiming     synced       the primary is heard again, and the claim was not granted
+//   synced, claiming
+//                taking_over  DIED or HANDED_OVER with our term (proof), or the claim was granted
+//   taking_over  running      QEMU runs the VM, and the arbiter granted the claim
+//   listening, greeted, proving, synced, claiming
+//                outdated     UNPAIRED; the arbiter says that the primary goes on alone or that the
+//                             term is over; what is here is too old; our QEMU or GPU failed; before
+//                             PAIRED also when the connection ended: act_restart_qemu
+//   taking_over  outdated     of a switchover: it does not run here (TAKEOVER_FAILED), or was taken
+//                             back
+//   outdated     starting     act_restart_qemu was carried out
+//   any          ended        stopped; the takeover failed
 //
 // The promise. A heartbeat is answered only while nothing is claimed, and nothing is claimed before
 // heartbeat_budget_ms after the last one that came. The primary relies on it (primary_fsm.hpp, the gate).
