@@ -41,6 +41,8 @@ public:
     // docs/spec/takeover.md, section 5: a greeting that nobody answers, a new connection, the arbiter, a new
     // QEMU, the longest wait between transfers, and a transfer.
     static constexpr std::uint64_t bound_ms = 5000 + 500 + 10 * lease_ms + 400 + 1000;
+    // Without a record nothing but the standby's word ends a primary that has told it of its QEMU's death.
+    static constexpr std::uint64_t leaving_ms = 10000;
 
     world(std::uint64_t seed, bool verbose, mutation broken = mutation::none)
         : random_(seed), verbose_(verbose), broken_(broken), arbiter_(broken) {
@@ -58,7 +60,8 @@ public:
         for (unsigned i = 0; i < faults_; ++i)
             fault_at.push_back(300 + below(2500));
         heal_at_ = 3000 + below(1000);
-        for (now_ = 1; now_ < heal_at_ + 2 * bound_ms && !finished_ && violation_.empty(); ++now_) {
+        for (now_ = 1; now_ < heal_at_ + 2 * (bound_ms + leaving_ms) && !finished_ && violation_.empty();
+             ++now_) {
             for (const auto at : fault_at)
                 if (at == now_)
                     fault();
@@ -374,7 +377,7 @@ private:
             took_ms_ = now_ - healed_since_;
             return;
         }
-        if (now_ < healed_since_ + bound_ms)
+        if (now_ < healed_since_ + bound_ms + (fences_ ? leaving_ms : 0))
             return;
         // Without a record nobody decides who has what was handed over, when the standby is gone.
         const bool handed_over =
@@ -396,7 +399,7 @@ private:
                       "a takeover that does not end");
         }
         finished_ = false;
-        now_ = heal_at_ + 2 * bound_ms; // nothing more happens
+        now_ = heal_at_ + 2 * (bound_ms + leaving_ms); // nothing more happens
     }
 
     // ---- time
