@@ -74,7 +74,7 @@ def check_partition(hosts):
 
 
 def check_unpaired_lost(hosts):
-    """QEMU's stream is reset while the supervisors' connection is dead: UNPAIRED is lost, and the VM is protected again all the same"""
+    """QEMU's stream is reset while the supervisors' connection is dead, so UNPAIRED is lost: it is protected again"""
     # Long enough for the standby not to find out from the arbiter, by a claim.
     hosts.text = hosts.text.replace("heartbeat-budget-ms = 2000", "heartbeat-budget-ms = 15000")
     hosts.begin()
