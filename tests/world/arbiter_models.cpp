@@ -25,29 +25,33 @@ public:
 
     void ask(std::uint8_t host, const arbiter_request& q) override {
         auto& h = *w_.hosts[host];
-        const auto a = decide(q, h.clock_ms());
+        const auto a = decide(q, h.clock_ms(), h.process.identity());
         if (q.what != kind::renew || a.what != verdict::granted)
             w_.say(host, "asks {} term {}: {}", ha::to_text(q.what), q.term, ha::to_text(a.what));
         answer(host, h.process.generation(), w_.now() + w_.below(1000), a);
     }
     void rebooted() override {
-        term_ = until_ms_ = 0;
+        term_ = until_ms_ = owner_ = 0;
         paired_ = false;
     }
     bool paired() const override { return paired_; }
 
 private:
-    arbiter_answer decide(const arbiter_request& q, std::uint64_t now) {
+    arbiter_answer decide(const arbiter_request& q, std::uint64_t now, std::uint64_t asker) {
+        if (term_ == 0 && q.what != kind::open && q.what != kind::restore)
+            return make(verdict::gone, q, 0, 0, "there is no record");
         const bool free = now >= until_ms_;
         const auto other_term = [&] { return make(verdict::refused, q, 0, 0, "that term is over"); };
-        const auto held = [&] { return make(verdict::held, q, 0, until_ms_, "the primary's lease is valid"); };
+        const auto held = [&] {
+            return make(verdict::held, q, 0, until_ms_, "the primary's lease is valid");
+        };
         auto term = term_, until = now + w_.o.lease_ms;
         auto paired = paired_;
         switch (q.what) {
         case kind::open:
             if (!free)
                 return held();
-            if (paired_ && !q.anew && !w_.broken(mutation::opens_paired))
+            if (paired_ && !q.anew)
                 return make(verdict::refused, q, 0, 0, "a standby may take it over");
             term = term_ + 1;
             paired = false;
@@ -55,7 +59,7 @@ private:
         case kind::claim:
             if (term_ != q.term && !w_.broken(mutation::grants_old_terms))
                 return other_term();
-            if (!paired_ && !w_.broken(mutation::grants_old_terms))
+            if (!paired_ && !(q.proven_dead && q.unreleased) && !w_.broken(mutation::grants_old_terms))
                 return make(verdict::refused, q, 0, 0, "the primary goes on alone");
             if (!free && !q.proven_dead && !w_.broken(mutation::ignores_lease))
                 return held();
@@ -68,6 +72,20 @@ private:
             term = q.new_term;
             paired = true;
             break;
+        case kind::look: {
+            auto a = make(verdict::granted, q, term_, 0, "");
+            a.paired = paired_;
+            a.ours = owner_ == asker;
+            return a;
+        }
+        case kind::restore:
+            if (term_ > q.term || (term_ == q.term && (owner_ != asker || paired_ != q.paired)))
+                return other_term();
+            if (term_ < q.term && !free)
+                return held();
+            term = q.term;
+            paired = q.paired;
+            break;
         case kind::renew:
         case kind::alone:
         case kind::release:
@@ -79,13 +97,15 @@ private:
                 until = std::min(until_ms_, now);
             break;
         }
+        if (term_ != term)
+            owner_ = asker;
         term_ = term;
         until_ms_ = until;
         paired_ = paired;
         return make(verdict::granted, q, term, until, "");
     }
 
-    std::uint64_t term_ = 0, until_ms_ = 0;
+    std::uint64_t term_ = 0, until_ms_ = 0, owner_ = 0;
     bool paired_ = false;
 };
 
@@ -134,7 +154,8 @@ public:
             return back(e.host, c);
         case part::failed:
             c.lease = c.trip == trip::put ? 0 : c.lease;
-            return done(e.host, make(verdict::unreachable, c.requests.front(), 0, 0, "etcd can't be reached"));
+            return done(e.host,
+                        make(verdict::unreachable, c.requests.front(), 0, 0, "etcd can't be reached"));
         }
     }
 
@@ -169,11 +190,13 @@ private:
     }
     // One way; a member that does not answer costs a third of a lease at each request.
     time_us delay() {
-        auto d = w_.o.latency_us + w_.below(w_.o.jitter_us) + (w_.now() < slow_until ? w_.below(400) * ms : 0);
+        auto d =
+            w_.o.latency_us + w_.below(w_.o.jitter_us) + (w_.now() < slow_until ? w_.below(400) * ms : 0);
         return d;
     }
     void next(std::uint8_t host, part p, time_us in) {
-        w_.put(w_.now() + in, event_kind::etcd_step, host, clients_[host].epoch, static_cast<std::uint64_t>(p));
+        w_.put(w_.now() + in, event_kind::etcd_step, host, clients_[host].epoch,
+               static_cast<std::uint64_t>(p));
     }
     void fails(std::uint8_t host) { next(host, part::failed, w_.o.lease_ms * ms / 3); }
     void send(std::uint8_t host, trip t) {
@@ -290,11 +313,14 @@ private:
         c.term = r.term;
         c.paired = r.paired;
         c.nobody_holds = false;
+        if (q.what != kind::open && q.what != kind::restore &&
+            (r.revision == 0 || (r.term < q.term && c.holder == 0)))
+            return done(host, make(verdict::gone, q, 0, 0, "etcd has no record"));
         switch (q.what) {
         case kind::open:
             if (others)
                 return done(host, held(host, q));
-            if (r.paired && !q.anew && !w_.broken(mutation::opens_paired))
+            if (r.paired && !q.anew)
                 return refused("a standby may take it over");
             c.term = r.term + 1;
             c.paired = false;
@@ -306,7 +332,7 @@ private:
             if (!w_.broken(mutation::grants_old_terms)) {
                 if (r.term != q.term)
                     return refused("that term is over");
-                if (!r.paired)
+                if (!r.paired && !(q.proven_dead && q.unreleased))
                     return refused("the primary goes on alone");
             }
             if (others && !q.proven_dead && !w_.broken(mutation::ignores_lease))
@@ -327,6 +353,21 @@ private:
                 return refused("that term is over");
             if (q.what == kind::alone && !w_.broken(mutation::forgets_alone))
                 c.paired = false;
+            break;
+        case kind::look: {
+            auto a = make(verdict::granted, q, r.term, 0, "");
+            a.paired = r.paired;
+            a.ours = ours;
+            return done(host, a);
+        }
+        case kind::restore:
+            if (r.term > q.term || (r.term == q.term && (!ours || r.paired != q.paired)))
+                return refused("that term is over");
+            if (others)
+                return done(host, held(host, q));
+            c.term = q.term;
+            c.paired = q.paired;
+            c.nobody_holds = c.holder == 0;
             break;
         case kind::release:
             break;
@@ -375,8 +416,14 @@ public:
         case kind::pair:
             a.term = q.new_term;
             break;
+        case kind::look:
+        case kind::restore:
+            a.paired = a.ours = true;
+            break;
         case kind::alone:
-            return fence(host, a);
+            if (!q.confirmed)
+                return fence(host, a);
+            break;
         case kind::claim:
             a.term = q.term + 1;
             if (!q.proven_dead)

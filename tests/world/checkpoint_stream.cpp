@@ -24,8 +24,9 @@ constexpr std::uint32_t gpu_poll_ms = 20;
 qemu* qemu::peer() {
     if (standby_) {
         auto& p = w_.hosts[from_]->vm;
-        return p.alive_ && p.phase_ != phase::none && p.to_ == host_.index && p.to_generation_ == generation_ ? &p
-                                                                                                              : nullptr;
+        return p.alive_ && p.phase_ != phase::none && p.to_ == host_.index && p.to_generation_ == generation_
+                   ? &p
+                   : nullptr;
     }
     if (phase_ == phase::none)
         return nullptr;
@@ -59,16 +60,16 @@ void qemu::gpu_copied() {
     s.from_ = host_.index;
     s.log_received_ = log_there_ = vm_.entries;
     phase_ = phase::sending_state;
-    w_.put(w_.net.arrival(host_.index, to_, port::state) + w_.o.state_ms * ms, event_kind::state_sent, host_.index,
-           generation_, stream_);
+    w_.put(w_.net.arrival(host_.index, to_, port::state) + w_.o.state_ms * ms, event_kind::state_sent,
+           host_.index, generation_, stream_);
 }
 
 void qemu::state_sent() {
     if (phase_ != phase::sending_state || broken_)
         return;
     if (w_.net.blocked(host_.index, to_, port::state))
-        return w_.put(w_.net.arrival(host_.index, to_, port::state), event_kind::state_sent, host_.index, generation_,
-                      stream_);
+        return w_.put(w_.net.arrival(host_.index, to_, port::state), event_kind::state_sent, host_.index,
+                      generation_, stream_);
     if (!peer())
         return break_stream("the standby's QEMU is gone");
     phase_ = phase::checkpointing;
@@ -137,8 +138,8 @@ void qemu::checkpoint_arrived() {
     if (phase_ != phase::checkpointing || broken_)
         return;
     if (w_.net.blocked(host_.index, to_, port::state))
-        return w_.put(w_.net.arrival(host_.index, to_, port::state), event_kind::checkpoint_arrived, host_.index,
-                      generation_, stream_);
+        return w_.put(w_.net.arrival(host_.index, to_, port::state), event_kind::checkpoint_arrived,
+                      host_.index, generation_, stream_);
     auto* const s = peer();
     if (!s || !s->standby_ || s->taking_over_) {
         if (w_.hosts[to_]->up())
@@ -152,7 +153,8 @@ void qemu::checkpoint_arrived() {
     s->received_ = sent_;
     s->received_waits_ = true;
     s->partial_ = false;
-    w_.put(w_.net.arrival(to_, host_.index, port::state), event_kind::received, host_.index, generation_, stream_);
+    w_.put(w_.net.arrival(to_, host_.index, port::state), event_kind::received, host_.index, generation_,
+           stream_);
     s->load_received();
 }
 
@@ -160,8 +162,8 @@ void qemu::received() {
     if (phase_ != phase::checkpointing || broken_ || !under_way_)
         return;
     if (w_.net.blocked(to_, host_.index, port::state))
-        return w_.put(w_.net.arrival(to_, host_.index, port::state), event_kind::received, host_.index, generation_,
-                      stream_);
+        return w_.put(w_.net.arrival(to_, host_.index, port::state), event_kind::received, host_.index,
+                      generation_, stream_);
     under_way_ = false;
     peer_loads_ = !loaded_early_;
     loaded_early_ = false;
@@ -179,8 +181,8 @@ void qemu::loaded() {
     if (phase_ != phase::checkpointing || broken_)
         return;
     if (w_.net.blocked(to_, host_.index, port::state))
-        return w_.put(w_.net.arrival(to_, host_.index, port::state), event_kind::loaded, host_.index, generation_,
-                      stream_);
+        return w_.put(w_.net.arrival(to_, host_.index, port::state), event_kind::loaded, host_.index,
+                      generation_, stream_);
     if (under_way_) {
         loaded_early_ = true; // both words are on their way; the first one comes first
         return;
@@ -297,8 +299,8 @@ void qemu::take_over() {
     if (!alive_ || !standby_)
         return host_.process.takeover_failed("it does not run");
     if (auto* const p = peer())
-        w_.put(w_.net.arrival(host_.index, p->host_.index, port::state), event_kind::stream_broken, p->host_.index,
-               p->generation_);
+        w_.put(w_.net.arrival(host_.index, p->host_.index, port::state), event_kind::stream_broken,
+               p->host_.index, p->generation_);
     taking_over_ = true;
     if (w_.broken(mutation::forgets_received))
         received_waits_ = loading_ = false;
@@ -343,7 +345,6 @@ void qemu::finish_take_over() {
     copy_lost_ = false;
     w_.say(host_.index, "qemu: the VM goes on here (run {}, request {})", run_, vm_.requests);
     ++w_.stats.takeovers;
-    w_.liveness.vm_starts(host_.index);
     if (w_.now() >= host_.image.hangs_until && w_.now() >= host_.image.fails_until)
         host_.image.flush();
     resume_guest();

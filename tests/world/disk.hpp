@@ -29,6 +29,7 @@ public:
         cached_ = durable_;
     }
 
+    bool exists = false; // the host was a primary or a standby once
     control::image_mark mark = control::image_mark::newest;
 
     // Faults. A request that meets one waits until its end, takes longer, or fails.

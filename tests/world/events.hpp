@@ -20,12 +20,12 @@ enum class event_kind : std::uint8_t {
     unit_start,
     // of a supervisor process; its generation must be the present one
     tick,
-    order,       // its main thread has something to do
-    answer,      // the arbiter's
-    etcd_step,   // a round trip of its arbiter's thread is through
-    fence_done,  // the command has ended
-    look,        // the pilot looks at QEMU
-    qemu_ended,  // the kernel tells it
+    order,      // its main thread has something to do
+    answer,     // the arbiter's
+    etcd_step,  // a round trip of its arbiter's thread is through
+    fence_done, // the command has ended
+    look,       // the pilot looks at QEMU
+    qemu_ended, // the kernel tells it
     // of a connection (arg: which one)
     connected,
     connect_failed,
@@ -85,7 +85,9 @@ public:
     }
 
 private:
-    static bool later(const event& a, const event& b) { return a.at != b.at ? a.at > b.at : a.order > b.order; }
+    static bool later(const event& a, const event& b) {
+        return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
     std::vector<event> heap_;
     std::uint64_t count_ = 0;
 };

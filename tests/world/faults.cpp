@@ -123,7 +123,7 @@ void fault_injector::begin(std::uint32_t i) {
         w_.stats.switchovers += who(0).process.switch_over();
         return w_.operating.upgrade(who(0));
     case fault_kind::reboot:
-        return w_.operating.reboot(a, f.lasts_ms * ms);
+        return one_machine ? void() : w_.operating.reboot(a, f.lasts_ms * ms);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Makes drawn faults happen, and ends them. A fault names hosts by what they are at that time: 0 the one whose
-// VM runs, 1 its standby or another one, 2 the third.
+// Makes drawn faults happen, and ends them. A fault names hosts by what they are at that time: 0 the one
+// whose VM runs, 1 its standby or another one, 2 the third.
 #ifndef KAGEMUSHA_TESTS_WORLD_FAULTS_HPP
 #define KAGEMUSHA_TESTS_WORLD_FAULTS_HPP
 
@@ -17,9 +17,9 @@ class fault_injector {
 public:
     explicit fault_injector(world& w) : w_(w) {}
 
-    void plan();                   // puts all of them on the queue
+    void plan(); // puts all of them on the queue
     void begin(std::uint32_t i);
-    void heal();                   // nothing is broken any more
+    void heal(); // nothing is broken any more
 
 private:
     host& who(std::uint8_t role);

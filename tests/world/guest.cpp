@@ -99,8 +99,8 @@ void qemu::flushed() {
     if (vm_.at != guest::phase::flushing)
         return;
     if (w_.now() < host_.image.fails_until || w_.now() < host_.image.hangs_until) // the program tries again
-        return put(std::max<time_us>(host_.image.ends(w_.now(), 20 * ms) - w_.now(), 20 * ms), event_kind::flushed,
-                   work_);
+        return put(std::max<time_us>(host_.image.ends(w_.now(), 20 * ms) - w_.now(), 20 * ms),
+                   event_kind::flushed, work_);
     if (!w_.broken(mutation::forgets_flush))
         host_.image.flush();
     step();

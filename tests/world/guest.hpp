@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The program in the VM, as what a checkpoint has of it.
 //
-// It answers a client's numbered requests. Request r writes r to block r % slots of the disk, has the GPU count
-// one up, and has it read r into two words of memory; the program is told of the read's end before the
+// It answers a client's numbered requests. Request r writes r to block r % slots of the disk, has the GPU
+// count one up, and has it read r into two words of memory; the program is told of the read's end before the
 // device's request is answered (it waits behind a later command). Then it changes one of the words, flushes
 // the disk and replies with all that it sees. From time to time it speaks on its own.
 //
-// Each step makes a new node of the history, a tree: what an outside was told is a path in it (checkers/output).
+// Each step makes a new node of the history, a tree: what an outside was told is a path in it
+// (checkers/output).
 #ifndef KAGEMUSHA_TESTS_WORLD_GUEST_HPP
 #define KAGEMUSHA_TESTS_WORLD_GUEST_HPP
 
@@ -33,9 +34,9 @@ constexpr std::uint32_t owned = 1u << 31; // added to a word by the program
 // What left the VM.
 struct packet {
     std::uint32_t node = 0;
-    std::uint32_t request = 0;  // 0: it spoke on its own
+    std::uint32_t request = 0; // 0: it spoke on its own
     std::uint32_t gpu_value = 0;
-    std::uint32_t words[2] = {}; // read and own of this request
+    std::uint32_t words[2] = {};  // read and own of this request
     std::uint32_t before[2] = {}; // of the one before
     std::uint32_t blocks[2] = {};
     bool gpu_told = false; // of a GPU that failed since the request before

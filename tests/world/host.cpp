@@ -13,7 +13,8 @@ time_us host::world_now() const {
 std::uint64_t host::clock_ms(time_us at) const {
     const std::size_t i = w_.o.arbiter == arbiter_kind::lock ? 0 : index;
     const auto passed = static_cast<std::int64_t>(at);
-    return w_.o.boot_clock_ms[i] + static_cast<std::uint64_t>(passed + passed * w_.o.drift_ppm[i] / 1'000'000) / ms;
+    return w_.o.boot_clock_ms[i] +
+           static_cast<std::uint64_t>(passed + passed * w_.o.drift_ppm[i] / 1'000'000) / ms;
 }
 
 time_us host::when(std::uint64_t clock) const {

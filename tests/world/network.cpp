@@ -19,8 +19,8 @@ bool network::cut_off(std::uint8_t host) const {
 }
 
 bool network::blocked(std::uint8_t from, std::uint8_t to, port p) const {
-    return w_.now() < ways_[from][to][static_cast<std::size_t>(p)].blocked_until || cut_off(from) || cut_off(to) ||
-           !w_.hosts[to]->up();
+    return w_.now() < ways_[from][to][static_cast<std::size_t>(p)].blocked_until || cut_off(from) ||
+           cut_off(to) || !w_.hosts[to]->up();
 }
 
 time_us network::arrival(std::uint8_t from, std::uint8_t to, port p) {
@@ -65,7 +65,8 @@ void network::connect(std::uint8_t from, std::uint32_t generation, std::uint8_t 
     const bool silent = blocked(from, to, port::supervision) || blocked(to, from, port::supervision);
     if (silent)
         return w_.put(w_.now() + connect_timeout, event_kind::connect_failed, from, generation);
-    w_.put(arrival(from, to, port::supervision) + w_.o.latency_us, event_kind::connected, from, generation, to);
+    w_.put(arrival(from, to, port::supervision) + w_.o.latency_us, event_kind::connected, from, generation,
+           to);
 }
 
 // The standby takes one connection at a time. One that is not taken is closed.
@@ -77,7 +78,8 @@ void network::connected(const event& e) {
     auto& server = w_.hosts[to]->process;
     if (server.frozen()) // TLS needs the process
         return w_.put(std::min(server.thaws(), w_.now() + connect_timeout),
-                      w_.now() + connect_timeout < server.thaws() ? event_kind::connect_failed : event_kind::connected,
+                      w_.now() + connect_timeout < server.thaws() ? event_kind::connect_failed
+                                                                  : event_kind::connected,
                       e.host, e.generation, e.arg);
     if (blocked(e.host, to, port::supervision) || !server.takes_connection())
         return client.connect_failed();
@@ -97,7 +99,8 @@ void network::put(std::uint32_t id, int towards, item i) {
     auto& queue = connections_[id].towards[towards];
     if (!queue.empty())
         i.at = std::max(i.at, queue.back().at);
-    w_.put(i.at, event_kind::deliver, connections_[id].host[towards], 0, std::uint64_t{id} << 1 | unsigned(towards));
+    w_.put(i.at, event_kind::deliver, connections_[id].host[towards], 0,
+           std::uint64_t{id} << 1 | unsigned(towards));
     queue.push_back(std::move(i));
 }
 
@@ -132,8 +135,8 @@ void network::deliver(std::uint32_t id, int end) {
     auto& c = connections_[id];
     auto& queue = c.towards[end];
     const auto from = c.host[1 - end], to = c.host[end];
-    if (ways_[from][to][static_cast<std::size_t>(port::supervision)].blocked_until > w_.now() || cut_off(from) ||
-        cut_off(to)) { // blocked meanwhile: everything waits
+    if (ways_[from][to][static_cast<std::size_t>(port::supervision)].blocked_until > w_.now() ||
+        cut_off(from) || cut_off(to)) { // blocked meanwhile: everything waits
         const auto at = arrival(from, to, port::supervision);
         queue.front().at = at;
         w_.put(at, event_kind::deliver, to, 0, std::uint64_t{id} << 1 | unsigned(end));

@@ -2,8 +2,8 @@
 // What lies between hosts. Each ordered pair has a way for each port, which may be blocked (silently, as a
 // pulled cable or a firewall's DROP: TCP repeats, and what was sent arrives after the end) or slow.
 //
-// Of the supervisors' connections each message is carried; of the streams of state and GPU the models ask only
-// when something would arrive.
+// Of the supervisors' connections each message is carried; of the streams of state and GPU the models ask
+// only when something would arrive.
 #ifndef KAGEMUSHA_TESTS_WORLD_NETWORK_HPP
 #define KAGEMUSHA_TESTS_WORLD_NETWORK_HPP
 
@@ -53,7 +53,7 @@ private:
         mirror::message what;
     };
     struct connection {
-        std::uint8_t host[2] = {};          // 0: who connected
+        std::uint8_t host[2] = {}; // 0: who connected
         std::uint32_t generation[2] = {};
         bool open[2] = {};
         std::deque<item> towards[2];

@@ -21,7 +21,6 @@ constexpr const char* mutation_names[] = {"none",
                                           "ignores_lease",
                                           "forgets_alone",
                                           "grants_old_terms",
-                                          "opens_paired",
                                           "loads_half_a_checkpoint",
                                           "forgets_received",
                                           "forgets_dirty_disk",
@@ -34,15 +33,35 @@ constexpr const char* mutation_names[] = {"none",
                                           "no_mark_protected",
                                           "no_mark_copy",
                                           "loses_unpaired",
-                                          "never_reconnects",
-                                          "no_watchdog"};
+                                          "never_reconnects"};
 static_assert(std::size(mutation_names) == static_cast<std::size_t>(mutation::last) + 1);
-constexpr const char* fault_names[] = {
-    "kill_qemu",   "kill_supervisor", "power_off",      "freeze_host",     "freeze_supervisor", "freeze_qemu",
-    "cut",         "reset",           "slow",           "unplug",          "arbiter_away",      "arbiter_parted",
-    "arbiter_forgets", "arbiter_slow", "member_dies",   "primary_gpu",     "standby_gpu",       "disk_slow",
-    "disk_hangs",  "disk_fails",      "load_fails",     "stop",            "switchover",        "protect",
-    "upgrade",     "reboot",          "power_off_all"};
+constexpr const char* fault_names[] = {"kill_qemu",
+                                       "kill_supervisor",
+                                       "power_off",
+                                       "freeze_host",
+                                       "freeze_supervisor",
+                                       "freeze_qemu",
+                                       "cut",
+                                       "reset",
+                                       "slow",
+                                       "unplug",
+                                       "arbiter_away",
+                                       "arbiter_parted",
+                                       "arbiter_forgets",
+                                       "arbiter_slow",
+                                       "member_dies",
+                                       "primary_gpu",
+                                       "standby_gpu",
+                                       "disk_slow",
+                                       "disk_hangs",
+                                       "disk_fails",
+                                       "load_fails",
+                                       "stop",
+                                       "switchover",
+                                       "protect",
+                                       "upgrade",
+                                       "reboot",
+                                       "power_off_all"};
 static_assert(std::size(fault_names) == fault_kinds);
 constexpr const char* port_names[] = {"supervision", "state", "gpu"};
 
@@ -85,8 +104,8 @@ const char* name_of(port p) {
 }
 
 std::string to_text(const fault& f) {
-    std::string text = fmt::format("{} at {} ms for {} ms, hosts {} {}", name_of(f.kind), f.at_ms, f.lasts_ms, f.host,
-                                   f.other);
+    std::string text = fmt::format("{} at {} ms for {} ms, hosts {} {}", name_of(f.kind), f.at_ms, f.lasts_ms,
+                                   f.host, f.other);
     if (f.kind == fault_kind::cut || f.kind == fault_kind::reset || f.kind == fault_kind::slow) {
         text += f.directions == 3 ? ", both directions" : f.directions == 1 ? ", there" : ", back";
         for (std::size_t i = 0; i < ports; ++i)

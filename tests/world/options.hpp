@@ -24,7 +24,6 @@ enum class mutation : std::uint8_t {
     ignores_lease,           // the arbiter grants a claim while the primary's lease is valid
     forgets_alone,           // … does not record that the primary goes on alone
     grants_old_terms,        // … grants a claim with a term that is over
-    opens_paired,            // … starts a VM anew although a standby may take it over
     loads_half_a_checkpoint, // a standby goes on with a checkpoint that has arrived in part
     forgets_received,        // … drops one that it acknowledged and has not loaded
     forgets_dirty_disk,      // a checkpoint lacks what the guest wrote to its disk
@@ -38,8 +37,7 @@ enum class mutation : std::uint8_t {
     no_mark_copy,            // a standby's image is not marked
     loses_unpaired,          // UNPAIRED never arrives
     never_reconnects,        // a closed connection is not made again
-    no_watchdog,             // nobody gives up a standby whose checkpoints make no progress
-    last = no_watchdog,
+    last = never_reconnects,
 };
 const char* name_of(mutation m);
 bool parse(const std::string& name, mutation& out);
@@ -47,31 +45,31 @@ bool parse(const std::string& name, mutation& out);
 enum class fault_kind : std::uint8_t {
     kill_qemu,
     kill_supervisor,
-    power_off,         // the host: memory and unflushed writes are gone, its links fall silent, it boots later
-    freeze_host,       // its processes and QEMU stand still
+    power_off,   // the host: memory and unflushed writes are gone, its links fall silent, it boots later
+    freeze_host, // its processes and QEMU stand still
     freeze_supervisor, //
     freeze_qemu,
-    cut,              // links of two hosts drop silently, one or both directions, one port or all
-    reset,            // connections of two hosts are reset, one port or all
-    slow,             // messages of two hosts take longer
-    unplug,           // a host reaches nobody: no host, no arbiter, no client
-    arbiter_away,     // nobody reaches the arbiter
-    arbiter_parted,   // one host does not reach it
-    arbiter_forgets,  // what is asked is done, the answer is lost
-    arbiter_slow,     //
-    member_dies,      // etcd: the member that is asked first does not answer
-    primary_gpu,      // a worker dies
-    standby_gpu,      // the copy is lost
-    disk_slow,        //
-    disk_hangs,       //
-    disk_fails,       // writes and flushes fail
-    load_fails,       // the next checkpoint can't be loaded
-    stop,             // a person: kage stop; later the VM is started again
-    switchover,       //
-    protect,          // kage protect of the present standby
-    upgrade,          // a switchover, then the left host's supervisor starts anew
-    reboot,           // in order: SIGTERM to the supervisor, then the host is off for a while
-    power_off_all,    //
+    cut,             // links of two hosts drop silently, one or both directions, one port or all
+    reset,           // connections of two hosts are reset, one port or all
+    slow,            // messages of two hosts take longer
+    unplug,          // a host reaches nobody: no host, no arbiter, no client
+    arbiter_away,    // nobody reaches the arbiter
+    arbiter_parted,  // one host does not reach it
+    arbiter_forgets, // what is asked is done, the answer is lost
+    arbiter_slow,    //
+    member_dies,     // etcd: the member that is asked first does not answer
+    primary_gpu,     // a worker dies
+    standby_gpu,     // the copy is lost
+    disk_slow,       //
+    disk_hangs,      //
+    disk_fails,      // writes and flushes fail
+    load_fails,      // the next checkpoint can't be loaded
+    stop,            // a person: kage stop; later the VM is started again
+    switchover,      //
+    protect,         // kage protect of the present standby
+    upgrade,         // a switchover, then the left host's supervisor starts anew
+    reboot,          // in order: SIGTERM to the supervisor, then the host is off for a while
+    power_off_all,   //
     last = power_off_all,
 };
 constexpr std::size_t fault_kinds = static_cast<std::size_t>(fault_kind::last) + 1;
@@ -86,9 +84,9 @@ struct fault {
     std::uint32_t lasts_ms = 0;
     fault_kind kind = fault_kind::kill_qemu;
     std::uint8_t host = 0, other = 0;
-    std::uint8_t directions = 3; // bit 0: host to other, bit 1: back
+    std::uint8_t directions = 3;  // bit 0: host to other, bit 1: back
     std::uint8_t which_ports = 7; // bits of port
-    std::uint32_t extra = 0;     // slow: added to each message's way, in ms
+    std::uint32_t extra = 0;      // slow: added to each message's way, in ms
 };
 std::string to_text(const fault& f);
 
@@ -97,6 +95,7 @@ struct options {
     arbiter_kind arbiter = arbiter_kind::lock;
     std::uint8_t hosts = 2;
     mutation broken = mutation::none;
+    bool strict_marks = false; // starting a standby must not mark the only newest image as a copy
 
     // Of the VM's description
     std::uint32_t heartbeat_ms = 50, heartbeat_budget_ms = 500, lease_ms = 300, qemu_budget_ms = 2000;

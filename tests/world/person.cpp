@@ -10,6 +10,7 @@ namespace {
 constexpr time_us look_period = 500 * ms;
 // How long nobody may run the VM before a start is tried, and before the newest disk is looked for by hand.
 constexpr time_us patience = 2000 * ms;
+constexpr time_us most_claiming = 10000 * ms;
 constexpr std::uint32_t most_refusals = 2;
 
 } // namespace
@@ -38,8 +39,14 @@ void person::look() {
             else
                 primary = h.get();
         } else if (const auto* const s = h->process.standby()) {
-            somebody_decides = somebody_decides || s->state() == ha::standby_state::synced ||
-                               s->state() == ha::standby_state::claiming ||
+            // One that claims in vain (no record, or none that it may claim from) waits for a person.
+            const bool claims =
+                s->state() == ha::standby_state::synced || s->state() == ha::standby_state::claiming;
+            if (!claims)
+                claims_since_ = never;
+            else
+                claims_since_ = std::min(claims_since_, w_.now());
+            somebody_decides = somebody_decides || (claims && w_.now() < claims_since_ + most_claiming) ||
                                s->state() == ha::standby_state::taking_over;
         }
     }
@@ -54,7 +61,7 @@ void person::look() {
         nobody_since_ = 0;
     }
     if (primary) {
-        nobody_since_ = never;
+        nobody_since_ = claims_since_ = never;
         refusals_ = 0;
         return give_standby(*primary);
     }
@@ -111,7 +118,7 @@ void person::start_vm() {
     if (refusals_ <= most_refusals) {
         for (std::uint8_t k = 0; k < count; ++k) {
             const auto i = static_cast<std::uint8_t>((first + k) % count);
-            if (w_.hosts[i]->up() && !w_.hosts[i]->process.alive())
+            if (w_.hosts[i]->up() && !w_.hosts[i]->process.alive() && w_.hosts[i]->image.exists)
                 return start(i, false);
         }
     }

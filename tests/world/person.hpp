@@ -22,8 +22,8 @@ public:
     void look();
 
     void stop(time_us for_how_long);
-    void upgrade(host& h);                  // a switchover, then its supervisor is of another release
-    void reboot(host& h, time_us lasts);    // shutdown -r
+    void upgrade(host& h);               // a switchover, then its supervisor is of another release
+    void reboot(host& h, time_us lasts); // shutdown -r
     void supervisor_ended(host& h, bool in_order);
 
 private:
@@ -34,7 +34,7 @@ private:
     bool stopping_ = false, stopped_ = false;
     time_us start_again_at_ = 0;
     std::uint32_t refusals_ = 0;
-    time_us nobody_since_ = never;
+    time_us nobody_since_ = never, claims_since_ = never;
     time_us off_for_[3] = {}; // hosts that shut down once their supervisor has ended
     bool upgrades_[3] = {};
 };

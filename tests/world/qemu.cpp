@@ -148,6 +148,7 @@ void qemu::leave(const packet& p) {
         return;
     if (w_.net.cut_off(host_.index))
         return;
+    w_.liveness.vm_starts(host_.index); // one that only runs, and is never heard, does no harm
     w_.output.spoke(host_.index, run_, p);
     w_.outside.hear(p);
 }
@@ -175,8 +176,8 @@ void qemu::lose_copy() {
         return;
     host_.process.look_soon();
     if (auto* const p = peer())
-        w_.put(w_.net.arrival(host_.index, p->host_.index, port::gpu), event_kind::copy_lost_there, p->host_.index,
-               p->generation_, p->stream_);
+        w_.put(w_.net.arrival(host_.index, p->host_.index, port::gpu), event_kind::copy_lost_there,
+               p->host_.index, p->generation_, p->stream_);
 }
 
 void qemu::break_gpu_link() {

@@ -78,6 +78,7 @@ public:
     bool checkpointing() const { return phase_ == phase::checkpointing; }
     bool replicating() const { return phase_ != phase::none; }
     bool replicates_to(std::uint8_t h) const { return alive_ && phase_ != phase::none && to_ == h; }
+    bool stream_is_broken() const { return phase_ != phase::none && broken_; }
     bool disk_complete() const { return disk_complete_; }
     bool has_checkpoint() const { return alive_ && standby_ && (loaded_count_ != 0 || received_waits_); }
     std::uint32_t node_of_copy() const { return received_waits_ ? received_.vm.node : loaded_.node; }
@@ -150,7 +151,8 @@ private:
     guest loaded_;
     std::uint32_t loaded_gpu_ = 0, loaded_count_ = 0, log_received_ = 0;
     checkpoint received_;
-    bool received_waits_ = false, loading_ = false, taking_over_ = false, copy_lost_ = false, partial_ = false;
+    bool received_waits_ = false, loading_ = false, taking_over_ = false, copy_lost_ = false,
+         partial_ = false;
 };
 
 } // namespace kagemusha::world

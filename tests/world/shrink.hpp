@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A failing schedule, made smaller: faults are dropped, and made shorter, while it still fails in the same way.
+// A failing schedule, made smaller: faults are dropped, and made shorter, while it still fails in the same
+// way.
 #ifndef KAGEMUSHA_TESTS_WORLD_SHRINK_HPP
 #define KAGEMUSHA_TESTS_WORLD_SHRINK_HPP
 

@@ -16,10 +16,12 @@ namespace {
 constexpr time_us look_period = 100 * ms, first_look_period = 10 * ms, hand_over_period = 2 * ms;
 constexpr time_us ping_period = 500 * ms;
 constexpr std::uint32_t checkpoints_until_protected = 2;
+constexpr std::uint32_t longest_resync_ms = 4000; // so that a schedule need not wait for minutes
 
 const char* name_of(mirror::supervision_kind kind) {
-    static constexpr const char* names[] = {"?",      "DESCRIPTION", "READY", "PAIR",       "PAIRED",
-                                            "UNPAIRED", "DIED",      "HANDED_OVER", "LOST"};
+    static constexpr const char* names[] = {"?",      "DESCRIPTION", "READY",   "PAIR",
+                                            "PAIRED", "UNPAIRED",    "DIED",    "HANDED_OVER",
+                                            "LOST",   "BELIEF",      "RUNNING", "TAKEOVER_FAILED"};
     const auto i = static_cast<std::size_t>(kind);
     return i < std::size(names) ? names[i] : "?";
 }
@@ -42,18 +44,20 @@ void supervisor::start(const unit& how) {
     gate_until_ms_ = 0;
     tick_at_ = never;
     orders_.clear();
-    main_busy_ = taken_over_ = was_alone_ = leaving_ = quitting_ = in_order_ = expects_death_ = false;
+    main_busy_ = taken_over_ = quitting_ = in_order_ = expects_death_ = false;
     told_protecting_ = told_lost_ = told_copy_lost_ = looks_ = false;
     killed_why_.clear();
     ended_why_.clear();
+    host_.image.exists = true;
     w_.say(host_.index, "starts: kage {}{}", as_standby_ ? "standby" : "run", how.anew ? " --anew" : "");
     if (as_standby_) {
         if (!w_.broken(mutation::no_mark_copy))
             host_.image.mark = image_mark::copy;
         w_.disks.marked_as_copy(host_.index);
     } else if (!how.anew && host_.image.mark != image_mark::newest) {
-        return exit(false, host_.image.mark == image_mark::copy ? "its image is the copy of a standby"
-                                                                 : "a standby may have gone on with newer disks");
+        return exit(false, host_.image.mark == image_mark::copy
+                               ? "its image is the copy of a standby"
+                               : "a standby may have gone on with newer disks");
     }
     anew_ = how.anew;
     const auto& o = w_.o;
@@ -64,6 +68,9 @@ void supervisor::start(const unit& how) {
         c.instance = identity_;
         c.heartbeat_budget_ms = o.heartbeat_budget_ms;
         c.retry_ms = std::min(o.heartbeat_budget_ms / 4 + 1, 500u);
+        c.shared_record = o.arbiter != arbiter_kind::fence;
+        if (!c.shared_record)
+            c.claim_valid_ms = std::max(o.heartbeat_budget_ms * 10, 10000u);
         standby_.emplace(c);
         order(0, [this] { host_.vm.start_standby(); });
         return;
@@ -85,6 +92,9 @@ primary_config supervisor::config_of_primary() const {
     c.policy = o.stop_without_standby ? loss_policy::stop : loss_policy::degraded;
     c.has_standby = peer_ >= 0;
     c.anew = anew_;
+    c.opening_ms = std::max(15000u, o.lease_ms + 5000);
+    c.shared_record = o.arbiter != arbiter_kind::fence;
+    c.resync.longest_ms = longest_resync_ms;
     return c;
 }
 
@@ -244,16 +254,17 @@ void supervisor::next_order() {
     if (orders_.empty() || main_busy_)
         return;
     main_busy_ = true;
-    w_.put(w_.now() + 20 + w_.below(500) + orders_.front().takes, event_kind::order, host_.index, generation_);
+    w_.put(w_.now() + 20 + w_.below(500) + orders_.front().takes, event_kind::order, host_.index,
+           generation_);
 }
 
 // Ends when it is on the disk.
-void supervisor::mark(image_mark m) {
+std::string supervisor::mark(image_mark m) {
     if (w_.now() < host_.image.fails_until)
-        return w_.say(host_.index, "supervisor: the mark can't be written");
-    if (m == image_mark::protected_ && w_.broken(mutation::no_mark_protected))
-        return;
-    host_.image.mark = m;
+        return "the mark can't be written";
+    if (m != image_mark::protected_ || !w_.broken(mutation::no_mark_protected))
+        host_.image.mark = m;
+    return {};
 }
 
 time_us supervisor::mark_takes() const {
@@ -261,24 +272,16 @@ time_us supervisor::mark_takes() const {
 }
 
 void supervisor::state_changed(primary_state state) {
-    if (state == primary_state::recording) {
-        order(mark_takes(), [this] { mark(image_mark::protected_); });
-    } else if (state == primary_state::alone) {
-        order(mark_takes(), [this] {
-            was_alone_ = true;
-            mark(image_mark::newest);
-        });
-    } else if (state == primary_state::leaving) {
-        order(0, [this] { leaving_ = true; });
-    }
+    if (state == primary_state::alone)
+        order(mark_takes(), [this] { mark(image_mark::newest); });
 }
 
 // The decider is through. QEMU may still be there.
-void supervisor::finish(bool in_order, const std::string& why) {
+void supervisor::finish(bool in_order, const std::string& why, bool alone) {
     quitting_ = true;
     in_order_ = in_order;
     ended_why_ = why;
-    if (in_order && was_alone_ && !leaving_)
+    if (alone) // it ended here, and nobody goes on with it
         mark(image_mark::newest);
     if (!host_.vm.alive())
         return exit(in_order, why);
@@ -293,8 +296,8 @@ void supervisor::look_soon() {
     if (!alive_ || looks_)
         return;
     looks_ = true;
-    w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(look_period)), event_kind::look, host_.index, generation_,
-           periodic_look);
+    w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(look_period)), event_kind::look, host_.index,
+           generation_, periodic_look);
 }
 
 void supervisor::checkpoint_committed() {
@@ -336,6 +339,8 @@ void supervisor::look(std::uint64_t what) {
         }
         return;
     }
+    if (vm.stream_is_broken() && primary_ && !told_lost_)
+        return replication_lost("the stream is broken"); // it happened while we stood still
     if (!vm.checkpointing() || !primary_)
         return;
     if (what == periodic_look)
@@ -346,7 +351,7 @@ void supervisor::look(std::uint64_t what) {
         return;
     if (vm.gpu_link_lost())
         return replication_lost("the standby has no copy of the GPU any more");
-    if (!w_.broken(mutation::no_watchdog) && w_.now() > vm.progress_at() + watchdog_ms * ms)
+    if (w_.now() > vm.progress_at() + watchdog_ms * ms)
         return replication_lost("no checkpoint was committed for too long");
     if (vm.handed_over() && primary_)
         return tell([&] { primary_->on_qemu_handed_over(now); });
@@ -417,8 +422,9 @@ bool supervisor::switch_over() {
 void supervisor::protect(std::uint8_t standby) {
     if (!alive_ || frozen() || !primary_)
         return;
+    const bool elsewhere = peer_ != static_cast<std::int8_t>(standby);
     peer_ = static_cast<std::int8_t>(standby);
-    tell([&] { primary_->on_protect(host_.clock_ms()); });
+    tell([&] { primary_->on_protect(elsewhere, host_.clock_ms()); });
 }
 
 // ---- the connection
@@ -440,6 +446,13 @@ void supervisor::connect_failed() {
 void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
     if (line_ != id)
         return;
+    if (const auto* h = std::get_if<mirror::hello>(&m);
+        h && w_.o.old_release[host_.index] && !h->capabilities.empty()) {
+        auto understood = *h; // an older release does not know the newer capabilities
+        std::erase(understood.capabilities, mirror::supervision_2_capability);
+        if (understood.capabilities.size() != h->capabilities.size())
+            return arrived(id, understood);
+    }
     tell([&] {
         if (standby_)
             standby_->on_message(m, host_.clock_ms());
@@ -465,8 +478,14 @@ void supervisor::send(const mirror::message& m) {
         return;
     if (const auto* s = std::get_if<mirror::supervision>(&m)) {
         w_.say(host_.index, "sends {} {}", name_of(s->kind), s->term);
-        if (s->kind == mirror::supervision_kind::unpaired && w_.broken(mutation::loses_unpaired))
+        if ((s->kind == mirror::supervision_kind::unpaired || s->kind == mirror::supervision_kind::belief) &&
+            w_.broken(mutation::loses_unpaired))
             return;
+    }
+    if (const auto* h = std::get_if<mirror::hello>(&m); h && w_.o.old_release[host_.index]) {
+        auto old = *h;
+        std::erase(old.capabilities, mirror::supervision_2_capability);
+        return w_.net.send(static_cast<std::uint32_t>(line_), line_end_, old);
     }
     w_.net.send(static_cast<std::uint32_t>(line_), line_end_, m);
 }
@@ -530,7 +549,13 @@ void supervisor::carry_out(act_kill_qemu& a) {
     });
 }
 void supervisor::carry_out(act_ended& a) {
-    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
+    order(0, [this, in_order = a.in_order, why = a.why, alone = a.alone] { finish(in_order, why, alone); });
+}
+void supervisor::carry_out(act_mark_protected&) {
+    order(mark_takes(), [this] {
+        const auto problem = mark(image_mark::protected_);
+        tell([&] { primary_ ? primary_->on_marked(problem, host_.clock_ms()) : void(); });
+    });
 }
 
 // ---- what a standby decided
@@ -571,7 +596,7 @@ void supervisor::carry_out(act_running& a) {
     successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms());
 }
 void supervisor::carry_out(act_standby_ended& a) {
-    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
+    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why, false); });
 }
 
 } // namespace kagemusha::world

@@ -84,14 +84,14 @@ private:
     void settle();
     void order(time_us takes, std::function<void()> what);
     void next_order();
-    void mark(control::image_mark m);
+    std::string mark(control::image_mark m); // a sentence when it failed
     time_us mark_takes() const;
     void state_changed(ha::primary_state state);
     void tick();
     static constexpr std::uint64_t periodic_look = 0, look_once = 1, look_for_ping = 2;
     void look(std::uint64_t what);
     ha::primary_config config_of_primary() const;
-    void finish(bool in_order, const std::string& why);
+    void finish(bool in_order, const std::string& why, bool alone);
     void exit(bool in_order, const std::string& why);
     void send(const mirror::message& m);
     void close_link();
@@ -108,6 +108,7 @@ private:
     void carry_out(ha::act_tell_gpu_failure& a);
     void carry_out(ha::act_kill_qemu& a);
     void carry_out(ha::act_ended& a);
+    void carry_out(ha::act_mark_protected& a);
     void carry_out(ha::act_standby_state& a);
     void carry_out(ha::act_standby_ask& a);
     void carry_out(ha::act_standby_send& a);
@@ -138,7 +139,7 @@ private:
     std::deque<main_order> orders_;
     bool main_busy_ = false;
 
-    bool as_standby_ = false, taken_over_ = false, was_alone_ = false, leaving_ = false, quitting_ = false, in_order_ = false;
+    bool as_standby_ = false, taken_over_ = false, quitting_ = false, in_order_ = false;
     bool expects_death_ = false; // of a QEMU that it replaces itself
     std::string killed_why_, ended_why_;
     bool told_protecting_ = false, told_lost_ = false, told_copy_lost_ = false, looks_ = false;

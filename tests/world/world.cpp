@@ -6,8 +6,16 @@
 namespace kagemusha::world {
 
 world::world(const options& options, bool trace)
-    : o(options), net(*this), outside(*this), operating(*this), faults(*this), output(*this), disks(*this),
-      liveness(*this), random_(sim::mixed(options.seed, 2)), trace_(trace) {
+    : o(options)
+    , net(*this)
+    , outside(*this)
+    , operating(*this)
+    , faults(*this)
+    , output(*this)
+    , disks(*this)
+    , liveness(*this)
+    , random_(sim::mixed(options.seed, 2))
+    , trace_(trace) {
     for (std::uint8_t i = 0; i < o.hosts; ++i)
         hosts.push_back(std::make_unique<host>(*this, i));
     arbiter = make_arbiter(*this);
@@ -95,13 +103,15 @@ void statistics::add(const statistics& other) {
 }
 
 std::string statistics::text() const {
-    std::string out = fmt::format("{} schedules, {} events, {} s simulated: {} protected, {} boots, {} takeovers, "
-                                  "{} switchovers, {} checkpoints, {} replies\nfaults:",
-                                  schedules, events, simulated_ms / 1000, was_protected, boots, takeovers,
-                                  switchovers, checkpoints, replies);
+    std::string out =
+        fmt::format("{} schedules, {} events, {} s simulated: {} protected, {} boots, {} takeovers, "
+                    "{} switchovers, {} checkpoints, {} replies\nfaults:",
+                    schedules, events, simulated_ms / 1000, was_protected, boots, takeovers, switchovers,
+                    checkpoints, replies);
     for (std::size_t i = 0; i < fault_kinds; ++i)
         out += fmt::format(" {} {}", name_of(static_cast<fault_kind>(i)), faults[i]);
-    return out + fmt::format("\nslowest to be protected again: {} ms (seed {})", slowest_heal_ms, slowest_seed);
+    return out +
+           fmt::format("\nslowest to be protected again: {} ms (seed {})", slowest_heal_ms, slowest_seed);
 }
 
 } // namespace kagemusha::world

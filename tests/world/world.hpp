@@ -40,6 +40,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/rng.hpp"
 #include "world/arbiter_models.hpp"
 #include "world/checkers/liveness.hpp"
 #include "world/checkers/newest_disk.hpp"
@@ -51,7 +52,6 @@
 #include "world/network.hpp"
 #include "world/options.hpp"
 #include "world/person.hpp"
-#include "sim/rng.hpp"
 
 namespace kagemusha::world {
 

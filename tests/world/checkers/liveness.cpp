@@ -30,13 +30,15 @@ std::string liveness_checker::state() const {
     for (const auto& h : w_.hosts) {
         const auto& p = h->process;
         text += fmt::format("; {}: {}{}", h->name(),
-                            !h->up()         ? "off"
-                            : !p.alive()     ? "no supervisor (" + p.why_it_ended() + ")"
-                            : p.primary()    ? std::string("primary ") + ha::to_text(p.primary()->state()) + " (" +
-                                                p.primary()->degraded() + ")"
-                            : p.standby()    ? std::string("standby ") + ha::to_text(p.standby()->state())
-                                             : "?",
-                            h->vm.runs() ? ", VM runs" : h->vm.alive() ? ", QEMU waits" : "");
+                            !h->up()      ? "off"
+                            : !p.alive()  ? "no supervisor (" + p.why_it_ended() + ")"
+                            : p.primary() ? std::string("primary ") + ha::to_text(p.primary()->state()) +
+                                                " (" + p.primary()->degraded() + ")"
+                            : p.standby() ? std::string("standby ") + ha::to_text(p.standby()->state())
+                                          : "?",
+                            h->vm.runs()    ? ", VM runs"
+                            : h->vm.alive() ? ", QEMU waits"
+                                            : "");
     }
     return text;
 }
@@ -61,7 +63,8 @@ void liveness_checker::look() {
 
 void liveness_checker::vm_starts(std::uint8_t host) {
     if (is_stopped_)
-        w_.fail(fmt::format("stays stopped: the VM that a person stopped starts on {}", w_.hosts[host]->name()));
+        w_.fail(
+            fmt::format("stays stopped: the VM that a person stopped starts on {}", w_.hosts[host]->name()));
 }
 
 } // namespace kagemusha::world

@@ -25,11 +25,11 @@ bool output_checker::is_before(std::uint32_t earlier, std::uint32_t later) const
 
 void output_checker::spoke(std::uint8_t host, std::uint32_t run, const packet& p) {
     if (run < speaker_)
-        return w_.fail(fmt::format("one speaker: run {} speaks on {} after run {} did", run, w_.hosts[host]->name(),
-                                   speaker_));
-    if (told_ != 0 && nodes_[told_].root == nodes_[p.node].root && !is_before(told_, p.node))
-        return w_.fail(fmt::format("output commit: run {} on {} speaks and does not have what run {} told", run,
+        return w_.fail(fmt::format("one speaker: run {} speaks on {} after run {} did", run,
                                    w_.hosts[host]->name(), speaker_));
+    if (told_ != 0 && nodes_[told_].root == nodes_[p.node].root && !is_before(told_, p.node))
+        return w_.fail(fmt::format("output commit: run {} on {} speaks and does not have what run {} told",
+                                   run, w_.hosts[host]->name(), speaker_));
     if (nodes_[p.node].root < nodes_[told_].root)
         return w_.fail("output commit: a history that was left goes on");
     speaker_ = run;
@@ -42,14 +42,16 @@ void output_checker::check_reply(const packet& p) {
     const auto r = p.request;
     const auto wrong = [&](const char* what, std::uint32_t is, std::uint32_t expected) {
         w_.fail(fmt::format("exactly once: in the reply to request {} {} is {}{}, expected {}{}", r, what,
-                            is & ~owned, is & owned ? "+" : "", expected & ~owned, expected & owned ? "+" : ""));
+                            is & ~owned, is & owned ? "+" : "", expected & ~owned,
+                            expected & owned ? "+" : ""));
     };
     const auto check = [&](const char* what, std::uint32_t is, std::uint32_t expected) {
         if (is != expected)
             wrong(what, is, expected);
     };
     if (r < told_request_)
-        return w_.fail(fmt::format("exactly once: the VM knows {} requests, and has replied to {}", r, told_request_));
+        return w_.fail(
+            fmt::format("exactly once: the VM knows {} requests, and has replied to {}", r, told_request_));
     told_request_ = r;
     check("the GPU's count", p.gpu_value, r);
     check("the word that the GPU read into", p.words[0], r);

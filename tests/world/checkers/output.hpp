@@ -4,7 +4,8 @@
 //   one speaker     once a later life of the VM has said something, no earlier one does
 //   output commit   what was told is part of the history of whoever speaks after it. Only a VM that was
 //                   started from its disk begins another history, and newest_disk.hpp says when it may
-//   exactly once    each request was done once: in memory (by the CPU and by the GPU), on the disk, on the GPU
+//   exactly once    each request was done once: in memory (by the CPU and by the GPU), on the disk, on the
+//   GPU
 #ifndef KAGEMUSHA_TESTS_WORLD_CHECKERS_OUTPUT_HPP
 #define KAGEMUSHA_TESTS_WORLD_CHECKERS_OUTPUT_HPP
 
