@@ -182,6 +182,9 @@ std::string supervisor_text(const nlohmann::json& s) {
                takeover_text(s);
     if (!text("degraded").empty() && text("role") == "primary")
         out += fmt::format("  NOT PROTECTED: {}\n", text("degraded"));
+    if (!text("standby_problem").empty())
+        out += fmt::format("  A TAKEOVER WOULD WAIT: the standby's host has a problem: {}\n",
+                           text("standby_problem"));
     if (!text("gpu_lost").empty())
         out += fmt::format("  GPU LOST: {}\n", text("gpu_lost"));
     if (!text("waiting_for").empty())

@@ -116,6 +116,38 @@ TEST_F(lock, a_paired_vm_is_started_anew_only_on_demand) {
 }
 
 // Every claimer of one term at the same time: one gets it.
+TEST_F(lock, a_look_changes_nothing) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000);
+    const auto seen = s->decide(request(kind::look, 2), 1001);
+    EXPECT_EQ(seen.what, verdict::granted);
+    EXPECT_EQ(seen.term, 2u);
+    EXPECT_TRUE(seen.paired);
+    EXPECT_FALSE(seen.ours);
+    EXPECT_TRUE(p->decide(request(kind::look, 2), 1001).ours);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 1299).what, verdict::held) << "the lease is the primary's";
+}
+TEST_F(lock, a_record_that_is_gone_is_not_another_ones) {
+    EXPECT_EQ(p->decide(request(kind::renew, 5), 1000).what, verdict::gone);
+    EXPECT_EQ(s->decide(request(kind::claim, 5), 1000).what, verdict::gone);
+    auto again = request(kind::restore, 5);
+    again.paired = true;
+    EXPECT_EQ(p->decide(again, 1000).term, 5u);
+    EXPECT_EQ(p->decide(again, 1001).what, verdict::granted) << "its answer may have been lost";
+    EXPECT_EQ(s->decide(again, 1002).what, verdict::refused);
+    EXPECT_EQ(s->decide(request(kind::claim, 5), 1400).term, 6u);
+    EXPECT_EQ(p->decide(again, 9000).what, verdict::refused);
+}
+TEST_F(lock, proof_that_nothing_was_released_counts_more_than_alone) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000);
+    p->decide(request(kind::alone, 2), 1000); // its answer was lost, and QEMU died
+    auto claim = request(kind::claim, 2);
+    claim.proven_dead = true;
+    EXPECT_EQ(s->decide(claim, 1001).what, verdict::refused);
+    claim.unreleased = true;
+    EXPECT_EQ(s->decide(claim, 1001).term, 3u);
+}
 TEST_F(lock, many_claim_and_one_gets_it) {
     for (std::uint64_t round = 0; round < 200; ++round) {
         temporary_directory own;

@@ -215,6 +215,12 @@ arbiter_answer etcd_arbiter::change(const arbiter_request& request) {
         const arbiter_answer other_term{
             verdict::refused, 0, 0, 0,
             fmt::format("term {} is over: {} has term {}", request.term, now->owner, now->term)};
+        if (request.what != kind::open && request.what != kind::restore &&
+            (now->revision == "0" || (now->term < request.term && now->holder.empty())))
+            return {verdict::gone, 0, 0, 0,
+                    now->revision == "0"
+                        ? "etcd has no record of this VM any more"
+                        : fmt::format("etcd's record of this VM is older than term {}", request.term)};
         std::uint64_t term = now->term;
         bool paired = now->paired, nobody_holds = false;
         switch (request.what) {
@@ -235,7 +241,7 @@ arbiter_answer etcd_arbiter::change(const arbiter_request& request) {
                 break; // done before, and the answer was lost
             if (now->term != request.term)
                 return other_term;
-            if (!now->paired)
+            if (!now->paired && !(request.proven_dead && request.unreleased))
                 return {verdict::refused, 0, 0, 0,
                         "the primary goes on alone: what this standby has is out of date"};
             if (others && !request.proven_dead)
@@ -256,6 +262,18 @@ arbiter_answer etcd_arbiter::change(const arbiter_request& request) {
                 return other_term;
             if (request.what == kind::alone)
                 paired = false;
+            break;
+        case kind::look:
+            return {verdict::granted, 0, now->term, 0, {}, now->paired, ours};
+        case kind::restore:
+            if (now->term > request.term ||
+                (now->term == request.term && (!ours || now->paired != request.paired)))
+                return other_term;
+            if (others)
+                return held;
+            term = request.term;
+            paired = request.paired;
+            nobody_holds = now->holder.empty();
             break;
         case kind::release:
             return {verdict::granted, 0, request.term, 0, {}};

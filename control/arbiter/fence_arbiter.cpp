@@ -39,7 +39,12 @@ arbiter_answer fence_arbiter::decide(const arbiter_request& request) {
         return granted(request.term);
     case arbiter_request::kind::pair:
         return granted(request.new_term);
+    case arbiter_request::kind::look:
+    case arbiter_request::kind::restore:
+        return granted(request.term); // nobody keeps anything
     case arbiter_request::kind::alone:
+        if (request.confirmed)
+            return granted(request.term);
         return fence(request, "standby", request.term);
     case arbiter_request::kind::claim:
         return request.proven_dead ? granted(request.term + 1) : fence(request, "primary", request.term + 1);

@@ -128,6 +128,17 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
                                std::string(page_->owner, ::strnlen(page_->owner, sizeof page_->owner)),
                                old.term));
         };
+        // Nobody has ever opened it: the file was removed while it was in use.
+        const auto gone = [&] {
+            answer.what = verdict::gone;
+            answer.why = "the arbiter's file has no record of this VM any more";
+        };
+        const bool ours = identity_.owner.substr(0, sizeof page_->owner - 1) ==
+                          std::string_view(page_->owner, ::strnlen(page_->owner, sizeof page_->owner));
+        if (old.term == 0 && request.what != kind::open && request.what != kind::restore) {
+            gone();
+            return answer;
+        }
         const auto held = [&] {
             answer.what = verdict::held;
             answer.until_ms = old.until_ms;
@@ -147,7 +158,7 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
         case kind::claim:
             if (old.term != request.term)
                 other_term();
-            else if (!old.paired)
+            else if (!old.paired && !(request.proven_dead && request.unreleased))
                 refuse("the primary goes on alone: what this standby has is out of date");
             else if (!free && !request.proven_dead)
                 held();
@@ -159,6 +170,20 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
                 other_term();
             wanted.term = request.new_term;
             wanted.paired = true;
+            break;
+        case kind::look:
+            answer.term = old.term;
+            answer.paired = old.paired;
+            answer.ours = ours;
+            return answer;
+        case kind::restore:
+            if (old.term > request.term ||
+                (old.term == request.term && (!ours || old.paired != request.paired)))
+                other_term();
+            else if (old.term < request.term && !free)
+                held();
+            wanted.term = request.term;
+            wanted.paired = request.paired;
             break;
         case kind::renew:
         case kind::alone:

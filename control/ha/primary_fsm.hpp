@@ -3,48 +3,77 @@
 // primary_fsm: what the supervisor of a running VM decides. Pure: events go in, actions come out through
 // next(), time is an argument (milliseconds of CLOCK_BOOTTIME).
 //
-//   opening ──lease──▶ alone ──standby ready──▶ replicating ──checkpoints──▶ telling ──told──▶ recording ──▶
-//   protecting
-//                        ▲                           │                         │                │ │ └────
-//                        QEMU goes on alone ◀──┴─────────────────────────┘             losing ◀───────────┘
+//   opening ─lease─▶ alone ─ready─▶ replicating ─▶ telling ─told─▶ recording ─▶ protecting
+//                     ▲  ▲              │             │               │          │    │
+//                     │  └──────────────┴─────────────┘             losing ◀─────┘    │
+//                     └── `alone` recorded ──┬────────────────────────┘               │
+//                                       taking_back ◀─ does not run ─ handing_over ◀──┘
 //
 // Transitions; all others are a programmer's error (one function makes them and emits act_state):
 //
-//   from         to           when
-//   opening      alone        the arbiter granted the first lease: act_start_qemu
-//   alone        replicating  a standby is ready: act_replicate
-//   replicating  telling      checkpoints reach the standby: PAIR is sent, with the next term
-//   telling      recording    the standby answered PAIRED
-//   recording    protecting   the arbiter has recorded the pair
-//   replicating, telling    alone    the standby is lost: act_go_on_alone
-//   recording, protecting   losing   the standby is lost: the arbiter is asked to record `alone`
-//   losing       alone        it has: act_go_on_alone, UNPAIRED
-//   protecting   leaving      QEMU died, policy `stop` and standby lost, or it was handed over: DIED is told
-//   losing       leaving      QEMU died before `alone` was recorded: the standby has what was let out
-//   leaving      ended        the standby knows, or it can't be told in time
-//   any          ended        stopped; QEMU died with nobody to take over; another term: somebody took over
+//   from          to            when
+//   opening       alone         the arbiter granted the first lease: act_start_qemu
+//   alone         replicating   a standby is ready, and may have a transfer now: act_replicate
+//   replicating   telling       checkpoints reach the standby: PAIR is sent, with the next term
+//   telling       recording     the standby answered PAIRED: act_mark_protected, on_marked,
+//                               then the arbiter is asked
+//   recording     protecting    the arbiter has recorded the pair
+//   replicating   alone         the standby is lost: act_go_on_alone
+//   telling       alone         the same, where a record refuses who was told and never recorded
+//   telling, recording, protecting
+//                 losing        the standby is lost, or the VM is stopped: the arbiter is asked to
+//                               record `alone`
+//   losing        alone         it has: act_go_on_alone, UNPAIRED
+//   protecting    handing_over  a switchover: the VM stands still, all of it is on the standby,
+//                               which is told
+//   handing_over  taking_back   it does not run there: the arbiter is asked for `alone`, so that
+//                               it never will
+//   taking_back   alone         it has recorded that: act_go_on_alone, the VM runs here again
+//   telling, recording, protecting, losing, handing_over, taking_back
+//                 leaving       QEMU died, and the standby has what was let out: DIED is told
+//   any           ended         the standby runs the VM; stopped; QEMU died with nobody to take
+//                               over; another term: somebody took over
 //
 // The gate. Output may leave the VM while now < until of the last act_gate. That is extended by
 //   * the arbiter's lease, and
 //   * each answered heartbeat while protecting: the standby claims nothing before it was silent around it
 //     for its budget, which began when it got the heartbeat, so not before we sent it.
+// A supervisor that was frozen finds its gate closed, because nobody extended it. It learns from the next
+// answer of the arbiter whether its term still counts.
+//
+// What a standby believes. A message can get lost with its connection, so a standby may think that it can
+// take over when it can't any more. Each greeting tells what both believe (BELIEF). A standby that must not
+// take over is told UNPAIRED, again and again until it says that it has nothing any more: READY, LOST or
+// BELIEF 0. READY is also proof that the QEMU which was paired before is gone.
+//
+// A record that is gone (arbiter_answer::verdict::gone) is not another's. The gate closes at once, and the VM
+// is not killed. The record is made again by who may know that nobody took over: no pair was recorded; or our
+// lease was valid when the record was found missing (nobody can have claimed before, and afterwards there is
+// no record to claim from); or that very standby answers heartbeats that were sent later, or has nothing to
+// take over with. A second VM that was opened elsewhere meanwhile has made a record of its own: then we are
+// refused.
+//
 // A GPU that failed. QEMU does not tell the guest (virtio-vgpu's hold-failures), and the supervisor hands the
 // VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the
 // guest was before the failure. Only while protecting, with a standby that can be told now; otherwise the
 // guest is told (act_tell_gpu_failure, or with act_go_on_alone), as without a standby.
 //
-// A supervisor that was frozen finds its gate closed, because nobody extended it. It learns from the next
-// answer of the arbiter whether its term still counts.
+// A QEMU that dies in telling or recording. Its checkpoints already went to the standby, and its output was
+// held for them (on_qemu_protecting came after that began), so the standby has all that was let out. Only its
+// right is missing: the pair is recorded first, then DIED is told.
 //
 // Ordering contract (what the thin layer must keep)
 //   1. Actions are carried out in the order of next().
 //   2. After act_kill_qemu nothing is reported of QEMU but on_qemu_died.
-//   3. act_go_on_alone also tells the guest of a GPU that failed. It releases what was held; it is only
-//   emitted after the arbiter has recorded `alone`, or
-//      while no standby has ever been told that it may take over.
+//   3. act_go_on_alone releases what was held, lets a VM go on that stands still for a switchover,
+//      and tells the guest of a GPU that failed. It is only emitted after the arbiter has recorded
+//      `alone`, or while no standby that was told could take over.
+//   4. on_marked comes when what act_mark_protected wants is durable: only then the arbiter is asked
+//      to record the pair. So an image without the mark was never one of a recorded pair.
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
+#include "control/ha/resync_backoff.hpp"
 #include "mirror/message.hpp"
 
 #include <cstdint>
@@ -66,6 +95,15 @@ struct primary_config {
     loss_policy policy = loss_policy::degraded;
     bool has_standby = false; // an address to connect to
     bool anew = false;        // start although a standby may have what was there (arbiter_request::anew)
+    // The arbiter keeps one record for both hosts (lock, etcd), so it refuses a standby whose pair was never
+    // recorded. Without (fence), going on alone cuts the standby off, unless it has confirmed UNPAIRED.
+    bool shared_record = true;
+    std::uint32_t opening_ms = 15000; // another's lease holds a start up for so long; longer than any lease
+    std::uint32_t switchover_ms = 10000; // the VM runs on the standby by then, or goes on here
+    std::uint32_t stop_ms = 30000;       // a stop that neither arbiter nor standby hears ends then
+    std::uint32_t stop_confirmed_ms =
+        2000; // how long the arbiter is asked after the standby has confirmed it
+    resync_config resync;
 };
 
 enum class primary_state {
@@ -76,6 +114,8 @@ enum class primary_state {
     recording,
     protecting,
     losing,
+    handing_over,
+    taking_back,
     leaving,
     ended
 };
@@ -98,6 +138,7 @@ struct act_send {
 };
 struct act_start_qemu {};
 struct act_replicate {};
+struct act_mark_protected {}; // the images' mark, durably; then on_marked
 struct act_go_on_alone {};
 struct act_tell_gpu_failure {}; // QEMU tells the guest what it has held back
 struct act_kill_qemu {
@@ -106,14 +147,15 @@ struct act_kill_qemu {
 struct act_ended {
     bool in_order; // the VM was stopped, or runs on the standby
     std::string why;
+    bool alone = false; // the record says that nobody else may go on: this host's images are the newest
 };
-using primary_action =
-    std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send, act_start_qemu,
-                 act_replicate, act_go_on_alone, act_tell_gpu_failure, act_kill_qemu, act_ended>;
+using primary_action = std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send,
+                                    act_start_qemu, act_replicate, act_mark_protected, act_go_on_alone,
+                                    act_tell_gpu_failure, act_kill_qemu, act_ended>;
 
 class primary_fsm {
 public:
-    explicit primary_fsm(primary_config config) : config_(std::move(config)) {}
+    explicit primary_fsm(primary_config config) : config_(std::move(config)), resync_(config_.resync) {}
 
     void start(std::uint64_t now); // a VM that does not run yet
     // A VM that runs here since a takeover, with the arbiter's record of it.
@@ -123,14 +165,21 @@ public:
     void on_link_up(std::uint64_t now);
     void on_message(const mirror::message& m, std::uint64_t now);
     void on_link_closed(const std::string& why, std::uint64_t now);
-    void on_qemu_protecting(std::uint64_t now); // a checkpoint is on the standby
+    void on_qemu_protecting(std::uint64_t now); // a checkpoint is on the standby, and output is held
     void on_qemu_replication_lost(const std::string& why, std::uint64_t now); // it asks whether to go on
+    void on_marked(const std::string& problem, std::uint64_t now); // after act_mark_protected; empty: durable
     // Its GPU failed, and it holds that back from the guest. Said again and again until it has an effect.
     void on_gpu_failed(const std::string& why, std::uint64_t now);
+    // It does not get on. Said again and again while that is so. It is killed if a standby that can be told
+    // now goes on; a VM that is late is better than none.
+    void on_qemu_stuck(const std::string& why, std::uint64_t now);
     void on_qemu_died(const std::string& how, bool in_order, std::uint64_t now);
-    void on_qemu_handed_over(std::uint64_t now); // the last checkpoint is on the standby, QEMU stands still
-    void on_protect(std::uint64_t now);          // there is an address now (again)
-    void on_stop(std::uint64_t now);             // a person wants the VM to end
+    void on_qemu_handed_over(std::uint64_t now);  // the last checkpoint is on the standby, QEMU stands still
+    void on_cancel_switchover(std::uint64_t now); // a person does not want to wait for the standby any more
+    // A person wants it protected: there is an address now, and it is tried at once. `elsewhere`: another one
+    // than that of the present connection.
+    void on_protect(bool elsewhere, std::uint64_t now);
+    void on_stop(std::uint64_t now); // a person wants the VM to end
     void on_tick(std::uint64_t now);
 
     bool next(primary_action& out);
@@ -139,7 +188,9 @@ public:
     primary_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
     const std::string& degraded() const { return degraded_; } // why nobody stands by; empty: somebody does
-    // A standby that was paired does not say READY again when the connection comes back.
+    // Why a takeover would have to wait, though somebody stands by: the standby does not reach the arbiter.
+    const std::string& standby_problem() const { return standby_problem_; }
+    std::string waiting_for(std::uint64_t now) const; // what holds the next step up; empty: nothing
     bool may_hand_over() const { return state_ == primary_state::protecting && link_ >= link_state::greeted; }
 
 private:
@@ -147,48 +198,118 @@ private:
 
     void become(primary_state to, std::string why);
     void send(mirror::message m);
-    void ask(arbiter_request::kind what, std::uint64_t now);
+    void say(mirror::supervision_kind kind, std::uint64_t term, const std::string& text);
     void open_gate(std::uint64_t until);
+    void close_gate();
+
+    // The arbiter.
+    void ask(arbiter_request::kind what, std::uint64_t now);
+    void ask_next(std::uint64_t now); // what the state wants to know now
+    std::uint64_t ask_at() const;
     void renew_if_due(std::uint64_t now);
+    void on_opened(const arbiter_answer& answer, std::uint64_t now);
+    void on_granted(arbiter_request::kind asked, std::uint64_t now);
+    void on_refused(const std::string& why, std::uint64_t now);
+    void on_answer_leaving(arbiter_request::kind asked, const arbiter_answer& answer, std::uint64_t now);
+    void record_gone(const std::string& why, std::uint64_t now);
+    bool may_restore() const;
+    void superseded(const std::string& why);
+
+    // The connection and the standby.
     void heartbeat_if_due(std::uint64_t now);
     void connect_if_due(std::uint64_t now);
     void drop_link(mirror::goodbye_reason reason, const std::string& why, std::uint64_t now);
     void link_down(const std::string& why, std::uint64_t now);
-    void lost_standby(const std::string& why, std::uint64_t now);
-    void replicate_if_ready();
-    void alone_recorded(std::uint64_t now);
-    void superseded(const std::string& why);
-    void leave(mirror::supervision_kind kind, const std::string& how, std::uint64_t now);
-    void tell_leaving(std::uint64_t now);
-    void end(bool in_order, const std::string& why);
+    bool is_urgent() const; // the standby has our state, or must be told something
+    std::uint64_t silence_limit_ms() const;
+    void watch_link(std::uint64_t now);
     void on_hello(const mirror::hello& m, std::uint64_t now);
     void on_supervision(const mirror::supervision& m, std::uint64_t now);
+    void on_description(const mirror::supervision& m, std::uint64_t now);
+    void on_belief(const mirror::supervision& m, std::uint64_t now);
+    void on_goodbye(const mirror::goodbye& m, std::uint64_t now);
+    void standby_has_nothing(const std::string& why, std::uint64_t now);
+    void replicate_if_ready(std::uint64_t now);
+    void lost_standby(const std::string& why, std::uint64_t now);
+    void lose(const std::string& why, std::uint64_t now);
+    void go_on_alone(const std::string& why, std::uint64_t now);
+    void unpair(const std::string& why, std::uint64_t now);
+    void unpair_if_due(std::uint64_t now);
+    void alone_recorded(std::uint64_t now);
+    std::uint64_t believed_term() const; // with which a standby may take over; 0: none may
+
+    // The end, and switchovers.
+    void leave(mirror::supervision_kind word, const std::string& how, std::uint64_t now);
+    void tell_leaving();
+    // It was told, and answers: it may have to wait for the arbiter.
+    bool standby_takes_over() const { return told_ && link_ >= link_state::greeted && !stopping_; }
+    void kill_for_standby(const std::string& why, std::uint64_t now);
+    void begin_stop(const std::string& why, std::uint64_t now);
+    void take_back(const std::string& why, std::uint64_t now);
+    void gone_over(); // the standby has the VM that stands still here
+    void ends_if_due(std::uint64_t now);
+    void end(bool in_order, const std::string& why, bool alone = false);
+
+    bool is_paired() const { // a standby may have been recorded, or is about to be
+        return state_ >= primary_state::recording && state_ <= primary_state::taking_back;
+    }
     bool over() const { return state_ == primary_state::leaving || state_ == primary_state::ended; }
+
+    static constexpr std::uint64_t killing_ms = 3000; // for a killed QEMU to end
+    static constexpr std::uint64_t leaving_ms =
+        10000; // for telling the standby; after that it has the arbiter
 
     primary_config config_;
     primary_state state_ = primary_state::opening;
+    std::deque<primary_action> actions_;
+
+    // The arbiter's record
     std::uint64_t term_ = 0;
     std::uint64_t lease_until_ = 0, gate_ = 0;
     std::uint64_t last_asked_ = 0;
     std::uint64_t request_ = 0; // the number of the one that is under way; 0: none
     arbiter_request::kind asked_ = arbiter_request::kind::open;
     std::uint64_t last_number_ = 0;
+    std::uint64_t told_term_ = 0;                 // the last one that a standby was told; used once
+    std::uint64_t opening_by_ = 0;                // until then another's lease may run out
+    bool pair_asked_ = false;                     // with told_term_; whether it was done is not known
+    bool alone_asked_ = false;                    // the same of `alone`, in losing and taking_back
+    bool gone_ = false, lease_was_valid_ = false; // the record; and our lease at that moment
+    std::uint64_t gone_at_ = 0;
+    bool answered_since_gone_ = false; // the standby, a heartbeat
+    std::string arbiter_problem_;      // of its last answer
+
+    // The connection
     link_state link_ = link_state::down;
     std::uint64_t connect_at_ = 0, link_since_ = 0;
     std::uint64_t last_heard_ = 0, last_beat_ = 0;
-    std::uint32_t budget_ms_ = 0;  // the shorter one of both ends
-    std::uint64_t told_term_ = 0;  // the last one that a standby was told; used once
-    std::uint64_t opening_by_ = 0; // until then another's lease may run out
-    bool stopping_ = false;
+    std::uint32_t budget_ms_ = 0; // the shorter one of both ends
+    bool described_ = false, tells_belief_ = false;
+    std::uint64_t peer_instance_ = 0, paired_instance_ = 0; // who greeted; who was told the last term
+
+    // The standby
+    bool standby_has_vm_ = false;   // it was paired with term_, and did not say that its QEMU has ended
+    bool standby_is_clean_ = false; // on this connection it said that it has nothing, and got nothing since
+    bool confirmed_ = false;        // the one that was told the last term said that it will not take over
+    std::uint64_t unpair_at_ = UINT64_MAX; // when UNPAIRED is said (again)
+    std::uint64_t ask_alone_at_ = 0;       // until then the standby may confirm it
+    std::string standby_problem_;
     std::string degraded_ = "no standby has been there yet";
     std::string lost_why_;
+    resync_backoff resync_;
+    bool marked_ = false;
+    std::uint64_t killing_by_ =
+        0; // act_kill_qemu was given, and on_qemu_died follows until then. 0: it was not
+
+    // The end
+    bool stopping_ = false, qemu_gone_ = false;
+    std::string stop_why_;
+    std::uint64_t stop_by_ = 0, hand_by_ = 0, leave_by_ = 0;
     mirror::supervision_kind last_word_ = mirror::supervision_kind::died;
     std::string how_;
-    std::uint64_t leave_by_ = 0;
     bool told_ = false;
-    bool standby_has_vm_ = false; // it was paired with term_, and did not say that its QEMU has ended
-    bool gpu_failed_ = false;     // act_kill_qemu was given for it
-    std::deque<primary_action> actions_;
+    bool record_pair_ = false; // leaving: before the last word
+    bool released_ = false;
 };
 
 } // namespace kagemusha::ha

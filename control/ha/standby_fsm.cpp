@@ -23,21 +23,25 @@ constexpr std::uint64_t greeting_ms = 5000; // for the hello, and for silence be
 
 bool is_legal(standby_state from, standby_state to) {
     using s = standby_state;
+    if (to == s::ended)
+        return from != s::running && from != s::ended;
     switch (from) {
     case s::starting:
-        return to == s::listening || to == s::ended;
+        return to == s::listening;
     case s::listening:
-        return to == s::greeted || to == s::outdated || to == s::ended;
+        return to == s::greeted || to == s::outdated;
     case s::greeted:
-        return to == s::synced || to == s::outdated || to == s::ended;
+        return to == s::proving || to == s::outdated;
+    case s::proving:
+        return to == s::synced || to == s::outdated;
     case s::synced:
-        return to == s::claiming || to == s::taking_over || to == s::outdated || to == s::ended;
+        return to == s::claiming || to == s::taking_over || to == s::outdated;
     case s::claiming:
-        return to == s::synced || to == s::taking_over || to == s::outdated || to == s::ended;
+        return to == s::synced || to == s::taking_over || to == s::outdated;
     case s::taking_over:
-        return to == s::running || to == s::ended;
+        return to == s::running || to == s::outdated;
     case s::outdated:
-        return to == s::starting || to == s::ended;
+        return to == s::starting;
     case s::running:
     case s::ended:
         return false;
@@ -48,8 +52,8 @@ bool is_legal(standby_state from, standby_state to) {
 } // namespace
 
 const char* to_text(standby_state state) {
-    static constexpr const char* names[] = {"starting",    "listening", "greeted",  "synced", "claiming",
-                                            "taking-over", "running",   "outdated", "ended"};
+    static constexpr const char* names[] = {"starting", "listening",   "greeted", "proving",  "synced",
+                                            "claiming", "taking-over", "running", "outdated", "ended"};
     return names[static_cast<std::size_t>(state)];
 }
 
@@ -75,6 +79,20 @@ void standby_fsm::send(mirror::message m) {
     actions_.push_back(act_standby_send{std::move(m)});
 }
 
+void standby_fsm::say(supervision_kind kind, std::uint64_t term, const std::string& text) {
+    if (linked_ && greeted_)
+        send(supervision{kind, term, text});
+}
+
+// In proving it has the state, and not the right yet.
+void standby_fsm::tell_belief() {
+    if (!tells_belief_)
+        return;
+    const bool looks = state_ == standby_state::proving || state_ == standby_state::synced;
+    say(supervision_kind::belief, may_claim() || state_ == standby_state::taking_over ? term_ : 0,
+        looks ? waiting_for_ : std::string());
+}
+
 // ---- QEMU
 
 void standby_fsm::on_qemu_ready(std::uint64_t) {
@@ -83,41 +101,75 @@ void standby_fsm::on_qemu_ready(std::uint64_t) {
     become(standby_state::listening, {});
     if (greeted_) { // the primary has been waiting for us
         become(standby_state::greeted, {});
-        send(supervision{supervision_kind::ready, 0, {}});
+        say(supervision_kind::ready, 0);
     }
 }
 
 void standby_fsm::on_qemu_died(const std::string& how, std::uint64_t) {
-    if (state_ == standby_state::running || state_ == standby_state::ended)
+    if (over())
         return;
-    if (greeted_ && linked_)
-        send(supervision{supervision_kind::lost, 0, "its QEMU ended: " + how});
     if (state_ == standby_state::taking_over)
-        return end(false, "QEMU ended during the takeover: " + how);
+        return did_not_run("QEMU ended during the takeover: " + how);
+    say(supervision_kind::lost, 0, "its QEMU ended: " + how);
     if (state_ == standby_state::starting || state_ == standby_state::outdated)
         return end(false, "QEMU does not start: " + how);
     out_of_date("QEMU ended: " + how);
 }
 
+void standby_fsm::on_takeover_failed(const std::string& why, std::uint64_t) {
+    if (state_ == standby_state::taking_over)
+        did_not_run("QEMU could not take the VM over: " + why);
+}
+
+// Of a VM that nobody else has any more, nothing is left. One that was handed over goes on at its source: it
+// was not claimed, and its gate was never open.
+void standby_fsm::did_not_run(const std::string& why) {
+    if (handed_over_ && !qemu_running_) {
+        if (tells_belief_)
+            say(supervision_kind::takeover_failed, term_, why);
+        else
+            say(supervision_kind::lost, 0, why);
+        return out_of_date(why);
+    }
+    say(supervision_kind::lost, 0, why);
+    end(false, why);
+}
+
+void standby_fsm::on_qemu_stuck(const std::string& why, std::uint64_t) {
+    // Of a primary that can't be heard this may be all that is left: better late than never.
+    if (!greeted_ || !linked_ ||
+        (state_ != standby_state::greeted && state_ != standby_state::proving &&
+         state_ != standby_state::synced))
+        return;
+    say(supervision_kind::lost, 0, "its QEMU stands still: " + why);
+    out_of_date("QEMU stands still: " + why);
+}
+
 void standby_fsm::on_gpu_lost(const std::string& why, std::uint64_t) {
     // While another QEMU is started it is still the old one's.
-    if (state_ == standby_state::running || state_ == standby_state::ended ||
-        state_ == standby_state::starting || !gpu_lost_.empty())
+    if (over() || state_ == standby_state::starting || !gpu_lost_.empty())
         return;
+    if (!may_claim() && state_ != standby_state::taking_over) { // nothing to take over with: it begins anew
+        say(supervision_kind::lost, 0, "its GPU failed: " + why);
+        return out_of_date("its GPU failed: " + why);
+    }
     gpu_lost_ = why;
     tell_gpu_lost();
 }
 
 void standby_fsm::tell_gpu_lost() {
-    if (!gpu_lost_.empty() && greeted_ && linked_ && state_ != standby_state::taking_over)
-        send(supervision{supervision_kind::lost, term_, "its GPU has no copy any more: " + gpu_lost_});
+    if (!gpu_lost_.empty() && state_ != standby_state::taking_over)
+        say(supervision_kind::lost, term_, "its GPU has no copy any more: " + gpu_lost_);
 }
 
 void standby_fsm::out_of_date(const std::string& why) {
-    term_ = 0;
+    term_ = recorded_ = granted_term_ = 0;
+    proven_ = unreleased_ = handed_over_ = qemu_running_ = gone_ = false;
+    waiting_for_.clear();
     gpu_lost_.clear(); // a new QEMU has a new one
     request_ = 0;      // its answer, if any comes, is nobody's
     become(standby_state::outdated, why);
+    tell_belief();
     actions_.push_back(act_restart_qemu{why});
     become(standby_state::starting, {});
 }
@@ -126,17 +178,16 @@ void standby_fsm::out_of_date(const std::string& why) {
 
 void standby_fsm::on_link_up(std::uint64_t now) {
     linked_ = true;
-    greeted_ = described_ = false;
-    link_since_ = now;
+    greeted_ = described_ = tells_belief_ = false;
+    link_heard_ = now;
 }
 
 void standby_fsm::on_link_closed(const std::string& why, std::uint64_t) {
     if (!linked_)
         return;
-    const bool was_greeted = greeted_;
-    linked_ = greeted_ = false;
+    linked_ = greeted_ = described_ = false;
     // Not proof of anything. A paired standby waits for its budget; what another has is of no use.
-    if (state_ == standby_state::greeted && was_greeted)
+    if (state_ == standby_state::greeted || state_ == standby_state::proving)
         out_of_date("the primary's connection ended: " + why);
 }
 
@@ -149,6 +200,7 @@ void standby_fsm::drop_link(mirror::goodbye_reason reason, const std::string& wh
 void standby_fsm::on_message(const mirror::message& m, std::uint64_t now) {
     if (!linked_ || over())
         return;
+    link_heard_ = std::max(link_heard_, now);
     if (const auto* bye = std::get_if<mirror::goodbye>(&m)) {
         actions_.push_back(act_standby_close_link{});
         return on_link_closed(bye->why, now);
@@ -160,27 +212,35 @@ void standby_fsm::on_message(const mirror::message& m, std::uint64_t now) {
             return on_hello(*h, now);
         return drop_link(mirror::goodbye_reason::protocol_error, "the first message is no hello");
     }
-    if (const auto* beat = std::get_if<mirror::heartbeat>(&m)) {
-        heard(now);
-        // No promise while something is claimed.
-        if (state_ != standby_state::claiming && !over())
-            send(mirror::heartbeat{now, beat->time_ms});
-        return;
-    }
     if (const auto* s = std::get_if<supervision>(&m)) {
+        if (s->kind == supervision_kind::description)
+            return on_description(*s, now);
+        if (!described_)
+            return drop_link(mirror::goodbye_reason::protocol_error,
+                             "the primary has not said yet what VM it is for");
         heard(now);
         return on_supervision(*s, now);
+    }
+    if (const auto* beat = std::get_if<mirror::heartbeat>(&m)) {
+        if (!described_)
+            return;
+        heard(now);
+        // No promise while something is claimed. Who gave the VM up by itself only wants to know that we
+        // live.
+        if (state_ != standby_state::claiming && (state_ != standby_state::taking_over || proven_))
+            send(mirror::heartbeat{now, beat->time_ms});
+        return;
     }
     drop_link(mirror::goodbye_reason::protocol_error, "a message that a primary's supervisor does not send");
 }
 
-void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
+void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     mirror::hello mine;
     mine.role = mirror::role::standby;
     mine.vm = config_.vm;
     mine.instance = config_.instance;
     mine.gpu = "supervisor";
-    mine.capabilities = {"supervision"};
+    mine.capabilities = {"supervision", mirror::supervision_2_capability};
     mine.heartbeat_budget_ms = config_.heartbeat_budget_ms;
     mine.hold_bytes = mine.hold_entries = 1; // of no meaning here; none is refused
     auto why = mirror::disagreement(mine, theirs);
@@ -189,46 +249,58 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
     if (!why.empty())
         return drop_link(mirror::goodbye_reason::refused, why);
     greeted_ = true;
-    heard(now);
+    tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
     send(mine);
-    send(supervision{supervision_kind::description, 0, config_.description});
+    say(supervision_kind::description, 0, config_.description);
+    tell_belief();
     if (state_ == standby_state::listening) {
         become(standby_state::greeted, {});
-        send(supervision{supervision_kind::ready, 0, {}});
+        say(supervision_kind::ready, 0);
     }
     tell_gpu_lost(); // it may have happened while nobody was connected
+}
+
+void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
+    described_ = m.text == config_.description;
+    if (described_)
+        return heard(now);
+    drop_link(mirror::goodbye_reason::refused,
+              "both hosts describe the VM differently (description, kernel or an image): use the same "
+              "files on both");
 }
 
 void standby_fsm::heard(std::uint64_t now) {
     last_heard_ = std::max(last_heard_, now);
     heard_again_ = true;
-    if (state_ == standby_state::claiming && request_ == 0) {
-        waiting_for_.clear();
-        become(standby_state::synced, "the primary is heard again");
-    }
+    if (state_ == standby_state::claiming && request_ == 0)
+        heard_while_claiming(now);
+}
+
+// The last claim may have been done without an answer, or `alone` be recorded since: the record says so.
+void standby_fsm::heard_while_claiming(std::uint64_t now) {
+    become(standby_state::synced, "the primary is heard again");
+    waiting_for_.clear();
+    gone_ = false;
+    ask(arbiter_request::kind::look, now);
 }
 
 void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     switch (m.kind) {
-    case supervision_kind::description:
-        described_ = m.text == config_.description;
-        if (!described_)
-            drop_link(
-                mirror::goodbye_reason::refused,
-                "both hosts describe the VM differently (description, kernel or an image): use the same "
-                "files on both");
-        return;
     case supervision_kind::pair:
-        if (state_ != standby_state::greeted || m.term == 0 || !described_)
+        if (state_ != standby_state::greeted || m.term == 0)
             return drop_link(mirror::goodbye_reason::protocol_error, "PAIR came at the wrong time");
         term_ = m.term;
-        become(standby_state::synced, {});
-        send(supervision{supervision_kind::paired, term_, {}});
-        return;
+        recorded_ = m.recorded;
+        become(standby_state::proving, {});
+        return ask(arbiter_request::kind::look, now);
     case supervision_kind::unpaired:
-        if (state_ == standby_state::greeted || state_ == standby_state::synced ||
-            state_ == standby_state::claiming)
-            out_of_date("the primary goes on without this standby: " + m.text);
+        if (state_ == standby_state::greeted || state_ == standby_state::proving || may_claim() ||
+            (state_ == standby_state::taking_over && handed_over_))
+            return out_of_date("the primary goes on without this standby: " + m.text);
+        return tell_belief();
+    case supervision_kind::belief:
+        if (may_claim() && m.term != term_)
+            out_of_date("the primary does not know this standby as its own");
         return;
     case supervision_kind::died:
         return with_proof(m, "the primary's QEMU has ended: ", now);
@@ -240,14 +312,24 @@ void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
 }
 
 void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64_t now) {
-    if ((state_ != standby_state::synced && state_ != standby_state::claiming) || m.term != term_)
+    const bool taking_over = state_ == standby_state::taking_over;
+    if ((!may_claim() && !taking_over) || m.term != term_) {
+        if (tells_belief_)
+            return tell_belief();
         return drop_link(mirror::goodbye_reason::other,
                          "this standby has nothing of that term to take over with");
+    }
     proven_ = true;
-    take_over(what + m.text);
+    unreleased_ = unreleased_ || m.unreleased;
+    if (m.kind == supervision_kind::died)
+        handed_over_ = false; // nobody could take it back any more
+    if (!taking_over) {
+        handed_over_ = m.kind == supervision_kind::handed_over;
+        take_over(what + m.text);
+    }
     // A claim that is under way may be answered "held"; then it is asked again, with the proof.
-    if (request_ == 0)
-        ask(now);
+    if (granted_term_ == 0 && !handed_over_ && (request_ == 0 || asked_ == arbiter_request::kind::look))
+        ask_next(now);
 }
 
 void standby_fsm::take_over(std::string why) {
@@ -259,50 +341,158 @@ void standby_fsm::take_over(std::string why) {
 
 // ---- the arbiter
 
-void standby_fsm::ask(std::uint64_t now) {
-    arbiter_request request{arbiter_request::kind::claim, ++last_number_, term_, 0, proven_, false};
+void standby_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
+    arbiter_request request;
+    request.what = what;
+    request.number = ++last_number_;
+    request.term = what == arbiter_request::kind::restore ? term_ + 1 : term_;
+    if (what == arbiter_request::kind::claim) {
+        request.proven_dead = proven_;
+        request.unreleased = unreleased_;
+    }
+    request.heard_ms = last_heard_;
     request_ = request.number;
+    asked_ = what;
     ask_at_ = now + config_.retry_ms;
     heard_again_ = false;
     actions_.push_back(act_standby_ask{request});
 }
 
+void standby_fsm::ask_next(std::uint64_t now) {
+    if (state_ == standby_state::proving || state_ == standby_state::synced)
+        return ask(arbiter_request::kind::look, now);
+    // A record that is gone, and a primary that said itself that its QEMU has ended: nobody else can have the
+    // VM. Not one that was handed over: its source may have taken it back.
+    ask(gone_ && proven_ && !handed_over_ ? arbiter_request::kind::restore : arbiter_request::kind::claim,
+        now);
+}
+
+std::uint64_t standby_fsm::ask_at() const {
+    if (request_ != 0)
+        return never;
+    switch (state_) {
+    case standby_state::proving:
+    case standby_state::synced:
+    case standby_state::claiming:
+        return ask_at_;
+    case standby_state::taking_over:
+        return granted_term_ == 0 && (!handed_over_ || qemu_running_) ? ask_at_ : never;
+    default:
+        return never;
+    }
+}
+
 void standby_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
-    if (answer.number != request_ || request_ == 0)
+    if (request_ == 0 || answer.number != request_)
         return;
     request_ = 0;
+    if (asked_ == arbiter_request::kind::look)
+        on_look(answer, now);
+    else
+        on_claimed(answer, now);
+}
+
+// What can't be read now could not be claimed either.
+void standby_fsm::has_problem(const std::string& why) {
+    if (why == waiting_for_)
+        return;
+    waiting_for_ = why;
+    tell_belief();
+}
+
+std::string standby_fsm::record_problem(const arbiter_answer& answer) const {
+    if (answer.what != arbiter_answer::verdict::granted)
+        return answer.why.empty() ? "the arbiter does not show the record" : answer.why;
+    const bool is_primarys = recorded_ == 0 ? answer.term <= term_ : answer.term == recorded_;
+    if (config_.shared_record && !is_primarys)
+        return fmt::format(
+            "the arbiter's record has term {} here, and {} for the primary: both hosts need the "
+            "same arbiter",
+            answer.term, recorded_);
+    return {};
+}
+
+void standby_fsm::on_look(const arbiter_answer& answer, std::uint64_t now) {
+    if (state_ == standby_state::proving) {
+        const auto problem = record_problem(answer);
+        ask_at_ = now + (problem.empty() ? config_.look_ms : config_.retry_ms);
+        has_problem(problem);
+        if (problem.empty()) {
+            become(standby_state::synced, {});
+            say(supervision_kind::paired, term_);
+        }
+        return;
+    }
+    if (state_ != standby_state::synced)
+        return;
+    ask_at_ = now + config_.look_ms;
+    if (answer.what != arbiter_answer::verdict::granted)
+        return has_problem(record_problem(answer));
+    has_problem({});
+    if (!config_.shared_record || answer.term < term_ || (answer.term == term_ && answer.paired))
+        return;
+    // A claim that was done, and whose answer was lost. Heartbeats have been answered since, so the primary
+    // may speak; its next renewal is refused, it ends, and after its silence the claim is granted again.
+    if (answer.term == term_ + 1 && answer.ours)
+        return;
+    // A primary that had `alone` recorded says UNPAIRED, or that it has let nothing out since.
+    if (answer.term == term_ && linked_ && greeted_ && tells_belief_)
+        return tell_belief();
+    out_of_date(answer.term == term_ ? "the primary goes on alone"
+                                     : fmt::format("the arbiter's record has term {} by now", answer.term));
+}
+
+void standby_fsm::on_claimed(const arbiter_answer& answer, std::uint64_t now) {
+    using verdict = arbiter_answer::verdict;
     const bool taking_over = state_ == standby_state::taking_over;
     switch (answer.what) {
-    case arbiter_answer::verdict::granted:
+    case verdict::granted:
         granted_term_ = answer.term;
         lease_until_ = answer.until_ms;
         waiting_for_.clear();
-        if (!taking_over) {
-            const auto why =
+        if (!taking_over)
+            take_over(
                 fmt::format("the primary was silent for {} ms, and the arbiter granted the VM to this host",
-                            now - last_heard_);
-            take_over(why);
-        }
+                            now - last_heard_));
         return run_if_allowed();
-    case arbiter_answer::verdict::refused:
-        if (taking_over)
+    case verdict::refused:
+        if (taking_over && !handed_over_)
             return end(false, "the arbiter does not allow the takeover: " + answer.why);
         return out_of_date("the arbiter does not allow a takeover: " + answer.why);
-    case arbiter_answer::verdict::held:
-    case arbiter_answer::verdict::unreachable:
+    case verdict::gone:
+    case verdict::held:
+    case verdict::unreachable:
+        gone_ = answer.what == verdict::gone;
         waiting_for_ = answer.why;
-        ask_at_ = answer.what == arbiter_answer::verdict::held ? std::max(answer.until_ms, now + 1)
-                                                               : now + config_.retry_ms;
-        if (taking_over && proven_ && answer.what == arbiter_answer::verdict::held)
-            return ask(now); // that one was asked without the proof
+        ask_at_ = answer.what == verdict::held ? std::max(answer.until_ms, now + 1) : now + config_.retry_ms;
+        if (taking_over && proven_ && (answer.what == verdict::held || (gone_ && !handed_over_)) &&
+            asked_ == arbiter_request::kind::claim)
+            return ask_next(now); // that one was asked without the proof, or there is no record
         if (!taking_over && heard_again_)
-            become(standby_state::synced, "the primary is heard again");
+            heard_while_claiming(now);
         return;
     }
 }
 
-void standby_fsm::on_qemu_running(std::uint64_t) {
+// After a claim that was not granted nothing keeps a primary that was cut off from going on; without a record
+// only time tells that it has not.
+bool standby_fsm::is_too_old(std::uint64_t now) const {
+    return config_.claim_valid_ms != 0 && now >= last_heard_ + config_.claim_valid_ms;
+}
+
+void standby_fsm::claim(const std::string& why, std::uint64_t now) {
+    if (linked_) // a new connection is only taken when this one is gone
+        drop_link(mirror::goodbye_reason::other, why);
+    become(standby_state::claiming, why);
+    ask(arbiter_request::kind::claim, now);
+}
+
+void standby_fsm::on_qemu_running(std::uint64_t now) {
+    if (state_ != standby_state::taking_over)
+        return;
     qemu_running_ = true;
+    if (handed_over_ && granted_term_ == 0 && (request_ == 0 || asked_ == arbiter_request::kind::look))
+        ask_next(now);
     run_if_allowed();
 }
 
@@ -310,6 +500,8 @@ void standby_fsm::run_if_allowed() {
     if (state_ != standby_state::taking_over || !qemu_running_ || granted_term_ == 0)
         return;
     if (linked_) {
+        if (tells_belief_)
+            say(supervision_kind::running, granted_term_);
         send(mirror::goodbye{mirror::goodbye_reason::shutdown, "the VM runs here now"});
         actions_.push_back(act_standby_close_link{});
         linked_ = greeted_ = false;
@@ -318,16 +510,10 @@ void standby_fsm::run_if_allowed() {
     actions_.push_back(act_running{granted_term_, lease_until_});
 }
 
-void standby_fsm::on_takeover_failed(const std::string& why, std::uint64_t) {
-    if (state_ == standby_state::taking_over)
-        end(false, "QEMU could not take the VM over: " + why);
-}
-
 void standby_fsm::on_stop(std::uint64_t) {
-    if (state_ == standby_state::running || state_ == standby_state::ended)
+    if (over())
         return;
-    if (greeted_ && linked_)
-        send(supervision{supervision_kind::lost, 0, "it is stopped"});
+    say(supervision_kind::lost, 0, "it is stopped");
     end(true, "stopped");
 }
 
@@ -344,36 +530,36 @@ void standby_fsm::end(bool in_order, const std::string& why) {
 
 // ---- time
 
+std::uint64_t standby_fsm::silence_limit_ms() const {
+    return greeted_ ? std::max<std::uint64_t>(greeting_ms, config_.heartbeat_budget_ms) : greeting_ms;
+}
+
 void standby_fsm::on_tick(std::uint64_t now) {
-    const auto silent_since = last_heard_ + config_.heartbeat_budget_ms;
-    if (linked_ && !greeted_ && now >= link_since_ + greeting_ms)
-        drop_link(mirror::goodbye_reason::other, "the peer did not greet");
-    if (state_ == standby_state::greeted &&
-        now >= last_heard_ + std::max<std::uint64_t>(greeting_ms, config_.heartbeat_budget_ms))
-        drop_link(mirror::goodbye_reason::other, "the primary was silent");
-    if (state_ == standby_state::synced && now >= silent_since) {
-        become(standby_state::claiming,
-               linked_ ? "the primary is silent" : "the primary's connection is closed");
-        ask(now);
-    } else if ((state_ == standby_state::claiming || state_ == standby_state::taking_over) && request_ == 0 &&
-               granted_term_ == 0 && now >= ask_at_) {
-        ask(now);
-    }
+    if (over())
+        return;
+    if (state_ == standby_state::synced && now >= last_heard_ + config_.heartbeat_budget_ms)
+        return claim(linked_ ? "the primary is silent" : "the primary's connection is closed", now);
+    if (state_ == standby_state::claiming && is_too_old(now))
+        return out_of_date(
+            "the primary was silent for so long that it may have gone on alone: what this standby "
+            "has is too old to take over with");
+    if (linked_ && now >= link_heard_ + silence_limit_ms())
+        drop_link(mirror::goodbye_reason::other,
+                  greeted_ ? "the primary was silent" : "the peer did not greet");
+    if (now >= ask_at())
+        ask_next(now);
 }
 
 std::uint64_t standby_fsm::deadline() const {
-    std::uint64_t at = never;
-    if (state_ == standby_state::running || state_ == standby_state::ended)
-        return at;
-    if (linked_ && !greeted_)
-        at = std::min(at, link_since_ + greeting_ms);
-    if (state_ == standby_state::greeted)
-        at = std::min(at, last_heard_ + std::max<std::uint64_t>(greeting_ms, config_.heartbeat_budget_ms));
+    if (over())
+        return never;
+    std::uint64_t at = ask_at();
+    if (linked_)
+        at = std::min(at, link_heard_ + silence_limit_ms());
     if (state_ == standby_state::synced)
         at = std::min(at, last_heard_ + config_.heartbeat_budget_ms);
-    if ((state_ == standby_state::claiming || state_ == standby_state::taking_over) && request_ == 0 &&
-        granted_term_ == 0)
-        at = std::min(at, ask_at_);
+    if (state_ == standby_state::claiming && config_.claim_valid_ms != 0)
+        at = std::min(at, last_heard_ + config_.claim_valid_ms);
     return at;
 }
 

@@ -3,31 +3,42 @@
 // standby_fsm: what the supervisor of a VM's standby decides: when the VM may start here. Pure, as
 // primary_fsm.hpp.
 //
-//   starting ──▶ listening ──primary's hello──▶ greeted ──PAIR──▶ synced ──silence──▶ claiming
-//      ▲                                                            │                    │ the arbiter
-//      granted it │                                               DIED: proof  └──▶ taking_over ◀───┘ └──
-//      outdated: what it has is no copy any more                        │ QEMU runs, lease granted
-//                                                                           ▼ running: primary_fsm goes on
+//   starting ─▶ listening ─hello─▶ greeted ─PAIR─▶ proving ─record read─▶ synced ─silence─▶ claiming
+//      ▲                                                                  │                │
+//      │                                                      DIED: proof └─▶ taking_over ◀┘ granted
+//   outdated: what it has is no copy any more                                    │ QEMU runs, granted
+//                                                                                ▼
+//                                                                      running: primary_fsm goes on
 //
 // Transitions; all others are a programmer's error:
 //
-//   from        to           when
-//   starting    listening    QEMU waits for the VM
-//   listening   greeted      a primary's hello fits
-//   greeted     synced       PAIR: its state is here, and the VM may be taken over with that term
-//   greeted     listening    the connection ended
-//   synced      claiming     nothing heard for the budget, whether the connection stands or is closed
-//   claiming    synced       the primary is heard again, and the claim was not granted
-//   synced, claiming  taking_over  DIED or HANDED_OVER with our term (proof), or the claim was granted
-//   taking_over running      QEMU runs the VM, and the arbiter granted the claim
-//   greeted, synced, claiming  outdated   UNPAIRED; the arbiter says that the primary goes on alone or that
-//   the
-//                                         term is over; our QEMU died: act_restart_qemu
-//   outdated    starting     act_restart_qemu was carried out
-//   any         ended        stopped; the takeover failed
+//   from         to           when
+//   starting     listening    QEMU waits for the VM
+//   listening    greeted      a primary's hello fits
+//   greeted      proving      PAIR: its state is here. The arbiter is asked for the record (`look`):
+//                             who can't read it could not claim either
+//   proving      synced       it was read, and is the primary's: PAIRED, the VM may be taken over
+//                             with that term
+//   synced       claiming     nothing heard for the budget, whether the connection stands or not
+//   claiming     synced       the primary is heard again, and the claim was not granted
+//   synced, claiming
+//                taking_over  DIED or HANDED_OVER with our term (proof), or the claim was granted
+//   taking_over  running      QEMU runs the VM, and the arbiter granted the claim
+//   listening, greeted, proving, synced, claiming
+//                outdated     UNPAIRED; the arbiter says that the primary goes on alone or that the
+//                             term is over; what is here is too old; our QEMU or GPU failed; before
+//                             PAIRED also when the connection ended: act_restart_qemu
+//   taking_over  outdated     of a switchover: it does not run here (TAKEOVER_FAILED), or was taken
+//                             back
+//   outdated     starting     act_restart_qemu was carried out
+//   any          ended        stopped; the takeover failed
 //
 // The promise. A heartbeat is answered only while nothing is claimed, and nothing is claimed before
 // heartbeat_budget_ms after the last one that came. The primary relies on it (primary_fsm.hpp, the gate).
+//
+// What it believes is told (BELIEF) at each greeting, when it changes, and as the answer to UNPAIRED. While
+// synced it looks at the record now and then, and at once after it left `claiming` without an answer. A
+// record that it can't read is told to the primary, as the reason why a takeover would have to wait.
 //
 // A GPU that has no copy any more (one of its workers died, an entry of the log failed) makes this no
 // standby: LOST is said, and the primary has `alone` recorded, then says UNPAIRED. A primary that dies before
@@ -36,7 +47,11 @@
 // connection was cut still has its copy (virtio-vgpu's hold-failures), so nobody tells us; the primary
 // notices and says UNPAIRED.
 //
-// With proof the VM starts before the arbiter is asked; its gate stays closed until the claim is granted.
+// With proof of death the VM starts before the arbiter is asked; its gate stays closed until the claim is
+// granted. In a switchover the source still has the VM, and takes it back if it does not run here: so it is
+// claimed when it runs, and not before.
+//
+// Nothing of a primary counts before it has said what the VM is made of, and that is the same here.
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
@@ -55,12 +70,18 @@ struct standby_config {
     std::uint64_t instance = 0;
     std::uint32_t heartbeat_budget_ms = 500;
     std::uint32_t retry_ms = 100; // an arbiter that could not be reached is asked again after this
+    std::uint32_t look_ms = 5000; // how often the record is looked at
+    bool shared_record = true;    // primary_config has what it means
+    // Without a shared record: a claim is made at most so long after the last sign of life. A standby that
+    // was cut off for longer must not come back with a state of long ago. 0: no bound
+    std::uint32_t claim_valid_ms = 0;
 };
 
 enum class standby_state {
     starting,
     listening,
     greeted,
+    proving,
     synced,
     claiming,
     taking_over,
@@ -105,6 +126,8 @@ public:
 
     void on_qemu_ready(std::uint64_t now);
     void on_qemu_died(const std::string& how, std::uint64_t now);
+    // It does not get on: no standby as long as that is so. Said again and again.
+    void on_qemu_stuck(const std::string& why, std::uint64_t now);
     void on_gpu_lost(const std::string& why, std::uint64_t now); // it had a copy, and has none any more
     void on_link_up(std::uint64_t now); // a connection was taken; the thin layer takes one at a time
     void on_message(const mirror::message& m, std::uint64_t now);
@@ -121,39 +144,64 @@ public:
     standby_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
     const std::string& gpu_lost() const { return gpu_lost_; } // why a takeover would be without its state
-    const std::string& waiting_for() const { return waiting_for_; } // claiming: why it has not started yet
+    // claiming, taking_over: why it has not started yet; otherwise why it could not claim now
+    const std::string& waiting_for() const { return waiting_for_; }
 
 private:
     void become(standby_state to, std::string why);
     void send(mirror::message m);
-    void ask(std::uint64_t now);
+    void say(mirror::supervision_kind kind, std::uint64_t term, const std::string& text = {});
+    void tell_belief();
+
+    // The connection
     void drop_link(mirror::goodbye_reason reason, const std::string& why);
+    std::uint64_t silence_limit_ms() const;
+    void on_hello(const mirror::hello& m, std::uint64_t now);
+    void on_supervision(const mirror::supervision& m, std::uint64_t now);
+    void on_description(const mirror::supervision& m, std::uint64_t now);
     void heard(std::uint64_t now);
+    void heard_while_claiming(std::uint64_t now);
+
+    // The arbiter
+    void ask(arbiter_request::kind what, std::uint64_t now);
+    void ask_next(std::uint64_t now);
+    std::uint64_t ask_at() const;
+    void on_look(const arbiter_answer& answer, std::uint64_t now);
+    void on_claimed(const arbiter_answer& answer, std::uint64_t now);
+    std::string record_problem(const arbiter_answer& answer) const; // of a look before the pair is recorded
+    void has_problem(const std::string& why);
+    void claim(const std::string& why, std::uint64_t now);
+    bool is_too_old(std::uint64_t now) const;
+
     void out_of_date(const std::string& why);
     void with_proof(const mirror::supervision& m, const char* what, std::uint64_t now);
     void take_over(std::string why);
+    void did_not_run(const std::string& why);
     void tell_gpu_lost();
     void run_if_allowed();
     void end(bool in_order, const std::string& why);
-    void on_hello(const mirror::hello& m, std::uint64_t now);
-    void on_supervision(const mirror::supervision& m, std::uint64_t now);
-    bool over() const {
-        return state_ == standby_state::running || state_ == standby_state::ended ||
-               state_ == standby_state::taking_over;
-    }
+    bool over() const { return state_ == standby_state::running || state_ == standby_state::ended; }
+    bool may_claim() const { return state_ == standby_state::synced || state_ == standby_state::claiming; }
 
     standby_config config_;
     standby_state state_ = standby_state::starting;
-    bool linked_ = false, greeted_ = false, described_ = false;
-    std::uint64_t link_since_ = 0;
-    std::uint64_t term_ = 0; // with which we may take over; 0: we may not
-    std::uint64_t last_heard_ = 0;
-    bool heard_again_ = false; // while a claim is under way
-    std::uint64_t request_ = 0, last_number_ = 0, ask_at_ = 0;
-    bool proven_ = false, qemu_running_ = false;
-    std::uint64_t granted_term_ = 0, lease_until_ = 0;
-    std::string waiting_for_, gpu_lost_;
     std::deque<standby_action> actions_;
+
+    bool linked_ = false, greeted_ = false, described_ = false, tells_belief_ = false;
+    std::uint64_t link_heard_ = 0; // anything, on this connection
+    std::uint64_t last_heard_ = 0; // of a primary with our VM
+    bool heard_again_ = false;     // while a claim is under way
+
+    std::uint64_t term_ = 0;     // with which we may take over, or may after `proving`; 0: none
+    std::uint64_t recorded_ = 0; // proving: the record's term, as the primary says; 0: it does not
+    arbiter_request::kind asked_ = arbiter_request::kind::look;
+    std::uint64_t request_ = 0, last_number_ = 0;
+    std::uint64_t ask_at_ = 0; // the next request, if none is under way
+    bool gone_ = false;        // the record, when it was claimed
+    std::string waiting_for_, gpu_lost_;
+
+    bool proven_ = false, unreleased_ = false, handed_over_ = false, qemu_running_ = false;
+    std::uint64_t granted_term_ = 0, lease_until_ = 0;
 };
 
 } // namespace kagemusha::ha

@@ -181,10 +181,11 @@ struct decider::work {
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
     void carry_out(act_replicate&) { owner_.orders_.replicate(); }
+    void carry_out(act_mark_protected&) { owner_.orders_.mark_protected(); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
     void carry_out(act_tell_gpu_failure&) { owner_.orders_.tell_gpu_failure(); }
     void carry_out(act_kill_qemu& a) { owner_.orders_.kill(a.why); }
-    void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
+    void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why, a.alone); }
 
     void carry_out(act_standby_state& a) { say(to_text(a.state), a.why); }
     void carry_out(act_standby_ask& a) { arbiter_->ask(a.request); }
@@ -211,7 +212,7 @@ struct decider::work {
         successor_.emplace(std::move(config));
         successor_->start_after_takeover(a.term, a.lease_until, boot_ms());
     }
-    void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
+    void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why, false); }
 
     void say(const char* state, const std::string& why) { owner_.orders_.event(state, why); }
     void set_peer(const std::string& peer) {
@@ -224,8 +225,9 @@ struct decider::work {
         s.role = standby_ ? "standby" : "primary";
         s.state = standby_ ? to_text(standby_->state()) : primary_ ? to_text(primary_->state()) : "";
         s.term = standby_ ? standby_->term() : primary_ ? primary_->term() : 0;
-        s.waiting_for = standby_ ? standby_->waiting_for() : "";
+        s.waiting_for = standby_ ? standby_->waiting_for() : primary_ ? primary_->waiting_for(boot_ms()) : "";
         s.degraded = primary_ ? primary_->degraded() : "";
+        s.standby_problem = primary_ ? primary_->standby_problem() : "";
     }
 
     decider& owner_;
@@ -345,6 +347,32 @@ void decider::qemu_protecting() {
     });
 }
 
+void decider::marked(const std::string& problem) {
+    work_->loop_.post([w = work_.get(), problem] {
+        if (w->primary_)
+            w->primary_->on_marked(problem, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::cancel_switchover() {
+    work_->loop_.post([w = work_.get()] {
+        if (w->primary_)
+            w->primary_->on_cancel_switchover(boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_stuck(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->standby_)
+            w->standby_->on_qemu_stuck(why, boot_ms());
+        else if (w->primary_)
+            w->primary_->on_qemu_stuck(why, boot_ms());
+        w->settle();
+    });
+}
+
 void decider::qemu_handed_over() {
     work_->loop_.post([w = work_.get()] {
         if (w->primary_)
@@ -399,10 +427,12 @@ void decider::stop() {
 
 void decider::protect(const std::string& standby_address) {
     work_->loop_.post([w = work_.get(), standby_address] {
-        if (!standby_address.empty())
-            w->owner_.options_.standby_address = standby_address;
+        auto& known = w->owner_.options_.standby_address;
+        const bool elsewhere = !standby_address.empty() && standby_address != known;
+        if (elsewhere)
+            known = standby_address;
         if (w->primary_)
-            w->primary_->on_protect(boot_ms());
+            w->primary_->on_protect(elsewhere, boot_ms());
         w->settle();
     });
 }

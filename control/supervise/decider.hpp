@@ -33,8 +33,10 @@ struct decider_options {
 // Orders for the main thread, given on the decider's thread; they only queue.
 struct decider_orders {
     std::function<void()> start_primary, start_standby, replicate, go_on_alone, tell_gpu_failure, take_over;
+    std::function<void()> mark_protected; // the images, durably; then marked()
     std::function<void(std::string why)> restart_standby, kill;
-    std::function<void(bool in_order, std::string why)> ended; // the last one
+    // The last one. `alone`: the record says so, and this host's images are the newest.
+    std::function<void(bool in_order, std::string why, bool alone)> ended;
     std::function<void(std::string name, std::string text)>
         event; // for the log: something a person wants to know
 };
@@ -42,6 +44,7 @@ struct decider_orders {
 // As `kage status` shows it.
 struct decider_status {
     std::string role, state, degraded, waiting_for, peer;
+    std::string standby_problem; // a primary's: why a takeover would have to wait
     std::uint64_t term = 0, takeovers = 0;
     std::int64_t gate_open_ms = 0; // how long output may still leave; negative: since when it may not
     std::string last_takeover;     // why
@@ -64,8 +67,11 @@ public:
     void qemu_running();
     void takeover_failed(const std::string& why);
     void qemu_protecting();
+    void marked(const std::string& problem); // empty: it is durable
     void qemu_handed_over();
+    void cancel_switchover(); // one that has been told the standby
     void replication_lost(const std::string& why);
+    void qemu_stuck(const std::string& why); // again and again
     void gpu_failed(const std::string& why); // a primary's
     void gpu_lost(const std::string& why);   // a standby's
     void qemu_died(const std::string& how, bool in_order);

@@ -99,10 +99,10 @@ private:
     json status();
     pilot_events pilot_reports();
     decider_orders orders();
-    void finish(bool in_order, const std::string& why);
+    void finish(bool in_order, const std::string& why, bool alone);
     bool use_address(const std::string& address, std::string& error);
     std::string claim_images();
-    void mark(image_mark mark);
+    std::string mark(image_mark mark);
     void state_changed(const std::string& state);
 
     const supervisor_options& options_;
@@ -119,7 +119,6 @@ private:
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
     std::string gpu_lost_;            // a standby's GPU has no copy, or the last takeover had none, and why
     std::vector<std::string> images_; // of the writable disks
-    bool was_alone_ = false, leaving_ = false;
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -275,8 +274,11 @@ decider_orders supervisor::orders() {
     orders.kill = [this](std::string why) {
         inbox_.put([this, why = std::move(why)] { pilot_->kill(why); });
     };
-    orders.ended = [this](bool in_order, std::string why) {
-        inbox_.put([this, in_order, why = std::move(why)] { finish(in_order, why); });
+    orders.mark_protected = [this] {
+        inbox_.put([this] { decider_->marked(mark(image_mark::protected_)); });
+    };
+    orders.ended = [this](bool in_order, std::string why, bool alone) {
+        inbox_.put([this, in_order, alone, why = std::move(why)] { finish(in_order, why, alone); });
     };
     orders.event = [this](std::string name, std::string text) {
         inbox_.put([this, name = std::move(name), text = std::move(text), when = moment()] {
@@ -297,28 +299,25 @@ std::string supervisor::claim_images() {
     return options_.anew ? std::string() : why_not_newest(images_);
 }
 
-void supervisor::mark(image_mark mark) {
-    if (const auto problem = mark_images(images_, mark); !problem.empty())
+std::string supervisor::mark(image_mark mark) {
+    const auto problem = mark_images(images_, mark);
+    if (!problem.empty())
         log("disks", problem + ". It says which host has the newest disks");
+    return problem;
 }
 
-// From when a standby may take over, until it is recorded that none may.
+// The mark *protected* counts from before the pair is recorded (orders.mark_protected) until it is recorded
+// that nobody may take over.
 void supervisor::state_changed(const std::string& state) {
-    if (state == to_text(ha::primary_state::recording)) {
-        mark(image_mark::protected_);
-    } else if (state == to_text(ha::primary_state::alone)) {
-        was_alone_ = true;
+    if (state == to_text(ha::primary_state::alone))
         mark(image_mark::newest);
-    } else if (state == to_text(ha::primary_state::leaving)) {
-        leaving_ = true;
-    }
 }
 
 // The decider is through. QEMU may still be there: it is asked to end, or was killed.
-void supervisor::finish(bool in_order, const std::string& why) {
+void supervisor::finish(bool in_order, const std::string& why, bool alone) {
     status_ = in_order ? 0 : 1;
     quitting_ = true;
-    if (in_order && was_alone_ && !leaving_) // it ended here, and nobody goes on with it
+    if (alone) // it ended here, and nobody goes on with it
         mark(image_mark::newest);
     if (!pilot_->alive())
         over_ = true;
@@ -354,6 +353,7 @@ json supervisor::status() {
             {"protected", s.role == "primary" && s.state == "protecting"},
             {"degraded", s.degraded},
             {"waiting_for", s.waiting_for},
+            {"standby_problem", s.standby_problem},
             {"gpu_lost", gpu_lost_},
             {"peer", s.peer},
             {"term", s.term},
@@ -479,6 +479,10 @@ int supervisor::run() {
     d.primary.policy = p.stop_without_standby ? ha::loss_policy::stop : ha::loss_policy::degraded;
     d.primary.has_standby = !options_.standby && !d.standby_address.empty();
     d.primary.anew = options_.anew;
+    d.primary.opening_ms = std::max(15000u, vm_.arbiter.lease_ms + 5000);
+    d.primary.shared_record = d.standby.shared_record = vm_.arbiter.what != described_arbiter::kind::fence;
+    if (!d.standby.shared_record)
+        d.standby.claim_valid_ms = std::max(p.heartbeat_budget_ms * 10, 10000u);
     d.identity = {vm_.name,
                   fmt::format("{}-{:016x}", options_.standby ? "standby" : "primary", d.primary.instance),
                   options_.standby};

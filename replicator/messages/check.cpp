@@ -212,7 +212,8 @@ std::string check(const mirror::goodbye& m) {
 }
 
 std::string check(const mirror::supervision& m) {
-    if (m.kind < mirror::supervision_kind::description || m.kind > mirror::supervision_kind::lost) {
+    if (m.kind < mirror::supervision_kind::description ||
+        m.kind > mirror::supervision_kind::takeover_failed) {
         return "the kind is unknown";
     }
     return is_text(m.text) ? std::string() : "the text is too long or not printable";

@@ -160,6 +160,8 @@ void fill(replication::Message& out, const mirror::supervision& m) {
     s.set_kind(static_cast<replication::SupervisionKind>(m.kind));
     s.set_term(m.term);
     s.set_text(m.text);
+    s.set_unreleased(m.unreleased);
+    s.set_recorded(m.recorded);
 }
 
 void fill(replication::Message& out, const mirror::unknown_message&) {
@@ -208,7 +210,7 @@ void encode(const mirror::message& m, std::vector<std::byte>& out) {
     } else if (const auto* g = std::get_if<mirror::goodbye>(&m)) {
         encode_checked(mirror::goodbye{g->reason, as_text(g->why)}, out);
     } else if (const auto* s = std::get_if<mirror::supervision>(&m)) {
-        encode_checked(mirror::supervision{s->kind, s->term, as_text(s->text)}, out);
+        encode_checked(mirror::supervision{s->kind, s->term, as_text(s->text), s->unreleased, s->recorded}, out);
     } else {
         encode_checked(m, out);
     }

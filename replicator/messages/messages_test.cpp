@@ -135,6 +135,12 @@ TEST(messages, small_ones) {
     }
 }
 
+TEST(messages, words_of_supervisors) {
+    for (auto k = mirror::supervision_kind::description; k <= mirror::supervision_kind::takeover_failed;
+         k = static_cast<mirror::supervision_kind>(static_cast<std::uint32_t>(k) + 1))
+        expect_round_trip(mirror::supervision{k, u64_max, "why", k == mirror::supervision_kind::died, 7});
+}
+
 TEST(messages, digests) {
     expect_round_trip(mirror::digests{1, {}});
     mirror::digests d{mirror::max_sequence, {}};

@@ -157,12 +157,19 @@ enum class supervision_kind : std::uint32_t {
     died = 6,        // primary: its QEMU has ended, was seen to
     handed_over = 7, // primary: as died, but planned: the last checkpoint has everything
     lost = 8,        // standby: its QEMU has ended
+    // Only to a peer with this capability:
+    belief = 9,           // either: the term with which the standby may take over; 0: none
+    running = 10,         // standby: the VM runs here
+    takeover_failed = 11, // standby: the VM that was handed over does not run here, and never will
 };
+inline constexpr const char* supervision_2_capability = "supervision-2";
 
 struct supervision {
     supervision_kind kind = supervision_kind::description;
     std::uint64_t term = 0;
     std::string text;
+    bool unreleased = false;    // died: nothing was let out since `alone` was asked for
+    std::uint64_t recorded = 0; // pair: the term that the arbiter's record has now; 0: not told
     friend bool operator==(const supervision&, const supervision&) = default;
 };
 

@@ -73,6 +73,37 @@ def check_partition(hosts):
     assert not hosts.standby.counts(), "the standby has run"
 
 
+def check_unpaired_lost(hosts):
+    """QEMU's stream is reset while the supervisors' connection is dead, so UNPAIRED is lost: it is protected again"""
+    # Long enough for the standby not to find out from the arbiter, by a claim.
+    hosts.text = hosts.text.replace("heartbeat-budget-ms = 2000", "heartbeat-budget-ms = 15000")
+    hosts.begin()
+    supervisors, state = hosts.network
+    supervisors.cut()
+    state.reset()
+    hosts.primary.wait_state("alone")
+    supervisors.reset()  # what was on its way does not arrive
+    supervisors.mend()
+    hosts.primary.wait_state("protecting")
+    hosts.standby.wait_state("synced")
+    contiguous(hosts.primary.counts())
+
+
+def check_stop_without_arbiter(hosts):
+    """etcd stands still and the VM is stopped: the standby confirms it, and does not start it when etcd is back"""
+    hosts.begin()
+    hosts.etcd.freeze()
+    hosts.primary.tell("stop")
+    assert hosts.primary.process.wait(60) == 0, hosts.primary.said()
+    assert "--anew" in hosts.primary.said(), hosts.primary.said()
+    hosts.etcd.freeze(False)
+    hosts.standby.wait_state("listening")
+    until = time.monotonic() + 5  # longer than the lease
+    while time.monotonic() < until:
+        assert not hosts.standby.counts(), "the standby has run what was stopped"
+        time.sleep(0.05)
+
+
 def check_primary_cut_off(hosts):
     """partition, only the standby reaches etcd: it takes over, after the primary's gate has closed; which ends itself later"""
     committed = hosts.begin()
@@ -164,7 +195,7 @@ def main(names):
     if not os.path.exists(ETCD):
         print("skipped: there is no etcd on this machine (package etcd-server)", flush=True)
         return 77
-    return run_checks([check_partition, check_primary_cut_off, check_arbiter_away, check_arbiter_away_standby_lost,
+    return run_checks([check_partition, check_unpaired_lost, check_stop_without_arbiter, check_primary_cut_off, check_arbiter_away, check_arbiter_away_standby_lost,
                        check_arbiter_away_primary_silent, check_qemu_frozen, check_both_die], Hosts, names)
 
 

@@ -103,6 +103,23 @@ def check_switchover(pair):
     assert first in (last, last + 1), f"{last} there, then {first} here" # `last` when it was in the middle of printing it
 
 
+def check_switchover_fails(pair):
+    """switchover to a standby whose supervisor stands still: the VM goes on where it was, and is protected again later"""
+    primary, standby = protected(pair)
+    committed_count(primary)
+    os.kill(standby.process.pid, signal.SIGSTOP)
+    primary.tell("switchover")
+    primary.wait("the VM stands still", lambda s: s["state"] in ("handing-over", "taking-back"))
+    last = primary.counts()[-1]
+    primary.wait_state("alone")
+    wait(lambda: primary.counts()[-1] > last + 50, "the guest counts on")
+    contiguous(primary.counts())
+    os.kill(standby.process.pid, signal.SIGCONT)
+    primary.wait_state("protecting")
+    assert not standby.counts(), "the standby has run"
+    contiguous(primary.counts())
+
+
 def check_stop(pair):
     """stop: the VM ends, its standby does not start it, and nothing is left behind"""
     primary, standby = protected(pair)
@@ -195,7 +212,7 @@ def check_encrypted(pair):
 
 
 def main(names):
-    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_stop,
+    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_stop,
                        check_encrypted, check_writable_disk], Pair, names)
 
 

@@ -448,7 +448,8 @@ def qemu_of(host):
 
 def state_at(host, ns):
     """The state that its supervisor was in then."""
-    states = ("opening", "alone", "replicating", "telling", "recording", "protecting", "losing", "leaving", "ended")
+    states = ("opening", "alone", "replicating", "telling", "recording", "protecting", "losing", "handing-over", "taking-back",
+              "leaving", "ended")
     return next((e["event"] for e in reversed(host.events()) if e["event"] in states and e.get("boot_ns", 0) <= ns), None)
 
 

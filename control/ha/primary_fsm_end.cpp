@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// primary_fsm: how a VM ends on this host: its QEMU or its GPU fails, a person stops it, or it moves to the
+// standby and perhaps back.
+#include "control/ha/primary_fsm.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kagemusha::ha {
+
+using mirror::supervision;
+using mirror::supervision_kind;
+
+void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
+    switch (state_) {
+    case primary_state::protecting:
+        // Without a connection the standby may be as dead as the GPU: the connection comes back, or the
+        // standby is lost.
+        if (may_hand_over())
+            kill_for_standby("its GPU failed: " + why, now);
+        return;
+    case primary_state::telling:
+    case primary_state::recording:
+    case primary_state::losing:
+    case primary_state::handing_over:
+    case primary_state::taking_back:
+        return; // soon protecting, alone, or elsewhere
+    case primary_state::opening:
+    case primary_state::alone:
+    case primary_state::replicating:
+        actions_.push_back(act_tell_gpu_failure{});
+        return;
+    case primary_state::leaving:
+    case primary_state::ended:
+        return;
+    }
+}
+
+void primary_fsm::on_qemu_stuck(const std::string& why, std::uint64_t now) {
+    if (may_hand_over())
+        kill_for_standby(why, now);
+}
+
+// Once. A process that a driver holds may not end for long.
+void primary_fsm::kill_for_standby(const std::string& why, std::uint64_t now) {
+    if (killing_by_ != 0)
+        return;
+    killing_by_ = now + killing_ms;
+    actions_.push_back(act_kill_qemu{why});
+}
+
+// ---- QEMU has ended
+
+void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint64_t now) {
+    if (over() || qemu_gone_)
+        return;
+    qemu_gone_ = true;
+    how_ = how;
+    if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back))
+        return; // as a person wanted; what a standby may do is still being settled
+    if (in_order && (state_ == primary_state::recording || state_ == primary_state::protecting ||
+                     state_ == primary_state::losing))
+        return begin_stop(how, now);
+    switch (state_) {
+    case primary_state::telling: // soon the standby can go on: on_supervision
+        if (link_ >= link_state::greeted && !in_order) {
+            leave_by_ = now + leaving_ms;
+            return;
+        }
+        break;
+    case primary_state::recording:
+    case primary_state::protecting:
+    case primary_state::losing:
+    case primary_state::taking_back:
+        if (standby_has_vm_)
+            return leave(supervision_kind::died, how, now);
+        break;
+    case primary_state::handing_over:
+        return leave(supervision_kind::handed_over, how, now);
+    default:
+        break;
+    }
+    unpair(how, now);
+    end(in_order, how, in_order && !is_paired());
+}
+
+void primary_fsm::leave(supervision_kind word, const std::string& how, std::uint64_t now) {
+    last_word_ = word;
+    how_ = how;
+    leave_by_ = now + leaving_ms;
+    record_pair_ = told_term_ > term_; // it was told a term that may not be recorded yet
+    become(primary_state::leaving, how);
+    if (!record_pair_) {
+        tell_leaving();
+        ask(arbiter_request::kind::release, now);
+    } else if (request_ == 0) {
+        ask_next(now);
+    }
+    connect_if_due(now);
+}
+
+void primary_fsm::tell_leaving() {
+    if (link_ < link_state::greeted || record_pair_)
+        return;
+    say(last_word_, term_, how_);
+    told_ = true;
+}
+
+void primary_fsm::on_answer_leaving(arbiter_request::kind asked, const arbiter_answer& answer,
+                                    std::uint64_t now) {
+    using kind = arbiter_request::kind;
+    using verdict = arbiter_answer::verdict;
+    if (asked == kind::look) {
+        if (answer.what == verdict::granted && answer.term > term_)
+            end(true, "the standby goes on");
+        return;
+    }
+    if (!record_pair_) {
+        released_ = true; // or its lease runs out
+        return;
+    }
+    if (asked == kind::pair && answer.what == verdict::refused)
+        return end(false, fmt::format("{}; the standby can't go on: {}", how_, answer.why));
+    if (asked == kind::pair && answer.what == verdict::granted) {
+        term_ = answer.term;
+        pair_asked_ = record_pair_ = false;
+        leave_by_ = std::max(leave_by_, now + leaving_ms);
+        tell_leaving();
+        return ask(kind::release, now);
+    }
+    // on_tick asks again
+}
+
+// ---- a switchover
+
+void primary_fsm::on_qemu_handed_over(std::uint64_t now) {
+    if (state_ != primary_state::protecting)
+        return;
+    close_gate();
+    hand_by_ = now + config_.switchover_ms;
+    last_word_ = supervision_kind::handed_over;
+    how_ = "handed over";
+    become(primary_state::handing_over, {});
+    tell_leaving();
+}
+
+void primary_fsm::on_cancel_switchover(std::uint64_t now) {
+    if (state_ == primary_state::handing_over)
+        take_back("the switchover was cancelled", now);
+}
+
+// The standby claims the VM when it runs there, and not before; we ask for `alone` with the same term. One of
+// both gets it. Without a record nobody decides that: only the standby's word that it does not run it counts.
+void primary_fsm::take_back(const std::string& why, std::uint64_t now) {
+    if (state_ != primary_state::handing_over)
+        return;
+    hand_by_ = UINT64_MAX;
+    if (!config_.shared_record && !confirmed_)
+        return;
+    degraded_ = why;
+    resync_.failed(now);
+    become(primary_state::taking_back, why);
+    ask_next(now);
+}
+
+void primary_fsm::gone_over() {
+    actions_.push_back(act_kill_qemu{"the VM was handed over"});
+    end(!stopping_, stopping_ ? "the standby has the VM already: stop it there" : "the standby goes on");
+}
+
+// ---- a person wants the VM to end
+
+void primary_fsm::on_stop(std::uint64_t now) {
+    if (state_ == primary_state::leaving)
+        stopping_ = true; // the standby is not waited for any longer than to tell it
+    else if (!over() && !stopping_)
+        begin_stop("stopped", now);
+}
+
+// Nobody may start what was ended: the arbiter records that, or the standby confirms it. Until then it is
+// told and asked again.
+void primary_fsm::begin_stop(const std::string& why, std::uint64_t now) {
+    stopping_ = true;
+    stop_why_ = why;
+    stop_by_ = now + config_.stop_ms;
+    const std::string told = "the VM is stopped";
+    switch (state_) {
+    case primary_state::telling:
+        if (config_.shared_record || confirmed_)
+            break;
+        [[fallthrough]];
+    case primary_state::recording:
+    case primary_state::protecting:
+        return lose(told, now);
+    case primary_state::losing:
+        degraded_ = told;
+        unpair(told, now);
+        return;
+    case primary_state::handing_over:
+        return take_back(told, now);
+    case primary_state::taking_back:
+        return;
+    default:
+        break;
+    }
+    unpair(told, now);
+    end(true, why, state_ != primary_state::opening);
+}
+
+// ---- what ends when its time is over
+
+void primary_fsm::ends_if_due(std::uint64_t now) {
+    // It never speaks again: its gate is closed for good, and what it still computes goes nowhere.
+    if (state_ == primary_state::protecting && killing_by_ != 0 && now >= killing_by_ && standby_has_vm_) {
+        close_gate();
+        return leave(supervision_kind::died, "QEMU was killed and does not end; its output is closed", now);
+    }
+    if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back) &&
+        now >= stop_by_)
+        return end(confirmed_, confirmed_
+                                   ? stop_why_ +
+                                         "; the arbiter could not be told, so the VM starts again "
+                                         "only with --anew: " +
+                                         arbiter_problem_
+                                   : "stopped, but neither the arbiter nor the standby heard of it: the "
+                                     "standby may start the VM: " +
+                                         arbiter_problem_);
+    if (state_ == primary_state::handing_over && now >= hand_by_)
+        take_back(
+            fmt::format("the standby has not said within {} ms that it runs the VM", config_.switchover_ms),
+            now);
+    if (state_ == primary_state::telling && qemu_gone_ && now >= leave_by_)
+        return end(false, how_);
+    if (state_ == primary_state::leaving && now >= leave_by_ && !standby_takes_over())
+        end(told_ && !tells_belief_, !told_ ? "the standby could not be told; it has to wait for the arbiter"
+                                     : tells_belief_
+                                         ? "the standby was told, and has not said that it runs the VM"
+                                         : "the standby goes on");
+}
+
+void primary_fsm::end(bool in_order, const std::string& why, bool alone) {
+    const bool held = in_order && (alone || state_ == primary_state::losing);
+    if (link_ >= link_state::greeting) {
+        send(mirror::goodbye{mirror::goodbye_reason::shutdown, why});
+        actions_.push_back(act_close_link{});
+    }
+    link_ = link_state::down;
+    become(primary_state::ended, why);
+    if (held)
+        ask(arbiter_request::kind::release, last_asked_);
+    actions_.push_back(act_ended{in_order, why, alone});
+}
+
+} // namespace kagemusha::ha

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// primary_fsm: the connection to the standby's supervisor, what it says, and how a standby is won and lost.
+#include "control/ha/primary_fsm.hpp"
+
+#include "mirror/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kagemusha::ha {
+
+using mirror::supervision;
+using mirror::supervision_kind;
+
+namespace {
+
+constexpr std::uint64_t never = UINT64_MAX;
+// Between attempts to connect: to a standby that has our state (or must be told something), and to any.
+constexpr std::uint64_t reconnect_ms = 20, connect_pause_ms = 500;
+constexpr std::uint64_t hello_ms = 5000; // also of silence, before anything is at stake
+
+} // namespace
+
+// ---- the connection
+
+bool primary_fsm::is_urgent() const {
+    switch (state_) {
+    case primary_state::protecting:
+    case primary_state::handing_over:
+    case primary_state::taking_back:
+    case primary_state::leaving:
+        return true;
+    case primary_state::losing:
+        return stopping_;
+    default:
+        return false;
+    }
+}
+
+std::uint64_t primary_fsm::silence_limit_ms() const {
+    const auto budget = std::max<std::uint64_t>(budget_ms_, 1);
+    return is_urgent() ? budget : std::max(budget, hello_ms);
+}
+
+void primary_fsm::connect_if_due(std::uint64_t now) {
+    if (link_ != link_state::down || !config_.has_standby || now < connect_at_ ||
+        state_ == primary_state::opening || state_ == primary_state::ended)
+        return;
+    link_ = link_state::connecting;
+    actions_.push_back(act_connect{});
+}
+
+void primary_fsm::on_link_up(std::uint64_t now) {
+    if (link_ != link_state::connecting || state_ == primary_state::ended)
+        return;
+    link_ = link_state::greeting;
+    link_since_ = now;
+    described_ = tells_belief_ = standby_is_clean_ = false;
+    unpair_at_ = never;
+    mirror::hello h;
+    h.role = mirror::role::primary;
+    h.vm = config_.vm;
+    h.instance = config_.instance;
+    h.gpu = "supervisor";
+    h.capabilities = {"supervision", mirror::supervision_2_capability};
+    h.heartbeat_budget_ms = config_.heartbeat_budget_ms;
+    send(h);
+}
+
+void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
+    if (link_ < link_state::greeting || state_ == primary_state::ended)
+        return;
+    last_heard_ = std::max(last_heard_, now);
+    if (const auto* bye = std::get_if<mirror::goodbye>(&m))
+        return on_goodbye(*bye, now);
+    if (const auto* h = std::get_if<mirror::hello>(&m); h && link_ == link_state::greeting)
+        return on_hello(*h, now);
+    if (const auto* s = std::get_if<supervision>(&m); s && link_ >= link_state::greeted)
+        return on_supervision(*s, now);
+    if (const auto* beat = std::get_if<mirror::heartbeat>(&m); beat && link_ >= link_state::greeted) {
+        if (!described_ || beat->answer_to_ms == 0 || beat->answer_to_ms > now)
+            return;
+        // Another one at its address knows nothing of the one that was paired.
+        if (gone_ && beat->answer_to_ms >= gone_at_ && !answered_since_gone_ &&
+            peer_instance_ == paired_instance_) {
+            answered_since_gone_ = true;
+            ask_next(now);
+        }
+        if (state_ == primary_state::protecting && !gone_)
+            open_gate(beat->answer_to_ms + budget_ms_);
+        return;
+    }
+    if (std::holds_alternative<mirror::unknown_message>(m))
+        return;
+    drop_link(mirror::goodbye_reason::protocol_error, "a message that a standby's supervisor does not send",
+              now);
+}
+
+void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
+    mirror::hello mine;
+    mine.role = mirror::role::primary;
+    mine.vm = config_.vm;
+    auto why = mirror::disagreement(mine, theirs);
+    if (why.empty() && !mirror::has_capability(theirs, "supervision"))
+        why = "the peer is no supervisor of a VM: check the addresses";
+    if (!why.empty())
+        return drop_link(mirror::goodbye_reason::refused, why, now);
+    budget_ms_ = std::min(config_.heartbeat_budget_ms, theirs.heartbeat_budget_ms);
+    tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
+    peer_instance_ = theirs.instance;
+    link_ = link_state::greeted;
+    say(supervision_kind::description, 0, config_.description);
+    if (tells_belief_)
+        say(supervision_kind::belief, believed_term(), {});
+    else if (state_ == primary_state::alone)
+        unpair_at_ = now + budget_ms_; // an older one says READY at once, or has something else in mind
+    last_beat_ = 0;
+    if (state_ == primary_state::leaving || state_ == primary_state::handing_over)
+        tell_leaving();
+    if (state_ == primary_state::losing && stopping_)
+        unpair(degraded_, now);
+    heartbeat_if_due(now);
+}
+
+void primary_fsm::heartbeat_if_due(std::uint64_t now) {
+    if (link_ < link_state::greeted || now < last_beat_ + config_.heartbeat_ms)
+        return;
+    last_beat_ = now;
+    send(mirror::heartbeat{now, 0});
+}
+
+void primary_fsm::on_link_closed(const std::string& why, std::uint64_t now) {
+    if (link_ != link_state::down)
+        link_down(why, now);
+}
+
+// A paired standby may come back within its budget; nothing of its state is lost with the connection.
+void primary_fsm::link_down(const std::string& why, std::uint64_t now) {
+    const bool was_greeted = link_ >= link_state::greeted;
+    link_ = link_state::down;
+    connect_at_ = now + (is_urgent() ? reconnect_ms : connect_pause_ms);
+    lost_why_ = why;
+    described_ = standby_is_clean_ = false;
+    unpair_at_ = never;
+    standby_problem_.clear();
+    if (state_ == primary_state::leaving)
+        leave_by_ = was_greeted ? std::max(leave_by_, now + leaving_ms) : leave_by_;
+    else if (state_ == primary_state::alone)
+        degraded_ = why;
+    else if (!is_urgent())
+        lost_standby(why, now);
+}
+
+void primary_fsm::drop_link(mirror::goodbye_reason reason, const std::string& why, std::uint64_t now) {
+    send(mirror::goodbye{reason, why});
+    actions_.push_back(act_close_link{});
+    link_down(why, now);
+}
+
+void primary_fsm::on_goodbye(const mirror::goodbye& m, std::uint64_t now) {
+    actions_.push_back(act_close_link{});
+    // An older standby's way to say that it runs the VM. (It says LOST before it ends for another reason.)
+    if (!tells_belief_ && m.reason == mirror::goodbye_reason::shutdown && told_ && standby_has_vm_) {
+        if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
+            return gone_over();
+        if (state_ == primary_state::leaving)
+            return end(true, "the standby goes on");
+    }
+    link_down("the standby's supervisor ended the connection: " + m.why, now);
+}
+
+void primary_fsm::watch_link(std::uint64_t now) {
+    if (link_ == link_state::greeting && now >= link_since_ + hello_ms)
+        drop_link(mirror::goodbye_reason::other, "the peer did not greet", now);
+    if (link_ >= link_state::greeted && now >= last_heard_ + silence_limit_ms())
+        drop_link(mirror::goodbye_reason::other,
+                  fmt::format("the standby's supervisor was silent for {} ms", silence_limit_ms()), now);
+    if (state_ == primary_state::protecting && killing_by_ == 0 && now >= last_heard_ + budget_ms_)
+        lost_standby(lost_why_.empty() ? "the standby is silent" : lost_why_, now);
+}
+
+// ---- what the standby says
+
+void primary_fsm::say(supervision_kind kind, std::uint64_t term, const std::string& text) {
+    supervision m{kind, term, text};
+    if (kind == supervision_kind::pair)
+        m.recorded = term_;
+    if (kind == supervision_kind::died)
+        m.unreleased = alone_asked_;
+    send(std::move(m));
+}
+
+std::uint64_t primary_fsm::believed_term() const {
+    switch (state_) {
+    case primary_state::telling:
+    case primary_state::recording:
+    case primary_state::protecting:
+    case primary_state::losing:
+    case primary_state::handing_over:
+    case primary_state::taking_back:
+    case primary_state::leaving:
+        return told_term_;
+    default:
+        return 0;
+    }
+}
+
+void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
+    if (m.kind == supervision_kind::description)
+        return on_description(m, now);
+    if (!described_)
+        return drop_link(mirror::goodbye_reason::protocol_error,
+                         "the standby has not said yet what VM it is for", now);
+    switch (m.kind) {
+    case supervision_kind::ready:
+        link_ = link_state::ready;
+        return standby_has_nothing("the standby's QEMU is a new one", now);
+    case supervision_kind::paired:
+        if (state_ != primary_state::telling || m.term != told_term_)
+            return;
+        standby_has_vm_ = true;
+        marked_ = false;
+        become(primary_state::recording, {});
+        actions_.push_back(act_mark_protected{});
+        if (qemu_gone_)
+            leave(supervision_kind::died, how_, now);
+        return;
+    case supervision_kind::lost:
+        link_ = std::min(link_, link_state::greeted);
+        if (m.term == 0 || m.term != told_term_)
+            return standby_has_nothing("the standby is lost: " + m.text, now);
+        // Only its GPU: the VM's own state is there.
+        if (state_ == primary_state::handing_over)
+            return take_back("the standby is lost: " + m.text, now);
+        return lost_standby("the standby is lost: " + m.text, now);
+    case supervision_kind::belief:
+        return on_belief(m, now);
+    case supervision_kind::running:
+        if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
+            return gone_over();
+        if (state_ == primary_state::leaving)
+            return end(true, "the standby goes on");
+        return;
+    case supervision_kind::takeover_failed:
+        if (state_ == primary_state::handing_over || state_ == primary_state::taking_back) {
+            standby_has_vm_ = false;
+            confirmed_ = peer_instance_ == paired_instance_;
+            take_back("the VM does not run on the standby: " + m.text, now);
+        }
+        return;
+    default:
+        drop_link(mirror::goodbye_reason::protocol_error, "a word that only a primary says", now);
+    }
+}
+
+void primary_fsm::on_description(const supervision& m, std::uint64_t now) {
+    described_ = m.text == config_.description;
+    if (!described_)
+        drop_link(mirror::goodbye_reason::refused,
+                  "both hosts describe the VM differently (description, kernel or an image): use the same "
+                  "files on both",
+                  now);
+}
+
+void primary_fsm::on_belief(const supervision& m, std::uint64_t now) {
+    standby_problem_ = m.text;
+    if (state_ == primary_state::telling && !m.text.empty())
+        degraded_ = "the standby could not take over: " + m.text;
+    if (m.term == 0) {
+        if (state_ != primary_state::telling) // it has the state, and not the term yet
+            standby_has_nothing("the standby does not have the VM's state any more", now);
+        return;
+    }
+    if (m.term == believed_term())
+        return;
+    standby_is_clean_ = false;
+    if (believed_term() != 0)
+        lost_standby("the standby is one of another time", now);
+    if (state_ == primary_state::alone)
+        unpair(degraded_, now);
+}
+
+// READY, LOST and BELIEF 0: whatever it had, it has no more.
+void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now) {
+    standby_is_clean_ = true;
+    unpair_at_ = never;
+    standby_has_vm_ = false;
+    if (peer_instance_ == paired_instance_ && !confirmed_) {
+        confirmed_ = true;
+        if (state_ == primary_state::losing) {
+            ask_alone_at_ = 0;
+            if (stopping_)
+                stop_by_ = std::min(stop_by_, now + config_.stop_confirmed_ms);
+            ask_next(now);
+        }
+    }
+    switch (state_) {
+    case primary_state::alone:
+        return replicate_if_ready(now);
+    case primary_state::replicating:
+    case primary_state::telling:
+    case primary_state::recording:
+    case primary_state::protecting:
+        return lost_standby(why, now);
+    case primary_state::handing_over:
+        return take_back(why, now);
+    case primary_state::leaving:
+        return end(false, why + "; nobody can go on with the VM");
+    default:
+        return;
+    }
+}
+
+// ---- winning one
+
+void primary_fsm::on_protect(bool elsewhere, std::uint64_t now) {
+    config_.has_standby = true;
+    resync_.forget();
+    if (elsewhere && link_ != link_state::down) {
+        const std::string why = "another standby is wanted";
+        if (state_ == primary_state::protecting)
+            lost_standby(why, now); // what it has counts until `alone` is recorded
+        drop_link(mirror::goodbye_reason::shutdown, why, now);
+    }
+    connect_at_ = now;
+    connect_if_due(now);
+    replicate_if_ready(now);
+}
+
+void primary_fsm::replicate_if_ready(std::uint64_t now) {
+    if (state_ != primary_state::alone || link_ != link_state::ready || stopping_ ||
+        now < resync_.not_before())
+        return;
+    standby_is_clean_ = false;
+    become(primary_state::replicating, {});
+    actions_.push_back(act_replicate{});
+}
+
+void primary_fsm::on_qemu_protecting(std::uint64_t) {
+    if (state_ != primary_state::replicating)
+        return;
+    ++told_term_;
+    pair_asked_ = confirmed_ = false;
+    paired_instance_ = peer_instance_;
+    become(primary_state::telling, {});
+    say(supervision_kind::pair, told_term_, {});
+}
+
+void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
+    if (state_ != primary_state::recording && !(state_ == primary_state::leaving && record_pair_))
+        return;
+    if (problem.empty()) {
+        marked_ = true;
+        return ask_next(now);
+    }
+    if (state_ == primary_state::leaving)
+        return end(false, how_ + "; " + problem);
+    lost_standby(problem, now);
+}
+
+// ---- losing one
+
+void primary_fsm::on_qemu_replication_lost(const std::string& why, std::uint64_t now) {
+    lost_standby(why, now);
+}
+
+void primary_fsm::lost_standby(const std::string& why, std::uint64_t now) {
+    switch (state_) {
+    case primary_state::telling:
+        if (qemu_gone_)
+            return end(false, how_);
+        resync_.failed(now);
+        if (!config_.shared_record && !confirmed_)
+            return lose(why, now); // it may have been told, and then nothing refuses it
+        return go_on_alone(why, now);
+    case primary_state::replicating:
+        resync_.failed(now);
+        return go_on_alone(why, now);
+    case primary_state::protecting:
+        if (config_.policy == loss_policy::stop && !stopping_) {
+            // The standby has everything that was let out: it may go on, if it lives.
+            return kill_for_standby("the standby is lost, and the policy is to stop: " + why, now);
+        }
+        [[fallthrough]];
+    case primary_state::recording:
+        resync_.failed(now);
+        return lose(why, now);
+    default:
+        return;
+    }
+}
+
+// Nothing is let out before `alone` is recorded, or the standby cut off.
+void primary_fsm::lose(const std::string& why, std::uint64_t now) {
+    degraded_ = why;
+    ask_alone_at_ = now;
+    become(primary_state::losing, why);
+    // Who stops the VM ends the standby's right by that. And where going on alone means to cut the standby's
+    // host off, one that hears is asked first: it costs the time of an answer in which nobody could take
+    // over.
+    if (stopping_ || !config_.shared_record) {
+        unpair(why, now);
+        if (!config_.shared_record && !confirmed_ && link_ >= link_state::greeted)
+            ask_alone_at_ = now + budget_ms_;
+    }
+    ask_next(now);
+}
+
+void primary_fsm::alone_recorded(std::uint64_t now) {
+    pair_asked_ = alone_asked_ = standby_has_vm_ = false;
+    unpair(degraded_, now);
+    if (stopping_)
+        return end(true, stop_why_, true);
+    go_on_alone(degraded_, now);
+}
+
+void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
+    degraded_ = why;
+    become(primary_state::alone, why);
+    unpair(why, now);
+    actions_.push_back(act_go_on_alone{});
+    resync_.settle(now);
+    connect_if_due(now);
+    replicate_if_ready(now);
+}
+
+// Until the standby says that it has nothing. It is not ready before it says so again.
+void primary_fsm::unpair(const std::string& why, std::uint64_t now) {
+    if (link_ < link_state::greeted || standby_is_clean_ || unpair_at_ != never)
+        return;
+    link_ = link_state::greeted;
+    standby_has_vm_ = false; // what it has does not count any more
+    say(supervision_kind::unpaired, told_term_, why);
+    unpair_at_ = now + (tells_belief_ ? config_.heartbeat_ms : std::max(budget_ms_, config_.heartbeat_ms));
+}
+
+void primary_fsm::unpair_if_due(std::uint64_t now) {
+    if (now < unpair_at_)
+        return;
+    unpair_at_ = never;
+    unpair(degraded_, now);
+}
+
+} // namespace kagemusha::ha

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The state machine of a primary's supervisor, a case at a time; docs/spec/takeover.md names the test of each
+// of its rows.
+#include "control/ha/ha_test_helpers.hpp"
+
+namespace kagemusha::ha {
+namespace {
+
+using namespace test;
+
+struct primary : primary_test {};
+
+TEST_F(primary, starts_qemu_only_with_a_lease) {
+    fsm.emplace(config());
+    fsm->start(now);
+    EXPECT_FALSE(any<act_start_qemu>(done()));
+    fsm->on_arbiter({verdict::held, asked, 0, now + 100, "held"}, now);
+    EXPECT_FALSE(any<act_start_qemu>(done()));
+    now += 50;
+    fsm->on_tick(now);
+    done();
+    granted(1, now + 300);
+    EXPECT_TRUE(any<act_start_qemu>(done()));
+}
+
+TEST_F(primary, ends_when_another_holds_the_lease_for_too_long) {
+    fsm.emplace(config());
+    fsm->start(now);
+    done();
+    now += 20000;
+    fsm->on_arbiter({verdict::held, asked, 0, now + 100, "the other one has it"}, now);
+    EXPECT_EQ(the<act_ended>(done()).why, "the other one has it");
+}
+
+TEST_F(primary, a_dead_qemu_is_told_at_once_and_the_lease_is_given_back) {
+    protect();
+    fsm->on_qemu_died("killed", false, now);
+    const auto actions = take();
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::died));
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::release);
+    word(supervision_kind::running, 3);
+    EXPECT_TRUE(the<act_ended>(take()).in_order);
+}
+
+TEST_F(primary, a_death_that_was_told_is_not_yet_a_takeover) {
+    protect();
+    fsm->on_qemu_died("killed", false, now);
+    done();
+    granted(2, now);
+    fsm->on_link_closed("reset", now);
+    EXPECT_EQ(fsm->state(), primary_state::leaving);
+    now += 1000;
+    fsm->on_tick(now);
+    auto actions = done();
+    EXPECT_TRUE(any<act_connect>(actions)) << "it is told again";
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::look);
+    arbiter_answer seen{verdict::granted, asked, 3, 0, {}, false, false};
+    fsm->on_arbiter(seen, now);
+    EXPECT_TRUE(the<act_ended>(take()).in_order) << "the record says that the standby has it";
+}
+
+TEST_F(primary, a_death_that_nobody_answers_is_no_orderly_end) {
+    protect();
+    fsm->on_qemu_died("killed", false, now);
+    fsm->on_link_closed("reset", now);
+    done();
+    now += 11000;
+    fsm->on_tick(now);
+    EXPECT_FALSE(the<act_ended>(take()).in_order);
+}
+
+TEST_F(primary, an_older_standby_says_goodbye_when_it_runs_the_vm) {
+    fsm.emplace(config());
+    fsm->start(now);
+    done();
+    granted(1, now + 300);
+    fsm->on_link_up(now);
+    auto h = hello_of(mirror::role::standby);
+    h.capabilities = {"supervision"};
+    fsm->on_message(h, now);
+    EXPECT_FALSE(says<act_send>(done(), supervision_kind::belief)) << "it would end the connection";
+    word(supervision_kind::description, 0, "d");
+    word(supervision_kind::ready);
+    fsm->on_qemu_protecting(now);
+    word(supervision_kind::paired, 2);
+    fsm->on_marked({}, now);
+    done();
+    granted(2, now + 300);
+    fsm->on_qemu_died("killed", false, now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
+    fsm->on_message(mirror::goodbye{mirror::goodbye_reason::shutdown, "the VM runs here now"}, now);
+    EXPECT_TRUE(the<act_ended>(take()).in_order);
+}
+
+TEST_F(primary, a_dead_qemu_is_told_after_reconnecting) {
+    protect();
+    fsm->on_link_closed("cut", now);
+    take();
+    fsm->on_qemu_died("killed", false, now + 1);
+    EXPECT_FALSE(says<act_send>(take(), supervision_kind::died));
+    now += 30;
+    fsm->on_tick(now);
+    EXPECT_TRUE(any<act_connect>(take()));
+    fsm->on_link_up(now);
+    fsm->on_message(hello_of(mirror::role::standby), now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
+}
+
+TEST_F(primary, goes_on_alone_only_after_the_arbiter_has_recorded_it) {
+    protect();
+    fsm->on_qemu_replication_lost("its QEMU is gone", now);
+    auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_FALSE(any<act_go_on_alone>(actions));
+    fsm->on_arbiter({verdict::unreachable, asked, 0, 0, "away"}, now);
+    EXPECT_FALSE(any<act_go_on_alone>(done()));
+    now += 60;
+    fsm->on_tick(now);
+    done();
+    granted(2, now + 300);
+    actions = done();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
+    EXPECT_EQ(fsm->degraded(), "its QEMU is gone");
+}
+
+TEST_F(primary, a_refusal_of_the_arbiter_kills_it) {
+    protect();
+    now += 60;
+    fsm->on_tick(now);
+    done();
+    fsm->on_arbiter({verdict::refused, asked, 0, 0, "term 2 is over"}, now);
+    const auto actions = take();
+    EXPECT_TRUE(any<act_kill_qemu>(actions));
+    EXPECT_FALSE(the<act_ended>(actions).in_order);
+}
+
+TEST_F(primary, the_gate_follows_answered_heartbeats_while_the_arbiter_is_away) {
+    protect();
+    now = 1400; // the lease of 1300 is over
+    fsm->on_message(mirror::heartbeat{5, 1390}, now);
+    EXPECT_EQ(the<act_gate>(take()).until_ms, 1490u);
+    fsm->on_message(mirror::heartbeat{5, 99999}, now); // of the future: no promise
+    EXPECT_FALSE(any<act_gate>(take()));
+}
+
+TEST_F(primary, the_gate_does_not_follow_heartbeats_of_one_that_is_not_paired) {
+    protect();
+    fsm->on_qemu_replication_lost("gone", now);
+    done();
+    now = 1400;
+    fsm->on_message(mirror::heartbeat{5, 1390}, now);
+    EXPECT_FALSE(any<act_gate>(take()));
+}
+
+TEST_F(primary, silence_beyond_the_budget_loses_the_standby) {
+    protect();
+    now += 100;
+    fsm->on_tick(now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+}
+
+TEST_F(primary, policy_stop_kills_the_vm_and_leaves_it_to_the_standby) {
+    policy = loss_policy::stop;
+    protect();
+    fsm->on_qemu_replication_lost("gone", now);
+    EXPECT_TRUE(any<act_kill_qemu>(take()));
+    fsm->on_qemu_died("killed", false, now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
+}
+
+TEST_F(primary, a_term_is_told_only_once) {
+    protect();
+    fsm->on_qemu_replication_lost("gone", now);
+    done();
+    granted(2, now + 300);
+    done();
+    fsm->on_message(supervision{supervision_kind::ready, 0, {}}, now);
+    fsm->on_qemu_protecting(now); // PAIR with 3, which is never recorded
+    take();
+    word(supervision_kind::lost, 0, "died");
+    now += 1000; // the second failure waits
+    word(supervision_kind::ready);
+    fsm->on_qemu_protecting(now);
+    bool told = false;
+    for (const auto& a : take()) {
+        const auto* sent = std::get_if<act_send>(&a);
+        const auto* s = sent ? std::get_if<supervision>(&sent->what) : nullptr;
+        if (s && s->kind == supervision_kind::pair) {
+            EXPECT_EQ(s->term, 4u);
+            told = true;
+        }
+    }
+    EXPECT_TRUE(told);
+}
+
+TEST_F(primary, a_stop_is_recorded_so_that_nobody_takes_over) {
+    protect();
+    fsm->on_stop(now);
+    auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
+    granted(2, now + 300);
+    actions = take();
+    EXPECT_TRUE(the<act_ended>(actions).in_order);
+    EXPECT_TRUE(the<act_ended>(actions).alone) << "its images are the newest";
+}
+
+TEST_F(primary, a_gpu_that_failed_is_left_to_the_standby) {
+    protect();
+    fsm->on_gpu_failed("its worker died", now);
+    auto actions = take();
+    EXPECT_EQ(the<act_kill_qemu>(actions).why, "its GPU failed: its worker died");
+    EXPECT_FALSE(any<act_tell_gpu_failure>(actions));
+    fsm->on_gpu_failed("its worker died", now); // said again and again
+    EXPECT_TRUE(take().empty());
+    fsm->on_qemu_died("killed", false, now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
+}
+
+TEST_F(primary, a_gpu_that_failed_waits_for_a_standby_that_is_not_connected) {
+    protect();
+    fsm->on_link_closed("cut", now);
+    take();
+    fsm->on_gpu_failed("its worker died", now);
+    EXPECT_TRUE(take().empty()) << "the standby may be dead, too";
+    now += 200;
+    fsm->on_tick(now);
+    done();
+    granted(2, now + 300); // the renewal that was due
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
+    granted(2, now + 300);
+    EXPECT_TRUE(any<act_go_on_alone>(take())) << "which tells the guest";
+}
+
+TEST_F(primary, a_gpu_that_failed_is_left_to_a_standby_that_has_connected_again) {
+    protect();
+    fsm->on_link_closed("cut", now);
+    now += 30;
+    fsm->on_tick(now);
+    take();
+    fsm->on_link_up(now);
+    fsm->on_message(hello_of(mirror::role::standby), now);
+    take();
+    fsm->on_gpu_failed("its worker died", now);
+    EXPECT_TRUE(any<act_kill_qemu>(take()));
+}
+
+TEST_F(primary, the_guest_is_told_of_a_gpu_that_failed_when_nobody_stands_by) {
+    fsm.emplace(config());
+    fsm->start(now);
+    done();
+    granted(1, now + 300);
+    done();
+    fsm->on_gpu_failed("its worker died", now);
+    const auto actions = take();
+    EXPECT_TRUE(any<act_tell_gpu_failure>(actions));
+    EXPECT_FALSE(any<act_kill_qemu>(actions));
+}
+
+TEST_F(primary, a_standby_whose_gpu_has_no_copy_protects_nobody) {
+    protect();
+    fsm->on_message(supervision{supervision_kind::lost, 2, "its GPU has no copy any more: a worker died"},
+                    now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->degraded(), "the standby is lost: its GPU has no copy any more: a worker died");
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
+    granted(2, now + 300);
+    const auto actions = take();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired)) << "it begins anew";
+}
+
+TEST_F(primary, a_death_before_alone_is_recorded_is_still_told) {
+    protect();
+    fsm->on_message(supervision{supervision_kind::lost, 2, "its GPU has no copy any more: a worker died"},
+                    now);
+    done();
+    fsm->on_qemu_died("killed", false, now);
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::died)) << "the VM goes on without the GPU's state";
+    EXPECT_EQ(fsm->state(), primary_state::leaving);
+}
+
+TEST_F(primary, a_standby_without_a_vm_is_not_told_of_a_death) {
+    protect();
+    fsm->on_message(supervision{supervision_kind::lost, 0, "its QEMU ended: killed"}, now);
+    done();
+    fsm->on_qemu_died("killed", false, now);
+    const auto actions = take();
+    EXPECT_FALSE(says<act_send>(actions, supervision_kind::died));
+    EXPECT_FALSE(the<act_ended>(actions).in_order);
+}
+
+TEST_F(primary, a_switchover_closes_the_gate_before_it_is_told) {
+    protect();
+    fsm->on_qemu_handed_over(now);
+    const auto actions = take();
+    std::size_t gate = 99, told = 99;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        if (const auto* g = std::get_if<act_gate>(&actions[i]); g && g->until_ms == 0)
+            gate = i;
+        if (says<act_send>(std::vector{actions[i]}, supervision_kind::handed_over))
+            told = i;
+    }
+    EXPECT_LT(gate, told);
+    EXPECT_LT(told, actions.size());
+}
+
+// ---- protection comes back (what was told is told again until it is acknowledged)
+
+TEST_F(primary, a_standby_that_believes_it_is_paired_is_told_otherwise_until_it_says_so) {
+    protect();
+    fsm->on_link_closed("reset", now);
+    fsm->on_qemu_replication_lost("reset, too", now);
+    done();
+    auto actions = record_alone();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    EXPECT_FALSE(says<act_send>(actions, supervision_kind::unpaired)) << "nobody hears it";
+    now += 500;
+    fsm->on_tick(now);
+    EXPECT_TRUE(any<act_connect>(done()));
+    greet();
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::belief));
+    word(supervision_kind::belief, 2);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired));
+    now += 20;
+    fsm->on_tick(now);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired)) << "again";
+    word(supervision_kind::belief, 0);
+    now += 20;
+    fsm->on_tick(now);
+    EXPECT_FALSE(says<act_send>(done(), supervision_kind::unpaired)) << "it has understood";
+    word(supervision_kind::ready);
+    EXPECT_TRUE(any<act_replicate>(done()));
+}
+
+TEST_F(primary, an_older_standby_that_is_not_ready_is_told_that_it_is_out_of_date) {
+    fsm.emplace(config());
+    fsm->start(now);
+    done();
+    granted(1, now + 300);
+    fsm->on_link_up(now);
+    auto h = hello_of(mirror::role::standby);
+    h.capabilities = {"supervision"};
+    fsm->on_message(h, now);
+    word(supervision_kind::description, 0, "d");
+    EXPECT_FALSE(says<act_send>(done(), supervision_kind::unpaired)) << "READY may be on its way";
+    now += 100;
+    fsm->on_tick(now);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired));
+}
+
+TEST_F(primary, ready_while_protecting_says_that_the_paired_one_is_gone) {
+    protect();
+    word(supervision_kind::ready);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    done();
+    const auto actions = record_alone();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    EXPECT_FALSE(says<act_send>(actions, supervision_kind::unpaired)) << "it has nothing";
+    EXPECT_TRUE(any<act_replicate>(actions)) << "and may have it at once";
+}
+
+TEST_F(primary, a_standby_that_fails_again_and_again_waits_longer_each_time) {
+    tell();
+    std::vector<std::uint64_t> waits;
+    for (int i = 0; i < 6; ++i) {
+        word(supervision_kind::lost, 0, "a bad block");
+        word(supervision_kind::ready);
+        const auto failed = now;
+        while (fsm->state() == primary_state::alone) {
+            now += 100;
+            word(supervision_kind::belief, 0); // it lives
+            fsm->on_tick(now);
+            if (any<act_ask>(take()))
+                fsm->on_arbiter({verdict::unreachable, 0, 0, 0, {}}, now);
+        }
+        EXPECT_EQ(fsm->state(), primary_state::replicating);
+        waits.push_back(now - failed);
+    }
+    EXPECT_EQ(waits, (std::vector<std::uint64_t>{0, 1000, 2000, 4000, 4000, 4000}));
+}
+
+TEST_F(primary, a_person_does_not_wait_for_the_next_transfer) {
+    tell();
+    for (int i = 0; i < 3; ++i) {
+        word(supervision_kind::lost, 0, "a bad block");
+        word(supervision_kind::ready);
+        now += 1000;
+        fsm->on_protect(false, now);
+        EXPECT_EQ(fsm->state(), primary_state::replicating);
+    }
+    for (int i = 0; i < 2; ++i) {
+        word(supervision_kind::lost, 0, "a bad block");
+        word(supervision_kind::ready);
+    }
+    EXPECT_EQ(fsm->state(), primary_state::alone);
+    EXPECT_NE(fsm->waiting_for(now).find("begins in 1 s"), std::string::npos);
+}
+
+TEST_F(primary, a_person_wants_another_standby) {
+    protect();
+    fsm->on_protect(true, now);
+    auto actions = done();
+    EXPECT_TRUE(any<act_close_link>(actions));
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone) << "the old one must not take over";
+    EXPECT_FALSE(any<act_go_on_alone>(actions));
+    actions = record_alone();
+    EXPECT_TRUE(any<act_go_on_alone>(actions));
+    greet();
+    word(supervision_kind::ready);
+    EXPECT_TRUE(any<act_replicate>(done()));
+}
+
+TEST(resync_backoff, protection_that_lasted_makes_the_next_failure_the_first) {
+    resync_backoff b({1000, 4000, 10000, 0});
+    b.failed(1000);
+    EXPECT_EQ(b.not_before(), 1000u);
+    b.failed(2000);
+    b.failed(4000);
+    EXPECT_EQ(b.not_before(), 6000u);
+    b.protecting(7000);
+    b.failed(16999);
+    EXPECT_EQ(b.not_before(), 20999u) << "too short";
+    b.protecting(21000);
+    b.failed(31000);
+    EXPECT_EQ(b.not_before(), 31000u);
+}
+
+} // namespace
+} // namespace kagemusha::ha

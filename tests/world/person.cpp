@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "world/person.hpp"
+
+#include "world/world.hpp"
+
+namespace kagemusha::world {
+
+namespace {
+
+constexpr time_us look_period = 500 * ms;
+// How long nobody may run the VM before a start is tried, and before the newest disk is looked for by hand.
+constexpr time_us patience = 2000 * ms;
+constexpr time_us most_claiming = 10000 * ms;
+constexpr std::uint32_t most_refusals = 2;
+
+} // namespace
+
+void person::begin() {
+    w_.hosts[0]->service = {unit::kind::run, 1, false};
+    w_.hosts[1]->service = {unit::kind::standby, -1, false};
+    for (const auto& h : w_.hosts)
+        h->start_unit();
+    w_.put(look_period, event_kind::person_looks);
+}
+
+void person::look() {
+    w_.put(w_.now() + look_period, event_kind::person_looks);
+    if (!w_.healed() && !w_.chance(3000))
+        return;
+    host* primary = nullptr;
+    bool somebody_decides = false;
+    for (const auto& h : w_.hosts) {
+        if (!h->up() || !h->process.alive())
+            continue;
+        if (const auto* const p = h->process.primary()) {
+            if (p->state() == ha::primary_state::leaving || p->state() == ha::primary_state::ended ||
+                p->state() == ha::primary_state::opening)
+                somebody_decides = true;
+            else
+                primary = h.get();
+        } else if (const auto* const s = h->process.standby()) {
+            // One that claims in vain (no record, or none that it may claim from) waits for a person.
+            const bool claims =
+                s->state() == ha::standby_state::synced || s->state() == ha::standby_state::claiming;
+            if (!claims)
+                claims_since_ = never;
+            else
+                claims_since_ = std::min(claims_since_, w_.now());
+            somebody_decides = somebody_decides || (claims && w_.now() < claims_since_ + most_claiming) ||
+                               s->state() == ha::standby_state::taking_over;
+        }
+    }
+    if (stopping_ && primary)
+        return primary->process.stop();
+    if (w_.now() < start_again_at_ && stopped_)
+        return;
+    if (stopped_) {
+        stopped_ = false;
+        w_.say("person", "starts the VM again");
+        w_.liveness.started();
+        nobody_since_ = 0;
+    }
+    if (primary) {
+        nobody_since_ = claims_since_ = never;
+        refusals_ = 0;
+        return give_standby(*primary);
+    }
+    if (somebody_decides)
+        return;
+    nobody_since_ = std::min(nobody_since_, w_.now());
+    if (w_.now() >= nobody_since_ + patience)
+        start_vm();
+}
+
+// A host that has no supervisor, or one that can't start the VM because it runs elsewhere.
+void person::give_standby(host& primary) {
+    const auto present = primary.process.standby_host();
+    if (present >= 0 && w_.hosts[static_cast<std::size_t>(present)]->process.standby())
+        return; // they find each other
+    for (const auto& h : w_.hosts) {
+        if (h.get() == &primary || !h->up())
+            continue;
+        if (h->process.standby()) {
+            w_.say("person", "kage protect {} {}", primary.name(), h->name());
+            return primary.process.protect(h->index);
+        }
+        if (h->process.alive())
+            continue;
+        w_.say("person", "kage standby on {}", h->name());
+        h->service = {unit::kind::standby, -1, false};
+        return h->start_unit();
+    }
+}
+
+// Nobody runs it. First as usual, somewhere; if that is refused, where the newest disk is.
+void person::start_vm() {
+    const auto count = static_cast<std::uint8_t>(w_.hosts.size());
+    const auto start = [&](std::uint8_t i, bool anew) {
+        auto& h = *w_.hosts[i];
+        auto other = static_cast<std::uint8_t>((i + 1) % count);
+        w_.say("person", "kage run{} on {}", anew ? " --anew" : "", h.name());
+        h.service = {unit::kind::run, static_cast<std::int8_t>(other), anew};
+        h.start_unit();
+        if (!w_.hosts[other]->process.alive()) {
+            w_.hosts[other]->service = {unit::kind::standby, -1, false};
+            w_.hosts[other]->start_unit();
+        }
+    };
+    const auto stop_standby = [&](host& h) {
+        if (!h.process.standby())
+            return false;
+        h.stop_unit();
+        h.process.stop();
+        return true;
+    };
+    ++refusals_;
+    const auto first = static_cast<std::uint8_t>(w_.below(count));
+    if (refusals_ <= most_refusals) {
+        for (std::uint8_t k = 0; k < count; ++k) {
+            const auto i = static_cast<std::uint8_t>((first + k) % count);
+            if (w_.hosts[i]->up() && !w_.hosts[i]->process.alive() && w_.hosts[i]->image.exists)
+                return start(i, false);
+        }
+    }
+    for (std::uint8_t k = 0; k < count; ++k) {
+        const auto i = static_cast<std::uint8_t>((first + k) % count);
+        auto& h = *w_.hosts[i];
+        if (!h.up() || !w_.disks.is_newest(i))
+            continue;
+        if (stop_standby(h))
+            return; // the next time
+        if (!h.process.alive())
+            return start(i, true);
+    }
+}
+
+void person::stop(time_us for_how_long) {
+    if (stopped_ || stopping_)
+        return;
+    for (const auto& h : w_.hosts)
+        if (h->up() && h->process.primary()) {
+            w_.say("person", "kage stop on {}", h->name());
+            stopping_ = true;
+            start_again_at_ = w_.now() + for_how_long;
+            return h->process.stop();
+        }
+}
+
+void person::upgrade(host& h) {
+    upgrades_[h.index] = true;
+}
+
+// The system stops its services with SIGTERM, and does not wait for ever.
+void person::reboot(host& h, time_us lasts) {
+    if (!h.up() || off_for_[h.index] != 0)
+        return;
+    off_for_[h.index] = lasts + w_.o.boot_ms * ms;
+    if (h.process.alive() && !h.process.frozen())
+        h.process.stop();
+    else
+        supervisor_ended(h, false);
+}
+
+void person::supervisor_ended(host& h, bool in_order) {
+    if (const auto off = std::exchange(off_for_[h.index], 0); off != 0)
+        h.shut_down(off);
+    if (std::exchange(upgrades_[h.index], false))
+        w_.o.old_release[h.index] = !w_.o.old_release[h.index];
+    if (!stopping_ || !h.process.was_primary())
+        return;
+    stopping_ = false;
+    if (!in_order || !h.process.why_it_ended().starts_with("stopped"))
+        return; // it ended in another way
+    w_.say("person", "the VM is stopped");
+    h.stop_unit();
+    stopped_ = true;
+    w_.liveness.stopped();
+}
+
+} // namespace kagemusha::world

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The counterpart of control/supervise: decider.cpp (the state machines' thread), supervisor.cpp (the main
+// thread: marks and QEMU), qemu_pilot.cpp (what is reported of QEMU, and when).
+#include "world/supervisor.hpp"
+
+#include "world/world.hpp"
+
+namespace kagemusha::world {
+
+using namespace ha;
+using control::image_mark;
+
+namespace {
+
+constexpr time_us look_period = 100 * ms, first_look_period = 10 * ms, hand_over_period = 2 * ms;
+constexpr time_us ping_period = 500 * ms;
+constexpr std::uint32_t checkpoints_until_protected = 2;
+constexpr std::uint32_t longest_resync_ms = 4000; // so that a schedule need not wait for minutes
+
+const char* name_of(mirror::supervision_kind kind) {
+    static constexpr const char* names[] = {"?",      "DESCRIPTION", "READY",   "PAIR",
+                                            "PAIRED", "UNPAIRED",    "DIED",    "HANDED_OVER",
+                                            "LOST",   "BELIEF",      "RUNNING", "TAKEOVER_FAILED"};
+    const auto i = static_cast<std::size_t>(kind);
+    return i < std::size(names) ? names[i] : "?";
+}
+
+} // namespace
+
+// ---- life
+
+void supervisor::start(const unit& how) {
+    ++generation_;
+    alive_ = true;
+    frozen_until = 0;
+    identity_ = ++w_.arbiter->identities;
+    as_standby_ = how.what == unit::kind::standby;
+    primary_.reset();
+    standby_.reset();
+    successor_.reset();
+    line_ = -1;
+    peer_ = as_standby_ ? -1 : how.standby;
+    gate_until_ms_ = 0;
+    tick_at_ = never;
+    orders_.clear();
+    main_busy_ = taken_over_ = quitting_ = in_order_ = expects_death_ = false;
+    told_protecting_ = told_lost_ = told_copy_lost_ = looks_ = false;
+    killed_why_.clear();
+    ended_why_.clear();
+    host_.image.exists = true;
+    w_.say(host_.index, "starts: kage {}{}", as_standby_ ? "standby" : "run", how.anew ? " --anew" : "");
+    if (as_standby_) {
+        if (!w_.broken(mutation::no_mark_copy))
+            host_.image.mark = image_mark::copy;
+        w_.disks.marked_as_copy(host_.index);
+    } else if (!how.anew && host_.image.mark != image_mark::newest) {
+        return exit(false, host_.image.mark == image_mark::copy
+                               ? "its image is the copy of a standby"
+                               : "a standby may have gone on with newer disks");
+    }
+    anew_ = how.anew;
+    const auto& o = w_.o;
+    if (as_standby_) {
+        standby_config c;
+        c.vm = "vm";
+        c.description = "same";
+        c.instance = identity_;
+        c.heartbeat_budget_ms = o.heartbeat_budget_ms;
+        c.retry_ms = std::min(o.heartbeat_budget_ms / 4 + 1, 500u);
+        c.shared_record = o.arbiter != arbiter_kind::fence;
+        if (!c.shared_record)
+            c.claim_valid_ms = std::max(o.heartbeat_budget_ms * 10, 10000u);
+        standby_.emplace(c);
+        order(0, [this] { host_.vm.start_standby(); });
+        return;
+    }
+    primary_.emplace(config_of_primary());
+    primary_->start(host_.clock_ms());
+    settle();
+}
+
+primary_config supervisor::config_of_primary() const {
+    const auto& o = w_.o;
+    primary_config c;
+    c.vm = "vm";
+    c.description = "same";
+    c.instance = identity_;
+    c.heartbeat_ms = o.heartbeat_ms;
+    c.heartbeat_budget_ms = o.heartbeat_budget_ms;
+    c.renew_ms = std::max(o.lease_ms / 4, 5u);
+    c.policy = o.stop_without_standby ? loss_policy::stop : loss_policy::degraded;
+    c.has_standby = peer_ >= 0;
+    c.anew = anew_;
+    c.opening_ms = std::max(15000u, o.lease_ms + 5000);
+    c.shared_record = o.arbiter != arbiter_kind::fence;
+    c.resync.longest_ms = longest_resync_ms;
+    return c;
+}
+
+void supervisor::kill(const char* why) {
+    if (!alive_)
+        return;
+    w_.say(host_.index, "supervisor: killed, {}", why);
+    if (primary_)
+        w_.disks.primary_ended(is_protecting());
+    w_.arbiter->client_ended(host_.index);
+    exit(false, why);
+    host_.vm.kill("its supervisor has ended"); // PR_SET_PDEATHSIG
+}
+
+void supervisor::end_with_host() {
+    if (alive_ && primary_)
+        w_.disks.primary_ended(is_protecting());
+    alive_ = false;
+    ++generation_;
+    primary_.reset();
+    standby_.reset();
+    orders_.clear();
+    w_.arbiter->client_ended(host_.index);
+    host_.vm.kill("its host has no power");
+}
+
+void supervisor::exit(bool in_order, const std::string& why) {
+    w_.say(host_.index, "supervisor: exits {}, {}", in_order ? 0 : 1, why);
+    alive_ = false;
+    ++generation_;
+    ended_why_ = why;
+    primary_.reset();
+    standby_.reset();
+    successor_.reset();
+    orders_.clear();
+    main_busy_ = false;
+    w_.net.process_ended(host_.index, false);
+    host_.supervisor_ended(in_order);
+}
+
+bool supervisor::frozen() const {
+    return w_.now() < thaws();
+}
+time_us supervisor::thaws() const {
+    return std::max(frozen_until, host_.frozen_until);
+}
+
+bool supervisor::gate_is_open() const {
+    return gate_until_ms_ != 0 && host_.clock_ms() < gate_until_ms_;
+}
+
+// ---- events
+
+void supervisor::happen(const event& e) {
+    if (!alive_ || e.generation != generation_)
+        return;
+    if (frozen()) {
+        auto later = e;
+        later.at = thaws();
+        if (e.kind == event_kind::tick)
+            tick_at_ = later.at;
+        return w_.put(later);
+    }
+    switch (e.kind) {
+    case event_kind::tick:
+        return e.at == tick_at_ ? tick() : void();
+    case event_kind::order: {
+        main_busy_ = false;
+        const auto what = std::move(orders_.front().what);
+        orders_.pop_front();
+        what();
+        return alive_ ? next_order() : void();
+    }
+    case event_kind::look:
+        return look(e.arg);
+    case event_kind::connect_failed:
+        return connect_failed();
+    case event_kind::qemu_ended: {
+        if (e.arg != host_.vm.generation())
+            return; // another one runs since
+        const auto how = killed_why_.empty() ? std::string("killed") : killed_why_;
+        if (primary_) {
+            w_.disks.primary_ended(is_protecting());
+            tell([&] { primary_->on_qemu_died(how, false, host_.clock_ms()); });
+        }
+        if (standby_)
+            tell([&] { standby_->on_qemu_died(how, host_.clock_ms()); });
+        return quitting_ && alive_ ? exit(in_order_, ended_why_) : void();
+    }
+    default:
+        return;
+    }
+}
+
+template <class F>
+void supervisor::tell(F&& f) {
+    f();
+    settle();
+}
+
+// Carries out what was decided, then sets the timer.
+void supervisor::settle() {
+    if (settling_)
+        return;
+    settling_ = true;
+    bool more = true;
+    while (more && alive_) {
+        more = false;
+        standby_action s;
+        while (standby_ && standby_->next(s)) {
+            std::visit([this](auto& a) { carry_out(a); }, s);
+            more = true;
+        }
+        if (successor_) {
+            primary_ = std::move(successor_);
+            successor_.reset();
+            standby_.reset();
+        }
+        primary_action p;
+        while (primary_ && primary_->next(p)) {
+            std::visit([this](auto& a) { carry_out(a); }, p);
+            more = true;
+        }
+    }
+    settling_ = false;
+    if (!alive_)
+        return;
+    const auto at = standby_ ? standby_->deadline() : primary_ ? primary_->deadline() : UINT64_MAX;
+    if (at == UINT64_MAX)
+        return;
+    const auto due = std::max(host_.when(at), w_.now() + 1);
+    if (tick_at_ > w_.now() && tick_at_ <= due)
+        return; // one that comes early does no harm
+    tick_at_ = due;
+    w_.put(due, event_kind::tick, host_.index, generation_);
+}
+
+void supervisor::tick() {
+    tick_at_ = never;
+    tell([&] {
+        if (standby_)
+            standby_->on_tick(host_.clock_ms());
+        else if (primary_)
+            primary_->on_tick(host_.clock_ms());
+    });
+}
+
+// ---- the main thread
+
+void supervisor::order(time_us takes, std::function<void()> what) {
+    orders_.push_back({takes, std::move(what)});
+    if (!main_busy_)
+        next_order();
+}
+
+void supervisor::next_order() {
+    if (orders_.empty() || main_busy_)
+        return;
+    main_busy_ = true;
+    w_.put(w_.now() + 20 + w_.below(500) + orders_.front().takes, event_kind::order, host_.index,
+           generation_);
+}
+
+// Ends when it is on the disk.
+std::string supervisor::mark(image_mark m) {
+    if (w_.now() < host_.image.fails_until)
+        return "the mark can't be written";
+    if (m != image_mark::protected_ || !w_.broken(mutation::no_mark_protected))
+        host_.image.mark = m;
+    return {};
+}
+
+time_us supervisor::mark_takes() const {
+    return host_.image.ends(w_.now(), w_.o.flush_ms * ms) - w_.now();
+}
+
+void supervisor::state_changed(primary_state state) {
+    if (state == primary_state::alone)
+        order(mark_takes(), [this] { mark(image_mark::newest); });
+}
+
+// The decider is through. QEMU may still be there.
+void supervisor::finish(bool in_order, const std::string& why, bool alone) {
+    quitting_ = true;
+    in_order_ = in_order;
+    ended_why_ = why;
+    if (alone) // it ended here, and nobody goes on with it
+        mark(image_mark::newest);
+    if (!host_.vm.alive())
+        return exit(in_order, why);
+    if (killed_why_.empty())
+        killed_why_ = "the VM is stopped";
+    host_.vm.kill(killed_why_);
+}
+
+// ---- the pilot
+
+void supervisor::look_soon() {
+    if (!alive_ || looks_)
+        return;
+    looks_ = true;
+    w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(look_period)), event_kind::look, host_.index,
+           generation_, periodic_look);
+}
+
+void supervisor::checkpoint_committed() {
+    if (!alive_)
+        return;
+    look_soon();
+    if (!told_protecting_ || host_.vm.handed_over())
+        w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(host_.vm.handed_over() ? hand_over_period
+                                                                                     : first_look_period)),
+               event_kind::look, host_.index, generation_, look_once);
+}
+
+void supervisor::checkpoint_loaded() {}
+
+void supervisor::watch_frozen_qemu() {
+    if (alive_)
+        w_.put(w_.now() + w_.o.qemu_budget_ms * ms + w_.below(static_cast<std::uint32_t>(ping_period)),
+               event_kind::look, host_.index, generation_, look_for_ping);
+}
+
+void supervisor::look(std::uint64_t what) {
+    auto& vm = host_.vm;
+    if (what == periodic_look)
+        looks_ = false;
+    if (!vm.alive())
+        return;
+    if (vm.frozen()) {
+        if (what == look_for_ping && w_.now() + ping_period < vm.frozen_until + w_.o.qemu_budget_ms * ms) {
+            killed_why_ = "its monitor gave no answer";
+            order(0, [this] { host_.vm.kill(killed_why_); });
+        }
+        return what == periodic_look ? look_soon() : void();
+    }
+    const auto now = host_.clock_ms();
+    if (vm.standby()) {
+        if (vm.copy_lost() && !told_copy_lost_ && standby_ && !w_.broken(mutation::forgets_lost_copy)) {
+            told_copy_lost_ = true;
+            tell([&] { standby_->on_gpu_lost("a worker died", now); });
+        }
+        return;
+    }
+    if (vm.stream_is_broken() && primary_ && !told_lost_)
+        return replication_lost("the stream is broken"); // it happened while we stood still
+    if (!vm.checkpointing() || !primary_)
+        return;
+    if (what == periodic_look)
+        look_soon();
+    if (vm.gpu_failed())
+        tell([&] { primary_->on_gpu_failed("its worker died", now); });
+    if (!primary_ || told_lost_)
+        return;
+    if (vm.gpu_link_lost())
+        return replication_lost("the standby has no copy of the GPU any more");
+    if (w_.now() > vm.progress_at() + watchdog_ms * ms)
+        return replication_lost("no checkpoint was committed for too long");
+    if (vm.handed_over() && primary_)
+        return tell([&] { primary_->on_qemu_handed_over(now); });
+    if (vm.committed() >= checkpoints_until_protected && vm.disk_complete() && !told_protecting_) {
+        told_protecting_ = true;
+        tell([&] { primary_->on_qemu_protecting(now); });
+    }
+}
+
+void supervisor::replication_lost(const std::string& why) {
+    if (!alive_ || told_lost_ || !primary_)
+        return;
+    if (frozen()) { // it reads that from QEMU's monitor when it wakes up
+        look_soon();
+        return;
+    }
+    told_lost_ = true;
+    tell([&] { primary_->on_qemu_replication_lost(why, host_.clock_ms()); });
+}
+
+void supervisor::qemu_ready() {
+    if (alive_ && standby_)
+        tell([&] { standby_->on_qemu_ready(host_.clock_ms()); });
+}
+
+void supervisor::qemu_ended() {
+    if (alive_ && !expects_death_)
+        w_.put(w_.now() + 200 + w_.below(1000), event_kind::qemu_ended, host_.index, generation_,
+               host_.vm.generation());
+}
+
+void supervisor::qemu_running() {
+    if (alive_ && standby_)
+        tell([&] { standby_->on_qemu_running(host_.clock_ms()); });
+}
+
+void supervisor::takeover_failed(const std::string& why) {
+    if (alive_ && standby_)
+        tell([&] { standby_->on_takeover_failed(why, host_.clock_ms()); });
+}
+
+void supervisor::answered(const arbiter_answer& answer) {
+    tell([&] {
+        if (standby_)
+            standby_->on_arbiter(answer, host_.clock_ms());
+        else if (primary_)
+            primary_->on_arbiter(answer, host_.clock_ms());
+    });
+}
+
+// ---- people
+
+void supervisor::stop() {
+    if (!alive_ || frozen())
+        return;
+    tell([&] {
+        if (standby_)
+            standby_->on_stop(host_.clock_ms());
+        else if (primary_)
+            primary_->on_stop(host_.clock_ms());
+    });
+}
+
+bool supervisor::switch_over() {
+    return alive_ && !frozen() && is_protecting() && host_.vm.hand_over();
+}
+
+void supervisor::protect(std::uint8_t standby) {
+    if (!alive_ || frozen() || !primary_)
+        return;
+    const bool elsewhere = peer_ != static_cast<std::int8_t>(standby);
+    peer_ = static_cast<std::int8_t>(standby);
+    tell([&] { primary_->on_protect(elsewhere, host_.clock_ms()); });
+}
+
+// ---- the connection
+
+void supervisor::connected(std::uint32_t id, int end) {
+    line_ = id;
+    line_end_ = end;
+    if (standby_)
+        tell([&] { standby_->on_link_up(host_.clock_ms()); });
+    else if (primary_)
+        tell([&] { primary_->on_link_up(host_.clock_ms()); });
+}
+
+void supervisor::connect_failed() {
+    if (primary_ && line_ < 0)
+        tell([&] { primary_->on_link_closed("no connection", host_.clock_ms()); });
+}
+
+void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
+    if (line_ != id)
+        return;
+    if (const auto* h = std::get_if<mirror::hello>(&m);
+        h && w_.o.old_release[host_.index] && !h->capabilities.empty()) {
+        auto understood = *h; // an older release does not know the newer capabilities
+        std::erase(understood.capabilities, mirror::supervision_2_capability);
+        if (understood.capabilities.size() != h->capabilities.size())
+            return arrived(id, understood);
+    }
+    tell([&] {
+        if (standby_)
+            standby_->on_message(m, host_.clock_ms());
+        else if (primary_)
+            primary_->on_message(m, host_.clock_ms());
+    });
+}
+
+void supervisor::closed(std::uint32_t id, const std::string& why) {
+    if (line_ != id)
+        return;
+    line_ = -1;
+    tell([&] {
+        if (standby_)
+            standby_->on_link_closed(why, host_.clock_ms());
+        else if (primary_)
+            primary_->on_link_closed(why, host_.clock_ms());
+    });
+}
+
+void supervisor::send(const mirror::message& m) {
+    if (line_ < 0)
+        return;
+    if (const auto* s = std::get_if<mirror::supervision>(&m)) {
+        w_.say(host_.index, "sends {} {}", name_of(s->kind), s->term);
+        if ((s->kind == mirror::supervision_kind::unpaired || s->kind == mirror::supervision_kind::belief) &&
+            w_.broken(mutation::loses_unpaired))
+            return;
+    }
+    if (const auto* h = std::get_if<mirror::hello>(&m); h && w_.o.old_release[host_.index]) {
+        auto old = *h;
+        std::erase(old.capabilities, mirror::supervision_2_capability);
+        return w_.net.send(static_cast<std::uint32_t>(line_), line_end_, old);
+    }
+    w_.net.send(static_cast<std::uint32_t>(line_), line_end_, m);
+}
+
+void supervisor::close_link() {
+    if (line_ >= 0)
+        w_.net.finish(static_cast<std::uint32_t>(std::exchange(line_, -1)), line_end_, "closed");
+}
+
+// ---- what a primary decided
+
+void supervisor::carry_out(act_state& a) {
+    w_.say(host_.index, "primary {}{}{}", to_text(a.state), a.why.empty() ? "" : ": ", a.why);
+    if (a.state == primary_state::protecting)
+        w_.liveness.now_protected();
+    state_changed(a.state);
+}
+void supervisor::carry_out(act_ask& a) {
+    w_.arbiter->ask(host_.index, a.request);
+}
+void supervisor::carry_out(act_gate& a) {
+    gate_until_ms_ = a.until_ms;
+}
+void supervisor::carry_out(act_connect&) {
+    if (w_.broken(mutation::never_reconnects) && connected_before_)
+        return;
+    connected_before_ = true;
+    w_.net.connect(host_.index, generation_, static_cast<std::uint8_t>(peer_));
+}
+void supervisor::carry_out(act_close_link&) {
+    close_link();
+}
+void supervisor::carry_out(act_send& a) {
+    send(a.what);
+}
+void supervisor::carry_out(act_start_qemu&) {
+    order(0, [this] {
+        w_.disks.boots(host_.index, anew_);
+        host_.vm.start_primary();
+    });
+}
+void supervisor::carry_out(act_replicate&) {
+    order(0, [this] {
+        told_protecting_ = told_lost_ = false;
+        host_.vm.replicate(static_cast<std::uint8_t>(peer_));
+    });
+}
+void supervisor::carry_out(act_go_on_alone&) {
+    order(0, [this] { host_.vm.go_on_alone(); });
+}
+void supervisor::carry_out(act_tell_gpu_failure&) {
+    order(0, [this] { host_.vm.tell_gpu_failure(); });
+}
+void supervisor::carry_out(act_kill_qemu& a) {
+    if (w_.broken(mutation::survives_refusal) && primary_->state() != primary_state::leaving)
+        return;
+    order(0, [this, why = a.why] {
+        if (killed_why_.empty())
+            killed_why_ = why;
+        host_.vm.kill(why);
+    });
+}
+void supervisor::carry_out(act_ended& a) {
+    order(0, [this, in_order = a.in_order, why = a.why, alone = a.alone] { finish(in_order, why, alone); });
+}
+void supervisor::carry_out(act_mark_protected&) {
+    order(mark_takes(), [this] {
+        const auto problem = mark(image_mark::protected_);
+        tell([&] { primary_ ? primary_->on_marked(problem, host_.clock_ms()) : void(); });
+    });
+}
+
+// ---- what a standby decided
+
+void supervisor::carry_out(act_standby_state& a) {
+    w_.say(host_.index, "standby {}{}{}", to_text(a.state), a.why.empty() ? "" : ": ", a.why);
+}
+void supervisor::carry_out(act_standby_ask& a) {
+    w_.arbiter->ask(host_.index, a.request);
+}
+void supervisor::carry_out(act_standby_send& a) {
+    send(a.what);
+}
+void supervisor::carry_out(act_standby_close_link&) {
+    close_link();
+}
+void supervisor::carry_out(act_take_over& a) {
+    w_.say(host_.index, "takes over: {}", a.why);
+    order(0, [this] { host_.vm.take_over(); });
+}
+void supervisor::carry_out(act_restart_qemu& a) {
+    w_.say(host_.index, "starts its QEMU anew: {}", a.why);
+    order(0, [this] {
+        told_copy_lost_ = false;
+        expects_death_ = true;
+        host_.vm.kill("another one is started");
+        expects_death_ = false;
+        host_.vm.start_standby();
+    });
+}
+void supervisor::carry_out(act_running& a) {
+    peer_ = -1;
+    taken_over_ = true;
+    w_.disks.taken_over();
+    auto config = config_of_primary();
+    config.has_standby = false;
+    successor_.emplace(config);
+    successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms());
+}
+void supervisor::carry_out(act_standby_ended& a) {
+    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why, false); });
+}
+
+} // namespace kagemusha::world
