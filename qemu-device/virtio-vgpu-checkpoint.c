@@ -279,11 +279,16 @@ static int virtio_vgpu_post_load(void *opaque, int version_id)
     uint64_t last = 0;
 
     bitmap_zero(slots, TOKEN_SLOTS);
+    /* Tokens are made of it, also if none is in flight: bit 63 is not ours. */
+    if (checkpoint->generation > INT64_MAX / TOKEN_SLOTS / 2) {
+        error_report("virtio-vgpu %s: a checkpoint with a generation out of"
+                     " bounds", s->name);
+        return -EINVAL;
+    }
     for (uint32_t i = 0; i < checkpoint->n_in_flight; i++) {
         uint64_t token = checkpoint->in_flight[i].token;
 
         if (token <= last || token / TOKEN_SLOTS > checkpoint->generation ||
-            checkpoint->generation > INT64_MAX / TOKEN_SLOTS / 2 ||
             test_and_set_bit(token % TOKEN_SLOTS, slots)) {
             error_report("virtio-vgpu %s: a checkpoint with a wrong list of"
                          " requests in flight", s->name);

@@ -12,8 +12,8 @@
  *   translate                 virtio_vgpu_translate(), within the RCU read lock
  *   keep the block alive      one reference per region, held by the device for
  *                             as long as workers may have it mapped
- *   unmap with access_len     virtio_vgpu_mark_dirty(), after the library said
- *                             that nothing touches the range any more
+ *   unmap with access_len     virtio_vgpu_memory_written(), when the library
+ *                             says that a worker has written the range
  * Without the last step, a checkpoint or migration loses the worker's writes
  * and TCG goes on executing stale translations.
  */
@@ -387,19 +387,16 @@ virtio_vgpu_translate_one(VirtIOVGPU *s, VirtIOVGPUSpanCache *cache,
  * Fills s->payloads and s->segments from the guest's tables (private copies,
  * little-endian; the caller has checked that each payload's segments are inside
  * the table and that no more than the table's length are named altogether).
- * *n_writes: how many ranges virtio_vgpu_collect_writes() will yield.
  */
 VirtIOVGPUSpanResult virtio_vgpu_translate(VirtIOVGPU *s,
                                            const struct vgpu_payload *payloads,
                                            uint32_t n_payloads,
-                                           const struct vgpu_segment *segments,
-                                           uint64_t *n_writes)
+                                           const struct vgpu_segment *segments)
 {
     VirtIOVGPUSpanCache cache = { 0 };
 
     RCU_READ_LOCK_GUARD();
 
-    *n_writes = 0;
     g_array_set_size(s->segments, 0);
     for (uint32_t i = 0; i < n_payloads; i++) {
         uint32_t first = s->segments->len;
@@ -421,50 +418,29 @@ VirtIOVGPUSpanResult virtio_vgpu_translate(VirtIOVGPU *s,
             .segment_count = s->segments->len - first,
             .writable = writable,
         };
-        if (writable) {
-            *n_writes += s->segments->len - first;
-        }
     }
     return VIRTIO_VGPU_SPAN_OK;
 }
 
 /* ---- dirty memory ------------------------------------------------------ */
 
-void virtio_vgpu_collect_writes(VirtIOVGPU *s, uint32_t n_payloads,
-                                VirtIOVGPUWrite *writes)
+/*
+ * Library callback; thread as virtio_vgpu_request_done(). Before the guest is
+ * told of what was written, so a checkpoint that has the one has the other. The
+ * window is marked too: TCG may have translated code in it.
+ */
+void virtio_vgpu_memory_written(void *opaque, const kagemusha_segment *ranges,
+                                size_t count)
 {
-    for (uint32_t i = 0; i < n_payloads; i++) {
-        const kagemusha_payload *payload = &s->payloads[i];
-
-        if (!payload->writable) {
-            continue;
-        }
-        for (uint32_t n = 0; n < payload->segment_count; n++) {
-            const kagemusha_segment *segment =
-                &g_array_index(s->segments, kagemusha_segment,
-                               payload->first_segment + n);
-
-            *writes++ = (VirtIOVGPUWrite) {
-                .region = segment->region,
-                .offset = segment->offset,
-                .bytes = segment->bytes,
-            };
-        }
-    }
-}
-
-/* The window is marked too: TCG may have translated code in it. */
-void virtio_vgpu_mark_dirty(VirtIOVGPU *s, const VirtIOVGPUWrite *writes,
-                            uint32_t n_writes)
-{
+    VirtIOVGPU *s = opaque;
     VirtIODevice *vdev = VIRTIO_DEVICE(s);
 
-    for (uint32_t i = 0; i < n_writes; i++) {
-        VirtIOVGPURegion *region = &s->regions[writes[i].region];
+    for (size_t i = 0; i < count; i++) {
+        VirtIOVGPURegion *region = &s->regions[ranges[i].region];
 
         /* address_space_unmap() drops the reference of its map */
         memory_region_ref(region->mr);
-        address_space_unmap(vdev->dma_as, region->base + writes[i].offset,
-                            writes[i].bytes, true, writes[i].bytes);
+        address_space_unmap(vdev->dma_as, region->base + ranges[i].offset,
+                            ranges[i].bytes, true, ranges[i].bytes);
     }
 }

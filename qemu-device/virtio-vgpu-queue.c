@@ -101,8 +101,6 @@ static VirtIOVGPURequest *virtio_vgpu_untrack(VirtIOVGPU *s, uint64_t token)
 
 static void virtio_vgpu_free_request(VirtIOVGPU *s, VirtIOVGPURequest *req)
 {
-    s->writes_in_flight -= req->n_writes;
-    g_free(req->writes);
     g_free(req);
 }
 
@@ -161,8 +159,6 @@ void virtio_vgpu_request_done(void *opaque, uint64_t token,
     assert(req); /* the library's contract: exactly once for each request */
     trace_virtio_vgpu_request_done(s, token, response->status,
                                    response->result, response->result_bytes);
-    /* Also if it failed or was canceled: a part may have been written. */
-    virtio_vgpu_mark_dirty(s, req->writes, req->n_writes);
     virtio_vgpu_answer(s, req, response);
 }
 
@@ -217,7 +213,6 @@ static void virtio_vgpu_handle_submit(VirtIOVGPU *s, VirtIOVGPURequest *req,
     size_t bytes = segments_at +
                    head->segment_count * sizeof(struct vgpu_segment);
     const struct vgpu_payload *payloads;
-    uint64_t n_writes;
 
     if (bytes > s->scratch_bytes) {
         void *bigger = g_try_realloc(s->scratch, bytes);
@@ -240,7 +235,7 @@ static void virtio_vgpu_handle_submit(VirtIOVGPU *s, VirtIOVGPURequest *req,
         return;
     }
     switch (virtio_vgpu_translate(s, payloads, head->payload_count,
-                                  s->scratch + segments_at, &n_writes)) {
+                                  s->scratch + segments_at)) {
     case VIRTIO_VGPU_SPAN_OK:
         break;
     case VIRTIO_VGPU_SPAN_BAD_ADDRESS:
@@ -252,21 +247,6 @@ static void virtio_vgpu_handle_submit(VirtIOVGPU *s, VirtIOVGPURequest *req,
         virtio_vgpu_refuse(s, req, VGPU_STATUS_LIMIT);
         return;
     }
-    if (s->writes_in_flight + n_writes > VIRTIO_VGPU_MAX_WRITES_IN_FLIGHT) {
-        virtio_vgpu_refuse(s, req, VGPU_STATUS_LIMIT);
-        return;
-    }
-    if (n_writes) {
-        req->writes = g_try_new(VirtIOVGPUWrite, n_writes);
-        if (!req->writes) {
-            virtio_vgpu_refuse(s, req, VGPU_STATUS_NO_MEMORY);
-            return;
-        }
-        virtio_vgpu_collect_writes(s, head->payload_count, req->writes);
-        req->n_writes = n_writes;
-        s->writes_in_flight += n_writes;
-    }
-
     if (req->token) {
         virtio_vgpu_track_resumed(s, req);
     } else {
@@ -383,8 +363,6 @@ static VirtIOVGPURequest *virtio_vgpu_pop_request(VirtIOVGPU *s)
     req = virtqueue_pop(s->request_vq, sizeof(*req));
     if (req) {
         req->token = 0;
-        req->n_writes = 0;
-        req->writes = NULL;
     }
     return req;
 }
@@ -439,8 +417,6 @@ void virtio_vgpu_resume_requests(VirtIOVGPU *s)
             break; /* a broken ring: nothing goes on before a reset */
         }
         req->token = checkpoint->in_flight[i].token;
-        req->n_writes = 0;
-        req->writes = NULL;
         trace_virtio_vgpu_resume(s, req->token, req->elem.index);
         virtio_vgpu_count(s, resumed);
         virtio_vgpu_handle_request(s, req);

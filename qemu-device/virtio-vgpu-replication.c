@@ -194,6 +194,7 @@ static void virtio_vgpu_tell_failures_bh(void *opaque)
     VirtIOVGPU *s = opaque;
 
     kagemusha_device_tell_failures(s->device);
+    virtio_vgpu_flush(s);
 }
 
 static void virtio_vgpu_set_tell_failures(Object *obj, bool value, Error **errp)
@@ -206,7 +207,7 @@ static void virtio_vgpu_set_tell_failures(Object *obj, bool value, Error **errp)
     if (s->started) {
         aio_wait_bh_oneshot(s->ctx, virtio_vgpu_tell_failures_bh, s);
     } else {
-        virtio_vgpu_tell_failures_bh(s);
+        s->tell_failures = true; /* a stopped device tells its guest nothing */
     }
 }
 

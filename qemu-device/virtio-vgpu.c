@@ -9,9 +9,10 @@
  * While the VM is stopped the device is stopped: the library is not dispatched,
  * so no completion or record reaches the guest and no interrupt is raised. The
  * GPU may still be at work for requests in flight and write into their buffers;
- * that memory becomes dirty when they are answered, after the VM goes on. A
- * checkpoint says which requests were in flight (virtio-vgpu-checkpoint.c); who
- * goes on from it lets the GPU write that memory again.
+ * that memory becomes dirty when the library hears of it, after the VM goes on
+ * and before the guest is told. A checkpoint says which requests were in flight
+ * (virtio-vgpu-checkpoint.c), and the library which of their memory was written;
+ * who goes on from it lets the GPU write the rest.
  */
 #include "qemu/osdep.h"
 
@@ -39,6 +40,11 @@ static void virtio_vgpu_start_bh(void *opaque)
     if (s->resume) {
         s->resume = false;
         virtio_vgpu_resume_requests(s);
+        virtio_vgpu_flush(s);
+    }
+    if (s->tell_failures) {
+        s->tell_failures = false;
+        kagemusha_device_tell_failures(s->device);
         virtio_vgpu_flush(s);
     }
     if (!s->standby) {
@@ -201,6 +207,7 @@ static void virtio_vgpu_reset(VirtIODevice *vdev)
     }
     virtio_vgpu_serve_without_driver(s, true);
     s->resume = false;
+    s->tell_failures = false; /* no file is left */
     virtio_vgpu_end_log(s);
     virtio_vgpu_forget_checkpoint(s);
 }
@@ -310,6 +317,7 @@ static bool virtio_vgpu_create_library_device(VirtIOVGPU *s, Error **errp)
     s->config.callbacks = (kagemusha_callbacks) {
         .request_done = virtio_vgpu_request_done,
         .record = virtio_vgpu_record,
+        .memory_written = virtio_vgpu_memory_written,
         .log = virtio_vgpu_log,
     };
     virtio_vgpu_configure_replication(s);

@@ -50,31 +50,15 @@ OBJECT_DECLARE_SIMPLE_TYPE(VirtIOVGPU, VIRTIO_VGPU)
 #define VIRTIO_VGPU_MAX_REGIONS 64
 #define VIRTIO_VGPU_REGION_WINDOW 1
 
-/*
- * Writable ranges of all requests in flight together: what this device has to
- * remember until they are done, 24 bytes each. Twice the worst single request
- * would do; 8 let several programs read large scattered buffers at once.
- */
-#define VIRTIO_VGPU_MAX_WRITES_IN_FLIGHT (8 * VGPU_MAX_SEGMENTS)
-
 /* What the library has to say in a checkpoint; beyond it something is wrong. */
 #define VIRTIO_VGPU_MAX_STATE_BYTES (64 * MiB)
 
 /* Requests taken in one go, before completions get their turn. */
 #define VIRTIO_VGPU_REQUEST_BATCH 256
 
-/* A range of guest RAM that the GPU writes into: dirty once it is done. */
-typedef struct VirtIOVGPUWrite {
-    uint64_t offset; /* into the region */
-    uint64_t bytes;
-    uint32_t region;
-} VirtIOVGPUWrite;
-
 typedef struct VirtIOVGPURequest {
     VirtQueueElement elem; /* first: virtqueue_pop() allocates the whole */
     uint64_t token; /* 0: not tracked yet; else, before that: it is resumed */
-    uint32_t n_writes;
-    VirtIOVGPUWrite *writes;
 } VirtIOVGPURequest;
 
 /* Memory that segments can name. Index in the array = number of the region. */
@@ -205,6 +189,7 @@ struct VirtIOVGPU {
     bool discarding; /* reset or end: nothing goes to the guest any more */
     bool opened;     /* a file was opened: no more regions */
     bool resume;     /* taken over: requests in flight come first */
+    bool tell_failures; /* asked for while the device was stopped */
     bool notify_requests;
     bool notify_events;
     bool event_starved; /* the library waits for event buffers */
@@ -213,7 +198,6 @@ struct VirtIOVGPU {
     uint16_t free_slots[VIRTIO_VGPU_REQUEST_QUEUE_SIZE];
     uint32_t n_free_slots;
     uint64_t generation; /* of tokens */
-    uint64_t writes_in_flight;
     void *scratch; /* the copy of the request at hand: stream and tables */
     size_t scratch_bytes;
     kagemusha_payload *payloads; /* VGPU_MAX_PAYLOADS */
@@ -242,12 +226,9 @@ void virtio_vgpu_put_regions(VirtIOVGPU *s);
 VirtIOVGPUSpanResult virtio_vgpu_translate(VirtIOVGPU *s,
                                            const struct vgpu_payload *payloads,
                                            uint32_t n_payloads,
-                                           const struct vgpu_segment *segments,
-                                           uint64_t *n_writes);
-void virtio_vgpu_collect_writes(VirtIOVGPU *s, uint32_t n_payloads,
-                                VirtIOVGPUWrite *writes);
-void virtio_vgpu_mark_dirty(VirtIOVGPU *s, const VirtIOVGPUWrite *writes,
-                            uint32_t n_writes);
+                                           const struct vgpu_segment *segments);
+void virtio_vgpu_memory_written(void *opaque, const kagemusha_segment *ranges,
+                                size_t count);
 
 /* virtio-vgpu-log.c */
 void virtio_vgpu_ask_log(VirtIOVGPU *s);

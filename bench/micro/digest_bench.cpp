@@ -110,6 +110,7 @@ private:
             std::exit(1);
         }
     }
+    void on_written(std::uint64_t, std::uint32_t) override {}
     void on_record(std::span<const std::byte> record) override {
         vgpu_record_completion c;
         if (record.size() != sizeof(c))

@@ -102,6 +102,12 @@ void device::answer(std::uint64_t token, vgpu_status status) {
     answer(token, response);
 }
 
+void device::report_written(std::span<const kagemusha_segment> ranges) {
+    if (!ranges.empty() && config_.callbacks.memory_written) {
+        config_.callbacks.memory_written(config_.user_data, ranges.data(), ranges.size());
+    }
+}
+
 void device::open_file(std::uint32_t file, std::uint64_t token) {
     if (file == 0 || files_.contains(file)) {
         log_broken_rule(file, "guest", "a file that is opened has the number 0 or is open", now_ms_);
@@ -299,6 +305,7 @@ void device::end_port(file_entry& f) {
         epoll_ctl(epoll_, EPOLL_CTL_DEL, f.port->event_fd(), nullptr);
         f.port->kill();
         f.port.reset();
+        report_written(f.fsm.rest_of_writes());
     }
     for (const waiting_request& w : f.waiting) {
         waiting_bytes_ -= w.bytes();
@@ -451,7 +458,7 @@ std::vector<file_checkpoint> device::checkpoint() const {
         f->fsm.checkpoint(out.emplace_back());
         // Executed, and the guest is not told yet.
         for (const auto& [token, h] : f->held) {
-            out.back().requests.push_back({h.token, h.entries});
+            out.back().requests.push_back({h.token, h.entries, h.progress});
         }
     }
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.file < b.file; });

@@ -127,6 +127,7 @@ private:
     bool deliver_some(file_entry& f, unsigned at_most);
     void answer(std::uint64_t token, const vgpu_response& response);
     void answer(std::uint64_t token, vgpu_status status);
+    void report_written(std::span<const kagemusha_segment> ranges);
     void log_broken_rule(std::uint32_t file, const char* who, const char* rule, std::uint64_t now_ms);
     void publish();
 

@@ -90,6 +90,7 @@ struct device::file_entry final : worker::port_sink {
         std::uint64_t token; // the guest's
         vgpu_response response;
         log_range entries;
+        request_progress progress;
     };
     std::unordered_map<std::uint64_t, held_answer> held;
     bool records_held = false;
@@ -128,11 +129,27 @@ struct device::file_entry final : worker::port_sink {
         if (d.broken_rule) {
             owner.log_broken_rule(number, "worker", d.broken_rule, owner.now_ms_);
         }
+        owner.report_written(d.written);
         if (owner.tap_ && !owner.tap_->on_done(number, token, d.response)) {
-            held.emplace(token, held_answer{d.token, d.response, d.entries});
+            held.emplace(token, held_answer{d.token, d.response, d.entries, fsm.last_progress()});
             return;
         }
         owner.answer(d.token, d.response);
+    }
+
+    void on_written(std::uint64_t token, std::uint32_t payload) override {
+        if (violation || port_lost) {
+            return;
+        }
+        if ((token & injected_bit) != 0) { // into memory of the tap's
+            if (!injected.contains(token & ~injected_bit)) {
+                violation = "it wrote a payload of a request of the host that it was not given";
+            }
+            return;
+        }
+        const written_decision d = fsm.on_written(token, payload);
+        violation = d.broken_rule;
+        owner.report_written(d.written);
     }
 
     void on_injected_done(std::uint64_t token, const vgpu_response& response) {

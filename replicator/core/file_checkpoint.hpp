@@ -15,14 +15,23 @@
 
 namespace kagemusha::core {
 
+// What is over of a request although it has no answer: the guest may know of it, and whoever executes the
+// request again leaves it out. Both ascend.
+struct request_progress {
+    std::vector<std::uint32_t> written; // payloads: they are in guest memory, and may be the guest's again
+    std::vector<std::uint32_t> refused; // commands, by their place in the guest's stream: never executed
+    friend bool operator==(const request_progress&, const request_progress&) = default;
+};
+
 struct file_checkpoint {
     // A request that was submitted and not answered.
     struct request {
         std::uint64_t token = 0; // the guest's
         log_range entries;
+        request_progress progress = {};
         friend bool operator==(const request& a, const request& b) {
             return a.token == b.token && a.entries.after == b.entries.after &&
-                   a.entries.last == b.entries.last;
+                   a.entries.last == b.entries.last && a.progress == b.progress;
         }
     };
     // An event whose command was refused: no worker knows it.

@@ -59,10 +59,14 @@ file_fsm::file_fsm(std::uint32_t file, const file_limits& limits, device_usage& 
 
 // The payload and segment tables, before anything looks at a command. Every segment belongs to at most one
 // payload; that also bounds the work here.
-const char* file_fsm::check_tables(const kagemusha_request& r, region_sizes regions) const {
+//
+// What the worker writes is bounded by the memory there is: all of it is reported as written, once per
+// request. Not on a standby, whose requests write into memory of its own.
+const char* file_fsm::check_tables(const kagemusha_request& r, region_sizes regions, bool of_log) const {
     if (r.payload_count > VGPU_MAX_PAYLOADS || r.segment_count > VGPU_MAX_SEGMENTS || r.pad != 0) {
         return "a payload or segment table is too long, or a pad is not 0";
     }
+    base::checked_u64 writable = 0;
     std::uint64_t segments_used = 0;
     for (std::uint32_t p = 0; p < r.payload_count; ++p) {
         const kagemusha_payload& payload = r.payloads[p];
@@ -86,6 +90,16 @@ const char* file_fsm::check_tables(const kagemusha_request& r, region_sizes regi
         if (sum.value() != payload.bytes) {
             return "a payload is not as long as its segments together";
         }
+        if (payload.writable != 0) {
+            writable = writable + payload.bytes;
+        }
+    }
+    std::uint64_t memory = 0;
+    for (const std::uint64_t bytes : regions) {
+        memory += bytes;
+    }
+    if (!of_log && !writable.within(memory)) {
+        return "payloads that the GPU writes are longer together than all memory of the guest";
     }
     return nullptr;
 }
@@ -120,8 +134,11 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     if (requests_in_flight_ >= limits_.max_requests) {
         return answer(VGPU_STATUS_LIMIT, 0, "more requests in flight than max_requests_per_file");
     }
-    if (const char* rule = check_tables(r, regions)) {
+    if (const char* rule = check_tables(r, regions, of_log)) {
         return answer(VGPU_STATUS_MALFORMED, not_in_stream, rule);
+    }
+    if (!of_log && r.segment_count > max_written_ranges_of_device - usage_.written_ranges) {
+        return answer(VGPU_STATUS_LIMIT, 0, "requests in flight write into too many ranges of guest memory");
     }
 
     const std::span<const std::byte> stream(static_cast<const std::byte*>(r.stream), r.stream_bytes);
@@ -132,6 +149,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     slot.used = true;
     slot.token = r.token;
     refusals_.clear();
+    refused_.clear();
     cut_stream_.clear();
     copied_to_ = 0;
     std::uint32_t completions = 0;
@@ -147,7 +165,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
 
     repeats_.begin(stream);
     codec::op o;
-    for (;;) {
+    for (std::uint64_t place = 0;; ++place) {
         if (const auto* repeated = repeats_.find(decoder.position());
             repeated && check.check_again(*repeated)) {
             repeats_.accept_found();
@@ -190,6 +208,11 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
             continue;
         }
         cut(stream, decoder.offset(), header.bytes);
+        refused_.push_back(static_cast<std::uint32_t>(place));
+        if (refused_.size() > max_refused_per_request && !of_log) {
+            return refuse_all(VGPU_STATUS_LIMIT, decoder.offset(),
+                              "too many commands of one request failed by quotas or errors");
+        }
         if (slot.is_call) {
             slot.result_overridden = true;
             slot.result = v.error;
@@ -230,11 +253,19 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
         free_slots_.pop_back();
     }
     slot.generation = (requests_[number].generation + 1) & max_generation;
-    requests_[number] = slot;
+    slot.tracks_writes = !of_log;
+    slot.writes = std::move(requests_[number].writes); // its memory is used again
+    slot.writes.begin(of_log ? std::span<const kagemusha_payload>() : std::span(r.payloads, r.payload_count),
+                      std::span(r.segments, r.segment_count));
+    usage_.written_ranges += slot.writes.range_count();
+    if (!of_log) {
+        slot.refused = refused_;
+    }
+    requests_[number] = std::move(slot);
     ++requests_in_flight_;
     ++usage_.requests_in_flight;
     d.what = submit_decision::action::forward;
-    d.request.token = std::uint64_t{slot.generation} << 32 | number;
+    d.request.token = std::uint64_t{requests_[number].generation} << 32 | number;
     d.request.stream = forwarded;
     d.request.payloads = std::span(r.payloads, r.payload_count);
     d.request.segments = std::span(r.segments, r.segment_count);
@@ -244,10 +275,16 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
 }
 
 void file_fsm::note_log_range(std::uint64_t token, const log_range& range) {
-    const auto number = static_cast<std::uint32_t>(token);
-    if (number < requests_.size() && requests_[number].used && requests_[number].generation == token >> 32) {
-        requests_[number].entries = range;
+    if (request_slot* slot = in_flight(token)) {
+        slot->entries = range;
     }
+}
+
+file_fsm::request_slot* file_fsm::in_flight(std::uint64_t token) {
+    const auto number = static_cast<std::uint32_t>(token);
+    return number < requests_.size() && requests_[number].used && requests_[number].generation == token >> 32
+               ? &requests_[number]
+               : nullptr;
 }
 
 void file_fsm::checkpoint(file_checkpoint& out) const {
@@ -255,7 +292,7 @@ void file_fsm::checkpoint(file_checkpoint& out) const {
     out.lost = lost_;
     for (const request_slot& slot : requests_) {
         if (slot.used) {
-            out.requests.push_back({slot.token, slot.entries});
+            out.requests.push_back({slot.token, slot.entries, {slot.writes.written(), slot.refused}});
         }
     }
     std::unordered_map<std::uint64_t, guest_id> contexts; // by serial
@@ -309,6 +346,7 @@ void file_fsm::add_refused(const file_checkpoint::refused_event& event) {
 
 void file_fsm::free_slot(std::uint32_t slot) {
     requests_[slot].used = false;
+    usage_.written_ranges -= requests_[slot].writes.range_count();
     free_slots_.push_back(slot);
     --requests_in_flight_;
     --usage_.requests_in_flight;
@@ -322,11 +360,10 @@ done_decision file_fsm::on_done(std::uint64_t token, const vgpu_response& respon
         d.broken_rule = rule;
         return d;
     };
-    const auto number = static_cast<std::uint32_t>(token);
-    if (number >= requests_.size() || !requests_[number].used ||
-        requests_[number].generation != token >> 32) {
+    if (!in_flight(token)) {
         return violation("it answered a request that it was not given, or one twice");
     }
+    const auto number = static_cast<std::uint32_t>(token);
     if (response.status != VGPU_STATUS_OK && response.status != VGPU_STATUS_MALFORMED &&
         response.status != VGPU_STATUS_NO_MEMORY) {
         return violation("it answered with a status that is not its to give");
@@ -355,8 +392,43 @@ done_decision file_fsm::on_done(std::uint64_t token, const vgpu_response& respon
     if (slot.created.serial != 0 && !kept) {
         table_.take_back(slot.created.id, slot.created.serial);
     }
+    written_.clear();
+    slot.writes.append_rest(written_);
+    d.written = written_;
+    last_done_ = number;
     free_slot(number);
     return d;
+}
+
+request_progress file_fsm::last_progress() const {
+    const request_slot& slot = requests_[last_done_];
+    return {slot.writes.all(), slot.refused};
+}
+
+written_decision file_fsm::on_written(std::uint64_t token, std::uint32_t payload) {
+    assert(!lost_);
+    request_slot* const slot = in_flight(token);
+    if (!slot) {
+        return {"it wrote a payload of a request that it was not given, or answered before", {}};
+    }
+    if (!slot->tracks_writes) {
+        return {};
+    }
+    const auto ranges = slot->writes.written(payload);
+    if (!ranges) {
+        return {"it wrote a payload that it was not to write, or one twice", {}};
+    }
+    return {nullptr, *ranges};
+}
+
+std::span<const kagemusha_segment> file_fsm::rest_of_writes() {
+    written_.clear();
+    for (const request_slot& slot : requests_) {
+        if (slot.used) {
+            slot.writes.append_rest(written_);
+        }
+    }
+    return written_;
 }
 
 } // namespace kagemusha::core

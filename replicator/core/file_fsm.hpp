@@ -11,6 +11,9 @@
 //   3. Each request gets one answer: from on_submit(), on_done() or end_all().
 //   4. Records leave in the order in which they came; LOST is the last.
 //   5. An event is in flight, and its completion has room, until the guest has taken its record.
+//   6. The worker says that a payload is written before it says that a command which comes after that write
+//      has ended. So when the guest gets a record or an answer, all memory that it tells of was in a
+//      decision's `written` before.
 #ifndef KAGEMUSHA_CORE_FILE_FSM_HPP
 #define KAGEMUSHA_CORE_FILE_FSM_HPP
 
@@ -26,6 +29,7 @@
 #include "core/object_table.hpp"
 #include "core/record_queue.hpp"
 #include "core/repeated_launches.hpp"
+#include "core/request_writes.hpp"
 #include "core/validator.hpp"
 #include "worker/port.hpp"
 
@@ -61,6 +65,14 @@ struct done_decision {
     std::uint64_t token = 0; // the guest's
     log_range entries;
     vgpu_response response{};
+    // Guest memory that the worker wrote for the request and that written_decision did not tell; a view of
+    // the fsm, valid until the next call.
+    std::span<const kagemusha_segment> written;
+};
+
+struct written_decision {
+    const char* broken_rule = nullptr;          // the worker broke its protocol: kill it
+    std::span<const kagemusha_segment> written; // as in done_decision
 };
 
 struct record_decision {
@@ -87,8 +99,15 @@ public:
     // Where the forwarded request with this token is in the log.
     void note_log_range(std::uint64_t token, const log_range& range);
     done_decision on_done(std::uint64_t token, const vgpu_response& response);
+    // Of the request that on_done() ended last: everything is over.
+    request_progress last_progress() const;
+    // The worker has written this payload of a request that it has not answered yet.
+    written_decision on_written(std::uint64_t token, std::uint32_t payload);
     record_decision on_record(std::span<const std::byte> record);
 
+    // What the worker may have written for requests in flight beyond what was told: when it has ended, before
+    // end_all(). It stays unknown which of it is there.
+    std::span<const kagemusha_segment> rest_of_writes();
     // The worker is gone. Then end_all(VGPU_STATUS_LOST).
     void on_lost(vgpu_lost_reason reason, std::uint32_t detail);
     bool lost() const { return lost_; }
@@ -137,6 +156,9 @@ private:
         std::uint64_t token = 0;
         log_range entries;
         created_object created;
+        bool tracks_writes = false; // of the guest: for the log they go to memory of a standby's own
+        request_writes writes;
+        std::vector<std::uint32_t> refused; // request_progress::refused
     };
     struct refusal {
         guest_id queue, event;
@@ -144,7 +166,8 @@ private:
         std::uint32_t opcode;
     };
 
-    const char* check_tables(const kagemusha_request& request, region_sizes regions) const;
+    const char* check_tables(const kagemusha_request& request, region_sizes regions, bool of_log) const;
+    request_slot* in_flight(std::uint64_t token);
     void cut(std::span<const std::byte> stream, std::uint32_t offset, std::uint32_t bytes);
     void push_completion(guest_id event, std::int32_t status);
     void push_queue_error(guest_id queue, std::int32_t error, std::uint32_t opcode);
@@ -170,6 +193,9 @@ private:
     bool lost_ = false;
     // Of the request in hand; members so that their memory is used again.
     std::vector<refusal> refusals_;
+    std::vector<std::uint32_t> refused_; // by their place in the stream
+    std::vector<kagemusha_segment> written_;
+    std::uint32_t last_done_ = 0; // slot
     std::vector<std::uint64_t> cut_stream_;
     std::uint32_t copied_to_ =
         0; // the part of the stream before this offset is in cut_stream_ or was left out

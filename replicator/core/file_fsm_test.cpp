@@ -410,5 +410,88 @@ TEST_F(file_fsm_test, is_busy_with_requests_and_events_but_not_while_the_guest_i
     EXPECT_TRUE(h.fsm.busy()) << "a request is not answered";
 }
 
+// ---- guest memory that the worker writes
+
+std::vector<std::uint64_t> offsets(std::span<const kagemusha_segment> ranges) {
+    std::vector<std::uint64_t> out;
+    for (const kagemusha_segment& s : ranges) {
+        out.push_back(s.offset);
+    }
+    return out;
+}
+
+struct writes_harness : file_harness {
+    submit_decision read_three() {
+        run([](stream_builder& b) { b.create_context(1); });
+        run([](stream_builder& b) { b.create_queue(2, 1); });
+        run([](stream_builder& b) { b.create_buffer(3, 1, 4096); });
+        stream_builder b;
+        b.read_buffer({2, 0, {}}, 3, 0, b.payload(true, {{0, 8, 0, 0}, {4096, 8, 0, 0}}));
+        b.write_buffer({2, 0, {}}, 3, 0, b.payload(false, 0, 100, 8));
+        b.read_buffer({2, 0, {}}, 3, 0, b.payload(true, 0, 8192, 8));
+        return submit(b);
+    }
+};
+
+TEST(file_fsm_writes, each_range_is_told_once_at_the_latest_with_the_answer) {
+    writes_harness h;
+    const std::uint64_t token = h.read_three().request.token;
+    const written_decision w = h.fsm.on_written(token, 0);
+    EXPECT_EQ(w.broken_rule, nullptr);
+    EXPECT_EQ(offsets(w.written), (std::vector<std::uint64_t>{0, 4096}));
+    file_checkpoint state;
+    h.fsm.checkpoint(state);
+    EXPECT_EQ(state.requests.at(0).progress.written, std::vector<std::uint32_t>{0});
+    EXPECT_EQ(offsets(h.fsm.rest_of_writes()), std::vector<std::uint64_t>{8192});
+    EXPECT_EQ(h.usage.written_ranges, 3u);
+    EXPECT_EQ(offsets(h.fsm.on_done(token, ok_response(0)).written), std::vector<std::uint64_t>{8192});
+    EXPECT_EQ(h.fsm.last_progress().written, (std::vector<std::uint32_t>{0, 2}));
+    EXPECT_EQ(h.usage.written_ranges, 0u);
+}
+
+TEST(file_fsm_writes, a_worker_that_lies_about_them_is_found_out) {
+    writes_harness h;
+    const std::uint64_t token = h.read_three().request.token;
+    EXPECT_NE(h.fsm.on_written(token + 1, 0).broken_rule, nullptr) << "no such request";
+    EXPECT_NE(h.fsm.on_written(token, 1).broken_rule, nullptr) << "the GPU only reads it";
+    EXPECT_NE(h.fsm.on_written(token, 3).broken_rule, nullptr) << "no such payload";
+    EXPECT_EQ(h.fsm.on_written(token, 2).broken_rule, nullptr);
+    EXPECT_NE(h.fsm.on_written(token, 2).broken_rule, nullptr) << "twice";
+}
+
+// Each of a hostile guest's segments may be all of its memory, and each is reported when it is written.
+TEST(file_fsm_writes, a_request_writes_no_more_than_there_is_memory) {
+    writes_harness h;
+    const auto of = [&](std::uint32_t segments, bool writable) {
+        const kagemusha_segment all{0, testing::regions.at(0), 0, 0};
+        const std::vector<kagemusha_segment> list(segments, all);
+        stream_builder b;
+        b.payload(writable, list);
+        return h.submit(b);
+    };
+    EXPECT_EQ(of(1, true).broken_rule, nullptr);
+    EXPECT_EQ(of(1000, false).broken_rule, nullptr);
+    const submit_decision refused = of(1000, true);
+    ASSERT_NE(refused.broken_rule, nullptr);
+    EXPECT_NE(std::string(refused.broken_rule).find("all memory of the guest"), std::string::npos);
+}
+
+TEST(file_fsm_writes, refused_commands_of_an_open_request_are_named) {
+    writes_harness h;
+    h.run([](stream_builder& b) { b.create_context(1); });
+    h.run([](stream_builder& b) { b.create_queue(2, 1); });
+    h.run([](stream_builder& b) { b.create_buffer(3, 1, 4096); });
+    stream_builder b;
+    b.marker({2, 0, {}});
+    b.copy_buffer({2, 9, {}}, 3, 3, 0, 0, 1u << 20);
+    b.marker({2, 0, {}});
+    b.destroy(VGPU_OBJECT_EVENT, 9);
+    h.submit(b);
+    file_checkpoint state;
+    h.fsm.checkpoint(state);
+    EXPECT_EQ(state.requests.at(0).progress.refused, (std::vector<std::uint32_t>{1, 3}));
+    EXPECT_TRUE(state.refused.empty());
+}
+
 } // namespace
 } // namespace kagemusha::core

@@ -62,6 +62,15 @@ static_assert(default_max_objects_per_file <= max_objects_of_device);
 // then whole requests are answered LIMIT.
 inline constexpr std::uint32_t max_refused_per_file = 4096;
 
+// Of one request: which of its commands were refused is part of a checkpoint while the request is open. A
+// guest that gets LIMIT sends the commands one by one.
+inline constexpr std::uint32_t max_refused_per_request = 256;
+
+// Ranges of guest memory that requests in flight write into: what the device has to remember until they are
+// done, 24 bytes each. Twice the worst single request would do; 8 let several programs read large scattered
+// buffers at once.
+inline constexpr std::uint64_t max_written_ranges_of_device = std::uint64_t{8} * VGPU_MAX_SEGMENTS;
+
 // What kernels printed and the guest has not fetched. Beyond it text is dropped and counted.
 inline constexpr std::size_t max_text_queue_bytes = std::size_t{1} << 20;
 static_assert(max_text_queue_bytes >= 16 * VGPU_MAX_RECORD_BYTES);

@@ -54,6 +54,7 @@ struct device_usage {
     std::uint64_t objects = 0;
     std::uint64_t memory_bytes = 0;
     std::uint64_t requests_in_flight = 0;
+    std::uint64_t written_ranges = 0; // of guest memory, by requests in flight
 };
 
 class object_table {

@@ -43,6 +43,7 @@ constexpr std::uint32_t probe_timeout_ms = 120'000;
 class no_sink final : public gpu::executor_sink {
 public:
     void on_done(std::uint64_t, const vgpu_response&) override {}
+    void on_written(std::uint64_t, std::uint32_t) override {}
     void on_record(std::span<const std::byte>) override {}
     void on_gpu_lost(std::uint32_t) override {}
 };

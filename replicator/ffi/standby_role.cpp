@@ -53,6 +53,12 @@ public:
             return static_cast<standby_role*>(self)->on_record(
                 {static_cast<const std::byte*>(record), bytes});
         };
+        core.callbacks.memory_written = [](void* self, const kagemusha_segment* ranges, std::size_t count) {
+            const auto* role = static_cast<standby_role*>(self);
+            if (role->guest_.memory_written) {
+                role->guest_.memory_written(role->user_data_, ranges, count);
+            }
+        };
         core.callbacks.log = [](void* self, int level, const char* line) {
             const auto* role = static_cast<standby_role*>(self);
             if (role->guest_.log) {

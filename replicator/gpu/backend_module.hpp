@@ -81,7 +81,8 @@ public:
     // most once per event. An error means that fn is not called.
     // Order: in an in-order queue the callbacks come one after the other, in the order of its commands; in
     // another one, that of a marker or barrier without waits comes after those of everything before it, and
-    // what is behind a barrier comes after the barrier.
+    // what is behind a barrier comes after the barrier. In any queue it comes after those of what the command
+    // waited for.
     virtual std::int32_t notify(callback fn, void* data) = 0;
 
     // Where the command is now: > 0 not finished, 0 complete, < 0 failed. Any time before fn was called.

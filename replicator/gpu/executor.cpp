@@ -147,6 +147,8 @@ payload_ptr executor::impl::payload(const codec::payload_source& source, bool gp
     if (payload->bytes() != entry.bytes || entry.bytes == 0)
         return nullptr;
     malformed = false;
+    if (gpu_writes)
+        payload->set_written_as(source.index);
     return payload;
 }
 

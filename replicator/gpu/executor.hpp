@@ -30,6 +30,8 @@ class executor_sink {
 public:
     // Exactly once per request, after every payload of it has been read or written.
     virtual void on_done(std::uint64_t token, const vgpu_response& response) = 0;
+    // See worker::port_sink::on_written. Not called for what on_done() says as soon.
+    virtual void on_written(std::uint64_t token, std::uint32_t payload) = 0;
     virtual void on_record(std::span<const std::byte> record) = 0; // vgpu_record_*, file number 0
     virtual void on_gpu_lost(std::uint32_t detail) = 0; // the GPU's driver reports a lost device; once
     // Before anything is reported as complete, once a program that may print was created: what kernels

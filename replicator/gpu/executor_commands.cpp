@@ -65,6 +65,7 @@ void executor::impl::refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int
 std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids,
                                      const command& what, payload_ptr data) {
     const auto refused = [&](std::int32_t error) {
+        tell_written(data);
         refuse(cmd, e, error);
         return error;
     };
@@ -106,12 +107,19 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
             pending_request = std::make_shared<request_state>(shared, request->token);
         pending_request->add_use();
         pending->request = pending_request;
+    } else {
+        tell_written(data);
     }
     pending->payload = std::move(data);
     if (e.event != 0)
         objects.insert(e.event, event_object{pending->event, false});
 
     return watch(std::move(pending));
+}
+
+void executor::impl::tell_written(const payload_ptr& data) {
+    if (data && data->written_as())
+        shared->sink.on_written(request->token, *data->written_as());
 }
 
 std::int32_t executor::impl::watch(std::unique_ptr<pending_command> pending) {

@@ -16,7 +16,10 @@ void completion_state::report_record(const void* record, std::size_t bytes) {
     sink.on_record({static_cast<const std::byte*>(record), bytes});
 }
 
-void request_state::end_use() {
+void request_state::end_use(std::optional<std::uint32_t> written) {
+    // Only who is the last one knows that it is: then the answer says the same.
+    if (written && uses_.load(std::memory_order_acquire) != 1)
+        shared_->sink.on_written(token_, *written);
     if (uses_.fetch_sub(1, std::memory_order_acq_rel) != 1)
         return;
     if (!shared_->gate.enter())
@@ -57,16 +60,21 @@ void pending_command::finished(void* pending, std::int32_t status) {
         self->event->native->timing(timing);
 
     shared.progress.fetch_add(1, std::memory_order_relaxed);
-    self->event->status.store(status, std::memory_order_release);
-    if (shared.gate.enter()) {
+    const bool open = shared.gate.enter();
+    if (open) {
         // First: who is told of a lost device may want to keep from the guest what comes of it.
         if (shared.device->means_lost(status))
             shared.report_lost(status);
         if (shared.may_print.load(std::memory_order_relaxed))
             shared.sink.before_completion();
-        // The answer that lets the guest's kernel unpin goes before the record that wakes the program.
+        // The guest must not hear that a command has ended before the VM's dirty log has what it wrote; and
+        // the answer that lets the guest's kernel unpin goes before the record that wakes the program.
         if (self->request)
-            self->request->end_use();
+            self->request->end_use(self->payload->written_as());
+    }
+    // From here on commands that name this event do not wait for it, so they may be told of before it is.
+    self->event->status.store(status, std::memory_order_release);
+    if (open) {
         self->report(status, timing);
         shared.gate.leave();
     }

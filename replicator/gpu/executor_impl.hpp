@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,8 @@ public:
     request_state(std::shared_ptr<completion_state> shared, std::uint64_t token)
         : shared_(std::move(shared)), token_(token) {}
     void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
-    void end_use();
+    // `written`: the payload that is written by now, if that is what it was used for; inside the gate then.
+    void end_use(std::optional<std::uint32_t> written = {});
     vgpu_response response{}; // written before the executor ends its use
 
 private:
@@ -208,6 +210,8 @@ struct executor::impl {
                          const command& what, payload_ptr data = {});
     // Owns `pending` until its native event has finished.
     std::int32_t watch(std::unique_ptr<pending_command> pending);
+    // Nothing writes into this payload any more, if anything would have.
+    void tell_written(const payload_ptr& data);
     // One event for the commands of a queue that have none: it tells of errors and of progress.
     void mark(codec::guest_id id, queue_object& queue);
     void refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int32_t error);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,6 +68,9 @@ public:
     std::uint64_t bytes() const { return bytes_; }
     std::span<const run> runs() const { return runs_; }
     bool in_guest_memory() const { return copy_.empty(); }
+    // Its place in the request's table, if the GPU writes into it.
+    void set_written_as(std::uint32_t index) { written_as_ = index; }
+    std::optional<std::uint32_t> written_as() const { return written_as_; }
     std::byte* contiguous() const { return runs_.size() == 1 ? runs_[0].base : nullptr; }
 
     // Between the payload and one piece of host memory. False, with nothing touched, when the gate is closed.
@@ -90,6 +94,7 @@ private:
     std::vector<run> runs_;
     std::vector<std::byte> copy_;
     std::uint64_t bytes_ = 0;
+    std::optional<std::uint32_t> written_as_;
 };
 
 } // namespace kagemusha::gpu

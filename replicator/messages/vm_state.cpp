@@ -33,6 +33,17 @@ bool are_records(const std::string& bytes, std::uint32_t file) {
     return true;
 }
 
+bool ascend(const google::protobuf::RepeatedField<std::uint32_t>& numbers, std::uint32_t limit) {
+    std::uint64_t next = 0;
+    for (const std::uint32_t n : numbers) {
+        if (n < next || n >= limit) {
+            return false;
+        }
+        next = std::uint64_t{n} + 1;
+    }
+    return true;
+}
+
 std::string take(const replication::FileState& from, core::file_checkpoint& to) {
     to.file = from.file();
     to.lost = from.lost();
@@ -43,7 +54,14 @@ std::string take(const replication::FileState& from, core::file_checkpoint& to) 
         if (r.after() > r.last() || r.last() > mirror::max_sequence) {
             return "an open request ends before it begins";
         }
-        to.requests.push_back({r.token(), {r.after(), r.last()}});
+        if (!ascend(r.written(), VGPU_MAX_PAYLOADS) || !ascend(r.refused(), VGPU_MAX_STREAM_BYTES / 8) ||
+            r.refused_size() > static_cast<int>(core::max_refused_per_request)) {
+            return "what is over of an open request is not in order, or more than it has";
+        }
+        to.requests.push_back({r.token(),
+                               {r.after(), r.last()},
+                               {std::vector<std::uint32_t>(r.written().begin(), r.written().end()),
+                                std::vector<std::uint32_t>(r.refused().begin(), r.refused().end())}});
     }
     if (static_cast<std::uint64_t>(from.untold_size()) > std::uint64_t{2} * core::hard_max_events_per_file) {
         return "it has more events in flight than a file may have";
@@ -79,6 +97,8 @@ void encode(const mirror::vm_state& state, std::vector<std::byte>& out) {
             request.set_token(r.token);
             request.set_after(r.entries.after);
             request.set_last(r.entries.last);
+            request.mutable_written()->Add(r.progress.written.begin(), r.progress.written.end());
+            request.mutable_refused()->Add(r.progress.refused.begin(), r.progress.refused.end());
         }
         to.mutable_untold()->Add(f.untold.begin(), f.untold.end());
         for (const auto& e : f.refused) {

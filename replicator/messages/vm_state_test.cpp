@@ -28,7 +28,7 @@ mirror::vm_state sample() {
     s.epoch = 17;
     core::file_checkpoint f;
     f.file = 3;
-    f.requests = {{1027, {4, 6}}, {2048, {6, 6}}};
+    f.requests = {{1027, {4, 6}, {{0, 7}, {1, 300}}}, {2048, {6, 6}}};
     f.untold = {1, UINT64_MAX, 7};
     f.refused = {{9, 2, -38}};
     f.records = error_record(3);
@@ -81,6 +81,14 @@ TEST(vm_state, what_breaks_a_rule_is_refused) {
     EXPECT_NE(with([](auto& s) {
                   s.files[0].requests.resize(core::hard_max_requests_per_file + 1);
               }).find("open requests"),
+              std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[0].requests[0].progress.written = {3, 3}; }).find("not in order"),
+              std::string::npos);
+    EXPECT_NE(with([](auto& s) {
+                  s.files[0].requests[0].progress.written = {VGPU_MAX_PAYLOADS};
+              }).find("not in order"),
+              std::string::npos);
+    EXPECT_NE(with([](auto& s) { s.files[0].requests[0].progress.refused = {2, 1}; }).find("not in order"),
               std::string::npos);
     EXPECT_NE(with([](auto& s) { s.files[0].refused[0].status = 1; }).find("refused event"),
               std::string::npos);

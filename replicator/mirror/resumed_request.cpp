@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "mirror/resumed_request.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 #include <variant>
 
 #include "codec/decode.hpp"
@@ -24,6 +26,28 @@ const vgpu_payload_ref* read_payload(const codec::op& any) {
                 reference = &o.c->data;
             }
             return reference && reference->index < VGPU_MAX_PAYLOADS ? reference : nullptr;
+        },
+        any);
+}
+
+// A command that writes guest memory; `into` null: it does not.
+struct guest_write {
+    const vgpu_payload_ref* into = nullptr;
+    codec::id_list waits;
+};
+guest_write guest_write_of(const codec::op& any) {
+    return std::visit(
+        [](const auto& o) -> guest_write {
+            if constexpr (requires {
+                              o.write();
+                              o.c->data;
+                              o.waits;
+                          }) {
+                if (!o.write()) {
+                    return {&o.c->data, o.waits};
+                }
+            }
+            return {};
         },
         any);
 }
@@ -51,7 +75,7 @@ std::vector<kagemusha_payload> payloads_of(std::span<const kagemusha_segment> co
 
 } // namespace
 
-resumed_request::resumed_request(const kagemusha_request& r)
+resumed_request::resumed_request(const kagemusha_request& r, const core::request_progress& progress)
     : request_(r)
     , stream_(r.stream_bytes / 8)
     , payloads_(r.payloads, r.payloads + r.payload_count)
@@ -59,6 +83,47 @@ resumed_request::resumed_request(const kagemusha_request& r)
     if (!stream_.empty()) {
         std::memcpy(stream_.data(), r.stream, stream_.size() * 8);
     }
+    if (!progress.written.empty() || !progress.refused.empty()) {
+        leave_out(progress);
+    }
+}
+
+// The guest may have changed the stream meanwhile; then whatever comes of it is checked like any other.
+void resumed_request::leave_out(const core::request_progress& progress) {
+    const std::vector<std::uint64_t> whole = std::exchange(stream_, {});
+    const auto bytes = std::as_bytes(std::span(whole));
+    const auto keep = [&](std::span<const std::byte> command) {
+        const std::size_t at = stream_.size();
+        stream_.resize(at + command.size() / 8);
+        std::memcpy(stream_.data() + at, command.data(), command.size());
+    };
+    codec::stream_decoder decoder(bytes, {payloads_});
+    codec::op o;
+    std::size_t behind = 0;
+    for (std::uint32_t place = 0; decoder.next(o) == codec::decode_status::op; ++place) {
+        const std::span<const std::byte> command = bytes_of(bytes, decoder.offset());
+        behind = decoder.offset() + command.size();
+        const vgpu_enqueue* const enqueue = codec::enqueue_of(o);
+        if (std::binary_search(progress.refused.begin(), progress.refused.end(), place)) {
+            request_.completion_count -= enqueue && enqueue->event != 0 && request_.completion_count != 0;
+            continue;
+        }
+        const guest_write w = guest_write_of(o);
+        if (!w.into || !std::binary_search(progress.written.begin(), progress.written.end(), w.into->index)) {
+            keep(command);
+            continue;
+        }
+        if (enqueue->event != 0 || enqueue->wait_count != 0) {
+            vgpu_cmd_sync marker{};
+            marker.cmd.opcode = VGPU_CMD_MARKER;
+            marker.enqueue = *enqueue;
+            marker.cmd.bytes = static_cast<std::uint32_t>(sizeof(marker) + w.waits.size_bytes());
+            keep(std::as_bytes(std::span(&marker, 1)));
+            keep(std::as_bytes(w.waits));
+        }
+    }
+    keep(bytes.subspan(behind)); // what is no stream: nothing, or the guest's own fault
+    request_.stream_bytes = static_cast<std::uint32_t>(stream_.size() * 8);
 }
 
 void resumed_request::take_content(std::span<const std::byte> entry,

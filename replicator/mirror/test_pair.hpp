@@ -103,6 +103,11 @@ private:
         }
         say([=](worker::port_sink& s) { s.on_done(token, response); });
     }
+    void on_written(std::uint64_t token, std::uint32_t payload) override {
+        if (!quiet_) {
+            say([=](worker::port_sink& s) { s.on_written(token, payload); });
+        }
+    }
     void on_record(std::span<const std::byte> record) override {
         if (!quiet_) {
             say([r = std::vector<std::byte>(record.begin(), record.end())](worker::port_sink& s) {

@@ -9,7 +9,6 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -506,7 +505,7 @@ private:
     bool taken_over_ = false, given_up_ = false; // by take_over()
     bool all_given_ = false, live_ = false;
     std::map<std::uint64_t, std::unique_ptr<mirror::resumed_request>> open_; // submitted, not resumed yet
-    std::set<std::uint64_t> open_tokens_;
+    std::map<std::uint64_t, core::request_progress> open_progress_;          // not submitted yet, by token
     mirror::guest_view view_;
     std::deque<std::vector<std::byte>> records_; // for the guest, before all others
 
@@ -642,10 +641,10 @@ std::string threaded_standby::take_over(core::device& device) {
                                    : s.why;
     }
     taken_over_ = true;
-    for (const mirror::open_request& r : mirror::open_requests(state_)) {
-        open_tokens_.insert(r.token);
-    }
     for (const core::file_checkpoint& f : state_.files) {
+        for (const auto& r : f.requests) {
+            open_progress_.emplace(r.token, r.progress);
+        }
         view_.waited_for(f.file, f.untold);
         for (const auto& e : f.refused) {
             device.add_refused(f.file, e);
@@ -686,10 +685,11 @@ void threaded_standby::tell_completed(core::device& device, bool everything) {
 }
 
 bool threaded_standby::resume(const kagemusha_request& request) {
-    if (live_ || open_tokens_.erase(request.token) == 0) {
+    const auto open = live_ ? decltype(open_progress_)::node_type() : open_progress_.extract(request.token);
+    if (!open) {
         return false;
     }
-    open_[request.token] = std::make_unique<mirror::resumed_request>(request);
+    open_[request.token] = std::make_unique<mirror::resumed_request>(request, open.mapped());
     return true;
 }
 

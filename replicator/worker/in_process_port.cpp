@@ -117,6 +117,9 @@ public:
             if (type == record_type::done) {
                 const auto done = decode_done(record);
                 sink.on_done(done->token, done->response);
+            } else if (type == record_type::written) {
+                const auto written = decode_written(record);
+                sink.on_written(written->token, written->payload);
             } else if (type == record_type::guest) {
                 sink.on_record(record);
             } else {
@@ -202,6 +205,12 @@ private:
         const done_record done{token, response};
         const std::span<const std::byte> part = bytes_of(done);
         post(record_type::done, {&part, 1});
+    }
+
+    void on_written(std::uint64_t token, std::uint32_t payload) override {
+        const written_record written{token, payload, 0};
+        const std::span<const std::byte> part = bytes_of(written);
+        post(record_type::written, {&part, 1});
     }
 
     void on_record(std::span<const std::byte> record) override { post(record_type::guest, {&record, 1}); }

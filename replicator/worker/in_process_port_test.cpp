@@ -56,6 +56,7 @@ struct recording_sink final : port_sink {
         if (when_done)
             when_done();
     }
+    void on_written(std::uint64_t, std::uint32_t) override {}
     void on_record(std::span<const std::byte> record) override {
         records.emplace_back(record.begin(), record.end());
     }

@@ -40,6 +40,10 @@ enum class submit_result {
 class port_sink {
 public:
     virtual void on_done(std::uint64_t token, const vgpu_response& response) = 0;
+    // Everything that a command writes into this payload (its place in the request's table) is in memory, and
+    // nothing of this request touches it any more; the request itself is answered later. Comes before any
+    // record or answer that lets the guest know of it.
+    virtual void on_written(std::uint64_t token, std::uint32_t payload) = 0;
     // A record without a file number (the device fills it in); `record` starts with struct vgpu_record and
     // its length has been checked against the record's own `bytes` field and VGPU_MAX_RECORD_BYTES, nothing
     // else has.

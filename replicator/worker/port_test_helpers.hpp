@@ -26,6 +26,9 @@ struct recording_sink final : port_sink {
         if (when_done)
             when_done();
     }
+    void on_written(std::uint64_t token, std::uint32_t payload) override {
+        written.emplace_back(token, payload);
+    }
     void on_record(std::span<const std::byte> record) override {
         vgpu_record head;
         std::memcpy(&head, record.data(), sizeof head);
@@ -42,6 +45,7 @@ struct recording_sink final : port_sink {
     void on_lost(vgpu_lost_reason reason, std::uint32_t detail) override { lost.push_back({reason, detail}); }
 
     std::vector<done_call> done;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> written;
     std::vector<std::vector<std::byte>> records; // all but text
     std::vector<std::size_t> text_at_record;     // length of `text` when each of them came
     std::string text;

@@ -303,6 +303,12 @@ process_port::drained process_port::handle(port_sink* sink, record_type type,
             sink->on_done(done->token, done->response);
         }
         break;
+    case record_type::written:
+        if (const auto written = decode_written(record); written && sink != nullptr) {
+            valid = true;
+            sink->on_written(written->token, written->payload);
+        }
+        break;
     case record_type::guest:
         if (valid_guest_record(record) && sink != nullptr) {
             valid = true;

@@ -69,6 +69,11 @@ std::optional<done_record> decode_done(std::span<const std::byte> record) {
     return decode_exactly<done_record>(record);
 }
 
+std::optional<written_record> decode_written(std::span<const std::byte> record) {
+    const auto written = decode_exactly<written_record>(record);
+    return written && written->pad == 0 ? written : std::nullopt;
+}
+
 std::optional<gpu_lost_record> decode_gpu_lost(std::span<const std::byte> record) {
     return decode_exactly<gpu_lost_record>(record);
 }

@@ -29,6 +29,7 @@ enum class record_type : std::uint32_t {
     done = 18,     // answer of a request
     guest = 19,    // a struct vgpu_record for the guest
     gpu_lost = 20, // the GPU's driver lost the device
+    written = 21,  // a payload of a request that is not answered yet
 };
 
 // Parts of a record that are written one after another, without being put together in between.
@@ -72,12 +73,19 @@ struct done_record {
     vgpu_response response;
 };
 
+struct written_record {
+    std::uint64_t token;
+    std::uint32_t payload;
+    std::uint32_t pad;
+};
+
 struct gpu_lost_record {
     std::uint32_t detail;
     std::uint32_t pad;
 };
 
 std::optional<done_record> decode_done(std::span<const std::byte> record);
+std::optional<written_record> decode_written(std::span<const std::byte> record);
 std::optional<gpu_lost_record> decode_gpu_lost(std::span<const std::byte> record);
 // The rules of port_sink::on_record.
 bool valid_guest_record(std::span<const std::byte> record);

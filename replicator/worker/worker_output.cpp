@@ -79,6 +79,12 @@ void worker_output::on_done(std::uint64_t token, const vgpu_response& response) 
     post(record_type::done, {&part, 1});
 }
 
+void worker_output::on_written(std::uint64_t token, std::uint32_t payload) {
+    const written_record written{token, payload, 0};
+    const std::span<const std::byte> part = bytes_of(written);
+    post(record_type::written, {&part, 1});
+}
+
 void worker_output::on_record(std::span<const std::byte> record) {
     post(record_type::guest, {&record, 1});
 }

@@ -36,6 +36,7 @@ public:
 
     // gpu::executor_sink, any thread. While the device has not taken what came before, these wait.
     void on_done(std::uint64_t token, const vgpu_response& response) override;
+    void on_written(std::uint64_t token, std::uint32_t payload) override;
     void on_record(std::span<const std::byte> record) override;
     void on_gpu_lost(std::uint32_t detail) override;
     void before_completion() override;

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -12,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <span>
 
 namespace kagemusha::test {
 
@@ -61,6 +60,11 @@ host::host(const kagemusha_device_config& config) {
     c.callbacks.record = [](void* self, const void* record, std::size_t bytes) {
         static_cast<host*>(self)->on_record(record, bytes);
         return 0;
+    };
+    c.callbacks.memory_written = [](void* self, const kagemusha_segment* ranges, std::size_t count) {
+        for (const kagemusha_segment& range : std::span(ranges, count)) {
+            static_cast<host*>(self)->on_written(range);
+        }
     };
     c.callbacks.log = [](void*, int level, const char* line) {
         if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE")) {
@@ -125,26 +129,47 @@ bool host::wait(const std::function<bool()>& done, const char* what) {
     return true;
 }
 
-guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes, bool runs)
-    : host(config), memory_bytes_(memory_bytes), runs_(runs) {
-    fd_ = memfd_create("test-guest", MFD_CLOEXEC);
-    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(memory_bytes)), 0);
-    memory_ = static_cast<std::byte*>(
-        mmap(nullptr, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0));
-    char error[512] = "";
-    EXPECT_EQ(kagemusha_device_add_region(device(), 0, fd_, 0, memory_bytes, memory_, error, sizeof error), 0)
-        << error;
+guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes, bool runs,
+             std::uint64_t window_bytes)
+    : host(config), memory_(std::make_unique<guest_memory>(memory_bytes)), runs_(runs) {
+    const auto add = [this](std::uint32_t region, const guest_memory& m) {
+        char error[512] = "";
+        EXPECT_EQ(kagemusha_device_add_region(device(), region, m.fd(), 0, m.bytes(), m.device(), error,
+                                              sizeof error),
+                  0)
+            << error;
+    };
+    add(0, *memory_);
+    if (window_bytes != 0) {
+        window_ = std::make_unique<guest_memory>(window_bytes);
+        add(1, *window_);
+    }
     if (runs) {
         open(1);
     }
 }
 
-guest_state guest::save() const {
-    return {{memory_, memory_ + memory_bytes_}, file_, next_id_, next_token_, done_, events_, open_};
+void guest::on_written(const kagemusha_segment& range) {
+    (range.region == 0 ? *memory_ : *window_).mark(range.offset, range.bytes);
+}
+
+void guest::send_ahead() {
+    memory_->send(memory_copy_);
+    if (window_) {
+        window_->send(window_copy_);
+    }
+}
+
+guest_state guest::save() {
+    send_ahead();
+    return {memory_copy_, window_copy_, file_, next_id_, next_token_, done_, events_, open_};
 }
 
 void guest::resume(const guest_state& state) {
-    std::memcpy(memory_, state.memory.data(), state.memory.size());
+    memory_->load(memory_copy_ = state.memory);
+    if (window_) {
+        window_->load(window_copy_ = state.window);
+    }
     file_ = state.file;
     next_id_ = state.next_id;
     next_token_ = state.next_token;
@@ -159,8 +184,6 @@ void guest::resume(const guest_state& state) {
 
 guest::~guest() {
     kagemusha_device_reset(device()); // nothing touches the memory from here on
-    munmap(memory_, memory_bytes_);
-    ::close(fd_);
 }
 
 void guest::on_done(std::uint64_t token, const vgpu_response& response) {

@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "codec/encode.hpp"
+#include "tests/mirror/guest_memory.hpp"
 
 namespace kagemusha::test {
 
@@ -67,6 +69,7 @@ public:
 protected:
     virtual void on_done(std::uint64_t, const vgpu_response&) {}
     virtual void on_record(const void*, std::size_t) {}
+    virtual void on_written(const kagemusha_segment&) {}
 
 private:
     kagemusha_device* device_ = nullptr;
@@ -74,7 +77,7 @@ private:
 
 // What a checkpoint of a VM has of a guest.
 struct guest_state {
-    std::vector<std::byte> memory;
+    std::vector<std::byte> memory, window;
     std::uint32_t file = 0;
     std::uint64_t next_id = 1, next_token = 1;
     std::map<std::uint64_t, vgpu_response> done;
@@ -85,20 +88,25 @@ struct guest_state {
 // A device with memory and an open file, as a guest has it.
 class guest : public host {
 public:
-    // `runs` false: a standby's, whose VM is stopped.
+    // `runs` false: a standby's, whose VM is stopped. `window_bytes`: of region 1; 0: there is none.
     explicit guest(const kagemusha_device_config& config, std::uint64_t memory_bytes = 64u << 20,
-                   bool runs = true);
+                   bool runs = true, std::uint64_t window_bytes = 0);
     ~guest() override;
 
-    std::byte* memory(std::uint64_t offset = 0) const { return memory_ + offset; }
+    std::byte* memory(std::uint64_t offset = 0, std::uint32_t region = 0) const {
+        return (region == 0 ? *memory_ : *window_).guest() + offset;
+    }
     template <class T>
-    T* memory_as(std::uint64_t offset = 0) const {
-        return reinterpret_cast<T*>(memory_ + offset);
+    T* memory_as(std::uint64_t offset = 0, std::uint32_t region = 0) const {
+        return reinterpret_cast<T*>(memory(offset, region));
     }
     std::uint64_t new_id() { return next_id_++; }
 
-    // A checkpoint; and a VM with its state, whose requests without an answer are submitted again.
-    guest_state save() const;
+    // What is dirty goes to the standby while the VM runs.
+    void send_ahead();
+    // A checkpoint: of memory it has what was dirty since the last one. And a VM with its state, whose
+    // requests without an answer are submitted again.
+    guest_state save();
     void resume(const guest_state& state);
 
     void open(std::uint32_t file);
@@ -113,6 +121,7 @@ public:
     void ok(const codec::stream_builder& b);              // a call that must succeed
     std::int32_t complete(std::uint64_t event);           // waits for it
     bool answered(std::uint64_t token) const { return done_.contains(token); }
+    const vgpu_response& answer(std::uint64_t token) const { return done_.at(token); }
     bool lost() const { return lost_; }
     bool completed(std::uint64_t event) const { return events_.contains(event); }
     std::size_t open_requests() const { return open_.size(); }
@@ -131,12 +140,12 @@ public:
 protected:
     void on_done(std::uint64_t token, const vgpu_response& response) override;
     void on_record(const void* record, std::size_t bytes) override;
+    void on_written(const kagemusha_segment& range) override;
 
 private:
-    int fd_ = -1;
-    std::byte* memory_ = nullptr;
-    std::uint64_t memory_bytes_;
-    bool may_be_lost() const { return !runs_; } // only a VM that begins again has to expect it
+    std::unique_ptr<guest_memory> memory_, window_;
+    std::vector<std::byte> memory_copy_, window_copy_; // what a standby of the VM has
+    bool may_be_lost() const { return !runs_; }        // only a VM that begins again has to expect it
 
     const bool runs_;
     bool lost_ = false;

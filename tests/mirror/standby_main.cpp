@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     config.vm_id = argv[2];
     config.standby_listen = argv[1];
     config.heartbeat_budget_ms = 10000;
-    config.callbacks = {on_done, on_record, on_log, nullptr, nullptr};
+    config.callbacks = {on_done, on_record, on_log, nullptr, nullptr, nullptr};
     char error[512];
     kagemusha_device* device = nullptr;
     if (kagemusha_device_create(&config, &device, error, sizeof error) != 0) {

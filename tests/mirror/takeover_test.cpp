@@ -9,7 +9,7 @@
 #include <random>
 
 #include "codec/cl_numbers.hpp"
-#include "tests/mirror/guest.hpp"
+#include "tests/mirror/protected_guest.hpp"
 
 namespace kagemusha::test {
 namespace {
@@ -128,41 +128,10 @@ struct program {
     }
 };
 
-struct checkpoint {
-    guest_state guest_;
-    program program_;
-    std::vector<std::byte> gpu;
-};
-
-class takeover : public testing::TestWithParam<backend_case> {
+class takeover : public testing::TestWithParam<backend_case>, protected protected_guest {
 protected:
-    std::string new_address() { return directory_.socket(std::to_string(++standbys_)); }
+    takeover() : protected_guest(GetParam(), 4u << 20) {}
 
-    // Little room: a standby that is slower than its primary holds the guest up, not the test.
-    static kagemusha_device_config small_config(bool second) {
-        auto c = config_of(GetParam(), second);
-        c.hold_bytes = c.log_bytes = 8 << 20;
-        return c;
-    }
-    std::unique_ptr<guest> start_standby(const std::string& at) {
-        auto c = small_config(standbys_ % 2 != 0); // a chain goes from one GPU to the other and back
-        c.standby_listen = at.c_str();
-        return std::make_unique<guest>(c, memory_bytes, false);
-    }
-    void start() {
-        const std::string at = new_address();
-        standby = start_standby(at);
-        auto c = small_config(false);
-        c.replicate_to = at.c_str();
-        primary = std::make_unique<guest>(c, memory_bytes);
-        protect();
-    }
-    void protect() {
-        host::wait([this] { return primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
-        char error[512] = "";
-        ASSERT_EQ(kagemusha_device_use_checkpoints(primary->device(), 1, error, sizeof error), 0) << error;
-        primary->waits_for_room = false;
-    }
     // With checkpoints nothing else makes room. Between two steps, because a program does not know half of
     // one.
     void run(program& p) {
@@ -171,58 +140,25 @@ protected:
         }
         p.run(*primary);
     }
-    // False: this one was aborted.
     bool take(const program& p) {
-        char error[512] = "";
-        int closed = kagemusha_device_close_epoch(primary->device(), 0, error, sizeof error);
-        if (closed == -EPROTO) {
-            return false; // requests from before checkpoints are open
+        const bool good = protected_guest::take();
+        if (good) {
+            program_at_last_ = p;
         }
-        for (int i = 0; closed == 0 && i < 10'000; ++i) { // the primary is stopped, the standby is not
-            kagemusha_device_dispatch(standby->device());
-            closed = kagemusha_device_wait_epoch(primary->device(), 5, error, sizeof error);
-            if (closed != -ETIMEDOUT) {
-                break;
-            }
-            closed = 0;
-        }
-        EXPECT_EQ(closed, 0) << error;
-        const void* state = nullptr;
-        std::size_t size = 0;
-        kagemusha_device_save_state(primary->device(), &state, &size);
-        const auto* from = static_cast<const std::byte*>(state);
-        last = {primary->save(), p, {from, from + size}};
-        EXPECT_EQ(kagemusha_device_check_state(standby->device(), state, size, error, sizeof error), 0)
-            << error;
-        EXPECT_EQ(kagemusha_device_commit_state(standby->device(), state, size, error, sizeof error), 0)
-            << error;
-        ++taken;
-        return true;
+        return good;
     }
-    // Nothing new meanwhile: what is open since before checkpoints ends, and the standby's room is not used
-    // up.
     void take_next(const program& p) {
-        while (!take(p) && !HasFailure()) {
-            host::pump();
-        }
+        protected_guest::take_next();
+        program_at_last_ = p;
     }
     // The guest's program goes on from the last checkpoint.
     void fail_over(program& p) {
-        primary.reset();
-        char error[512] = "";
-        ASSERT_EQ(kagemusha_device_take_over(standby->device(), error, sizeof error), 0) << error;
-        primary = std::move(standby);
-        primary->resume(last.guest_);
-        p = last.program_;
-        host::wait([this] { return !kagemusha_device_congested(primary->device()); }, "a live device");
+        protected_guest::fail_over();
+        p = program_at_last_;
     }
 
-    static constexpr std::uint64_t memory_bytes = 4u << 20;
-    temporary_directory directory_; // the devices end first, the primary before the standby
-    std::unique_ptr<guest> standby, primary;
-    checkpoint last;
-    unsigned taken = 0;
-    int standbys_ = 0;
+private:
+    program program_at_last_;
 };
 
 TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
@@ -237,9 +173,12 @@ TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
         while (taken < checkpoints && !HasFailure()) {
             for (unsigned i = random() % 12; i != 0; --i) {
                 run(p);
+                if (random() % 4 == 0) {
+                    primary->send_ahead();
+                }
             }
             take_next(p);
-            open = last.guest_.open.size();
+            open = last.open.size();
         }
         for (unsigned i = random() % 12; i != 0; --i) { // is taken back
             p.run(*primary);
@@ -274,11 +213,7 @@ TEST_P(takeover, chain) {
             take_next(p);
         }
         fail_over(p);
-        const std::string at = new_address();
-        standby = start_standby(at);
-        char error[512] = "";
-        ASSERT_EQ(kagemusha_device_replicate_to(primary->device(), at.c_str(), error, sizeof error), 0)
-            << error;
+        add_standby();
         while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure()) {
             p.run(*primary); // a state transfer does not stop it
         }
@@ -300,9 +235,9 @@ TEST_P(takeover, after_a_checkpoint_that_does_not_fit_everything_is_lost) {
     p.begin(*primary, GetParam().executes);
     ASSERT_TRUE(take(p));
     char error[512] = "";
-    EXPECT_EQ(kagemusha_device_check_state(standby->device(), last.gpu.data(), last.gpu.size() - 1, error,
-                                           sizeof error),
-              -EPROTO);
+    EXPECT_EQ(
+        kagemusha_device_check_state(standby->device(), gpu.data(), gpu.size() - 1, error, sizeof error),
+        -EPROTO);
     EXPECT_EQ(kagemusha_device_take_over(standby->device(), error, sizeof error), -ENODATA);
     EXPECT_NE(std::strstr(error, "does not fit"), nullptr) << error;
     standby->use(1);

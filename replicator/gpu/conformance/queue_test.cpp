@@ -268,6 +268,34 @@ TEST_P(queues, EventsAcrossQueues) {
     EXPECT_TRUE(s->sink.has_event(a)) << "told before what it waited for";
 }
 
+// The guest may use the memory of a read when it hears of anything that comes after it, while the request is
+// open; so that the memory was written is told first.
+TEST_P(queues, WhatWasWrittenIsToldBeforeWhatComesAfterIt) {
+    const auto context = s->context();
+    const auto buffer = s->buffer(context, 4096), gate = s->user_event(context);
+    std::vector<std::uint64_t> tokens;
+    for (int round = 0; round < 100; ++round) {
+        const auto from = s->queue(context), to = s->queue(context), behind = s->queue(context);
+        const auto first = s->new_id(), start = s->new_id(), other = s->new_id(), end = s->new_id();
+        s->ok(stream_builder().create_user_event(start, context));
+        stream_builder b;
+        b.read_buffer({from, 0, {start}}, buffer, 0, b.payload(true, 0, 0, 4096));
+        b.read_buffer({from, first}, buffer, 0, b.payload(true, 0, 4096, 4096));
+        b.marker({to, other, {first}});
+        b.read_buffer({behind, end, {gate}}, buffer, 0, b.payload(true, 0, 8192, 4096));
+        const auto token = tokens.emplace_back(s->submit_only(b));
+        s->ok(stream_builder().set_user_event(start, 0));
+        EXPECT_EQ(s->sink.wait_event(other).status, 0);
+        EXPECT_FALSE(s->sink.has_done(token));
+        EXPECT_EQ(s->sink.written_before(other, token), (std::vector<std::uint32_t>{0, 1}));
+        EXPECT_EQ(s->sink.written_before(first, token), (std::vector<std::uint32_t>{0, 1}));
+    }
+    s->ok(stream_builder().set_user_event(gate, 0));
+    for (const std::uint64_t token : tokens) { // the runtime uses their memory until then
+        s->sink.wait_done(token);
+    }
+}
+
 TEST_P(queues, ProfilingTimesDoNotGoBack) {
     const auto context = s->context(), queue = s->queue(context, CL_QUEUE_PROFILING_ENABLE);
     const auto plain = s->queue(context);

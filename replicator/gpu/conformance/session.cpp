@@ -46,6 +46,14 @@ void recording_sink::on_done(std::uint64_t token, const vgpu_response& response)
     changed_.notify_all();
 }
 
+void recording_sink::on_written(std::uint64_t token, std::uint32_t payload) {
+    const std::lock_guard lock(mutex_);
+    check_open();
+    if (done_.contains(token))
+        ADD_FAILURE() << "a payload of request " << token << " was written behind its answer";
+    written_[token].push_back(payload);
+}
+
 void recording_sink::on_record(std::span<const std::byte> record) {
     const std::lock_guard lock(mutex_);
     check_open();
@@ -61,6 +69,7 @@ void recording_sink::on_record(std::span<const std::byte> record) {
         if (!events_.emplace(completion.event, completion).second)
             ADD_FAILURE() << "event " << completion.event << " completed twice";
         order_.push_back(completion.event);
+        written_before_[completion.event] = written_;
         queue_errors_before_[completion.event] = queue_errors_told_;
     } else if (header.type == VGPU_RECORD_QUEUE_ERROR) {
         vgpu_record_queue_error error;
@@ -142,6 +151,11 @@ std::vector<std::uint64_t> recording_sink::completion_order() {
 std::size_t recording_sink::queue_errors_before(std::uint64_t event, std::uint64_t queue) {
     const std::lock_guard lock(mutex_);
     return queue_errors_before_.at(event)[queue];
+}
+
+std::vector<std::uint32_t> recording_sink::written_before(std::uint64_t event, std::uint64_t token) {
+    const std::lock_guard lock(mutex_);
+    return written_before_.at(event)[token];
 }
 
 std::size_t recording_sink::drains() {

@@ -40,6 +40,7 @@ const std::vector<backend_case>& cases();
 class recording_sink final : public executor_sink {
 public:
     void on_done(std::uint64_t token, const vgpu_response& response) override;
+    void on_written(std::uint64_t token, std::uint32_t payload) override;
     void on_record(std::span<const std::byte> record) override;
     void on_gpu_lost(std::uint32_t detail) override;
     void before_completion() override;
@@ -50,6 +51,9 @@ public:
     std::uint32_t wait_lost();
     bool has_event(std::uint64_t event);
     bool has_done(std::uint64_t token);
+    // Payloads of this request that were told to be written before this event's completion, or before its
+    // answer.
+    std::vector<std::uint32_t> written_before(std::uint64_t event, std::uint64_t token);
     std::vector<std::uint64_t> completion_order();
     // Errors of the queue that were told before this event's completion.
     std::size_t queue_errors_before(std::uint64_t event, std::uint64_t queue);
@@ -66,6 +70,8 @@ private:
     std::map<std::uint64_t, vgpu_response> done_;
     std::map<std::uint64_t, vgpu_record_completion> events_;
     std::vector<std::uint64_t> order_;
+    std::map<std::uint64_t, std::vector<std::uint32_t>> written_;                                 // by token
+    std::map<std::uint64_t, std::map<std::uint64_t, std::vector<std::uint32_t>>> written_before_; // by event
     std::vector<vgpu_record_queue_error> queue_errors_;
     std::map<std::uint64_t, std::size_t> queue_errors_told_;                            // by queue
     std::map<std::uint64_t, std::map<std::uint64_t, std::size_t>> queue_errors_before_; // the same, by event

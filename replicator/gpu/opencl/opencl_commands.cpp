@@ -51,7 +51,7 @@ std::int32_t opencl_device::enqueue(host_queue& queue, const command& what,
         what);
     if (out.event) {
         const auto* sync = std::get_if<command_sync>(&what);
-        place_in(native_queue, *out.event, sync && waits.empty(), sync && sync->barrier);
+        place_in(native_queue, *out.event, sync && waits.empty(), sync && sync->barrier, waits);
     }
     return error;
 }
@@ -62,15 +62,20 @@ std::int32_t opencl_device::mark(host_queue& queue, std::unique_ptr<host_event>&
     if (const cl_int error = api_.clEnqueueMarkerWithWaitList(native_queue.native.get(), 0, nullptr, &event))
         return error;
     out = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), nullptr);
-    place_in(native_queue, *out, true, false);
+    place_in(native_queue, *out, true, false, {});
     return CL_SUCCESS;
 }
 
-void opencl_device::place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier) const {
+void opencl_device::place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier,
+                             std::span<host_event* const> waits) const {
     auto& native = static_cast<opencl_event&>(event);
+    std::vector<std::uint64_t> numbers; // of what may be told later than this event without a rule
+    for (const host_event* wait : waits)
+        if (const std::uint64_t number = static_cast<const opencl_event*>(wait)->number())
+            numbers.push_back(number);
     if (holds_events_)
         native.keep_failed();
-    native.stand_at({queue.lane, queue.in_order, for_all, barrier}, polls_);
+    native.stand_at({queue.lane, queue.in_order, for_all, barrier}, polls_, std::move(numbers));
 }
 
 std::int32_t opencl_device::enqueue_command(cl_command_queue queue, const command_copy_buffer& c,

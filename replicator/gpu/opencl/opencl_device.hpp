@@ -131,10 +131,14 @@ public:
     void keep_failed() { keep_failed_ = true; }
     // Before notify(): its place in the queue, and whether event_poller is to look for the completion instead
     // of a native callback.
-    void stand_at(const pending_events::place& place, bool polled) {
+    void stand_at(const pending_events::place& place, bool polled, std::vector<std::uint64_t> waits) {
         place_ = place;
         polled_ = polled;
+        waits_ = std::move(waits);
     }
+    // In pending_events; 0 before notify(), and where event_poller looks.
+    std::uint64_t number() const { return number_; }
+    void set_number(std::uint64_t number) { number_ = number; } // by pending_events
 
 private:
     static void CL_CALLBACK completed(cl_event, cl_int status, void* number);
@@ -145,6 +149,8 @@ private:
     std::unique_ptr<transfer_rest> rest_;
     std::int32_t error_;
     pending_events::place place_;
+    std::vector<std::uint64_t> waits_; // numbers
+    std::uint64_t number_ = 0;
     bool polled_ = false;
     bool keep_failed_ = false;
     callback callback_ = nullptr;
@@ -256,7 +262,8 @@ private:
     std::int32_t enqueue_box(cl_command_queue queue, const box_transfer& t, std::byte* host,
                              const box_pitch& pitch, wait_list waits, cl_event* event);
     // `for_all`: it names no events and waits for everything before it in the queue.
-    void place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier) const;
+    void place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier,
+                  std::span<host_event* const> waits) const;
     std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
 
     const opencl_api& api_;

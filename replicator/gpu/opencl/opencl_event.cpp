@@ -30,7 +30,7 @@ std::int32_t opencl_event::notify(callback fn, void* data) {
     const cl_event native = last_.get();
     const opencl_api& api = api_;
     // From add() on the event may finish and be destroyed at any time.
-    const std::uint64_t number = pending_events::instance().add(*this, place_);
+    const std::uint64_t number = pending_events::instance().add(*this, place_, waits_);
     const cl_int error = api.clSetEventCallback(native, CL_COMPLETE, &opencl_event::completed,
                                                 reinterpret_cast<void*>(number));
     if (error != CL_SUCCESS)

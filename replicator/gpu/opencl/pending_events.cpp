@@ -30,15 +30,22 @@ pending_events::pending_events() {
     std::thread([this] { run(); }).detach();
 }
 
-std::uint64_t pending_events::add(opencl_event& event, const place& where) {
+std::uint64_t pending_events::add(opencl_event& event, const place& where,
+                                  std::span<const std::uint64_t> waits) {
     const std::lock_guard held(mutex_);
     const std::uint64_t number = next_++;
+    event.set_number(number);
     lane& in = lanes_[where.lane];
     const std::uint64_t after = where.in_order || where.for_all ? number : in.last_barrier;
     in.untold.insert(number);
     if (where.barrier)
         in.last_barrier = number + 1; // the barrier itself is told before what comes after it
-    entries_.emplace(number, entry{&event, where.lane, after});
+    entry& made = entries_.emplace(number, entry{&event, where.lane, after}).first->second;
+    for (const std::uint64_t wait : waits)
+        if (entries_.contains(wait)) {
+            made.waits.push_back(wait);
+            followers_[wait].push_back(number);
+        }
     if (event.scatters())
         staged_reads_.push_back(&event);
     if (entries_.size() == 1)
@@ -63,6 +70,9 @@ void pending_events::remove(std::uint64_t number) {
     if (at == entries_.end())
         return;
     std::erase(staged_reads_, at->second.event);
+    for (const std::uint64_t wait : at->second.waits)
+        if (const auto found = followers_.find(wait); found != followers_.end())
+            std::erase(found->second, number);
     // Nothing waits for it: it was the last that was added.
     const auto in = lanes_.find(at->second.lane);
     in->second.untold.erase(number);
@@ -71,10 +81,27 @@ void pending_events::remove(std::uint64_t number) {
     entries_.erase(at);
 }
 
+// An event waits only for earlier ones, so what was erased from its list is all that it ever waits for.
+bool pending_events::may_be_told(const entry& one) {
+    return *lanes_.at(one.lane).untold.begin() >= one.after && one.waits.empty();
+}
+
+void pending_events::take_followers(std::uint64_t told, std::vector<std::uint64_t>& ready) {
+    const auto waiting = followers_.extract(told);
+    if (!waiting)
+        return;
+    for (const std::uint64_t number : waiting.mapped()) {
+        entry& one = entries_.at(number);
+        std::erase(one.waits, told);
+        if (one.waits.empty())
+            take_ready(lanes_.at(one.lane), ready);
+    }
+}
+
 void pending_events::take_ready(lane& from, std::vector<std::uint64_t>& ready) {
     std::sort(from.held.begin(), from.held.end());
     std::erase_if(from.held, [&](std::uint64_t number) {
-        const bool turn = *from.untold.begin() >= entries_.at(number).after;
+        const bool turn = may_be_told(entries_.at(number));
         if (turn)
             ready.push_back(number);
         return turn;
@@ -91,7 +118,7 @@ void pending_events::tell(lock& held, std::uint64_t number, bool on_thread) {
             wake_.notify_one();
             continue;
         }
-        if (*lanes_.at(one.lane).untold.begin() < one.after) {
+        if (!may_be_told(one)) {
             lanes_.at(one.lane).held.push_back(next);
             continue;
         }
@@ -110,6 +137,7 @@ void pending_events::tell(lock& held, std::uint64_t number, bool on_thread) {
             lanes_.erase(in);
         else
             take_ready(in->second, ready);
+        take_followers(next, ready);
     }
 }
 
@@ -181,7 +209,7 @@ void pending_events::look_at(lock& held, std::uint64_t number) {
     at->second.pinned = false;
     if (!at->second.over) {
         // A callback of success will come, unless the runtime forgot it while others wait for it.
-        const bool others_wait = !lanes_.at(at->second.lane).held.empty();
+        const bool others_wait = !lanes_.at(at->second.lane).held.empty() || followers_.contains(number);
         if (status > CL_COMPLETE || (status == CL_COMPLETE && !others_wait))
             return;
         at->second.over = true;

@@ -10,9 +10,9 @@
 // pointer, so that one which comes late, after the thread has already told of the failure, finds nothing.
 //
 // Order. Callbacks come from several threads and overtake each other, and a failure is found later than the
-// callbacks of what came after it. Programs are told in the order of the queue: an event is over for them
-// when it is over for the runtime and everything that it comes after was told (`place`). Who tells of one
-// event goes on with those that had to wait for it.
+// callbacks of what came after it. Programs are told in the order of the queue, and of nothing before what it
+// waited for in any queue: an event is over for them when it is over for the runtime and everything that it
+// comes after was told (`place`). Who tells of one event goes on with those that had to wait for it.
 //
 // It also keeps the order that programs see where a read goes through staging memory: such a read is over for
 // the runtime before its bytes are in guest memory, and the callback of a later command may come first, or at
@@ -36,6 +36,7 @@
 #include <deque>
 #include <mutex>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -57,7 +58,8 @@ public:
 
     static pending_events& instance();
 
-    std::uint64_t add(opencl_event& event, const place& where);
+    // `waits`: numbers of what its command waits for; those that were told, and 0, don't count.
+    std::uint64_t add(opencl_event& event, const place& where, std::span<const std::uint64_t> waits);
     // The callback came.
     void called_back(std::uint64_t number, std::int32_t status);
     void remove(std::uint64_t number); // whose callback could not be registered
@@ -77,6 +79,7 @@ private:
         bool pinned = false; // the thread asks for its status
         bool over = false;   // with `status`
         std::int32_t status = 0;
+        std::vector<std::uint64_t> waits = {}; // told before it, too; in any lane
     };
     struct lane {
         std::set<std::uint64_t> untold;
@@ -90,13 +93,16 @@ private:
     // Of an event that is over, and of those that waited for it; or keeps it until it is its turn. Lets go of
     // the lock in between.
     void tell(lock& held, std::uint64_t number, bool on_thread);
+    bool may_be_told(const entry& one);
     void take_ready(lane& from, std::vector<std::uint64_t>& ready);
+    void take_followers(std::uint64_t told, std::vector<std::uint64_t>& ready);
     void settle_reads(const opencl_event* told, std::int32_t status); // on the thread, unlocked
 
     std::mutex mutex_;
     std::condition_variable wake_;
     std::unordered_map<std::uint64_t, entry> entries_;
     std::unordered_map<std::uint64_t, lane> lanes_;
+    std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> followers_; // by what they wait for
     std::deque<std::uint64_t> deferred_; // over, for the thread to tell; in the order of their callbacks
     std::vector<opencl_event*>
         staged_reads_;                // whose bytes are not in guest memory yet; finished by the thread alone

@@ -14,9 +14,10 @@
  * is allowed, an unknown file in add_region …) aborts.
  *
  * Memory: pointers given to a function are only read during the call unless said otherwise. The library never
- * writes guest memory by itself in worker mode: the worker process does, through the regions; the caller
- * marks what was written as dirty when request_done tells so. A device that is replicated reads the payloads
- * that the GPU reads, to send them to the standby, until request_done or the completion of the command.
+ * writes guest memory by itself in worker mode: the worker process does, through the regions, where no dirty
+ * log of the caller's sees it; the callback `memory_written` reports what it wrote. A device that is
+ * replicated reads the payloads that the GPU reads, to send them to the standby, until request_done or the
+ * completion of the command.
  */
 #ifndef KAGEMUSHA_DEVICE_H
 #define KAGEMUSHA_DEVICE_H
@@ -28,7 +29,7 @@
 extern "C" {
 #endif
 
-#define KAGEMUSHA_DEVICE_API_VERSION 4
+#define KAGEMUSHA_DEVICE_API_VERSION 5
 
 #if defined(__GNUC__)
 #define KAGEMUSHA_EXPORT __attribute__((visibility("default")))
@@ -37,6 +38,7 @@ extern "C" {
 #endif
 
 struct vgpu_response;
+struct kagemusha_segment;
 
 typedef struct kagemusha_device kagemusha_device;
 
@@ -64,6 +66,14 @@ typedef struct kagemusha_callbacks {
     /* Checkpoints: the standby can't hold much more of this epoch, so a checkpoint is wanted soon; else the
      * guest will be held back. From any thread. May be NULL. */
     void (*epoch_wanted)(void* user_data);
+    /*
+     * A worker has written, or may have written, these ranges of guest memory; the caller marks them dirty
+     * before it returns. Called before the guest can know: before the record of any command that comes after
+     * the write, and before the answer of its request. So a checkpoint that is taken between two calls of the
+     * library has all memory that the guest was told of, and nothing need be marked for the checkpoint
+     * itself. At most as many bytes per request as there is guest memory. May be NULL.
+     */
+    void (*memory_written)(void* user_data, const struct kagemusha_segment* ranges, size_t count);
 } kagemusha_callbacks;
 
 typedef struct kagemusha_device_config {
