@@ -330,8 +330,15 @@ static void virtio_vgpu_handle_request(VirtIOVGPU *s, VirtIOVGPURequest *req)
         if (virtio_vgpu_has_body(&head)) {
             virtio_vgpu_malformed(s, req, "OPEN or CLOSE with a body");
         } else if (req->token) {
-            /* They are answered at once, so this was something else. */
-            virtio_vgpu_malformed(s, req, "request changed while in flight");
+            /*
+             * A CLOSE waits for its worker, and its file is closed in the log.
+             * An OPEN is answered at once, so this was something else.
+             */
+            if (head.type == VGPU_REQUEST_CLOSE) {
+                virtio_vgpu_refuse(s, req, VGPU_STATUS_OK);
+            } else {
+                virtio_vgpu_malformed(s, req, "request changed while in flight");
+            }
         } else if (head.type == VGPU_REQUEST_OPEN) {
             virtio_vgpu_handle_open(s, req, head.file);
         } else {

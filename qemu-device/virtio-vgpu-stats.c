@@ -40,6 +40,7 @@ static const struct {
     STAT("text-bytes", text_bytes),
     STAT("text-dropped-bytes", text_dropped_bytes),
     STAT("doorbells", doorbells),
+    STAT("workers-ending", workers_ending),
 #undef STAT
 };
 

@@ -23,7 +23,9 @@
 #include "qapi/error.h"
 #include "qemu/error-report.h"
 #include "qemu/module.h"
+#include "qemu/timer.h"
 #include "qemu/units.h"
+#include "system/runstate.h"
 #include "system/system.h"
 #include "virtio-vgpu.h"
 #include "proto/abi/vgpu_page_copy.h"
@@ -176,21 +178,49 @@ static void virtio_vgpu_set_status(VirtIODevice *vdev, uint8_t status)
 
 /* ---- reset (main, after stop) ------------------------------------------ */
 
-/* In the IOThread: the library's thread is the same as for requests. */
+/*
+ * In the IOThread: the library's thread is the same as for requests. A worker
+ * that was killed may be a moment in giving its memory back; main waits for
+ * this, so it is a moment only.
+ */
 static void virtio_vgpu_reset_bh(void *opaque)
 {
     VirtIOVGPU *s = opaque;
+    int64_t deadline_ms = qemu_clock_get_ms(QEMU_CLOCK_REALTIME) +
+                          VIRTIO_VGPU_RESET_WAIT_MS;
 
     s->discarding = true;
-    kagemusha_device_reset(s->device);
+    s->writers = kagemusha_device_reset(s->device);
     s->discarding = false;
+    while (s->writers &&
+           qemu_clock_get_ms(QEMU_CLOCK_REALTIME) < deadline_ms) {
+        g_usleep(1000);
+        s->writers = kagemusha_device_writers(s->device);
+    }
 
-    /* The library's contract: everything is answered, no worker is left. */
+    /* The library's contract: everything is answered. */
     assert(s->n_free_slots == VIRTIO_VGPU_REQUEST_QUEUE_SIZE);
     assert(!s->event_elem);
     s->event_starved = false;
     s->notify_requests = false;
     s->notify_events = false;
+}
+
+/*
+ * The guest believes that nobody writes its memory any more, and the GPU of a
+ * worker that is stuck in its driver may. Better a VM that stands still.
+ */
+static void virtio_vgpu_stop_vm_for_writers(VirtIOVGPU *s)
+{
+    if (s->writers) {
+        error_report("virtio-vgpu %s: the device was reset, but %" PRIu32
+                     " workers that may still write the guest's memory do not"
+                     " end: the GPU's driver is stuck, and the VM is stopped."
+                     " See the host's kernel log; 'cont' lets the VM go on",
+                     s->name, s->writers);
+        qemu_system_vmstop_request_prepare();
+        qemu_system_vmstop_request(RUN_STATE_IO_ERROR);
+    }
 }
 
 static void virtio_vgpu_reset(VirtIODevice *vdev)
@@ -204,6 +234,7 @@ static void virtio_vgpu_reset(VirtIODevice *vdev)
     if (s->device) {
         /* A standby's library leaves its copy of the GPU alone. */
         aio_wait_bh_oneshot(s->ctx, virtio_vgpu_reset_bh, s);
+        virtio_vgpu_stop_vm_for_writers(s);
     }
     virtio_vgpu_serve_without_driver(s, true);
     s->resume = false;

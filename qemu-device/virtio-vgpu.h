@@ -53,6 +53,9 @@ OBJECT_DECLARE_SIMPLE_TYPE(VirtIOVGPU, VIRTIO_VGPU)
 /* What the library has to say in a checkpoint; beyond it something is wrong. */
 #define VIRTIO_VGPU_MAX_STATE_BYTES (64 * MiB)
 
+/* How long a reset waits for workers that may still write guest memory. */
+#define VIRTIO_VGPU_RESET_WAIT_MS 5000
+
 /* Requests taken in one go, before completions get their turn. */
 #define VIRTIO_VGPU_REQUEST_BATCH 256
 
@@ -187,6 +190,7 @@ struct VirtIOVGPU {
     /* io; main while stopped */
     bool running;
     bool discarding; /* reset or end: nothing goes to the guest any more */
+    uint32_t writers; /* workers that outlived the last reset */
     bool opened;     /* a file was opened: no more regions */
     bool resume;     /* taken over: requests in flight come first */
     bool tell_failures; /* asked for while the device was stopped */

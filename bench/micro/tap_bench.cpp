@@ -75,6 +75,7 @@ public:
         tokens_.clear();
     }
     void kill() override {}
+    bool gone() override { return true; }
     std::uint64_t progress() const override { return 0; }
 
 private:

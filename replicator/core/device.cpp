@@ -25,22 +25,6 @@ constexpr std::uint64_t timer_key = UINT64_MAX; // files are 32-bit numbers
 // After so many records of one file the next file has its turn.
 constexpr unsigned records_per_turn = 64;
 
-std::string lost_reason(vgpu_lost_reason reason, std::uint32_t detail) {
-    switch (reason) {
-    case VGPU_LOST_CRASHED:
-        return "it died (signal or exit code " + std::to_string(detail) + ")";
-    case VGPU_LOST_HUNG:
-        return "it made no progress for " + std::to_string(detail) + " ms";
-    case VGPU_LOST_PROTOCOL:
-        return "it broke its protocol";
-    case VGPU_LOST_START:
-        return "it could not be started";
-    case VGPU_LOST_GPU:
-        return "its GPU was lost (code " + std::to_string(detail) + ")";
-    }
-    return "unknown reason";
-}
-
 } // namespace
 
 std::unique_ptr<device> device::create(device_config config, port_factory factory, std::string& error) {
@@ -114,8 +98,10 @@ void device::open_file(std::uint32_t file, std::uint64_t token) {
         answer(token, VGPU_STATUS_MALFORMED);
         return;
     }
-    if (files_.size() >= config_.max_files) {
-        log_broken_rule(file, "guest", "more open files than max_files", now_ms_);
+    const auto full = [this] { return files_.size() + workers_without_file() >= config_.max_files; };
+    if (full() && (!sweep_ending() || full())) {
+        log_broken_rule(file, "guest",
+                        "more open files than max_files, or workers of closed ones that do not end", now_ms_);
         answer(token, VGPU_STATUS_LIMIT);
         return;
     }
@@ -125,21 +111,6 @@ void device::open_file(std::uint32_t file, std::uint64_t token) {
     if (tap_) {
         tap_->on_open(file);
     }
-    publish();
-    answer(token, VGPU_STATUS_OK);
-}
-
-void device::close_file(std::uint32_t file, std::uint64_t token) {
-    const auto at = files_.find(file);
-    if (at == files_.end()) {
-        answer(token, VGPU_STATUS_NO_FILE);
-        return;
-    }
-    if (tap_) {
-        tap_->on_close(file);
-    }
-    cancel(*at->second);
-    files_.erase(at);
     publish();
     answer(token, VGPU_STATUS_OK);
 }
@@ -173,7 +144,7 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         calls_.add(d.work.calls);
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);
-        if (f.untold || f.port || start_worker(f)) {
+        if (f.untold || f.port || start_worker(f)) { // untold: nobody executes it here
             mirror_tap* const tap = from == origin::log_of_mirror ? nullptr : tap_;
             if (tap) {
                 f.fsm.note_log_range(d.request.token,
@@ -277,6 +248,10 @@ void device::dispatch(std::uint64_t now_ms) {
             }
             continue;
         }
+        if (events[i].data.u64 > UINT32_MAX) {
+            check_ending(events[i].data.u64);
+            continue;
+        }
         const auto at = files_.find(static_cast<std::uint32_t>(events[i].data.u64));
         if (at != files_.end() && at->second->port) {
             drain(*at->second);
@@ -293,91 +268,15 @@ void device::drain(file_entry& f) {
         lose(f, VGPU_LOST_PROTOCOL, 0, std::string("its worker broke its protocol: ") + f.violation);
     } else if (f.port_lost) {
         lose(f, f.lost_reason, f.lost_detail,
-             "its worker was lost: " + lost_reason(f.lost_reason, f.lost_detail));
+             "its worker was lost: " + file_entry::text_of(f.lost_reason, f.lost_detail));
     } else {
         flush_waiting(f);
         deliver(f);
     }
 }
 
-void device::end_port(file_entry& f) {
-    if (f.port) {
-        epoll_ctl(epoll_, EPOLL_CTL_DEL, f.port->event_fd(), nullptr);
-        f.port->kill();
-        f.port.reset();
-        report_written(f.fsm.rest_of_writes());
-    }
-    for (const waiting_request& w : f.waiting) {
-        waiting_bytes_ -= w.bytes();
-    }
-    f.waiting.clear();
-    f.injected.clear();
-    f.requests_held = false;
-}
-
-void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
-    end_port(f); // from here on nothing touches guest memory, so the requests may be answered
-    workers_lost_.add();
-    if (reason != VGPU_LOST_START && hold_loss_ &&
-        hold_loss_("file " + std::to_string(f.number) + ": " + why)) {
-        f.untold.emplace(file_entry::held_loss{reason, detail, why});
-        log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
-                                       "; the guest is not told while a standby may go on with it");
-        return;
-    }
-    tell_loss(f, reason, detail, why);
-}
-
-void device::tell_losses() {
-    for (auto& [number, f] : files_) {
-        if (const auto loss = std::exchange(f->untold, {})) {
-            tell_loss(*f, loss->reason, loss->detail, loss->why);
-        }
-    }
-    publish();
-}
-
-void device::tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
-    if (guest_log_.allow(now_ms_)) {
-        log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
-                                       "; its guest process gets errors, everything else goes on");
-    }
-    if (tap_) {
-        tap_->on_lost(f.number);
-    }
-    answer_held(f);
-    f.fsm.on_lost(reason, detail);
-    f.fsm.end_all(VGPU_STATUS_LOST,
-                  [this](std::uint64_t token, const vgpu_response& response) { answer(token, response); });
-    deliver(f);
-}
-
-void device::cancel(file_entry& f) {
-    end_port(f);
-    answer_held(f);
-    f.fsm.end_all(VGPU_STATUS_CANCELED,
-                  [this](std::uint64_t token, const vgpu_response& response) { answer(token, response); });
-    if (f.undelivered) {
-        std::erase(undelivered_, f.number);
-    }
-}
-
-void device::reset() {
-    if (tap_) {
-        tap_->on_reset();
-    }
-    for (auto& [number, file] : files_) {
-        cancel(*file);
-    }
-    files_.clear();
-    undelivered_.clear();
-    no_room_ = false;
-    watch(false);
-    publish();
-}
-
 void device::check_watchdogs() {
-    bool any_busy = false;
+    bool any_busy = warn_of_slow_ends();
     for (auto& [number, file] : files_) {
         file_entry& f = *file;
         if (!f.port) {
@@ -387,7 +286,8 @@ void device::check_watchdogs() {
         if (observe(f)) {
             workers_killed_hung_.add();
             lose(f, VGPU_LOST_HUNG, config_.hang_timeout_ms,
-                 "its worker was killed because " + lost_reason(VGPU_LOST_HUNG, config_.hang_timeout_ms));
+                 "its worker was killed because " +
+                     file_entry::text_of(VGPU_LOST_HUNG, config_.hang_timeout_ms));
         }
     }
     if (!any_busy) {
@@ -515,6 +415,7 @@ void device::log_broken_rule(std::uint32_t file, const char* who, const char* ru
 void device::publish() {
     requests_in_flight_.set(usage_.requests_in_flight);
     files_open_.set(files_.size());
+    workers_ending_.set(ending_.size());
     objects_.set(usage_.objects);
     memory_bytes_.set(usage_.memory_bytes);
 }
@@ -540,6 +441,7 @@ void device::stats(kagemusha_device_stats& out) const {
     out.text_bytes = text_bytes_.get();
     out.text_dropped_bytes = text_dropped_bytes_.get();
     out.doorbells = doorbells_.get();
+    out.workers_ending = workers_ending_.get();
 }
 
 } // namespace kagemusha::core

@@ -2,8 +2,18 @@
 // device: carries out what file_fsm decides. It owns the open files and their ports, one epoll descriptor
 // over them and a timer, and calls QEMU's callbacks. It decides nothing about a request itself.
 //
-// Threads: one thread calls everything but stats(). Nothing here locks or blocks, except that ending a worker
-// waits until it is gone.
+// Threads: one thread calls everything but stats(). Nothing here locks or blocks.
+//
+// Ends of workers. A worker that was killed may stay for seconds, or for ever if its GPU's driver is stuck,
+// and may touch memory as long as it stays. Nobody waits for that:
+//   - a lost worker is told to the loss holder at once. Requests of the guest that name guest memory are
+//   answered
+//     when the worker is gone, and the guest hears of the loss then; if there are none it hears at once;
+//   - CLOSE of the guest, and what the file had in flight, are answered when the worker is gone;
+//   - requests of a mirror's log are answered at once, and their memory (set_memory_keeper()) is kept;
+//   - after a reset everything is answered, and reset() tells of workers in memory that the guest has got
+//   back.
+// Until it is gone it counts as one of the device's files (max_files), which bounds how many there can be.
 #ifndef KAGEMUSHA_CORE_DEVICE_HPP
 #define KAGEMUSHA_CORE_DEVICE_HPP
 
@@ -12,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -62,14 +73,19 @@ public:
     }
     void tell_losses();
 
+    // Asked for the memory, other than the guest's, of a request that is answered although its worker is not
+    // gone: what it returns is held until then. It outlives the device.
+    using memory_keeper = std::function<std::shared_ptr<const void>(std::uint64_t token)>;
+    void set_memory_keeper(memory_keeper keeper) { memory_of_ = std::move(keeper); }
+
     // Whoever mirrors this device; before the first file is opened. It outlives the device.
     void set_tap(mirror_tap* tap);
 
     void open_file(std::uint32_t file, std::uint64_t token);
-    void close_file(std::uint32_t file, std::uint64_t token);
     // Whose request it is: of this device's guest; of the log of another device, guest's or mirror's there
     // (ids with VGPU_HOST_ID_BIT and AWAIT are allowed; of the mirror's, the tap does not hear).
     enum class origin : std::uint8_t { guest, log, log_of_mirror };
+    void close_file(std::uint32_t file, std::uint64_t token, origin from = origin::guest);
     void submit(const kagemusha_request& request, std::uint64_t now_ms, origin from = origin::guest);
 
     // The file's next request goes to the worker when these events of it have completed, and what comes
@@ -80,7 +96,10 @@ public:
     int poll_fd() const { return epoll_; }
     void dispatch(std::uint64_t now_ms);
     void event_space();
-    void reset();
+    // Closes every file and answers everything. Returns how many workers may still write memory of the guest;
+    // writers() tells later, and asks the workers.
+    std::size_t reset();
+    std::size_t writers();
 
     // What the guest knows of each open file, in the order of their numbers.
     std::vector<file_checkpoint> checkpoint() const;
@@ -101,10 +120,12 @@ public:
     void hold_requests(std::uint32_t file) override;
     void release_requests(std::uint32_t file) override;
     void set_tick_period(std::uint32_t period_ms) override;
+    void keep_until_gone(std::uint32_t file, std::shared_ptr<const void> memory) override;
 
 private:
     struct file_entry;
     struct waiting_request;
+    struct ending_worker;
 
     device(device_config config, port_factory factory, int epoll, int timer);
 
@@ -117,8 +138,15 @@ private:
     void drain(file_entry& f);
     void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
     void tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
+    void settle_loss(file_entry& f);
     void end_port(file_entry& f);
-    void cancel(file_entry& f);
+    void end_requests(file_entry& f, vgpu_status status);
+    void forget_records(file_entry& f);
+    void check_ending(std::uint64_t key);
+    void on_gone(std::uint64_t key);
+    bool sweep_ending();
+    bool warn_of_slow_ends();
+    std::size_t workers_without_file() const;
     void check_watchdogs();
     void watch(bool on);
     void update_timer();
@@ -143,6 +171,9 @@ private:
     std::vector<std::uint64_t> regions_;
     device_usage usage_;
     std::unordered_map<std::uint32_t, std::unique_ptr<file_entry>> files_;
+    std::map<std::uint64_t, std::unique_ptr<ending_worker>> ending_; // by keys above every file's number
+    std::uint64_t last_ending_ = UINT32_MAX;
+    memory_keeper memory_of_;
     std::deque<std::uint32_t> undelivered_; // files with records, when the guest had no room
     bool no_room_ = false;                  // until event_space()
     std::size_t waiting_bytes_ = 0;
@@ -151,7 +182,7 @@ private:
 
     counter files_open_, files_total_, requests_, requests_in_flight_, requests_refused_, commands_,
         launches_, calls_, bytes_to_gpu_, bytes_from_gpu_, events_completed_, events_failed_, objects_,
-        memory_bytes_, workers_started_, workers_lost_, workers_killed_hung_, text_bytes_,
+        memory_bytes_, workers_started_, workers_lost_, workers_killed_hung_, workers_ending_, text_bytes_,
         text_dropped_bytes_, doorbells_;
 };
 

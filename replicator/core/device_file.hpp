@@ -79,7 +79,9 @@ struct device::file_entry final : worker::port_sink {
     device& owner;
     const std::uint32_t number;
     file_fsm fsm;
-    std::unique_ptr<worker::port> port; // from the first request on, until the file is lost
+    std::unique_ptr<worker::port> port;            // from the first request on, until the file is lost
+    std::uint64_t ending = 0;                      // a key of device::ending_: the port, killed and not gone
+    std::vector<std::shared_ptr<const void>> kept; // device::keep_until_gone() while the port lives
     std::deque<waiting_request> waiting;
     hang_watchdog watchdog;
     bool undelivered = false; // is in device::undelivered_
@@ -101,13 +103,15 @@ struct device::file_entry final : worker::port_sink {
     std::uint64_t port_progress = 0;
     // What a drain found; carried out after it.
     const char* violation = nullptr;
-    // A loss that the guest has not been told of (set_loss_holder()).
-    struct held_loss {
+    // A loss that the guest has not been told of: somebody may go on with the guest elsewhere
+    // (set_loss_holder()), or the worker may still write what its requests name.
+    struct untold_loss {
         vgpu_lost_reason reason;
         std::uint32_t detail;
         std::string why;
+        bool held; // until tell_losses()
     };
-    std::optional<held_loss> untold;
+    std::optional<untold_loss> untold;
     bool port_lost = false;
     vgpu_lost_reason lost_reason = VGPU_LOST_CRASHED;
     std::uint32_t lost_detail = 0;
@@ -206,11 +210,28 @@ struct device::file_entry final : worker::port_sink {
         }
     }
 
+    static std::string text_of(vgpu_lost_reason reason, std::uint32_t detail);
+
     void on_lost(vgpu_lost_reason reason, std::uint32_t detail) override {
         port_lost = true;
         lost_reason = reason;
         lost_detail = detail;
     }
+};
+
+// A worker that was killed and is not gone: the kernel is giving its memory back, or its GPU's driver does
+// not let go of it.
+struct device::ending_worker {
+    std::unique_ptr<worker::port> port;
+    std::uint32_t file; // whose it was, open or not
+    std::uint64_t since_ms;
+    std::vector<std::shared_ptr<const void>> memory; // what it may still touch, beside the guest's
+    // It may still touch memory of requests that the guest has got back: only after a reset.
+    bool in_guest_memory = false;
+    bool warned = false;
+    // The guest has closed the file: it and its requests are answered when the worker is gone.
+    std::unique_ptr<file_entry> closed;
+    std::uint64_t close_token = 0;
 };
 
 } // namespace kagemusha::core

@@ -148,6 +148,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     request_slot slot;
     slot.used = true;
     slot.token = r.token;
+    slot.in_guest_memory = !of_log && r.payload_count != 0;
     refusals_.clear();
     refused_.clear();
     cut_stream_.clear();

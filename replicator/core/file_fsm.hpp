@@ -19,6 +19,7 @@
 
 #include <kagemusha/device.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -143,11 +144,17 @@ public:
     }
 
     std::uint32_t requests_in_flight() const { return requests_in_flight_; }
+    // Whether the worker may be reading or writing memory of the guest for one of them.
+    bool in_guest_memory() const {
+        return std::ranges::any_of(requests_,
+                                   [](const request_slot& r) { return r.used && r.in_guest_memory; });
+    }
     const object_table& objects() const { return table_; }
 
 private:
     struct request_slot {
         bool used = false;
+        bool in_guest_memory = false; // names memory of the guest
         bool is_call = false;
         bool result_overridden = false;     // the call was refused here; the rest of the stream was forwarded
         bool keeps_on_link_failure = false; // a program whose link failed exists all the same, for its log

@@ -90,6 +90,10 @@ inline constexpr std::uint64_t log_interval_ms = 1000;
 inline constexpr std::uint32_t min_watchdog_period_ms = 10;
 inline constexpr std::uint32_t max_watchdog_period_ms = 1000;
 
+// A worker that was killed and is not gone after so long is worth a line: giving much memory back takes a
+// second.
+inline constexpr std::uint64_t slow_end_ms = 5000;
+
 } // namespace kagemusha::core
 
 #endif

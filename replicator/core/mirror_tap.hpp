@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "core/launch_run.hpp"
@@ -76,6 +77,9 @@ public:
     // release_requests(), or the end of the file. Nothing for the watchdog: it is not the worker who waits.
     virtual void hold_requests(std::uint32_t file) = 0;
     virtual void release_requests(std::uint32_t file) = 0;
+    // From inside on_close(), on_lost() or on_reset(): memory that what was injected may still be writing. It
+    // is held until the file's worker is gone.
+    virtual void keep_until_gone(std::uint32_t file, std::shared_ptr<const void> memory) = 0;
     // 0: no ticks.
     virtual void set_tick_period(std::uint32_t period_ms) = 0;
 

@@ -164,7 +164,7 @@ public:
     std::uint64_t progress_value = 0;
     unsigned kicks = 0;
     bool killed = false;
-    std::shared_ptr<bool> gone; // set when the port ends
+    bool dies = true; // when it is killed; false: until end()
 
     void say(std::function<void(worker::port_sink&)> f) {
         pending_.push_back(std::move(f));
@@ -178,6 +178,10 @@ public:
     }
     void record(std::vector<std::byte> r) {
         say([r = std::move(r)](worker::port_sink& s) { s.on_record(r); });
+    }
+    void end() {
+        dies = true;
+        say([](worker::port_sink&) {});
     }
     void lost(vgpu_lost_reason reason, std::uint32_t detail) {
         say([=](worker::port_sink& s) { s.on_lost(reason, detail); });
@@ -202,6 +206,7 @@ public:
         }
     }
     void kill() override { killed = true; }
+    bool gone() override { return killed && dies; }
     std::uint64_t progress() const override { return progress_value; }
 
 private:

@@ -397,14 +397,19 @@ void kagemusha_device_event_space(kagemusha_device* device) {
     });
 }
 
-void kagemusha_device_reset(kagemusha_device* device) {
-    guarded([&] {
+uint32_t kagemusha_device_reset(kagemusha_device* device) {
+    return guarded([&] {
         if (device->replication) {
             device->replication->reset();
         } else {
             device->core->reset();
         }
+        return kagemusha_device_writers(device);
     });
+}
+
+uint32_t kagemusha_device_writers(kagemusha_device* device) {
+    return guarded([&] { return static_cast<uint32_t>(device->core->writers()); });
 }
 
 void kagemusha_device_get_limits(kagemusha_device* device, kagemusha_device_limits* limits) {

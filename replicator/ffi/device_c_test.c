@@ -310,6 +310,7 @@ int main(int argc, char** argv) {
     CHECK(older.files_open == 1 && older.guard == 0x5555);
 
     kagemusha_device_close_file(device, 3, 7);
+    wait_for(device, &guest.responses, 7);
     CHECK(guest.response_token == 7 && guest.response.status == VGPU_STATUS_OK);
     kagemusha_device_open_file(device, 3, 8);
     submit(device, 3, &context, sizeof(context), 0, NULL, NULL);

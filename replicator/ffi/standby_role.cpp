@@ -74,6 +74,7 @@ public:
     std::string attach() override {
         pair::arena& memory = side_->memory();
         device_.core->add_region(pair::standby_region, memory.capacity());
+        device_.core->set_memory_keeper([this](std::uint64_t token) { return side_->memory_of(token); });
         next_->add_region(pair::standby_region, memory.base(), memory.capacity());
         next_->attach_tap();
         return watch({device_.core->poll_fd(), side_->event_fd(), next_->event_fd()});

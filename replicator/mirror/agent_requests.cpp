@@ -76,6 +76,14 @@ void agent_requests::forget() {
 
 void agent_requests::clear() {
     forget();
+    const auto keep_memory = [this](const agent_step& w) {
+        for (const auto& memory : w.keep)
+            device_.keep_until_gone(file_, memory);
+    };
+    for (const auto& [token, w] : tokens_)
+        keep_memory(*w);
+    for (const auto& [event, w] : events_)
+        keep_memory(*w);
     tokens_.clear();
     events_.clear();
 }

@@ -53,7 +53,7 @@ public:
 
     // Nobody is told any more. What the GPU may still write is kept until it can't.
     void forget();
-    // The worker is gone: nothing writes any more.
+    // The file has ended, and nothing more comes. The device keeps what its worker may still write.
     void clear();
 
 private:

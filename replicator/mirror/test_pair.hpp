@@ -93,6 +93,7 @@ public:
         }
     }
     void kill() override {}
+    bool gone() override { return true; }
     std::uint64_t progress() const override { return executor_->progress(); }
 
 private:

@@ -107,9 +107,11 @@ struct arena::state {
 std::unique_ptr<arena> arena::create(const std::string& name, std::uint64_t bytes, std::uint32_t region,
                                      std::string& error) {
     auto s = std::make_shared<state>();
-    s->fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+    s->fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void* at = MAP_FAILED;
-    if (s->fd >= 0 && ftruncate(s->fd, static_cast<off_t>(bytes)) == 0) {
+    // Sealed like a worker's rings: whoever gets hold of the file can't cut it and make this process fault.
+    if (s->fd >= 0 && ftruncate(s->fd, static_cast<off_t>(bytes)) == 0 &&
+        fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
         at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
     }
     return finish(std::move(s), at, bytes, region, error);

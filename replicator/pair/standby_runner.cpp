@@ -168,7 +168,7 @@ void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> ent
         return device.open_file(meta.file, meta.sequence | token_bit);
     case mirror::entry_kind::close_file:
     case mirror::entry_kind::lose_file:
-        device.close_file(meta.file, meta.sequence | token_bit);
+        device.close_file(meta.file, meta.sequence | token_bit, core::device::origin::log);
         end_waiting(meta.file);
         return end_calls(meta.file);
     case mirror::entry_kind::reset:
@@ -394,12 +394,27 @@ void standby_runner::end(log_sequence sequence, std::int32_t result) {
     tell_({run_result::kind::executed, sequence, file, result});
 }
 
+std::shared_ptr<const void> standby_runner::memory_of(std::uint64_t token) const {
+    if ((token & token_bit) != 0) {
+        const auto at = running_.find(token & ~token_bit);
+        return at == running_.end() ? nullptr : at->second.entry;
+    }
+    const auto at = resumed_.find(token);
+    return at == resumed_.end() ? nullptr : at->second;
+}
+
 void standby_runner::lose(std::uint32_t file, std::string why) {
     tell_({run_result::kind::file_lost, 0, file, 0, {}, std::move(why)});
 }
 
 void standby_runner::forget_all(core::device& device) {
     // Its answers find nothing; but workers use the entries' memory until the device has ended them.
+    for (const auto& [sequence, r] : running_) {
+        device.keep_until_gone(r.entry->meta.file, r.entry);
+    }
+    for (const auto& [token, entry] : resumed_) {
+        device.keep_until_gone(entry->meta.file, entry);
+    }
     const auto ending = std::exchange(running_, {});
     waiting_.clear();
     calling_.clear();

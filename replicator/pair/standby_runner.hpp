@@ -106,12 +106,15 @@ public:
     void on_request_done(std::uint64_t token, const vgpu_response& response);
     void on_record(std::span<const std::byte> record);
 
+    // What a request uses of the arena, for core::device::set_memory_keeper().
+    std::shared_ptr<const void> memory_of(std::uint64_t token) const;
+
     std::size_t running() const { return running_.size(); }
 
 private:
     struct running_entry {
-        std::unique_ptr<held_entry> entry;
-        codec::guest_id last_event = 0; // of a compare entry, until it is complete
+        std::shared_ptr<held_entry> entry; // shared with memory_of()
+        codec::guest_id last_event = 0;    // of a compare entry, until it is complete
         bool answered = false;
     };
     using event_name = std::pair<std::uint32_t, codec::guest_id>; // file, event
@@ -137,7 +140,7 @@ private:
     std::unordered_map<log_sequence, running_entry> running_;
     std::map<event_name, log_sequence> waiting_; // compare entries
     std::map<std::uint32_t, calling_file> calling_;
-    std::unordered_map<std::uint64_t, std::unique_ptr<held_entry>> resumed_; // by the guest's token
+    std::unordered_map<std::uint64_t, std::shared_ptr<held_entry>> resumed_; // by the guest's token
     std::function<void(std::uint32_t, std::span<const std::byte>)> watch_;
     std::vector<std::uint32_t> answered_; // files whose call has ended: their waiting entries are next
     bool busy_ = false;

@@ -125,6 +125,9 @@ public:
             become_live(device, now_ms);
         }
     }
+    std::shared_ptr<const void> memory_of(std::uint64_t token) const override {
+        return runner_.memory_of(token);
+    }
     void on_request_done(std::uint64_t token, const vgpu_response& response) override {
         if ((token & standby_runner::token_bit) != 0) {
             runner_.on_request_done(token, response);

@@ -60,6 +60,8 @@ public:
     virtual void dispatch(core::device& device, std::uint64_t now_ms) = 0;
     // The device's callbacks.
     virtual void on_request_done(std::uint64_t token, const vgpu_response& response) = 0;
+    virtual std::shared_ptr<const void>
+    memory_of(std::uint64_t token) const = 0; // core::device::memory_keeper
     // nobody: the guest knows already what it says. guest: it has to be told, then told().
     virtual record_owner on_record(std::span<const std::byte> record) = 0;
     virtual void told(std::span<const std::byte> record) = 0;

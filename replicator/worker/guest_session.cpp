@@ -74,7 +74,7 @@ guest_session::guest_session(std::string gpu, sandbox_mode sandbox) {
 
 guest_session::~guest_session() {
     if (port_)
-        port_->kill();
+        end_port(*port_);
     munmap(memory_, guest_memory_bytes);
 }
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -371,6 +372,55 @@ TEST_F(hostile_kernel, makes_no_memory_that_no_limit_counts) {
                         {"0L", "4096L", "3L", number(kind | MAP_ANONYMOUS), "-1L", "0L"},
                         {EPERM}}});
     }
+}
+
+TEST_F(hostile_kernel, walks_around_no_limit_of_its_memory) {
+    const std::string private_memory = number(MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
+    expect_denied({{"memory that grows like a stack",
+                    SYS_mmap,
+                    {"0L", "65536L", "3L", private_memory, "-1L", "0L"},
+                    {EPERM}}});
+    if (access("/dev/nvidiactl", F_OK) != 0) {
+        const std::vector<int> no = {EACCES, ENOENT};
+        expect_denied({{"/dev/zero to be mapped shared", SYS_open, {text("/dev/zero"), number(O_RDWR)}, no}});
+    }
+}
+
+TEST_F(hostile_kernel, watches_no_folder_of_the_host) {
+    expect_denied({
+        {"inotify", SYS_inotify_init1, {"0L"}, {EPERM}},
+        {"inotify of old", SYS_inotify_init, {}, {EPERM}},
+        {"a watch", SYS_inotify_add_watch, {"1L", text("/tmp"), "4095L"}, {EPERM}},
+    });
+    // A lock is a word to whoever else opens the file, so there is none: two owners get the same one.
+    guest_session guest;
+    ASSERT_TRUE(guest.opened()) << guest.whole_log();
+    const std::string open_it = "call(" + number(SYS_open) + ", " + text("lock") + ", " +
+                                number(O_CREAT | O_RDWR) + ", 0600, 0, 0, 0)";
+    const std::string lock = ", " + number(LOCK_EX | LOCK_NB) + ", 0, 0, 0, 0);";
+    ASSERT_EQ(guest.build(kernel_of("long a = " + open_it + ", b = " + open_it + ";\n" + "out[0] = call(" +
+                                    number(SYS_flock) + ", a" + lock + "out[1] = call(" + number(SYS_flock) +
+                                    ", b" + lock)),
+              0)
+        << guest.build_log();
+    const auto got = guest.run();
+    EXPECT_EQ(got.out[0], 0);
+    EXPECT_EQ(got.out[1], 0);
+}
+
+TEST_F(hostile_kernel, does_nothing_to_the_pages_that_it_shares_with_the_device) {
+    constexpr int madv_soft_offline = 101; // the C library does not name it
+    std::vector<attempt> attempts;
+    for (const int advice :
+         {MADV_REMOVE, MADV_MERGEABLE, MADV_HWPOISON, madv_soft_offline, MADV_COLD, MADV_PAGEOUT}) {
+        attempts.push_back(
+            {"advice", SYS_madvise, {"(long)zeros & ~4095L", "4096L", number(advice)}, {EPERM}});
+    }
+    attempts.push_back({"advice, high bits",
+                        SYS_madvise,
+                        {"(long)zeros & ~4095L", "4096L", number((1L << 32) | MADV_PAGEOUT)},
+                        {EPERM}});
+    expect_denied(attempts);
 }
 
 TEST_F(hostile_kernel, holds_no_descriptor_of_guest_memory) {

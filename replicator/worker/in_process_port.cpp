@@ -143,6 +143,7 @@ public:
         if (thread_.joinable())
             thread_.join();
     }
+    bool gone() override { return true; } // kill() has waited for the thread
 
     std::uint64_t progress() const override {
         const std::lock_guard lock(out_mutex_);

@@ -48,8 +48,7 @@ public:
     // its length has been checked against the record's own `bytes` field and VGPU_MAX_RECORD_BYTES, nothing
     // else has.
     virtual void on_record(std::span<const std::byte> record) = 0;
-    // Last call of this port. Nothing touches guest memory any more when this is called (the process has been
-    // reaped).
+    // Last call of this port, which has begun to end: it may still touch guest memory until gone().
     virtual void on_lost(vgpu_lost_reason reason, std::uint32_t detail) = 0;
 
 protected:
@@ -58,7 +57,7 @@ protected:
 
 class port {
 public:
-    virtual ~port() = default; // kills and reaps
+    virtual ~port() = default; // kills; waits for nobody
 
     virtual submit_result submit(const request_view& request) = 0;
     // Wakes the executor for what was submitted since the last call; at most one system call.
@@ -66,9 +65,13 @@ public:
     // Readable when drain() has something to do (an epoll or event descriptor owned by the port).
     virtual int event_fd() const = 0;
     virtual void drain(port_sink& sink) = 0;
-    // Ends the executor at once; returns when it can't touch guest memory any more. drain() afterwards gives
-    // nothing.
+    // Begins the executor's end and returns at once. A process that is in a driver of the kernel ends when
+    // that lets go of it: in microseconds, after seconds of giving memory back, or never. drain() afterwards
+    // gives nothing.
     virtual void kill() = 0;
+    // After kill() or on_lost(): whether nothing of the executor is left. Until then it may touch guest
+    // memory. Does not wait; event_fd() becomes readable when it is worth asking again.
+    virtual bool gone() = 0;
     // Grows with every sign of life while work is pending (a command begun, a completion): the device's hang
     // watchdog compares two values.
     virtual std::uint64_t progress() const = 0;

@@ -65,6 +65,17 @@ bool drain_until(port& p, recording_sink& sink, Condition condition) {
     return true;
 }
 
+// Kills it and waits until nothing is left of it; false if that takes a minute.
+inline bool end_port(port& p) {
+    p.kill();
+    while (!p.gone()) {
+        pollfd fd{p.event_fd(), POLLIN, 0};
+        if (poll(&fd, 1, 60000) != 1)
+            return false;
+    }
+    return true;
+}
+
 inline bool submit_words(port& p, std::uint64_t token, std::span<const std::uint64_t> words) {
     const bool accepted = p.submit({token, std::as_bytes(words), {}, {}}) == submit_result::accepted;
     p.kick();

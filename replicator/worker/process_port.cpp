@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include <cerrno>
 #include <chrono>
@@ -22,6 +21,7 @@
 
 #include "worker/doorbell.hpp"
 #include "worker/log_lines.hpp"
+#include "worker/reaper.hpp"
 #include "worker/ring.hpp"
 #include "worker/setup.hpp"
 #include "worker/spawn.hpp"
@@ -88,7 +88,11 @@ public:
                  "worker " + std::to_string(process_.pid) + ": " + line);
         }) {}
 
-    ~process_port() override { kill(); }
+    ~process_port() override {
+        kill();
+        if (!gone())
+            reap_later(std::move(process_.pidfd));
+    }
 
     // Empty, or why the worker could not be started.
     std::string start(const worker_options& options, bool probe);
@@ -101,6 +105,7 @@ public:
     int event_fd() const override { return epoll_.get(); }
     void drain(port_sink& sink) override;
     void kill() override;
+    bool gone() override;
     std::uint64_t progress() const override {
         return records_ + (dead_ ? 0 : channel_->progress.load(std::memory_order_relaxed));
     }
@@ -121,9 +126,9 @@ private:
     drained drain_ring(port_sink* sink, unsigned limit);
     drained handle(port_sink* sink, record_type type, std::span<const std::byte> record);
     void read_lines();
-    // Kills and reaps, tells the sink.
+    // Kills, tells the sink.
     void lose(port_sink* sink, vgpu_lost_reason reason, std::uint32_t detail);
-    void reap();
+    bool reap();
 
     const std::function<void(kagemusha_log_level, const std::string&)> log_;
     log_lines lines_;
@@ -193,6 +198,7 @@ std::string process_port::start(const worker_options& options, bool probe) {
         descriptors.push_back(region.fd);
     }
 
+    sweep_reaped();
     process_ = spawn_worker(path, options.name, worker_setup.get(), worker_error.get(), error);
     if (!process_.pidfd)
         return error;
@@ -255,8 +261,7 @@ void process_port::drain(port_sink& sink) {
     const drained result = drain_ring(&sink, ended ? UINT32_MAX : max_records_per_drain);
     if (result == drained::stopped)
         return;
-    if (ended) {
-        reap();
+    if (ended && reap()) {
         const bool by_signal = end_.si_code == CLD_KILLED || end_.si_code == CLD_DUMPED;
         tell(KAGEMUSHA_LOG_WARNING, "worker " + std::to_string(process_.pid) +
                                         (by_signal ? " was ended by signal " : " ended with status ") +
@@ -374,31 +379,29 @@ void process_port::kill() {
     if (dead_)
         return;
     dead_ = true;
-    if (process_.pidfd) {
+    if (process_.pidfd)
         kill_process(process_.pidfd.get());
-        reap();
-        read_lines();
-        lines_.finish();
-    }
-    // Nothing makes event_fd() readable any more.
-    for (const int fd :
-         {process_.pidfd.get(), completion_bell_.listen.get(), again_.get(), error_output_.get()}) {
+    // Only its end makes event_fd() readable from here on.
+    for (const int fd : {completion_bell_.listen.get(), again_.get(), error_output_.get()}) {
         if (fd >= 0 && epoll_)
             epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     }
 }
 
-void process_port::reap() {
-    if (end_.si_pid != 0)
-        return;
-    // Returns when every thread of the process is gone. Another part of the program that reaps any child
-    // could have been faster (ECHILD): the process is gone then as well.
-    int result;
-    do {
-        result = waitid(P_PIDFD, static_cast<id_t>(process_.pidfd.get()), &end_, WEXITED);
-    } while (result != 0 && errno == EINTR);
-    if (result != 0)
-        end_.si_pid = process_.pid;
+bool process_port::gone() {
+    if (!process_.pidfd)
+        return true;
+    if (!dead_ || !reap())
+        return false;
+    read_lines();
+    lines_.finish();
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process_.pidfd.get(), nullptr);
+    process_.pidfd.reset();
+    return true;
+}
+
+bool process_port::reap() {
+    return end_.si_pid != 0 || reap_process(process_.pidfd.get(), end_);
 }
 
 std::string process_port::wait_ready(std::uint32_t timeout_ms, std::string& error) {
@@ -424,8 +427,7 @@ std::string process_port::wait_ready(std::uint32_t timeout_ms, std::string& erro
             kill();
             return gpu_name_;
         }
-        if (ended && !dead_) {
-            reap();
+        if (ended && !dead_ && reap()) {
             const bool exited = end_.si_code == CLD_EXITED;
             kill();
             error = std::string("the worker ended before its GPU was open: ") +

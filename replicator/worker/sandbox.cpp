@@ -61,7 +61,7 @@ void allow_folders_of(landlock_rules& rules, const char* variable) {
     std::string_view rest = value;
     while (!rest.empty()) {
         const std::size_t end = std::min(rest.find(':'), rest.size());
-        if (end != 0)
+        if (rest.front() == '/') // others would depend on the folder that QEMU was started in
             rules.allow(std::string(rest.substr(0, end)), file_access::read);
         rest.remove_prefix(std::min(end + 1, rest.size()));
     }
@@ -187,10 +187,12 @@ std::string sandbox::enter(std::uint64_t max_worker_bytes) {
             rules.allow(path, file_access::read);
         allow_folders_of(rules, "OCL_ICD_VENDORS");
         allow_folders_of(rules, "OPENCL_VENDOR_PATH");
-        for (const char* path :
-             {"/dev/zero", "/dev/random", "/dev/urandom", "/dev/nvidiactl", "/dev/nvidia-uvm",
-              "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/kfd", "/dev/dri"})
+        for (const char* path : {"/dev/random", "/dev/urandom", "/dev/nvidiactl", "/dev/nvidia-uvm",
+                                 "/dev/nvidia-caps", "/dev/kfd", "/dev/dri"})
             rules.allow(path, file_access::device);
+        // Mapped shared and writable it is memory that no limit counts, which only NVIDIA's runtime may have.
+        rules.allow("/dev/zero",
+                    access("/dev/nvidiactl", F_OK) == 0 ? file_access::device : file_access::read);
         for (int i = 0; i < 32; ++i)
             rules.allow("/dev/nvidia" + std::to_string(i), file_access::device);
         // Runtimes of real GPUs find them there. Without one, the worker has no business in it.

@@ -129,17 +129,12 @@ constexpr names files = {"access",
                          "fallocate",
                          "fchdir",
                          "fdatasync",
-                         "flock",
                          "fstat",
                          "fstatfs",
                          "fsync",
                          "ftruncate",
                          "getdents",
                          "getdents64",
-                         "inotify_add_watch",
-                         "inotify_init",
-                         "inotify_init1",
-                         "inotify_rm_watch",
                          "link",
                          "linkat",
                          "lseek",
@@ -205,7 +200,8 @@ constexpr names denied = {
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "fchownat", "lchown", "setxattr",
     "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat",
     "utime", "utimes", "utimensat", "futimesat", "truncate", "mknod", "mknodat", "name_to_handle_at",
-    "open_by_handle_at", "fanotify_init", "fanotify_mark", "openat2", "quotactl", "quotactl_fd",
+    "open_by_handle_at", "inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch",
+    "fanotify_init", "fanotify_mark", "openat2", "quotactl", "quotactl_fd",
     // the large attack surfaces of the kernel
     "bpf", "perf_event_open", "io_uring_setup", "io_uring_enter", "io_uring_register", "userfaultfd",
     "keyctl", "add_key", "request_key", "seccomp", "modify_ldt", "personality", "vhangup", "ustat",
@@ -285,7 +281,17 @@ std::string enter_value_filter(filter_for role, bool shared_memory) {
     f.add(deny, "open", {argument(1, SCMP_CMP_MASKED_EQ, cut_mask, O_TRUNC | O_RDONLY)});
     f.add(deny, "openat", {argument(2, SCMP_CMP_MASKED_EQ, cut_mask, O_TRUNC | O_RDONLY)});
 
-    if (role == filter_for::worker) {
+    // Memory of a stack is not counted as data, so RLIMIT_DATA would not see it, and it is for nobody's
+    // stack.
+    f.add(deny, "mmap", {argument(3, SCMP_CMP_MASKED_EQ, MAP_GROWSDOWN, MAP_GROWSDOWN)});
+    constexpr int madv_soft_offline = 101; // the C library does not name it
+    // What would act on the pages themselves, which are QEMU's, too: holes, swapping, merging, poisoning.
+    for (const int advice : {MADV_REMOVE, MADV_MERGEABLE, MADV_UNMERGEABLE, MADV_HWPOISON, madv_soft_offline,
+                             MADV_COLD, MADV_PAGEOUT})
+        f.add(deny, "madvise",
+              {argument(2, SCMP_CMP_MASKED_EQ, UINT32_MAX, static_cast<std::uint64_t>(advice))});
+
+    if (role != filter_for::broker) {
         // Only this process, or the calling thread where that is written 0.
         const auto self = static_cast<std::uint64_t>(getpid());
         f.add(deny, "kill", {argument(0, SCMP_CMP_NE, self)});
@@ -293,7 +299,7 @@ std::string enter_value_filter(filter_for role, bool shared_memory) {
         f.add(deny, "prlimit64", {argument(0, SCMP_CMP_NE, 0)});
         f.add(deny, "sched_setaffinity", {argument(0, SCMP_CMP_NE, 0)});
     }
-    if (role == filter_for::worker && !shared_memory) {
+    if (role != filter_for::broker && !shared_memory) {
         constexpr std::uint64_t kind = MAP_TYPE | MAP_ANONYMOUS;
         for (const int shared : {MAP_SHARED, MAP_SHARED_VALIDATE})
             f.add(
@@ -324,14 +330,18 @@ void add_chosen_commands(filter& f) {
 }
 
 std::string enter_linker_filter() {
-    // Its parent's filter allows processes; this one takes them away again. execve() stays for the one that
-    // follows; Landlock lets it start nothing but the linker itself.
+    // Its parent's filters allow processes, and other values; these take them away again. execve() stays for
+    // the one that follows; Landlock lets it start nothing but the linker itself.
+    if (std::string error = enter_value_filter(filter_for::linker, false); !error.empty())
+        return error;
     filter f(allow);
     f.add(unknown, "clone3");
     f.add(deny, "clone");
     f.add(deny, "fork");
     f.add(deny, "vfork");
     f.add(deny, "kill");
+    f.add(deny, "pidfd_open");
+    f.add(deny, "pidfd_send_signal");
     return f.load();
 }
 
@@ -346,6 +356,9 @@ std::string enter_syscall_filter(filter_for role, bool shared_memory) {
     filter f(unknown);
     f.add(allow, own_affairs);
     f.add(allow, files);
+    // Landlock does not govern locks, and two workers would talk by them through any file that both can read.
+    // The private directory has one user, who always gets the lock, so runtimes are told so.
+    f.add(SCMP_ACT_ERRNO(0), "flock");
     f.add(allow, {"ioctl", "kill", "mmap", "open", "openat", "prlimit64", "sched_setaffinity", "tgkill"});
     add_chosen_commands(f);
     if (role == filter_for::worker) {

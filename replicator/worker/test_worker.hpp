@@ -21,6 +21,7 @@ enum class test_command : std::uint64_t {
     invert,    // inverts the bytes of every segment
     flood_log, // 100,000 lines on standard error
     tell_pid,  // value: the worker's process id
+    thread,    // value: the id of a thread that it starts, which does nothing
     hang,
 };
 

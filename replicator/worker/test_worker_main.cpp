@@ -12,8 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <random>
 #include <string_view>
+#include <thread>
 
 #include "worker/ring.hpp"
 #include "worker/setup.hpp"
@@ -65,6 +67,16 @@ public:
         case test_command::tell_pid:
             response.value = static_cast<std::uint64_t>(getpid());
             break;
+        case test_command::thread: {
+            std::promise<pid_t> id;
+            std::thread([&id] {
+                id.set_value(gettid());
+                for (;;)
+                    pause();
+            }).detach();
+            response.value = static_cast<std::uint64_t>(id.get_future().get());
+            break;
+        }
         case test_command::hang:
             for (;;)
                 pause();

@@ -214,6 +214,7 @@ void guest::open(std::uint32_t file) {
 void guest::close(std::uint32_t file) {
     const std::uint64_t token = next_token_++;
     kagemusha_device_close_file(device(), file, token);
+    wait([&] { return done_.contains(token); }, "the end of a file's worker");
     EXPECT_EQ(done_.at(token).status, static_cast<std::uint32_t>(VGPU_STATUS_OK));
 }
 

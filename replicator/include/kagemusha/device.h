@@ -194,10 +194,13 @@ KAGEMUSHA_EXPORT void kagemusha_device_dispatch(kagemusha_device* device);
 KAGEMUSHA_EXPORT void kagemusha_device_event_space(kagemusha_device* device);
 
 /*
- * Closes every file at once and answers every request with CANCELED before it returns; when it returns no
- * worker is left that could touch guest memory. The device can be used again at once.
+ * Closes every file at once and answers every request with CANCELED before it returns. Does not wait for
+ * workers that were killed and are not gone yet, and returns how many of them may still write guest memory
+ * for a request that was in flight (0: none). Until kagemusha_device_writers() is 0 nobody may use that
+ * memory. The device can be used again at once.
  */
-KAGEMUSHA_EXPORT void kagemusha_device_reset(kagemusha_device* device);
+KAGEMUSHA_EXPORT uint32_t kagemusha_device_reset(kagemusha_device* device);
+KAGEMUSHA_EXPORT uint32_t kagemusha_device_writers(kagemusha_device* device);
 
 /* The limits in force (defaults applied), for the virtio configuration space. */
 typedef struct kagemusha_device_limits {
@@ -220,7 +223,8 @@ typedef struct kagemusha_device_stats {
     uint64_t objects, memory_bytes;
     uint64_t workers_started, workers_lost, workers_killed_hung;
     uint64_t text_bytes, text_dropped_bytes;
-    uint64_t doorbells; /* wake-ups of workers */
+    uint64_t doorbells;      /* wake-ups of workers */
+    uint64_t workers_ending; /* now: killed and not gone, because the GPU's driver has not let go of them */
 } kagemusha_device_stats;
 KAGEMUSHA_EXPORT void kagemusha_device_get_stats(kagemusha_device* device, kagemusha_device_stats* stats);
 
