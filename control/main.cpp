@@ -91,9 +91,18 @@ int print_assets(const session_options& options) {
     return 0;
 }
 
-int run_keys(keys_request& request, const std::vector<std::string>& hosts) {
-    for (const auto& host : hosts)
+int run_keys(keys_request& request, const std::vector<std::string>& hosts, bool renew,
+             const std::vector<std::string>& revoked) {
+    for (const auto& host : renew || revoked.empty() ? hosts : revoked)
         request.hosts.push_back(host_names(host));
+    if (renew || !revoked.empty()) {
+        const auto done = renew ? renew_keys(request) : revoke_keys(request);
+        if (done.error.empty())
+            fmt::print("{}", renew ? renew_advice(request, done) : revoke_advice(request, done));
+        else
+            fmt::print(stderr, "kagemusha: {}\n", done.error);
+        return done.error.empty() ? 0 : 125;
+    }
     if (request.hosts.empty()) {
         char name[65] = "";
         if (::gethostname(name, sizeof(name) - 1) != 0 || !*name) {
@@ -249,7 +258,8 @@ int main(int argc, char** argv) {
     auto* assets = app.add_subcommand("assets", "where the parts of a guest are, as JSON (built if needed)");
 
     keys_request key_options;
-    std::vector<std::string> key_hosts;
+    std::vector<std::string> key_hosts, revoked_hosts;
+    bool renew = false;
     auto* keys =
         app.add_subcommand("keys", "make the keys (TLS) with which hosts of a cluster know each other");
     keys->add_option("directory", key_options.directory, "where to; more hosts can be added to it later")
@@ -259,7 +269,17 @@ int main(int argc, char** argv) {
             "NAME[,NAME...]: a host, with all names and addresses that others connect to (default: this "
             "machine)")
         ->allow_extra_args(false);
-    keys->add_option("--days", key_options.days, "how long they are valid")
+    keys->add_option("--vm", key_options.vms, "NAME: a VM that these hosts may run; its links want it")
+        ->allow_extra_args(false);
+    auto* renewed =
+        keys->add_flag("--renew", renew,
+                       "new keys in the place of those that are there: of all hosts and VMs, or of "
+                       "the named ones");
+    keys->add_option("--revoke", revoked_hosts,
+                     "HOST: its keys (with --vm, those for this VM) are accepted by nobody any more")
+        ->allow_extra_args(false)
+        ->excludes(renewed);
+    keys->add_option("--days", key_options.days, "how long they are valid; the CA itself lasts ten years")
         ->capture_default_str()
         ->check(CLI::Range(1, 36500));
 
@@ -381,7 +401,7 @@ int main(int argc, char** argv) {
     if (metrics->parsed())
         return run_metrics(listen, status_request);
     if (keys->parsed())
-        return run_keys(key_options, key_hosts);
+        return run_keys(key_options, key_hosts, renew, revoked_hosts);
     if (standby->parsed()) {
         options.timeout_s = 1'000'000'000; // as long as it takes
         return run_standby(options);

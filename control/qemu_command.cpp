@@ -3,7 +3,10 @@
 // See qemu_command.hpp.
 #include "control/qemu_command.hpp"
 
+#include "net/identity.hpp"
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace kagemusha::control {
 
@@ -74,6 +77,29 @@ void add_networks(std::vector<std::string>& command, const vm_config& config) {
             add(command, {"-device", fmt::format("lease-gate,id=gate{0},netdev=net{0},file={1}", i,
                                                  escape_option(*config.gate))});
     }
+}
+
+// A standby listens, and sends when it has become a primary. It takes the state from this VM's primary only,
+// whose subject gnutls writes in either order; and gives it to this VM's standby only.
+void add_state_keys(std::vector<std::string>& command, const vm_config& config) {
+    for (const auto& [id, end] : {std::pair{state_from_id, "server"}, {state_to_id, "client"}})
+        add(command, {"-object", fmt::format("tls-creds-x509,id={},dir={},endpoint={},verify-peer=on,"
+                                             "priority={}",
+                                             id, escape_option(config.state_keys), end, state_tls_priority)});
+    const auto primary =
+        net::certificate_subject({config.state_vm, mirror::role::primary, net::link_part::qemu});
+    auto rules = nlohmann::json::array();
+    for (const auto& subject :
+         {fmt::format("O=Kagemusha,OU=*,CN={}", primary), fmt::format("CN={},OU=*,O=Kagemusha", primary)})
+        rules.push_back({{"match", subject}, {"policy", "allow"}, {"format", "glob"}});
+    add(command,
+        {"-object",
+         nlohmann::json{
+             {"qom-type", "authz-list"}, {"id", state_peer_id}, {"policy", "deny"}, {"rules", rules}}
+             .dump(),
+         "-global", fmt::format("migration.tls-authz={}", state_peer_id), "-global",
+         fmt::format("migration.tls-hostname={}",
+                     net::certificate_name({config.state_vm, mirror::role::standby, net::link_part::qemu}))});
 }
 
 } // namespace
@@ -150,11 +176,8 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     }
     if (config.gpu)
         add_gpu(command, *config.gpu);
-    if (!config.state_keys.empty()) // a standby listens, and sends when it has become a primary
-        for (const auto& [id, end] : {std::pair{state_from_id, "server"}, {state_to_id, "client"}})
-            add(command, {"-object", fmt::format("tls-creds-x509,id={},dir={},endpoint={},verify-peer=on,"
-                                                 "priority=NORMAL:-VERS-ALL:+VERS-TLS1.3",
-                                                 id, escape_option(config.state_keys), end)});
+    if (!config.state_keys.empty())
+        add_state_keys(command, config);
     if (config.gate) // somebody waits for this QEMU's end: he shall not wait for its memory to be freed
         add(command, {"-device", "memory-keeper"});
     if (config.early) // of whoever is the primary

@@ -4,6 +4,7 @@
 #include "control/qemu_command.hpp"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -132,6 +133,7 @@ TEST(qemu_command, keys_for_both_ends_of_the_vms_state) {
     auto config = example();
     EXPECT_EQ(option(qemu_command(config), "-object", "tls-creds"), "");
     config.state_keys = "/r/a,b";
+    config.state_vm = "Web_1";
     const auto command = qemu_command(config);
     EXPECT_EQ(option(command, "-object", "endpoint=server"),
               "tls-creds-x509,id=state-from,dir=/r/a,,b,endpoint=server,verify-peer=on,"
@@ -139,6 +141,18 @@ TEST(qemu_command, keys_for_both_ends_of_the_vms_state) {
     EXPECT_EQ(option(command, "-object", "endpoint=client"),
               "tls-creds-x509,id=state-to,dir=/r/a,,b,endpoint=client,verify-peer=on,"
               "priority=NORMAL:-VERS-ALL:+VERS-TLS1.3");
+    // Any host's certificate for the primary of this VM, and nobody else's.
+    EXPECT_EQ(nlohmann::json::parse(option(command, "-object", "authz-list")),
+              nlohmann::json::parse(
+                  R"json({"qom-type": "authz-list", "id": "state-peer", "policy": "deny", "rules": [
+                  {"match": "O=Kagemusha,OU=*,CN=primary of Web_1 (QEMU)", "policy": "allow", "format": "glob"
+},
+                  {"match": "CN=primary of Web_1 (QEMU),OU=*,O=Kagemusha", "policy": "allow", "format": "glob"}
+              ]
+})json"));
+    EXPECT_EQ(option(command, "-global", "authz"), "migration.tls-authz=state-peer");
+    EXPECT_EQ(option(command, "-global", "hostname"),
+              "migration.tls-hostname=standby.qemu._web__1.vm.kagemusha");
 }
 
 TEST(qemu_command, extra_words_come_last) {

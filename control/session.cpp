@@ -9,6 +9,7 @@
 #include "control/log_file.hpp"
 #include "control/process.hpp"
 #include "control/vm_registry.hpp"
+#include "net/identity.hpp"
 
 #include <fmt/format.h>
 
@@ -147,11 +148,14 @@ std::optional<vm_config> configure(const session_options& options, const assets&
                 return std::nullopt;
             config.gpu->properties.push_back(*parsed);
         }
+        const auto tls_dir = options.tls_dir.empty()
+                                 ? std::string()
+                                 : net::keys_directory(options.tls_dir, options.vm_id, net::link_part::qemu);
         const std::pair<const char*, const std::string&> replication[] = {
             {"vm-id", options.vm_id},
             {"replicate-to", options.replicate_to},
             {"standby-listen", options.standby_listen},
-            {"tls-dir", options.tls_dir}};
+            {"tls-dir", tls_dir}};
         for (const auto& [property, value] : replication)
             if (!value.empty())
                 config.gpu->properties.emplace_back(property, value);

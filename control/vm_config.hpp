@@ -69,7 +69,8 @@ struct vm_config {
     std::optional<std::string> gate;       // the supervisor's page (supervise/gate.hpp)
     std::optional<console_config> console; // not at our stdin and stdout
     std::optional<early_checkpoints> early;
-    std::string state_keys; // for the stream of the VM's state, named as QEMU wants it; "": not encrypted
+    std::string state_keys; // directory, for the stream of the VM's state; "": not encrypted
+    std::string state_vm;   // whose they are
     bool standby = false;   // waits for the state of a VM that runs elsewhere
     accelerator accel = accelerator::tcg;
     std::uint32_t tsc_khz = 0; // of the host's time stamp counter, for TCG guests; 0: the guest measures it
@@ -85,6 +86,10 @@ struct vm_config {
 
 // The keys of whoever receives the VM's state, and of whoever sends it, through QMP.
 inline constexpr char state_from_id[] = "state-from", state_to_id[] = "state-to";
+// Who may send it.
+inline constexpr char state_peer_id[] = "state-peer";
+// TLS 1.3 as everywhere else.
+inline constexpr char state_tls_priority[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
 // Where the device is found through QMP.
 inline constexpr char gpu_qom_path[] = "/machine/peripheral/vgpu0";

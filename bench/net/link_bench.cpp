@@ -60,7 +60,7 @@ struct end : net::link_sink {
 transfer_cost run_pair(const std::string& keys, end& sender, end& receiver) {
     net::link_options options;
     options.address = "127.0.0.1:0";
-    options.tls.directory = keys;
+    options.tls = {keys, "bench", net::link_part::qemu};
     std::string error;
     receiver.listener = net::listen(
         receiver.loop, options,
@@ -187,12 +187,14 @@ int main(int argc, char** argv) {
         die("no temporary directory");
     control::keys_request request;
     request.directory = directory + "/keys";
-    request.hosts = {{"localhost", "127.0.0.1"}};
+    request.hosts = {{"localhost"}};
+    request.vms = {"bench"};
     const auto made = control::make_keys(request);
     if (!made.error.empty())
         die(made.error);
     for (const auto& [name, keys] :
-         {std::pair<const char*, std::string>{"tcp", ""}, {"tls", made.host_directories[0]}}) {
+         {std::pair<const char*, std::string>{"tcp", ""},
+          {"tls", net::keys_directory(made.host_directories[0], "bench", net::link_part::qemu)}}) {
         compare_bulk(keys, name, mib, rounds);
         series small, trips;
         constexpr std::uint64_t messages = 1'000'000, round_trips = 20'000;

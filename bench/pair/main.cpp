@@ -22,6 +22,7 @@
 
 #include "bed.hpp"
 #include "control/keys.hpp"
+#include "net/identity.hpp"
 
 namespace kagemusha::bench {
 namespace {
@@ -51,13 +52,14 @@ struct own_keys {
         directory = (std::filesystem::temp_directory_path() / "kagemusha-bench-XXXXXX").string();
         control::keys_request request;
         request.directory = mkdtemp(directory.data()) ? directory + "/keys" : "";
-        request.hosts = {{"localhost", "127.0.0.1"}};
+        request.hosts = {{"localhost"}};
+        request.vms = {"bench"};
         const auto made = control::make_keys(request);
         if (!made.error.empty()) {
             std::fprintf(stderr, "pair_bench: %s\n", made.error.c_str());
             std::exit(1);
         }
-        return made.host_directories[0];
+        return net::keys_directory(made.host_directories[0], "bench", net::link_part::qemu);
     }
 };
 

@@ -90,7 +90,10 @@ struct decider::work {
     net::link_options link_options() const {
         net::link_options options;
         options.address = owner_.options_.standby_address;
-        options.tls.directory = owner_.options_.tls;
+        if (!owner_.options_.tls.empty())
+            options.tls = {net::keys_directory(owner_.options_.tls, owner_.options_.primary.vm,
+                                               net::link_part::supervisor),
+                           owner_.options_.primary.vm, net::link_part::supervisor};
         options.connect_timeout_ms = 1000;
         return options;
     }

@@ -147,10 +147,41 @@ void qemu_pilot::handle(bool qmp, bool ended_now) {
 // Out of band, so that a frozen process is told from a main loop that waits.
 void qemu_pilot::ping() {
     pinged_ = clock::now();
+    if (config_.copy_keys)
+        renew_keys();
     ask_out_of_band("query-yank", {}, [this](const qmp_message&) {
         pinged_.reset();
         ping_at_ = clock::now() + ping_period;
     });
+}
+
+// The device reads them by itself. QEMU's stream has objects, which read when they are made; a connection
+// that uses one keeps it.
+void qemu_pilot::renew_keys() {
+    bool changed = false;
+    if (auto problem = config_.copy_keys(changed); problem != keys_problem_) {
+        keys_problem_ = std::move(problem);
+        if (!keys_problem_.empty())
+            events_.log("the former keys are still in use: " + keys_problem_);
+    }
+    if (!changed || !config_.state_encrypted)
+        return;
+    for (const auto& [id, end] : {std::pair{state_from_id, "server"}, {state_to_id, "client"}}) {
+        ask("object-del", {{"id", id}}, {});
+        ask("object-add",
+            {{"qom-type", "tls-creds-x509"},
+             {"id", id},
+             {"dir", config_.keys},
+             {"endpoint", end},
+             {"verify-peer", true},
+             {"priority", state_tls_priority}},
+            [this, end = std::string(end)](const qmp_message& added) {
+                if (added.what == qmp_message::kind::success)
+                    events_.log("QEMU has new keys as a " + end);
+                else
+                    events_.log("QEMU refuses the new keys: " + description(added));
+            });
+    }
 }
 
 void qemu_pilot::ended() {

@@ -33,6 +33,9 @@ struct pilot_config {
     std::string log;              // what QEMU says
     std::string state;            // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
     bool state_encrypted = false; // both command lines have the keys
+    std::string keys;             // the directory of QEMU's copies
+    // Copies them anew. Whether they have changed, or a sentence. Null: there are none.
+    std::function<std::string(bool& changed)> copy_keys;
     std::uint32_t max_epoch_ms = 100;      // the shortest is on the command lines
     bool gpu = false;                      // the VM has one: the standby's gets its state first
     bool may_be_protected = false;         // a writable disk must be in the checkpoints
@@ -123,6 +126,7 @@ private:
     void look_at_protected_gpu();
     void run_if_stopped();
     void ping();
+    void renew_keys();
     void ended();
     void forget_process();
 
@@ -134,7 +138,7 @@ private:
     std::map<std::uint64_t, answer> answers_;
     bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
          abandoned_ = false;
-    std::string killed_why_;
+    std::string killed_why_, keys_problem_;
     std::string replicate_to_, gpu_to_; // as soon as it takes commands
     std::string state_to_;              // when the GPU has been copied
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;

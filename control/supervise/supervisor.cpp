@@ -4,6 +4,7 @@
 #include "control/supervise/supervisor.hpp"
 
 #include "control/log_file.hpp"
+#include "control/qemu_keys.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
 #include "control/supervise/gate.hpp"
@@ -494,6 +495,11 @@ int supervisor::run() {
     q.state = state_address_;
     q.max_epoch_ms = p.max_epoch_ms;
     q.state_encrypted = state_is_encrypted(p);
+    q.keys = prepared_->keys;
+    if (!q.keys.empty())
+        q.copy_keys = [this](bool& changed) {
+            return copy_qemu_keys(vm_.protection.tls, vm_.name, prepared_->keys, changed);
+        };
     q.gpu = vm_.gpu.has_value();
     q.may_be_protected = vm_.arbiter.what != described_arbiter::kind::none;
     q.answer_budget_ms = p.qemu_budget_ms;

@@ -7,6 +7,7 @@
 #include "control/host_clock.hpp"
 #include "control/kvm_probe.hpp"
 #include "control/qemu_command.hpp"
+#include "control/qemu_keys.hpp"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -115,29 +116,10 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
     return made.status == 0;
 }
 
-// The directory of `kage keys` under the names that QEMU looks for. Links, so that keys may be replaced.
-std::string link_keys(const std::string& keys, const std::string& directory) {
-    std::error_code failed;
-    fs::create_directories(directory, failed);
-    const std::pair<const char*, const char*> names[] = {{"ca.pem", "ca-cert.pem"},
-                                                         {"cert.pem", "server-cert.pem"},
-                                                         {"key.pem", "server-key.pem"},
-                                                         {"cert.pem", "client-cert.pem"},
-                                                         {"key.pem", "client-key.pem"}};
-    for (const auto& [ours, qemus] : names) {
-        const auto link = fs::path(directory) / qemus;
-        fs::remove(link, failed);
-        if (!failed)
-            fs::create_symlink(fs::absolute(fs::path(keys) / ours), link, failed);
-        if (failed)
-            return fmt::format("cannot make {}: {}", link.string(), failed.message());
-    }
-    return {};
-}
-
 } // namespace
 
-gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby) {
+gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby,
+                  const std::string& keys) {
     gpu_config gpu{vm.gpu->backend, vm.gpu->gpu, vm.gpu->properties};
     const auto& p = vm.protection;
     if (p.standby.empty())
@@ -146,8 +128,8 @@ gpu_config gpu_of(const vm_description& vm, const std::string& address, bool sta
     gpu.properties.emplace_back(standby ? "standby-listen" : "replicate-to", address);
     // A failure is the supervisor's matter first (control/ha/primary_fsm.hpp).
     gpu.properties.emplace_back("hold-failures", "on");
-    if (!p.tls.empty())
-        gpu.properties.emplace_back("tls-dir", p.tls);
+    if (!keys.empty())
+        gpu.properties.emplace_back("tls-dir", keys);
     // A GPU that gives its standby up earlier than the supervisors do begins a new copy, and the VM's last
     // checkpoint does not fit that one. The device wants three heartbeats in its budget.
     const std::pair<const char*, std::uint32_t> times[] = {
@@ -215,14 +197,17 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     if (!p.standby.empty() && p.min_epoch_ms < p.max_epoch_ms)
         config.early = early_checkpoints{p.min_epoch_ms, p.max_paused_percent};
     std::string error;
-    if (state_is_encrypted(p)) {
-        config.state_keys = places.directory + "/state-keys";
-        error = link_keys(p.tls, config.state_keys);
-        if (!error.empty()) {
+    if (!p.tls.empty()) {
+        out.keys = places.directory + "/keys";
+        bool changed = false;
+        if (error = copy_qemu_keys(p.tls, vm.name, out.keys, changed); !error.empty()) {
             fmt::print(stderr, "kagemusha: {}\n", error);
             return std::nullopt;
         }
     }
+    if (state_is_encrypted(p))
+        config.state_keys = out.keys;
+    config.state_vm = vm.name;
     for (const auto& disk : vm.disks)
         config.disks.push_back({disk.path, disk.format, disk.writable});
     for (const auto& network : vm.networks)
@@ -259,8 +244,8 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     standby.standby = true;
     if (vm.gpu) {
         const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
-        config.gpu = gpu_of(vm, address, false);
-        standby.gpu = gpu_of(vm, address, true);
+        config.gpu = gpu_of(vm, address, false, out.keys);
+        standby.gpu = gpu_of(vm, address, true, out.keys);
     }
     out.command = qemu_command(config);
     out.standby_command = qemu_command(standby);

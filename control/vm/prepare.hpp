@@ -28,13 +28,15 @@ struct prepared_vm {
     std::vector<std::string> command, standby_command;
     std::vector<std::pair<std::string, std::string>> environment;
     std::string fingerprint;
+    std::string keys; // the directory of QEMU's copies (qemu_keys.hpp); "": it has none
 };
 
 // Nothing: what is wrong was said on stderr.
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places);
 
-// The device of a VM that has one, on its primary or its standby. Pure.
-gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby);
+// The device of a VM that has one, on its primary or its standby. `keys`: as in prepared_vm. Pure.
+gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby,
+                  const std::string& keys = {});
 
 // SHA-256 over what the guest can see: the description's parts of the machine, and the content of every file.
 // Nothing and a sentence in `error`.

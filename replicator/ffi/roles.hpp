@@ -44,7 +44,7 @@ void put(char (&to)[n], const std::string& text) {
 inline net::link_options link_options(const kagemusha_device_config& c, const std::string& address) {
     net::link_options out;
     out.address = address;
-    out.tls.directory = text_of(c.tls_directory);
+    out.tls = {text_of(c.tls_directory), text_of(c.vm_id), net::link_part::qemu};
     return out;
 }
 

@@ -130,14 +130,13 @@ private:
 std::unique_ptr<link> connect(event_loop& loop, const link_options& options, link_sink& sink) {
     std::string error;
     const auto to = parse_address(options.address, error);
-    std::shared_ptr<const tls_context> tls;
+    std::shared_ptr<tls_keys> keys;
     if (to && !options.tls.directory.empty())
-        tls = load_tls(options.tls, error);
+        keys = tls_keys::open(options.tls, mirror::role::primary, error);
 
     std::shared_ptr<connection> c;
-    if (tls)
-        c = make_tls_connection(loop, options, tls,
-                                options.tls.peer_name.empty() ? to->host : options.tls.peer_name);
+    if (keys)
+        c = make_tls_connection(loop, options, std::move(keys));
     else
         c = make_plain_connection(loop, options);
     c->set_sink(&sink);

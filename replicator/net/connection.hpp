@@ -125,13 +125,13 @@ private:
     boost::asio::steady_timer write_timer_;
 };
 
-struct tls_context; // tls.hpp
+class tls_keys; // tls.hpp
 
 std::shared_ptr<connection> make_plain_connection(event_loop& loop, const link_options& options);
-// `peer_name`: a name or address that the peer's certificate must have; empty: any of the cluster.
+// With the keys as they are now. It ends when they change and the peer's certificate is none of the CA's any
+// more, because it was revoked for example.
 std::shared_ptr<connection> make_tls_connection(event_loop& loop, const link_options& options,
-                                                std::shared_ptr<const tls_context> tls,
-                                                const std::string& peer_name);
+                                                std::shared_ptr<tls_keys> keys);
 
 // What the user of a link holds.
 class connection_link final : public link {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "mirror/message.hpp"
+#include "net/identity.hpp"
 
 namespace kagemusha::net {
 
@@ -37,12 +38,14 @@ private:
     std::unique_ptr<impl> impl_;
 };
 
+// The keys of one VM's link. Who connects is its primary, who listens its standby, and each wants the other
+// one's certificate: another VM's, or one for the wrong role or part, is refused at both ends.
 struct tls_files {
-    // Empty directory: no TLS. Allowed only for unix: and loopback addresses.
-    std::string directory; // ca.pem, cert.pem, key.pem as `kage keys` makes them
-    // Name or address that the peer's certificate must have. Empty: for connect() the host of the address (of
-    // a Unix socket: any host of the cluster), for listen() any host of the cluster.
-    std::string peer_name;
+    // ca.pem, crl.pem, {primary,standby}-{cert,key}.pem as `kage keys --vm` makes them; read again when they
+    // change. Empty: no TLS. Allowed only for unix: and loopback addresses.
+    std::string directory;
+    std::string vm;
+    link_part part = link_part::qemu;
 };
 
 // "HOST:PORT", "[V6]:PORT" or "unix:PATH".

@@ -34,11 +34,11 @@ constexpr std::uint64_t log_interval_ms = 1000;
 // The work of a listener; its handlers hold it, and do nothing once it was closed.
 class acceptor : public std::enable_shared_from_this<acceptor> {
 public:
-    acceptor(event_loop& loop, const link_options& options, std::shared_ptr<const tls_context> tls,
+    acceptor(event_loop& loop, const link_options& options, std::shared_ptr<tls_keys> keys,
              accept_function accepted, std::function<void(const std::string&)> log)
         : loop_(loop)
         , options_(options)
-        , tls_(std::move(tls))
+        , keys_(std::move(keys))
         , accepted_(std::move(accepted))
         , log_(std::move(log))
         , socket_(loop.native().io)
@@ -136,8 +136,11 @@ private:
         const auto endpoint = socket.remote_endpoint(ignored);
         const auto from = endpoint_text(endpoint);
         set_socket_options(socket, endpoint);
-        auto c = tls_ ? make_tls_connection(loop_, options_, tls_, options_.tls.peer_name)
-                      : make_plain_connection(loop_, options_);
+        if (keys_ && keys_->current() && keys_->problem() != told_problem_) {
+            told_problem_ = keys_->problem();
+            log(told_problem_.empty() ? "the keys are in order again" : told_problem_);
+        }
+        auto c = keys_ ? make_tls_connection(loop_, options_, keys_) : make_plain_connection(loop_, options_);
         c->socket() = std::move(socket);
         if (half_open_.size() >= max_half_open) {
             log("too many connections that have not proved who they are: the oldest one was closed");
@@ -197,7 +200,7 @@ private:
 
     event_loop& loop_;
     const link_options options_;
-    const std::shared_ptr<const tls_context> tls_;
+    const std::shared_ptr<tls_keys> keys_;
     const accept_function accepted_;
     const std::function<void(const std::string&)> log_;
     asio::basic_socket_acceptor<stream_protocol> socket_;
@@ -205,6 +208,7 @@ private:
     asio::steady_timer pause_;
     std::deque<std::shared_ptr<half_open>> half_open_; // oldest first
     base::rate_limiter lines_;
+    std::string told_problem_; // of the keys
     bool closed_ = false;
 };
 
@@ -233,16 +237,16 @@ std::unique_ptr<listener> listen(event_loop& loop, const link_options& options, 
             "cannot listen at " + options.address + ": the host must be a numeric address of this machine";
         return nullptr;
     }
-    std::shared_ptr<const tls_context> tls;
+    std::shared_ptr<tls_keys> keys;
     if (!options.tls.directory.empty()) {
-        tls = load_tls(options.tls, error);
-        if (!tls)
+        keys = tls_keys::open(options.tls, mirror::role::standby, error);
+        if (!keys)
             return nullptr;
     } else if (!is_local(*endpoint)) {
         error = needs_tls(options.address);
         return nullptr;
     }
-    auto a = std::make_shared<acceptor>(loop, options, std::move(tls), std::move(accepted), std::move(log));
+    auto a = std::make_shared<acceptor>(loop, options, std::move(keys), std::move(accepted), std::move(log));
     error = a->open(*at, *endpoint);
     if (!error.empty()) {
         a->close();

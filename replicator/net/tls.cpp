@@ -8,17 +8,21 @@
 #include <openssl/x509v3.h>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 namespace kagemusha::net {
 
 namespace {
 
 constexpr char make_keys[] = "make the keys of all hosts with one `kage keys` and copy them";
+constexpr char ca_file[] = "/ca.pem", crl_file[] = "/crl.pem";
 constexpr std::size_t longest_name = 100;
+constexpr std::size_t most_cas = 8; // in one ca.pem; more than two are nobody's need
 
 template <auto Free>
 struct freer {
@@ -29,6 +33,8 @@ struct freer {
 };
 using x509_ptr = std::unique_ptr<X509, freer<X509_free>>;
 using key_ptr = std::unique_ptr<EVP_PKEY, freer<EVP_PKEY_free>>;
+using crl_ptr = std::unique_ptr<X509_CRL, freer<X509_CRL_free>>;
+using store_context_ptr = std::unique_ptr<X509_STORE_CTX, freer<X509_STORE_CTX_free>>;
 using file_ptr = std::unique_ptr<std::FILE, freer<std::fclose>>;
 
 std::string last_error() {
@@ -45,14 +51,43 @@ file_ptr open_file(const std::string& path, std::string& error) {
     return file;
 }
 
-x509_ptr read_certificate(const std::string& path, std::string& error) {
+// Empty and a sentence in `error` when there is not one; at most `most`.
+std::vector<x509_ptr> read_certificates(const std::string& path, std::size_t most, std::string& error) {
+    std::vector<x509_ptr> found;
     const auto file = open_file(path, error);
     if (!file)
-        return nullptr;
-    x509_ptr certificate(PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
-    if (!certificate)
+        return found;
+    while (found.size() < most) {
+        x509_ptr certificate(PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
+        if (!certificate)
+            break;
+        found.push_back(std::move(certificate));
+    }
+    if (found.empty())
         error = path + " holds no certificate: " + last_error() + "; make keys with `kage keys`";
-    return certificate;
+    ERR_clear_error(); // where the file ends
+    return found;
+}
+
+// The lists of revoked certificates that are there: none is right, a file that holds none is not.
+bool read_crls(const std::string& path, std::vector<crl_ptr>& found, std::string& error) {
+    const file_ptr file(std::fopen(path.c_str(), "re"));
+    if (!file) {
+        if (errno != ENOENT)
+            error = "cannot read " + path + ": " + std::strerror(errno);
+        return errno == ENOENT;
+    }
+    while (found.size() < most_cas) {
+        crl_ptr crl(PEM_read_X509_CRL(file.get(), nullptr, nullptr, nullptr));
+        if (!crl)
+            break;
+        found.push_back(std::move(crl));
+    }
+    if (found.empty())
+        error = path + " holds no list of revoked certificates: " + last_error() +
+                "; copy it again from where `kage keys` made it";
+    ERR_clear_error();
+    return !found.empty();
 }
 
 key_ptr read_key(const std::string& path, std::string& error) {
@@ -85,60 +120,106 @@ std::string date(const ASN1_TIME* time) {
 
 tls_context::tls_context() : context(boost::asio::ssl::context::tls) {}
 
-std::string common_name(const X509_NAME* name) {
-    char text[longest_name + 1] = "";
-    if (!name ||
-        X509_NAME_get_text_by_NID(const_cast<X509_NAME*>(name), NID_commonName, text, sizeof(text)) <= 0)
+std::string subject_name(const X509_NAME* name) {
+    const auto text_of = [name](int field) {
+        char text[longest_name + 1] = "";
+        if (!name || X509_NAME_get_text_by_NID(const_cast<X509_NAME*>(name), field, text, sizeof(text)) <= 0)
+            return std::string();
+        for (char* c = text; *c; ++c) {
+            if (*c < 0x20 || *c > 0x7e)
+                *c = '?';
+        }
+        return std::string(text);
+    };
+    const auto common = text_of(NID_commonName), host = text_of(NID_organizationalUnitName);
+    if (common.empty())
         return "without a name";
-    for (char* c = text; *c; ++c) {
-        if (*c < 0x20 || *c > 0x7e)
-            *c = '?';
-    }
-    return text;
+    return host.empty() ? common : common + " at " + host;
 }
 
-std::shared_ptr<const tls_context> load_tls(const tls_files& files, std::string& error) {
+std::shared_ptr<const tls_context> load_tls(const tls_files& files, mirror::role own, std::string& error) {
     ERR_clear_error();
-    const auto ca_path = files.directory + "/ca.pem", cert_path = files.directory + "/cert.pem",
-               key_path = files.directory + "/key.pem";
-    const auto ca = read_certificate(ca_path, error);
-    if (!ca)
+    if (!is_certified_name(files.vm)) {
+        error = "there are no keys for a VM named '" + files.vm.substr(0, longest_name) +
+                "': a name has 1 to 32 letters, digits, '-', '_' and '.'";
         return nullptr;
-    const auto certificate = read_certificate(cert_path, error);
-    if (!certificate)
+    }
+    const auto ca_path = files.directory + ca_file, cert_path = files.directory + "/" + certificate_file(own),
+               key_path = files.directory + "/" + key_file(own);
+    const auto cas = read_certificates(ca_path, most_cas, error);
+    if (cas.empty())
         return nullptr;
+    if (::access(cert_path.c_str(), F_OK) != 0 &&
+        ::access((files.directory + "/cert.pem").c_str(), F_OK) == 0) {
+        error = files.directory + " has the keys of a host, and no " + certificate_file(own) +
+                " of the VM '" + files.vm +
+                "': each VM has certificates of its own. Make them where the CA is, with `kage keys "
+                "DIRECTORY --host HOST --vm " +
+                files.vm + "`, and copy the host's directory again";
+        return nullptr;
+    }
+    const auto certificates = read_certificates(cert_path, 1, error);
+    if (certificates.empty())
+        return nullptr;
+    X509* const certificate = certificates.front().get();
     const auto key = read_key(key_path, error);
     if (!key)
         return nullptr;
+    std::vector<crl_ptr> crls;
+    if (!read_crls(files.directory + crl_file, crls, error))
+        return nullptr;
 
-    const key_ptr ca_key(X509_get_pubkey(ca.get()));
-    if (!ca_key || X509_verify(certificate.get(), ca_key.get()) != 1) {
+    X509* signer = nullptr;
+    for (const auto& ca : cas) {
+        const key_ptr ca_key(X509_get_pubkey(ca.get()));
+        if (!signer && ca_key && X509_verify(certificate, ca_key.get()) == 1)
+            signer = ca.get();
+    }
+    ERR_clear_error();
+    if (!signer) {
         error = cert_path + " is not signed by the CA in " + ca_path + ": " + make_keys;
-        ERR_clear_error();
         return nullptr;
     }
-    if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    if (X509_check_private_key(certificate, key.get()) != 1) {
         error = key_path + " does not belong to " + cert_path + ": " + make_keys;
         ERR_clear_error();
         return nullptr;
     }
-    for (const auto& [path, one] : {std::pair(ca_path, ca.get()), std::pair(cert_path, certificate.get())}) {
+    for (const auto& [path, one] : {std::pair(ca_path, signer), std::pair(cert_path, certificate)}) {
         if (X509_cmp_current_time(X509_get0_notAfter(one)) < 0) {
-            error = path + " expired on " + date(X509_get0_notAfter(one)) + ": " + make_keys;
+            error = path + " expired on " + date(X509_get0_notAfter(one)) +
+                    ": renew it where the CA is, with `kage keys DIRECTORY --renew`, and copy it again";
             return nullptr;
         }
+    }
+    const auto name = certificate_name({files.vm, own, files.part});
+    if (X509_check_host(certificate, name.data(), name.size(),
+                        X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, nullptr) != 1) {
+        error = cert_path + " is that of '" + subject_name(X509_get_subject_name(certificate)) + "', and '" +
+                certificate_subject({files.vm, own, files.part}) +
+                "' is needed: name the directory that `kage keys --vm " + files.vm + "` made";
+        return nullptr;
     }
 
     const auto out = std::make_shared<tls_context>();
     out->directory = files.directory;
-    out->ca_name = common_name(X509_get_subject_name(ca.get()));
+    out->certificate = cert_path;
+    out->ca_name = subject_name(X509_get_subject_name(signer));
+    out->peer = {files.vm, own == mirror::role::primary ? mirror::role::standby : mirror::role::primary,
+                 files.part};
     SSL_CTX* const context = out->context.native_handle();
+    X509_STORE* const store = SSL_CTX_get_cert_store(context);
     // The peer has the CA; a chain that we would put together from our own files is of no use to it.
     SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
     bool ok = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1;
-    ok = ok && SSL_CTX_use_certificate(context, certificate.get()) == 1;
+    ok = ok && SSL_CTX_use_certificate(context, certificate) == 1;
     ok = ok && SSL_CTX_use_PrivateKey(context, key.get()) == 1;
-    ok = ok && X509_STORE_add_cert(SSL_CTX_get_cert_store(context), ca.get()) == 1;
+    for (const auto& ca : cas)
+        ok = ok && X509_STORE_add_cert(store, ca.get()) == 1;
+    for (const auto& crl : crls)
+        ok = ok && X509_STORE_add_crl(store, crl.get()) == 1;
+    if (!crls.empty()) // from then on each CA that signs must have its list there
+        ok = ok && X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK) == 1;
     // Each connection proves itself anew: no session is resumed.
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     ok = ok && SSL_CTX_set_num_tickets(context, 0) == 1;
@@ -150,11 +231,57 @@ std::shared_ptr<const tls_context> load_tls(const tls_files& files, std::string&
     return out;
 }
 
-std::string verify_sentence(int error, X509* certificate, const tls_context& tls,
-                            const std::string& wanted_name) {
+std::shared_ptr<tls_keys> tls_keys::open(const tls_files& files, mirror::role own, std::string& error) {
+    std::shared_ptr<tls_keys> keys(new tls_keys(files, own));
+    keys->seen_ = keys->look(); // before they are read: a change meanwhile is seen later
+    keys->context_ = load_tls(files, own, error);
+    return keys->context_ ? keys : nullptr;
+}
+
+std::shared_ptr<const tls_context> tls_keys::current() {
+    if (const auto now = look(); now != seen_) {
+        seen_ = now;
+        std::string error;
+        if (auto read = load_tls(files_, own_, error))
+            context_ = std::move(read);
+        problem_ =
+            error.empty()
+                ? error
+                : "the keys were changed and are of no use now, so the former ones still count: " + error;
+    }
+    return context_;
+}
+
+tls_keys::stamps tls_keys::look() const {
+    const std::array<std::string, 4> names = {ca_file, crl_file, "/" + certificate_file(own_),
+                                              "/" + key_file(own_)};
+    stamps found;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        struct stat file{};
+        if (::stat((files_.directory + names[i]).c_str(), &file) == 0)
+            found[i] = {file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
+    }
+    return found;
+}
+
+std::string why_not_trusted(const tls_context& tls, X509* certificate) {
+    auto& context = const_cast<boost::asio::ssl::context&>(tls.context);
+    const store_context_ptr check(X509_STORE_CTX_new());
+    if (!check || X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context.native_handle()),
+                                      certificate, nullptr) != 1)
+        return "no memory to verify the peer's certificate";
+    X509_STORE_CTX_set_flags(check.get(), X509_V_FLAG_NO_CHECK_TIME);
+    std::string why;
+    if (X509_verify_cert(check.get()) != 1)
+        why = verify_sentence(X509_STORE_CTX_get_error(check.get()), certificate, tls);
+    ERR_clear_error();
+    return why;
+}
+
+std::string verify_sentence(int error, X509* certificate, const tls_context& tls) {
     const auto whose = certificate
-                           ? "the peer's certificate ('" + common_name(X509_get_subject_name(certificate)) +
-                                 "', issued by '" + common_name(X509_get_issuer_name(certificate)) + "')"
+                           ? "the peer's certificate ('" + subject_name(X509_get_subject_name(certificate)) +
+                                 "', issued by '" + subject_name(X509_get_issuer_name(certificate)) + "')"
                            : std::string("the peer's certificate");
     switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
@@ -164,9 +291,17 @@ std::string verify_sentence(int error, X509* certificate, const tls_context& tls
         return whose + " is valid only from " + (certificate ? date(X509_get0_notBefore(certificate)) : "") +
                " on: compare the clocks of both hosts";
     case X509_V_ERR_HOSTNAME_MISMATCH:
-    case X509_V_ERR_IP_ADDRESS_MISMATCH:
-        return whose + " is not for '" + wanted_name +
-               "': connect by a name that `kage keys --host` was given, or name the peer's certificate";
+        return whose + " is not that of '" + certificate_subject(tls.peer) +
+               "': check the addresses, and that both hosts have keys of `kage keys --vm " + tls.peer.vm +
+               "`";
+    case X509_V_ERR_INVALID_PURPOSE:
+        return whose + " is for the other role: '" + certificate_subject(tls.peer) + "' is expected here";
+    case X509_V_ERR_CERT_REVOKED:
+        return whose + " was revoked (" + tls.directory + crl_file +
+               "): a host that is to come back needs new keys, `kage keys DIRECTORY --renew`";
+    case X509_V_ERR_UNABLE_TO_GET_CRL:
+        return whose + " is signed by a CA whose list of revoked certificates is not in " + tls.directory +
+               crl_file + ": copy it there from where `kage keys` made it";
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
@@ -182,7 +317,7 @@ std::string verify_sentence(int error, X509* certificate, const tls_context& tls
 }
 
 std::string tls_sentence(unsigned long error, const tls_context& tls, bool in_handshake) {
-    const auto ours = "the peer does not accept this host's certificate (" + tls.directory + "/cert.pem): ";
+    const auto ours = "the peer does not accept this host's certificate (" + tls.certificate + "): ";
     switch (ERR_GET_REASON(error)) {
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
     case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
@@ -192,8 +327,9 @@ std::string tls_sentence(unsigned long error, const tls_context& tls, bool in_ha
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
     case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
         return ours + "its name or purpose is not the one expected; the peer's log says more";
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+        return ours + "it was revoked; renew this host's keys with `kage keys DIRECTORY --renew`";
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         return "the peer wants a certificate and got none: " + std::string(make_keys);
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:

@@ -8,11 +8,13 @@
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/ssl/verify_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "net/connection.hpp"
 #include "net/event_loop_impl.hpp"
@@ -27,16 +29,20 @@ namespace {
 
 constexpr std::size_t record_bytes = 16384; // of plain text in a TLS record, at most
 
-// A cluster's CA signs hosts directly.
+// A cluster's CA signs the ends directly.
 constexpr int max_chain_depth = 0; // CAs between it and a host
+
+// How soon a certificate that was revoked ends the connections that it opened.
+constexpr auto look_period = std::chrono::seconds(1);
 
 class tls_connection final : public connection {
 public:
-    tls_connection(event_loop& loop, const link_options& options, std::shared_ptr<const tls_context> tls,
-                   const std::string& peer_name)
+    tls_connection(event_loop& loop, const link_options& options, std::shared_ptr<tls_keys> keys)
         : connection(loop, options)
-        , tls_(std::move(tls))
-        , peer_name_(peer_name)
+        , keys_(std::move(keys))
+        , tls_(keys_->current())
+        , trusted_by_(tls_)
+        , look_(loop.native().io)
         , stream_(loop.native().io, const_cast<asio::ssl::context&>(tls_->context)) {}
 
     asio::generic::stream_protocol::socket& socket() override { return stream_.next_layer(); }
@@ -48,19 +54,47 @@ public:
         }
         stream_.async_handshake(as_server ? asio::ssl::stream_base::server : asio::ssl::stream_base::client,
                                 [self = self(), done = std::move(done)](const error_code& error) {
+                                    if (!error)
+                                        self->watch_keys();
                                     done(self->handshake_result(error));
                                 });
     }
 
     std::string proven_name() const override {
-        auto& stream = const_cast<asio::ssl::stream<asio::generic::stream_protocol::socket>&>(stream_);
-        X509* const certificate = SSL_get0_peer_certificate(stream.native_handle());
-        return certificate ? common_name(X509_get_subject_name(certificate)) : std::string{};
+        X509* const certificate = peer_certificate();
+        return certificate ? subject_name(X509_get_subject_name(certificate)) : std::string{};
     }
 
 private:
     std::shared_ptr<tls_connection> self() {
         return std::static_pointer_cast<tls_connection>(shared_from_this());
+    }
+
+    X509* peer_certificate() const {
+        auto& stream = const_cast<asio::ssl::stream<asio::generic::stream_protocol::socket>&>(stream_);
+        return SSL_get0_peer_certificate(stream.native_handle());
+    }
+
+    // Holds nobody: it ends with the connection.
+    void watch_keys() {
+        look_.expires_after(look_period);
+        look_.async_wait([weak = std::weak_ptr(self())](const error_code& canceled) {
+            if (const auto self = weak.lock(); self && !canceled && !self->is_closed())
+                self->look_at_keys();
+        });
+    }
+    void look_at_keys() {
+        // Keys that are of no use now are the listener's or the next connection's to tell.
+        if (const auto now = keys_->current(); now != trusted_by_) {
+            trusted_by_ = now;
+            X509* const certificate = peer_certificate();
+            if (const auto why = certificate ? why_not_trusted(*now, certificate) : std::string();
+                !why.empty()) {
+                fail(why);
+                return;
+            }
+        }
+        watch_keys();
     }
 
     std::string expect_name() {
@@ -72,21 +106,19 @@ private:
             [this](bool ok, asio::ssl::verify_context& context) {
                 X509_STORE_CTX* const store = context.native_handle();
                 if (!ok && verify_failure_.empty())
-                    verify_failure_ =
-                        verify_sentence(X509_STORE_CTX_get_error(store),
-                                        X509_STORE_CTX_get_current_cert(store), *tls_, peer_name_);
+                    verify_failure_ = verify_sentence(X509_STORE_CTX_get_error(store),
+                                                      X509_STORE_CTX_get_current_cert(store), *tls_);
                 return ok;
             },
             failed);
         if (failed)
             return failed.message();
-        if (peer_name_.empty())
-            return {};
         X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
-        X509_VERIFY_PARAM_set_hostflags(parameters, X509_CHECK_FLAG_NO_WILDCARDS);
-        if (X509_VERIFY_PARAM_set1_ip_asc(parameters, peer_name_.c_str()) != 1 &&
-            X509_VERIFY_PARAM_set1_host(parameters, peer_name_.c_str(), peer_name_.size()) != 1)
-            return "'" + peer_name_ + "' is neither a host's name nor an address";
+        X509_VERIFY_PARAM_set_hostflags(parameters,
+                                        X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+        const auto name = certificate_name(tls_->peer);
+        if (X509_VERIFY_PARAM_set1_host(parameters, name.data(), name.size()) != 1)
+            return "no memory for the peer's name";
         return {};
     }
 
@@ -142,8 +174,10 @@ private:
         return connection::explain(error, greeted);
     }
 
+    const std::shared_ptr<tls_keys> keys_;
     const std::shared_ptr<const tls_context> tls_;
-    const std::string peer_name_;
+    std::shared_ptr<const tls_context> trusted_by_; // the keys that the peer's certificate was verified with
+    asio::steady_timer look_;
     std::string verify_failure_;
     const std::unique_ptr<std::byte[]> read_record_ = std::make_unique<std::byte[]>(record_bytes);
     const std::unique_ptr<std::byte[]> write_record_ = std::make_unique<std::byte[]>(record_bytes);
@@ -153,9 +187,8 @@ private:
 } // namespace
 
 std::shared_ptr<connection> make_tls_connection(event_loop& loop, const link_options& options,
-                                                std::shared_ptr<const tls_context> tls,
-                                                const std::string& peer_name) {
-    return std::make_shared<tls_connection>(loop, options, std::move(tls), peer_name);
+                                                std::shared_ptr<tls_keys> keys) {
+    return std::make_shared<tls_connection>(loop, options, std::move(keys));
 }
 
 } // namespace kagemusha::net

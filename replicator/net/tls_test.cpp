@@ -7,15 +7,20 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 
+#include <fstream>
 #include <map>
 
+#include "control/certificates.hpp"
 #include "control/keys.hpp"
 #include "net/test_helpers.hpp"
+#include "net/tls.hpp"
 
 namespace kagemusha::net::test {
 namespace {
 
 namespace asio = boost::asio;
+
+constexpr link_part qemu = link_part::qemu, supervisor = link_part::supervisor;
 
 // Made once: they are only read.
 struct cluster {
@@ -24,40 +29,48 @@ struct cluster {
         return one;
     }
     cluster() {
-        make("good", {{"alpha", "127.0.0.1", "::1", "localhost"}, {"beta"}});
-        make("other", {{"alpha", "127.0.0.1"}});
+        make("good", {{"alpha"}, {"beta"}}, {"web", "db"});
+        make("other", {{"alpha"}}, {"web"});
     }
     void make(const std::string& name, const std::vector<std::vector<std::string>>& hosts,
-              std::uint32_t days = 10, std::int64_t starts_in_s = -3600) const {
+              const std::vector<std::string>& vms, std::uint32_t days = 10, std::uint32_t ca_days = 10,
+              std::int64_t starts_in_s = -3600) const {
         control::keys_request request;
         request.directory = directory.path() + "/" + name;
         request.hosts = hosts;
+        request.vms = vms;
         request.days = days;
+        request.ca_days = ca_days;
         request.starts_in_s = starts_in_s;
         EXPECT_EQ(control::make_keys(request).error, "");
     }
-    std::string of(const std::string& cluster, const std::string& host) const {
-        return directory.path() + "/" + cluster + "/" + host;
+    std::string of(const std::string& cluster, const std::string& host, const std::string& vm = "web",
+                   link_part part = qemu) const {
+        return keys_directory(directory.path() + "/" + cluster + "/" + host, vm, part);
     }
     temporary_directory directory;
 };
+
+std::string good(const std::string& host, const std::string& vm = "web", link_part part = qemu) {
+    return cluster::get().of("good", host, vm, part);
+}
 
 class tls_test : public testing::TestWithParam<const char*> {
 protected:
     std::string listening_address() {
         return GetParam() == std::string("unix") ? "unix:" + directory.path() + "/link" : "127.0.0.1:0";
     }
-    void listen_as(const std::string& keys, const std::string& peer_name = {}) {
+    void listen_as(const std::string& keys) {
         link_options options;
         options.address = listening_address();
-        options.tls = {keys, peer_name};
+        options.tls = {keys, keys.empty() ? "" : "web", qemu};
         there = std::make_unique<server>(loop, options);
         ASSERT_EQ(there->error, "");
     }
-    void connect_as(const std::string& keys, const std::string& peer_name = {}) {
+    void connect_as(const std::string& keys, const std::string& vm = "web", link_part part = qemu) {
         link_options options;
         options.address = there->listening->address();
-        options.tls = {keys, peer_name};
+        options.tls = {keys, vm, part};
         here = connect(loop, options, sink);
         here->send(a_hello());
     }
@@ -71,7 +84,6 @@ protected:
     bool refused() {
         return run_until(loop, [&] { return sink.closed == 1 && !there->log.empty(); });
     }
-    static std::string good(const std::string& host) { return cluster::get().of("good", host); }
 
     temporary_directory directory;
     event_loop loop;
@@ -87,8 +99,8 @@ TEST_P(tls_test, carries_small_and_large_both_ways) {
     connect_as(good("beta"));
     ASSERT_TRUE(both_greet());
     ASSERT_EQ(sink.why, "");
-    EXPECT_SAYS(there->offered.at(0), "beta (");
-    EXPECT_SAYS(sink.peer, "alpha (");
+    EXPECT_SAYS(there->offered.at(0), "primary of web (QEMU) at beta (");
+    EXPECT_SAYS(sink.peer, "standby of web (QEMU) at alpha (");
     const auto data = pattern(mirror::content_piece_bytes);
     std::vector<std::span<const std::byte>> pieces;
     for (std::size_t at = 0; at < data.size(); at += 4096)
@@ -137,7 +149,7 @@ TEST_P(tls_test, a_peer_of_another_cluster_is_refused_on_both_sides) {
     listen_as(good("alpha"));
     connect_as(cluster::get().of("other", "alpha"));
     ASSERT_TRUE(refused());
-    EXPECT_SAYS(sink.why, "the peer's certificate ('alpha', issued by 'kagemusha cluster ");
+    EXPECT_SAYS(sink.why, "the peer's certificate ('standby of web (QEMU) at alpha', issued by 'kagemusha");
     EXPECT_SAYS(sink.why, "is not signed by 'kagemusha cluster ");
     EXPECT_SAYS(sink.why, "`kage keys`");
     EXPECT_SAYS(there->log[0], "the peer does not accept this host's certificate");
@@ -158,35 +170,27 @@ TEST_P(tls_test, a_client_that_only_pretends_to_know_the_ca_is_refused_on_both_s
 }
 
 TEST_P(tls_test, an_expired_certificate_is_not_used) {
-    cluster::get().make("expired-" + std::string(GetParam()), {{"alpha"}}, 1, -2 * 86400);
+    const auto name = "expired-" + std::string(GetParam());
+    cluster::get().make(name, {{"alpha"}}, {"web"}, 1, 1, -2 * 86400);
     listen_as(good("alpha"));
-    connect_as(cluster::get().of("expired-" + std::string(GetParam()), "alpha"));
+    connect_as(cluster::get().of(name, "alpha"));
     ASSERT_TRUE(run_until(loop, [&] { return sink.closed == 1; }));
     EXPECT_SAYS(sink.why, "/ca.pem expired on 20");
 }
 
-TEST_P(tls_test, names_are_verified) {
-    listen_as(good("beta")); // has no address among its names
-    connect_as(good("alpha"), "alpha");
-    ASSERT_TRUE(refused());
-    EXPECT_SAYS(sink.why, "the peer's certificate ('beta', issued by ");
-    EXPECT_SAYS(sink.why, "is not for 'alpha'");
-    EXPECT_SAYS(there->log[0], "its name or purpose is not the one expected");
-}
-
-TEST_P(tls_test, the_name_that_was_asked_for_is_let_in) {
-    listen_as(good("beta"), "alpha");
-    connect_as(good("alpha"), "beta");
-    ASSERT_TRUE(both_greet());
-    EXPECT_EQ(sink.why, "");
-}
-
-TEST_P(tls_test, a_listener_may_want_one_peer_only) {
-    listen_as(good("alpha"), "gamma");
-    connect_as(good("beta"));
-    ASSERT_TRUE(refused());
-    EXPECT_SAYS(there->log[0], "is not for 'gamma'");
-    EXPECT_SAYS(sink.why, "the peer does not accept this host's certificate");
+TEST_P(tls_test, another_vm_or_part_is_refused_on_both_sides) {
+    listen_as(good("beta"));
+    for (const auto& [vm, part, wanted] : {std::tuple("db", qemu, "'standby of db (QEMU)'"),
+                                           std::tuple("web", supervisor, "'standby of web (supervisor)'")}) {
+        sink = recording_sink{};
+        there->log.clear();
+        connect_as(good("alpha", vm, part), vm, part);
+        ASSERT_TRUE(refused());
+        EXPECT_SAYS(sink.why, "the peer's certificate ('standby of web (QEMU) at beta', issued by ");
+        EXPECT_SAYS(sink.why, std::string("is not that of ") + wanted);
+        EXPECT_SAYS(there->log[0], "its name or purpose is not the one expected");
+        here.reset();
+    }
     EXPECT_TRUE(there->offered.empty());
 }
 
@@ -213,6 +217,11 @@ INSTANTIATE_TEST_SUITE_P(transports, tls_test, testing::Values("unix", "tcp"),
 
 // ---- strangers, with raw peers over a Unix socket
 
+void use(asio::ssl::context& context, const std::string& keys) {
+    context.use_certificate_file(keys + "cert.pem", asio::ssl::context::pem);
+    context.use_private_key_file(keys + "key.pem", asio::ssl::context::pem);
+}
+
 using tls_stream = asio::ssl::stream<asio::local::stream_protocol::socket>;
 
 class stranger_test : public testing::Test {
@@ -236,7 +245,7 @@ protected:
     }
     void listen(std::uint32_t timeout_ms = 2000) {
         options.address = "unix:" + directory.path() + "/link";
-        options.tls.directory = cluster::get().of("good", "alpha");
+        options.tls = {good("alpha"), "web", qemu};
         options.connect_timeout_ms = timeout_ms;
         there = std::make_unique<server>(loop, options);
         ASSERT_EQ(there->error, "");
@@ -258,19 +267,77 @@ TEST_F(stranger_test, a_client_without_a_certificate_is_refused_on_both_sides) {
 }
 
 TEST_F(stranger_test, an_expired_certificate_is_refused_on_both_sides) {
-    cluster::get().make("good", {{"late"}}, 1, -2 * 86400); // by the CA that is still valid
-    const auto keys = cluster::get().of("good", "late");
+    cluster::get().make("good", {{"late"}}, {"web"}, 1, 10, -2 * 86400); // by the CA that is still valid
+    const auto keys = good("late");
     listen();
     asio::ssl::context context(asio::ssl::context::tls_client);
-    context.use_certificate_file(keys + "/cert.pem", asio::ssl::context::pem);
-    context.use_private_key_file(keys + "/key.pem", asio::ssl::context::pem);
+    use(context, keys + "/primary-");
     tls_stream client(loop.native().io, context);
     const auto result = refusal_of(client);
-    EXPECT_SAYS(there->log.at(0), "the peer's certificate ('late', issued by 'kagemusha cluster ");
+    EXPECT_SAYS(there->log.at(0),
+                "the peer's certificate ('primary of web (QEMU) at late', issued by 'kagemusha cluster ");
     EXPECT_SAYS(there->log.at(0), "expired on 20");
     EXPECT_SAYS(result.message(), "certificate expired");
     EXPECT_TRUE(there->offered.empty());
 }
+
+// Hosts of the cluster that have a good certificate, and none for this end. They do not care who we are.
+struct intruder {
+    const char* keys; // below a host's directory
+    const char* says;
+};
+
+class intruder_test : public stranger_test, public testing::WithParamInterface<intruder> {
+protected:
+    static std::string keys() { return cluster::get().directory.path() + "/good/beta/" + GetParam().keys; }
+};
+
+TEST_P(intruder_test, is_refused_by_the_listener) {
+    listen();
+    asio::ssl::context context(asio::ssl::context::tls_client);
+    use(context, keys());
+    tls_stream client(loop.native().io, context);
+    const auto result = refusal_of(client);
+    EXPECT_SAYS(there->log.at(0), GetParam().says);
+    EXPECT_TRUE(result) << "it is told";
+    EXPECT_TRUE(there->offered.empty());
+}
+
+class standby_intruder_test : public intruder_test {};
+
+TEST_P(standby_intruder_test, is_refused_by_who_connects) {
+    const auto path = directory.path() + "/link";
+    asio::ssl::context context(asio::ssl::context::tls_server);
+    use(context, keys());
+    asio::local::stream_protocol::acceptor acceptor(loop.native().io,
+                                                    asio::local::stream_protocol::endpoint(path));
+    tls_stream theirs(loop.native().io, context);
+    acceptor.async_accept(theirs.next_layer(), [&](const boost::system::error_code& failed) {
+        ASSERT_FALSE(failed);
+        theirs.async_handshake(asio::ssl::stream_base::server, [](const boost::system::error_code&) {});
+    });
+    link_options mine;
+    mine.address = "unix:" + path;
+    mine.tls = {good("alpha"), "web", qemu};
+    recording_sink sink;
+    const auto here = connect(loop, mine, sink);
+    ASSERT_TRUE(run_until(loop, [&] { return sink.connected || sink.closed != 0; }));
+    EXPECT_FALSE(sink.connected);
+    EXPECT_SAYS(sink.why, GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    a_primary, intruder_test,
+    testing::Values(intruder{"vm/db/qemu/primary-", "is not that of 'primary of web (QEMU)'"},
+                    intruder{"vm/web/supervisor/primary-", "is not that of 'primary of web (QEMU)'"},
+                    intruder{"vm/web/qemu/standby-", "'primary of web (QEMU)'"},
+                    intruder{"", "is not that of 'primary of web (QEMU)'"}));
+INSTANTIATE_TEST_SUITE_P(
+    a_standby, standby_intruder_test,
+    testing::Values(intruder{"vm/db/qemu/standby-", "is not that of 'standby of web (QEMU)'"},
+                    intruder{"vm/web/supervisor/standby-", "is not that of 'standby of web (QEMU)'"},
+                    intruder{"vm/web/qemu/primary-", "'standby of web (QEMU)'"},
+                    intruder{"", "is not that of 'standby of web (QEMU)'"}));
 
 TEST_F(stranger_test, tls_1_2_is_refused) {
     listen();
@@ -314,7 +381,7 @@ TEST_F(stranger_test, many_who_say_nothing_do_not_keep_others_out) {
     EXPECT_LE(there->log.size(), 12u) << "lines are rate-limited";
     recording_sink sink;
     auto mine = options;
-    mine.tls.directory = cluster::get().of("good", "beta");
+    mine.tls = {good("beta"), "web", qemu};
     const auto here = connect(loop, mine, sink);
     ASSERT_TRUE(run_until(loop, [&] { return sink.connected || sink.closed != 0; }));
     EXPECT_TRUE(sink.connected) << sink.why;
@@ -324,14 +391,11 @@ TEST_F(stranger_test, many_who_say_nothing_do_not_keep_others_out) {
 
 class key_files_test : public testing::Test {
 protected:
-    key_files_test() {
-        std::filesystem::copy(cluster::get().of("good", "alpha"), keys,
-                              std::filesystem::copy_options::recursive);
-    }
+    key_files_test() { std::filesystem::copy(good("alpha"), keys, std::filesystem::copy_options::recursive); }
     std::string why_not() {
         link_options options;
         options.address = "unix:" + directory.path() + "/link";
-        options.tls.directory = keys;
+        options.tls = {keys, "web", qemu};
         event_loop loop;
         return server(loop, options).error;
     }
@@ -345,20 +409,174 @@ protected:
 
 TEST_F(key_files_test, what_is_wrong_with_them_is_said_before_anybody_connects) {
     const auto& all = cluster::get();
+    const auto key = keys + "/standby-key.pem";
     EXPECT_EQ(why_not(), "");
-    std::filesystem::permissions(keys + "/key.pem", std::filesystem::perms::group_read,
-                                 std::filesystem::perm_options::add);
+    std::filesystem::permissions(key, std::filesystem::perms::group_read, std::filesystem::perm_options::add);
     EXPECT_SAYS(why_not(), "can be read by others than its owner: chmod 600");
-    std::filesystem::permissions(keys + "/key.pem", std::filesystem::perms::group_read,
+    std::filesystem::permissions(key, std::filesystem::perms::group_read,
                                  std::filesystem::perm_options::remove);
-    copy_from(all.of("good", "beta"), "key.pem");
-    EXPECT_SAYS(why_not(), "key.pem does not belong to");
-    copy_from(all.of("other", "alpha"), "cert.pem");
-    EXPECT_SAYS(why_not(), "cert.pem is not signed by the CA in");
+    copy_from(good("alpha", "db"), "standby-cert.pem");
+    EXPECT_SAYS(why_not(), "standby-key.pem does not belong to");
+    copy_from(good("alpha", "db"), "standby-key.pem");
+    EXPECT_SAYS(why_not(),
+                "is that of 'standby of db (QEMU) at alpha', and 'standby of web (QEMU)' is needed");
+    copy_from(all.of("other", "alpha"), "standby-cert.pem");
+    EXPECT_SAYS(why_not(), "standby-cert.pem is not signed by the CA in");
+    std::filesystem::resize_file(keys + "/crl.pem", 10);
+    EXPECT_SAYS(why_not(), "crl.pem holds no list of revoked certificates");
     std::filesystem::resize_file(keys + "/ca.pem", 10);
     EXPECT_SAYS(why_not(), "ca.pem holds no certificate");
     std::filesystem::remove(keys + "/ca.pem");
     EXPECT_SAYS(why_not(), "ca.pem: No such file or directory; make keys with `kage keys`");
+}
+
+TEST_F(key_files_test, a_hosts_keys_alone_are_of_no_use) {
+    keys = cluster::get().directory.path() + "/good/alpha";
+    EXPECT_SAYS(why_not(), "has the keys of a host, and no standby-cert.pem of the VM 'web'");
+    EXPECT_SAYS(why_not(), "`kage keys DIRECTORY --host HOST --vm web`");
+}
+
+// ---- keys that change while somebody listens
+
+class rotation_test : public testing::Test {
+protected:
+    rotation_test() {
+        request.directory = directory.path() + "/keys";
+        request.hosts = {{"alpha"}, {"beta"}};
+        request.vms = {"web"};
+        EXPECT_EQ(control::make_keys(request).error, "");
+        link_options options = at("alpha");
+        options.address = "unix:" + directory.path() + "/link";
+        there = std::make_unique<server>(loop, options);
+        EXPECT_EQ(there->error, "");
+    }
+    link_options at(const std::string& host) {
+        link_options options;
+        options.address = "unix:" + directory.path() + "/link";
+        options.tls = {keys_directory(request.directory + "/" + host, "web", qemu), "web", qemu};
+        return options;
+    }
+    // Whether this host is let in now.
+    bool greets(const std::string& host) { return greets(at(host)); }
+    bool greets(const link_options& options) {
+        sink = recording_sink{};
+        there->connection.reset();
+        there->sink = recording_sink{};
+        there->sink.when_connected = [&] { there->connection->send(a_hello(mirror::role::standby)); };
+        here = connect(loop, options, sink);
+        here->send(a_hello());
+        EXPECT_TRUE(run_until(loop, [&] { return !sink.messages.empty() || sink.closed != 0; }));
+        return !sink.messages.empty();
+    }
+    control::keys_request for_host(const std::string& host) const {
+        auto one = request;
+        one.hosts = {{host}};
+        return one;
+    }
+
+    temporary_directory directory;
+    control::keys_request request;
+    event_loop loop;
+    recording_sink sink;
+    std::unique_ptr<server> there;
+    std::unique_ptr<link> here;
+};
+
+TEST_F(rotation_test, renewed_keys_count_from_the_next_connection_on) {
+    ASSERT_TRUE(greets("beta"));
+    // Both ends get other keys, one after the other; an old one counts until it is revoked.
+    for (const auto* const host : {"beta", "alpha"}) {
+        ASSERT_EQ(control::renew_keys(for_host(host)).error, "");
+        EXPECT_TRUE(greets("beta")) << sink.why;
+    }
+    // The listener shows its new one: the old one, revoked, would be refused.
+    ASSERT_EQ(control::revoke_keys(for_host("alpha")).error, "");
+    EXPECT_FALSE(greets("beta"));
+    EXPECT_SAYS(sink.why, "was revoked (");
+    ASSERT_EQ(control::renew_keys(for_host("alpha")).error, "");
+    EXPECT_TRUE(greets("beta")) << sink.why;
+}
+
+TEST_F(rotation_test, a_revoked_host_is_put_out_and_not_let_in_again) {
+    ASSERT_TRUE(greets("beta"));
+    ASSERT_EQ(control::revoke_keys(for_host("beta")).error, "");
+    ASSERT_TRUE(run_until(loop, [&] { return there->sink.closed != 0; }));
+    EXPECT_SAYS(there->sink.why, "the peer's certificate ('primary of web (QEMU) at beta', issued by ");
+    EXPECT_SAYS(there->sink.why, "was revoked (");
+    EXPECT_FALSE(greets("beta"));
+    EXPECT_SAYS(there->log.back(), "was revoked (");
+    EXPECT_SAYS(sink.why, "it was revoked; renew this host's keys");
+    EXPECT_TRUE(greets("alpha")) << sink.why;
+}
+
+TEST_F(rotation_test, a_change_that_is_none_of_the_peers_does_not_end_a_connection) {
+    ASSERT_TRUE(greets("alpha"));
+    ASSERT_EQ(control::renew_keys(request).error, "");
+    ASSERT_EQ(control::revoke_keys(for_host("beta")).error, "");
+    std::string error;
+    const auto now = load_tls(at("alpha").tls, mirror::role::standby, error);
+    ASSERT_TRUE(now) << error;
+    for (const auto& [host, refused] : {std::pair("alpha", false), std::pair("beta", true)}) {
+        const auto shown = control::read_certificate(at(host).tls.directory + "/primary-cert.pem");
+        EXPECT_EQ(!why_not_trusted(*now, shown.get()).empty(), refused) << host;
+    }
+}
+
+TEST_F(rotation_test, keys_of_no_use_leave_the_former_ones_in_force) {
+    const auto mine = at("alpha").tls.directory;
+    std::filesystem::resize_file(mine + "/standby-key.pem", 10);
+    EXPECT_TRUE(greets("beta")) << sink.why;
+    EXPECT_SAYS(there->log.at(0),
+                "the keys were changed and are of no use now, so the former ones still count: ");
+    EXPECT_TRUE(greets("beta")) << sink.why;
+    EXPECT_EQ(there->log.size(), 1u) << "said once";
+    ASSERT_EQ(control::renew_keys(for_host("alpha")).error, "");
+    EXPECT_TRUE(greets("beta")) << sink.why;
+    EXPECT_EQ(there->log.at(1), "the keys are in order again");
+}
+
+// One CA after another, without a moment in which a host is shut out.
+TEST_F(rotation_test, another_ca) {
+    auto next = request;
+    next.directory = directory.path() + "/next";
+    ASSERT_EQ(control::make_keys(next).error, "");
+    const auto append = [](const std::string& from, const std::string& to) {
+        std::ofstream(to, std::ios::app) << std::ifstream(from).rdbuf();
+    };
+    const auto ends = {at("alpha").tls.directory, at("beta").tls.directory};
+    for (const auto& end : ends) // 1. both trust both
+        for (const auto* const file : {"/ca.pem", "/crl.pem"})
+            append(next.directory + "/ca" + file, end + file);
+    EXPECT_TRUE(greets("beta")) << sink.why;
+    for (const auto* const host : {"alpha", "beta"}) { // 2. one end after the other shows the new CA's
+        for (const auto* const file :
+             {"standby-key.pem", "standby-cert.pem", "primary-key.pem", "primary-cert.pem"})
+            std::filesystem::copy_file(keys_directory(next.directory + "/" + host, "web", qemu) + "/" + file,
+                                       at(host).tls.directory + "/" + file,
+                                       std::filesystem::copy_options::overwrite_existing);
+        EXPECT_TRUE(greets("beta")) << sink.why;
+    }
+    for (const auto& end : ends) // 3. the old one is forgotten
+        for (const auto* const file : {"/ca.pem", "/crl.pem"})
+            std::filesystem::copy_file(next.directory + "/ca" + file, end + file,
+                                       std::filesystem::copy_options::overwrite_existing);
+    EXPECT_TRUE(greets("beta")) << sink.why;
+}
+
+// ---- names
+
+TEST(identity, two_vms_never_share_a_name) {
+    const auto name = [](const std::string& vm) {
+        return certificate_name({vm, mirror::role::primary, supervisor});
+    };
+    EXPECT_EQ(name("web-1.x"), "primary.supervisor.web-1.x.vm.kagemusha");
+    EXPECT_EQ(name("Web_1"), "primary.supervisor._web__1.vm.kagemusha");
+    EXPECT_NE(name("_web"), name("Web"));
+    EXPECT_NE(name("__w"), name("_W"));
+    EXPECT_TRUE(is_certified_name(std::string(32, 'x')));
+    for (const std::string bad : {"", ".", "..", "-x", "a/b", "a b", "a,b", "\xc3\xa4"})
+        EXPECT_FALSE(is_certified_name(bad)) << bad;
+    EXPECT_FALSE(is_certified_name(std::string(33, 'x')));
 }
 
 } // namespace

@@ -27,18 +27,21 @@ protected:
     // One cluster with the host of this machine and one that has no address, and another cluster.
     static void SetUpTestSuite() {
         keys_ = new net::test::temporary_directory;
-        make_keys("ours", {{"here", "127.0.0.1"}, {"elsewhere"}});
-        make_keys("theirs", {{"here", "127.0.0.1"}});
+        make_keys("ours", {{"here"}, {"elsewhere"}});
+        make_keys("theirs", {{"here"}});
     }
     static void TearDownTestSuite() { delete std::exchange(keys_, nullptr); }
     static void make_keys(const std::string& name, const std::vector<std::vector<std::string>>& hosts) {
         control::keys_request request;
         request.directory = keys_->path() + "/" + name;
         request.hosts = hosts;
+        request.vms = {"a-vm", "another-vm"};
         request.days = 10;
         EXPECT_EQ(control::make_keys(request).error, "");
     }
-    static std::string keys(const std::string& of) { return keys_->path() + "/" + of; }
+    static std::string keys(const std::string& of, const std::string& vm = "a-vm") {
+        return net::keys_directory(keys_->path() + "/" + of, vm, net::link_part::qemu);
+    }
 
     void TearDown() override {
         primary.reset();
@@ -138,10 +141,11 @@ TEST_F(peers, of_another_cluster) {
     EXPECT_TRUE(says(*standby, "no primary has connected yet; refused 127.0.0.1:"));
 }
 
+// Each host that may run the VM has a key of its own for it.
 TEST_F(peers, with_the_key_of_another_host) {
     start_standby(keys("ours/elsewhere"));
     start_primary(address, keys("ours/here"));
-    expect_refused("the peer's certificate ('elsewhere', issued by ", "its name or purpose is not the one");
+    host::wait([this] { return primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
 }
 
 TEST_F(peers, without_keys_where_keys_are_wanted) {
@@ -174,7 +178,14 @@ TEST_F(peers, with_the_right_keys_after_all) {
 
 TEST_F(peers, of_another_vm) {
     start_standby(keys("ours/here"));
-    start_primary(address, keys("ours/here"), "another-vm");
+    start_primary(address, keys("ours/here", "another-vm"), "another-vm");
+    expect_refused("the peer's certificate ('standby of a-vm (QEMU) at here', issued by ",
+                   "its name or purpose is not the one");
+}
+
+TEST_F(peers, of_another_vm_without_keys) {
+    start_standby("");
+    start_primary(address, "", "another-vm");
     const char* why = "the peer is of VM \"another-vm\", this is VM \"a-vm\": check the addresses";
     expect_refused(why, why);
 }
@@ -209,7 +220,7 @@ TEST_F(peers, a_primary_of_another_version) {
     net::test::recording_sink sink;
     net::link_options options;
     options.address = address;
-    options.tls.directory = keys("ours/here");
+    options.tls = {keys("ours/here"), "a-vm", net::link_part::qemu};
     const auto link = net::connect(loop, options, sink);
     link->send(of_version_9(mirror::role::primary));
     host::wait(
@@ -227,7 +238,7 @@ TEST_F(peers, a_standby_of_another_version) {
     net::event_loop loop;
     net::link_options options;
     options.address = "127.0.0.1:0";
-    options.tls.directory = keys("ours/here");
+    options.tls = {keys("ours/here"), "a-vm", net::link_part::qemu};
     net::test::server there(loop, options);
     ASSERT_EQ(there.error, "");
     there.sink.when_connected = [&] { there.connection->send(of_version_9(mirror::role::standby)); };

@@ -18,9 +18,9 @@ OPTIONS = ("heartbeat-budget-ms=5000", "digest-interval-ms=0")
 
 
 def make_keys(directory):
-    """A cluster with one host, which this machine is. Returns the host's directory."""
-    subprocess.run([guest_vm.tool(), "keys", str(directory), "--host", "here,127.0.0.1"], check=True,
-                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    """A cluster with one host, which this machine is, and two VMs. Returns the host's directory."""
+    subprocess.run([guest_vm.tool(), "keys", str(directory), "--host", "here", "--vm", VM_ID, "--vm", "another-vm"],
+                   check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     return f"{directory}/here"
 
 

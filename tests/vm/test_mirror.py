@@ -184,8 +184,8 @@ def check_of_another_cluster(_guest):
 
 def check_of_another_vm(_guest):
     """a primary of another VM: refused, and both say why"""
-    why = f'the peer is of VM "another-vm", this is VM "{mirror.VM_ID}": check the addresses'
-    refused("another", {"keys": keys, "vm": "another-vm"}, why, why)
+    refused("another", {"keys": keys, "vm": "another-vm"}, f"the peer's certificate ('standby of {mirror.VM_ID} (QEMU) at here'",
+            "its name or purpose is not the one expected")
 
 
 def refused(name, options, primary_says, standby_says):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: three hosts, each a network namespace, at a switch (a bridge in a fourth one, where this program is): the primary,
-the standby, and etcd as arbiter (skipped without Debian's etcd-server). TLS with keys for each host's own address; the
+the standby, and etcd as arbiter (skipped without Debian's etcd-server). TLS with keys of each host for the VM; the
 GPU (backend null), QEMU's state and the supervisors each have their connection. The guest counts (guest/counter.S).
 
 The rows of docs/spec/takeover.md, section 4, that are about networks. Unlike test_partition.py's relays, which close
@@ -85,7 +85,7 @@ class Cluster(Pair):
         self.network = Network()
         self.etcd = Etcd(self.directory, address("arbiter"), self.network.inside("arbiter"))
         for name in ("primary", "standby"):
-            self.kagemusha("keys", "keys", "--host", f"{name},{address(name)}")
+            self.kagemusha("keys", "keys", "--host", name, "--vm", "counter")
         text = self.description.read_text(encoding="utf-8")
         self.text = text[:text.index("[arbiter]")].replace('"unix:standby"', f'"{address("standby")}:7000"').replace(
             "[protection]", '[gpu]\nbackend = "null"\n[protection]')

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -159,6 +160,21 @@ def free_base():
             pass
 
 
+def intrude(port, keys):
+    """A host of the cluster, whose good certificate is for something else, does not get in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(f"{keys}cert.pem", f"{keys}key.pem")
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+        try:
+            with context.wrap_socket(plain) as stranger:
+                stranger.sendall(b"QEVM" + bytes(1 << 12))
+                while stranger.recv(1 << 16):  # who is let in waits here, and fails by the timeout
+                    pass
+        except (ssl.SSLError, ConnectionError):
+            pass  # it was sent away
+
+
 def eavesdropped(pair, name, keys):
     """
     A protected VM, and someone on the way of its state, who knows a part of its memory. → primary, standby, whether it was seen
@@ -181,12 +197,20 @@ def eavesdropped(pair, name, keys):
                     pass
             except ConnectionError:
                 pass  # it was sent away
+        for keys_of in ("vm/other/qemu/primary-", "vm/counter/qemu/standby-", "vm/other/supervisor/primary-", ""):
+            for port in (far, far + 2):
+                intrude(port, f"{pair.directory}/keys/there/{keys_of}")
     primary = pair.start("run", f"{name}-primary")
     primary.wait_state("protecting")
     committed_count(primary)
     heard = bytes(relays[1].heard)
     assert len(heard) > 1 << 16, f"only {len(heard)} bytes"
     return primary, standby, (pair.directory / "counter.img").read_bytes()[:64] in heard
+
+
+def make_keys(pair, *more):
+    words = more or ("--host", "here", "--host", "there", "--vm", "counter", "--vm", "other")
+    subprocess.run([tool(), "keys", str(pair.directory / "keys"), *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def check_encrypted(pair):
@@ -198,7 +222,7 @@ def check_encrypted(pair):
         one.tell("stop")
         one.process.wait(60)
     pair.description = description
-    subprocess.run([tool(), "keys", str(pair.directory / "keys"), "--host", "here,127.0.0.1"], check=True, stdout=subprocess.DEVNULL)
+    make_keys(pair)
     primary, standby, seen = eavesdropped(pair, "secret", 'tls = "keys/here"\n')
     assert not seen, "the guest's program was in the stream"
     committed = committed_count(primary)
@@ -206,7 +230,13 @@ def check_encrypted(pair):
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     check_continued(primary, standby, committed)
     address = f"127.0.0.1:{free_base()}"
-    pair.start("standby", "another", "--listen", address).wait_state("listening")
+    another = pair.start("standby", "another", "--listen", address)
+    another.wait_state("listening")
+    # New keys for all, while the VM runs; whoever has one of the old ones is shut out.
+    make_keys(pair, "--revoke", "here", "--vm", "counter")
+    make_keys(pair, "--renew")
+    for one, end in ((standby, "client"), (another, "server")):
+        wait(lambda one=one, end=end: f"QEMU has new keys as a {end}" in one.said(), "new keys")
     standby.tell("protect", address)
     standby.wait_state("protecting")
 
