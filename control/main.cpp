@@ -5,6 +5,7 @@
 #include "control/assets.hpp"
 #include "control/demo.hpp"
 #include "control/demo/crash_demo.hpp"
+#include "control/json_text.hpp"
 #include "control/keys.hpp"
 #include "control/metrics.hpp"
 #include "control/process.hpp"
@@ -87,7 +88,7 @@ int print_assets(const session_options& options) {
     const auto found = find_assets(options.flavour, options.backend != "none");
     if (!found)
         return 125;
-    fmt::print("{}\n", found->to_json().dump(2));
+    fmt::print("{}\n", as_json_text(found->to_json(), 2));
     return 0;
 }
 
@@ -186,7 +187,7 @@ int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json)
     if (error.empty())
         error = "no VM of this user with the name " + vm + " runs";
     if (as_json)
-        fmt::print("{}\n", nlohmann::json{{"error", error}}.dump(2));
+        fmt::print("{}\n", as_json_text({{"error", error}}, 2));
     fmt::print(stderr, "kagemusha: {}\n", error);
     return 125;
 }

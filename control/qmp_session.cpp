@@ -3,6 +3,8 @@
 // See qmp_session.hpp.
 #include "control/qmp_session.hpp"
 
+#include "control/json_text.hpp"
+
 namespace kagemusha::control {
 
 namespace {
@@ -61,7 +63,7 @@ std::string qmp_session::command(std::string_view name, const nlohmann::json& ar
     nlohmann::json command{{out_of_band ? "exec-oob" : "execute", name}, {"id", id}};
     if (!arguments.empty())
         command["arguments"] = arguments;
-    return command.dump() + "\n";
+    return as_json_text(command) + "\n";
 }
 
 } // namespace kagemusha::control

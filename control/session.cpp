@@ -5,6 +5,7 @@
 
 #include "control/assets.hpp"
 #include "control/host_clock.hpp"
+#include "control/json_text.hpp"
 #include "control/kvm_probe.hpp"
 #include "control/log_file.hpp"
 #include "control/process.hpp"
@@ -207,7 +208,7 @@ void write_report(const std::string& path, const session_result& result) {
                                 {"job_seconds", machine.job_seconds},
                                 {"stats_before", machine.stats_before},
                                 {"stats_after", machine.stats_after}};
-    if (!write_file(path, report.dump(2) + "\n"))
+    if (!write_file(path, as_json_text(report, 2) + "\n"))
         fmt::print(stderr, "kagemusha: cannot write {}\n", path);
 }
 

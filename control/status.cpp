@@ -3,6 +3,7 @@
 // See status.hpp.
 #include "control/status.hpp"
 
+#include "control/json_text.hpp"
 #include "control/process.hpp"
 #include "control/qmp_client.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -111,7 +112,7 @@ int watch(const status_options& options) {
         std::string error;
         auto now = read_all(chosen_vms(options, error));
         set_all_rates(now, before);
-        auto text = options.json    ? status_json(now.vms).dump() + "\n"
+        auto text = options.json    ? as_json_text(status_json(now.vms)) + "\n"
                     : error.empty() ? status_text(now.vms)
                                     : error + "\n";
         if (screen)
@@ -143,7 +144,7 @@ int run_status(const status_options& options) {
     auto now = read_all(vms);
     set_all_rates(now, before);
     if (options.json)
-        fmt::print("{}\n", status_json(now.vms).dump(2));
+        fmt::print("{}\n", as_json_text(status_json(now.vms), 2));
     else
         fmt::print("{}", status_text(now.vms));
     return anything_wrong(now.vms) ? 1 : 0;

@@ -3,6 +3,8 @@
 // See vm_registry.hpp.
 #include "control/vm_registry.hpp"
 
+#include "control/json_text.hpp"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -115,9 +117,8 @@ std::optional<vm_registration> vm_registration::make(const std::string& name, st
     }
     ::unlink(vm.qmp_socket.c_str()); // of one that was killed
     const auto text =
-        nlohmann::json{
-            {"name", vm.name}, {"pid", vm.pid}, {"qmp", vm.qmp_socket}, {"control", vm.control_socket}}
-            .dump() +
+        as_json_text(
+            {{"name", vm.name}, {"pid", vm.pid}, {"qmp", vm.qmp_socket}, {"control", vm.control_socket}}) +
         "\n";
     if (::ftruncate(file.get(), 0) != 0 ||
         ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {

@@ -11,6 +11,7 @@
 #include "control/demo/guest_lines.hpp"
 #include "control/demo/task.hpp"
 #include "control/demo/timeline_svg.hpp"
+#include "control/json_text.hpp"
 #include "control/kvm_probe.hpp"
 #include "control/log_file.hpp"
 #include "control/qmp_client.hpp"
@@ -84,7 +85,7 @@ bool write_file(const std::string& path, const std::string& text) {
 
 // As a string of TOML.
 std::string quoted(const std::string& text) {
-    return json(text).dump(); // JSON's escapes are a part of TOML's
+    return as_json_text(text); // JSON's escapes are a part of TOML's
 }
 
 // One of the two supervisors, and what it and its guest say.
@@ -173,7 +174,7 @@ accel = "{}"
 )",
                             options_.memory_mib, options_.cpus, accel);
     if (!options_.qemu_options.empty())
-        text += fmt::format("qemu-options = {}\n", json(options_.qemu_options).dump());
+        text += fmt::format("qemu-options = {}\n", as_json_text(options_.qemu_options));
     text += fmt::format("[boot]\nguest = {}\njob = \"job.sh\"\nfiles = [", quoted(flavour_));
     for (const auto& [name, words] : hidden_)
         text += quoted(name) + ", ";
@@ -212,7 +213,7 @@ bool crash_demo::write_files(const std::string& accel, const assets& parts) {
     }
     const bool alike = more_.standby_gpu.empty() || more_.standby_gpu == options_.gpu;
     return write_file(directory_ + "/job.sh", (alike ? "" : forget_binaries) + std::string(job)) &&
-           write_file(directory_ + "/assets.json", parts.to_json().dump()) &&
+           write_file(directory_ + "/assets.json", as_json_text(parts.to_json())) &&
            write_file(directory_ + "/primary.toml", description(accel, options_.gpu)) &&
            write_file(directory_ + "/standby.toml",
                       description(accel, more_.standby_gpu.empty() ? options_.gpu : more_.standby_gpu));
@@ -527,7 +528,7 @@ int crash_demo::report() {
     if (!more_.svg.empty() && write_file(more_.svg, timeline_svg(story)))
         fmt::print("  {:<12}{}\n", "picture", fs::absolute(more_.svg).string());
     if (!options_.report.empty())
-        write_file(options_.report, story_report(story).dump(2) + "\n");
+        write_file(options_.report, as_json_text(story_report(story), 2) + "\n");
     return why_not_verified(story).empty() ? 0 : 1;
 }
 

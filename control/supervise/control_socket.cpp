@@ -3,6 +3,8 @@
 // See control_socket.hpp.
 #include "control/supervise/control_socket.hpp"
 
+#include "control/json_text.hpp"
+
 #include "control/unix_socket.hpp"
 
 #include <fmt/format.h>
@@ -75,7 +77,7 @@ bool control_socket::serve(client& c) {
     const auto request = nlohmann::json::parse(c.line.substr(0, end), nullptr, false);
     const auto answer =
         request.is_object() ? answer_(request) : nlohmann::json{{"error", "this is no JSON object"}};
-    const auto bytes = answer.dump() + "\n";
+    const auto bytes = as_json_text(answer) + "\n";
     // Far less than a socket's buffer: it is taken at once or never.
     (void)!::send(c.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return false;
@@ -88,7 +90,7 @@ std::optional<nlohmann::json> ask_supervisor(const std::string& path, const nloh
         error = fmt::format("cannot connect to the supervisor at {}: {}", path, std::strerror(errno));
         return std::nullopt;
     }
-    const auto line = request.dump() + "\n";
+    const auto line = as_json_text(request) + "\n";
     std::string text;
     if (::send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
         error = fmt::format("the supervisor at {} takes no request", path);

@@ -3,6 +3,7 @@
 // See supervisor.hpp.
 #include "control/supervise/supervisor.hpp"
 
+#include "control/json_text.hpp"
 #include "control/log_file.hpp"
 #include "control/qemu_keys.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -135,8 +136,8 @@ void supervisor::log(const std::string& event, const std::string& text, const mo
     if (options_.json)
         fmt::print(
             stderr, "{}\n",
-            json{{"time", time}, {"vm", vm_.name}, {"event", event}, {"text", text}, {"boot_ns", when.ns}}
-                .dump());
+            as_json_text(
+                {{"time", time}, {"vm", vm_.name}, {"event", event}, {"text", text}, {"boot_ns", when.ns}}));
     else
         fmt::print(stderr, "{} {}: {}{}{}\n", time, vm_.name, event, text.empty() ? "" : ": ", text);
 }
@@ -338,6 +339,8 @@ bool supervisor::use_address(const std::string& address, std::string& error) {
             fmt::format("{} is on another machine, so the VM's description needs 'tls' in [protection]: make "
                         "keys with `kage keys`",
                         address);
+    else
+        error = why_not_a_standby(vm_, address);
     if (!error.empty())
         return false;
     state_address_ = state;
@@ -576,10 +579,10 @@ int print_qemu_command(const supervisor_options& options) {
         json environment = json::object();
         for (const auto& [key, value] : prepared->environment)
             environment[key] = value;
-        fmt::print(
-            "{}\n",
-            json{{"command", command}, {"environment", environment}, {"fingerprint", prepared->fingerprint}}
-                .dump(2));
+        fmt::print("{}\n", as_json_text({{"command", command},
+                                         {"environment", environment},
+                                         {"fingerprint", prepared->fingerprint}},
+                                        2));
         return 0;
     }
     for (const auto& [key, value] : prepared->environment)

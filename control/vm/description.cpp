@@ -8,13 +8,16 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <unistd.h>
 
 namespace kagemusha::control {
 
@@ -322,6 +325,58 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
                             "keys` as 'tls'; or, on a private network, say 'plain-state = true'");
 }
 
+// As the kernel will look for it: a path, or a name in PATH. Empty: it may be started; else a sentence.
+std::string why_not_executable(const std::string& program) {
+    std::vector<std::string> places;
+    if (program.find('/') != std::string::npos) {
+        places.push_back(program);
+    } else if (const char* path = std::getenv("PATH")) {
+        std::istringstream parts(path);
+        for (std::string part; std::getline(parts, part, ':');)
+            places.push_back((part.empty() ? "." : part) + "/" + program);
+    }
+    bool there = false;
+    for (const auto& place : places) {
+        std::error_code failed;
+        if (!fs::is_regular_file(place, failed))
+            continue;
+        if (::access(place.c_str(), X_OK) == 0)
+            return {};
+        there = true;
+    }
+    return there ? fmt::format("{} is not executable for this user", program)
+                 : fmt::format("there is no program {}{}", program,
+                               program.find('/') == std::string::npos ? " in PATH" : "");
+}
+
+// A command of the description: its program is looked for now, not when it is needed.
+void read_command(reader& r, table& arbiter, const char* key, std::vector<std::string>& command) {
+    arbiter.texts(key, command);
+    if (!arbiter.has(key))
+        return;
+    if (command.empty() || command.front().empty())
+        return arbiter.complain(key, fmt::format("'{}' names no program", key));
+    if (command.front().find('/') != std::string::npos)
+        command.front() = r.absolute(command.front());
+    if (const auto why = why_not_executable(command.front()); !why.empty())
+        arbiter.complain(key, fmt::format("'{}' can't be run: {}", key, why));
+}
+
+void read_endpoints(table& arbiter, described_arbiter& a) {
+    arbiter.texts("endpoints", a.endpoints);
+    constexpr std::size_t most_endpoints = 16;
+    if (a.endpoints.size() > most_endpoints)
+        arbiter.complain("endpoints", fmt::format("more than {} 'endpoints'", most_endpoints));
+    if (arbiter.has("endpoints") && a.endpoints.empty())
+        arbiter.complain("endpoints", "'endpoints' names no server");
+    for (auto& endpoint : a.endpoints) {
+        while (endpoint.ends_with("/"))
+            endpoint.pop_back();
+        if (const auto why = why_not_an_endpoint(endpoint); !why.empty())
+            arbiter.complain("endpoints", why);
+    }
+}
+
 void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     table arbiter(r, t, "[arbiter]");
     auto& a = vm.arbiter;
@@ -329,19 +384,21 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     arbiter.missing("kind", "");
     arbiter.choice("kind", kind, {"lock", "etcd", "fence"});
     arbiter.path("path", a.path);
-    arbiter.texts("endpoints", a.endpoints);
+    read_endpoints(arbiter, a);
     arbiter.path("tls", a.tls);
-    arbiter.texts("command", a.command);
-    const auto only = [&](const char* key, const char* of) {
-        if (kind != of && arbiter.has(key))
-            arbiter.complain(key, fmt::format("'{}' is for the arbiter \"{}\"", key, of));
-        if (kind == of && std::string(key) != "tls" && !arbiter.has(key))
+    read_command(r, arbiter, "command", a.command);
+    const auto of = [&](const char* key, std::initializer_list<const char*> kinds, bool needed) {
+        const bool fits = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+        if (!fits && arbiter.has(key))
+            arbiter.complain(
+                key, fmt::format("'{}' is for the arbiter \"{}\"", key, fmt::join(kinds, "\" or \"")));
+        if (fits && needed && !arbiter.has(key))
             arbiter.missing(key, "");
     };
-    only("path", "lock");
-    only("endpoints", "etcd");
-    only("tls", "etcd");
-    only("command", "fence");
+    of("path", {"lock"}, true);
+    of("endpoints", {"etcd"}, true);
+    of("tls", {"etcd"}, false);
+    of("command", {"fence"}, true);
     if (kind == "etcd") {
         a.what = described_arbiter::kind::etcd;
         a.lease_ms = 3000;
@@ -365,6 +422,39 @@ std::string state_address_beside(const std::string& standby) {
 
 bool state_is_encrypted(const described_protection& p) {
     return !p.tls.empty() && !p.plain_state;
+}
+
+std::string why_not_a_standby(const vm_description& vm, const std::string& address) {
+    if (vm.arbiter.what == described_arbiter::kind::lock && !is_local_address(address))
+        return fmt::format(
+            "the arbiter \"lock\" is a file of one machine, and {} is on another one: each host "
+            "would have a record of its own, and no takeover would ever be granted. Use kind = "
+            "\"etcd\" or kind = \"fence\"",
+            address);
+    return {};
+}
+
+std::string why_not_an_endpoint(const std::string& url) {
+    const bool plain = url.starts_with("http://");
+    if (!plain && !url.starts_with("https://"))
+        return fmt::format("'{}' is no endpoint of etcd: https://HOST:PORT", url);
+    auto host = url.substr(plain ? 7 : 8);
+    if (host.empty() || host.find_first_of("/@?# ") != std::string::npos)
+        return fmt::format("'{}' is no endpoint of etcd: https://HOST:PORT", url);
+    if (!plain)
+        return {};
+    if (host.starts_with('['))
+        host = host.substr(1, host.find(']') - 1);
+    else
+        host = host.substr(0, host.rfind(':'));
+    in_addr four{};
+    const bool loopback =
+        host == "localhost" || host == "::1" ||
+        (::inet_pton(AF_INET, host.c_str(), &four) == 1 && (ntohl(four.s_addr) >> 24) == IN_LOOPBACKNET);
+    return loopback ? std::string()
+                    : fmt::format("{} is etcd on another machine without TLS: whoever is on the way decides "
+                                  "who runs the VM. Use https:// and 'tls'",
+                                  url);
 }
 
 bool is_local_address(const std::string& address) {
@@ -413,6 +503,8 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
             top.complain("protection",
                          "a protected VM needs an [arbiter]: without one a cut connection could make two "
                          "of it. On one machine: kind = \"lock\"");
+        if (const auto why = why_not_a_standby(vm, vm.protection.standby); !why.empty())
+            top.complain("arbiter", why);
     }
     if (!errors.empty())
         return std::nullopt;

@@ -78,6 +78,10 @@ std::string gpu_address_beside(const std::string& standby);
 std::string state_address_beside(const std::string& standby);
 // QEMU's stream with the VM's memory and devices goes through TLS.
 bool state_is_encrypted(const described_protection& p);
+// The sentence that refuses a standby at this address with this VM's arbiter; empty: it may be one.
+std::string why_not_a_standby(const vm_description& vm, const std::string& address);
+// The sentence that refuses an endpoint of etcd: without TLS only this machine's.
+std::string why_not_an_endpoint(const std::string& url);
 // On this machine, so that nobody listens in.
 bool is_local_address(const std::string& address);
 

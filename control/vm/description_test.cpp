@@ -26,6 +26,7 @@ vm_description good(const std::string& text) {
 
 const std::string least = "name = \"a\"\n[[disk]]\npath = \"d.img\"\n";
 const std::string lock = "[arbiter]\nkind = \"lock\"\npath = \"lease\"\n";
+const std::string etcd = "[arbiter]\nkind = \"etcd\"\nendpoints = [\"https://e:2379\"]\n";
 
 TEST(description, paths_are_relative_to_the_file) {
     const auto vm = good(least + "[protection]\nstandby = \"unix:s\"\n" + lock);
@@ -137,7 +138,7 @@ TEST(description, nothing_is_protected_without_an_arbiter) {
 }
 
 TEST(description, other_hosts_need_tls) {
-    const auto all = errors_of(least + "[protection]\nstandby = \"host:7000\"\n" + lock);
+    const auto all = errors_of(least + "[protection]\nstandby = \"host:7000\"\n" + etcd);
     EXPECT_NE(all.find("it needs TLS"), std::string::npos);
     EXPECT_NE(errors_of(least + "[protection]\nstandby = \"unix:s\"\nstate = \"host:7000\"\n" + lock)
                   .find("vm.toml:6:9: 'state' is on another machine, so it needs TLS"),
@@ -149,12 +150,62 @@ TEST(description, other_hosts_need_tls) {
 
 TEST(description, the_vms_state_is_encrypted_with_keys_unless_it_is_refused) {
     const auto protection = [](const std::string& lines) {
-        return good(least + "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\n" + lines + lock)
+        return good(least + "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\n" + lines + etcd)
             .protection;
     };
     EXPECT_TRUE(state_is_encrypted(protection("")));
     EXPECT_FALSE(state_is_encrypted(protection("plain-state = true\n")));
     EXPECT_FALSE(state_is_encrypted(good(least + "[protection]\nstandby = \"unix:s\"\n" + lock).protection));
+}
+
+// Each host would have a file of its own, and every claim would be refused.
+TEST(description, a_lock_does_not_reach_another_machine) {
+    const auto all = errors_of(least + "[protection]\nstandby = \"hostb:7000\"\ntls = \"keys\"\n" + lock);
+    EXPECT_NE(all.find("vm.toml:7:1: the arbiter \"lock\" is a file of one machine, and hostb:7000 is on "
+                       "another one"),
+              std::string::npos)
+        << all;
+    const auto vm = good(least + "[protection]\nstandby = \"unix:s\"\n" + lock);
+    EXPECT_NE(why_not_a_standby(vm, "hostb:7000"), "") << "a new standby, too";
+    EXPECT_EQ(why_not_a_standby(vm, "unix:/other"), "");
+    EXPECT_EQ(why_not_a_standby(good(least + "[protection]\nstandby = \"h:1\"\ntls = \"k\"\n" + etcd), "h:1"),
+              "");
+}
+
+TEST(description, etcd_on_another_machine_needs_tls) {
+    for (const char* own : {"http://127.0.0.1:2379", "http://127.8.0.1", "http://localhost:2379",
+                            "http://[::1]:2379", "https://e1:2379", "https://10.0.0.1"})
+        EXPECT_EQ(why_not_an_endpoint(own), "") << own;
+    for (const char* other : {"http://e1:2379", "http://127.0.0.1.example:2379", "http://0.0.0.0:2379",
+                              "http://128.0.0.1:2379", "http://[fe80::1]:2379", "http://localhost.example"})
+        EXPECT_NE(why_not_an_endpoint(other).find("another machine without TLS"), std::string::npos) << other;
+    for (const char* none : {"e1:2379", "http://", "ftp://e1:2379", "http://127.0.0.1@e1:2379",
+                             "https://e1/x", "", "https://a b"})
+        EXPECT_NE(why_not_an_endpoint(none).find("is no endpoint of etcd"), std::string::npos) << none;
+    EXPECT_NE(errors_of(least + "[arbiter]\nkind = \"etcd\"\nendpoints = [\"https://a:1\", \"http://b:1\"]\n")
+                  .find("vm.toml:6:13: http://b:1 is etcd on another machine without TLS"),
+              std::string::npos);
+    EXPECT_NE(errors_of(least + "[arbiter]\nkind = \"etcd\"\nendpoints = []\n").find("names no server"),
+              std::string::npos);
+}
+
+TEST(description, a_fencing_command_can_be_run) {
+    const auto fence = [](const std::string& program) {
+        return errors_of(least + "[arbiter]\nkind = \"fence\"\ncommand = [" + program + "]\n");
+    };
+    EXPECT_EQ(fence("\"/bin/sh\", \"-c\", \"x\""), "");
+    EXPECT_EQ(fence("\"sh\""), "");
+    EXPECT_NE(
+        fence("\"/none/such\"").find("vm.toml:6:11: 'command' can't be run: there is no program /none/such"),
+        std::string::npos);
+    EXPECT_NE(fence("\"no-such-program\"").find("there is no program no-such-program in PATH"),
+              std::string::npos);
+    EXPECT_NE(fence("\"fence.sh\", \"x\"").find("in PATH"), std::string::npos);
+    EXPECT_NE(fence("\"./fence.sh\"").find("there is no program /vms/fence.sh"), std::string::npos)
+        << "relative to the description";
+    EXPECT_NE(fence("\"/etc/passwd\"").find("/etc/passwd is not executable"), std::string::npos);
+    EXPECT_NE(fence("\"/etc\"").find("there is no program /etc"), std::string::npos);
+    EXPECT_NE(fence("").find("names no program"), std::string::npos);
 }
 
 TEST(description, keys_of_another_arbiter_are_refused) {

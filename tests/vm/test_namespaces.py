@@ -83,9 +83,10 @@ class Cluster(Pair):
     def __init__(self):
         super().__init__()
         self.network = Network()
-        self.etcd = Etcd(self.directory, address("arbiter"), self.network.inside("arbiter"))
         for name in ("primary", "standby"):
-            self.kagemusha("keys", "keys", "--host", name, "--vm", "counter")
+            self.kagemusha("keys", "keys", "--host", f"{name},{address(name)}", "--vm", "counter")
+        self.kagemusha("keys", "keys", "--host", f"arbiter,{address('arbiter')}")
+        self.etcd = Etcd(self.directory, address("arbiter"), self.network.inside("arbiter"), self.directory / "keys/arbiter")
         text = self.description.read_text(encoding="utf-8")
         self.text = text[:text.index("[arbiter]")].replace('"unix:standby"', f'"{address("standby")}:7000"').replace(
             "[protection]", '[gpu]\nbackend = "null"\n[protection]')
@@ -103,7 +104,8 @@ class Cluster(Pair):
             self.description = self.directory / f"{name}.toml"
             self.description.write_text(
                 self.text.replace("epoch-ms = 50", f'tls = "{self.directory}/keys/{name}"\nepoch-ms = 50') +
-                f'[arbiter]\nkind = "etcd"\nendpoints = ["{self.etcd.url}"]\nlease-ms = 3000\n', encoding="utf-8")
+                f'[arbiter]\nkind = "etcd"\nendpoints = ["{self.etcd.url}"]\nlease-ms = 3000\n'
+                f'tls = "{self.directory}/keys/{name}"\n', encoding="utf-8")
             setattr(self, name, self.start("run" if name == "primary" else "standby", name))
         self.standby.wait_state("synced")
         self.primary.wait_state("protecting")

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "control/json_text.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kagemusha::control {
+
+TEST(json_text, bytes_that_are_no_text_are_replaced) {
+    EXPECT_EQ(as_json_text({{"why", "a\xff\xc3(b"}}), "{\"why\":\"a\xef\xbf\xbd\xef\xbf\xbd(b\"}");
+    EXPECT_EQ(as_json_text({{"why", "\xc3"}}), "{\"why\":\"\xef\xbf\xbd\"}");
+    EXPECT_EQ(as_json_text({{"n", 1}}, 2), "{\n  \"n\": 1\n}");
+}
+
+} // namespace kagemusha::control
