@@ -210,7 +210,8 @@ void encode(const mirror::message& m, std::vector<std::byte>& out) {
     } else if (const auto* g = std::get_if<mirror::goodbye>(&m)) {
         encode_checked(mirror::goodbye{g->reason, as_text(g->why)}, out);
     } else if (const auto* s = std::get_if<mirror::supervision>(&m)) {
-        encode_checked(mirror::supervision{s->kind, s->term, as_text(s->text), s->unreleased, s->recorded}, out);
+        encode_checked(mirror::supervision{s->kind, s->term, as_text(s->text), s->unreleased, s->recorded},
+                       out);
     } else {
         encode_checked(m, out);
     }
