@@ -109,6 +109,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 f.answered += !d.violation;
             }
             break;
+        case worker::record_type::written:
+            if (const auto written = worker::decode_written(record); written && believed) {
+                const core::written_decision d = f.fsm.on_written(written->token, written->payload);
+                believed = d.broken_rule == nullptr;
+                touch(d.written);
+            }
+            break;
         case worker::record_type::guest:
             if (worker::valid_guest_record(record) && believed) {
                 believed = f.fsm.on_record(record).broken_rule == nullptr;
