@@ -268,7 +268,7 @@ void make_over(benchmark::State& state, std::uint64_t ops, std::uint64_t more_bu
 class primary_path {
 public:
     primary_path()
-        : fsm_({.vm = "bench", .gpu = "null"}, 0)
+        : fsm_({.vm = "bench", .gpu = "null", .limits = {}}, 0)
         , log_({mirror::default_log_bytes, mirror::default_log_entries},
                {[] {}, [](mirror::log_sequence) {}, [] {}}) {
         fsm_.on_tick(now_); // wants a connection
@@ -372,7 +372,7 @@ void primary(benchmark::State& state) {
 // A standby's state machine and its device on the null backend.
 class standby_path {
 public:
-    standby_path() : fsm_({.vm = "bench", .gpu = "null"}, 0), arena_(region_bytes) {
+    standby_path() : fsm_({.vm = "bench", .gpu = "null", .limits = {}}, 0), arena_(region_bytes) {
         kagemusha_device_config config;
         kagemusha_device_config_init(&config);
         config.name = "bench";

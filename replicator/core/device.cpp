@@ -54,6 +54,7 @@ device::device(device_config config, port_factory factory, int epoll, int timer)
     , guest_log_(log_burst_lines, log_interval_ms) {
     usage_.max_objects = max_objects_of_device;
     usage_.max_memory_bytes = config_.max_memory_bytes;
+    usage_.max_log_memory_bytes = limits_of_log().max_memory_bytes;
 }
 
 device::~device() {
@@ -92,13 +93,14 @@ void device::report_written(std::span<const kagemusha_segment> ranges) {
     }
 }
 
-void device::open_file(std::uint32_t file, std::uint64_t token) {
+void device::open_file(std::uint32_t file, std::uint64_t token, origin from) {
     if (file == 0 || files_.contains(file)) {
         log_broken_rule(file, "guest", "a file that is opened has the number 0 or is open", now_ms_);
         answer(token, VGPU_STATUS_MALFORMED);
         return;
     }
-    const auto full = [this] { return files_.size() + workers_without_file() >= config_.max_files; };
+    const std::size_t most = from == origin::guest ? config_.max_files : limits_of_log().max_files;
+    const auto full = [&] { return files_.size() + workers_without_file() >= most; };
     if (full() && (!sweep_ending() || full())) {
         log_broken_rule(file, "guest",
                         "more open files than max_files, or workers of closed ones that do not end", now_ms_);
@@ -128,7 +130,7 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         answer(request.token, VGPU_STATUS_NO_MEMORY);
         return;
     }
-    if (f.fsm.requests_in_flight() + f.held.size() >= config_.file.max_requests && !f.held.empty()) {
+    if (f.fsm.guests_requests_in_flight() + f.held.size() >= config_.file.max_requests && !f.held.empty()) {
         answer(request.token, VGPU_STATUS_LIMIT);
         return;
     }
@@ -366,7 +368,7 @@ std::vector<file_checkpoint> device::checkpoint() const {
 }
 
 void device::add_lost_file(std::uint32_t file, bool tell) {
-    if (file == 0 || files_.contains(file) || files_.size() >= config_.max_files) {
+    if (file == 0 || files_.contains(file) || files_.size() >= hard_max_files) {
         return;
     }
     files_total_.add();

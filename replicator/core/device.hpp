@@ -24,6 +24,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -38,13 +39,20 @@
 
 namespace kagemusha::core {
 
-struct device_config {
-    std::string name; // of the VM, for log lines
+struct device_limits {
     std::uint32_t max_files = 0;
     file_limits file;
     std::uint64_t max_memory_bytes = 0; // of all files
-    std::uint32_t hang_timeout_ms = 0;  // 0: never
-    std::uint64_t hash_seed = 0;        // random
+};
+
+struct device_config : device_limits { // the guest's
+    std::string name;                  // of the VM, for log lines
+    // Of a standby: what comes by its primary's log, which may need more than the guest
+    // (file_fsm::on_submit). A guest that goes on here has the limits above; what it has beyond them it
+    // keeps, and gets no more. Nothing: the guest's.
+    std::optional<device_limits> of_log;
+    std::uint32_t hang_timeout_ms = 0; // 0: never
+    std::uint64_t hash_seed = 0;       // random
     kagemusha_callbacks callbacks{};
     void* user_data = nullptr;
 };
@@ -81,10 +89,10 @@ public:
     // Whoever mirrors this device; before the first file is opened. It outlives the device.
     void set_tap(mirror_tap* tap);
 
-    void open_file(std::uint32_t file, std::uint64_t token);
     // Whose request it is: of this device's guest; of the log of another device, guest's or mirror's there
     // (ids with VGPU_HOST_ID_BIT and AWAIT are allowed; of the mirror's, the tap does not hear).
     enum class origin : std::uint8_t { guest, log, log_of_mirror };
+    void open_file(std::uint32_t file, std::uint64_t token, origin from = origin::guest);
     void close_file(std::uint32_t file, std::uint64_t token, origin from = origin::guest);
     void submit(const kagemusha_request& request, std::uint64_t now_ms, origin from = origin::guest);
 
@@ -109,6 +117,7 @@ public:
 
     void stats(kagemusha_device_stats& out) const; // any thread
     const device_config& config() const { return config_; }
+    const device_limits& limits_of_log() const { return config_.of_log ? *config_.of_log : config_; }
 
     void log(kagemusha_log_level level, const std::string& message) const;
 

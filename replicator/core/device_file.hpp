@@ -73,7 +73,7 @@ struct device::file_entry final : worker::port_sink {
     file_entry(device& d, std::uint32_t n, std::uint64_t hash_seed)
         : owner(d)
         , number(n)
-        , fsm(n, d.config_.file, d.usage_, hash_seed)
+        , fsm(n, d.config_.file, d.limits_of_log().file, d.usage_, hash_seed)
         , watchdog(d.config_.hang_timeout_ms) {}
 
     device& owner;

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "codec/cl_numbers.hpp"
 #include "core/hang_watchdog.hpp"
 #include "core/limits.hpp"
 #include "core/record_queue.hpp"
@@ -86,6 +87,41 @@ TEST(device, file_numbers_are_checked) {
     h.close(1);
     h.open(5);
     EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_OK);
+}
+
+TEST(device, the_log_of_a_primary_has_limits_of_its_own) {
+    device_harness h([](device_config& c) {
+        c.max_files = 1;
+        c.max_memory_bytes = 100;
+        device_limits of_log = c;
+        of_log.max_files = 2;
+        of_log.max_memory_bytes = 200;
+        c.of_log = of_log;
+    });
+    h.dev->open_file(1, 101, device::origin::log);
+    h.dev->open_file(2, 102, device::origin::log);
+    h.dev->open_file(3, 103, device::origin::log);
+    h.dev->open_file(4, 104);
+    EXPECT_EQ(h.status_of(102), VGPU_STATUS_OK);
+    EXPECT_EQ(h.status_of(103), VGPU_STATUS_LIMIT);
+    EXPECT_EQ(h.status_of(104), VGPU_STATUS_LIMIT);
+    const auto result_of = [&](std::uint32_t file, auto&& build) {
+        const std::uint64_t token = h.submit(file, build);
+        if (h.answers_of(token).empty()) {
+            h.answer_all(file);
+        }
+        return h.answers_of(token).at(0).result;
+    };
+    const auto make = [&](std::uint32_t file, std::uint64_t bytes) {
+        EXPECT_EQ(result_of(file, [](stream_builder& b) { b.create_context(1); }), 0);
+        return result_of(file, [=](stream_builder& b) { b.create_buffer(2, 1, bytes); });
+    };
+    h.from = device::origin::log;
+    EXPECT_EQ(make(1, 150), 0);
+    h.from = device::origin::guest;
+    EXPECT_EQ(make(2, 1), codec::cl_mem_object_allocation_failure) << "all files together have too much";
+    h.close(1);
+    EXPECT_EQ(result_of(2, [](stream_builder& b) { b.create_buffer(2, 1, 100); }), 0);
 }
 
 TEST(device, files_do_not_see_each_others_objects) {

@@ -48,14 +48,14 @@ void count_work(const codec::op& o, request_work& work) {
 
 } // namespace
 
-file_fsm::file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage,
-                   std::uint64_t hash_seed)
+file_fsm::file_fsm(std::uint32_t file, const file_limits& limits, const file_limits& of_log,
+                   device_usage& usage, std::uint64_t hash_seed)
     : file_(file)
     , limits_(limits)
+    , log_limits_(of_log)
     , usage_(usage)
-    , table_({limits.max_objects, limits.max_memory_bytes}, usage, hash_seed) {
-    events_.limit = limits.max_events;
-}
+    , table_({limits.max_objects, limits.max_memory_bytes}, {of_log.max_objects, of_log.max_memory_bytes},
+             usage, hash_seed) {}
 
 // The payload and segment tables, before anything looks at a command. Every segment belongs to at most one
 // payload; that also bounds the work here.
@@ -131,7 +131,8 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     if (lost_) {
         return answer(VGPU_STATUS_LOST, 0, nullptr);
     }
-    if (requests_in_flight_ >= limits_.max_requests) {
+    if (of_log ? requests_in_flight_ >= log_limits_.max_requests
+               : guests_requests_in_flight() >= limits_.max_requests) {
         return answer(VGPU_STATUS_LIMIT, 0, "more requests in flight than max_requests_per_file");
     }
     if (const char* rule = check_tables(r, regions, of_log)) {
@@ -143,10 +144,12 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
 
     const std::span<const std::byte> stream(static_cast<const std::byte*>(r.stream), r.stream_bytes);
     codec::stream_decoder decoder(stream, {std::span(r.payloads, r.payload_count)});
+    events_.limit = of_log ? log_limits_.max_events : limits_.max_events + table_.pending_log_events();
     validator check(table_, events_, of_log ? &awaited_ : nullptr);
     submit_decision d;
     request_slot slot;
     slot.used = true;
+    slot.of_log = of_log;
     slot.token = r.token;
     slot.in_guest_memory = !of_log && r.payload_count != 0;
     refusals_.clear();
@@ -156,7 +159,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     std::uint32_t completions = 0;
     const event_credit events_before = events_;
     const std::size_t awaited_before = awaited_.size();
-    table_.begin();
+    table_.begin(of_log);
     const auto refuse_all = [&](vgpu_status status, std::uint32_t offset, const char* rule) {
         table_.rollback();
         events_ = events_before;
@@ -264,6 +267,7 @@ submit_decision file_fsm::on_submit(const kagemusha_request& r, region_sizes reg
     }
     requests_[number] = std::move(slot);
     ++requests_in_flight_;
+    log_requests_in_flight_ += of_log;
     ++usage_.requests_in_flight;
     d.what = submit_decision::action::forward;
     d.request.token = std::uint64_t{requests_[number].generation} << 32 | number;
@@ -350,6 +354,7 @@ void file_fsm::free_slot(std::uint32_t slot) {
     usage_.written_ranges -= requests_[slot].writes.range_count();
     free_slots_.push_back(slot);
     --requests_in_flight_;
+    log_requests_in_flight_ -= requests_[slot].of_log;
     --usage_.requests_in_flight;
 }
 

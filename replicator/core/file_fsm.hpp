@@ -88,10 +88,16 @@ using region_sizes = std::span<const std::uint64_t>;
 class file_fsm {
 public:
     // `usage` outlives the fsm. All requests have ended when the fsm ends.
-    file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage, std::uint64_t hash_seed);
+    // `of_log`: the limits of what comes by a primary's log.
+    file_fsm(std::uint32_t file, const file_limits& limits, const file_limits& of_log, device_usage& usage,
+             std::uint64_t hash_seed);
+    file_fsm(std::uint32_t file, const file_limits& limits, device_usage& usage, std::uint64_t hash_seed)
+        : file_fsm(file, limits, limits, usage, hash_seed) {}
 
-    // `of_log`: ids with VGPU_HOST_ID_BIT and AWAIT are allowed: on a standby, which executes what
-    // replication on the primary's side added to the guest's commands.
+    // `of_log`: on a standby, which executes what its primary's log says: ids with VGPU_HOST_ID_BIT and AWAIT
+    // are allowed, because replication added them to the guest's commands, and the log has limits of its own.
+    // What of it has not ended does not count against the guest's requests and events after a takeover: the
+    // guest may have been told of its end.
     submit_decision on_submit(const kagemusha_request& request, region_sizes regions, bool of_log = false);
     // For tests: without what is known of launches that repeat others every decision is the same.
     void look_at_every_launch() { knows_repeats_ = false; }
@@ -149,6 +155,7 @@ public:
         return std::ranges::any_of(requests_,
                                    [](const request_slot& r) { return r.used && r.in_guest_memory; });
     }
+    std::uint32_t guests_requests_in_flight() const { return requests_in_flight_ - log_requests_in_flight_; }
     const object_table& objects() const { return table_; }
 
 private:
@@ -156,6 +163,7 @@ private:
         bool used = false;
         bool in_guest_memory = false; // names memory of the guest
         bool is_call = false;
+        bool of_log = false;
         bool result_overridden = false;     // the call was refused here; the rest of the stream was forwarded
         bool keeps_on_link_failure = false; // a program whose link failed exists all the same, for its log
         std::uint32_t generation = 0;
@@ -185,7 +193,7 @@ private:
     void free_slot(std::uint32_t slot);
 
     const std::uint32_t file_;
-    const file_limits limits_;
+    const file_limits limits_, log_limits_;
     device_usage& usage_;
     object_table table_;
     event_credit events_;
@@ -196,7 +204,7 @@ private:
     std::uint32_t queue_errors_queued_ = 0;
     std::vector<request_slot> requests_;
     std::vector<std::uint32_t> free_slots_;
-    std::uint32_t requests_in_flight_ = 0;
+    std::uint32_t requests_in_flight_ = 0, log_requests_in_flight_ = 0; // the first has both
     bool lost_ = false;
     // Of the request in hand; members so that their memory is used again.
     std::vector<refusal> refusals_;

@@ -239,6 +239,88 @@ TEST_F(small_file_test, failures_that_nobody_fetches_have_a_bound) {
     EXPECT_EQ(marker(first_event + 2'000'000).response.status, VGPU_STATUS_OK);
 }
 
+// ---- a standby: what the log of a primary may, and a guest that goes on behind it
+
+struct standby_file_test : ::testing::Test {
+    testing::file_harness h{{2, 3, 8, 1000}, {100, 100, 100, 1500}};
+
+    submit_decision of_log(const stream_builder& b) {
+        return h.fsm.on_submit(b.request(7, h.next_token++), testing::regions, true);
+    }
+    // Answered, its events pending.
+    void log(const stream_builder& b) {
+        const submit_decision d = of_log(b);
+        ASSERT_EQ(d.what, submit_decision::action::forward);
+        h.fsm.on_done(d.request.token, ok_response());
+    }
+    void SetUp() override {
+        stream_builder b;
+        b.create_context(context);
+        log(b);
+        b = {};
+        b.create_queue(queue, context);
+        log(b);
+    }
+    static stream_builder marker(std::uint64_t event) {
+        stream_builder b;
+        b.marker({queue, event, {}});
+        return b;
+    }
+    static stream_builder buffer_of(std::uint64_t id, std::uint64_t bytes) {
+        stream_builder b;
+        b.create_buffer(id, context, bytes);
+        return b;
+    }
+};
+
+TEST_F(standby_file_test, a_guest_gets_nothing_new_while_it_has_more_than_it_may) {
+    log(buffer_of(buffer, 1200));
+    EXPECT_EQ(of_log(buffer_of(buffer + 1, 301)).response.result, cl_mem_object_allocation_failure)
+        << "a log has a limit, too";
+    EXPECT_EQ(h.submit(buffer_of(buffer + 2, 1)).response.result, cl_mem_object_allocation_failure);
+    h.run([](auto& b) { b.destroy(VGPU_OBJECT_MEMORY, buffer); });
+    EXPECT_EQ(h.submit(buffer_of(buffer + 2, 1001)).response.result, cl_mem_object_allocation_failure);
+    h.run(buffer_of(buffer + 2, 1000));
+}
+
+TEST_F(standby_file_test, requests_of_the_log_are_none_of_the_guests) {
+    std::vector<std::uint64_t> tokens;
+    for (int i = 0; i < 20; ++i) {
+        tokens.push_back(of_log(marker(0)).request.token);
+    }
+    EXPECT_EQ(h.submit(marker(0)).what, submit_decision::action::forward);
+    EXPECT_EQ(h.submit(marker(0)).what, submit_decision::action::forward);
+    EXPECT_EQ(h.submit(marker(0)).response.status, VGPU_STATUS_LIMIT);
+    for (const std::uint64_t token : tokens) {
+        h.fsm.on_done(token, ok_response());
+    }
+    EXPECT_EQ(h.submit(marker(0)).response.status, VGPU_STATUS_LIMIT) << "the guest's two are still there";
+    EXPECT_EQ(h.fsm.guests_requests_in_flight(), 2u);
+}
+
+// The guest was told on the primary that they had completed, and destroyed some.
+TEST_F(standby_file_test, events_of_the_log_that_are_pending_take_no_room_of_the_guests) {
+    stream_builder b;
+    for (std::uint64_t e = 0; e < 50; ++e) {
+        b.marker({queue, first_event + e, {}}).destroy(VGPU_OBJECT_EVENT, first_event + e);
+    }
+    log(b);
+    EXPECT_EQ(h.fsm.objects().pending_log_events(), 50u);
+    for (std::uint64_t e = 100; e < 103; ++e) {
+        EXPECT_EQ(h.submit(marker(first_event + e)).what, submit_decision::action::forward) << e;
+        h.fsm.end_all(VGPU_STATUS_OK, [](std::uint64_t, const vgpu_response&) {});
+    }
+    EXPECT_EQ(h.submit(marker(first_event + 103)).what, submit_decision::action::answer) << "its fourth";
+    for (std::uint64_t e = 0; e < 50; ++e) {
+        h.fsm.on_record(completion(first_event + e));
+    }
+    h.take_records();
+    EXPECT_EQ(h.fsm.objects().pending_log_events(), 0u);
+    EXPECT_EQ(h.submit(marker(first_event + 104)).what, submit_decision::action::answer)
+        << "no room came of it";
+    EXPECT_EQ(h.fsm.objects().size(), 7u);
+}
+
 // ---- a worker that lies
 
 TEST_F(file_fsm_test, answers_out_of_bounds_are_violations) {

@@ -15,8 +15,8 @@ std::size_t object_table::hash::operator()(guest_id id) const {
     return x ^ (x >> 31);
 }
 
-object_table::object_table(const quota& q, device_usage& usage, std::uint64_t hash_seed)
-    : quota_(q), usage_(usage), objects_(0, hash{hash_seed}) {}
+object_table::object_table(const quota& q, const quota& of_log, device_usage& usage, std::uint64_t hash_seed)
+    : quota_(q), log_quota_(of_log), usage_(usage), objects_(0, hash{hash_seed}) {}
 
 object_table::~object_table() {
     clear();
@@ -32,11 +32,13 @@ void object_table::clear() {
     journal_.clear();
     in_change_ = false;
     memory_bytes_ = unset_user_events_ = pending_events_ = 0;
+    pending_log_events_ = destroyed_log_events_ = 0;
 }
 
-void object_table::begin() {
+void object_table::begin(bool of_log) {
     assert(!in_change_ && journal_.empty() && freed_.empty());
     in_change_ = true;
+    log_change_ = of_log;
 }
 
 void object_table::commit() {
@@ -88,13 +90,17 @@ std::uint64_t object_table::pending_serial(guest_id id) const {
 }
 
 bool object_table::room_for_object(std::uint64_t above_quota) const {
-    return objects_.size() < quota_.max_objects + above_quota &&
-           usage_.objects < usage_.max_objects + above_quota;
+    // An event that the guest has destroyed is gone for it; here it stays until its command has ended.
+    const std::uint64_t most =
+        log_change_ ? log_quota_.max_objects : quota_.max_objects + destroyed_log_events_;
+    return objects_.size() < most + above_quota && usage_.objects < usage_.max_objects + above_quota;
 }
 
 bool object_table::room_for_memory(std::uint64_t bytes) const {
-    return bytes <= quota_.max_memory_bytes && memory_bytes_ <= quota_.max_memory_bytes - bytes &&
-           bytes <= usage_.max_memory_bytes && usage_.memory_bytes <= usage_.max_memory_bytes - bytes;
+    const std::uint64_t most = (log_change_ ? log_quota_ : quota_).max_memory_bytes;
+    const std::uint64_t of_device = log_change_ ? usage_.max_log_memory_bytes : usage_.max_memory_bytes;
+    return bytes <= most && memory_bytes_ <= most - bytes && bytes <= of_device &&
+           usage_.memory_bytes <= of_device - bytes;
 }
 
 void object_table::add_memory(std::uint64_t bytes) {
@@ -108,7 +114,10 @@ void object_table::count(const object& o, int sign) {
     usage_.objects += n;
     if (o.kind == VGPU_OBJECT_EVENT) {
         unset_user_events_ += o.event == event_state::user_unset ? n : 0;
-        pending_events_ += o.event == event_state::pending ? n : 0;
+        const bool pending = o.event == event_state::pending;
+        pending_events_ += pending ? n : 0;
+        pending_log_events_ += pending && o.of_log ? n : 0;
+        destroyed_log_events_ += pending && o.of_log && o.destroyed ? n : 0;
     }
 }
 
@@ -122,6 +131,7 @@ std::uint64_t object_table::insert(guest_id id, object o) {
     assert(!taken(id));
     note(id, nullptr);
     o.serial = next_serial_++;
+    o.of_log = log_change_;
     if (o.kind == VGPU_OBJECT_CONTEXT) {
         o.context = o.serial;
     }
@@ -178,6 +188,7 @@ void object_table::destroy(guest_id id) {
     note(id, &at->second);
     if (at->second.kind == VGPU_OBJECT_EVENT && at->second.event == event_state::pending) {
         at->second.destroyed = true;
+        destroyed_log_events_ += at->second.of_log;
     } else {
         erase(at);
     }
@@ -205,6 +216,7 @@ bool object_table::complete_event(guest_id id, std::int32_t status) {
         at->second.event = event_state::done;
         at->second.status = status;
         --pending_events_;
+        pending_log_events_ -= at->second.of_log;
     }
     return true;
 }

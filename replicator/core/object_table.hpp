@@ -33,6 +33,7 @@ struct object {
     event_state event = event_state::done;
     bool destroyed = false;         // EVENT: destroyed by the guest while pending; its completion still comes
     bool sub_buffer = false;        // MEMORY
+    bool of_log = false;            // EVENT: of a command that a standby executed for its primary's log
     bool error_undelivered = false; // QUEUE: its last error record waits for the guest
     std::uint32_t element_bytes = 0; // MEMORY: of an image; 0 for buffers
     union {
@@ -54,7 +55,8 @@ struct device_usage {
     std::uint64_t objects = 0;
     std::uint64_t memory_bytes = 0;
     std::uint64_t requests_in_flight = 0;
-    std::uint64_t written_ranges = 0; // of guest memory, by requests in flight
+    std::uint64_t written_ranges = 0;                // of guest memory, by requests in flight
+    std::uint64_t max_log_memory_bytes = UINT64_MAX; // for what the log of a primary makes
 };
 
 class object_table {
@@ -64,13 +66,16 @@ public:
         std::uint64_t max_memory_bytes = 0;
     };
 
-    // `usage` outlives the table; the table's share is given back when the table ends.
-    object_table(const quota& q, device_usage& usage, std::uint64_t hash_seed);
+    // `usage` outlives the table; the table's share is given back when the table ends. `of_log`: the quota of
+    // changes that a primary's log makes.
+    object_table(const quota& q, const quota& of_log, device_usage& usage, std::uint64_t hash_seed);
+    object_table(const quota& q, device_usage& usage, std::uint64_t hash_seed)
+        : object_table(q, q, usage, hash_seed) {}
     ~object_table();
     object_table(const object_table&) = delete;
     object_table& operator=(const object_table&) = delete;
 
-    void begin();
+    void begin(bool of_log = false);
     void commit();
     void rollback();
 
@@ -84,6 +89,7 @@ public:
     // destroyed it; 0: there is none. Ids are used again, so whoever waits remembers the serial.
     std::uint64_t pending_serial(guest_id id) const;
 
+    // By the quota of the change in hand.
     bool room_for_object(std::uint64_t above_quota = 0) const;
     bool room_for_memory(std::uint64_t bytes) const;
 
@@ -119,6 +125,8 @@ public:
     std::uint64_t memory_bytes() const { return memory_bytes_; }
     std::uint64_t unset_user_events() const { return unset_user_events_; }
     std::uint64_t pending_events() const { return pending_events_; }
+    // Those of the log. The guest may know that they have completed, so they count against no quota of its.
+    std::uint64_t pending_log_events() const { return pending_log_events_; }
 
     void clear(); // of a lost file
 
@@ -144,18 +152,19 @@ private:
     void add_memory(std::uint64_t bytes);
     void note(guest_id id, const object* before);
 
-    const quota quota_;
+    const quota quota_, log_quota_;
     device_usage& usage_;
     map objects_;
     std::vector<allocation> allocations_;
     std::vector<std::uint32_t> free_allocations_;
     std::vector<std::uint32_t> freed_; // allocations without references since begin()
     std::vector<change> journal_;
-    bool in_change_ = false;
+    bool in_change_ = false, log_change_ = false;
     std::uint64_t next_serial_ = 1;
     std::uint64_t memory_bytes_ = 0;
     std::uint64_t unset_user_events_ = 0;
     std::uint64_t pending_events_ = 0;
+    std::uint64_t pending_log_events_ = 0, destroyed_log_events_ = 0; // the second: of the first
 };
 
 } // namespace kagemusha::core

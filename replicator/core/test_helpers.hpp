@@ -103,7 +103,8 @@ struct received_request {
 inline constexpr file_limits generous{512, 1024, 1u << 18, std::uint64_t{1} << 40};
 
 struct file_harness {
-    explicit file_harness(const file_limits& limits = generous) : fsm(7, limits, usage, 42) {}
+    explicit file_harness(const file_limits& limits = generous) : file_harness(limits, limits) {}
+    file_harness(const file_limits& limits, const file_limits& of_log) : fsm(7, limits, of_log, usage, 42) {}
     ~file_harness() {
         fsm.end_all(VGPU_STATUS_CANCELED, [](std::uint64_t, const vgpu_response&) {});
     }

@@ -19,10 +19,10 @@ constexpr std::uint64_t agent_bytes = std::uint64_t{256} << 20;
 } // namespace
 
 std::unique_ptr<primary_role> primary_role::create(const kagemusha_device_config& c, kagemusha_device& device,
-                                                   std::string& error) {
+                                                   const core::device_limits& of_guest, std::string& error) {
     auto made = std::make_unique<primary_role>(device, c);
     pair::primary_side::options o;
-    configure(o.fsm, c, device);
+    configure(o.fsm, c, device, of_guest);
     made->instance_ = o.fsm.instance;
     o.fsm.log_bytes = or_default(c.log_bytes, mirror::default_log_bytes);
     o.fsm.epoch_ms = or_default(c.epoch_ms, mirror::default_epoch_ms);

@@ -53,7 +53,7 @@ std::unique_ptr<replication> replication::create(const kagemusha_device_config& 
                                                  kagemusha_device& device, core::device_config& core,
                                                  std::string& error) {
     if (text_of(config.standby_listen).empty()) {
-        return primary_role::create(config, device, error);
+        return primary_role::create(config, device, core, error);
     }
     return make_standby_role(config, device, core, error);
 }

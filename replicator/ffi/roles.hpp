@@ -60,7 +60,9 @@ inline auto logger(const kagemusha_device_config& c) {
 
 // What both state machines are told (mirror::primary_config, mirror::standby_config).
 template <class Config>
-void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_device& device) {
+void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_device& device,
+               const core::device_limits& of_guest) {
+    fsm.limits = {of_guest.max_files, of_guest.max_memory_bytes, of_guest.file.max_memory_bytes};
     fsm.vm = text_of(c.vm_id);
     fsm.gpu = device.gpu_name;
     fsm.instance = random_number();
@@ -102,7 +104,7 @@ class primary_role final : public with_descriptor {
 public:
     // Adds a region to the workers. Null with a sentence in `error`.
     static std::unique_ptr<primary_role> create(const kagemusha_device_config& c, kagemusha_device& device,
-                                                std::string& error);
+                                                const core::device_limits& of_guest, std::string& error);
     primary_role(kagemusha_device& device, const kagemusha_device_config& c);
     ~primary_role() override;
 

@@ -14,6 +14,21 @@ namespace kagemusha::ffi {
 
 namespace {
 
+// What the log may use: as much of workers and GPU memory as the guest is allowed here, and what the
+// primary's agents add. Bookkeeping has the hard bounds: the log may have more requests, events and objects
+// in flight than the guest ever had at a time, because what had ended on the primary may not have ended here.
+core::device_limits limits_of_log(const core::device_limits& of_guest) {
+    core::device_limits l = of_guest;
+    l.file.max_requests = core::hard_max_requests_per_file;
+    l.file.max_events = core::hard_max_events_per_file;
+    l.file.max_objects = core::hard_max_objects_per_file;
+    // Sums stay within 64 bits whatever was configured.
+    const auto plus = [](std::uint64_t a, std::uint64_t b) { return std::min(a, UINT64_MAX - b) + b; };
+    l.file.max_memory_bytes = plus(l.file.max_memory_bytes, mirror::max_agent_bytes_per_file);
+    l.max_memory_bytes = plus(l.max_memory_bytes, l.max_files * mirror::max_agent_bytes_per_file);
+    return l;
+}
+
 class standby_role final : public with_descriptor {
 public:
     static std::unique_ptr<replication> create(const kagemusha_device_config& c, kagemusha_device& device,
@@ -21,12 +36,12 @@ public:
         auto made = std::make_unique<standby_role>(device, c.callbacks, c.user_data);
         kagemusha_device_config later = c;
         later.replicate_to = later.standby_listen = nullptr;
-        made->next_ = primary_role::create(later, device, error);
+        made->next_ = primary_role::create(later, device, core, error);
         if (!made->next_) {
             return nullptr;
         }
         pair::standby_side::options o;
-        configure(o.fsm, c, device);
+        configure(o.fsm, c, device, core);
         o.fsm.hold_bytes = or_default(c.hold_bytes, mirror::default_hold_bytes);
         o.listen = link_options(c, text_of(c.standby_listen));
         o.log = logger(c);
@@ -39,12 +54,7 @@ public:
         pair::arena& memory = made->side_->memory();
         device.add_worker_region(pair::standby_region, memory.fd(), memory.capacity(), memory.base());
 
-        // Whatever the primary allowed its guest, and what its agents add.
-        core.max_files = core::hard_max_files;
-        core.file.max_requests = core::hard_max_requests_per_file;
-        core.file.max_events = core::hard_max_events_per_file;
-        core.file.max_objects = core::hard_max_objects_per_file;
-        core.max_memory_bytes = core.file.max_memory_bytes = std::uint64_t{1} << 62;
+        core.of_log = limits_of_log(core);
         core.user_data = made.get();
         core.callbacks.request_done = [](void* self, std::uint64_t token, const vgpu_response* response) {
             static_cast<standby_role*>(self)->on_request_done(token, *response);

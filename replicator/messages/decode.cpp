@@ -42,6 +42,7 @@ const char* take(const replication::Hello& h, mirror::hello& out) {
     out.heartbeat_budget_ms = h.heartbeat_budget_ms();
     out.hold_bytes = h.hold_bytes();
     out.hold_entries = h.hold_entries();
+    out.limits = {h.max_files(), h.max_memory_bytes(), h.max_file_memory_bytes()};
     return nullptr;
 }
 

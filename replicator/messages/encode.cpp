@@ -33,6 +33,9 @@ void fill(replication::Message& out, const mirror::hello& m) {
     h.set_heartbeat_budget_ms(m.heartbeat_budget_ms);
     h.set_hold_bytes(m.hold_bytes);
     h.set_hold_entries(m.hold_entries);
+    h.set_max_files(m.limits.max_files);
+    h.set_max_memory_bytes(m.limits.max_memory_bytes);
+    h.set_max_file_memory_bytes(m.limits.max_file_memory_bytes);
 }
 
 // A column that has the same value, its default, in every entry is left out.

@@ -39,6 +39,7 @@ mirror::hello full_hello() {
     h.heartbeat_budget_ms = UINT32_MAX;
     h.hold_bytes = u64_max;
     h.hold_entries = u64_max;
+    h.limits = {UINT32_MAX, u64_max, u64_max - 1};
     return h;
 }
 

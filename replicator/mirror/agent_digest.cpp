@@ -73,6 +73,13 @@ bool mirror_agent::impl::prepare_digests() {
 // The context's kernel, tried on known bytes: a GPU that does not run it (or wrongly) has its content read
 // and hashed on the host instead.
 void mirror_agent::impl::prepare_digests(agent_context& c) {
+    const auto hashing = std::count_if(contexts.begin(), contexts.end(), [](const auto& other) {
+        return other->way == digest_way::preparing || other->way == digest_way::kernel;
+    });
+    if (hashing >= max_hashing_contexts) {
+        c.way = digest_way::host; // a standby has no memory for more (max_agent_bytes_per_file)
+        return;
+    }
     agent_memory::block block;
     if (!memory.allocate(trial_chunks * 8, block)) {
         out_of_memory = true;

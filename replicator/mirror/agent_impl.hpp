@@ -43,9 +43,7 @@ inline constexpr std::uint32_t max_read_attempts = 3;
 inline constexpr std::uint32_t max_units_per_request = 256;
 // Rounds of a state transfer in a row that left nearly as much dirty as they sent: the next is the last one.
 inline constexpr std::uint32_t max_futile_rounds = 2;
-// Of one digest entry; larger memory gets larger chunks.
-inline constexpr std::uint64_t max_hashes_per_entry = 32768;
-static_assert(max_hashes_per_entry <= max_hashes_per_message);
+// Of one digest entry, whose memory gets larger chunks if it has more than max_hashes_per_entry of them.
 inline constexpr std::uint32_t max_targets_per_entry = 256;
 inline constexpr std::uint32_t max_entries_per_digest_part = 8;
 // Chunks that wait for repair: more than this are found again by a later digest.

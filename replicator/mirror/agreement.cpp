@@ -17,6 +17,27 @@ const char* name_of(role r) {
     return r == role::primary ? "primary" : "standby";
 }
 
+// A standby executes what the primary's guest may do, and must not be made to allow more than its own
+// administrator does.
+std::string more_than_allowed(const guest_limits& of_primary, const guest_limits& of_standby) {
+    const auto compare = [](std::uint64_t there, std::uint64_t here, const char* what, const char* option) {
+        return there <= here || here == 0
+                   ? std::string()
+                   : "the guest may have " + std::to_string(there) + " " + what + " on the primary, " +
+                         std::to_string(here) + " on the standby: give both the same " + option;
+    };
+    std::string rule = compare(of_primary.max_files, of_standby.max_files, "open files", "max-files");
+    if (rule.empty()) {
+        rule = compare(of_primary.max_memory_bytes, of_standby.max_memory_bytes, "bytes of GPU memory",
+                       "max-memory");
+    }
+    if (rule.empty()) {
+        rule = compare(of_primary.max_file_memory_bytes, of_standby.max_file_memory_bytes,
+                       "bytes of GPU memory in one file", "max-file-memory");
+    }
+    return rule;
+}
+
 } // namespace
 
 std::string disagreement(const hello& mine, const hello& theirs) {
@@ -44,7 +65,8 @@ std::string disagreement(const hello& mine, const hello& theirs) {
     if (theirs.heartbeat_budget_ms == 0) {
         return "the peer gives no heartbeat budget";
     }
-    return {};
+    const hello& primary = mine.role == role::primary ? mine : theirs;
+    return more_than_allowed(primary.limits, standby.limits);
 }
 
 bool has_capability(const hello& h, const std::string& name) {

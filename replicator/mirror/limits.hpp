@@ -60,8 +60,15 @@ inline constexpr std::uint32_t default_running_per_file = 1024;
 // timely.
 inline constexpr std::uint64_t link_window_bytes = std::uint64_t{8} << 20;
 
-// Open files that a standby lets a primary have: what a device can have at most (core::hard_max_files).
+// Open files that a standby lets a primary have: what a device can have at most (core::hard_max_files). Its
+// administrator may allow less (standby_config::limits).
 inline constexpr std::uint32_t max_mirrored_files = 4096;
+// Memory that agents have on a standby's GPU: room for the hashes of one digest entry in each context that is
+// hashed by a kernel. A file's further contexts are read and hashed on the host.
+inline constexpr std::uint64_t max_hashes_per_entry = 32768;
+inline constexpr std::uint32_t max_hashing_contexts = 64;
+inline constexpr std::uint64_t max_agent_bytes_per_file = max_hashing_contexts * max_hashes_per_entry * 8;
+static_assert(max_hashes_per_entry <= max_hashes_per_message);
 // Closed epochs that were not committed, and comparisons whose other half is missing: beyond it the primary
 // is broken.
 inline constexpr std::uint32_t max_pending_markers = 65536;

@@ -21,6 +21,14 @@ inline constexpr std::uint32_t oldest_protocol_version = 1;
 
 enum class role : std::uint8_t { primary = 1, standby = 2 };
 
+// What an administrator allows a guest, of what a standby has to have for it; 0: not told.
+struct guest_limits {
+    std::uint32_t max_files = 0;             // open ones
+    std::uint64_t max_memory_bytes = 0;      // of the GPU, all files together
+    std::uint64_t max_file_memory_bytes = 0; // of one file
+    friend bool operator==(const guest_limits&, const guest_limits&) = default;
+};
+
 // Both ends send it first. The highest version that both know counts.
 struct hello {
     std::uint32_t version = protocol_version;
@@ -34,6 +42,7 @@ struct hello {
     std::uint32_t heartbeat_budget_ms = 0; // silence beyond it means the sender gives the other up
     std::uint64_t hold_bytes = 0;          // standby: content and streams that it holds at most
     std::uint64_t hold_entries = 0;        // standby: the same in entries
+    guest_limits limits;
     friend bool operator==(const hello&, const hello&) = default;
 };
 

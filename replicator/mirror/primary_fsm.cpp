@@ -90,6 +90,7 @@ struct primary_fsm::impl {
             h.capabilities.push_back(compression_capability);
         }
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
+        h.limits = config.limits;
         return h;
     }
 

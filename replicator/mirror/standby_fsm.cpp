@@ -118,6 +118,7 @@ struct standby_fsm::impl {
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.hold_bytes = config.hold_bytes;
         h.hold_entries = config.hold_entries;
+        h.limits = config.limits;
         return h;
     }
 

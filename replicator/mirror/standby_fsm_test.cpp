@@ -694,7 +694,17 @@ TEST_F(standby_fsm_test, files_epochs_and_digests_are_bounded) {
         ASSERT_EQ(last, "") << i;
         last = entry(meta(4 + i, entry_kind::open_file, 10 + i));
     }
-    EXPECT_EQ(last, broken("it opened too many files"));
+    EXPECT_EQ(last,
+              broken("entry 4098 opens more than 4096 files at once, which is what a guest may have here"));
+    config.limits.max_files = 3;
+    make();
+    attach();
+    EXPECT_EQ(entry(meta(4, entry_kind::open_file, 10)), "");
+    EXPECT_EQ(entry(meta(5, entry_kind::close_file, 10)), "");
+    EXPECT_EQ(entry(meta(6, entry_kind::open_file, 11)), "") << "one at a time";
+    EXPECT_EQ(entry(meta(7, entry_kind::open_file, 12)),
+              broken("entry 7 opens more than 3 files at once, which is what a guest may have here"));
+    config.limits = {};
     make();
     attach();
     entry(submit(4, 1, 8, entry_late_content, 8), {{8, false}});

@@ -56,8 +56,11 @@ std::string standby_log::check(const entries::entry& e) const {
         if (open) {
             return entry_text(m.sequence) + " opens file " + std::to_string(m.file) + ", which is open";
         }
-        if (open_files_ >= max_mirrored_files) {
-            return "it opened too many files";
+        const std::uint32_t most =
+            config_.limits.max_files != 0 ? config_.limits.max_files : max_mirrored_files;
+        if (open_files_ >= most) {
+            return entry_text(m.sequence) + " opens more than " + std::to_string(most) +
+                   " files at once, which is what a guest may have here";
         }
         return {};
     }

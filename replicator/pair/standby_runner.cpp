@@ -165,7 +165,8 @@ void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> ent
     r.entry = std::move(entry);
     switch (meta.kind) {
     case mirror::entry_kind::open_file:
-        return device.open_file(meta.file, meta.sequence | token_bit);
+        r.entry->first_try_ms = now_ms_;
+        return open(device, *r.entry);
     case mirror::entry_kind::close_file:
     case mirror::entry_kind::lose_file:
         device.close_file(meta.file, meta.sequence | token_bit, core::device::origin::log);
@@ -183,6 +184,11 @@ void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> ent
     case mirror::entry_kind::submit:
         return submit(device, r);
     }
+}
+
+void standby_runner::open(core::device& device, const held_entry& e) {
+    calling_[e.meta.file].call = e.meta.sequence;
+    device.open_file(e.meta.file, e.meta.sequence | token_bit, core::device::origin::log);
 }
 
 void standby_runner::submit(core::device& device, running_entry& r) {
@@ -258,7 +264,13 @@ void standby_runner::end_calls(std::uint32_t file) {
 
 bool standby_runner::to_be_tried_again(const running_entry& r, const vgpu_response& response) {
     const held_entry& e = *r.entry;
-    return response.result != 0 && !e.failed_there && now_ms_ < e.first_try_ms + try_ms &&
+    if (now_ms_ >= e.first_try_ms + try_ms) {
+        return false;
+    }
+    if (e.meta.kind == mirror::entry_kind::open_file) {
+        return response.status == VGPU_STATUS_LIMIT; // files that were closed before it are still open here
+    }
+    return response.status == VGPU_STATUS_OK && response.result != 0 && !e.failed_there &&
            may_pass(call_of(e.as_request(0)), response.result);
 }
 
@@ -266,7 +278,12 @@ void standby_runner::retry(core::device& device, std::uint64_t now_ms) {
     now_ms_ = now_ms;
     for (auto& [file, c] : calling_) {
         if (std::exchange(c.again, false)) {
-            submit(device, running_.at(c.call));
+            running_entry& r = running_.at(c.call);
+            if (r.entry->meta.kind == mirror::entry_kind::open_file) {
+                open(device, *r.entry);
+            } else {
+                submit(device, r);
+            }
         }
     }
     go_on(device);
@@ -281,7 +298,7 @@ void standby_runner::on_request_done(std::uint64_t marked, const vgpu_response& 
     running_entry& r = at->second;
     const mirror::entry_meta& meta = r.entry->meta;
     if (const auto c = calling_.find(meta.file); c != calling_.end() && c->second.call == token) {
-        if (response.status == VGPU_STATUS_OK && to_be_tried_again(r, response)) {
+        if (to_be_tried_again(r, response)) {
             c->second.again = true;
             tell_({run_result::kind::retry});
             return;

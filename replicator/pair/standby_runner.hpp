@@ -6,7 +6,8 @@
 // Calls. A guest waits for its commands with reads, which a standby does not execute; so a call may come
 // while launches run here that had ended there, and fail because of them: a program with kernels in use can't
 // be built again, their memory is not free yet. A call that succeeded on the primary and fails here for such
-// a reason is tried again for a while, and its file's later entries wait for it.
+// a reason is tried again for a while, and its file's later entries wait for it. So does a file that is
+// opened while another one that was closed before it is still open here: files do not wait for each other.
 //
 // Threads: the device's thread only.
 #ifndef KAGEMUSHA_PAIR_STANDBY_RUNNER_HPP
@@ -128,6 +129,7 @@ private:
 
     void begin(core::device& device, std::unique_ptr<held_entry> entry);
     void begin_guest(core::device& device, std::unique_ptr<held_entry> entry);
+    void open(core::device& device, const held_entry& e);
     void submit(core::device& device, running_entry& r);
     void end_calls(std::uint32_t file);
     bool to_be_tried_again(const running_entry& r, const vgpu_response& response);
