@@ -115,6 +115,7 @@ private:
         bool gpu_failed = false, copy_lost = false, copy_lost_told = false;
         // Of a primary's QEMU
         bool replicating = false, held = false, lost_told = false, gpu_cut = false;
+        std::uint64_t replication = 0;
         unsigned to_qemu = 0;
         std::uint64_t committed = 0, replicated_at = 0;
         std::optional<std::uint64_t> stream_broken_since, hand_over_at;
@@ -503,7 +504,7 @@ private:
             if (!h.held) {
                 h.held = true;
                 h.gpu_cut = false; // no checkpoint comes before
-                h.primary->on_qemu_protecting(now_);
+                h.primary->on_qemu_protecting(h.replication, now_);
                 commit(h, to);
             } else if (now_ % 10 == 0 && !to.copy_lost && !h.gpu_cut) {
                 commit(h, to);
@@ -511,17 +512,17 @@ private:
             if (h.hand_over_at && now_ >= *h.hand_over_at && !to.copy_lost && !h.gpu_cut) {
                 h.hand_over_at.reset();
                 commit(h, to);
-                h.primary->on_qemu_handed_over(now_);
+                h.primary->on_qemu_handed_over(h.replication, now_);
             }
         } else if (!works && !h.stream_broken_since) {
             h.stream_broken_since = now_ + 20 + below(300); // when TCP tells
         } else if (!works && now_ >= *h.stream_broken_since && !h.lost_told) {
             h.lost_told = true;
-            h.primary->on_qemu_replication_lost("broken pipe", now_);
+            h.primary->on_qemu_replication_lost(h.replication, "broken pipe", now_);
         }
         // Also by a device that is refused for as long as the standby has a copy to keep.
         if (h.held && (to.copy_lost || h.gpu_cut) && now_ % 20 == 0)
-            h.primary->on_qemu_replication_lost("the standby's GPU", now_);
+            h.primary->on_qemu_replication_lost(h.replication, "the standby's GPU", now_);
         carry_out(h);
     }
 
@@ -622,8 +623,9 @@ private:
         h.running = true;
         h.line = ++lines_;
     }
-    void act(host& h, act_replicate&) {
+    void act(host& h, act_replicate& a) {
         h.replicating = true;
+        h.replication = a.replication;
         h.held = h.lost_told = false;
         h.to_qemu = peer(h).qemu;
         h.stream_broken_since.reset();

@@ -106,7 +106,7 @@ struct primary_test : testing::Test {
         done();
         greet();
         word(supervision_kind::ready);
-        fsm->on_qemu_protecting(now);
+        fsm->on_qemu_protecting(fsm->replication(), now);
         done();
     }
     void protect() {

@@ -68,7 +68,10 @@
 //   3. act_go_on_alone releases what was held, lets a VM go on that stands still for a switchover,
 //      and tells the guest of a GPU that failed. It is only emitted after the arbiter has recorded
 //      `alone`, or while no standby that was told could take over.
-//   4. on_marked comes when what act_mark_protected wants is durable: only then the arbiter is asked
+//   4. Each act_replicate has a number, and what is reported of a replication has its number. Orders and
+//      reports cross, and QEMU's thread may be held up for long (a disk): what is reported of a former
+//      replication is none of this one's, whose output nobody holds yet. Such a report is dropped.
+//   5. on_marked comes when what act_mark_protected wants is durable: only then the arbiter is asked
 //      to record the pair. So an image without the mark was never one of a recorded pair.
 #pragma once
 
@@ -137,7 +140,9 @@ struct act_send {
     mirror::message what;
 };
 struct act_start_qemu {};
-struct act_replicate {};
+struct act_replicate {
+    std::uint64_t replication; // counts up; reports of it say this number
+};
 struct act_mark_protected {}; // the images' mark, durably; then on_marked
 struct act_go_on_alone {};
 struct act_tell_gpu_failure {}; // QEMU tells the guest what it has held back
@@ -165,8 +170,10 @@ public:
     void on_link_up(std::uint64_t now);
     void on_message(const mirror::message& m, std::uint64_t now);
     void on_link_closed(const std::string& why, std::uint64_t now);
-    void on_qemu_protecting(std::uint64_t now); // a checkpoint is on the standby, and output is held
-    void on_qemu_replication_lost(const std::string& why, std::uint64_t now); // it asks whether to go on
+    // `replication`: of which act_replicate. A checkpoint is on the standby, and output is held.
+    void on_qemu_protecting(std::uint64_t replication, std::uint64_t now);
+    // It asks whether to go on.
+    void on_qemu_replication_lost(std::uint64_t replication, const std::string& why, std::uint64_t now);
     void on_marked(const std::string& problem, std::uint64_t now); // after act_mark_protected; empty: durable
     // Its GPU failed, and it holds that back from the guest. Said again and again until it has an effect.
     void on_gpu_failed(const std::string& why, std::uint64_t now);
@@ -174,7 +181,8 @@ public:
     // now goes on; a VM that is late is better than none.
     void on_qemu_stuck(const std::string& why, std::uint64_t now);
     void on_qemu_died(const std::string& how, bool in_order, std::uint64_t now);
-    void on_qemu_handed_over(std::uint64_t now);  // the last checkpoint is on the standby, QEMU stands still
+    // The last checkpoint is on the standby, QEMU stands still.
+    void on_qemu_handed_over(std::uint64_t replication, std::uint64_t now);
     void on_cancel_switchover(std::uint64_t now); // a person does not want to wait for the standby any more
     // A person wants it protected: there is an address now, and it is tried at once. `elsewhere`: another one
     // than that of the present connection.
@@ -186,6 +194,7 @@ public:
     std::uint64_t deadline() const; // when on_tick is due at the latest
 
     primary_state state() const { return state_; }
+    std::uint64_t replication() const { return replication_; } // the last one that was begun
     std::uint64_t term() const { return term_; }
     const std::string& degraded() const { return degraded_; } // why nobody stands by; empty: somebody does
     // Why a takeover would have to wait, though somebody stands by: the standby does not reach the arbiter.
@@ -270,6 +279,7 @@ private:
     std::uint64_t request_ = 0; // the number of the one that is under way; 0: none
     arbiter_request::kind asked_ = arbiter_request::kind::open;
     std::uint64_t last_number_ = 0;
+    std::uint64_t replication_ = 0;               // the last one that was begun
     std::uint64_t told_term_ = 0;                 // the last one that a standby was told; used once
     std::uint64_t opening_by_ = 0;                // until then another's lease may run out
     bool pair_asked_ = false;                     // with told_term_; whether it was done is not known

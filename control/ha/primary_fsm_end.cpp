@@ -135,8 +135,8 @@ void primary_fsm::on_answer_leaving(arbiter_request::kind asked, const arbiter_a
 
 // ---- a switchover
 
-void primary_fsm::on_qemu_handed_over(std::uint64_t now) {
-    if (state_ != primary_state::protecting)
+void primary_fsm::on_qemu_handed_over(std::uint64_t replication, std::uint64_t now) {
+    if (state_ != primary_state::protecting || replication != replication_)
         return;
     close_gate();
     hand_by_ = now + config_.switchover_ms;

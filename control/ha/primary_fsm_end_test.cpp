@@ -117,7 +117,7 @@ TEST_F(primary_end, a_death_before_the_standby_has_answered_is_told_later) {
 
 TEST_F(primary_end, a_death_after_alone_was_asked_for_says_that_nothing_was_released) {
     protect();
-    fsm->on_qemu_replication_lost("broken pipe", now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "broken pipe", now);
     done();
     fsm->on_qemu_died("killed", false, now); // the answer is lost, or on its way
     for (const auto& a : take())
@@ -190,7 +190,7 @@ TEST_F(primary_end, a_guest_that_ends_with_its_qemu_is_a_stop) {
 
 TEST_F(primary_end, a_switchover_keeps_the_vm_until_the_standby_runs_it) {
     protect();
-    fsm->on_qemu_handed_over(now);
+    fsm->on_qemu_handed_over(fsm->replication(), now);
     EXPECT_FALSE(any<act_kill_qemu>(take()));
     word(supervision_kind::running, 3);
     const auto actions = take();
@@ -201,7 +201,7 @@ TEST_F(primary_end, a_switchover_keeps_the_vm_until_the_standby_runs_it) {
 
 TEST_F(primary_end, a_switchover_that_fails_goes_on_here) {
     protect();
-    fsm->on_qemu_handed_over(now);
+    fsm->on_qemu_handed_over(fsm->replication(), now);
     take();
     word(supervision_kind::takeover_failed, 2, "a load error");
     auto actions = done();
@@ -215,7 +215,7 @@ TEST_F(primary_end, a_switchover_that_fails_goes_on_here) {
 
 TEST_F(primary_end, a_switchover_that_is_not_answered_goes_on_here_unless_it_was_claimed) {
     protect();
-    fsm->on_qemu_handed_over(now);
+    fsm->on_qemu_handed_over(fsm->replication(), now);
     take();
     now += 10000;
     fsm->on_tick(now);
@@ -229,7 +229,7 @@ TEST_F(primary_end, a_switchover_that_is_not_answered_goes_on_here_unless_it_was
 
 TEST_F(primary_end, a_switchover_can_be_cancelled) {
     protect();
-    fsm->on_qemu_handed_over(now);
+    fsm->on_qemu_handed_over(fsm->replication(), now);
     done();
     fsm->on_cancel_switchover(now);
     EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
@@ -242,7 +242,7 @@ TEST_F(primary_end, a_switchover_can_be_cancelled) {
 TEST_F(primary_end, a_switchover_without_a_record_is_not_taken_back_without_the_standbys_word) {
     shared_record = false;
     protect();
-    fsm->on_qemu_handed_over(now);
+    fsm->on_qemu_handed_over(fsm->replication(), now);
     now += 10000;
     fsm->on_tick(now);
     EXPECT_EQ(fsm->state(), primary_state::handing_over) << "nothing decides who has it";

@@ -335,11 +335,11 @@ void primary_fsm::replicate_if_ready(std::uint64_t now) {
         return;
     standby_is_clean_ = false;
     become(primary_state::replicating, {});
-    actions_.push_back(act_replicate{});
+    actions_.push_back(act_replicate{++replication_});
 }
 
-void primary_fsm::on_qemu_protecting(std::uint64_t) {
-    if (state_ != primary_state::replicating)
+void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t) {
+    if (state_ != primary_state::replicating || replication != replication_)
         return;
     ++told_term_;
     pair_asked_ = confirmed_ = false;
@@ -362,8 +362,10 @@ void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
 
 // ---- losing one
 
-void primary_fsm::on_qemu_replication_lost(const std::string& why, std::uint64_t now) {
-    lost_standby(why, now);
+void primary_fsm::on_qemu_replication_lost(std::uint64_t replication, const std::string& why,
+                                           std::uint64_t now) {
+    if (replication == replication_)
+        lost_standby(why, now);
 }
 
 void primary_fsm::lost_standby(const std::string& why, std::uint64_t now) {

@@ -82,7 +82,7 @@ TEST_F(primary, an_older_standby_says_goodbye_when_it_runs_the_vm) {
     EXPECT_FALSE(says<act_send>(done(), supervision_kind::belief)) << "it would end the connection";
     word(supervision_kind::description, 0, "d");
     word(supervision_kind::ready);
-    fsm->on_qemu_protecting(now);
+    fsm->on_qemu_protecting(fsm->replication(), now);
     word(supervision_kind::paired, 2);
     fsm->on_marked({}, now);
     done();
@@ -109,7 +109,7 @@ TEST_F(primary, a_dead_qemu_is_told_after_reconnecting) {
 
 TEST_F(primary, goes_on_alone_only_after_the_arbiter_has_recorded_it) {
     protect();
-    fsm->on_qemu_replication_lost("its QEMU is gone", now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "its QEMU is gone", now);
     auto actions = done();
     EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
     EXPECT_FALSE(any<act_go_on_alone>(actions));
@@ -123,6 +123,38 @@ TEST_F(primary, goes_on_alone_only_after_the_arbiter_has_recorded_it) {
     EXPECT_TRUE(any<act_go_on_alone>(actions));
     EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
     EXPECT_EQ(fsm->degraded(), "its QEMU is gone");
+}
+
+// Found by kagemusha_world (seed 1526655): the thread that gives QEMU its orders hangs in a disk, and says of
+// the replication before what it saw of that.
+TEST_F(primary, what_is_reported_of_a_former_replication_is_none_of_this_one) {
+    tell();
+    const auto former = fsm->replication();
+    word(supervision_kind::lost, 0, "died");
+    EXPECT_TRUE(any<act_go_on_alone>(done()));
+    now += 1000;
+    fsm->on_tick(now);
+    word(supervision_kind::ready);
+    const auto present = the<act_replicate>(done()).replication;
+    EXPECT_NE(present, former);
+    granted(1, now + 300);
+    done();
+    fsm->on_qemu_protecting(former, now); // act_go_on_alone has not been carried out yet
+    EXPECT_EQ(fsm->state(), primary_state::replicating);
+    fsm->on_qemu_replication_lost(former, "of the former one", now);
+    EXPECT_EQ(fsm->state(), primary_state::replicating);
+    EXPECT_TRUE(done().empty());
+
+    fsm->on_qemu_protecting(present, now);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::pair));
+    word(supervision_kind::paired, 3);
+    fsm->on_marked({}, now);
+    done();
+    granted(3, now + 300);
+    ASSERT_EQ(fsm->state(), primary_state::protecting);
+    fsm->on_qemu_handed_over(former, now);
+    fsm->on_qemu_replication_lost(former, "of the former one", now);
+    EXPECT_EQ(fsm->state(), primary_state::protecting);
 }
 
 TEST_F(primary, a_refusal_of_the_arbiter_kills_it) {
@@ -147,7 +179,7 @@ TEST_F(primary, the_gate_follows_answered_heartbeats_while_the_arbiter_is_away) 
 
 TEST_F(primary, the_gate_does_not_follow_heartbeats_of_one_that_is_not_paired) {
     protect();
-    fsm->on_qemu_replication_lost("gone", now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "gone", now);
     done();
     now = 1400;
     fsm->on_message(mirror::heartbeat{5, 1390}, now);
@@ -164,7 +196,7 @@ TEST_F(primary, silence_beyond_the_budget_loses_the_standby) {
 TEST_F(primary, policy_stop_kills_the_vm_and_leaves_it_to_the_standby) {
     policy = loss_policy::stop;
     protect();
-    fsm->on_qemu_replication_lost("gone", now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "gone", now);
     EXPECT_TRUE(any<act_kill_qemu>(take()));
     fsm->on_qemu_died("killed", false, now);
     EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
@@ -172,17 +204,17 @@ TEST_F(primary, policy_stop_kills_the_vm_and_leaves_it_to_the_standby) {
 
 TEST_F(primary, a_term_is_told_only_once) {
     protect();
-    fsm->on_qemu_replication_lost("gone", now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "gone", now);
     done();
     granted(2, now + 300);
     done();
     fsm->on_message(supervision{supervision_kind::ready, 0, {}}, now);
-    fsm->on_qemu_protecting(now); // PAIR with 3, which is never recorded
+    fsm->on_qemu_protecting(fsm->replication(), now); // PAIR with 3, which is never recorded
     take();
     word(supervision_kind::lost, 0, "died");
     now += 1000; // the second failure waits
     word(supervision_kind::ready);
-    fsm->on_qemu_protecting(now);
+    fsm->on_qemu_protecting(fsm->replication(), now);
     bool told = false;
     for (const auto& a : take()) {
         const auto* sent = std::get_if<act_send>(&a);
@@ -294,7 +326,7 @@ TEST_F(primary, a_standby_without_a_vm_is_not_told_of_a_death) {
 
 TEST_F(primary, a_switchover_closes_the_gate_before_it_is_told) {
     protect();
-    fsm->on_qemu_handed_over(now);
+    fsm->on_qemu_handed_over(fsm->replication(), now);
     const auto actions = take();
     std::size_t gate = 99, told = 99;
     for (std::size_t i = 0; i < actions.size(); ++i) {
@@ -312,7 +344,7 @@ TEST_F(primary, a_switchover_closes_the_gate_before_it_is_told) {
 TEST_F(primary, a_standby_that_believes_it_is_paired_is_told_otherwise_until_it_says_so) {
     protect();
     fsm->on_link_closed("reset", now);
-    fsm->on_qemu_replication_lost("reset, too", now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "reset, too", now);
     done();
     auto actions = record_alone();
     EXPECT_TRUE(any<act_go_on_alone>(actions));

@@ -183,7 +183,7 @@ struct decider::work {
     void carry_out(act_close_link&) { close_link(); }
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
-    void carry_out(act_replicate&) { owner_.orders_.replicate(); }
+    void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication); }
     void carry_out(act_mark_protected&) { owner_.orders_.mark_protected(); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
     void carry_out(act_tell_gpu_failure&) { owner_.orders_.tell_gpu_failure(); }
@@ -342,10 +342,10 @@ void decider::takeover_failed(const std::string& why) {
     });
 }
 
-void decider::qemu_protecting() {
-    work_->loop_.post([w = work_.get()] {
+void decider::qemu_protecting(std::uint64_t replication) {
+    work_->loop_.post([w = work_.get(), replication] {
         if (w->primary_)
-            w->primary_->on_qemu_protecting(boot_ms());
+            w->primary_->on_qemu_protecting(replication, boot_ms());
         w->settle();
     });
 }
@@ -376,18 +376,18 @@ void decider::qemu_stuck(const std::string& why) {
     });
 }
 
-void decider::qemu_handed_over() {
-    work_->loop_.post([w = work_.get()] {
+void decider::qemu_handed_over(std::uint64_t replication) {
+    work_->loop_.post([w = work_.get(), replication] {
         if (w->primary_)
-            w->primary_->on_qemu_handed_over(boot_ms());
+            w->primary_->on_qemu_handed_over(replication, boot_ms());
         w->settle();
     });
 }
 
-void decider::replication_lost(const std::string& why) {
-    work_->loop_.post([w = work_.get(), why] {
+void decider::replication_lost(std::uint64_t replication, const std::string& why) {
+    work_->loop_.post([w = work_.get(), replication, why] {
         if (w->primary_)
-            w->primary_->on_qemu_replication_lost(why, boot_ms());
+            w->primary_->on_qemu_replication_lost(replication, why, boot_ms());
         w->settle();
     });
 }

@@ -32,8 +32,9 @@ struct decider_options {
 
 // Orders for the main thread, given on the decider's thread; they only queue.
 struct decider_orders {
-    std::function<void()> start_primary, start_standby, replicate, go_on_alone, tell_gpu_failure, take_over;
-    std::function<void()> mark_protected; // the images, durably; then marked()
+    std::function<void()> start_primary, start_standby, go_on_alone, tell_gpu_failure, take_over;
+    std::function<void(std::uint64_t replication)> replicate; // what is reported of it says this number
+    std::function<void()> mark_protected;                     // the images, durably; then marked()
     std::function<void(std::string why)> restart_standby, kill;
     // The last one. `alone`: the record says so, and this host's images are the newest.
     std::function<void(bool in_order, std::string why, bool alone)> ended;
@@ -66,11 +67,11 @@ public:
     void qemu_ready();
     void qemu_running();
     void takeover_failed(const std::string& why);
-    void qemu_protecting();
+    void qemu_protecting(std::uint64_t replication);
     void marked(const std::string& problem); // empty: it is durable
-    void qemu_handed_over();
+    void qemu_handed_over(std::uint64_t replication);
     void cancel_switchover(); // one that has been told the standby
-    void replication_lost(const std::string& why);
+    void replication_lost(std::uint64_t replication, const std::string& why);
     void qemu_stuck(const std::string& why); // again and again
     void gpu_failed(const std::string& why); // a primary's
     void gpu_lost(const std::string& why);   // a standby's

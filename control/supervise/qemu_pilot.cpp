@@ -40,6 +40,13 @@ std::string description(const qmp_message& message) {
     return found != message.body.end() && found->is_string() ? found->get<std::string>() : "without a reason";
 }
 
+// Of an answer to query-colo-status; 0: it has counted none.
+std::uint64_t committed_in(const qmp_message& colo_status) {
+    const auto found = colo_status.body.find("checkpoints");
+    return found != colo_status.body.end() && found->is_object() ? found->value("committed", std::uint64_t{0})
+                                                                 : 0;
+}
+
 // QEMU's word for one of our addresses.
 std::string uri(const std::string& address) {
     return address.starts_with("unix:") ? address : "tcp:" + address;
@@ -58,6 +65,8 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     negotiated_ = quitting_ = shut_down_ = taking_over_ = abandoned_ = told_ = false;
     killed_why_.clear();
     phase_ = phase::none;
+    stream_is_ours_ = false;
+    counted_ = {};
     looking_ = gpu_looking_ = lost_told_ = false;
     look_at_takeover_.reset();
     look_at_copy_.reset();
@@ -286,7 +295,7 @@ void qemu_pilot::take(const qmp_message& message) {
                 });
             });
             if (!replicate_to_.empty())
-                replicate(std::exchange(replicate_to_, {}), gpu_to_);
+                replicate(replication_, std::exchange(replicate_to_, {}), gpu_to_);
         });
     case qmp_message::kind::event:
         return on_event(message);
@@ -334,6 +343,10 @@ void qemu_pilot::on_event(const qmp_message& message) {
     };
     if (message.name == "MIGRATION" && !standby_) {
         const auto status = text("status");
+        if (status == "setup" && phase_ == phase::migrating)
+            stream_is_ours_ = true;
+        if (!stream_is_ours_)
+            return;
         if (status == "colo" && phase_ == phase::migrating) {
             phase_ = phase::checkpointing;
             on_checkpointing();
@@ -342,13 +355,14 @@ void qemu_pilot::on_event(const qmp_message& message) {
             ask("query-migrate", {}, [this](const qmp_message& a) {
                 const auto why =
                     a.body.is_object() ? a.body.value("error-desc", std::string()) : std::string();
-                events_.replication_lost("QEMU's stream to the standby ended" +
-                                         (why.empty() ? std::string() : ": " + why));
+                events_.replication_lost(replication_, "QEMU's stream to the standby ended" +
+                                                           (why.empty() ? std::string() : ": " + why));
             });
         }
-    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && !abandoned_) {
+    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && stream_is_ours_ &&
+               !abandoned_) {
         abandoned_ = true;
-        events_.replication_lost("the checkpoints to the standby's QEMU failed");
+        events_.replication_lost(replication_, "the checkpoints to the standby's QEMU failed");
     } else if (message.name == "RESUME" && taking_over_) {
         taking_over_ = false;
         standby_ = false;
@@ -372,13 +386,15 @@ void qemu_pilot::on_event(const qmp_message& message) {
 
 // ---- a primary
 
-void qemu_pilot::replicate(const std::string& state_address, const std::string& gpu_address) {
+void qemu_pilot::replicate(std::uint64_t replication, const std::string& state_address,
+                           const std::string& gpu_address) {
+    replication_ = replication;
     if (!negotiated_) { // it has only just been started
         replicate_to_ = state_address;
         gpu_to_ = gpu_address;
         return;
     }
-    abandoned_ = told_ = looking_ = gpu_looking_ = false;
+    abandoned_ = told_ = looking_ = gpu_looking_ = stream_is_ours_ = false;
     disks_looking_ = disks_complete_ = false;
     disk_missing_bytes_ = 0;
     handing_over_ = 0;
@@ -428,13 +444,16 @@ void qemu_pilot::send_state() {
             return false;
         if (!abandoned_) {
             abandoned_ = true;
-            events_.replication_lost(fmt::format("QEMU refuses {}: {}", what, description(answer)));
+            events_.replication_lost(replication_,
+                                     fmt::format("QEMU refuses {}: {}", what, description(answer)));
         }
         return true;
     };
     ask("migrate-set-capabilities",
         {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
         [failed](const qmp_message& a) { failed(a, "x-colo"); });
+    // That was accepted only if no stream is under way, so the count is final.
+    ask("query-colo-status", {}, [this](const qmp_message& a) { counted_.begin(committed_in(a)); });
     ask("migrate-set-parameters",
         {{"x-checkpoint-delay", config_.max_epoch_ms},
          {"max-bandwidth", bandwidth},
@@ -472,16 +491,16 @@ void qemu_pilot::look() {
         if (phase_ != phase::checkpointing || found == a.body.end() || !found->is_object())
             return;
         const auto number = [found](const char* key) { return found->value(key, std::uint64_t{0}); };
-        last_ = {number("committed"), number("early"), number("pause-us"), number("epoch-us"),
+        last_ = {counted_.read(number("committed")), number("early"), number("pause-us"), number("epoch-us"),
                  number("total-pause-us")};
         paused_.read(clock::now(), std::chrono::microseconds(last_.total_pause_us));
         if (handing_over_ != 0 && last_.checkpoints >= handing_over_ && !abandoned_) {
             handing_over_ = 0;
-            events_.handed_over();
+            events_.handed_over(replication_);
         }
         if (last_.checkpoints >= checkpoints_until_protected && disks_complete_ && !told_ && !abandoned_) {
             told_ = true;
-            events_.protecting();
+            events_.protecting(replication_);
         }
     });
 }
@@ -506,7 +525,7 @@ void qemu_pilot::look_at_disks(std::size_t index, std::uint64_t missing, bool co
         if (!a.body.is_string() || a.body.get<std::string>().empty())
             return;
         abandoned_ = true;
-        events_.replication_lost("no checkpoint can be taken: " + a.body.get<std::string>());
+        events_.replication_lost(replication_, "no checkpoint can be taken: " + a.body.get<std::string>());
     });
     read("missing-bytes", [this, read, index, missing, complete](const qmp_message& a) {
         const auto bytes = a.body.is_number_unsigned() ? a.body.get<std::uint64_t>() : 0;
@@ -531,8 +550,8 @@ void qemu_pilot::look_at_protected_gpu() {
             a.body.value("state", std::string("protecting")) == "protecting")
             return;
         abandoned_ = true;
-        events_.replication_lost("the standby has no copy of the GPU any more: " +
-                                 a.body.value("degraded", std::string()));
+        events_.replication_lost(replication_, "the standby has no copy of the GPU any more: " +
+                                                   a.body.value("degraded", std::string()));
     });
 }
 
@@ -545,10 +564,9 @@ void qemu_pilot::hand_over() {
             return events_.hand_over_failed(description(a));
         events_.stopped();
         ask("query-colo-status", {}, [this](const qmp_message& b) {
-            const auto found = b.body.find("checkpoints");
-            if (found == b.body.end() || !found->is_object())
+            if (phase_ != phase::checkpointing)
                 return;
-            handing_over_ = found->value("committed", std::uint64_t{0}) + 2;
+            handing_over_ = counted_.read(committed_in(b)) + 2;
             told_ = true;
             // Setting it asks for a checkpoint at once; the interval is short until both are through.
             ask("migrate-set-parameters", {{"x-checkpoint-delay", 1}}, {});

@@ -12,6 +12,7 @@
 
 #include "control/process.hpp"
 #include "control/qmp_session.hpp"
+#include "control/supervise/checkpoint_count.hpp"
 #include "control/supervise/paused_share.hpp"
 
 #include <nlohmann/json.hpp>
@@ -44,9 +45,11 @@ struct pilot_config {
 
 // What it tells; called inside handle() and the orders.
 struct pilot_events {
-    std::function<void()> ready;                                  // a standby waits for the VM
-    std::function<void()> protecting;                             // checkpoints arrive, output is held
-    std::function<void(const std::string& why)> replication_lost; // QEMU asks whether to go on alone
+    std::function<void()> ready; // a standby waits for the VM
+    // Of the replication with this number: checkpoints arrive, output is held.
+    std::function<void(std::uint64_t replication)> protecting;
+    // QEMU asks whether to go on alone.
+    std::function<void(std::uint64_t replication, const std::string& why)> replication_lost;
     std::function<void(const std::string& why)> gpu_failed; // and the guest is not told; again and again
     // A standby's GPU has no copy any more; or a takeover found none. Once for each QEMU.
     std::function<void(const std::string& why)> gpu_lost;
@@ -56,7 +59,8 @@ struct pilot_events {
     std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
     std::function<void()> guest_ended; // the guest has switched itself off, and a standby may have the VM
     std::function<void()> stopped;     // hand_over() has stopped the VM
-    std::function<void()> handed_over; // after hand_over(): the VM stands still, the standby has all of it
+    // After hand_over(): the VM stands still, the standby has all of it.
+    std::function<void(std::uint64_t replication)> handed_over;
     std::function<void(const std::string& why)> hand_over_failed;
     std::function<void(const std::string& why)> takeover_failed;
     std::function<void(const std::string& how, bool in_order)> died;
@@ -73,8 +77,10 @@ public:
     // Orders.
     void start_primary() { start(config_.command, false); }
     void start_standby() { start(config_.standby_command, true); }
-    // `gpu_address`: where the standby's GPU listens.
-    void replicate(const std::string& state_address, const std::string& gpu_address);
+    // `replication`: the number that what is reported of it has. `gpu_address`: where the standby's GPU
+    // listens.
+    void replicate(std::uint64_t replication, const std::string& state_address,
+                   const std::string& gpu_address);
     void go_on_alone();
     void tell_gpu_failure(); // to the guest
     void take_over();
@@ -139,9 +145,14 @@ private:
     bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
          abandoned_ = false;
     std::string killed_why_, keys_problem_;
+    std::uint64_t replication_ = 0;     // the last one that was ordered
     std::string replicate_to_, gpu_to_; // as soon as it takes commands
     std::string state_to_;              // when the GPU has been copied
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
+    // QEMU accepted our `migrate`: from its event `setup` on, events of a stream are this one's. Those of the
+    // one before have come by then, because QEMU refuses a second stream while one ends.
+    bool stream_is_ours_ = false;
+    checkpoint_count counted_;
     figures last_;
     paused_share paused_;
     std::vector<std::string> disks_; // in the checkpoints, by their nodes

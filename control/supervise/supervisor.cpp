@@ -203,8 +203,10 @@ pilot_events supervisor::pilot_reports() {
                 qemus_sockets_.insert(address.substr(prefix.size()));
         decider_->qemu_ready();
     };
-    events.protecting = [this] { decider_->qemu_protecting(); };
-    events.replication_lost = [this](const std::string& why) { decider_->replication_lost(why); };
+    events.protecting = [this](std::uint64_t replication) { decider_->qemu_protecting(replication); };
+    events.replication_lost = [this](std::uint64_t replication, const std::string& why) {
+        decider_->replication_lost(replication, why);
+    };
     events.running = [this] {
         const moment now;
         decider_->qemu_running();
@@ -235,7 +237,7 @@ pilot_events supervisor::pilot_reports() {
         decider_->stop();
     };
     events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
-    events.handed_over = [this] { decider_->qemu_handed_over(); };
+    events.handed_over = [this](std::uint64_t replication) { decider_->qemu_handed_over(replication); };
     events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };
     events.gpu_lost = [this](const std::string& why) {
         gpu_lost_ = why;
@@ -266,7 +268,9 @@ decider_orders supervisor::orders() {
     orders.go_on_alone = order(&qemu_pilot::go_on_alone);
     orders.tell_gpu_failure = order(&qemu_pilot::tell_gpu_failure);
     orders.take_over = order(&qemu_pilot::take_over);
-    orders.replicate = [this] { inbox_.put([this] { pilot_->replicate(state_address_, gpu_address_); }); };
+    orders.replicate = [this](std::uint64_t replication) {
+        inbox_.put([this, replication] { pilot_->replicate(replication, state_address_, gpu_address_); });
+    };
     orders.restart_standby = [this](std::string why) {
         inbox_.put([this, why = std::move(why)] {
             gpu_lost_.clear();

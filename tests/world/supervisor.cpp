@@ -354,10 +354,10 @@ void supervisor::look(std::uint64_t what) {
     if (w_.now() > vm.progress_at() + watchdog_ms * ms)
         return replication_lost("no checkpoint was committed for too long");
     if (vm.handed_over() && primary_)
-        return tell([&] { primary_->on_qemu_handed_over(now); });
+        return tell([&] { primary_->on_qemu_handed_over(replication_, now); });
     if (vm.committed() >= checkpoints_until_protected && vm.disk_complete() && !told_protecting_) {
         told_protecting_ = true;
-        tell([&] { primary_->on_qemu_protecting(now); });
+        tell([&] { primary_->on_qemu_protecting(replication_, now); });
     }
 }
 
@@ -369,7 +369,7 @@ void supervisor::replication_lost(const std::string& why) {
         return;
     }
     told_lost_ = true;
-    tell([&] { primary_->on_qemu_replication_lost(why, host_.clock_ms()); });
+    tell([&] { primary_->on_qemu_replication_lost(replication_, why, host_.clock_ms()); });
 }
 
 void supervisor::qemu_ready() {
@@ -527,8 +527,9 @@ void supervisor::carry_out(act_start_qemu&) {
         host_.vm.start_primary();
     });
 }
-void supervisor::carry_out(act_replicate&) {
-    order(0, [this] {
+void supervisor::carry_out(act_replicate& a) {
+    order(0, [this, replication = a.replication] {
+        replication_ = replication;
         told_protecting_ = told_lost_ = false;
         host_.vm.replicate(static_cast<std::uint8_t>(peer_));
     });

@@ -142,6 +142,7 @@ private:
     bool as_standby_ = false, taken_over_ = false, quitting_ = false, in_order_ = false;
     bool expects_death_ = false; // of a QEMU that it replaces itself
     std::string killed_why_, ended_why_;
+    std::uint64_t replication_ = 0; // of which the pilot reports
     bool told_protecting_ = false, told_lost_ = false, told_copy_lost_ = false, looks_ = false;
     bool anew_ = false, connected_before_ = false;
 };
