@@ -47,7 +47,7 @@ std::unique_ptr<primary_role> primary_role::create(const kagemusha_device_config
 }
 
 primary_role::primary_role(kagemusha_device& device, const kagemusha_device_config& c)
-    : device_(device), digest_interval_ms_(c.digest_interval_ms) {}
+    : device_(device), digest_interval_ms_(c.digest_interval_ms), log_(logger(c)) {}
 
 primary_role::~primary_role() {
     mirror_.reset(); // it uses the side's log and memory
@@ -83,6 +83,9 @@ void primary_role::add_region(std::uint32_t region, void* base, std::uint64_t by
 void primary_role::dispatch(std::uint64_t) {
     closed_ = false;
     side_->dispatch(*mirror_);
+    for (const std::string& what : mirror_->take_notes()) {
+        log_(KAGEMUSHA_LOG_WARNING, "replication: " + what);
+    }
     // Each time: nobody knows whether another one comes before somebody asks.
     const std::lock_guard lock(mutex_);
     counters_ = mirror_->counters();

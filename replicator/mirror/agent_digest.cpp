@@ -146,6 +146,16 @@ void mirror_agent::impl::digests_prepared(std::uint64_t serial, const agent_memo
 
 // ---- one part of a digest
 
+namespace {
+
+// The marks are of what comes after this point of the order.
+void compare_from_here(compare_item& item, memory_info& m) {
+    item.written = m.dirty_for_digest;
+    m.dirty_for_digest = m.repaired = false;
+}
+
+} // namespace
+
 // False: not now; nothing has happened then.
 bool mirror_agent::impl::next_digest_part() {
     if (!backlog.empty() && user_events_unset())
@@ -200,6 +210,8 @@ bool mirror_agent::impl::next_digest_part() {
                 std::max(options.digest_chunk_bytes, rounded_up(divide_up(m->bytes, max_hashes_per_entry)));
             target.chunks = divide_up(m->bytes, target.chunk_bytes);
             if (open_entry* e = entry_with_room(*c, false, target.chunks, 0)) {
+                compare_from_here(item, *m);
+                target.written = item.written;
                 target.first = e->entry.hashes;
                 e->entry.hashes += target.chunks;
                 e->entry.targets.push_back(target);
@@ -216,17 +228,17 @@ bool mirror_agent::impl::next_digest_part() {
                     stop = true;
                     break;
                 }
-                e->entry.targets.push_back({p, 0, e->entry.hashes++, 1});
+                // What the guest writes between two parts is for the next digest.
+                if (item.next_piece == 0)
+                    compare_from_here(item, *m);
+                e->entry.targets.push_back({p, 0, e->entry.hashes++, 1, item.written});
                 e->entry.used_bytes += rounded_up(p.bytes);
                 ++item.next_piece;
             }
             stop = stop || item.next_piece < pieces.size();
-            if (item.next_piece != 0)
-                m->dirty_for_digest = false;
         }
         if (stop)
             break;
-        m->dirty_for_digest = false;
         backlog.pop_front();
     }
     if (entries.empty()) {
@@ -361,7 +373,7 @@ void mirror_agent::impl::cancel_digest(log_sequence sequence, const hold& point)
         return;
     for (const digest_target& t : at->second.targets)
         if (memory_info* m = same_object(t.whole) ? state.find_memory(t.whole.memory) : nullptr)
-            m->dirty_for_digest = true;
+            (t.written ? m->dirty_for_digest : m->repaired) = true;
     digests.erase(at);
     log.cancel(sequence);
     if (point.broken)
@@ -384,39 +396,64 @@ void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::
         if (index < differs.size())
             differs[index] = true;
     self.counters.chunks_compared += entry.hashes;
-    std::map<std::uint64_t, std::pair<guest_id, bool>> objects; // by serial: whether anything differs
+    struct compared {
+        guest_id memory;
+        bool written;
+        std::uint64_t bytes = 0, chunks = 0, different = 0;
+        std::string text() const {
+            return "GPU memory (object " + std::to_string(memory) + ", " + std::to_string(bytes) + " bytes)";
+        }
+    };
+    std::map<std::uint64_t, compared> objects; // by serial
     for (const digest_target& t : entry.targets) {
-        bool& any = objects.try_emplace(t.whole.serial, t.whole.memory, false).first->second.second;
+        compared& object = objects.try_emplace(t.whole.serial, t.whole.memory, t.written).first->second;
+        object.bytes += t.whole.bytes;
+        object.chunks += t.chunks;
         for (std::uint64_t i = 0; i < t.chunks; ++i) {
             if (!differs[t.first + i])
                 continue;
-            any = true;
+            ++object.different;
             ++self.counters.chunks_different;
             piece p = t.whole;
             if (t.chunk_bytes != 0) {
                 p.offset = i * t.chunk_bytes;
                 p.bytes = std::min(t.chunk_bytes, t.whole.bytes - p.offset);
             }
-            if (self.repairs.size() < max_repairs)
+            if (self.repairs.size() < self.options.max_repairs)
                 self.repairs.insert_or_assign({p.serial, place_of(p)}, p);
+            else
+                self.compare_again(p);
         }
     }
     for (const auto& [serial, found] : objects) {
-        if (!found.second) {
+        // Whether a repair holds says nothing about the kernels that write there.
+        if (!found.written) {
+            if (found.different != 0)
+                self.log.note(found.text() + " differs on the standby although nothing has written it since "
+                                             "it was repaired: the memory of one of the GPUs may be faulty");
+            continue;
+        }
+        if (found.different == 0) {
             self.differed.erase(serial);
             continue;
         }
         auto& difference = self.differed[serial];
-        difference.memory = found.first;
-        if (++difference.in_a_row >= self.options.differences_before_shipping) {
-            self.differed.erase(serial);
-            // What does not fit at once stays with repairs of the chunks that differ.
-            const memory_info* m = self.state.find_memory(found.first);
-            const std::uint64_t limit = std::min(self.options.final_round_bytes, self.memory.capacity() / 2);
-            if (!m || m->id != found.first || content_bytes_of(*m) > limit)
-                continue;
-            if (self.shipped.emplace(serial, found.first).second)
-                ++self.counters.memory_shipped;
+        difference.memory = found.memory;
+        if (++difference.in_a_row == 1)
+            self.log.note(found.text() + " differs on the standby in " + std::to_string(found.different) +
+                          " of " + std::to_string(found.chunks) + " compared chunks, which are sent again");
+        if (difference.in_a_row < self.options.differences_before_shipping)
+            continue;
+        self.differed.erase(serial);
+        // What does not fit at once stays with repairs of the chunks that differ.
+        const memory_info* m = self.state.find_memory(found.memory);
+        const std::uint64_t limit = std::min(self.options.final_round_bytes, self.memory.capacity() / 2);
+        if (!m || m->id != found.memory || content_bytes_of(*m) > limit)
+            continue;
+        if (self.shipped.emplace(serial, found.memory).second) {
+            ++self.counters.memory_shipped;
+            self.log.note(found.text() + " differed again and again, and is sent after each launch that may "
+                                         "write it from here on");
         }
     }
     self.pump();
@@ -447,8 +484,16 @@ void mirror_agent::impl::pump_repairs() {
         out_of_memory = true;
         return;
     }
-    for (const piece& p : pieces)
+    for (const piece& p : pieces) {
         repairs.erase({p.serial, place_of(p)});
+        compare_again(p);
+    }
+}
+
+// The next digest is of a later point of the order than the repairs that were begun until now.
+void mirror_agent::impl::compare_again(const piece& p) {
+    if (memory_info* m = same_object(p) ? state.find_memory(p.memory) : nullptr)
+        m->repaired = true;
 }
 
 // Memory that re-execution does not get right is sent after each request that may have written it. While that

@@ -46,8 +46,6 @@ inline constexpr std::uint32_t max_futile_rounds = 2;
 // Of one digest entry, whose memory gets larger chunks if it has more than max_hashes_per_entry of them.
 inline constexpr std::uint32_t max_targets_per_entry = 256;
 inline constexpr std::uint32_t max_entries_per_digest_part = 8;
-// Chunks that wait for repair: more than this are found again by a later digest.
-inline constexpr std::size_t max_repairs = 65536;
 
 enum class sync_phase { off, preparing, marking, reading, ready, finishing, on };
 enum class digest_way { unprepared, preparing, kernel, host };
@@ -124,6 +122,7 @@ struct digest_target {
     piece whole;                   // kernel: the object; host: the piece that was read
     std::uint64_t chunk_bytes = 0; // 0: the piece is the chunk
     std::uint64_t first = 0, chunks = 0;
+    bool written = false; // since it was compared last: not only repaired
 };
 
 struct digest_entry {
@@ -140,6 +139,7 @@ struct compare_item {
     guest_id memory;
     std::uint64_t serial;
     std::size_t next_piece = 0; // where content is read and hashed on the host
+    bool written = false;       // see digest_target
 };
 
 struct mirror_agent::impl {
@@ -251,6 +251,7 @@ struct mirror_agent::impl {
     void digest_read(log_sequence entry, bool host);
     void cancel_digest(log_sequence entry, const hold& point);
     void pump_repairs();
+    void compare_again(const piece& p);
     void ship();
 };
 

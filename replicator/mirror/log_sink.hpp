@@ -55,6 +55,9 @@ public:
     virtual void synced(log_sequence last) = 0;
     // The standby can't be brought up, or can't be kept: why, for a person. The mirror is off afterwards.
     virtual void failed(const std::string& why) = 0;
+    // Something that a person should know: memory that differs on the standby. At most a few for each
+    // comparison.
+    virtual void note(const std::string&) {}
 
 protected:
     ~log_sink() = default;

@@ -282,7 +282,7 @@ bool mirror_agent::take_digest(bool everything) {
         return false;
     self.backlog.clear();
     self.state.for_each_memory([&](memory_info& m) {
-        if (m.unconfirmed || !(everything || m.dirty_for_digest))
+        if (m.unconfirmed || !(everything || m.dirty_for_digest || m.repaired))
             return;
         if (const core::object* o = self.object(m.id))
             self.backlog.push_back({m.id, o->serial});

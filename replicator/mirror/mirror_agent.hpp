@@ -50,6 +50,7 @@ struct agent_options {
     // A chunk whose digest differed in so many comparisons in a row is no longer re-executed: see
     // after_submit().
     std::uint32_t differences_before_shipping = 3;
+    std::size_t max_repairs = 65536; // chunks that wait for repair; the next digest finds what is beyond
     // Of content. Some runtimes do one transfer after the other, and a guest's commands behind them.
     std::uint32_t max_reads_in_flight = 2;
     std::uint64_t first_id = 0; // behind agent_id_bit: what it makes is numbered from here

@@ -186,6 +186,86 @@ TEST(mirror_agent, OnlyWhatWasWrittenIsComparedUnlessAskedForEverything) {
     EXPECT_EQ(p.digest(false).chunks_compared, 3u);
 }
 
+TEST(mirror_agent, WhatWasRepairedIsComparedAgain) {
+    mirrored_pair p;
+    const guest_program g(p);
+    const auto a = p.buffer(g.context, 4096), b = p.buffer(g.context, 4096);
+    p.fill(g.in_order, a, 0, 4096, 1);
+    p.fill(g.in_order, b, 0, 4096, 2);
+    p.attach();
+    p.corrupt(g.in_order, a, 100, 0xa5);
+    EXPECT_EQ(p.digest().chunks_repaired, 1u);
+    p.corrupt(g.in_order, a, 200, 0xa5); // what a standby with broken memory would do
+    EXPECT_EQ(p.digest(false).chunks_compared, 3u);
+    EXPECT_EQ(p.mirror->counters().chunks_repaired, 2u);
+    expect_same(p, g.in_order, a, 4096);
+    EXPECT_EQ(p.digest(false).chunks_compared, 4u);
+    EXPECT_EQ(p.digest(false).chunks_compared, 4u) << "it agreed, and was not written since";
+    const std::vector<std::string> notes = p.mirror->take_notes();
+    ASSERT_EQ(notes.size(), 2u);
+    EXPECT_NE(notes[0].find("4096 bytes) differs on the standby in 1 of 1"), std::string::npos) << notes[0];
+    EXPECT_NE(notes[1].find("may be faulty"), std::string::npos) << notes[1];
+}
+
+TEST(mirror_agent, DifferencesBeyondWhatCanBeRepairedAtOnceAreFoundAgain) {
+    pair_options o;
+    o.agent.max_repairs = 1;
+    mirrored_pair p(o);
+    const guest_program g(p);
+    std::vector<std::uint64_t> buffers;
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        buffers.push_back(p.buffer(g.context, 4096));
+        p.fill(g.in_order, buffers.back(), 0, 4096, i);
+    }
+    p.attach();
+    for (const auto buffer : buffers)
+        p.corrupt(g.in_order, buffer, 100, 0xa5);
+    EXPECT_EQ(p.digest().chunks_repaired, 1u);
+    for (std::uint64_t repaired = 2; repaired <= 3; ++repaired)
+        EXPECT_EQ(p.digest(false).chunks_repaired, repaired);
+    for (const auto buffer : buffers)
+        expect_same(p, g.in_order, buffer, 4096);
+}
+
+TEST(mirror_agent, ARepairWhoseReadFailsIsFoundAgain) {
+    pair_options o;
+    o.backend = "faulty";
+    // Read 1 is of the state transfer, 2 of the digest kernel's trial, 3 of hashes; the repair has three.
+    o.options = "backend=opencl,on=read:4,do=error:-5,on=read:5,do=error:-5,on=read:6,do=error:-5";
+    mirrored_pair p(o);
+    const guest_program g(p);
+    const auto buffer = p.buffer(g.context, 4096);
+    p.fill(g.in_order, buffer, 0, 4096, 1);
+    p.attach();
+    p.corrupt(g.in_order, buffer, 100, 0xa5);
+    EXPECT_EQ(p.digest().chunks_repaired, 0u);
+    EXPECT_EQ(p.mirror->counters().chunks_different, 1u);
+    EXPECT_EQ(p.digest(false).chunks_repaired, 1u);
+    expect_same(p, g.in_order, buffer, 4096);
+}
+
+// Memory that is read for a comparison crosses in parts, each of a later point of the order.
+TEST(mirror_agent, WhatIsWrittenBetweenTwoPartsOfADigestIsComparedByTheNext) {
+    pair_options o;
+    o.backend = "faulty";
+    o.options = "backend=opencl,on=launch:*,do=error:-5"; // no kernels: the host hashes
+    o.agent_bytes = 64 << 10;
+    o.agent.content_chunk_bytes = 16 << 10;
+    o.agent.digest_chunk_bytes = 16 << 10;
+    mirrored_pair p(o);
+    const auto context = p.context(), queue = p.queue(context);
+    const auto buffer = p.buffer(context, 512 << 10);
+    p.fill(queue, buffer, 0, 512 << 10, 1);
+    p.attach();
+    EXPECT_EQ(p.digest().chunks_compared, 32u);
+    p.mirror->request_digest(true);
+    p.fill(queue, buffer, 0, 16, 2);
+    p.wait([&] { return p.mirror->counters().digests == 2; });
+    p.corrupt(queue, buffer, 8, 0xa5);
+    EXPECT_EQ(p.digest(false).chunks_repaired, 1u);
+    expect_same(p, queue, buffer, 4096);
+}
+
 // Addresses differ between the two sides, so this kernel never gives the same.
 constexpr std::string_view address_source = R"(
 kernel void address(global ulong* to) {
@@ -211,6 +291,8 @@ TEST(mirror_agent, WhatDiffersAgainAndAgainIsShippedInstead) {
         const agent_counters c = p.digest();
         EXPECT_EQ(c.chunks_different, i);
         EXPECT_EQ(c.chunks_repaired, i);
+        // That the repair holds says nothing about the kernel.
+        EXPECT_EQ(p.digest(false).chunks_different, i);
     }
     EXPECT_EQ(p.mirror->counters().memory_shipped, 1u);
     for (int i = 0; i < 3; ++i) {

@@ -165,8 +165,9 @@ struct mirror_file::impl {
         for (catalog_item* alias : root.memory->aliases) {
             alias->memory->info.dirty_for_sync |= info.dirty_for_sync;
             alias->memory->info.dirty_for_digest |= info.dirty_for_digest;
+            alias->memory->info.repaired |= info.repaired;
         }
-        info.dirty_for_sync = info.dirty_for_digest = false;
+        info.dirty_for_sync = info.dirty_for_digest = info.repaired = false;
     }
 
     void written_by(const op_transfer_buffer& o) { o.write() ? mark(o.c->buffer) : void(); }

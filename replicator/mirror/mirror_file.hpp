@@ -51,6 +51,7 @@ struct memory_info {
     bool unconfirmed = false;
     bool dirty_for_sync = false;
     bool dirty_for_digest = false;
+    bool repaired = false; // since it was compared last, so it is compared again
 };
 
 // Where a command's payload lies in this process: pieces of guest memory, or a copy that `keep` owns.

@@ -63,6 +63,11 @@ struct mirror_primary::impl {
         bool release_content(log_sequence entry) override { return owner.log.release_content(entry); }
         void synced(log_sequence) override { assert(!"an agent knows one file only"); }
         void failed(const std::string& why) override { owner.note_failure(why); }
+        void note(const std::string& what) override {
+            if (owner.notes.size() < max_notes) {
+                owner.notes.push_back("file " + std::to_string(number) + ": " + what);
+            }
+        }
     };
 
     struct file {
@@ -96,6 +101,7 @@ struct mirror_primary::impl {
     std::string failure;   // found inside of something; carried out by settle()
     std::unordered_map<log_sequence, std::uint32_t> file_of_comparison;
     agent_counters of_closed_files;
+    std::vector<std::string> notes;
     std::uint64_t last_digest_ms = 0;
     std::uint32_t tick_wanted_ms = 0;
     // Of the request in hand; members so that their memory is used again.
@@ -554,6 +560,10 @@ agent_counters mirror_primary::counters() const {
         }
     }
     return sum;
+}
+
+std::vector<std::string> mirror_primary::take_notes() {
+    return std::exchange(impl_->notes, {});
 }
 
 std::uint64_t mirror_primary::catalog_bytes() const {

@@ -65,6 +65,10 @@ public:
     // none.
     std::string waiting() const;
     agent_counters counters() const; // of all files, also closed ones
+    // What happened since the last call that a person should know (log_sink::note()), at most max_notes
+    // sentences.
+    std::vector<std::string> take_notes();
+    static constexpr std::size_t max_notes = 16;
     std::uint64_t catalog_bytes() const;
 
     // core::mirror_tap
