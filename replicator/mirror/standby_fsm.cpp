@@ -647,6 +647,10 @@ bool standby_fsm::next(standby_action& out) {
     return impl_->actions.pop(out);
 }
 
+log_sequence standby_fsm::received() const {
+    return impl_->log.received();
+}
+
 standby_status standby_fsm::status(std::uint64_t) const {
     const impl& i = *impl_;
     standby_status s;

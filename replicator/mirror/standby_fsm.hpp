@@ -90,6 +90,7 @@ struct act_skip {
 // follows.
 struct act_resume {
     open_request request;
+    std::vector<log_sequence> entries = {}; // those of its file, ascending
 };
 // After a takeover: everything was given, new requests of the guest may follow.
 struct act_live {};
@@ -162,6 +163,7 @@ public:
 
     bool next(standby_action& out);
     standby_status status(std::uint64_t now_ms) const;
+    log_sequence received() const; // status().received, cheaper
 
 private:
     struct impl;

@@ -334,14 +334,16 @@ void standby_log::resume(file_state& f) {
             return;
         }
         f.open_requests.pop_front();
-        actions_.push(act_resume{r});
+        std::vector<log_sequence> own;
         while (f.head != 0 && f.head <= r.last) {
             const log_sequence s = f.head;
             held& h = *find(s);
             set_head(f, h.next);
             --parts_.front().not_given;
             end(s, h);
+            own.push_back(s);
         }
+        actions_.push(act_resume{r, std::move(own)});
     }
 }
 

@@ -2,24 +2,23 @@
 #include "pair/standby_side.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cstring>
 #include <deque>
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/rate_limiter.hpp"
 #include "mirror/guest_view.hpp"
-#include "pair/compress.hpp"
 #include "pair/connection.hpp"
 #include "pair/inbox.hpp"
+#include "pair/standby_hold.hpp"
 #include "pair/standby_runner.hpp"
 
 namespace kagemusha::pair {
@@ -69,6 +68,7 @@ public:
         if (!memory_) {
             return error;
         }
+        hold_.emplace(*memory_, standby_region, options_.fsm.hold_bytes);
         if (!inbox_.ok()) {
             return "no descriptor is left for replication; raise the limit of open files";
         }
@@ -276,21 +276,18 @@ private:
             c->link->send(a.what);
         }
     }
-    void act(const mirror::act_close_link&, std::uint64_t now_ms) { connections_.give_up(now_ms); }
-    void act(const mirror::act_run& a, std::uint64_t) {
-        const auto at = held_.find(a.sequence);
-        assert(at != held_.end());
-        inbox_.push({command::kind::run, std::move(at->second)});
-        held_.erase(at);
+    void act(const mirror::act_close_link&, std::uint64_t now_ms) {
+        connections_.give_up(now_ms);
+        hold_->abandon();
     }
-    void act(const mirror::act_skip& a, std::uint64_t) { held_.erase(a.sequence); }
+    void act(const mirror::act_run& a, std::uint64_t) {
+        inbox_.push({command::kind::run, hold_->take(a.sequence)});
+    }
+    void act(const mirror::act_skip& a, std::uint64_t) { hold_->skip(a.sequence); }
     void act(const mirror::act_resume& a, std::uint64_t) {
         auto request = std::make_unique<held_entry>();
-        for (log_sequence s = a.request.after + 1; s <= a.request.last; ++s) {
-            if (const auto at = held_.find(s); at != held_.end()) {
-                request->own.push_back(std::move(at->second));
-                held_.erase(at);
-            }
+        for (const log_sequence s : a.entries) {
+            request->own.push_back(hold_->take(s));
         }
         command c{command::kind::resume, std::move(request)};
         c.token = a.request.token;
@@ -298,7 +295,7 @@ private:
     }
     void act(const mirror::act_live&, std::uint64_t) { inbox_.push({command::kind::live}); }
     void act(const mirror::act_forget_all&, std::uint64_t) {
-        held_.clear();
+        hold_->clear();
         forgetting_ = true;
         inbox_.push({command::kind::forget_all});
     }
@@ -358,51 +355,36 @@ private:
 
     // net::link_sink
     void on_connected(const std::string&) override {
-        incoming_.clear();
         step([this](std::uint64_t now_ms) {
             stranger_.clear();
             fsm_.on_connected(now_ms);
         });
     }
     net::receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) override {
-        incoming_.clear();
-        const net::receive_buffers where = buffers(m);
-        std::uint64_t room = 0;
-        for (const auto& w : where) {
-            room += w.size();
+        net::receive_buffers where = hold_->on_payload(m, bytes);
+        if (where.empty()) {
+            say(KAGEMUSHA_LOG_WARNING,
+                "replication: the " + std::to_string(bytes) +
+                    " bytes behind a message of the primary have no place: nothing that is held wants them, "
+                    "or the hold is too small");
         }
-        return room == bytes ? where : net::receive_buffers{};
+        return where;
     }
     void on_message(const mirror::message& m) override {
-        if (const auto* c = std::get_if<mirror::content>(&m); c && c->compressed_bytes != 0) {
-            if (!decompress(packed_, unpacked_to_)) {
-                return broken("compressed content that is not what it says");
-            }
+        if (const std::string wrong = hold_->on_message(m); !wrong.empty()) {
+            return broken(wrong);
         }
-        if (const auto* o = std::get_if<mirror::outcome>(&m)) {
-            if (const auto at = held_.find(o->sequence); at != held_.end()) {
-                at->second->failed_there = o->result != 0;
-            }
-        }
-        if (const auto* e = std::get_if<mirror::entries>(&m)) {
-            if (incoming_.empty()) { // entries without any bytes
-                receive(*e);
-            }
-            if (incoming_.size() != e->list.size()) {
-                return broken("content that this standby has no room for");
-            }
-            for (auto& one : incoming_) {
-                const log_sequence n = one->meta.sequence;
-                held_.emplace(n, std::move(one)); // the state machine ends a primary that says one twice
-            }
-            incoming_.clear();
-        }
-        step([&](std::uint64_t now_ms) { fsm_.on_message(m, now_ms); });
+        step([&](std::uint64_t now_ms) {
+            const log_sequence before = fsm_.received();
+            fsm_.on_message(m, now_ms);
+            hold_->keep(before, fsm_.received());
+        });
     }
     void on_sent(std::uint64_t) override {}
     void on_closed(const std::string& why) override {
         step([&](std::uint64_t now_ms) {
             connections_.give_up(now_ms);
+            hold_->abandon();
             fsm_.on_closed(why, now_ms);
         });
     }
@@ -412,84 +394,6 @@ private:
             c->link->send(mirror::goodbye{mirror::goodbye_reason::protocol_error, what});
         }
         on_closed("the primary broke the protocol: " + what);
-    }
-
-    // Where the bytes behind a message go; empty: there is no room.
-    net::receive_buffers buffers(const mirror::message& m) {
-        if (const auto* e = std::get_if<mirror::entries>(&m)) {
-            return receive(*e);
-        }
-        if (const auto* c = std::get_if<mirror::content>(&m)) {
-            return receive(*c);
-        }
-        return {};
-    }
-
-    net::receive_buffers receive(const mirror::entries& e) {
-        std::uint64_t stream_bytes = 0;
-        for (const auto& one : e.list) {
-            stream_bytes += one.meta.stream_bytes; // each was checked against the format's bound
-        }
-        // Streams are small against content; the state machine bounds their sum with everything else, but
-        // only after they were received.
-        if (streams_held_->load() + stream_bytes > options_.fsm.hold_bytes) {
-            return {};
-        }
-        net::receive_buffers where;
-        const std::shared_ptr<std::vector<std::uint64_t>> streams(
-            new std::vector<std::uint64_t>(stream_bytes / 8),
-            [count = streams_held_, stream_bytes](const std::vector<std::uint64_t>* v) {
-                count->fetch_sub(stream_bytes);
-                delete v;
-            });
-        streams_held_->fetch_add(stream_bytes);
-        if (stream_bytes != 0) {
-            where.push_back(std::as_writable_bytes(std::span(*streams)));
-        }
-        std::size_t word = 0;
-        for (const auto& one : e.list) {
-            auto held = std::make_unique<held_entry>();
-            held->meta = one.meta;
-            held->payloads = one.payloads;
-            held->streams = streams;
-            held->first_word = word;
-            word += one.meta.stream_bytes / 8;
-            if (const std::uint64_t bytes = mirror::arena_bytes(one.payloads); bytes != 0) {
-                if (!memory_->allocate(bytes, held->memory)) {
-                    say(KAGEMUSHA_LOG_WARNING, "replication: no room for " + std::to_string(bytes) +
-                                                   " bytes of content; give the standby a larger hold");
-                    return {};
-                }
-            }
-            held->request.place(held->payloads, standby_region, held->memory.segment.offset);
-            // Content lies first, in the order in which it comes.
-            if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
-                one.meta.content_bytes <= held->memory.bytes.size()) {
-                where.push_back(held->memory.bytes.first(one.meta.content_bytes));
-            }
-            incoming_.push_back(std::move(held));
-        }
-        return where;
-    }
-
-    net::receive_buffers receive(const mirror::content& c) {
-        const auto at = held_.find(c.sequence);
-        if (at == held_.end() || c.payload >= at->second->payloads.size() || c.bytes == 0) {
-            return {};
-        }
-        const held_entry& e = *at->second;
-        const mirror::entry_payload& p = e.payloads[c.payload];
-        if (p.writable || c.offset > p.bytes || c.bytes > p.bytes - c.offset ||
-            (e.meta.flags & mirror::entry_late_content) == 0) {
-            return {};
-        }
-        const std::span<std::byte> to = e.payload(c.payload).subspan(c.offset, c.bytes);
-        if (c.compressed_bytes == 0) {
-            return {to};
-        }
-        packed_.resize(c.compressed_bytes); // bounded by a frame
-        unpacked_to_ = to;
-        return {packed_};
     }
 
     const options options_;
@@ -521,12 +425,7 @@ private:
     mirror::standby_fsm fsm_;
     bool acting_ = false, ending_ = false, forgetting_ = false;
     std::uint64_t armed_ms_ = UINT64_MAX, retry_ms_ = UINT64_MAX;
-    std::unordered_map<log_sequence, std::unique_ptr<held_entry>> held_;
-    std::vector<std::unique_ptr<held_entry>> incoming_; // of the message whose bytes come just now
-    std::vector<std::byte> packed_;                     // compressed content
-    std::span<std::byte> unpacked_to_;
-    std::shared_ptr<std::atomic<std::uint64_t>> streams_held_ =
-        std::make_shared<std::atomic<std::uint64_t>>(0);
+    std::optional<standby_hold> hold_; // start() makes it
     std::vector<run_result> taken_;
     connections connections_;
     std::string stranger_;                    // what the listener said last of one whom it refused
@@ -598,6 +497,14 @@ std::string threaded_standby::check(const mirror::vm_state& state) const {
     if (state.epoch <= s.committed_epoch) {
         return "the checkpoint is of epoch " + std::to_string(state.epoch) + ", and epoch " +
                std::to_string(s.committed_epoch) + " was committed already";
+    }
+    for (const core::file_checkpoint& f : state.files) {
+        for (const auto& r : f.requests) {
+            if (r.entries.last > s.received) {
+                return "an open request of the checkpoint ends at entry " + std::to_string(r.entries.last) +
+                       ", and this standby has the log up to entry " + std::to_string(s.received);
+            }
+        }
     }
     return {};
 }

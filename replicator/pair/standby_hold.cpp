@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pair/standby_hold.hpp"
+
+#include <cassert>
+#include <utility>
+#include <variant>
+
+#include "pair/compress.hpp"
+
+namespace kagemusha::pair {
+
+net::receive_buffers standby_hold::on_payload(const mirror::message& m, std::uint64_t bytes) {
+    abandon();
+    net::receive_buffers where;
+    if (const auto* e = std::get_if<mirror::entries>(&m)) {
+        where = receive(*e);
+    } else if (const auto* c = std::get_if<mirror::content>(&m)) {
+        where = receive(*c);
+    }
+    std::uint64_t room = 0;
+    for (const auto& w : where) {
+        room += w.size();
+    }
+    return room == bytes ? where : net::receive_buffers{};
+}
+
+net::receive_buffers standby_hold::receive(const mirror::entries& e) {
+    std::uint64_t stream_bytes = 0;
+    for (const auto& one : e.list) {
+        stream_bytes += one.meta.stream_bytes; // each was checked against the format's bound
+    }
+    // Streams are small against content; the state machine bounds their sum with everything else, but only
+    // after they were received.
+    if (stream_bytes_->load() + stream_bytes > hold_bytes_) {
+        return {};
+    }
+    net::receive_buffers where;
+    const std::shared_ptr<std::vector<std::uint64_t>> streams(
+        new std::vector<std::uint64_t>(stream_bytes / 8),
+        [count = stream_bytes_, stream_bytes](const std::vector<std::uint64_t>* v) {
+            count->fetch_sub(stream_bytes);
+            delete v;
+        });
+    stream_bytes_->fetch_add(stream_bytes);
+    if (stream_bytes != 0) {
+        where.push_back(std::as_writable_bytes(std::span(*streams)));
+    }
+    std::size_t word = 0;
+    for (const auto& one : e.list) {
+        auto held = std::make_unique<held_entry>();
+        held->meta = one.meta;
+        held->payloads = one.payloads;
+        held->streams = streams;
+        held->first_word = word;
+        word += one.meta.stream_bytes / 8;
+        if (const std::uint64_t bytes = mirror::arena_bytes(one.payloads); bytes != 0) {
+            if (!memory_.allocate(bytes, held->memory)) {
+                return {};
+            }
+        }
+        held->request.place(held->payloads, region_, held->memory.segment.offset);
+        // Content lies first, in the order in which it comes.
+        if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
+            one.meta.content_bytes <= held->memory.bytes.size()) {
+            where.push_back(held->memory.bytes.first(one.meta.content_bytes));
+        }
+        incoming_.push_back(std::move(held));
+    }
+    return where;
+}
+
+net::receive_buffers standby_hold::receive(const mirror::content& c) {
+    const auto at = held_.find(c.sequence);
+    if (at == held_.end() || c.payload >= at->second->payloads.size() || c.bytes == 0) {
+        return {};
+    }
+    const held_entry& e = *at->second;
+    const mirror::entry_payload& p = e.payloads[c.payload];
+    if (p.writable || c.offset > p.bytes || c.bytes > p.bytes - c.offset ||
+        (e.meta.flags & mirror::entry_late_content) == 0) {
+        return {};
+    }
+    const std::span<std::byte> to = e.payload(c.payload).subspan(c.offset, c.bytes);
+    if (c.compressed_bytes == 0) {
+        return {to};
+    }
+    packed_.resize(c.compressed_bytes); // bounded by a frame
+    unpacked_to_ = to;
+    return {packed_};
+}
+
+std::string standby_hold::on_message(const mirror::message& m) {
+    if (const auto* c = std::get_if<mirror::content>(&m); c && c->compressed_bytes != 0) {
+        if (!decompress(packed_, unpacked_to_)) {
+            return "compressed content that is not what it says";
+        }
+    } else if (const auto* o = std::get_if<mirror::outcome>(&m)) {
+        if (const auto at = held_.find(o->sequence); at != held_.end()) {
+            at->second->failed_there = o->result != 0;
+        }
+    } else if (const auto* e = std::get_if<mirror::entries>(&m)) {
+        if (incoming_.empty()) { // entries without any bytes
+            receive(*e);
+        }
+        if (incoming_.size() != e->list.size()) {
+            return "content that this standby has no room for";
+        }
+    }
+    return {};
+}
+
+void standby_hold::keep(log_sequence before, log_sequence received) {
+    for (auto& one : incoming_) {
+        const log_sequence n = one->meta.sequence;
+        if (n > before && n <= received) {
+            held_.emplace(n, std::move(one));
+        }
+    }
+    abandon();
+}
+
+void standby_hold::abandon() {
+    incoming_.clear();
+    unpacked_to_ = {};
+}
+
+std::unique_ptr<held_entry> standby_hold::take(log_sequence entry) {
+    auto at = held_.extract(entry);
+    assert(!at.empty() && "the state machine runs only what it was told of");
+    return std::move(at.mapped());
+}
+
+} // namespace kagemusha::pair
