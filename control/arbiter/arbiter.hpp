@@ -5,7 +5,7 @@
 //
 //   lock    both supervisors on one machine: a word in a shared file
 //   etcd    a cluster of etcd servers: a lease, and transactions
-//   fence   no record: who wants to be sure switches the other host off (or cuts it off) with a command
+//   fence   a record of each host's own: who wants to be sure cuts the other host off with a command
 //
 // Requests are answered in their order. One thread asks; `answer` is called on whatever thread has it.
 #pragma once

@@ -202,28 +202,98 @@ private:
     std::promise<ha::arbiter_answer> answer_;
 };
 
-TEST(fence, cuts_off_before_anything_is_granted) {
-    temporary_directory d;
-    const auto log = d.path + "/log";
-    asker a;
-    fence_arbiter f(
-        {"sh", "-c", "echo $KAGE_FENCE of $KAGE_VM >>" + log + "; test ! -e " + d.path + "/broken"},
-        {"vm", "p", false}, a.answers());
-    EXPECT_EQ(a.ask(f, request(kind::open)).what, verdict::granted);
-    EXPECT_EQ(a.ask(f, request(kind::renew, 7)).term, 7u);
-    EXPECT_FALSE(std::filesystem::exists(log));
-    EXPECT_EQ(a.ask(f, request(kind::alone, 7)).what, verdict::granted);
-    EXPECT_EQ(a.ask(f, request(kind::claim, 7)).term, 8u);
-    std::ifstream file(log);
-    std::string first, second;
-    std::getline(file, first);
-    std::getline(file, second);
-    EXPECT_EQ(first, "standby of vm");
-    EXPECT_EQ(second, "primary of vm");
-    std::ofstream(d.path + "/broken") << "x";
-    const auto failed = a.ask(f, request(kind::claim, 7));
+struct fence : testing::Test {
+    // Whom it cut off is in a file; a file "broken" makes it fail.
+    std::unique_ptr<fence_arbiter> host(const char* name, bool standby, asker& answers) {
+        std::string error;
+        auto file = fence_file::open(directory.path + "/" + name, "vm", error);
+        EXPECT_TRUE(file) << error;
+        if (!file)
+            return nullptr;
+        const auto script = "echo $KAGE_FENCE of $KAGE_VM >>" + directory.path + "/log; test ! -e " +
+                            directory.path + "/broken";
+        return std::make_unique<fence_arbiter>(
+            fence_commands{{"sh", "-c", script}, {"sh", "-c", "test ! -e " + directory.path + "/broken"}},
+            fence_rules{0, 60000}, std::move(*file), arbiter_identity{"vm", name, standby},
+            answers.answers());
+    }
+    std::string log() const {
+        std::ifstream file(directory.path + "/log");
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    static ha::arbiter_request heard_now(kind what, std::uint64_t term) {
+        auto r = request(what, term);
+        r.heard_ms = boot_ms();
+        return r;
+    }
+    ha::arbiter_answer begin() {
+        auto first = request(kind::open);
+        first.anew = true;
+        return of_p.ask(*p, first);
+    }
+    temporary_directory directory;
+    asker of_p, of_s;
+    std::unique_ptr<fence_arbiter> p = host("p", false, of_p), s = host("s", true, of_s);
+};
+
+TEST_F(fence, cuts_off_before_anything_is_granted) {
+    ASSERT_EQ(begin().what, verdict::granted);
+    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    EXPECT_EQ(of_s.ask(*s, request(kind::look, 2)).what, verdict::granted);
+    EXPECT_EQ(log(), "");
+    EXPECT_EQ(of_p.ask(*p, heard_now(kind::alone, 2)).what, verdict::granted);
+    EXPECT_EQ(log(), "standby of vm\n");
+    EXPECT_EQ(of_s.ask(*s, heard_now(kind::claim, 2)).term, 3u);
+    EXPECT_EQ(log(), "standby of vm\nprimary of vm\n");
+}
+
+TEST_F(fence, a_command_that_fails_is_told_and_pairs_nobody) {
+    ASSERT_EQ(begin().what, verdict::granted);
+    std::ofstream(directory.path + "/broken") << "x";
+    const auto refused = of_p.ask(*p, request(kind::pair, 1, 2));
+    EXPECT_EQ(refused.what, verdict::unreachable);
+    EXPECT_NE(refused.why.find("the check of the fencing command (sh) failed: it ended with status 1"),
+              std::string::npos)
+        << refused.why;
+    EXPECT_EQ(of_s.ask(*s, request(kind::look, 2)).what, verdict::unreachable);
+    const auto failed = of_s.ask(*s, heard_now(kind::claim, 2));
     EXPECT_EQ(failed.what, verdict::unreachable);
-    EXPECT_NE(failed.why.find("status 1"), std::string::npos) << failed.why;
+    EXPECT_NE(failed.why.find("did not cut the primary off: it ended with status 1"), std::string::npos)
+        << failed.why;
+    EXPECT_EQ(of_s.ask(*s, heard_now(kind::claim, 2)).what, verdict::held) << "not at once again";
+    EXPECT_EQ(log(), "primary of vm\n");
+}
+
+TEST_F(fence, a_supervisor_that_comes_back_makes_no_second_vm) {
+    ASSERT_EQ(begin().what, verdict::granted);
+    ASSERT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    p.reset();
+    p = host("p", false, of_p);
+    const auto again = of_p.ask(*p, request(kind::open));
+    EXPECT_EQ(again.what, verdict::refused);
+    EXPECT_NE(again.why.find("may have gone on"), std::string::npos) << again.why;
+    ASSERT_EQ(of_s.ask(*s, heard_now(kind::claim, 2)).term, 3u);
+    s.reset();
+    s = host("s", false, of_s);
+    EXPECT_EQ(of_s.ask(*s, request(kind::open)).term, 4u) << "it ran here last";
+}
+
+TEST_F(fence, a_record_belongs_to_one_supervisor) {
+    std::string error;
+    EXPECT_FALSE(fence_file::open(directory.path + "/p", "vm", error));
+    EXPECT_NE(error.find("another supervisor has the fencing record"), std::string::npos) << error;
+}
+
+TEST_F(fence, a_persons_word_counts_once) {
+    ASSERT_EQ(of_s.ask(*s, request(kind::look, 2)).what, verdict::granted);
+    auto late = request(kind::claim, 2);
+    EXPECT_EQ(of_s.ask(*s, late).what, verdict::held) << "never heard";
+    std::ofstream(directory.path + "/s.confirm") << "7\n";
+    EXPECT_EQ(of_s.ask(*s, late).what, verdict::held) << "another term";
+    std::ofstream(directory.path + "/s.confirm") << "2\n";
+    EXPECT_EQ(of_s.ask(*s, late).term, 3u);
+    EXPECT_EQ(log(), "");
+    EXPECT_FALSE(std::filesystem::exists(directory.path + "/s.confirm"));
 }
 
 int free_port() {

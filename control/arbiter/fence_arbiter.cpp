@@ -11,60 +11,65 @@ namespace kagemusha::control {
 
 namespace {
 
-using ha::arbiter_answer;
-using ha::arbiter_request;
+using std::chrono::milliseconds;
 
-// A command that hangs must not stop the supervisor for ever; power switches take seconds.
-constexpr auto longest_run = std::chrono::seconds(60);
+constexpr milliseconds look_around{50}; // for a request that can't wait for a check
 
-arbiter_answer granted(std::uint64_t term) {
-    // No lease: the other one runs the command before it takes anything.
-    return {arbiter_answer::verdict::granted, 0, term, UINT64_MAX, {}};
+fence_rules with_check(fence_rules rules, bool has_check) {
+    rules.has_check = has_check;
+    return rules;
 }
 
 } // namespace
 
-fence_arbiter::fence_arbiter(std::vector<std::string> command, const arbiter_identity& identity,
-                             arbiter_answers answer)
-    : worker_arbiter(std::move(answer)), command_(std::move(command)), identity_(identity) {
+fence_arbiter::fence_arbiter(fence_commands commands, const fence_rules& rules, fence_file file,
+                             const arbiter_identity& identity, arbiter_answers answer)
+    : worker_arbiter(std::move(answer))
+    , commands_(std::move(commands))
+    , file_(std::move(file))
+    , fsm_(with_check(rules, !commands_.check.empty()), file_.record())
+    , identity_(identity) {
     start();
 }
 
-arbiter_answer fence_arbiter::decide(const arbiter_request& request) {
-    switch (request.what) {
-    case arbiter_request::kind::open:
-        return granted(boot_ms()); // terms only go up, and need not be the next number
-    case arbiter_request::kind::renew:
-    case arbiter_request::kind::release:
-        return granted(request.term);
-    case arbiter_request::kind::pair:
-        return granted(request.new_term);
-    case arbiter_request::kind::look:
-    case arbiter_request::kind::restore:
-        return granted(request.term); // nobody keeps anything
-    case arbiter_request::kind::alone:
-        if (request.confirmed)
-            return granted(request.term);
-        return fence(request, "standby", request.term);
-    case arbiter_request::kind::claim:
-        return request.proven_dead ? granted(request.term + 1) : fence(request, "primary", request.term + 1);
+ha::arbiter_answer fence_arbiter::decide(const ha::arbiter_request& request) {
+    using kind = ha::arbiter_request::kind;
+    const bool cuts = request.what == kind::alone || request.what == kind::claim;
+    auto step = fsm_.asked(request, cuts && file_.take_confirmation(request.term), boot_ms());
+    for (;;) {
+        if (const auto* answer = std::get_if<fence_answer>(&step))
+            return answer->what;
+        if (const auto* write = std::get_if<fence_write>(&step))
+            step = fsm_.written(file_.write(write->record));
+        else if (const auto* command = std::get_if<fence_run>(&step)) {
+            const auto problem = run(*command);
+            step = fsm_.ended(problem, boot_ms());
+        }
     }
-    return {};
 }
 
-arbiter_answer fence_arbiter::fence(const arbiter_request&, const char* whom, std::uint64_t term) {
+std::string fence_arbiter::run(const fence_run& what) {
+    const auto& command = what.check ? commands_.check : commands_.cut_off;
+    const char* const whom = what.primary ? "primary" : "standby";
     std::string why;
     auto child = child_process::start(
-        {command_, {{"KAGE_FENCE", whom}, {"KAGE_VM", identity_.vm}}, -1, -1, -1, {}, false}, why);
+        {command, {{"KAGE_FENCE", whom}, {"KAGE_VM", identity_.vm}}, -1, -1, -1, {}, false}, why);
     if (child) {
-        const auto status = child->wait_for(longest_run);
+        std::optional<int> status;
+        const auto until = boot_ms() + what.limit_ms;
+        for (auto now = boot_ms(); !status && now < until; now = boot_ms()) {
+            if (what.check && is_wanted())
+                return "the check of the fencing command was interrupted: something else was asked";
+            status = child->wait_for(std::min(look_around, milliseconds(until - now)));
+        }
         if (status == 0)
-            return granted(term);
+            return {};
         why = status ? fmt::format("it ended with status {}", *status)
-                     : fmt::format("it did not end within {} s", longest_run.count());
+                     : fmt::format("it did not end within {} ms", what.limit_ms);
     }
-    return {arbiter_answer::verdict::unreachable, 0, 0, 0,
-            fmt::format("the fencing command ({}) did not cut the {} off: {}", command_.front(), whom, why)};
+    return what.check ? fmt::format("the check of the fencing command ({}) failed: {}", command.front(), why)
+                      : fmt::format("the fencing command ({}) did not cut the {} off: {}", command.front(),
+                                    whom, why);
 }
 
 } // namespace kagemusha::control

@@ -36,8 +36,16 @@ std::unique_ptr<arbiter> make_arbiter(const described_arbiter& described, const 
         return lock_arbiter::open(described.path, described.lease_ms, identity, std::move(answer), error);
     case described_arbiter::kind::etcd:
         return std::make_unique<etcd_arbiter>(described, identity, std::move(answer));
-    case described_arbiter::kind::fence:
-        return std::make_unique<fence_arbiter>(described.command, identity, std::move(answer));
+    case described_arbiter::kind::fence: {
+        if (error = why_not_durable(described.path); !error.empty())
+            return nullptr;
+        auto file = fence_file::open(described.path, identity.vm, error);
+        if (!file)
+            return nullptr;
+        return std::make_unique<fence_arbiter>(fence_commands{described.command, described.check_command},
+                                               fence_rules{described.delay_ms, described.give_up_ms},
+                                               std::move(*file), identity, std::move(answer));
+    }
     }
     return nullptr;
 }

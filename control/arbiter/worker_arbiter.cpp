@@ -38,6 +38,11 @@ void worker_arbiter::ask(const ha::arbiter_request& request) {
     answer_({ha::arbiter_answer::verdict::unreachable, request.number, 0, 0, "the arbiter does not keep up"});
 }
 
+bool worker_arbiter::is_wanted() {
+    const std::lock_guard lock(mutex_);
+    return stopping_ || !queue_.empty();
+}
+
 void worker_arbiter::work() {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -22,6 +22,7 @@ protected:
     void stop();  // by its destructor; what is queued is still done
     // On the thread.
     virtual ha::arbiter_answer decide(const ha::arbiter_request& request) = 0;
+    bool is_wanted(); // another request waits, or all is to end
 
 private:
     // A supervisor has one request under way, and at its end two more. Beyond it something is wrong.

@@ -50,9 +50,11 @@ struct arbiter_request {
     // alone: the standby itself said that it will not take over, so nobody has to be cut off for that
     // (fence).
     bool confirmed = false;
-    bool paired = false; // restore
-    // alone, claim: when the other host was heard last; 0: not known. `fence` cuts nobody off for what is
-    // older than its owner allows: meanwhile the other one may have done the same to us.
+    // restore. renew: a standby is told its term next. `fence` writes that down, so that a supervisor that
+    // comes back does not open a VM that the standby may have taken over.
+    bool paired = false;
+    // alone, claim: when the other host was heard last; 0: never. `fence` cuts nobody off for what is older
+    // than its owner allows: meanwhile the other one may have done the same to us.
     std::uint64_t heard_ms = 0;
     friend bool operator==(const arbiter_request&, const arbiter_request&) = default;
 };

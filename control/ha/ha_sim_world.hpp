@@ -43,6 +43,7 @@ public:
     static constexpr std::uint64_t bound_ms = 5000 + 500 + 10 * lease_ms + 400 + 1000;
     // Without a record nothing but the standby's word ends a primary that has told it of its QEMU's death.
     static constexpr std::uint64_t leaving_ms = 10000;
+    static constexpr std::uint64_t fence_valid_ms = 1000; // nobody is switched off for what is older
 
     world(std::uint64_t seed, bool verbose, mutation broken = mutation::none)
         : random_(seed), verbose_(verbose), broken_(broken), arbiter_(broken) {
@@ -191,7 +192,6 @@ private:
         c.retry_ms = 30;
         c.look_ms = 200;
         c.shared_record = !fences_;
-        c.claim_valid_ms = fences_ ? 1000 : 0;
         h.standby.emplace(c);
         h.ready_at = now_ + below(200);
     }
@@ -733,7 +733,11 @@ private:
             return;
         }
         bool off = false;
-        const auto a = sim_arbiter::decide_by_fencing(q, now_, off);
+        auto a = sim_arbiter::decide_by_fencing(q, now_, off);
+        if (off && now_ >= q.heard_ms + fence_valid_ms) { // the other one may have gone on since
+            off = false;
+            a = {arbiter_answer::verdict::held, q.number, 0, now_ + 50, "heard too long ago"};
+        }
         if (off) {
             say("host {} asks {}: host {} is switched off", h.index, to_text(q.what), 1 - h.index);
             must_survive_ = must_survive_ && &peer(h) != vm_host();

@@ -99,6 +99,13 @@ struct primary_test : testing::Test {
         word(supervision_kind::description, 0, "d");
     }
     void tell() { // to the state telling
+        begin_telling();
+        done();
+        if (!shared_record)
+            granted(1, UINT64_MAX);
+        done();
+    }
+    void begin_telling() {
         fsm.emplace(config());
         fsm->start(now);
         done();
@@ -107,7 +114,6 @@ struct primary_test : testing::Test {
         greet();
         word(supervision_kind::ready);
         fsm->on_qemu_protecting(fsm->replication(), now);
-        done();
     }
     void protect() {
         tell();
@@ -130,11 +136,10 @@ struct primary_test : testing::Test {
 };
 
 struct standby_test : testing::Test {
-    void SetUp() override { begin(0); }
-    void begin(std::uint32_t claim_valid_ms) {
+    void SetUp() override { begin(); }
+    void begin(bool shared_record = true) {
         standby_config c;
-        c.claim_valid_ms = claim_valid_ms;
-        c.shared_record = claim_valid_ms == 0;
+        c.shared_record = shared_record;
         c.look_ms = 1000;
         c.vm = "vm";
         c.description = "d";

@@ -142,7 +142,9 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
         alone_asked_ = true;
     }
     // In losing it is to say `alone`, and in recording the pair is asked for once it is there again.
-    request.paired = what == kind::restore && state_ == primary_state::protecting;
+    request.paired = (what == kind::restore && state_ == primary_state::protecting) ||
+                     (what == kind::renew && state_ == primary_state::telling && !config_.shared_record);
+    tells_next_ = what == kind::renew && request.paired;
     request.heard_ms = last_heard_;
     request_ = request.number;
     asked_ = what;
@@ -165,7 +167,9 @@ void primary_fsm::ask_next(std::uint64_t now) {
         if (now < ask_alone_at_)
             return;
         // Whether an unanswered `pair` was done is not known: once more first, it is granted again.
-        return ask(pair_asked_ && told_term_ > term_ ? kind::pair : kind::alone, now);
+        // A host's own record (fence) does not leave that open.
+        return ask(config_.shared_record && pair_asked_ && told_term_ > term_ ? kind::pair : kind::alone,
+                   now);
     case primary_state::taking_back:
         return ask(kind::alone, now);
     case primary_state::leaving:
@@ -258,6 +262,8 @@ void primary_fsm::on_granted(arbiter_request::kind asked, std::uint64_t now) {
         standby_has_vm_ = true;
         resync_.protecting(now);
         return become(primary_state::protecting, {});
+    case primary_state::telling:
+        return pair_told_ ? void() : tells_next_ ? tell_pair() : ask_next(now);
     default:
         return;
     }

@@ -19,7 +19,7 @@
 //                               then the arbiter is asked
 //   recording     protecting    the arbiter has recorded the pair
 //   replicating   alone         the standby is lost: act_go_on_alone
-//   telling       alone         the same, where a record refuses who was told and never recorded
+//   telling       alone         the same, where a shared record refuses who was told and never recorded
 //   telling, recording, protecting
 //                 losing        the standby is lost, or the VM is stopped: the arbiter is asked to
 //                               record `alone`
@@ -99,7 +99,8 @@ struct primary_config {
     bool has_standby = false; // an address to connect to
     bool anew = false;        // start although a standby may have what was there (arbiter_request::anew)
     // The arbiter keeps one record for both hosts (lock, etcd), so it refuses a standby whose pair was never
-    // recorded. Without (fence), going on alone cuts the standby off, unless it has confirmed UNPAIRED.
+    // recorded. Without (fence), each host keeps its own: that a standby is told its term is recorded before
+    // it is said, and going on alone cuts the standby off, unless it has confirmed UNPAIRED.
     bool shared_record = true;
     std::uint32_t opening_ms = 15000; // another's lease holds a start up for so long; longer than any lease
     std::uint32_t switchover_ms = 10000; // the VM runs on the standby by then, or goes on here
@@ -236,6 +237,8 @@ private:
     void on_supervision(const mirror::supervision& m, std::uint64_t now);
     void on_description(const mirror::supervision& m, std::uint64_t now);
     void on_belief(const mirror::supervision& m, std::uint64_t now);
+    void standby_of_another_time(std::uint64_t now);
+    void tell_pair();
     void on_goodbye(const mirror::goodbye& m, std::uint64_t now);
     void standby_has_nothing(const std::string& why, std::uint64_t now);
     void replicate_if_ready(std::uint64_t now);
@@ -278,11 +281,13 @@ private:
     std::uint64_t last_asked_ = 0;
     std::uint64_t request_ = 0; // the number of the one that is under way; 0: none
     arbiter_request::kind asked_ = arbiter_request::kind::open;
+    bool tells_next_ = false; // the last one says that a standby is told its term next
     std::uint64_t last_number_ = 0;
     std::uint64_t replication_ = 0;               // the last one that was begun
     std::uint64_t told_term_ = 0;                 // the last one that a standby was told; used once
     std::uint64_t opening_by_ = 0;                // until then another's lease may run out
     bool pair_asked_ = false;                     // with told_term_; whether it was done is not known
+    bool pair_told_ = false;                      // PAIR was said with told_term_
     bool alone_asked_ = false;                    // the same of `alone`, in losing and taking_back
     bool gone_ = false, lease_was_valid_ = false; // the record; and our lease at that moment
     std::uint64_t gone_at_ = 0;

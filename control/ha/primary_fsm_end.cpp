@@ -188,7 +188,7 @@ void primary_fsm::begin_stop(const std::string& why, std::uint64_t now) {
     const std::string told = "the VM is stopped";
     switch (state_) {
     case primary_state::telling:
-        if (config_.shared_record || confirmed_)
+        if (config_.shared_record)
             break;
         [[fallthrough]];
     case primary_state::recording:

@@ -250,6 +250,19 @@ TEST_F(primary_end, a_switchover_without_a_record_is_not_taken_back_without_the_
 
 // ---- an arbiter without a record (fence)
 
+// A GPU without a copy is not a standby that has nothing: it may still take the VM's own state over.
+TEST_F(primary_end, a_standby_of_another_time_that_lost_its_gpu_is_told_unpaired) {
+    tell();
+    fsm->on_link_closed("cut", now);
+    ASSERT_EQ(fsm->state(), primary_state::alone);
+    now += 500;
+    fsm->on_tick(now);
+    greet();
+    take();
+    word(supervision_kind::lost, 7, "its GPU has no copy any more");
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::unpaired));
+}
+
 TEST_F(primary_end, without_a_record_who_was_told_is_cut_off_before_the_vm_goes_on_alone) {
     shared_record = false;
     tell();
@@ -258,6 +271,52 @@ TEST_F(primary_end, without_a_record_who_was_told_is_cut_off_before_the_vm_goes_
     EXPECT_FALSE(any<act_go_on_alone>(actions));
     EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
     EXPECT_FALSE(the<act_ask>(actions).request.confirmed);
+}
+
+// A supervisor that crashes and comes back finds that in its record, and opens no second VM.
+TEST_F(primary_end, without_a_record_the_standby_is_told_after_that_was_written_down) {
+    shared_record = false;
+    begin_telling();
+    auto actions = done();
+    EXPECT_FALSE(says<act_send>(actions, supervision_kind::pair));
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::renew);
+    EXPECT_TRUE(the<act_ask>(actions).request.paired);
+    fsm->on_arbiter({verdict::unreachable, asked, 0, 0, "disk full"}, now);
+    EXPECT_FALSE(says<act_send>(take(), supervision_kind::pair));
+    now += 50;
+    fsm->on_tick(now);
+    done();
+    granted(1, UINT64_MAX);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::pair));
+    now += 50;
+    fsm->on_tick(now);
+    done();
+    granted(1, UINT64_MAX);
+    EXPECT_FALSE(says<act_send>(done(), supervision_kind::pair)) << "once";
+}
+
+TEST_F(primary_end, without_a_record_who_was_not_told_yet_is_not_cut_off) {
+    shared_record = false;
+    begin_telling();
+    done();
+    fsm->on_link_closed("cut", now);
+    granted(1, UINT64_MAX);
+    const auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone) << "the record says that it was told";
+    EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
+}
+
+TEST_F(primary_end, without_a_record_a_check_that_fails_does_not_keep_it_from_going_on_alone) {
+    shared_record = false;
+    tell();
+    word(supervision_kind::paired, 2);
+    fsm->on_marked({}, now);
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::pair);
+    fsm->on_link_closed("cut", now);
+    fsm->on_arbiter({verdict::unreachable, asked, 0, 0, "the check failed"}, now);
+    now += 50;
+    fsm->on_tick(now);
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
 }
 
 TEST_F(primary_end, without_a_record_a_standby_that_confirms_is_not_cut_off) {

@@ -218,7 +218,7 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         link_ = link_state::ready;
         return standby_has_nothing("the standby's QEMU is a new one", now);
     case supervision_kind::paired:
-        if (state_ != primary_state::telling || m.term != told_term_)
+        if (state_ != primary_state::telling || !pair_told_ || m.term != told_term_)
             return;
         standby_has_vm_ = true;
         marked_ = false;
@@ -229,8 +229,10 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         return;
     case supervision_kind::lost:
         link_ = std::min(link_, link_state::greeted);
-        if (m.term == 0 || m.term != told_term_)
+        if (m.term == 0)
             return standby_has_nothing("the standby is lost: " + m.text, now);
+        if (m.term != told_term_)
+            return standby_of_another_time(now);
         // Only its GPU: the VM's own state is there.
         if (state_ == primary_state::handing_over)
             return take_back("the standby is lost: " + m.text, now);
@@ -273,8 +275,11 @@ void primary_fsm::on_belief(const supervision& m, std::uint64_t now) {
             standby_has_nothing("the standby does not have the VM's state any more", now);
         return;
     }
-    if (m.term == believed_term())
-        return;
+    if (m.term != believed_term())
+        standby_of_another_time(now);
+}
+
+void primary_fsm::standby_of_another_time(std::uint64_t now) {
     standby_is_clean_ = false;
     if (believed_term() != 0)
         lost_standby("the standby is one of another time", now);
@@ -338,13 +343,23 @@ void primary_fsm::replicate_if_ready(std::uint64_t now) {
     actions_.push_back(act_replicate{++replication_});
 }
 
-void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t) {
+void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t now) {
     if (state_ != primary_state::replicating || replication != replication_)
         return;
     ++told_term_;
-    pair_asked_ = confirmed_ = false;
+    pair_asked_ = pair_told_ = false;
+    confirmed_ = true; // until it is told
     paired_instance_ = peer_instance_;
     become(primary_state::telling, {});
+    if (config_.shared_record)
+        tell_pair();
+    else
+        ask_next(now);
+}
+
+void primary_fsm::tell_pair() {
+    pair_told_ = true;
+    confirmed_ = false;
     say(supervision_kind::pair, told_term_, {});
 }
 
@@ -374,7 +389,7 @@ void primary_fsm::lost_standby(const std::string& why, std::uint64_t now) {
         if (qemu_gone_)
             return end(false, how_);
         resync_.failed(now);
-        if (!config_.shared_record && !confirmed_)
+        if (!config_.shared_record)
             return lose(why, now); // it may have been told, and then nothing refuses it
         return go_on_alone(why, now);
     case primary_state::replicating:

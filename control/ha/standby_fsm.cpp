@@ -474,12 +474,6 @@ void standby_fsm::on_claimed(const arbiter_answer& answer, std::uint64_t now) {
     }
 }
 
-// After a claim that was not granted nothing keeps a primary that was cut off from going on; without a record
-// only time tells that it has not.
-bool standby_fsm::is_too_old(std::uint64_t now) const {
-    return config_.claim_valid_ms != 0 && now >= last_heard_ + config_.claim_valid_ms;
-}
-
 void standby_fsm::claim(const std::string& why, std::uint64_t now) {
     if (linked_) // a new connection is only taken when this one is gone
         drop_link(mirror::goodbye_reason::other, why);
@@ -539,10 +533,6 @@ void standby_fsm::on_tick(std::uint64_t now) {
         return;
     if (state_ == standby_state::synced && now >= last_heard_ + config_.heartbeat_budget_ms)
         return claim(linked_ ? "the primary is silent" : "the primary's connection is closed", now);
-    if (state_ == standby_state::claiming && is_too_old(now))
-        return out_of_date(
-            "the primary was silent for so long that it may have gone on alone: what this standby "
-            "has is too old to take over with");
     if (linked_ && now >= link_heard_ + silence_limit_ms())
         drop_link(mirror::goodbye_reason::other,
                   greeted_ ? "the primary was silent" : "the peer did not greet");
@@ -558,8 +548,6 @@ std::uint64_t standby_fsm::deadline() const {
         at = std::min(at, link_heard_ + silence_limit_ms());
     if (state_ == standby_state::synced)
         at = std::min(at, last_heard_ + config_.heartbeat_budget_ms);
-    if (state_ == standby_state::claiming && config_.claim_valid_ms != 0)
-        at = std::min(at, last_heard_ + config_.claim_valid_ms);
     return at;
 }
 

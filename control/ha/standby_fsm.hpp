@@ -72,9 +72,6 @@ struct standby_config {
     std::uint32_t retry_ms = 100; // an arbiter that could not be reached is asked again after this
     std::uint32_t look_ms = 5000; // how often the record is looked at
     bool shared_record = true;    // primary_config has what it means
-    // Without a shared record: a claim is made at most so long after the last sign of life. A standby that
-    // was cut off for longer must not come back with a state of long ago. 0: no bound
-    std::uint32_t claim_valid_ms = 0;
 };
 
 enum class standby_state {
@@ -171,7 +168,6 @@ private:
     std::string record_problem(const arbiter_answer& answer) const; // of a look before the pair is recorded
     void has_problem(const std::string& why);
     void claim(const std::string& why, std::uint64_t now);
-    bool is_too_old(std::uint64_t now) const;
 
     void out_of_date(const std::string& why);
     void with_proof(const mirror::supervision& m, const char* what, std::uint64_t now);

@@ -489,8 +489,6 @@ int supervisor::run() {
     d.primary.anew = options_.anew;
     d.primary.opening_ms = std::max(15000u, vm_.arbiter.lease_ms + 5000);
     d.primary.shared_record = d.standby.shared_record = vm_.arbiter.what != described_arbiter::kind::fence;
-    if (!d.standby.shared_record)
-        d.standby.claim_valid_ms = std::max(p.heartbeat_budget_ms * 10, 10000u);
     d.identity = {vm_.name,
                   fmt::format("{}-{:016x}", options_.standby ? "standby" : "primary", d.primary.instance),
                   options_.standby};

@@ -387,6 +387,12 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     read_endpoints(arbiter, a);
     arbiter.path("tls", a.tls);
     read_command(r, arbiter, "command", a.command);
+    read_command(r, arbiter, "check-command", a.check_command);
+    arbiter.number("delay-ms", a.delay_ms, 0, 600000);
+    arbiter.number("give-up-ms", a.give_up_ms, 1000, 3600000);
+    if (a.give_up_ms < a.delay_ms + 1000)
+        arbiter.complain("give-up-ms", "'give-up-ms' must be at least 'delay-ms' and a second, or no standby "
+                                       "would ever take over");
     const auto of = [&](const char* key, std::initializer_list<const char*> kinds, bool needed) {
         const bool fits = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
         if (!fits && arbiter.has(key))
@@ -395,10 +401,12 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
         if (fits && needed && !arbiter.has(key))
             arbiter.missing(key, "");
     };
-    of("path", {"lock"}, true);
+    of("path", {"lock", "fence"}, true);
     of("endpoints", {"etcd"}, true);
     of("tls", {"etcd"}, false);
     of("command", {"fence"}, true);
+    for (const char* key : {"check-command", "delay-ms", "give-up-ms"})
+        of(key, {"fence"}, false);
     if (kind == "etcd") {
         a.what = described_arbiter::kind::etcd;
         a.lease_ms = 3000;

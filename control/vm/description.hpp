@@ -34,10 +34,13 @@ struct described_gpu {
 struct described_arbiter {
     enum class kind { none, lock, etcd, fence };
     kind what = kind::none;
-    std::string path;                   // lock: the record's file
+    std::string path;                   // lock, fence: the record's file
     std::vector<std::string> endpoints; // etcd
     std::string tls;                    // etcd: a directory with ca.pem, cert.pem, key.pem
-    std::vector<std::string> command;   // fence
+    // fence: how the other host is cut off, whether that would work; how long a standby lets the primary be
+    // first; after which silence nobody is cut off any more
+    std::vector<std::string> command, check_command;
+    std::uint32_t delay_ms = 5000, give_up_ms = 60000;
     std::uint32_t lease_ms = 0;
 };
 

@@ -191,12 +191,12 @@ TEST(description, etcd_on_another_machine_needs_tls) {
 
 TEST(description, a_fencing_command_can_be_run) {
     const auto fence = [](const std::string& program) {
-        return errors_of(least + "[arbiter]\nkind = \"fence\"\ncommand = [" + program + "]\n");
+        return errors_of(least + "[arbiter]\nkind = \"fence\"\npath = \"r\"\ncommand = [" + program + "]\n");
     };
     EXPECT_EQ(fence("\"/bin/sh\", \"-c\", \"x\""), "");
     EXPECT_EQ(fence("\"sh\""), "");
     EXPECT_NE(
-        fence("\"/none/such\"").find("vm.toml:6:11: 'command' can't be run: there is no program /none/such"),
+        fence("\"/none/such\"").find("vm.toml:7:11: 'command' can't be run: there is no program /none/such"),
         std::string::npos);
     EXPECT_NE(fence("\"no-such-program\"").find("there is no program no-such-program in PATH"),
               std::string::npos);
@@ -206,6 +206,12 @@ TEST(description, a_fencing_command_can_be_run) {
     EXPECT_NE(fence("\"/etc/passwd\"").find("/etc/passwd is not executable"), std::string::npos);
     EXPECT_NE(fence("\"/etc\"").find("there is no program /etc"), std::string::npos);
     EXPECT_NE(fence("").find("names no program"), std::string::npos);
+    EXPECT_NE(fence("\"sh\"]\ncheck-command = [\"/none/such\"").find("'check-command' can't be run"),
+              std::string::npos);
+    EXPECT_NE(fence("\"sh\"]\ngive-up-ms = 5000\nendpoints = [").find("at least 'delay-ms' and a second"),
+              std::string::npos);
+    EXPECT_NE(errors_of(least + lock + "delay-ms = 5\n").find("'delay-ms' is for the arbiter \"fence\""),
+              std::string::npos);
 }
 
 TEST(description, keys_of_another_arbiter_are_refused) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "world/arbiter_models.hpp"
 
+#include <optional>
+
+#include "control/arbiter/fence_fsm.hpp"
 #include "world/world.hpp"
 
 namespace kagemusha::world {
@@ -34,7 +37,6 @@ public:
         term_ = until_ms_ = owner_ = 0;
         paired_ = false;
     }
-    bool paired() const override { return paired_; }
 
 private:
     arbiter_answer decide(const arbiter_request& q, std::uint64_t now, std::uint64_t asker) {
@@ -114,8 +116,6 @@ private:
 class etcd_model final : public arbiter_model {
 public:
     using arbiter_model::arbiter_model;
-
-    bool paired() const override { return record_.paired; }
 
     void ask(std::uint8_t host, const arbiter_request& q) override {
         auto& c = clients_[host];
@@ -397,69 +397,93 @@ private:
 
 // ---- fence
 
+// The real state machine (control/arbiter/fence_fsm.hpp) of each host, its record on the host's disk, and a
+// command that switches the other host off.
 class fence_model final : public arbiter_model {
 public:
-    using arbiter_model::arbiter_model;
-
-    bool paired() const override { return false; } // it keeps no record
+    explicit fence_model(world& w) : arbiter_model(w) {
+        keepers_[0].record.is = control::fence_record::role::primary; // where the VM was installed
+    }
 
     void ask(std::uint8_t host, const arbiter_request& q) override {
-        auto& h = *w_.hosts[host];
-        auto a = make(verdict::granted, q, q.term, UINT64_MAX, "");
-        switch (q.what) {
-        case kind::open:
-            a.term = h.clock_ms();
-            break;
-        case kind::renew:
-        case kind::release:
-            break;
-        case kind::pair:
-            a.term = q.new_term;
-            break;
-        case kind::look:
-        case kind::restore:
-            a.paired = a.ours = true;
-            break;
-        case kind::alone:
-            if (!q.confirmed)
-                return fence(host, a);
-            break;
-        case kind::claim:
-            a.term = q.term + 1;
-            if (!q.proven_dead)
-                return fence(host, a);
-            break;
+        auto& k = keepers_[host];
+        auto& p = w_.hosts[host]->process;
+        if (k.identity != p.identity() || !k.fsm) { // another process
+            k.fsm.emplace(rules(), k.record);
+            k.identity = p.identity();
+            k.requests.clear();
+            ++k.number;
         }
-        answer(host, h.process.generation(), w_.now() + w_.below(1000), a);
+        k.generation = p.generation();
+        k.requests.push_back(q);
+        if (k.requests.size() == 1)
+            begin(host);
     }
 
     void happen(const event& e) override {
-        auto& c = commands_[e.host];
-        if (e.generation != c.number)
+        auto& k = keepers_[e.host];
+        if (e.generation != k.number || !k.fsm || k.requests.empty())
             return;
-        const auto other = w_.hosts[e.host]->process.standby_host();
-        if (w_.now() < std::max(away_until, parted_until[e.host]) || other < 0)
-            c.then.what = verdict::unreachable;
-        else {
-            w_.say(e.host, "FENCES {}", w_.hosts[static_cast<std::size_t>(other)]->name());
-            w_.hosts[static_cast<std::size_t>(other)]->power_off(w_.o.boot_ms * ms);
+        if (w_.now() < w_.hosts[e.host]->frozen_until) {
+            auto later = e;
+            later.at = w_.hosts[e.host]->frozen_until;
+            return w_.put(later);
         }
-        answer(e.host, c.generation, w_.now(), c.then);
+        const bool fails = w_.now() < std::max(away_until, parted_until[e.host]);
+        // Who goes on alone knows its standby; a standby makes sure of everybody else.
+        const auto standby =
+            k.requests.front().what == kind::alone ? w_.hosts[e.host]->process.standby_host() : -1;
+        for (const auto& h : w_.hosts)
+            if (!fails && h->index != e.host && (standby < 0 || h->index == standby)) {
+                w_.say(e.host, "FENCES {}", h->name());
+                h->power_off(w_.o.boot_ms * ms);
+            }
+        go_on(e.host, k.fsm->ended(fails ? "the switch does not answer" : "", w_.hosts[e.host]->clock_ms()));
     }
-    void client_ended(std::uint8_t host) override { ++commands_[host].number; }
+    // The record stays.
+    void client_ended(std::uint8_t host) override {
+        auto& k = keepers_[host];
+        k.fsm.reset();
+        k.requests.clear();
+        ++k.number;
+    }
 
 private:
-    struct command {
-        std::uint32_t number = 0, generation = 0;
-        arbiter_answer then;
+    struct keeper {
+        control::fence_record record; // on the disk
+        std::optional<control::fence_fsm> fsm;
+        std::deque<arbiter_request> requests;
+        std::uint64_t identity = 0;
+        std::uint32_t number = 0, generation = 0; // of the command; of the process
     };
-    void fence(std::uint8_t host, const arbiter_answer& then) {
-        auto& c = commands_[host];
-        c.then = then;
-        c.generation = w_.hosts[host]->process.generation();
-        w_.put(w_.now() + (50 + w_.below(400)) * ms, event_kind::fence_done, host, ++c.number);
+    control::fence_rules rules() const { return {3 * w_.o.heartbeat_budget_ms, 20000, false}; }
+    void begin(std::uint8_t host) {
+        auto& k = keepers_[host];
+        go_on(host, k.fsm->asked(k.requests.front(), false, w_.hosts[host]->clock_ms()));
     }
-    command commands_[most_hosts];
+    void go_on(std::uint8_t host, control::fence_step step) {
+        auto& k = keepers_[host];
+        while (const auto* write = std::get_if<control::fence_write>(&step)) {
+            const bool fails = w_.now() < w_.hosts[host]->image.fails_until;
+            if (!fails)
+                k.record = write->record;
+            step = k.fsm->written(fails ? "the disk fails" : "");
+        }
+        if (std::holds_alternative<control::fence_run>(step)) {
+            const auto lasts = (50 + w_.below(400)) * ms;
+            return w_.put(w_.now() + lasts, event_kind::fence_done, host, ++k.number);
+        }
+        auto a = std::get<control::fence_answer>(step).what;
+        const auto q = k.requests.front();
+        k.requests.pop_front();
+        a.number = q.number;
+        if ((q.what != kind::renew && q.what != kind::look) || a.what != verdict::granted)
+            w_.say(host, "asks {} term {}: {} {}", ha::to_text(q.what), q.term, ha::to_text(a.what), a.why);
+        answer(host, k.generation, w_.now() + w_.below(1000), a);
+        if (!k.requests.empty())
+            begin(host);
+    }
+    keeper keepers_[most_hosts];
 };
 
 } // namespace

@@ -4,7 +4,7 @@
 //   lock   one word of shared memory: asked and answered in one step
 //   etcd   a thread in each supervisor makes round trips: read, grant a lease, compare and put; keep alive. A
 //          round trip may fail before or after it was done. Leases run out by the cluster's clock
-//   fence  a command that switches the other host off
+//   fence  the real state machine of each host, its record, and a command that switches the other host off
 #ifndef KAGEMUSHA_TESTS_WORLD_ARBITER_MODELS_HPP
 #define KAGEMUSHA_TESTS_WORLD_ARBITER_MODELS_HPP
 
@@ -31,8 +31,6 @@ public:
     virtual void happen(const event&) {}
     virtual void client_ended(std::uint8_t) {} // its host has no power
     virtual void rebooted() {}                 // lock: the machine was
-    // Whether a standby may take the VM over, as the record has it.
-    virtual bool paired() const = 0;
 
     void answer(std::uint8_t host, std::uint32_t generation, time_us at, ha::arbiter_answer a);
     void deliver(const event& e);

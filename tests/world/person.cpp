@@ -129,8 +129,14 @@ void person::start_vm() {
             continue;
         if (stop_standby(h))
             return; // the next time
-        if (!h.process.alive())
-            return start(i, true);
+        if (h.process.alive())
+            continue;
+        // There is no record for both hosts that would refuse the second one.
+        if (w_.o.arbiter == arbiter_kind::fence)
+            for (const auto& other : w_.hosts)
+                if (other->service.what == unit::kind::run)
+                    other->stop_unit();
+        return start(i, true);
     }
 }
 

@@ -69,8 +69,6 @@ void supervisor::start(const unit& how) {
         c.heartbeat_budget_ms = o.heartbeat_budget_ms;
         c.retry_ms = std::min(o.heartbeat_budget_ms / 4 + 1, 500u);
         c.shared_record = o.arbiter != arbiter_kind::fence;
-        if (!c.shared_record)
-            c.claim_valid_ms = std::max(o.heartbeat_budget_ms * 10, 10000u);
         standby_.emplace(c);
         order(0, [this] { host_.vm.start_standby(); });
         return;
