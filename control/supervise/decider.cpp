@@ -366,16 +366,6 @@ void decider::cancel_switchover() {
     });
 }
 
-void decider::qemu_stuck(const std::string& why) {
-    work_->loop_.post([w = work_.get(), why] {
-        if (w->standby_)
-            w->standby_->on_qemu_stuck(why, boot_ms());
-        else if (w->primary_)
-            w->primary_->on_qemu_stuck(why, boot_ms());
-        w->settle();
-    });
-}
-
 void decider::qemu_handed_over() {
     work_->loop_.post([w = work_.get()] {
         if (w->primary_)
@@ -388,6 +378,16 @@ void decider::replication_lost(const std::string& why) {
     work_->loop_.post([w = work_.get(), why] {
         if (w->primary_)
             w->primary_->on_qemu_replication_lost(why, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_stuck(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->standby_)
+            w->standby_->on_qemu_stuck(why, boot_ms());
+        else if (w->primary_)
+            w->primary_->on_qemu_stuck(why, boot_ms());
         w->settle();
     });
 }
