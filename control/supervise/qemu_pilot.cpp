@@ -265,7 +265,7 @@ void qemu_pilot::watch() {
 
 // Once for each stream. While the main loop is under suspicion the watch says which of both it was.
 void qemu_pilot::report_loss(const std::string& why) {
-    if (abandoned_)
+    if (abandoned_ || !killed_why_.empty()) // its end is no fault of the standby's
         return;
     if (watch_.may_report_loss(why)) {
         abandoned_ = true;

@@ -236,7 +236,7 @@ def check_reset(pair):
 
 
 CHECKS = [check_state_silent, check_standbys_disk, check_main_loop, check_main_loop_alone, check_switchover_called_off,
-          check_sigterm]
+          check_sigterm, check_qemu_ended, check_reset]
 
 if __name__ == "__main__":
     sys.exit(run_checks(CHECKS, GreyPair, sys.argv[1:]))
