@@ -300,6 +300,8 @@ int main(int argc, char** argv) {
     auto* switchover =
         app.add_subcommand("switchover", "move a protected VM to its standby; nothing is lost");
     switchover->add_option("vm", vm_name, "its name, as `status` shows it")->required();
+    bool cancel = false;
+    switchover->add_flag("--cancel", cancel, "let it run on here, if the standby does not run it yet");
     for (auto* command : {protect, stop, switchover})
         command->add_flag("--json", as_json, "the answer as JSON");
     qemu_command->add_flag("--json", supervised.json, "as JSON");
@@ -378,7 +380,7 @@ int main(int argc, char** argv) {
     if (stop->parsed())
         return tell_supervisor(vm_name, {{"command", "stop"}}, as_json);
     if (switchover->parsed())
-        return tell_supervisor(vm_name, {{"command", "switchover"}}, as_json);
+        return tell_supervisor(vm_name, {{"command", cancel ? "cancel-switchover" : "switchover"}}, as_json);
     if (protect->parsed())
         return tell_supervisor(vm_name, {{"command", "protect"}, {"standby", vm_standby}}, as_json);
     supervised.name = options.name;

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -165,6 +167,29 @@ std::optional<int> child_process::wait_for(std::chrono::milliseconds time) {
         status_ = status_of(info);
         return status_;
     }
+}
+
+bool only_held(std::string_view states) {
+    return states.find('D') != std::string_view::npos &&
+           states.find_first_not_of("DZX") == std::string_view::npos;
+}
+
+bool only_held_threads(int pid) {
+    namespace fs = std::filesystem;
+    std::string states;
+    std::error_code failed;
+    // It may end meanwhile, and then its folder can't be read on.
+    fs::directory_iterator thread(fmt::format("/proc/{}/task", pid), failed);
+    for (; !failed && thread != fs::directory_iterator(); thread.increment(failed)) {
+        std::ifstream file(thread->path() / "stat");
+        std::string line;
+        std::getline(file, line);
+        // Behind the name, which is in brackets and may have brackets in it.
+        const auto name_end = line.rfind(") ");
+        if (name_end != std::string::npos && name_end + 2 < line.size())
+            states += line[name_end + 2]; // else it has just ended
+    }
+    return !failed && only_held(states);
 }
 
 int interrupt_fd() {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,8 @@ public:
     int pidfd() const { return pidfd_.get(); } // readable once it has ended
     int pid() const { return pid_; }
     void kill();
+    // Nobody waits for its end any more, in the destructor neither: it was killed, and the kernel holds it.
+    void abandon() { pidfd_.reset(); }
     // Exit status, or 128 + signal. std::nullopt: still runs after the time.
     std::optional<int> wait_for(std::chrono::milliseconds time);
 
@@ -57,6 +60,11 @@ private:
     unique_fd pidfd_;
     std::optional<int> status_;
 };
+
+// Of a process that was killed: no thread of it will run its own code again, but the kernel still holds at
+// least one in a wait that a signal does not end. The states are the letters of /proc/PID/task/TID/stat.
+bool only_held_threads(int pid);
+bool only_held(std::string_view states);
 
 // Blocks SIGINT, SIGTERM and SIGHUP in this process and returns a descriptor that becomes readable when one
 // of them arrives (always the same). SIGPIPE is ignored.

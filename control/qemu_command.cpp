@@ -116,8 +116,10 @@ std::string escape_option(std::string_view value) {
 
 std::vector<std::string> qemu_command(const vm_config& config) {
     const bool probe = config.root_image.empty() && !config.described;
-    std::vector<std::string> command{config.qemu, "-nodefaults", "-no-user-config", "-display",
-                                     "none",      "-no-reboot",  "-no-shutdown"};
+    std::vector<std::string> command{config.qemu, "-nodefaults", "-no-user-config",
+                                     "-display",  "none",        "-no-shutdown"};
+    if (!config.described) // a job's guest ends; a VM of its owner's starts anew
+        command.emplace_back("-no-reboot");
     for (const auto& dir : config.firmware_dirs)
         add(command, {"-L", dir});
     // The main memory is named and shared: the device's worker process maps it.

@@ -14,7 +14,7 @@ namespace kagemusha::control {
 // The guest's serial console is QEMU's stdin and stdout; what QEMU itself has to say comes on stderr. The
 // machine stays
 // (-no-shutdown) when the guest switches itself off, so that its statistics can still be read; it ends with
-// QMP's quit.
+// QMP's quit. A described VM that reboots starts anew; the guest of a job has ended then.
 std::vector<std::string> qemu_command(const vm_config& config);
 
 // In QEMU's key=value lists a comma inside a value is written twice.

@@ -30,6 +30,17 @@ std::string option(const std::vector<std::string>& command, const std::string& n
     return {};
 }
 
+TEST(qemu_command, a_reboot_ends_a_jobs_guest_and_no_other) {
+    auto config = example();
+    const auto ends = [](const vm_config& c) {
+        const auto command = qemu_command(c);
+        return std::count(command.begin(), command.end(), "-no-reboot");
+    };
+    EXPECT_EQ(ends(config), 1);
+    config.described = true;
+    EXPECT_EQ(ends(config), 0);
+}
+
 TEST(qemu_command, starts_with_the_binary_and_names_memory_and_cpus) {
     auto config = example();
     config.memory_mib = 640;

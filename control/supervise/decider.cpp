@@ -366,16 +366,6 @@ void decider::cancel_switchover() {
     });
 }
 
-void decider::qemu_stuck(const std::string& why) {
-    work_->loop_.post([w = work_.get(), why] {
-        if (w->standby_)
-            w->standby_->on_qemu_stuck(why, boot_ms());
-        else if (w->primary_)
-            w->primary_->on_qemu_stuck(why, boot_ms());
-        w->settle();
-    });
-}
-
 void decider::qemu_handed_over(std::uint64_t replication) {
     work_->loop_.post([w = work_.get(), replication] {
         if (w->primary_)
@@ -388,6 +378,16 @@ void decider::replication_lost(std::uint64_t replication, const std::string& why
     work_->loop_.post([w = work_.get(), replication, why] {
         if (w->primary_)
             w->primary_->on_qemu_replication_lost(replication, why, boot_ms());
+        w->settle();
+    });
+}
+
+void decider::qemu_stuck(const std::string& why) {
+    work_->loop_.post([w = work_.get(), why] {
+        if (w->standby_)
+            w->standby_->on_qemu_stuck(why, boot_ms());
+        else if (w->primary_)
+            w->primary_->on_qemu_stuck(why, boot_ms());
         w->settle();
     });
 }

@@ -23,33 +23,19 @@ namespace {
 using namespace std::chrono_literals;
 using json = nlohmann::json;
 
-constexpr auto ping_period = 500ms;
+constexpr auto tick_period = 500ms; // of pings, and of looks at what they say
+static_assert(tick_period <= std::chrono::milliseconds(progress_watch::longest_step_ms));
 constexpr auto quit_time = 15s;
-constexpr auto look_period = 100ms; // at how checkpoints go; while the first ones are waited for, more often
-constexpr auto first_look_period = 10ms;
-constexpr auto hand_over_period = 2ms; // the VM stands still meanwhile
+// A process that was killed has ended by then, or the kernel holds a thread of it.
+constexpr auto kill_time = 2s;
+constexpr int most_reads = 64;      // of the monitor in a row, so that nothing else starves
+constexpr auto look_period = 100ms; // at a standby's copy
 // At a GPU after a takeover: its guest may compute at once, or not for hours.
 constexpr auto first_takeover_period = 10ms, longest_takeover_period = 2000ms;
-// The first may have begun before output was held; what left until then is in the second one.
-constexpr std::uint64_t checkpoints_until_protected = 2;
-constexpr std::uint64_t bandwidth = std::uint64_t{10} << 30; // no limit: what is slow is the link
-constexpr std::uint64_t downtime_ms = 20000;
 
-std::string description(const qmp_message& message) {
-    const auto found = message.body.find("desc");
-    return found != message.body.end() && found->is_string() ? found->get<std::string>() : "without a reason";
-}
-
-// Of an answer to query-colo-status; 0: it has counted none.
-std::uint64_t committed_in(const qmp_message& colo_status) {
-    const auto found = colo_status.body.find("checkpoints");
-    return found != colo_status.body.end() && found->is_object() ? found->value("committed", std::uint64_t{0})
-                                                                 : 0;
-}
-
-// QEMU's word for one of our addresses.
-std::string uri(const std::string& address) {
-    return address.starts_with("unix:") ? address : "tcp:" + address;
+std::uint64_t ms_of(qemu_pilot::clock::time_point at) {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(at.time_since_epoch()).count());
 }
 
 std::string how_it_ended(int status) {
@@ -59,6 +45,15 @@ std::string how_it_ended(int status) {
 }
 
 } // namespace
+
+std::string description(const qmp_message& message) {
+    const auto found = message.body.find("desc");
+    return found != message.body.end() && found->is_string() ? found->get<std::string>() : "without a reason";
+}
+
+std::string uri(const std::string& address) {
+    return address.starts_with("unix:") ? address : "tcp:" + address;
+}
 
 void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     standby_ = standby;
@@ -71,11 +66,17 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     look_at_takeover_.reset();
     look_at_copy_.reset();
     handing_over_ = 0;
+    hand_over_by_.reset();
+    copy_waits_for_.clear();
+    to_run_ = held_warned_ = false;
     replicate_to_.clear();
+    restart_why_.clear();
     answers_.clear();
     session_ = {};
-    pinged_.reset();
+    pinged_ = pinged_in_band_ = false;
     quit_by_.reset();
+    killed_at_.reset();
+    run_at_.reset();
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return events_.died(fmt::format("no descriptors left: {}", std::strerror(errno)), false);
@@ -93,7 +94,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
         {words, config_.environment, nothing.get(), log.get(), log.get(), {theirs.get()}, true}, problem);
     if (!qemu_)
         return events_.died(problem, false);
-    ping_at_ = clock::now() + ping_period;
+    tick_at_ = clock::now() + tick_period;
 }
 
 qemu_pilot::wanted qemu_pilot::fds() const {
@@ -104,10 +105,12 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
     auto at = clock::time_point::max();
     if (!qemu_)
         return at;
-    if (negotiated_ && pinged_ && config_.answer_budget_ms != 0)
-        at = *pinged_ + std::chrono::milliseconds(config_.answer_budget_ms);
-    else if (negotiated_ && !pinged_)
-        at = ping_at_;
+    if (negotiated_ || killed_at_)
+        at = tick_at_;
+    if (run_at_)
+        at = std::min(at, *run_at_);
+    if (hand_over_by_)
+        at = std::min(at, *hand_over_by_);
     if (phase_ == phase::checkpointing || phase_ == phase::copying_gpu)
         at = std::min(at, look_at_);
     if (look_at_takeover_)
@@ -117,20 +120,17 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
     return quit_by_ ? std::min(at, *quit_by_) : at;
 }
 
-void qemu_pilot::handle(bool qmp, bool ended_now) {
+void qemu_pilot::handle(bool ended_now) {
     // The death first: nothing that is still in the socket matters more.
     if (ended_now)
         return ended();
-    if (qmp && qmp_) {
-        char buffer[65536];
-        const auto got = ::recv(qmp_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-            qmp_.reset(); // the pidfd tells the rest
-        else if (got > 0)
-            for (const auto& message : session_.feed({buffer, static_cast<std::size_t>(got)}))
-                take(message);
-    }
+    // Then what was said, also what came after poll(): the caller may have been busy, or frozen, since.
+    read_answers();
     const auto now = clock::now();
+    if (!qemu_)
+        return;
+    if (killed_at_)
+        look_at_kill();
     if (!qemu_)
         return;
     if (quit_by_ && now >= *quit_by_) {
@@ -138,11 +138,20 @@ void qemu_pilot::handle(bool qmp, bool ended_now) {
         kill(
             fmt::format("it did not end within {} s of QMP's quit", std::chrono::seconds(quit_time).count()));
     }
-    if (negotiated_ && pinged_ && config_.answer_budget_ms != 0 &&
-        now >= *pinged_ + std::chrono::milliseconds(config_.answer_budget_ms))
-        kill(fmt::format("its monitor gave no answer for {} ms", config_.answer_budget_ms));
-    else if (negotiated_ && !pinged_ && now >= ping_at_)
-        ping();
+    if (now >= tick_at_) {
+        tick_at_ = now + tick_period;
+        if (negotiated_)
+            ping();
+    }
+    if (negotiated_)
+        watch();
+    if (hand_over_by_ && now >= *hand_over_by_)
+        cancel_hand_over(
+            fmt::format("the standby did not have all of the VM within {} ms", config_.hand_over_ms));
+    if (run_at_ && now >= *run_at_) {
+        run_at_.reset();
+        run_if_stopped();
+    }
     if (phase_ == phase::checkpointing && now >= look_at_)
         look();
     else if (phase_ == phase::copying_gpu && now >= look_at_)
@@ -153,15 +162,43 @@ void qemu_pilot::handle(bool qmp, bool ended_now) {
         look_at_copy();
 }
 
-// Out of band, so that a frozen process is told from a main loop that waits.
+void qemu_pilot::read_answers() {
+    char buffer[65536];
+    for (int i = 0; qmp_ && i < most_reads; ++i) {
+        const auto got = ::recv(qmp_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && errno == EAGAIN)
+            return;
+        if (got <= 0)
+            return qmp_.reset(); // the pidfd tells the rest
+        for (const auto& message : session_.feed({buffer, static_cast<std::size_t>(got)}))
+            take(message);
+    }
+}
+
+// Out of band and in band, so that a frozen process is told from a main loop that waits.
 void qemu_pilot::ping() {
-    pinged_ = clock::now();
     if (config_.copy_keys)
         renew_keys();
-    ask_out_of_band("query-yank", {}, [this](const qmp_message&) {
-        pinged_.reset();
-        ping_at_ = clock::now() + ping_period;
-    });
+    if (!pinged_) {
+        pinged_ = true;
+        watch_.asked(question::out_of_band);
+        ask_out_of_band("query-yank", {}, [this](const qmp_message&) {
+            pinged_ = false;
+            watch_.answered(question::out_of_band);
+        });
+    }
+    if (!pinged_in_band_) {
+        pinged_in_band_ = true;
+        watch_.asked(question::in_band);
+        ask("query-status", {}, [this](const qmp_message&) {
+            pinged_in_band_ = false;
+            watch_.answered(question::in_band);
+        });
+        if (phase_ == phase::migrating)
+            look_at_transfer();
+    }
 }
 
 // The device reads them by itself. QEMU's stream has objects, which read when they are made; a connection
@@ -193,14 +230,85 @@ void qemu_pilot::renew_keys() {
     }
 }
 
+// The bytes of the first copy.
+void qemu_pilot::look_at_transfer() {
+    ask("query-migrate", {}, [this](const qmp_message& a) {
+        if (phase_ != phase::migrating || a.what != qmp_message::kind::success || !a.body.is_object())
+            return;
+        const auto ram = a.body.find("ram");
+        const auto bytes =
+            ram != a.body.end() && ram->is_object() ? ram->value("transferred", std::uint64_t{0}) : 0;
+        watch_.progress(bytes + std::hash<std::string>{}(a.body.value("status", std::string())));
+    });
+}
+
+void qemu_pilot::watch() {
+    progress_event event;
+    while (qemu_ && watch_.look(ms_of(clock::now()), event)) {
+        switch (event.what) {
+        case progress_event::kind::warn:
+            events_.warning(event.why);
+            break;
+        case progress_event::kind::free_stream:
+            events_.log("the stream to the standby is cut: " + event.why);
+            yank();
+            break;
+        case progress_event::kind::replication_lost:
+            if (!std::exchange(abandoned_, true))
+                events_.replication_lost(replication_, event.why);
+            break;
+        case progress_event::kind::stuck:
+            if (killed_why_.empty() && !taking_over_)
+                events_.stuck(event.why);
+            break;
+        }
+    }
+}
+
+// Once for each stream. While the main loop is under suspicion the watch says which of both it was.
+void qemu_pilot::report_loss(const std::string& why) {
+    if (abandoned_ || !killed_why_.empty()) // its end is no fault of the standby's
+        return;
+    if (watch_.may_report_loss(why)) {
+        abandoned_ = true;
+        events_.replication_lost(replication_, why);
+    }
+}
+
+void qemu_pilot::yank() {
+    ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
+}
+
 void qemu_pilot::ended() {
     const auto status = qemu_->wait_for(0ms);
     if (!status)
         return;
     const bool in_order = *status == 0 && (shut_down_ || quitting_);
     auto how = killed_why_.empty() ? how_it_ended(*status) : fmt::format("killed, because {}", killed_why_);
+    const auto restart_why = std::exchange(restart_why_, {});
     forget_process();
-    events_.died(how, in_order);
+    if (restart_why.empty())
+        return events_.died(how, in_order);
+    events_.log("QEMU is started anew: " + restart_why);
+    start_standby();
+}
+
+// A process that waits in the kernel for storage or a GPU ends when that wait does. It never comes back to
+// its own code, so nobody hears of it any more, and a standby may go on; but what it has open stays open.
+void qemu_pilot::look_at_kill() {
+    if (clock::now() < *killed_at_ + kill_time)
+        return;
+    const bool held = only_held_threads(qemu_->pid());
+    if (!std::exchange(held_warned_, true))
+        events_.warning(
+            fmt::format("QEMU (process {}) was killed and has not ended{}", qemu_->pid(),
+                        held ? ": the kernel holds it in a wait for a device, as storage that hangs" : ""));
+    if (!held || !restart_why_.empty())
+        return; // another standby's QEMU would find its images and addresses in use
+    auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", killed_why_);
+    qemu_->abandon();
+    forget_process();
+    events_.died(how, false);
 }
 
 void qemu_pilot::forget_process() {
@@ -208,8 +316,15 @@ void qemu_pilot::forget_process() {
     qmp_.reset();
     answers_.clear();
     phase_ = phase::none;
+    enter(watched_phase::none);
     look_at_takeover_.reset();
     look_at_copy_.reset();
+    hand_over_by_.reset();
+    run_at_.reset();
+    killed_at_.reset();
+    copy_waits_for_.clear();
+    if (std::exchange(held_warned_, false))
+        events_.warning({});
 }
 
 void qemu_pilot::kill(const std::string& why) {
@@ -217,6 +332,10 @@ void qemu_pilot::kill(const std::string& why) {
         return;
     if (killed_why_.empty())
         killed_why_ = why;
+    if (!killed_at_) {
+        killed_at_ = clock::now();
+        tick_at_ = *killed_at_ + kill_time;
+    }
     qemu_->kill();
 }
 
@@ -234,9 +353,8 @@ void qemu_pilot::quit() {
 
 void qemu_pilot::restart_standby(const std::string& why) {
     if (qemu_) {
-        qemu_->kill();
-        qemu_->wait_for(-1ms);
-        forget_process();
+        restart_why_ = why;
+        return kill(why); // ended() goes on
     }
     events_.log("QEMU is started anew: " + why);
     start_standby();
@@ -271,6 +389,8 @@ void qemu_pilot::take(const qmp_message& message) {
             if (done.what != qmp_message::kind::success)
                 return kill("its monitor has no out-of-band commands");
             negotiated_ = true;
+            watch_.started(ms_of(clock::now()));
+            tick_at_ = clock::now();
             find_writable_disks();
             auto capabilities = json::array({{{"capability", "events"}, {"state", true}}});
             if (standby_)
@@ -351,18 +471,17 @@ void qemu_pilot::on_event(const qmp_message& message) {
             phase_ = phase::checkpointing;
             on_checkpointing();
         } else if ((status == "failed" || status == "cancelled") && phase_ != phase::none && !abandoned_) {
-            abandoned_ = true;
-            ask("query-migrate", {}, [this](const qmp_message& a) {
+            ask("query-migrate", {}, [this, of = replication_](const qmp_message& a) {
+                if (of != replication_)
+                    return;
                 const auto why =
                     a.body.is_object() ? a.body.value("error-desc", std::string()) : std::string();
-                events_.replication_lost(replication_, "QEMU's stream to the standby ended" +
-                                                           (why.empty() ? std::string() : ": " + why));
+                report_loss("QEMU's stream to the standby ended" +
+                            (why.empty() ? std::string() : ": " + why));
             });
         }
-    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && stream_is_ours_ &&
-               !abandoned_) {
-        abandoned_ = true;
-        events_.replication_lost(replication_, "the checkpoints to the standby's QEMU failed");
+    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && stream_is_ours_) {
+        report_loss("the checkpoints to the standby's QEMU failed");
     } else if (message.name == "RESUME" && taking_over_) {
         taking_over_ = false;
         standby_ = false;
@@ -373,244 +492,25 @@ void qemu_pilot::on_event(const qmp_message& message) {
             look_at_takeover_ = clock::now() + takeover_period_;
         }
         events_.running();
+    } else if (message.name == "RESET" && message.body.value("guest", false)) {
+        events_.log("the guest starts anew");
     } else if (message.name == "SHUTDOWN") {
-        shut_down_ = true;
-        // -no-shutdown keeps it. While a standby has the VM, that has to be told first: else it would go on
-        // from its last checkpoint, and the guest would end a second time.
-        if (phase_ == phase::none)
-            quit();
-        else
-            events_.guest_ended();
+        on_shutdown(message.body.value("guest", false), text("reason"));
     }
 }
 
-// ---- a primary
-
-void qemu_pilot::replicate(std::uint64_t replication, const std::string& state_address,
-                           const std::string& gpu_address) {
-    replication_ = replication;
-    if (!negotiated_) { // it has only just been started
-        replicate_to_ = state_address;
-        gpu_to_ = gpu_address;
-        return;
-    }
-    abandoned_ = told_ = looking_ = gpu_looking_ = stream_is_ours_ = false;
-    disks_looking_ = disks_complete_ = false;
-    disk_missing_bytes_ = 0;
-    handing_over_ = 0;
-    last_ = {};
-    paused_ = {};
-    state_to_ = state_address;
-    if (!config_.gpu)
-        return send_state();
-    // A checkpoint names a state of the GPU that the standby must have.
-    phase_ = phase::copying_gpu;
-    look_at_ = clock::now();
-    gpu_to_ = gpu_address;
-    name_standby_of_gpu();
-}
-
-// Refused while it is connected somewhere: to the same place, or to a standby that is gone, which it notices.
-void qemu_pilot::name_standby_of_gpu() {
-    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", gpu_to_}}, {});
-}
-
-void qemu_pilot::look_at_gpu() {
-    look_at_ = clock::now() + look_period;
-    if (looking_)
-        return;
-    looking_ = true;
-    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
-        looking_ = false;
-        if (phase_ != phase::copying_gpu || a.what != qmp_message::kind::success || !a.body.is_object())
-            return;
-        const auto state = a.body.value("state", std::string());
-        if (state == "protecting")
-            send_state();
-        else if (state == "disconnected" || state == "off")
-            name_standby_of_gpu();
-    });
-}
-
-// A Unix socket is this machine's own, and has no name that a certificate could have.
-bool qemu_pilot::encrypted(const std::string& state_address) const {
-    return config_.state_encrypted && !state_address.starts_with("unix:");
-}
-
-void qemu_pilot::send_state() {
-    phase_ = phase::migrating;
-    const auto failed = [this](const qmp_message& answer, const char* what) {
-        if (answer.what == qmp_message::kind::success)
-            return false;
-        if (!abandoned_) {
-            abandoned_ = true;
-            events_.replication_lost(replication_,
-                                     fmt::format("QEMU refuses {}: {}", what, description(answer)));
-        }
-        return true;
-    };
-    ask("migrate-set-capabilities",
-        {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
-        [failed](const qmp_message& a) { failed(a, "x-colo"); });
-    // That was accepted only if no stream is under way, so the count is final.
-    ask("query-colo-status", {}, [this](const qmp_message& a) { counted_.begin(committed_in(a)); });
-    ask("migrate-set-parameters",
-        {{"x-checkpoint-delay", config_.max_epoch_ms},
-         {"max-bandwidth", bandwidth},
-         {"downtime-limit", downtime_ms},
-         {"tls-creds", encrypted(state_to_) ? state_to_id : ""}},
-        [this, failed, state_address = state_to_](const qmp_message& a) {
-            if (failed(a, "the times of checkpoints") || abandoned_)
-                return;
-            ask("migrate", {{"uri", uri(state_address)}},
-                [failed](const qmp_message& b) { failed(b, "to send the VM's state"); });
-        });
-}
-
-// Output is held from here on (filter-buffer does it by itself).
-void qemu_pilot::on_checkpointing() {
-    look_at_ = clock::now();
-}
-
-void qemu_pilot::look() {
-    look_at_ = clock::now() + (handing_over_ != 0 ? hand_over_period
-                               : told_            ? look_period
-                                                  : first_look_period);
-    if (config_.gpu)
-        look_at_protected_gpu();
-    if (!disks_looking_) {
-        disks_looking_ = true;
-        look_at_disks(0, 0, true);
-    }
-    if (looking_)
-        return;
-    looking_ = true;
-    ask("query-colo-status", {}, [this](const qmp_message& a) {
-        looking_ = false;
-        const auto found = a.body.find("checkpoints");
-        if (phase_ != phase::checkpointing || found == a.body.end() || !found->is_object())
-            return;
-        const auto number = [found](const char* key) { return found->value(key, std::uint64_t{0}); };
-        last_ = {counted_.read(number("committed")), number("early"), number("pause-us"), number("epoch-us"),
-                 number("total-pause-us")};
-        paused_.read(clock::now(), std::chrono::microseconds(last_.total_pause_us));
-        if (handing_over_ != 0 && last_.checkpoints >= handing_over_ && !abandoned_) {
-            handing_over_ = 0;
-            events_.handed_over(replication_);
-        }
-        if (last_.checkpoints >= checkpoints_until_protected && disks_complete_ && !told_ && !abandoned_) {
-            told_ = true;
-            events_.protecting(replication_);
-        }
-    });
-}
-
-// One after the other. A standby is one when it has all of every disk; and a disk of which no checkpoint can
-// be taken would hold the VM's output for ever.
-void qemu_pilot::look_at_disks(std::size_t index, std::uint64_t missing, bool complete) {
-    if (index == disks_.size()) {
-        disks_looking_ = false;
-        disks_complete_ = complete;
-        disk_missing_bytes_ = missing;
-        return;
-    }
-    const auto read = [this, path = "/objects/" + disks_[index]](const char* property, answer then) {
-        ask("qom-get", {{"path", path}, {"property", property}},
-            [this, then = std::move(then)](const qmp_message& a) {
-                if (phase_ == phase::checkpointing && !abandoned_)
-                    then(a);
-            });
-    };
-    read("failure", [this](const qmp_message& a) {
-        if (!a.body.is_string() || a.body.get<std::string>().empty())
-            return;
-        abandoned_ = true;
-        events_.replication_lost(replication_, "no checkpoint can be taken: " + a.body.get<std::string>());
-    });
-    read("missing-bytes", [this, read, index, missing, complete](const qmp_message& a) {
-        const auto bytes = a.body.is_number_unsigned() ? a.body.get<std::uint64_t>() : 0;
-        read("complete", [this, index, sum = missing + bytes, complete](const qmp_message& b) {
-            look_at_disks(index + 1, sum, complete && b.body.is_boolean() && b.body.get<bool>());
-        });
-    });
-}
-
-// Both GPUs must be well: ours, and the standby's, without whose copy no checkpoint is one.
-void qemu_pilot::look_at_protected_gpu() {
-    if (gpu_looking_ || abandoned_)
-        return;
-    gpu_looking_ = true;
-    ask("qom-get", {{"path", gpu_qom_path}, {"property", "failure"}}, [this](const qmp_message& a) {
-        if (phase_ == phase::checkpointing && a.body.is_string() && !a.body.get<std::string>().empty())
-            events_.gpu_failed(a.body.get<std::string>());
-    });
-    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
-        gpu_looking_ = false;
-        if (phase_ != phase::checkpointing || abandoned_ || !a.body.is_object() ||
-            a.body.value("state", std::string("protecting")) == "protecting")
-            return;
-        abandoned_ = true;
-        events_.replication_lost(replication_, "the standby has no copy of the GPU any more: " +
-                                                   a.body.value("degraded", std::string()));
-    });
-}
-
-// The VM stops, and the checkpoint after that has everything. One that was under way may not.
-void qemu_pilot::hand_over() {
-    if (!qemu_ || phase_ != phase::checkpointing)
-        return events_.hand_over_failed("no checkpoints reach a standby");
-    ask("stop", {}, [this](const qmp_message& a) {
-        if (a.what != qmp_message::kind::success)
-            return events_.hand_over_failed(description(a));
-        events_.stopped();
-        ask("query-colo-status", {}, [this](const qmp_message& b) {
-            if (phase_ != phase::checkpointing)
-                return;
-            handing_over_ = counted_.read(committed_in(b)) + 2;
-            told_ = true;
-            // Setting it asks for a checkpoint at once; the interval is short until both are through.
-            ask("migrate-set-parameters", {{"x-checkpoint-delay", 1}}, {});
-            look_at_ = clock::now();
-        });
-    });
-}
-
-void qemu_pilot::tell_gpu_failure() {
-    if (qemu_ && config_.gpu)
-        ask("qom-set", {{"path", gpu_qom_path}, {"property", "tell-failures"}, {"value", true}}, {});
-}
-
-void qemu_pilot::go_on_alone() {
-    replicate_to_.clear();
-    tell_gpu_failure();
-    if (!qemu_ || phase_ == phase::none)
-        return;
-    abandoned_ = true;
-    const bool checkpointing = phase_ == phase::checkpointing;
-    const bool sends = phase_ != phase::copying_gpu;
-    phase_ = phase::none;
-    if (!sends)
-        return;
-    // The channel first: the main loop may wait in it.
-    ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
-    const auto on = [this](const qmp_message&) { run_if_stopped(); };
-    if (checkpointing)
-        ask("x-colo-lost-heartbeat", {}, on);
-    else
-        ask("migrate_cancel", {}, on);
-}
-
-// An error in the middle of a checkpoint may leave the VM stopped.
-void qemu_pilot::run_if_stopped() {
-    ask("query-status", {}, [this](const qmp_message& a) {
-        if (a.what != qmp_message::kind::success || a.body.value("running", true) || phase_ != phase::none)
-            return;
-        ask("cont", {}, [this](const qmp_message& b) {
-            // Refused while the checkpoint thread has not ended yet: look again.
-            if (b.what != qmp_message::kind::success && qemu_)
-                run_if_stopped();
-        });
-    });
+void qemu_pilot::on_shutdown(bool by_guest, const std::string& reason) {
+    // A signal to QEMU's own process (all of a service's processes may get one when the host shuts down) is
+    // no wish of the guest's: who has a standby goes on there.
+    if (!by_guest && told_ && phase_ == phase::checkpointing && !quitting_)
+        return kill(fmt::format("it was ended from outside ({})", reason));
+    shut_down_ = true;
+    // -no-shutdown keeps it. While a standby has the VM, that has to be told first: else it would go on
+    // from its last checkpoint, and the guest would end a second time.
+    if (phase_ == phase::none)
+        return quit();
+    events_.guest_ended(reason == "guest-panic" ? "the guest has panicked"
+                                                : "the guest has switched itself off");
 }
 
 // ---- a standby
@@ -619,7 +519,7 @@ void qemu_pilot::take_over() {
     if (!qemu_)
         return events_.takeover_failed("it does not run");
     taking_over_ = true;
-    ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
+    yank();
     ask("x-colo-lost-heartbeat", {}, [this](const qmp_message& a) {
         if (a.what != qmp_message::kind::success && taking_over_) {
             taking_over_ = false;

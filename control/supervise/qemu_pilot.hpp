@@ -14,6 +14,7 @@
 #include "control/qmp_session.hpp"
 #include "control/supervise/checkpoint_count.hpp"
 #include "control/supervise/paused_share.hpp"
+#include "control/supervise/progress_watch.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -37,10 +38,11 @@ struct pilot_config {
     std::string keys;             // the directory of QEMU's copies
     // Copies them anew. Whether they have changed, or a sentence. Null: there are none.
     std::function<std::string(bool& changed)> copy_keys;
-    std::uint32_t max_epoch_ms = 100;      // the shortest is on the command lines
-    bool gpu = false;                      // the VM has one: the standby's gets its state first
-    bool may_be_protected = false;         // a writable disk must be in the checkpoints
-    std::uint32_t answer_budget_ms = 5000; // no answer for so long: killed. 0: never
+    std::uint32_t max_epoch_ms = 100; // the shortest is on the command lines
+    bool gpu = false;                 // the VM has one: the standby's gets its state first
+    bool may_be_protected = false;    // a writable disk must be in the checkpoints
+    progress_bounds bounds;
+    std::uint32_t hand_over_ms = 10000; // for how long hand_over() may hold the VM
 };
 
 // What it tells; called inside handle() and the orders.
@@ -57,8 +59,11 @@ struct pilot_events {
     // After that, when the VM's GPU has completed the guest's first command here. ns of CLOCK_BOOTTIME: the
     // last checkpoint that this standby had committed, and that command's end.
     std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
-    std::function<void()> guest_ended; // the guest has switched itself off, and a standby may have the VM
-    std::function<void()> stopped;     // hand_over() has stopped the VM
+    std::function<void(const std::string& why)> stuck;    // it stands still; again and again while it does
+    std::function<void(const std::string& what)> warning; // what does not get on; empty: it does again
+    // The guest has switched itself off, or has panicked, and a standby may have the VM.
+    std::function<void(const std::string& how)> guest_ended;
+    std::function<void()> stopped; // hand_over() has stopped the VM
     // After hand_over(): the VM stands still, the standby has all of it.
     std::function<void(std::uint64_t replication)> handed_over;
     std::function<void(const std::string& why)> hand_over_failed;
@@ -67,12 +72,15 @@ struct pilot_events {
     std::function<void(const std::string& line)> log;
 };
 
+std::string description(const qmp_message& failure); // QEMU's sentence
+std::string uri(const std::string& address);         // QEMU's word for one of our addresses
+
 class qemu_pilot {
 public:
     using clock = std::chrono::steady_clock;
 
     qemu_pilot(pilot_config config, pilot_events events)
-        : config_(std::move(config)), events_(std::move(events)) {}
+        : config_(std::move(config)), events_(std::move(events)), watch_(config_.bounds) {}
 
     // Orders.
     void start_primary() { start(config_.command, false); }
@@ -85,6 +93,9 @@ public:
     void tell_gpu_failure(); // to the guest
     void take_over();
     void hand_over();
+    // Before handed_over: the VM runs on here.
+    void cancel_hand_over(const std::string& why);
+    // Kills QEMU, and starts another one as soon as that has ended.
     void restart_standby(const std::string& why);
     void kill(const std::string& why);
     void quit(); // in order; killed when that takes too long
@@ -95,7 +106,9 @@ public:
     };
     wanted fds() const;
     clock::time_point deadline() const;
-    void handle(bool qmp, bool ended);
+    // `ended`: the pidfd is readable. What the monitor has said is read in any case, before anything is
+    // judged.
+    void handle(bool ended);
 
     bool alive() const { return qemu_.has_value(); }
     int pid() const { return qemu_ ? qemu_->pid() : 0; }
@@ -109,6 +122,12 @@ public:
     // Of its writable disks, what the standby has never got
     std::uint64_t disk_missing_bytes() const { return disk_missing_bytes_; }
     double paused_percent() const { return paused_.percent(); }
+    // Since the standby's last checkpoint; 0 without checkpoints.
+    std::uint64_t checkpoint_age_ms() const {
+        return phase_ == phase::checkpointing ? watch_.progress_age_ms() : 0;
+    }
+    // While the GPU's state is copied: the device's own word about what that waits for.
+    const std::string& copy_waits_for() const { return copy_waits_for_; }
 
 private:
     using answer = std::function<void(const qmp_message&)>;
@@ -118,6 +137,7 @@ private:
     void send(const std::string& bytes);
     void take(const qmp_message& message);
     void on_event(const qmp_message& message);
+    void on_shutdown(bool by_guest, const std::string& reason);
     void find_writable_disks();
     void look_at_disks(std::size_t index, std::uint64_t missing, bool complete);
     void on_checkpointing();
@@ -131,8 +151,15 @@ private:
     void look();
     void look_at_protected_gpu();
     void run_if_stopped();
+    void read_answers();
     void ping();
     void renew_keys();
+    void watch();
+    void enter(watched_phase what) { watch_.enter(what); }
+    void look_at_transfer();
+    void report_loss(const std::string& why);
+    void yank();
+    void look_at_kill();
     void ended();
     void forget_process();
 
@@ -144,7 +171,7 @@ private:
     std::map<std::uint64_t, answer> answers_;
     bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
          abandoned_ = false;
-    std::string killed_why_, keys_problem_;
+    std::string killed_why_, restart_why_, keys_problem_;
     std::uint64_t replication_ = 0;     // the last one that was ordered
     std::string replicate_to_, gpu_to_; // as soon as it takes commands
     std::string state_to_;              // when the GPU has been copied
@@ -158,14 +185,20 @@ private:
     std::vector<std::string> disks_; // in the checkpoints, by their nodes
     std::uint64_t disk_missing_bytes_ = 0;
     bool disks_looking_ = false, disks_complete_ = false;
-    std::uint64_t handing_over_ = 0; // done with this checkpoint; 0: nobody wants it
+    std::uint64_t handing_over_ = 0;                // done with this checkpoint; 0: nobody wants it
+    std::optional<clock::time_point> hand_over_by_; // somebody does
+    bool to_run_ = false;                           // run_if_stopped() is at it
+    std::string copy_waits_for_;
     bool told_ = false, looking_ = false, gpu_looking_ = false, lost_told_ = false;
     clock::time_point look_at_{};
     std::optional<clock::time_point> look_at_takeover_; // nothing: told, or there was none
     std::optional<clock::time_point> look_at_copy_;     // of a standby's GPU
     std::chrono::milliseconds takeover_period_{};
-    std::optional<clock::time_point> pinged_, quit_by_;
-    clock::time_point ping_at_{};
+    std::optional<clock::time_point> quit_by_, killed_at_, run_at_;
+    bool held_warned_ = false;
+    progress_watch watch_{{}};
+    bool pinged_ = false, pinged_in_band_ = false;
+    clock::time_point tick_at_{};
 };
 
 } // namespace kagemusha::control

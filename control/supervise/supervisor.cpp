@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -28,6 +29,7 @@
 #include <string_view>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace kagemusha::control {
@@ -106,6 +108,9 @@ private:
     std::string claim_images();
     std::string mark(image_mark mark);
     void state_changed(const std::string& state);
+    void asked_by_signal(int number);
+    void hand_over_failed(const std::string& why);
+    void stop_instead();
 
     const supervisor_options& options_;
     const vm_description vm_;
@@ -119,8 +124,11 @@ private:
     std::string state_address_, gpu_address_, directory_;
     std::string qemu_log() const { return directory_ + "/qemu.log"; }
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
+    std::string warning_;                 // what does not get on
     std::string gpu_lost_;            // a standby's GPU has no copy, or the last takeover had none, and why
     std::vector<std::string> images_; // of the writable disks
+    bool switching_over_ = false;     // and the standby has not said that it runs the VM
+    bool moving_out_ = false;         // a switchover that becomes a stop if it fails
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -232,13 +240,18 @@ pilot_events supervisor::pilot_reports() {
             then);
     };
     events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
-    events.guest_ended = [this] {
-        log("stop", "the guest has switched itself off");
+    events.stuck = [this](const std::string& why) { decider_->qemu_stuck(why); };
+    events.warning = [this](const std::string& what) {
+        warning_ = what;
+        log("warning", what.empty() ? "it gets on again" : what);
+    };
+    events.guest_ended = [this](const std::string& how) {
+        log("stop", how);
         decider_->stop();
     };
     events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
     events.handed_over = [this](std::uint64_t replication) { decider_->qemu_handed_over(replication); };
-    events.hand_over_failed = [this](const std::string& why) { log("switchover", "not possible: " + why); };
+    events.hand_over_failed = [this](const std::string& why) { hand_over_failed(why); };
     events.gpu_lost = [this](const std::string& why) {
         gpu_lost_ = why;
         log("gpu-lost", why);
@@ -317,6 +330,11 @@ std::string supervisor::mark(image_mark mark) {
 void supervisor::state_changed(const std::string& state) {
     if (state == to_text(ha::primary_state::alone))
         mark(image_mark::newest);
+    if (state == to_text(ha::primary_state::alone) || state == to_text(ha::primary_state::taking_back))
+        switching_over_ = false;
+    // The standby did not run it.
+    if (state == to_text(ha::primary_state::taking_back) && std::exchange(moving_out_, false))
+        stop_instead();
 }
 
 // The decider is through. QEMU may still be there: it is asked to end, or was killed.
@@ -360,8 +378,9 @@ json supervisor::status() {
             {"state", s.state},
             {"protected", s.role == "primary" && s.state == "protecting"},
             {"degraded", s.degraded},
-            {"waiting_for", s.waiting_for},
+            {"waiting_for", s.waiting_for.empty() ? pilot_->copy_waits_for() : s.waiting_for},
             {"standby_problem", s.standby_problem},
+            {"warning", warning_},
             {"gpu_lost", gpu_lost_},
             {"peer", s.peer},
             {"term", s.term},
@@ -406,7 +425,15 @@ json supervisor::answer(const json& request) {
             return {{"error", fmt::format("there is no standby to switch over to{}{}",
                                           now.degraded.empty() ? "" : ": ", now.degraded)}};
         log("switchover", "asked to");
+        switching_over_ = true;
         pilot_->hand_over();
+        return {{"done", true}};
+    }
+    if (command == "cancel-switchover") {
+        if (!switching_over_)
+            return {{"error", "no switchover is under way"}};
+        pilot_->cancel_hand_over("it was cancelled"); // the VM has not been handed over yet,
+        decider_->cancel_switchover();                // or it has
         return {{"done", true}};
     }
     if (command == "protect") {
@@ -428,6 +455,31 @@ json supervisor::answer(const json& request) {
         return {{"done", true}};
     }
     return {{"error", fmt::format("'{}' is no command of a supervisor", command)}};
+}
+
+// The host shuts down, or somebody stops the service: who has a standby moves there. A person at the terminal
+// (Ctrl-C) means the VM.
+void supervisor::asked_by_signal(int number) {
+    const auto now = decider_->status();
+    if (number == SIGTERM && now.role == "primary" && now.state == "protecting") {
+        moving_out_ = switching_over_ = true;
+        log("switchover", fmt::format("signal {}: the VM moves to its standby", number));
+        return pilot_->hand_over();
+    }
+    log("stop", fmt::format("signal {}", number));
+    decider_->stop();
+}
+
+void supervisor::hand_over_failed(const std::string& why) {
+    log("switchover", "not possible: " + why);
+    switching_over_ = false;
+    if (std::exchange(moving_out_, false))
+        stop_instead();
+}
+
+void supervisor::stop_instead() {
+    log("stop", "the VM could not move to its standby, and this host wants it to end");
+    decider_->stop();
 }
 
 void supervisor::loop() {
@@ -454,15 +506,14 @@ void supervisor::loop() {
             if (asked_to_stop)
                 return; // the second time: at once
             asked_to_stop = true;
-            log("stop", fmt::format("signal {}", interrupted_by()));
-            decider_->stop();
+            asked_by_signal(interrupted_by());
         }
         if (fds[1].revents)
             inbox_.run();
         // An order may have started another QEMU meanwhile: then these descriptors are not its.
         const auto same = pilot_->fds();
         if (same.qmp == wanted.qmp && same.pidfd == wanted.pidfd)
-            pilot_->handle(fds[2].revents != 0, fds[3].revents != 0);
+            pilot_->handle(fds[3].revents != 0);
         fds.erase(fds.begin(), fds.begin() + static_cast<std::ptrdiff_t>(own));
         socket_->handle(fds);
     }
@@ -487,6 +538,7 @@ int supervisor::run() {
     d.primary.policy = p.stop_without_standby ? ha::loss_policy::stop : ha::loss_policy::degraded;
     d.primary.has_standby = !options_.standby && !d.standby_address.empty();
     d.primary.anew = options_.anew;
+    d.primary.switchover_ms = vm_.supervision.switchover_ms;
     d.primary.opening_ms = std::max(15000u, vm_.arbiter.lease_ms + 5000);
     d.primary.shared_record = d.standby.shared_record = vm_.arbiter.what != described_arbiter::kind::fence;
     d.identity = {vm_.name,
@@ -507,7 +559,9 @@ int supervisor::run() {
         };
     q.gpu = vm_.gpu.has_value();
     q.may_be_protected = vm_.arbiter.what != described_arbiter::kind::none;
-    q.answer_budget_ms = p.qemu_budget_ms;
+    const auto& bounds = vm_.supervision;
+    q.bounds = {p.qemu_budget_ms, bounds.main_loop_ms, bounds.transfer_ms, bounds.checkpoint_ms};
+    q.hand_over_ms = bounds.switchover_ms;
     pilot_.emplace(std::move(q), pilot_reports());
     decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
     const auto problem = options_.standby ? decider_->start_standby() : decider_->start_primary();

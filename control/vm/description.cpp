@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uintmax_t longest_file = 1 << 20;
+constexpr std::uint32_t shortest_bound_ms = 500; // of [supervision]
 
 class reader {
 public:
@@ -325,6 +326,31 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
                             "keys` as 'tls'; or, on a private network, say 'plain-state = true'");
 }
 
+void read_supervision(reader& r, const toml::table& t, vm_description& vm) {
+    constexpr std::uint32_t longest = 3'600'000;
+    table supervision(r, t, "[supervision]");
+    auto& s = vm.supervision;
+    for (const auto& [key, out] : {std::pair{"checkpoint-ms", &s.checkpoint_ms},
+                                   {"main-loop-ms", &s.main_loop_ms},
+                                   {"transfer-ms", &s.transfer_ms}}) {
+        supervision.number(key, *out, 0, longest);
+        if (*out != 0 && *out < shortest_bound_ms)
+            supervision.complain(key,
+                                 fmt::format("'{}' must be 0 (no bound) or at least {}: a busy host is no "
+                                             "broken one",
+                                             key, shortest_bound_ms));
+    }
+    supervision.number("switchover-ms", s.switchover_ms, shortest_bound_ms, longest);
+    supervision.number("log-mib", s.log_mib, 1, 1 << 20);
+    // Else a main loop that stands still at the end of an epoch looked like a standby that does.
+    if (const auto least = 2 * vm.protection.max_epoch_ms + 1000;
+        s.checkpoint_ms != 0 && s.checkpoint_ms < least)
+        supervision.complain(
+            "checkpoint-ms",
+            fmt::format("'checkpoint-ms' must be at least {}, a second more than two of the longest epochs",
+                        least));
+}
+
 // As the kernel will look for it: a path, or a name in PATH. Empty: it may be started; else a sentence.
 std::string why_not_executable(const std::string& program) {
     std::vector<std::string> places;
@@ -503,6 +529,9 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
             read_gpu(r, *t, vm);
         if (const auto* t = top.child("protection"))
             read_protection(r, *t, vm);
+        vm.supervision.checkpoint_ms = 10000 + 3 * vm.protection.max_epoch_ms;
+        if (const auto* t = top.child("supervision"))
+            read_supervision(r, *t, vm);
         if (const auto* t = top.child("arbiter"))
             read_arbiter(r, *t, vm);
         if (vm.guest.empty() && vm.kernel.empty() && vm.disks.empty())

@@ -57,6 +57,14 @@ struct described_protection {
     bool stop_without_standby = false;
 };
 
+// For how long something may stand still before it is given up (control/supervise/progress_watch.hpp); 0: for
+// ever. In milliseconds.
+struct described_supervision {
+    std::uint32_t checkpoint_ms = 0; // set from the longest epoch unless the description has it
+    std::uint32_t main_loop_ms = 20000, transfer_ms = 60000, switchover_ms = 10000;
+    std::uint32_t log_mib = 16; // a console's log, and QEMU's; twice that with the older one
+};
+
 struct vm_description {
     std::string name;
     std::uint64_t memory_mib = 1024;
@@ -72,6 +80,7 @@ struct vm_description {
     std::string console_log; // "": in the directory of the user's VMs
     std::vector<std::string> qemu_options;
     described_protection protection;
+    described_supervision supervision;
     described_arbiter arbiter;
 };
 

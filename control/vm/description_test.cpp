@@ -240,6 +240,28 @@ TEST(description, a_budget_covers_two_heartbeats) {
 }
 
 // Else its GPU gives a standby up that the supervisors still count on.
+TEST(description, who_does_not_get_on_is_given_up_after_these) {
+    const auto before =
+        good(least + "[protection]\nstandby = \"unix:/s\"\nepoch-ms = 200\n" + lock).supervision;
+    EXPECT_EQ(before.checkpoint_ms, 10600u) << "longer epochs, more time";
+    const auto after =
+        good(least + "[supervision]\ncheckpoint-ms = 0\nmain-loop-ms = 500\ntransfer-ms = 7000\n"
+                     "switchover-ms = 800\nlog-mib = 2\n")
+            .supervision;
+    EXPECT_EQ(after.checkpoint_ms, 0u);
+    EXPECT_EQ(after.main_loop_ms, 500u);
+    EXPECT_EQ(after.transfer_ms, 7000u);
+    EXPECT_EQ(after.switchover_ms, 800u);
+    EXPECT_EQ(after.log_mib, 2u);
+    EXPECT_EQ(
+        errors_of(least + "[supervision]\nmain-loop-ms = 499\n"),
+        "vm.toml:5:16: 'main-loop-ms' must be 0 (no bound) or at least 500: a busy host is no broken one\n");
+    EXPECT_NE(errors_of(least + "[protection]\nstandby = \"unix:/s\"\nepoch-ms = 200\n" + lock +
+                        "[supervision]\ncheckpoint-ms = 1399\n")
+                  .find("'checkpoint-ms' must be at least 1400"),
+              std::string::npos);
+}
+
 TEST(description, a_gpu_is_as_patient_as_the_supervisors) {
     const auto of = [](const std::string& properties, const std::string& times, const std::string& name) {
         const auto vm = good("name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\n[gpu.properties]\n" + properties +

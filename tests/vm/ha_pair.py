@@ -16,7 +16,7 @@ from pathlib import Path
 from guest_vm import HERE, environment, tool
 from processes import WORKER, processes
 
-SECONDS = 300  # no wait depends on speed; nobody waits for ever
+SECONDS = int(os.environ.get("KAGE_WAIT") or 300)  # no wait depends on speed; nobody waits for ever
 
 
 def wait(condition, what, seconds=SECONDS):

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// qemu_pilot: the steps of a primary: its standby gets a copy, then checkpoints, then perhaps the VM.
+#include "control/supervise/qemu_pilot.hpp"
+
+#include "control/vm_config.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace kagemusha::control {
+
+namespace {
+
+using namespace std::chrono_literals;
+using json = nlohmann::json;
+
+constexpr auto run_period = 10ms;   // between attempts to let the VM run again
+constexpr auto look_period = 100ms; // at how checkpoints go; while the first ones are waited for, more often
+constexpr auto first_look_period = 10ms;
+constexpr auto hand_over_period = 2ms; // the VM stands still meanwhile
+// The first may have begun before output was held; what left until then is in the second one.
+constexpr std::uint64_t checkpoints_until_protected = 2;
+constexpr std::uint64_t bandwidth = std::uint64_t{10} << 30; // no limit: what is slow is the link
+constexpr std::uint64_t downtime_ms = 20000;
+
+// Of an answer to query-colo-status; 0: it has counted none.
+std::uint64_t committed_in(const qmp_message& colo_status) {
+    const auto found = colo_status.body.find("checkpoints");
+    return found != colo_status.body.end() && found->is_object() ? found->value("committed", std::uint64_t{0})
+                                                                 : 0;
+}
+
+} // namespace
+
+void qemu_pilot::replicate(std::uint64_t replication, const std::string& state_address,
+                           const std::string& gpu_address) {
+    replication_ = replication;
+    if (!negotiated_) { // it has only just been started
+        replicate_to_ = state_address;
+        gpu_to_ = gpu_address;
+        return;
+    }
+    abandoned_ = told_ = looking_ = gpu_looking_ = stream_is_ours_ = false;
+    disks_looking_ = disks_complete_ = false;
+    disk_missing_bytes_ = 0;
+    handing_over_ = 0;
+    hand_over_by_.reset();
+    enter(watched_phase::none);
+    last_ = {};
+    paused_ = {};
+    state_to_ = state_address;
+    if (!config_.gpu)
+        return send_state();
+    // A checkpoint names a state of the GPU that the standby must have.
+    phase_ = phase::copying_gpu;
+    enter(watched_phase::gpu_copy);
+    look_at_ = clock::now();
+    gpu_to_ = gpu_address;
+    name_standby_of_gpu();
+}
+
+// Refused while it is connected somewhere: to the same place, or to a standby that is gone, which it notices.
+void qemu_pilot::name_standby_of_gpu() {
+    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", gpu_to_}}, {});
+}
+
+void qemu_pilot::look_at_gpu() {
+    look_at_ = clock::now() + look_period;
+    if (looking_)
+        return;
+    looking_ = true;
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+        looking_ = false;
+        if (phase_ != phase::copying_gpu || a.what != qmp_message::kind::success || !a.body.is_object())
+            return;
+        const auto state = a.body.value("state", std::string());
+        copy_waits_for_ = a.body.value("degraded", std::string());
+        watch_.progress(std::hash<std::string>{}(state) +
+                        a.body.value("transferred-bytes", std::uint64_t{0}) +
+                        a.body.value("connections", std::uint64_t{0}));
+        if (state == "protecting")
+            send_state();
+        else if (state == "disconnected" || state == "off")
+            name_standby_of_gpu();
+    });
+}
+
+// A Unix socket is this machine's own, and has no name that a certificate could have.
+bool qemu_pilot::encrypted(const std::string& state_address) const {
+    return config_.state_encrypted && !state_address.starts_with("unix:");
+}
+
+void qemu_pilot::send_state() {
+    phase_ = phase::migrating;
+    copy_waits_for_.clear();
+    enter(watched_phase::transfer);
+    const auto failed = [this](const qmp_message& answer, const char* what) {
+        if (answer.what == qmp_message::kind::success)
+            return false;
+        report_loss(fmt::format("QEMU refuses {}: {}", what, description(answer)));
+        return true;
+    };
+    ask("migrate-set-capabilities",
+        {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
+        [failed](const qmp_message& a) { failed(a, "x-colo"); });
+    // That was accepted only if no stream is under way, so the count is final.
+    ask("query-colo-status", {}, [this](const qmp_message& a) { counted_.begin(committed_in(a)); });
+    ask("migrate-set-parameters",
+        {{"x-checkpoint-delay", config_.max_epoch_ms},
+         {"max-bandwidth", bandwidth},
+         {"downtime-limit", downtime_ms},
+         {"tls-creds", encrypted(state_to_) ? state_to_id : ""}},
+        [this, failed, state_address = state_to_](const qmp_message& a) {
+            if (failed(a, "the times of checkpoints") || abandoned_)
+                return;
+            ask("migrate", {{"uri", uri(state_address)}},
+                [failed](const qmp_message& b) { failed(b, "to send the VM's state"); });
+        });
+}
+
+// Output is held from here on (filter-buffer does it by itself).
+void qemu_pilot::on_checkpointing() {
+    look_at_ = clock::now();
+}
+
+void qemu_pilot::look() {
+    look_at_ = clock::now() + (handing_over_ != 0 ? hand_over_period
+                               : told_            ? look_period
+                                                  : first_look_period);
+    if (config_.gpu)
+        look_at_protected_gpu();
+    if (!disks_looking_) {
+        disks_looking_ = true;
+        look_at_disks(0, 0, true);
+    }
+    if (looking_)
+        return;
+    looking_ = true;
+    ask("query-colo-status", {}, [this](const qmp_message& a) {
+        looking_ = false;
+        const auto found = a.body.find("checkpoints");
+        if (phase_ != phase::checkpointing || found == a.body.end() || !found->is_object())
+            return;
+        const auto number = [found](const char* key) { return found->value(key, std::uint64_t{0}); };
+        last_ = {counted_.read(number("committed")), number("early"), number("pause-us"), number("epoch-us"),
+                 number("total-pause-us")};
+        paused_.read(clock::now(), std::chrono::microseconds(last_.total_pause_us));
+        // Whatever is still missing is a sign of progress, too.
+        watch_.progress(last_.checkpoints ^ (told_ ? 0 : disk_missing_bytes_ << 16));
+        if (handing_over_ != 0 && last_.checkpoints >= handing_over_ && !abandoned_) {
+            handing_over_ = 0;
+            hand_over_by_.reset();
+            events_.handed_over(replication_);
+        }
+        if (last_.checkpoints >= checkpoints_until_protected && disks_complete_ && !told_ && !abandoned_) {
+            told_ = true;
+            enter(watched_phase::protected_);
+            events_.protecting(replication_);
+        }
+    });
+}
+
+// One after the other. A standby is one when it has all of every disk; and a disk of which no checkpoint can
+// be taken would hold the VM's output for ever.
+void qemu_pilot::look_at_disks(std::size_t index, std::uint64_t missing, bool complete) {
+    if (index == disks_.size()) {
+        disks_looking_ = false;
+        disks_complete_ = complete;
+        disk_missing_bytes_ = missing;
+        return;
+    }
+    const auto read = [this, path = "/objects/" + disks_[index]](const char* property, answer then) {
+        ask("qom-get", {{"path", path}, {"property", property}},
+            [this, then = std::move(then)](const qmp_message& a) {
+                if (phase_ == phase::checkpointing && !abandoned_)
+                    then(a);
+            });
+    };
+    read("failure", [this](const qmp_message& a) {
+        if (!a.body.is_string() || a.body.get<std::string>().empty())
+            return;
+        report_loss("no checkpoint can be taken: " + a.body.get<std::string>());
+    });
+    read("missing-bytes", [this, read, index, missing, complete](const qmp_message& a) {
+        const auto bytes = a.body.is_number_unsigned() ? a.body.get<std::uint64_t>() : 0;
+        read("complete", [this, index, sum = missing + bytes, complete](const qmp_message& b) {
+            look_at_disks(index + 1, sum, complete && b.body.is_boolean() && b.body.get<bool>());
+        });
+    });
+}
+
+// Both GPUs must be well: ours, and the standby's, without whose copy no checkpoint is one.
+void qemu_pilot::look_at_protected_gpu() {
+    if (gpu_looking_ || abandoned_)
+        return;
+    gpu_looking_ = true;
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "failure"}}, [this](const qmp_message& a) {
+        if (phase_ == phase::checkpointing && a.body.is_string() && !a.body.get<std::string>().empty())
+            events_.gpu_failed(a.body.get<std::string>());
+    });
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
+        gpu_looking_ = false;
+        if (phase_ != phase::checkpointing || abandoned_ || !a.body.is_object() ||
+            a.body.value("state", std::string("protecting")) == "protecting")
+            return;
+        report_loss("the standby has no copy of the GPU any more: " +
+                    a.body.value("degraded", std::string()));
+    });
+}
+
+// The VM stops, and the checkpoint after that has everything. One that was under way may not.
+void qemu_pilot::hand_over() {
+    if (!qemu_ || phase_ != phase::checkpointing || abandoned_)
+        return events_.hand_over_failed("no checkpoints reach a standby");
+    if (hand_over_by_)
+        return;
+    hand_over_by_ = clock::now() + std::chrono::milliseconds(config_.hand_over_ms);
+    ask("stop", {}, [this](const qmp_message& a) {
+        if (!hand_over_by_)
+            return run_if_stopped(); // it was cancelled, or the standby was lost, meanwhile
+        if (a.what != qmp_message::kind::success) {
+            hand_over_by_.reset();
+            return events_.hand_over_failed(description(a));
+        }
+        events_.stopped();
+        ask("query-colo-status", {}, [this](const qmp_message& b) {
+            if (!hand_over_by_ || phase_ != phase::checkpointing)
+                return;
+            handing_over_ = counted_.read(committed_in(b)) + 2;
+            told_ = true;
+            // Setting it asks for a checkpoint at once; the interval is short until both are through.
+            ask("migrate-set-parameters", {{"x-checkpoint-delay", 1}}, {});
+            look_at_ = clock::now();
+        });
+    });
+}
+
+void qemu_pilot::cancel_hand_over(const std::string& why) {
+    if (!qemu_ || !hand_over_by_)
+        return;
+    hand_over_by_.reset();
+    handing_over_ = 0;
+    ask("migrate-set-parameters", {{"x-checkpoint-delay", config_.max_epoch_ms}}, {});
+    run_if_stopped();
+    events_.hand_over_failed(why);
+}
+
+void qemu_pilot::tell_gpu_failure() {
+    if (qemu_ && config_.gpu)
+        ask("qom-set", {{"path", gpu_qom_path}, {"property", "tell-failures"}, {"value", true}}, {});
+}
+
+void qemu_pilot::go_on_alone() {
+    replicate_to_.clear();
+    tell_gpu_failure();
+    if (!qemu_ || phase_ == phase::none)
+        return;
+    abandoned_ = true;
+    const bool checkpointing = phase_ == phase::checkpointing;
+    const bool sends = phase_ != phase::copying_gpu;
+    phase_ = phase::none;
+    enter(watched_phase::none);
+    copy_waits_for_.clear();
+    handing_over_ = 0;
+    if (std::exchange(hand_over_by_, std::nullopt))
+        events_.hand_over_failed("the standby was lost");
+    if (!sends)
+        return;
+    // The channel first: the main loop may wait in it.
+    yank();
+    const auto on = [this](const qmp_message&) { run_if_stopped(); };
+    if (checkpointing)
+        ask("x-colo-lost-heartbeat", {}, on);
+    else
+        ask("migrate_cancel", {}, on);
+}
+
+// An error in the middle of a checkpoint, or a switchover that failed, may leave the VM stopped. While
+// checkpoints are taken it is also stopped for a moment by each: `cont` is refused then.
+void qemu_pilot::run_if_stopped() {
+    if (to_run_)
+        return;
+    to_run_ = true;
+    ask("query-status", {}, [this](const qmp_message& a) {
+        to_run_ = false;
+        if (a.what != qmp_message::kind::success || a.body.value("running", true) || hand_over_by_ ||
+            phase_ == phase::migrating || shut_down_)
+            return;
+        ask("cont", {}, [this](const qmp_message& b) {
+            // Refused while the checkpoint's thread is at it: look again.
+            if (b.what != qmp_message::kind::success && qemu_)
+                run_at_ = clock::now() + run_period;
+        });
+    });
+}
+
+} // namespace kagemusha::control
