@@ -218,8 +218,12 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         link_ = link_state::ready;
         return standby_has_nothing("the standby's QEMU is a new one", now);
     case supervision_kind::paired:
-        if (state_ != primary_state::telling || !pair_told_ || m.term != told_term_)
-            return;
+        if (state_ != primary_state::telling || !pair_told_ || m.term != told_term_) {
+            if (m.term == believed_term())
+                return;
+            standby_is_clean_ = false; // it said READY before PAIR came there, and believes that now
+            return unpair(degraded_, now);
+        }
         standby_has_vm_ = true;
         marked_ = false;
         become(primary_state::recording, {});

@@ -157,6 +157,17 @@ TEST_F(primary, what_is_reported_of_a_former_replication_is_none_of_this_one) {
     EXPECT_EQ(fsm->state(), primary_state::protecting);
 }
 
+// kagemusha_world, seed 4261745: READY was under way for longer than the state transfer took. It is taken for
+// a new QEMU's, and the standby, which was told PAIR since, waited as a synced one for ever.
+TEST_F(primary, a_standby_that_was_ready_before_it_was_told_is_unpaired) {
+    tell();
+    word(supervision_kind::ready);
+    EXPECT_EQ(fsm->state(), primary_state::replicating) << "again";
+    EXPECT_FALSE(says<act_send>(done(), supervision_kind::unpaired)) << "it has nothing, as far as is known";
+    word(supervision_kind::paired, fsm->term() + 1);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired));
+}
+
 TEST_F(primary, a_refusal_of_the_arbiter_kills_it) {
     protect();
     now += 60;

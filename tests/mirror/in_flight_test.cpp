@@ -3,8 +3,8 @@
 // on from it does not write it again. The primary dies with many requests open, each a case of its own: every
 // sequence of reads, writes and fills, held up by a user event at every place, so that the checkpoint falls
 // between any completion and its request's answer; on one in-order queue, on two, or on an out-of-order one;
-// with reads into memory and into the window; whether or not the guest stores into the memory when it was
-// told.
+// with reads into memory and into the window, of buffers and of images; whether or not the guest stores into
+// the memory when it was told.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,15 +26,18 @@ enum class queues : std::uint8_t { one, two, out_of_order };
 
 constexpr std::uint64_t page = 4096, words = page / 4, length = 3;
 constexpr std::uint32_t of_guest = 0xee000000;
+constexpr std::uint64_t side = 32; // of an image of a page
+constexpr codec::box nowhere{{0, 0, 0}}, everything{{side, side, 1}};
 
 struct one_case {
     kind commands[length];
     std::size_t gate; // this command and those behind it wait for the user event
     queues order;
     bool stores; // the guest stores into memory that it was told of
+    bool images = false;
     std::uint64_t at = 0;
     std::uint32_t region = 0;
-    std::uint64_t queue[2] = {}, buffer = 0, gate_event = 0, event[length] = {};
+    std::uint64_t queue[2] = {}, buffer = 0, image = 0, gate_event = 0, event[length] = {};
 
     std::uint64_t slot(std::size_t i) const { return at + i * page; }
     bool reads(std::size_t i) const { return commands[i] == kind::read || commands[i] == kind::silent_read; }
@@ -66,21 +69,32 @@ struct one_case {
                                             : "write ";
         }
         return out + "gate " + std::to_string(gate) + " queues " + std::to_string(static_cast<int>(order)) +
-               (stores ? " stores" : "") + " region " + std::to_string(region);
+               (stores ? " stores" : "") + (images ? " images" : "") + " region " + std::to_string(region);
     }
 
     void prepare(guest& g, std::uint64_t context) {
         const bool out_of_order = order == queues::out_of_order;
         queue[0] = g.queue(context, out_of_order ? codec::cl_queue_out_of_order : 0);
         queue[1] = order == queues::two ? g.queue(context) : queue[0];
-        buffer = g.buffer(context, page);
+        buffer = g.buffer(context, length * page); // an image is filled from its pages
         gate_event = g.new_id();
         codec::stream_builder b;
         g.ok(b.create_user_event(gate_event, context));
         b = {};
         const std::uint32_t zero = 0;
         b.fill_buffer({queue[0], 0, {}}, buffer, 0, page, std::as_bytes(std::span(&zero, 1)));
+        for (std::size_t i = 0; i < length && images; ++i) {
+            const auto value = static_cast<std::uint32_t>(at + i + 1);
+            b.fill_buffer({queue[0], 0, {}}, buffer, i * page, page, std::as_bytes(std::span(&value, 1)));
+        }
         g.ok(b);
+        if (images) {
+            image = g.new_id();
+            b = {};
+            g.ok(b.create_image_2d(image, context, side, side));
+            b = {};
+            g.ok(b.fill_image({queue[0], 0, {}}, image, nowhere, everything)); // with 0
+        }
         g.finish(queue[0]);
         for (std::size_t i = 0; i < length; ++i) { // what stands there before
             std::fill_n(g.memory_as<std::uint32_t>(slot(i), region), words, 0xdead0000u);
@@ -104,6 +118,10 @@ struct one_case {
             }
             before = event[i];
             const std::uint32_t value = static_cast<std::uint32_t>(at + i + 1);
+            if (images) {
+                submit_image(b, e, i);
+                continue;
+            }
             switch (commands[i]) {
             case kind::read:
             case kind::silent_read:
@@ -118,6 +136,14 @@ struct one_case {
             }
         }
         g.submit(b);
+    }
+    void submit_image(codec::stream_builder& b, const codec::enqueue_ref& e, std::size_t i) const {
+        if (commands[i] == kind::fill) {
+            b.copy_image_buffer(false, e, image, buffer, nowhere, everything, i * page);
+        } else {
+            b.transfer_image(!reads(i), e, image, nowhere, everything, side * 4, 0,
+                             b.payload(reads(i), region, slot(i), page));
+        }
     }
     void wait_told(const guest& g) const {
         for (std::size_t i = 0; i < gate && i < length; ++i) {
@@ -229,6 +255,19 @@ TEST_P(in_flight, what_the_guest_was_told_of_is_there_and_stays) {
     std::vector<one_case> some; // queues cost threads there
     for (std::size_t i = 0; i < all.size(); i += 19) {
         some.push_back(all[i]);
+    }
+    run(some, 41);
+}
+
+TEST_P(in_flight, an_image_too) {
+    if (!GetParam().executes) {
+        GTEST_SKIP() << "this backend has no images";
+    }
+    std::vector<one_case> some;
+    const std::vector<one_case> all = every_case();
+    for (std::size_t i = 0; i < all.size(); i += 23) {
+        some.push_back(all[i]);
+        some.back().images = true;
     }
     run(some, 41);
 }

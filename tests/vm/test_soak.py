@@ -77,9 +77,9 @@ class Results:
         return max((r["chain"] for r in self.all), default=-1) + 1
 
 
-def live(options, number, results, until):
-    """One VM. → whether all was right."""
-    chain = Chain(options.seed, number, options.only, options.programs, options.arbiter)
+def live(options, number, results, until, make=Chain):
+    """One VM. `make`: of which kind. → whether all was right."""
+    chain = make(options.seed, number, options.only, options.programs, options.arbiter)
     results.add("chain", chain=number, seed=options.seed, programs=["network", *chain.programs], arbiter=chain.arbiter)
     print(f"== VM {number} of seed {options.seed}: {', '.join(('network', *chain.programs))}; arbiter {chain.arbiter}", flush=True)
     try:

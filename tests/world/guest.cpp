@@ -16,7 +16,8 @@ std::uint8_t bit_of(std::uint32_t request) {
 
 } // namespace
 
-// From the disk alone: the program finds there what it had done.
+// From the disk alone: the program finds there what it had done. That may be in the host's cache only, from a
+// life that ended before its flush, so it flushes before it answers from it.
 void qemu::boot_guest() {
     vm_ = {};
     vm_.node = w_.output.new_root();
@@ -28,6 +29,8 @@ void qemu::boot_guest() {
     }
     vm_.gpu_since = vm_.requests;
     gpu_value_ = 0;
+    if (vm_.requests != 0)
+        vm_.at = guest::phase::flushing;
     resume_guest();
 }
 

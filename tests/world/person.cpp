@@ -28,7 +28,7 @@ void person::look() {
     if (!w_.healed() && !w_.chance(3000))
         return;
     host* primary = nullptr;
-    bool somebody_decides = false;
+    bool somebody_decides = false, somebody_claims = false;
     for (const auto& h : w_.hosts) {
         if (!h->up() || !h->process.alive())
             continue;
@@ -42,14 +42,15 @@ void person::look() {
             // One that claims in vain (no record, or none that it may claim from) waits for a person.
             const bool claims =
                 s->state() == ha::standby_state::synced || s->state() == ha::standby_state::claiming;
-            if (!claims)
-                claims_since_ = never;
-            else
+            if (claims)
                 claims_since_ = std::min(claims_since_, w_.now());
+            somebody_claims = somebody_claims || claims;
             somebody_decides = somebody_decides || (claims && w_.now() < claims_since_ + most_claiming) ||
                                s->state() == ha::standby_state::taking_over;
         }
     }
+    if (!somebody_claims)
+        claims_since_ = never;
     if (stopping_ && primary)
         return primary->process.stop();
     if (w_.now() < start_again_at_ && stopped_)
@@ -99,6 +100,9 @@ void person::start_vm() {
         auto& h = *w_.hosts[i];
         auto other = static_cast<std::uint8_t>((i + 1) % count);
         w_.say("person", "kage run{} on {}", anew ? " --anew" : "", h.name());
+        for (const auto& each : w_.hosts) // one that is off starts nothing when it comes back
+            if (each->service.what == unit::kind::run)
+                each->service = {unit::kind::standby, -1, false};
         h.service = {unit::kind::run, static_cast<std::int8_t>(other), anew};
         h.start_unit();
         if (!w_.hosts[other]->process.alive()) {
@@ -143,6 +147,14 @@ void person::start_vm() {
 void person::stop(time_us for_how_long) {
     if (stopped_ || stopping_)
         return;
+    // Nor does another start wait for its turn.
+    for (const auto& h : w_.hosts) {
+        const auto* const p = h->up() ? h->process.primary() : nullptr;
+        if (p && p->state() == ha::primary_state::opening) {
+            h->stop_unit();
+            h->process.kill("a person does not want this start any more");
+        }
+    }
     for (const auto& h : w_.hosts)
         if (h->up() && h->process.primary()) {
             w_.say("person", "kage stop on {}", h->name());
@@ -178,7 +190,9 @@ void person::supervisor_ended(host& h, bool in_order) {
     if (!in_order || !h.process.why_it_ended().starts_with("stopped"))
         return; // it ended in another way
     w_.say("person", "the VM is stopped");
-    h.stop_unit();
+    for (const auto& each : w_.hosts)
+        if (each.get() == &h || each->service.what == unit::kind::run)
+            each->stop_unit();
     stopped_ = true;
     w_.liveness.stopped();
 }

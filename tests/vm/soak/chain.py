@@ -144,6 +144,8 @@ exit $status
         if self.programs:
             files.append(f'"{os.environ["KAGE_SOAK_JOB"]}:soak_job"')
             files.append(f'"{os.environ["KAGE_REGISTER_JOB"]}:register_job"')
+        if "flush" in self.programs:
+            files.append(f'"{os.environ["KAGE_FLUSH_JOB"]}:flush_job"')
         gpu = os.environ.get("KAGE_GPU", "")
         if other and other.gpu == gpu:
             gpu = os.environ.get("KAGE_STANDBY_GPU") or gpu
@@ -412,7 +414,7 @@ exit $status
 
 def command(program):
     """What the guest starts for it."""
-    return "register_job" if program == "register" else f"soak_job {program}"
+    return f"{program}_job" if program in ("register", "flush") else f"soak_job {program}"
 
 
 # ---- what is seen of a host ----

@@ -34,6 +34,7 @@ class FormulasTest(unittest.TestCase):
             "compute": lambda i, count: [value] * 4096,
             "transfers": lambda i, count: [value + i],
             "commands": lambda i, count: [value + launch for launch in range(64)],
+            "flush": lambda i, count: [value + i],
             "mapped": lambda i, count: [value if i == 0 else value >> 32],
         }
         for program in PROGRAMS:

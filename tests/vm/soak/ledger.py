@@ -41,13 +41,17 @@ def commands(first, last, value):
     return first, last
 
 
+def flush(first, last, value):
+    return (first * FACTOR + value) & MASK, (last * FACTOR + value + COUNT["flush"] - 1) & MASK
+
+
 def mapped(first, last, value):
     return (first * FACTOR + value) & MASK, (last * FACTOR + (value >> 32)) & MASK
 
 
 # How many numbers a program has on the GPU; at first each is its index. A statement has the first and the last one.
-COUNT = {"compute": 256, "transfers": 128 * 1024, "commands": 64, "mapped": 16 * 1024}
-PROGRAMS = {"compute": compute, "transfers": transfers, "commands": commands, "mapped": mapped}
+COUNT = {"compute": 256, "transfers": 128 * 1024, "commands": 64, "mapped": 16 * 1024, "flush": 16 * 1024}
+PROGRAMS = {"compute": compute, "transfers": transfers, "commands": commands, "mapped": mapped, "flush": flush}
 
 
 def begins_with(program):
