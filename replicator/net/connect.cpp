@@ -92,7 +92,7 @@ private:
     }
 
     void shake_hands(const std::string& where) {
-        connection_->handshake(false, [self = shared_from_this(), where](const std::string& why) {
+        connection_->handshake([self = shared_from_this(), where](const std::string& why) {
             if (self->connection_->is_closed())
                 return;
             if (!why.empty()) {

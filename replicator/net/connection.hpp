@@ -62,9 +62,10 @@ public:
     void fail(const std::string& why);    // closed at once, on_closed
     bool is_closed() const { return state_ == state::closed; }
     virtual boost::asio::generic::stream_protocol::socket& socket() = 0; // the TCP or Unix socket itself
-    // Makes the connected socket ready for frames. `done` gets an empty string, or a sentence: what is wrong.
+    // Makes the socket that has connected ready for frames. `done` gets an empty string, or a sentence: what
+    // is wrong.
     using handshake_done = std::function<void(const std::string& why)>;
-    virtual void handshake(bool as_server, handshake_done done) = 0;
+    virtual void handshake(handshake_done done) = 0;
     // Who the peer has proved to be; empty: nobody.
     virtual std::string proven_name() const = 0;
 
@@ -132,6 +133,10 @@ std::shared_ptr<connection> make_plain_connection(event_loop& loop, const link_o
 // more, because it was revoked for example.
 std::shared_ptr<connection> make_tls_connection(event_loop& loop, const link_options& options,
                                                 std::shared_ptr<tls_keys> keys);
+struct admitted_peer; // door.hpp
+// Of a peer that a door has let in; `keys` as above, null without TLS.
+std::shared_ptr<connection> make_admitted_connection(event_loop& loop, const link_options& options,
+                                                     std::shared_ptr<tls_keys> keys, admitted_peer peer);
 
 // What the user of a link holds.
 class connection_link final : public link {

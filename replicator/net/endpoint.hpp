@@ -19,6 +19,9 @@ using stream_endpoint = stream_protocol::endpoint;
 std::optional<stream_endpoint> numeric_endpoint(const address& a);
 
 std::string endpoint_text(const stream_endpoint& endpoint);
+// Whom a peer shares its part of a listener with: its address without the port; of IPv6 its network of 64
+// bits, because a host has all of those addresses.
+std::string source_text(const stream_endpoint& endpoint);
 // Whether nobody outside this machine can listen in: a Unix socket or loopback.
 bool is_local(const stream_endpoint& endpoint);
 

@@ -16,7 +16,7 @@ public:
         : connection(loop, options), socket_(loop.native().io) {}
 
     asio::generic::stream_protocol::socket& socket() override { return socket_; }
-    void handshake(bool, handshake_done done) override { done({}); }
+    void handshake(handshake_done done) override { done({}); }
     std::string proven_name() const override { return {}; }
 
 private:

@@ -37,6 +37,9 @@ using crl_ptr = std::unique_ptr<X509_CRL, freer<X509_CRL_free>>;
 using store_context_ptr = std::unique_ptr<X509_STORE_CTX, freer<X509_STORE_CTX_free>>;
 using file_ptr = std::unique_ptr<std::FILE, freer<std::fclose>>;
 
+// A cluster's CA signs the ends directly.
+constexpr int max_chain_depth = 0; // CAs between it and a host
+
 std::string last_error() {
     const unsigned long error = ERR_peek_last_error();
     ERR_clear_error();
@@ -346,6 +349,24 @@ std::string tls_sentence(unsigned long error, const tls_context& tls, bool in_ha
         return "the peer does not speak TLS as expected (" + because +
                "): is it set up with keys of `kage keys`, too?";
     return "TLS failed: " + because;
+}
+
+std::string handshake_sentence(unsigned long error, const tls_context& tls) {
+    if (error == 0 || ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+        return "the peer ended the connection during the TLS handshake: does it have keys of `kage keys`, "
+               "too?";
+    return tls_sentence(error, tls, true);
+}
+
+std::string expect_peer(SSL* ssl, const tls_context& tls) {
+    SSL_set_verify_depth(ssl, max_chain_depth);
+    X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
+    X509_VERIFY_PARAM_set_hostflags(parameters,
+                                    X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+    const auto name = certificate_name(tls.peer);
+    if (X509_VERIFY_PARAM_set1_host(parameters, name.data(), name.size()) != 1)
+        return "no memory for the peer's name";
+    return {};
 }
 
 } // namespace kagemusha::net

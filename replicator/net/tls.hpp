@@ -76,6 +76,12 @@ std::string why_not_trusted(const tls_context& tls, X509* certificate);
 // of the peer's was understood yet.
 std::string tls_sentence(unsigned long error, const tls_context& tls, bool in_handshake);
 
+// The same for a handshake that failed; 0: the peer ended the connection.
+std::string handshake_sentence(unsigned long error, const tls_context& tls);
+
+// Before a handshake: the certificate of `tls.peer` alone is accepted. Empty, or why that can't be.
+std::string expect_peer(SSL* ssl, const tls_context& tls);
+
 } // namespace kagemusha::net
 
 #endif

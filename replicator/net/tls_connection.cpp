@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A connection through mutual TLS 1.3. No frame is read or written before both certificates were verified by
-// this end; that the peer refuses ours is known to a client only from the first read on (TLS 1.3).
+// A connection through mutual TLS 1.3: who connects shakes hands here, who listens at its door. No frame is
+// read or written before both certificates were verified by this end; that the peer refuses ours is known to
+// a client only from the first read on (TLS 1.3).
 //
 // The end is TCP's, not TLS's close_notify: frames have lengths, and goodbye is the protocol's last word, so
 // a cut is never taken for an end.
@@ -17,6 +18,7 @@
 #include <chrono>
 
 #include "net/connection.hpp"
+#include "net/door.hpp"
 #include "net/event_loop_impl.hpp"
 #include "net/tls.hpp"
 
@@ -29,11 +31,12 @@ namespace {
 
 constexpr std::size_t record_bytes = 16384; // of plain text in a TLS record, at most
 
-// A cluster's CA signs the ends directly.
-constexpr int max_chain_depth = 0; // CAs between it and a host
-
 // How soon a certificate that was revoked ends the connections that it opened.
 constexpr auto look_period = std::chrono::seconds(1);
+
+asio::generic::stream_protocol::socket adopt(event_loop& loop, owned_socket& socket) {
+    return {loop.native().io, socket.protocol(), socket.release()};
+}
 
 class tls_connection final : public connection {
 public:
@@ -44,15 +47,24 @@ public:
         , trusted_by_(tls_)
         , look_(loop.native().io)
         , stream_(loop.native().io, const_cast<asio::ssl::context&>(tls_->context)) {}
+    // Of a peer that has proved who it is (door.hpp).
+    tls_connection(event_loop& loop, const link_options& options, std::shared_ptr<tls_keys> keys,
+                   admitted_peer& peer)
+        : connection(loop, options)
+        , keys_(std::move(keys))
+        , tls_(std::move(peer.tls))
+        , trusted_by_(tls_)
+        , look_(loop.native().io)
+        , stream_(adopt(loop, peer.socket), peer.ssl.release()) {}
 
     asio::generic::stream_protocol::socket& socket() override { return stream_.next_layer(); }
 
-    void handshake(bool as_server, handshake_done done) override {
+    void handshake(handshake_done done) override {
         if (const auto why = expect_name(); !why.empty()) {
             done(why);
             return;
         }
-        stream_.async_handshake(as_server ? asio::ssl::stream_base::server : asio::ssl::stream_base::client,
+        stream_.async_handshake(asio::ssl::stream_base::client,
                                 [self = self(), done = std::move(done)](const error_code& error) {
                                     if (!error)
                                         self->watch_keys();
@@ -65,6 +77,15 @@ public:
         return certificate ? subject_name(X509_get_subject_name(certificate)) : std::string{};
     }
 
+    // Holds nobody: it ends with the connection.
+    void watch_keys() {
+        look_.expires_after(look_period);
+        look_.async_wait([weak = std::weak_ptr(self())](const error_code& canceled) {
+            if (const auto self = weak.lock(); self && !canceled && !self->is_closed())
+                self->look_at_keys();
+        });
+    }
+
 private:
     std::shared_ptr<tls_connection> self() {
         return std::static_pointer_cast<tls_connection>(shared_from_this());
@@ -75,14 +96,6 @@ private:
         return SSL_get0_peer_certificate(stream.native_handle());
     }
 
-    // Holds nobody: it ends with the connection.
-    void watch_keys() {
-        look_.expires_after(look_period);
-        look_.async_wait([weak = std::weak_ptr(self())](const error_code& canceled) {
-            if (const auto self = weak.lock(); self && !canceled && !self->is_closed())
-                self->look_at_keys();
-        });
-    }
     void look_at_keys() {
         // Keys that are of no use now are the listener's or the next connection's to tell.
         if (const auto now = keys_->current(); now != trusted_by_) {
@@ -98,8 +111,6 @@ private:
     }
 
     std::string expect_name() {
-        SSL* const ssl = stream_.native_handle();
-        SSL_set_verify_depth(ssl, max_chain_depth);
         error_code failed;
         // Keeps what was wrong for handshake_result; decides nothing.
         stream_.set_verify_callback(
@@ -113,13 +124,7 @@ private:
             failed);
         if (failed)
             return failed.message();
-        X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
-        X509_VERIFY_PARAM_set_hostflags(parameters,
-                                        X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-        const auto name = certificate_name(tls_->peer);
-        if (X509_VERIFY_PARAM_set1_host(parameters, name.data(), name.size()) != 1)
-            return "no memory for the peer's name";
-        return {};
+        return expect_peer(stream_.native_handle(), *tls_);
     }
 
     std::string handshake_result(const error_code& error) {
@@ -129,11 +134,9 @@ private:
             return verify_failure_;
         if (error == asio::error::eof || error == asio::ssl::error::stream_truncated ||
             error == asio::error::connection_reset)
-            return "the peer ended the connection during the TLS handshake: does it have keys of `kage "
-                   "keys`, "
-                   "too?";
+            return handshake_sentence(0, *tls_);
         if (error.category() == asio::error::get_ssl_category())
-            return tls_sentence(static_cast<unsigned long>(error.value()), *tls_, true);
+            return handshake_sentence(static_cast<unsigned long>(error.value()), *tls_);
         return error.message();
     }
 
@@ -189,6 +192,18 @@ private:
 std::shared_ptr<connection> make_tls_connection(event_loop& loop, const link_options& options,
                                                 std::shared_ptr<tls_keys> keys) {
     return std::make_shared<tls_connection>(loop, options, std::move(keys));
+}
+
+std::shared_ptr<connection> make_admitted_connection(event_loop& loop, const link_options& options,
+                                                     std::shared_ptr<tls_keys> keys, admitted_peer peer) {
+    if (!peer.ssl) {
+        auto c = make_plain_connection(loop, options);
+        c->socket() = adopt(loop, peer.socket);
+        return c;
+    }
+    auto c = std::make_shared<tls_connection>(loop, options, std::move(keys), peer);
+    c->watch_keys();
+    return c;
 }
 
 } // namespace kagemusha::net

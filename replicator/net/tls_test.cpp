@@ -3,6 +3,7 @@
 // refused with the reason on both sides. Keys are those of `kage keys`.
 #include <gtest/gtest.h>
 
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
@@ -243,8 +244,8 @@ protected:
         EXPECT_TRUE(run_until(loop, [&] { return ended && !there->log.empty(); }));
         return result;
     }
-    void listen(std::uint32_t timeout_ms = 2000) {
-        options.address = "unix:" + directory.path() + "/link";
+    void listen(std::uint32_t timeout_ms = 2000, const std::string& address = {}) {
+        options.address = address.empty() ? "unix:" + directory.path() + "/link" : address;
         options.tls = {good("alpha"), "web", qemu};
         options.connect_timeout_ms = timeout_ms;
         there = std::make_unique<server>(loop, options);
@@ -385,6 +386,56 @@ TEST_F(stranger_test, many_who_say_nothing_do_not_keep_others_out) {
     const auto here = connect(loop, mine, sink);
     ASSERT_TRUE(run_until(loop, [&] { return sink.connected || sink.closed != 0; }));
     EXPECT_TRUE(sink.connected) << sink.why;
+}
+
+// Handshakes cost signatures, and anybody can begin one: they take nothing from the thread with the
+// heartbeats.
+TEST_F(stranger_test, handshakes_need_nothing_of_the_loop) {
+    listen();
+    event_loop other; // the listener's does not run
+    asio::ssl::context context(asio::ssl::context::tls_client);
+    use(context, good("beta") + "/primary-");
+    tls_stream client(other.native().io, context);
+    client.next_layer().connect(asio::local::stream_protocol::endpoint(directory.path() + "/link"));
+    bool done = false;
+    client.async_handshake(asio::ssl::stream_base::client,
+                           [&](const boost::system::error_code& failed) { done = !failed; });
+    ASSERT_TRUE(run_until(other, [&] { return done; }));
+    EXPECT_TRUE(there->offered.empty());
+    ASSERT_TRUE(run_until(loop, [&] { return there->offered.size() == 1; }));
+}
+
+// A host that can reach the port and has no keys.
+TEST_F(stranger_test, a_crowd_of_one_source_ends_no_handshake_of_another) {
+    namespace ip = asio::ip;
+    listen(60'000, "127.0.0.1:0");
+    const auto port = ip::port_type(std::stoi(there->listening->address().substr(10)));
+    const ip::tcp::endpoint to(ip::make_address("127.0.0.1"), port);
+    event_loop other;
+    asio::ssl::context context(asio::ssl::context::tls_client);
+    use(context, good("beta") + "/primary-");
+    asio::ssl::stream<ip::tcp::socket> primary(other.native().io, context);
+    primary.next_layer().connect(to);
+    loop.native().io.run_for(std::chrono::milliseconds(20));
+    std::list<ip::tcp::socket> crowd;
+    for (unsigned i = 0; i < 40; ++i) {
+        auto& stranger = crowd.emplace_back(other.native().io, ip::tcp::v4());
+        stranger.bind({ip::make_address("127.0.0.2"), 0});
+        stranger.connect(to);
+        loop.native().io.run_for(std::chrono::milliseconds(5));
+    }
+    ASSERT_TRUE(run_until(loop, [&] { return !there->log.empty(); }));
+    EXPECT_SAYS(there->log[0], "too many connections that have not proved who they are");
+    bool done = false, failed = false;
+    primary.async_handshake(asio::ssl::stream_base::client, [&](const boost::system::error_code& error) {
+        done = true;
+        failed = static_cast<bool>(error);
+    });
+    ASSERT_TRUE(run_until(loop, [&] {
+        other.native().io.poll();
+        return (done && there->offered.size() == 1) || failed;
+    }));
+    EXPECT_FALSE(failed);
 }
 
 // ---- keys on the disk
