@@ -475,6 +475,36 @@ TEST_F(hostile_kernel, reads_no_file_through_the_compiler) {
     EXPECT_EQ(guest.build_log().find("root:"), std::string::npos);
 }
 
+// Files that the sandbox leaves readable, because runtimes want them.
+TEST_F(hostile_kernel, learns_nothing_of_the_host_through_the_compiler) {
+    const std::string kernel = "\nkernel void k(global long* out, long a) {}";
+    for (const char* directive :
+         {"#include \"/proc/self/maps\"", "#include </proc/self/maps>", "%:include </proc/self/maps>",
+          "#define P </proc/self/maps>\n#include P", "#inc\\\nlude </proc/self/maps>",
+          "#/*\n*/include </proc/self/maps>", "#include \"../proc/self/maps\"",
+          "#include \"../../../../../proc/self/maps\"", "#include /*\n*/ \"/proc/self/maps\""}) {
+        guest_session guest;
+        ASSERT_TRUE(guest.opened());
+        EXPECT_NE(guest.build(directive + kernel), 0) << directive;
+        // A line of it as compilers quote it.
+        EXPECT_EQ(guest.build_log().find("r-xp"), std::string::npos) << directive << "\n"
+                                                                     << guest.build_log();
+        EXPECT_EQ(guest.build_log().find("r--p"), std::string::npos) << directive << "\n"
+                                                                     << guest.build_log();
+    }
+    for (const char* options : {"-include /proc/self/maps", "-I / -include proc/self/maps",
+                                "-imacros /proc/self/maps", "-D A=1 '-include' /proc/self/maps"}) {
+        guest_session guest;
+        ASSERT_TRUE(guest.opened());
+        EXPECT_NE(guest.build(kernel, options), 0) << options;
+        EXPECT_EQ(guest.build_log().find("r-xp"), std::string::npos) << options << "\n" << guest.build_log();
+    }
+    guest_session guest;
+    ASSERT_TRUE(guest.opened());
+    EXPECT_NE(guest.build("#include \"self/maps\"" + kernel, "-I /proc"), 0);
+    EXPECT_EQ(guest.build_log().find("r-xp"), std::string::npos) << guest.build_log();
+}
+
 TEST_F(fatal_kernel, wild_write_ends_only_its_worker) {
     const auto got = run("*(volatile global int*)(argument + 16) = 1;");
     EXPECT_EQ(got.reason, VGPU_LOST_CRASHED);
