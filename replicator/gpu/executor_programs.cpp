@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "gpu/executor_impl.hpp"
+#include "gpu/host_files.hpp"
 
 namespace kagemusha::gpu {
 
@@ -73,6 +74,8 @@ std::int32_t executor::impl::run(const codec::op_create_program& op) {
         return CL_OUT_OF_RESOURCES;
 
     const auto kind = static_cast<vgpu_program_kind>(op.c->kind);
+    if (kind == VGPU_PROGRAM_SOURCE)
+        bytes = without_host_files(bytes);
     program_object object{nullptr, kind == VGPU_PROGRAM_SOURCE};
     if (const std::int32_t error = device().create_program(*context->native, kind, bytes, object.native))
         return error;
@@ -88,10 +91,13 @@ std::int32_t executor::impl::run(const codec::op_build_program& op) {
     auto* program = objects.find<program_object>(op.c->program);
     if (!program)
         return CL_INVALID_PROGRAM;
+    const auto allowed = without_host_files(op.options);
+    if (!allowed)
+        return CL_INVALID_BUILD_OPTIONS;
     const build_heartbeat alive(build_began_s, shared->progress);
     if (op.options.find("printf") != op.options.npos)
         shared->may_print.store(true, std::memory_order_relaxed);
-    return with_argument_info(program->is_source, op.options, [&](const std::string& options) {
+    return with_argument_info(program->is_source, *allowed, [&](const std::string& options) {
         return device().build_program(*program->native, options);
     });
 }
@@ -117,10 +123,13 @@ std::int32_t executor::impl::run(const codec::op_compile_program& op) {
         name += length;
         left -= length;
     }
+    const auto allowed = without_host_files(op.options);
+    if (!allowed)
+        return CL_INVALID_COMPILER_OPTIONS;
     const build_heartbeat alive(build_began_s, shared->progress);
     if (op.options.find("printf") != op.options.npos)
         shared->may_print.store(true, std::memory_order_relaxed);
-    return with_argument_info(program->is_source, op.options, [&](const std::string& options) {
+    return with_argument_info(program->is_source, *allowed, [&](const std::string& options) {
         return device().compile_program(*program->native, options, headers, names);
     });
 }
@@ -138,10 +147,12 @@ std::int32_t executor::impl::run(const codec::op_link_program& op) {
             return CL_INVALID_PROGRAM;
         inputs.push_back(input->native.get());
     }
+    const auto allowed = without_host_files(op.options);
+    if (!allowed)
+        return CL_INVALID_LINKER_OPTIONS;
     const build_heartbeat alive(build_began_s, shared->progress);
     program_object object{nullptr, false};
-    const std::int32_t error =
-        device().link_program(*context->native, std::string(op.options), inputs, object.native);
+    const std::int32_t error = device().link_program(*context->native, *allowed, inputs, object.native);
     if (object.native && (error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE))
         objects.insert(op.c->id, std::move(object));
     return error;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "worker/launcher.hpp"
 #include "worker/limits.hpp"
 #include "worker/port_test_helpers.hpp"
 #include "worker/reaper.hpp"
@@ -21,6 +23,25 @@
 
 namespace kagemusha::worker {
 namespace {
+
+// Run with $KAGEMUSHA_TEST_LAUNCHED all of these start their workers through a launcher, as a QEMU that may
+// not start processes does. Before main(), as it is there before QEMU.
+[[maybe_unused]] const bool launched = [] {
+    if (std::getenv("KAGEMUSHA_TEST_LAUNCHED") == nullptr)
+        return false;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
+        std::abort();
+    if (fork() == 0) {
+        close(ends[0]);
+        execl(KAGEMUSHA_TEST_WORKER, KAGEMUSHA_TEST_WORKER, launcher_word, std::to_string(ends[1]).c_str(),
+              static_cast<char*>(nullptr));
+        _exit(127);
+    }
+    close(ends[1]);
+    setenv(launcher_variable, std::to_string(ends[0]).c_str(), 1);
+    return true;
+}();
 
 struct process_port_fixture : ::testing::Test {
     worker_options options;
@@ -189,6 +210,8 @@ TEST_F(process_port_fixture, a_missing_executable_is_a_sentence) {
 }
 
 TEST_F(process_port_fixture, a_program_that_is_no_worker_is_a_failed_start) {
+    if (launched)
+        GTEST_SKIP() << "a launcher starts its own program, whatever it is asked for";
     options.worker_path = "/bin/false";
     const auto port = start();
     ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.lost.empty(); }));
@@ -353,8 +376,8 @@ TEST_F(process_port_fixture, kills_at_random_points_leave_nothing_behind) {
         ASSERT_TRUE(end_port(*port));
     }
     EXPECT_EQ(open_descriptors(), descriptors);
-    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a worker was not reaped";
-    EXPECT_EQ(errno, ECHILD);
+    // No child has ended unseen, and none is left but the launcher.
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), launched ? 0 : -1) << "a worker was not reaped";
 }
 
 TEST_F(process_port_fixture, a_worker_killed_from_outside_is_a_crash) {

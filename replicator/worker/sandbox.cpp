@@ -22,6 +22,7 @@
 
 #include "worker/landlock.hpp"
 #include "worker/limits.hpp"
+#include "worker/own_root.hpp"
 #include "worker/syscall_filter.hpp"
 
 namespace kagemusha::worker {
@@ -54,7 +55,13 @@ void set_limit(int resource, rlim_t value) {
     setrlimit(static_cast<__rlimit_resource>(resource), &limit);
 }
 
-void allow_folders_of(landlock_rules& rules, const char* variable) {
+struct visible_path {
+    std::string path;
+    file_access access;
+};
+using visible_paths = std::vector<visible_path>;
+
+void add_folders_of(visible_paths& paths, const char* variable) {
     const char* value = std::getenv(variable);
     if (value == nullptr)
         return;
@@ -62,20 +69,54 @@ void allow_folders_of(landlock_rules& rules, const char* variable) {
     while (!rest.empty()) {
         const std::size_t end = std::min(rest.find(':'), rest.size());
         if (rest.front() == '/') // others would depend on the folder that QEMU was started in
-            rules.allow(std::string(rest.substr(0, end)), file_access::read);
+            paths.push_back({std::string(rest.substr(0, end)), file_access::read});
         rest.remove_prefix(std::min(end + 1, rest.size()));
     }
+}
+
+visible_paths system_files() {
+    visible_paths paths;
+    for (const char* path :
+         {"/usr", "/lib", "/lib32", "/lib64", "/bin", "/opt", "/etc/ld.so.cache", "/etc/ld.so.conf",
+          "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/debian_version", "/etc/os-release"})
+        paths.push_back({path, file_access::read});
+    paths.push_back({"/dev/null", file_access::device});
+    add_folders_of(paths, "LD_LIBRARY_PATH");
+    return paths;
+}
+
+// All that a worker may use, but for its private directory.
+visible_paths worker_files() {
+    visible_paths paths = system_files();
+    for (const char* path :
+         {"/etc/OpenCL", "/etc/nvidia", "/etc/drirc", "/proc/self", "/proc/cpuinfo", "/proc/meminfo",
+          "/proc/stat", "/proc/devices", "/proc/modules", "/proc/version", "/proc/driver/nvidia",
+          "/proc/sys/vm", "/proc/sys/kernel/pid_max", "/sys/devices/system/cpu", "/sys/devices/system/node",
+          "/sys/devices/system/memory"})
+        paths.push_back({path, file_access::read});
+    add_folders_of(paths, "OCL_ICD_VENDORS");
+    add_folders_of(paths, "OPENCL_VENDOR_PATH");
+    for (const char* path : {"/dev/random", "/dev/urandom", "/dev/nvidiactl", "/dev/nvidia-uvm",
+                             "/dev/nvidia-caps", "/dev/kfd", "/dev/dri"})
+        paths.push_back({path, file_access::device});
+    // Mapped shared and writable it is memory that no limit counts, which only NVIDIA's runtime may have.
+    const bool nvidia = access("/dev/nvidiactl", F_OK) == 0;
+    paths.push_back({"/dev/zero", nvidia ? file_access::device : file_access::read});
+    for (int i = 0; i < 32; ++i)
+        paths.push_back({"/dev/nvidia" + std::to_string(i), file_access::device});
+    // Runtimes of real GPUs find them there. Without one, the worker has no business in it.
+    if (nvidia || access("/dev/dri", F_OK) == 0 || access("/dev/kfd", F_OK) == 0) {
+        for (const char* path : {"/sys/bus/pci", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module"})
+            paths.push_back({path, file_access::read});
+    }
+    return paths;
 }
 
 } // namespace
 
 void allow_system_files(landlock_rules& rules) {
-    for (const char* path :
-         {"/usr", "/lib", "/lib32", "/lib64", "/bin", "/opt", "/etc/ld.so.cache", "/etc/ld.so.conf",
-          "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/debian_version", "/etc/os-release"})
-        rules.allow(path, file_access::read);
-    rules.allow("/dev/null", file_access::device);
-    allow_folders_of(rules, "LD_LIBRARY_PATH");
+    for (const visible_path& one : system_files())
+        rules.allow(one.path, one.access);
 }
 
 std::string drop_capabilities() {
@@ -124,6 +165,15 @@ void sandbox::enter_namespaces() {
 
 void sandbox::make_private_directory(std::uint64_t max_bytes) {
     if (own_mounts_) {
+        std::vector<std::string> paths;
+        for (visible_path& one : worker_files())
+            paths.push_back(std::move(one.path));
+        const std::string error = enter_own_root(paths, max_bytes);
+        if (error.empty()) {
+            directory_ = {own_root_directory, true};
+            return;
+        }
+        missing_.push_back("own root: " + error);
         // In its own view of the file system the worker hides a directory that is always there and never
         // needed below a memory file system: it has a size, and nothing is left of it however the worker
         // ends.
@@ -177,30 +227,9 @@ std::string sandbox::enter(std::uint64_t max_worker_bytes) {
     landlock_rules rules;
     std::string error = rules.create();
     if (error.empty()) {
-        allow_system_files(rules);
+        for (const visible_path& one : worker_files())
+            rules.allow(one.path, one.access);
         rules.allow(directory_.path, file_access::write);
-        for (const char* path :
-             {"/etc/OpenCL", "/etc/nvidia", "/etc/drirc", "/proc/self", "/proc/cpuinfo", "/proc/meminfo",
-              "/proc/stat", "/proc/devices", "/proc/modules", "/proc/version", "/proc/driver/nvidia",
-              "/proc/sys/vm", "/proc/sys/kernel/pid_max", "/sys/devices/system/cpu",
-              "/sys/devices/system/node", "/sys/devices/system/memory"})
-            rules.allow(path, file_access::read);
-        allow_folders_of(rules, "OCL_ICD_VENDORS");
-        allow_folders_of(rules, "OPENCL_VENDOR_PATH");
-        for (const char* path : {"/dev/random", "/dev/urandom", "/dev/nvidiactl", "/dev/nvidia-uvm",
-                                 "/dev/nvidia-caps", "/dev/kfd", "/dev/dri"})
-            rules.allow(path, file_access::device);
-        // Mapped shared and writable it is memory that no limit counts, which only NVIDIA's runtime may have.
-        rules.allow("/dev/zero",
-                    access("/dev/nvidiactl", F_OK) == 0 ? file_access::device : file_access::read);
-        for (int i = 0; i < 32; ++i)
-            rules.allow("/dev/nvidia" + std::to_string(i), file_access::device);
-        // Runtimes of real GPUs find them there. Without one, the worker has no business in it.
-        if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dri", F_OK) == 0 ||
-            access("/dev/kfd", F_OK) == 0) {
-            for (const char* path : {"/sys/bus/pci", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module"})
-                rules.allow(path, file_access::read);
-        }
         error = rules.enforce();
     }
     if (!error.empty()) {

@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "worker/launcher.hpp"
 #include "worker/setup.hpp"
 
 extern char** environ;
@@ -129,14 +130,7 @@ int spawn_now(const std::string& path, const std::string& title, int setup, int 
     posix_spawnattr_setflags(&attributes,
                              POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
 
-    std::vector<char*> environment;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        if (is_passed_on(*variable))
-            environment.push_back(*variable);
-    }
-    if (std::getenv("GLIBC_TUNABLES") == nullptr)
-        environment.push_back(huge_pages);
-    environment.push_back(nullptr);
+    std::vector<char*> environment = worker_environment();
     char* arguments[] = {const_cast<char*>(path.c_str()), const_cast<char*>(title.c_str()), nullptr};
     const int result = posix_spawn(&pid, path.c_str(), &files, &attributes, arguments, environment.data());
     posix_spawnattr_destroy(&attributes);
@@ -146,8 +140,22 @@ int spawn_now(const std::string& path, const std::string& title, int setup, int 
 
 } // namespace
 
+std::vector<char*> worker_environment() {
+    std::vector<char*> environment;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        if (is_passed_on(*variable))
+            environment.push_back(*variable);
+    }
+    if (std::getenv("GLIBC_TUNABLES") == nullptr)
+        environment.push_back(huge_pages);
+    environment.push_back(nullptr);
+    return environment;
+}
+
 spawned_process spawn_worker(const std::string& path, const std::string& title, int setup, int error_output,
                              std::string& error) {
+    if (launcher_client* launcher = launcher_client::inherited())
+        return launcher->start(title, setup, error_output, error);
     spawned_process process;
     const unique_fd high_setup(fcntl(setup, F_DUPFD_CLOEXEC, setup_fd + 1));
     const unique_fd high_error(fcntl(error_output, F_DUPFD_CLOEXEC, setup_fd + 1));

@@ -4,6 +4,7 @@
 #define KAGEMUSHA_WORKER_SPAWN_HPP
 
 #include <string>
+#include <vector>
 
 #include "worker/unique_fd.hpp"
 
@@ -17,9 +18,13 @@ struct spawned_process {
 // Starts `path` with descriptor 0 and 1 on /dev/null, 2 = `error_output`, setup_fd = `setup`, no other
 // descriptor, no blocked signals, default signal actions, a session of its own (a terminal's Ctrl-C ends the
 // VM, which ends its workers), and only those variables of the environment that GPU runtimes are configured
-// with. An invalid pidfd and a sentence in `error` on failure.
+// with. An invalid pidfd and a sentence in `error` on failure. Where this process was started with a launcher
+// (launcher.hpp), that one starts its own program instead of `path`.
 spawned_process spawn_worker(const std::string& path, const std::string& title, int setup, int error_output,
                              std::string& error);
+
+// What a worker gets of this process's environment, for execve(); points into it.
+std::vector<char*> worker_environment();
 
 } // namespace kagemusha::worker
 

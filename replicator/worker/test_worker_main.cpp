@@ -17,6 +17,7 @@
 #include <string_view>
 #include <thread>
 
+#include "worker/launcher.hpp"
 #include "worker/ring.hpp"
 #include "worker/setup.hpp"
 #include "worker/test_worker.hpp"
@@ -175,6 +176,8 @@ executor_factory make_test_factory(std::string backend, std::string gpu, std::st
 
 int main(int, char** argv) {
     using namespace kagemusha::worker;
+    if (argv[1] == std::string_view(launcher_word))
+        return run_launcher(std::atoi(argv[2]), argv[0]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     constexpr std::string_view garbage = "garbage ";
     const std::string_view name = argv[1];

@@ -14,9 +14,11 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "worker/doorbell.hpp"
+#include "worker/host_reach.hpp"
 #include "worker/link_broker.hpp"
 #include "worker/link_client.hpp"
 #include "worker/ring.hpp"
@@ -137,6 +139,18 @@ int run_worker(const factory_maker& make_factory) {
     // These live as long as the process: threads of the GPU's runtime use them until _exit().
     auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_bell]));
     auto& regions = *new std::vector<gpu::region_view>;
+
+    // Once for each QEMU, before any worker has guest memory; a process with one thread that nothing is taken
+    // from.
+    if (message.probe != 0 && message.backend == std::string_view("opencl")) {
+        const reach_decision decision = decide_reach(ask_host(""));
+        if (decision.what == reach::all_memory) {
+            output.refused(decision.sentence);
+            _exit(1);
+        }
+        if (decision.what == reach::unknown)
+            std::fprintf(stderr, "%s\n", decision.sentence.c_str());
+    }
 
     sandbox box(static_cast<sandbox_mode>(message.sandbox));
     std::string error = prepare(box, message, descriptors, regions);
