@@ -380,12 +380,9 @@ private:
         }
         if (now_ < healed_since_ + bound_ms + (fences_ ? leaving_ms : 0))
             return;
-        // Without a record nobody decides who has what was handed over, when the standby is gone.
-        const bool handed_over =
-            fences_ && p && p->primary->state() == primary_state::handing_over && !must_survive_;
         const bool stands_still =
             p && !fences_ && arbiter_.present().term == 0 && p->gate <= now_ && !must_survive_;
-        if (stands_still || handed_over) {
+        if (stands_still) {
             // The arbiter lost its memory, and the one standby that could say whether it took over is gone.
         } else if (p) {
             check(false, fmt::format("not protected again: host {} is {} ({}), its standby {}", p->index,

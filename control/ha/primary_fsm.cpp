@@ -171,7 +171,7 @@ void primary_fsm::ask_next(std::uint64_t now) {
         return ask(config_.shared_record && pair_asked_ && told_term_ > term_ ? kind::pair : kind::alone,
                    now);
     case primary_state::taking_back:
-        return ask(kind::alone, now);
+        return now < ask_alone_at_ ? void() : ask(kind::alone, now);
     case primary_state::leaving:
         if (record_pair_)
             return marked_ ? ask(kind::pair, now) : void();
@@ -189,7 +189,7 @@ std::uint64_t primary_fsm::ask_at() const {
     if (request_ != 0 || state_ == primary_state::handing_over || state_ == primary_state::ended)
         return never;
     const auto at = last_asked_ + config_.renew_ms;
-    if (state_ == primary_state::losing)
+    if (state_ == primary_state::losing || state_ == primary_state::taking_back)
         return std::max(at, ask_alone_at_);
     if (state_ == primary_state::leaving) {
         if (record_pair_)

@@ -246,6 +246,7 @@ private:
     void lose(const std::string& why, std::uint64_t now);
     void go_on_alone(const std::string& why, std::uint64_t now);
     void unpair(const std::string& why, std::uint64_t now);
+    void unpair_before_alone(const std::string& why, std::uint64_t now);
     void unpair_if_due(std::uint64_t now);
     void alone_recorded(std::uint64_t now);
     std::uint64_t believed_term() const; // with which a standby may take over; 0: none may
@@ -323,7 +324,8 @@ private:
     mirror::supervision_kind last_word_ = mirror::supervision_kind::died;
     std::string how_;
     bool told_ = false;
-    bool record_pair_ = false; // leaving: before the last word
+    bool standby_waits_ = false; // handing_over, without a shared record: for our DIED
+    bool record_pair_ = false;   // leaving: before the last word
     bool released_ = false;
 };
 

@@ -142,6 +142,7 @@ void primary_fsm::on_qemu_handed_over(std::uint64_t replication, std::uint64_t n
     hand_by_ = now + config_.switchover_ms;
     last_word_ = supervision_kind::handed_over;
     how_ = "handed over";
+    standby_waits_ = tells_belief_;
     become(primary_state::handing_over, {});
     tell_leaving();
 }
@@ -152,21 +153,27 @@ void primary_fsm::on_cancel_switchover(std::uint64_t now) {
 }
 
 // The standby claims the VM when it runs there, and not before; we ask for `alone` with the same term. One of
-// both gets it. Without a record nobody decides that: only the standby's word that it does not run it counts.
+// both gets it. Without a shared record the standby waits for our DIED, or cuts us off; so before we have
+// said that, we may cut it off. An older one does not wait: only its word that it does not run the VM counts.
 void primary_fsm::take_back(const std::string& why, std::uint64_t now) {
     if (state_ != primary_state::handing_over)
         return;
     hand_by_ = UINT64_MAX;
-    if (!config_.shared_record && !confirmed_)
+    if (!config_.shared_record && !confirmed_ && !standby_waits_)
         return;
     degraded_ = why;
     resync_.failed(now);
     become(primary_state::taking_back, why);
+    ask_alone_at_ = now;
+    if (!config_.shared_record)
+        unpair_before_alone(why, now);
     ask_next(now);
 }
 
 void primary_fsm::gone_over() {
     actions_.push_back(act_kill_qemu{"the VM was handed over"});
+    if (!config_.shared_record && link_ >= link_state::greeted)
+        say(supervision_kind::died, term_, "the VM was handed over");
     end(!stopping_, stopping_ ? "the standby has the VM already: stop it there" : "the standby goes on");
 }
 

@@ -239,13 +239,52 @@ TEST_F(primary_end, a_switchover_can_be_cancelled) {
     EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
 }
 
-TEST_F(primary_end, a_switchover_without_a_record_is_not_taken_back_without_the_standbys_word) {
+TEST_F(primary_end, a_switchover_without_a_record_is_over_with_the_sources_word) {
     shared_record = false;
     protect();
     fsm->on_qemu_handed_over(fsm->replication(), now);
+    take();
+    word(supervision_kind::running, 3);
+    const auto actions = take();
+    EXPECT_TRUE(any<act_kill_qemu>(actions));
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::died)) << "the standby waits for it";
+    EXPECT_TRUE(the<act_ended>(actions).in_order);
+}
+
+TEST_F(primary_end, a_switchover_without_a_record_is_taken_back_when_the_standby_is_cut_off) {
+    shared_record = false;
+    protect();
+    fsm->on_qemu_handed_over(fsm->replication(), now);
+    fsm->on_link_closed("cut", now);
+    take();
     now += 10000;
     fsm->on_tick(now);
-    EXPECT_EQ(fsm->state(), primary_state::handing_over) << "nothing decides who has it";
+    EXPECT_EQ(fsm->state(), primary_state::taking_back);
+    auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_FALSE(the<act_ask>(actions).request.confirmed);
+    fsm->on_link_up(now);
+    fsm->on_message(hello_of(mirror::role::standby), now);
+    word(supervision_kind::description, 0, "d");
+    EXPECT_TRUE(says<act_send>(take(), supervision_kind::unpaired));
+    word(supervision_kind::running, 3);
+    EXPECT_FALSE(any<act_kill_qemu>(take())) << "it may be cut off at this moment";
+    granted(2, UINT64_MAX);
+    EXPECT_TRUE(any<act_go_on_alone>(take()));
+}
+
+TEST_F(primary_end, a_standby_that_hears_it_confirms_that_the_switchover_is_taken_back) {
+    shared_record = false;
+    protect();
+    fsm->on_qemu_handed_over(fsm->replication(), now);
+    fsm->on_cancel_switchover(now);
+    auto actions = done();
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
+    EXPECT_FALSE(any<act_ask>(actions));
+    word(supervision_kind::belief, 0);
+    actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
 }
 
 // ---- an arbiter without a record (fence)

@@ -119,7 +119,8 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
     last_beat_ = 0;
     if (state_ == primary_state::leaving || state_ == primary_state::handing_over)
         tell_leaving();
-    if (state_ == primary_state::losing && stopping_)
+    if ((state_ == primary_state::losing && stopping_) ||
+        (!config_.shared_record && (state_ == primary_state::losing || state_ == primary_state::taking_back)))
         unpair(degraded_, now);
     heartbeat_if_due(now);
 }
@@ -244,7 +245,10 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     case supervision_kind::belief:
         return on_belief(m, now);
     case supervision_kind::running:
-        if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
+        // Without a shared record it waits for our DIED, which it does not get any more: it was told
+        // UNPAIRED.
+        if (state_ == primary_state::handing_over ||
+            (state_ == primary_state::taking_back && config_.shared_record))
             return gone_over();
         if (state_ == primary_state::leaving)
             return end(true, "the standby goes on");
@@ -298,7 +302,7 @@ void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now)
     standby_has_vm_ = false;
     if (peer_instance_ == paired_instance_ && !confirmed_) {
         confirmed_ = true;
-        if (state_ == primary_state::losing) {
+        if (state_ == primary_state::losing || state_ == primary_state::taking_back) {
             ask_alone_at_ = 0;
             if (stopping_)
                 stop_by_ = std::min(stop_by_, now + config_.stop_confirmed_ms);
@@ -421,12 +425,17 @@ void primary_fsm::lose(const std::string& why, std::uint64_t now) {
     // Who stops the VM ends the standby's right by that. And where going on alone means to cut the standby's
     // host off, one that hears is asked first: it costs the time of an answer in which nobody could take
     // over.
-    if (stopping_ || !config_.shared_record) {
+    if (!config_.shared_record)
+        unpair_before_alone(why, now);
+    else if (stopping_)
         unpair(why, now);
-        if (!config_.shared_record && !confirmed_ && link_ >= link_state::greeted)
-            ask_alone_at_ = now + budget_ms_;
-    }
     ask_next(now);
+}
+
+void primary_fsm::unpair_before_alone(const std::string& why, std::uint64_t now) {
+    unpair(why, now);
+    if (!confirmed_ && link_ >= link_state::greeted)
+        ask_alone_at_ = now + budget_ms_;
 }
 
 void primary_fsm::alone_recorded(std::uint64_t now) {

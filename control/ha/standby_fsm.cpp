@@ -124,7 +124,7 @@ void standby_fsm::on_takeover_failed(const std::string& why, std::uint64_t) {
 // Of a VM that nobody else has any more, nothing is left. One that was handed over goes on at its source: it
 // was not claimed, and its gate was never open.
 void standby_fsm::did_not_run(const std::string& why) {
-    if (handed_over_ && !qemu_running_) {
+    if (handed_over_ && (!qemu_running_ || (awaits_source() && granted_term_ == 0))) {
         if (tells_belief_)
             say(supervision_kind::takeover_failed, term_, why);
         else
@@ -164,7 +164,7 @@ void standby_fsm::tell_gpu_lost() {
 
 void standby_fsm::out_of_date(const std::string& why) {
     term_ = recorded_ = granted_term_ = 0;
-    proven_ = unreleased_ = handed_over_ = qemu_running_ = gone_ = false;
+    proven_ = unreleased_ = handed_over_ = source_answers_ = qemu_running_ = gone_ = false;
     waiting_for_.clear();
     gpu_lost_.clear(); // a new QEMU has a new one
     request_ = 0;      // its answer, if any comes, is nobody's
@@ -294,12 +294,14 @@ void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         become(standby_state::proving, {});
         return ask(arbiter_request::kind::look, now);
     case supervision_kind::unpaired:
+        if (is_cutting_off())
+            return; // it is said again
         if (state_ == standby_state::greeted || state_ == standby_state::proving || may_claim() ||
             (state_ == standby_state::taking_over && handed_over_))
             return out_of_date("the primary goes on without this standby: " + m.text);
         return tell_belief();
     case supervision_kind::belief:
-        if (may_claim() && m.term != term_)
+        if (may_claim() && !is_cutting_off() && m.term != term_)
             out_of_date("the primary does not know this standby as its own");
         return;
     case supervision_kind::died:
@@ -325,8 +327,12 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
         handed_over_ = false; // nobody could take it back any more
     if (!taking_over) {
         handed_over_ = m.kind == supervision_kind::handed_over;
+        source_answers_ = !config_.shared_record && tells_belief_;
+        ask_at_ = now; // not when the next look was due
         take_over(what + m.text);
     }
+    if (awaits_source() && qemu_running_)
+        say(supervision_kind::running, term_ + 1); // again: it may not have heard it
     // A claim that is under way may be answered "held"; then it is asked again, with the proof.
     if (granted_term_ == 0 && !handed_over_ && (request_ == 0 || asked_ == arbiter_request::kind::look))
         ask_next(now);
@@ -347,7 +353,7 @@ void standby_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
     request.number = ++last_number_;
     request.term = what == arbiter_request::kind::restore ? term_ + 1 : term_;
     if (what == arbiter_request::kind::claim) {
-        request.proven_dead = proven_;
+        request.proven_dead = is_proven();
         request.unreleased = unreleased_;
     }
     request.heard_ms = last_heard_;
@@ -376,7 +382,9 @@ std::uint64_t standby_fsm::ask_at() const {
     case standby_state::claiming:
         return ask_at_;
     case standby_state::taking_over:
-        return granted_term_ == 0 && (!handed_over_ || qemu_running_) ? ask_at_ : never;
+        if (granted_term_ != 0 || (handed_over_ && !qemu_running_))
+            return never;
+        return awaits_source() ? std::max(ask_at_, last_heard_ + config_.heartbeat_budget_ms) : ask_at_;
     default:
         return never;
     }
@@ -465,7 +473,7 @@ void standby_fsm::on_claimed(const arbiter_answer& answer, std::uint64_t now) {
         gone_ = answer.what == verdict::gone;
         waiting_for_ = answer.why;
         ask_at_ = answer.what == verdict::held ? std::max(answer.until_ms, now + 1) : now + config_.retry_ms;
-        if (taking_over && proven_ && (answer.what == verdict::held || (gone_ && !handed_over_)) &&
+        if (taking_over && is_proven() && (answer.what == verdict::held || (gone_ && !handed_over_)) &&
             asked_ == arbiter_request::kind::claim)
             return ask_next(now); // that one was asked without the proof, or there is no record
         if (!taking_over && heard_again_)
@@ -485,7 +493,9 @@ void standby_fsm::on_qemu_running(std::uint64_t now) {
     if (state_ != standby_state::taking_over)
         return;
     qemu_running_ = true;
-    if (handed_over_ && granted_term_ == 0 && (request_ == 0 || asked_ == arbiter_request::kind::look))
+    if (awaits_source())
+        say(supervision_kind::running, term_ + 1);
+    else if (handed_over_ && granted_term_ == 0 && (request_ == 0 || asked_ == arbiter_request::kind::look))
         ask_next(now);
     run_if_allowed();
 }
@@ -536,8 +546,11 @@ void standby_fsm::on_tick(std::uint64_t now) {
     if (linked_ && now >= link_heard_ + silence_limit_ms())
         drop_link(mirror::goodbye_reason::other,
                   greeted_ ? "the primary was silent" : "the peer did not greet");
-    if (now >= ask_at())
-        ask_next(now);
+    if (now < ask_at())
+        return;
+    if (state_ == standby_state::taking_over && awaits_source() && linked_) // a new connection may come
+        drop_link(mirror::goodbye_reason::other, "the primary is silent");
+    ask_next(now);
 }
 
 std::uint64_t standby_fsm::deadline() const {

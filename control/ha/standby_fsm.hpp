@@ -49,7 +49,9 @@
 //
 // With proof of death the VM starts before the arbiter is asked; its gate stays closed until the claim is
 // granted. In a switchover the source still has the VM, and takes it back if it does not run here: so it is
-// claimed when it runs, and not before.
+// claimed when it runs, and not before. Without a shared record (fence) no claim decides against a source
+// that takes it back. So RUNNING is said first, and the source's DIED is waited for; a source that is not
+// heard is cut off, as after any silence. And while that command runs nothing here is thrown away.
 //
 // Nothing of a primary counts before it has said what the VM is made of, and that is the same here.
 #pragma once
@@ -177,6 +179,13 @@ private:
     void run_if_allowed();
     void end(bool in_order, const std::string& why);
     bool over() const { return state_ == standby_state::running || state_ == standby_state::ended; }
+    // Without a shared record: handed over, and the source has not ended yet.
+    bool awaits_source() const { return handed_over_ && source_answers_; }
+    bool is_proven() const { return proven_ && !awaits_source(); }
+    // Somebody may be cut off at this moment.
+    bool is_cutting_off() const {
+        return !config_.shared_record && request_ != 0 && asked_ == arbiter_request::kind::claim;
+    }
     bool may_claim() const { return state_ == standby_state::synced || state_ == standby_state::claiming; }
 
     standby_config config_;
@@ -197,6 +206,7 @@ private:
     std::string waiting_for_, gpu_lost_;
 
     bool proven_ = false, unreleased_ = false, handed_over_ = false, qemu_running_ = false;
+    bool source_answers_ = false; // of handed_over_: it ends with DIED
     std::uint64_t granted_term_ = 0, lease_until_ = 0;
 };
 

@@ -329,6 +329,49 @@ TEST_F(standby, what_is_handed_over_is_claimed_when_it_runs) {
     EXPECT_TRUE(any<act_running>(actions));
 }
 
+TEST_F(standby, without_a_record_what_is_handed_over_is_claimed_when_the_source_has_ended) {
+    begin(false);
+    pair();
+    word(supervision_kind::handed_over, 2);
+    take();
+    fsm->on_qemu_running(now);
+    auto actions = take();
+    EXPECT_TRUE(says<act_standby_send>(actions, supervision_kind::running));
+    EXPECT_FALSE(any<act_standby_ask>(actions));
+    fsm->on_link_closed("reset", now);
+    greet();
+    take();
+    word(supervision_kind::handed_over, 2);
+    EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::running)) << "it may not have heard it";
+    word(supervision_kind::died, 2);
+    actions = take();
+    EXPECT_TRUE(the<act_standby_ask>(actions).request.proven_dead);
+    fsm->on_arbiter({verdict::granted, asked, 3, UINT64_MAX, {}}, now);
+    EXPECT_TRUE(any<act_running>(take()));
+}
+
+TEST_F(standby, without_a_record_a_source_that_is_silent_after_a_switchover_is_cut_off) {
+    begin(false);
+    pair();
+    word(supervision_kind::handed_over, 2);
+    fsm->on_qemu_running(now);
+    fsm->on_link_closed("cut", now);
+    take();
+    now += 100;
+    fsm->on_tick(now);
+    const auto request = the<act_standby_ask>(take()).request;
+    EXPECT_EQ(request.what, kind::claim);
+    EXPECT_FALSE(request.proven_dead);
+    greet();
+    take();
+    word(supervision_kind::unpaired, 2);
+    EXPECT_FALSE(any<act_restart_qemu>(take())) << "the source may be cut off at this moment";
+    fsm->on_arbiter({verdict::held, asked, 0, now + 1000, "the switch does not answer"}, now);
+    EXPECT_FALSE(any<act_standby_ask>(take()));
+    word(supervision_kind::unpaired, 2);
+    EXPECT_TRUE(any<act_restart_qemu>(take()));
+}
+
 TEST_F(standby, what_is_handed_over_and_does_not_run_stays_where_it_was) {
     pair();
     word(supervision_kind::handed_over, 2);
