@@ -9,6 +9,7 @@
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
 #include "control/supervise/gate.hpp"
+#include "control/supervise/log_keeper.hpp"
 #include "control/supervise/qemu_pilot.hpp"
 #include "control/vm/image_mark.hpp"
 #include "control/vm/prepare.hpp"
@@ -119,6 +120,7 @@ private:
     std::optional<prepared_vm> prepared_;
     std::unique_ptr<gate> gate_;
     std::optional<control_socket> socket_;
+    std::optional<log_keeper> logs_;
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
     std::string state_address_, gpu_address_, directory_;
@@ -461,10 +463,14 @@ json supervisor::answer(const json& request) {
 // (Ctrl-C) means the VM.
 void supervisor::asked_by_signal(int number) {
     const auto now = decider_->status();
-    if (number == SIGTERM && now.role == "primary" && now.state == "protecting") {
+    const bool handing_over = now.state == to_text(ha::primary_state::handing_over);
+    if (number == SIGTERM && now.role == "primary" &&
+        (handing_over || now.state == to_text(ha::primary_state::protecting))) {
         moving_out_ = switching_over_ = true;
         log("switchover", fmt::format("signal {}: the VM moves to its standby", number));
-        return pilot_->hand_over();
+        if (!handing_over)
+            pilot_->hand_over();
+        return;
     }
     log("stop", fmt::format("signal {}", number));
     decider_->stop();
@@ -562,6 +568,9 @@ int supervisor::run() {
     const auto& bounds = vm_.supervision;
     q.bounds = {p.qemu_budget_ms, bounds.main_loop_ms, bounds.transfer_ms, bounds.checkpoint_ms};
     q.hand_over_ms = bounds.switchover_ms;
+    logs_.emplace(
+        std::vector{qemu_log(), prepared_->config.console->log}, std::uint64_t{vm_.supervision.log_mib} << 20,
+        [this](const std::string& problem) { inbox_.put([this, problem] { log("logs", problem); }); });
     pilot_.emplace(std::move(q), pilot_reports());
     decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
     const auto problem = options_.standby ? decider_->start_standby() : decider_->start_primary();
@@ -572,7 +581,8 @@ int supervisor::run() {
     loop();
     decider_.reset();
     pilot_.reset(); // kills what is still there
-    inbox_.run();   // the last words
+    logs_.reset();
+    inbox_.run(); // the last words
     return status_;
 }
 

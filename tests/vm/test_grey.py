@@ -24,6 +24,7 @@ BOUNDS = """
 checkpoint-ms = {checkpoint}
 main-loop-ms = {main_loop}
 switchover-ms = {switchover}
+log-mib = 1
 """
 # For what nobody waits: a busy host is not to be taken for a broken one.
 LONG = 120000
@@ -235,8 +236,21 @@ def check_reset(pair):
     contiguous(standby.counts())
 
 
+def check_logs(pair):
+    """a console that prints more than its bound, and a QEMU: both begin anew, and the last of them is kept beside"""
+    primary = pair.begin(standby=False)
+    directory = pair.directory / "primary.d"
+    for name in ("console.log", "qemu.log"):
+        with open(directory / name, "ab") as file:  # as QEMU has it open
+            file.write(b"\n" * ((1 << 20) + 1))
+        wait(lambda file=directory / name: file.stat().st_size < 1 << 20, f"{name} begins anew")
+        assert 0 < (directory / f"{name}.1").stat().st_size <= 1 << 20, name
+    counts_on(primary)
+    contiguous(primary.counts())
+
+
 CHECKS = [check_state_silent, check_standbys_disk, check_main_loop, check_main_loop_alone, check_switchover_called_off,
-          check_sigterm, check_qemu_ended, check_reset]
+          check_sigterm, check_qemu_ended, check_reset, check_logs]
 
 if __name__ == "__main__":
     sys.exit(run_checks(CHECKS, GreyPair, sys.argv[1:]))
