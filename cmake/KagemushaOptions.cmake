@@ -32,6 +32,8 @@ if(KAGEMUSHA_SANITIZE)
     add_link_options(-fsanitize=${KAGEMUSHA_SANITIZE})
 endif()
 
+include(${CMAKE_CURRENT_LIST_DIR}/KagemushaHardening.cmake)
+
 # Exported symbols are chosen, not accidental: the C ABI marks its own.
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)

@@ -8,6 +8,7 @@
 
 #include "qemu/osdep.h"
 #include <sys/wait.h>
+#include "qemu/bswap.h"
 #include "qemu/units.h"
 #include "checkpoint-pair.h"
 #include "checkpoint-tests.h"
@@ -426,6 +427,51 @@ static void test_load_fails(void)
 }
 
 /*
+ * Whoever sends is hostile: where RAM comes, which is received without the BQL,
+ * there is a device's section, or a command. It is refused, and what was
+ * complete before goes on.
+ */
+static void check_not_ram(const uint8_t *bytes, size_t length)
+{
+    Pair pair = idle_pair();
+    uint8_t head[4];
+
+    pair_checkpoint(&pair);
+    testdev_wait(pair.primary, "commit=1 ");
+    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
+    pair_checkpoint(&pair);
+    relay_wait_held(pair.relay);
+    stl_be_p(head, COLO_MESSAGE_VMSTATE_SEND);
+    relay_insert(pair.relay, head, sizeof(head));
+    relay_insert(pair.relay, bytes, length);
+    qtest_qmp_eventwait(pair.secondary, "COLO_EXIT");
+    lost_heartbeat(pair.secondary);
+    qtest_qmp_eventwait(pair.secondary, "RESUME");
+    g_assert_true(is_running(pair.secondary));
+    pair_end(&pair);
+}
+
+static void test_section_among_ram(void)
+{
+    /* The clock of the VM, complete: type, id, name, instance, version */
+    const uint8_t section[] = {
+        4, 0, 0, 0, 99, 5, 't', 'i', 'm', 'e', 'r', 0, 0, 0, 0, 0, 0, 0, 2,
+        1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
+        0x7e, 0, 0, 0, 99
+    };
+
+    check_not_ram(section, sizeof(section));
+}
+
+static void test_command_among_ram(void)
+{
+    /* MIG_CMD_PING, which asks for an answer on another channel */
+    const uint8_t command[] = { 8, 0, 2, 0, 4, 0, 0, 0, 1 };
+
+    check_not_ram(command, sizeof(command));
+}
+
+/*
  * The user stops the VM. Checkpoints go on, but do not start it: nothing is
  * lost when the secondary takes over then.
  */
@@ -589,6 +635,8 @@ void checkpoint_moments_add(void)
     qtest_add_func("/checkpoint/silent-secondary", test_silent_secondary);
     qtest_add_func("/checkpoint/acknowledged", test_acknowledged);
     qtest_add_func("/checkpoint/load-fails", test_load_fails);
+    qtest_add_func("/checkpoint/section-among-ram", test_section_among_ram);
+    qtest_add_func("/checkpoint/command-among-ram", test_command_among_ram);
     qtest_add_func("/checkpoint/stop", test_stop);
     qtest_add_func("/checkpoint/stop/before", test_stop_before);
     qtest_add_func("/checkpoint/start-fails", test_start_fails);

@@ -214,6 +214,13 @@ void relay_wait_stopped(Relay *relay)
     g_mutex_unlock(&relay->lock);
 }
 
+void relay_insert(Relay *relay, const uint8_t *bytes, size_t length)
+{
+    g_mutex_lock(&relay->lock);
+    g_assert_true(write_all(relay->secondary, bytes, length));
+    g_mutex_unlock(&relay->lock);
+}
+
 void relay_go_on(Relay *relay)
 {
     g_mutex_lock(&relay->lock);

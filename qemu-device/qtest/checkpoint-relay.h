@@ -32,6 +32,8 @@ void relay_pass(Relay *relay);
 void relay_stop_stream(Relay *relay, uint64_t bytes);
 /* Waits until bytes are kept back. */
 void relay_wait_stopped(Relay *relay);
+/* Says something to the secondary in the primary's name. */
+void relay_insert(Relay *relay, const uint8_t *bytes, size_t length);
 /* Passes on what is kept back, and all that follows. */
 void relay_go_on(Relay *relay);
 /*
