@@ -5,6 +5,8 @@
 #include <utility>
 
 #include <google/protobuf/arena.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 
 #include "core/limits.hpp"
 #include "mirror/limits.hpp"
@@ -43,6 +45,132 @@ bool ascend(const google::protobuf::RepeatedField<std::uint32_t>& numbers, std::
     }
     return true;
 }
+
+// What parsing makes larger than it is on the wire, counted before anything is parsed. Field numbers and
+// nesting are those of proto/replication.
+class census {
+public:
+    // Empty, or what there is too much of.
+    std::string take(std::span<const std::byte> bytes) {
+        google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                                  static_cast<int>(bytes.size()));
+        if (!in_state(in)) {
+            return "it is no message of this kind";
+        }
+        if (files_ > mirror::max_mirrored_files) {
+            return "it has too many files";
+        }
+        return requests_ > max_open_requests   ? "it has too many open requests"
+               : events_ > max_refused_events  ? "it has too many refused events"
+               : places_ > max_places          ? "too much is over of its open requests"
+               : unknown_ > max_unknown_fields ? "it has too many fields that this release does not know"
+                                               : "";
+    }
+
+private:
+    using stream = google::protobuf::io::CodedInputStream;
+    using wire = google::protobuf::internal::WireFormatLite;
+
+    static constexpr std::uint32_t tag(int field, wire::WireType type) { return wire::MakeTag(field, type); }
+    // Beyond this it is refused anyway, whatever else there is.
+    bool too_much() const {
+        return files_ > mirror::max_mirrored_files || requests_ > max_open_requests ||
+               events_ > max_refused_events || places_ > max_places || unknown_ > max_unknown_fields;
+    }
+    template <class Known>
+    bool for_each_field(stream& in, Known known) {
+        while (const std::uint32_t t = in.ReadTagNoLastTag()) {
+            const int taken = known(t);
+            if (taken < 0 || (taken == 0 && !skip(in, t))) {
+                return false;
+            }
+            if (too_much()) {
+                return true;
+            }
+        }
+        return in.BytesUntilLimit() <= 0;
+    }
+    // Of a group nobody knows how much it holds.
+    static bool skip(stream& in, std::uint32_t t) {
+        const auto type = wire::GetTagWireType(t);
+        return wire::GetTagFieldNumber(t) != 0 && type != wire::WIRETYPE_START_GROUP &&
+               type != wire::WIRETYPE_END_GROUP && wire::SkipField(&in, t);
+    }
+    template <class Inner>
+    static bool nested(stream& in, Inner inner) {
+        std::uint32_t bytes;
+        if (!in.ReadVarint32(&bytes) || bytes > max_vm_state_bytes) {
+            return false;
+        }
+        const auto limit = in.PushLimit(static_cast<int>(bytes));
+        const bool ok = in.BytesUntilLimit() == static_cast<int>(bytes) && inner();
+        in.PopLimit(limit);
+        return ok;
+    }
+    bool in_state(stream& in) {
+        return for_each_field(in, [&](std::uint32_t t) {
+            if (t == tag(3, wire::WIRETYPE_LENGTH_DELIMITED)) {
+                ++files_;
+                return nested(in, [&] { return in_file(in); }) ? 1 : -1;
+            }
+            unknown_ += t != tag(1, wire::WIRETYPE_FIXED64) && t != tag(2, wire::WIRETYPE_VARINT);
+            return 0;
+        });
+    }
+    bool in_file(stream& in) {
+        return for_each_field(in, [&](std::uint32_t t) {
+            if (t == tag(3, wire::WIRETYPE_LENGTH_DELIMITED)) {
+                ++requests_;
+                return nested(in, [&] { return in_request(in); }) ? 1 : -1;
+            }
+            if (t == tag(5, wire::WIRETYPE_LENGTH_DELIMITED)) {
+                ++events_;
+                return nested(in, [&] { return in_event(in); }) ? 1 : -1;
+            }
+            unknown_ += t != tag(1, wire::WIRETYPE_VARINT) && t != tag(2, wire::WIRETYPE_VARINT) &&
+                        t != tag(4, wire::WIRETYPE_FIXED64) && t != tag(4, wire::WIRETYPE_LENGTH_DELIMITED) &&
+                        t != tag(6, wire::WIRETYPE_LENGTH_DELIMITED);
+            return 0;
+        });
+    }
+    bool in_request(stream& in) {
+        return for_each_field(in, [&](std::uint32_t t) {
+            for (const int list : {4, 5}) {
+                if (t == tag(list, wire::WIRETYPE_LENGTH_DELIMITED)) {
+                    return nested(in, [&] { return in_places(in); }) ? 1 : -1;
+                }
+                if (t == tag(list, wire::WIRETYPE_VARINT)) {
+                    ++places_;
+                    return 0;
+                }
+            }
+            unknown_ += t != tag(1, wire::WIRETYPE_FIXED64) && t != tag(2, wire::WIRETYPE_VARINT) &&
+                        t != tag(3, wire::WIRETYPE_VARINT);
+            return 0;
+        });
+    }
+    bool in_places(stream& in) {
+        while (in.BytesUntilLimit() > 0) {
+            std::uint64_t ignored;
+            if (!in.ReadVarint64(&ignored)) {
+                return false;
+            }
+            if (++places_ > max_places) {
+                in.Skip(in.BytesUntilLimit());
+            }
+        }
+        return true;
+    }
+    bool in_event(stream& in) {
+        return for_each_field(in, [&](std::uint32_t t) {
+            unknown_ += t != tag(1, wire::WIRETYPE_FIXED64) && t != tag(2, wire::WIRETYPE_FIXED64) &&
+                        t != tag(3, wire::WIRETYPE_VARINT);
+            return 0;
+        });
+    }
+
+    std::uint64_t files_ = 0, requests_ = 0, events_ = 0, places_ = 0, unknown_ = 0;
+};
 
 std::string take(const replication::FileState& from, core::file_checkpoint& to) {
     to.file = from.file();
@@ -118,14 +246,16 @@ std::string decode(std::span<const std::byte> bytes, mirror::vm_state& out) {
     if (bytes.size() > max_vm_state_bytes) {
         return begin + "it is longer than " + std::to_string(max_vm_state_bytes) + " bytes";
     }
+    if (std::string much = census().take(bytes); !much.empty()) {
+        return begin + much;
+    }
     google::protobuf::Arena memory;
     auto& message = *google::protobuf::Arena::CreateMessage<replication::VmState>(&memory);
     if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
         return begin + "it is no message of this kind";
     }
-    if (message.files_size() > static_cast<int>(mirror::max_mirrored_files) ||
-        message.epoch() > mirror::max_sequence) {
-        return begin + "it has too many files, or an epoch without bounds";
+    if (message.epoch() > mirror::max_sequence) {
+        return begin + "it has an epoch without bounds";
     }
     mirror::vm_state state;
     state.instance = message.instance();

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <span>
+#include <string>
 
 #include "core/limits.hpp"
 #include "proto/abi/vgpu_protocol.h"
@@ -98,6 +100,65 @@ TEST(vm_state, what_breaks_a_rule_is_refused) {
     std::vector<std::byte> bytes(5, std::byte{0xff});
     mirror::vm_state back;
     EXPECT_NE(decode(bytes, back).find("no message"), std::string::npos);
+}
+
+// ---- little on the wire that would be much in memory: refused before it is parsed
+
+std::string refusal(const std::string& wire) {
+    mirror::vm_state back;
+    return decode(std::as_bytes(std::span(wire)), back);
+}
+std::string varint(std::uint64_t n) {
+    std::string out;
+    for (; n >= 128; n >>= 7) {
+        out.push_back(static_cast<char>((n & 127) | 128));
+    }
+    out.push_back(static_cast<char>(n));
+    return out;
+}
+std::string field(int number, const std::string& content) {
+    return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(content.size()) + content;
+}
+std::string times(std::uint64_t count, const std::string& what) {
+    std::string out;
+    out.reserve(count * what.size());
+    while (count-- != 0) {
+        out += what;
+    }
+    return out;
+}
+const std::string number = varint(1 << 3) + varint(9); // of a file
+
+TEST(vm_state, has_no_more_of_anything_than_a_guest_can_have) {
+    const auto refused = [](const std::string& wire, const std::string& why) {
+        const std::string said = refusal(wire);
+        return said.find(why) != std::string::npos ? testing::AssertionSuccess()
+                                                   : testing::AssertionFailure() << "\"" << said << "\"";
+    };
+    EXPECT_TRUE(refused(times(mirror::max_mirrored_files + 1, field(3, "")), "too many files"));
+
+    const std::string request = field(3, "");
+    std::string files;
+    for (std::uint64_t left = max_open_requests, file = 1; left != 0; left -= 4096, ++file) {
+        files += field(3, varint(1 << 3) + varint(file) + times(4096, request));
+    }
+    EXPECT_EQ(refusal(files), "");
+    EXPECT_TRUE(refused(files + field(3, varint(1 << 3) + varint(1000) + request), "too many open requests"));
+
+    const std::string events = times(max_refused_events, field(5, ""));
+    EXPECT_EQ(refusal(field(3, number + events)), "");
+    EXPECT_TRUE(refused(field(3, number + events + field(5, "")), "too many refused events"));
+
+    const std::string places(max_places + 1, '\0');
+    EXPECT_TRUE(refused(field(3, number + field(3, field(4, places))), "too much is over"));
+    EXPECT_TRUE(refused(field(3, number + field(3, times(max_places + 1, varint(5 << 3) + varint(1)))),
+                        "too much is over"));
+
+    const std::string unknown = times(max_unknown_fields, varint(100 << 3) + varint(1));
+    EXPECT_EQ(refusal(unknown), "") << "of a later release";
+    EXPECT_EQ(refusal(field(3, number + unknown)), "");
+    EXPECT_TRUE(refused(field(3, number + unknown + varint(101 << 3) + varint(1)), "does not know"));
+    EXPECT_TRUE(refused(varint(100 << 3 | 3) + varint(100 << 3 | 4), "no message")) << "a group";
 }
 
 } // namespace

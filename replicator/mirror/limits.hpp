@@ -77,6 +77,11 @@ inline constexpr std::uint64_t max_pending_hashes = std::uint64_t{1} << 22;
 // Payloads whose late content is missing: each costs a standby's bookkeeping some bytes, however short it is.
 inline constexpr std::uint64_t max_late_payloads = std::uint64_t{1} << 20;
 
+// Payloads of all entries that are held, late or not: each costs a standby 16 bytes until its entry runs, and
+// may have no bytes itself. 64 for each entry that may be held by default.
+inline constexpr std::uint64_t max_held_payloads = 64 * default_hold_entries;
+static_assert(max_held_payloads >= max_late_payloads);
+
 // What the primary remembers of live objects to make them elsewhere: some 400 bytes for each, and the source
 // of programs. A guest that goes beyond it is not mirrored any more.
 inline constexpr std::uint64_t max_catalog_bytes = std::uint64_t{1} << 30;

@@ -344,9 +344,6 @@ struct standby_fsm::impl {
         if (c == comparisons.end() || c->second.others) {
             return "digests came for entry " + std::to_string(m.sequence) + ", which compares none";
         }
-        if (pending_hashes + m.hashes.size() > max_pending_hashes) {
-            return "too many digests are open";
-        }
         c->second.others = true;
         return compare(c, m.hashes);
     }
@@ -373,6 +370,10 @@ struct standby_fsm::impl {
             return {};
         }
         if (!known.own || !known.others) {
+            if (pending_hashes + hashes.size() > max_pending_hashes) {
+                erase(c);
+                return "too many digests are open";
+            }
             known.hashes = hashes;
             pending_hashes += hashes.size();
             return {};

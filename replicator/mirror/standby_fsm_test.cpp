@@ -685,6 +685,69 @@ TEST_F(standby_fsm_test, an_outcome_comes_once) {
     EXPECT_EQ(says(outcome{4, false, 0}), broken("an outcome came for entry 4, which awaits none"));
 }
 
+// A primary lets the standby compare and never says what it has itself.
+TEST_F(standby_fsm_test, digests_of_this_side_are_bounded) {
+    config.hold_entries = 1000;
+    config.hold_bytes = 1 << 20;
+    config.running_per_file = 1000;
+    make();
+    attach();
+    const std::vector<std::uint64_t> many(max_hashes_per_message);
+    const log_sequence last = 4 + max_pending_hashes / max_hashes_per_message;
+    for (log_sequence s = 4; s <= last; ++s) {
+        ASSERT_EQ(write(s, 1, 8, entry_compare), "");
+    }
+    mark(2, last);
+    for (log_sequence s = 4; s < last; ++s) {
+        fsm->on_digests(s, many, now);
+        ASSERT_EQ(actions(), "");
+    }
+    fsm->on_digests(last, {1}, now);
+    EXPECT_EQ(actions(), broken("too many digests are open"));
+}
+
+TEST_F(standby_fsm_test, payloads_without_bytes_are_bounded) {
+    config.hold_entries = max_held_payloads;
+    make();
+    attach();
+    const std::vector<entry_payload> many(VGPU_MAX_PAYLOADS);
+    log_sequence s = 4;
+    for (std::uint64_t payloads = 0; payloads < max_held_payloads; payloads += many.size()) {
+        fsm->on_message(entries{{{submit(s++, 1, 0), many}}}, now);
+        ASSERT_EQ(fsm->status(now).received, s - 1);
+    }
+    actions();
+    EXPECT_EQ(write(s), "") << "one without payloads";
+    EXPECT_EQ(entry(submit(s + 1, 1, 8), {{0, false}}),
+              broken("entry " + std::to_string(s + 1) + " has 1 payloads, there was room for 0"));
+}
+
+TEST_F(standby_fsm_test, comparisons_are_bounded) {
+    config.hold_entries = 2 * max_pending_comparisons;
+    config.hold_bytes = 8 * config.hold_entries;
+    make();
+    attach();
+    log_sequence s = 4;
+    for (std::uint32_t i = 0; i < max_pending_comparisons; ++i) {
+        ASSERT_EQ(write(s++, 1, 8, entry_compare), "");
+    }
+    EXPECT_EQ(write(s, 1, 8, entry_compare), broken("too many comparisons are open"));
+}
+
+TEST_F(standby_fsm_test, payloads_whose_content_is_missing_are_bounded) {
+    config.hold_bytes = std::uint64_t{1} << 30;
+    config.hold_entries = 1000;
+    make();
+    attach();
+    const std::vector<entry_payload> many(VGPU_MAX_PAYLOADS, {1, false});
+    log_sequence s = 4;
+    for (std::uint64_t payloads = 0; payloads < max_late_payloads; payloads += many.size()) {
+        ASSERT_EQ(entry(submit(s++, 1, 8, entry_late_content, many.size() * 8), many), "") << payloads;
+    }
+    EXPECT_EQ(entry(submit(s, 1, 8, entry_late_content, 8), {{1, false}}),
+              broken("content of too many payloads is missing"));
+}
+
 TEST_F(standby_fsm_test, files_epochs_and_digests_are_bounded) {
     config.hold_entries = 100000;
     make();

@@ -26,7 +26,7 @@ void standby_log::clear() {
     files_.clear();
     open_files_ = waiting_files_ = 0;
     late_.clear();
-    late_payloads_ = 0;
+    late_payloads_ = held_payloads_ = 0;
     parts_.assign(1, {});
     reset_given_ = taken_over_ = stopped_ = false;
     held_bytes_ = held_entries_ = freed_bytes_ = freed_entries_ = 0;
@@ -73,6 +73,10 @@ std::string standby_log::check(const entries::entry& e) const {
     if ((m.flags & entry_late_content) != 0 && late_payloads_ + e.payloads.size() > max_late_payloads) {
         return "content of too many payloads is missing";
     }
+    if (held_payloads_ + e.payloads.size() > max_held_payloads) {
+        return entry_text(m.sequence) + " has " + std::to_string(e.payloads.size()) +
+               " payloads, there was room for " + std::to_string(max_held_payloads - held_payloads_);
+    }
     return {};
 }
 
@@ -93,7 +97,10 @@ std::string standby_log::on_entry(const entries::entry& e) {
     h.flags = m.flags;
     h.kind = m.kind;
     h.at = stage::arrived;
+    static_assert(VGPU_MAX_PAYLOADS <= UINT16_MAX);
+    h.payloads = static_cast<std::uint16_t>(e.payloads.size());
     held_bytes_ += h.cost;
+    held_payloads_ += h.payloads;
     ++held_entries_;
     if ((m.flags & entry_late_content) != 0 && m.content_bytes != 0) {
         h.incomplete = true;
@@ -391,6 +398,7 @@ void standby_log::give(log_sequence s, held& h) {
 
 void standby_log::end(log_sequence s, held& h) {
     held_bytes_ -= h.cost;
+    held_payloads_ -= h.payloads;
     --held_entries_;
     freed_bytes_ += h.cost;
     ++freed_entries_;

@@ -82,6 +82,7 @@ private:
         std::uint32_t flags = 0;
         entry_kind kind = entry_kind::submit;
         stage at = stage::ended;
+        std::uint16_t payloads = 0;
         bool incomplete = false; // late content
         bool outcome_known = false, failed = false, canceled = false;
     };
@@ -136,7 +137,7 @@ private:
     std::uint32_t open_files_ = 0;
     std::uint32_t waiting_files_ = 0; // with a head
     std::map<log_sequence, late_state> late_;
-    std::uint64_t late_payloads_ = 0;
+    std::uint64_t late_payloads_ = 0, held_payloads_ = 0;
     std::deque<part> parts_;
     bool reset_given_ = false; // the one that ends the first part
     bool taken_over_ = false, stopped_ = false;

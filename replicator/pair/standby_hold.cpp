@@ -58,7 +58,9 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
                 return {};
             }
         }
-        held->request.place(held->payloads, region_, held->memory.segment.offset);
+        if ((one.meta.flags & mirror::entry_late_content) != 0) {
+            place(*held); // its content has to find its payload; others wait until they run: it takes memory
+        }
         // Content lies first, in the order in which it comes.
         if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
             one.meta.content_bytes <= held->memory.bytes.size()) {
@@ -127,7 +129,15 @@ void standby_hold::abandon() {
 std::unique_ptr<held_entry> standby_hold::take(log_sequence entry) {
     auto at = held_.extract(entry);
     assert(!at.empty() && "the state machine runs only what it was told of");
-    return std::move(at.mapped());
+    std::unique_ptr<held_entry> taken = std::move(at.mapped());
+    if ((taken->meta.flags & mirror::entry_late_content) == 0) {
+        place(*taken);
+    }
+    return taken;
+}
+
+void standby_hold::place(held_entry& e) const {
+    e.request.place(e.payloads, region_, e.memory.segment.offset);
 }
 
 } // namespace kagemusha::pair

@@ -55,6 +55,7 @@ public:
 private:
     net::receive_buffers receive(const mirror::entries& e);
     net::receive_buffers receive(const mirror::content& c);
+    void place(held_entry& e) const; // its payloads in its memory
 
     mirror::agent_memory& memory_;
     const std::uint32_t region_;

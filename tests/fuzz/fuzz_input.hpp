@@ -10,7 +10,9 @@
 //   entry_fuzz    length of the protobuf part (2 bytes), the part, the streams
 //   frame_fuzz    how to cut (1 byte; odd: behind a hello), the bytes of a connection
 //   compress_fuzz length of the content (2 bytes), what follows the message
-//   primary_fuzz, standby_fuzz   a choice (1 byte), then steps: kind (1 byte) and what the kind wants
+//   primary_fuzz, standby_fuzz, pair_fuzz   a choice (1 byte), then steps: kind (1 byte) and what the kind
+//   wants
+//   vm_state_fuzz the message
 #ifndef KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
 #define KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
 

@@ -12,7 +12,7 @@ namespace kagemusha::fuzz {
 // False, and a line on standard error, if it can't be written.
 bool write_file(const std::string& path, const std::vector<std::uint8_t>& bytes);
 
-// message/ and entry/ of the corpus.
+// message/, entry/ and vm_state/ of the corpus.
 bool write_message_corpus(const std::string& root);
 
 } // namespace kagemusha::fuzz

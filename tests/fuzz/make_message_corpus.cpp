@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Valid input for message_fuzz and entry_fuzz: each message once, and the sample session as a primary sends
-// it.
+// Valid input for message_fuzz, entry_fuzz and vm_state_fuzz: each message once, the sample session as a
+// primary sends it, a checkpoint.
 #include "codec/decode.hpp"
 #include "codec/sample_session.hpp"
 #include "fuzz_input.hpp"
 #include "make_corpus.hpp"
 #include "messages/messages.hpp"
+#include "messages/vm_state.hpp"
 
 using namespace kagemusha;
 
@@ -111,6 +112,28 @@ std::vector<std::uint8_t> session_part(std::size_t first, std::size_t count) {
     return entry_input(batch, streams);
 }
 
+// A guest with everything that a checkpoint can say of one.
+std::vector<std::byte> checkpoint() {
+    mirror::vm_state s;
+    s.instance = UINT64_MAX;
+    s.epoch = 17;
+    core::file_checkpoint& f = s.files.emplace_back();
+    f.file = 3;
+    f.requests = {{1027, {4, 6}, {{0, 7}, {1, 300}}}, {2048, {6, 6}, {}}};
+    f.untold = {1, UINT64_MAX, 7};
+    f.refused = {{9, 2, -38}};
+    vgpu_record_queue_error e{};
+    e.record = {VGPU_RECORD_QUEUE_ERROR, sizeof(e), 3, 0};
+    const auto record = std::as_bytes(std::span(&e, 1));
+    f.records.assign(record.begin(), record.end());
+    core::file_checkpoint& lost = s.files.emplace_back();
+    lost.file = UINT32_MAX;
+    lost.lost = true;
+    std::vector<std::byte> out;
+    messages::encode(s, out);
+    return out;
+}
+
 } // namespace
 
 bool fuzz::write_message_corpus(const std::string& root) {
@@ -158,6 +181,9 @@ bool fuzz::write_message_corpus(const std::string& root) {
             ok &= write_file(root + "/message/valid-" + name + (made_up ? "" : "-framed"), out.bytes());
         }
     }
+    fuzz::writer vm_state;
+    vm_state.array(std::span<const std::byte>(checkpoint()));
+    ok &= write_file(root + "/vm_state/valid", vm_state.bytes());
     ok &= write_file(root + "/entry/valid-launches", launches());
     ok &= write_file(root + "/entry/valid-session", session_part(0, SIZE_MAX / 2));
     for (const std::size_t first : {4u, 8u, 16u}) {

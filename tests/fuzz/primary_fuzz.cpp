@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// mirror::primary_fsm against a hostile standby that is authenticated: acknowledgements, results and faults
-// in any order, connections that come and go, beside a device that does its work. Whatever the peer says,
-// nothing crashes, entries leave in order and once, never more than the standby has room for, and only valid
-// messages are sent.
+// mirror::primary_fsm with its pair::op_log against a hostile standby that is authenticated:
+// acknowledgements, results and faults in any order, connections that come and go, beside a device that does
+// its work. Whatever the peer says, nothing crashes, entries leave in order and once, never more than the
+// standby has room for, only valid messages are sent, with the bytes that they say, and nothing is left in
+// the log that is dropped.
 #include <algorithm>
 #include <map>
 #include <vector>
 
 #include "mirror/primary_fsm.hpp"
+#include "pair/op_log.hpp"
 #include "peer_messages.hpp"
 
 using namespace kagemusha;
@@ -27,6 +29,8 @@ struct world {
     mirror::primary_config config;
     std::uint64_t now = 1000;
     mirror::primary_fsm fsm;
+    pair::op_log log;
+    std::vector<pair::log_event> events;
     device dev = device::off;
     link state = link::down;
     mirror::log_sequence last = 0; // appended, ever
@@ -38,7 +42,10 @@ struct world {
     std::uint64_t hold_bytes = 0;
     bool synced = false;
 
-    explicit world(std::uint32_t epoch_ms) : config(make_config(epoch_ms)), fsm(config, now) {}
+    explicit world(std::uint32_t epoch_ms)
+        : config(make_config(epoch_ms))
+        , fsm(config, now)
+        , log({config.log_bytes, config.log_entries}, {[] {}, [](mirror::log_sequence) {}, [] {}}) {}
 
     static mirror::primary_config make_config(std::uint32_t epoch_ms) {
         mirror::primary_config c;
@@ -62,6 +69,50 @@ struct world {
         require(s.degraded.size() <= 4096, "a reason is a sentence");
     }
 
+    // What the device has told, as pair/primary_side passes it on.
+    void pump() {
+        log.take_events(events);
+        for (pair::log_event& e : events) {
+            switch (e.what) {
+            case pair::log_event::kind::entry:
+                fsm.on_entry(e.meta, now);
+                break;
+            case pair::log_event::kind::outcome:
+                fsm.on_outcome(e.sequence, false, e.result);
+                break;
+            case pair::log_event::kind::cancel:
+                fsm.on_outcome(e.sequence, true, 0);
+                break;
+            case pair::log_event::kind::late_content:
+                fsm.on_late_content(e.sequence, e.payload, e.bytes);
+                break;
+            case pair::log_event::kind::digests:
+                fsm.on_digests(e.sequence, std::move(e.hashes), now);
+                break;
+            case pair::log_event::kind::synced:
+                fsm.on_synced(e.sequence);
+                break;
+            case pair::log_event::kind::failed:
+                fsm.on_mirror_failed(e.text, now);
+                break;
+            case pair::log_event::kind::stopped:
+                log.drop(UINT64_MAX);
+                require(log.bytes() == 0 && log.entries() == 0, "nothing is left of what was dropped");
+                fsm.on_mirror_stopped(now);
+                break;
+            }
+        }
+        act();
+    }
+    static void require_frame(const pair::outgoing& o) {
+        fuzz::require_sendable(o.what);
+        std::uint64_t bytes = 0;
+        for (const auto& piece : o.payload) {
+            bytes += piece.size();
+        }
+        require(bytes == messages::payload_bytes_of(o.what), "a frame has the bytes that it says");
+    }
+
     void on(const mirror::act_connect&) {
         require(state == link::down, "one link at a time");
         state = link::connecting;
@@ -82,14 +133,21 @@ struct world {
             outstanding += costs.at(s);
         }
         sent = a.last;
+        pair::outgoing o;
+        for (mirror::log_sequence next = a.first; next <= a.last && log.take_entries(next, a.last, o);) {
+            require_frame(o);
+        }
         require(outstanding - acked.freed_bytes <= hold_bytes, "the standby has room for what is sent");
     }
     void on(const mirror::act_send_content& a) {
         fuzz::require_sendable(a.what);
         require(state == link::up && a.what.sequence <= sent, "content follows its entry");
+        if (pair::outgoing o; log.take_content(a.what, o)) {
+            require_frame(o);
+        }
     }
-    void on(const mirror::act_drop_log&) {}
-    void on(const mirror::act_drop_content&) {}
+    void on(const mirror::act_drop_log& a) { log.drop(a.up_to); }
+    void on(const mirror::act_drop_content& a) { log.drop_content(a.sequence); }
     void on(const mirror::act_start_sync&) {
         require(dev == device::off, "a state transfer begins when the last one is over");
         dev = device::on;
@@ -150,6 +208,9 @@ struct world {
         }
         if (m.kind == mirror::entry_kind::submit) {
             m.flags = in.value<std::uint8_t>() & mirror::entry_all_flags;
+            if ((m.flags & mirror::entry_compare) == 0) {
+                m.flags &= ~std::uint32_t{mirror::entry_hash_content}; // our device keeps the rules
+            }
             m.op_count = 1;
             m.stream_bytes = 8 * (1 + in.value<std::uint8_t>() % 64);
             m.content_bytes = in.value<std::uint8_t>() % 8 * 64;
@@ -165,8 +226,23 @@ struct world {
             end_file(m.file, m.kind == mirror::entry_kind::reset);
         }
         costs[m.sequence] = m.stream_bytes + m.content_bytes;
-        fsm.on_entry(m, now);
-        act();
+        mirror::log_entry e;
+        e.meta = m;
+        e.stream.resize(m.stream_bytes / 8);
+        if (m.content_bytes != 0) {
+            e.payloads.push_back({m.content_bytes, false});
+            e.content.emplace_back();
+            if ((m.flags & mirror::entry_late_content) == 0) {
+                e.content[0] = content(m.content_bytes);
+            }
+        }
+        require(log.append(std::move(e)) == m.sequence, "numbers are without a gap");
+        pump();
+    }
+
+    static mirror::byte_pieces content(std::uint64_t bytes) {
+        const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+        return {{*memory}, memory};
     }
 
     void follow_up(fuzz::reader& in) {
@@ -179,24 +255,24 @@ struct world {
         const auto how = in.value<std::uint8_t>();
         if (how % 16 == 0) {
             open.erase(at);
-            fsm.on_outcome(sequence, true, 0);
-            return act();
+            log.cancel(sequence);
+            return pump();
         }
         if (o.wants_outcome) {
             o.wants_outcome = false;
-            fsm.on_outcome(sequence, false, how % 2 == 0 ? 0 : -5);
+            log.outcome(sequence, how % 2 == 0 ? 0 : -5);
         } else if (o.late_bytes != 0) {
             const std::uint64_t bytes = how % 2 == 0 ? o.late_bytes : 8;
             o.late_bytes -= bytes;
-            fsm.on_late_content(sequence, 0, bytes);
+            log.late_content(sequence, 0, content(bytes));
         } else if (o.wants_digests) {
             o.wants_digests = false;
-            fsm.on_digests(sequence, std::vector<std::uint64_t>(how % 4, how), now);
+            log.digests(sequence, std::vector<std::uint64_t>(how % 4, how));
         }
         if (!o.wants_outcome && !o.wants_digests && o.late_bytes == 0) {
             open.erase(at);
         }
-        act();
+        pump();
     }
 };
 
@@ -274,16 +350,16 @@ void step(world& w, fuzz::reader& in) {
         if (w.dev == world::device::on && !w.synced && w.first != 0 &&
             s.state == mirror::primary_state::syncing) {
             w.synced = true;
-            w.fsm.on_synced(w.last);
-            w.act();
+            w.log.synced(w.last);
+            w.pump();
         }
         return;
     case 19:
     case 20:
         if (w.dev == world::device::stopping) {
             w.dev = world::device::off;
-            w.fsm.on_mirror_stopped(w.now);
-            w.act();
+            w.log.stopped();
+            w.pump();
         }
         return;
     case 21:
@@ -298,8 +374,8 @@ void step(world& w, fuzz::reader& in) {
             w.fsm.on_shutdown(w.now);
             return w.act();
         case 1:
-            w.fsm.on_mirror_failed("the device can't go on", w.now);
-            return w.act();
+            w.log.failed("the device can't go on");
+            return w.pump();
         default:
             return;
         }
