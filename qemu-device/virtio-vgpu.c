@@ -595,6 +595,7 @@ static const Property virtio_vgpu_properties[] = {
     DEFINE_PROP_STRING("tls-dir", VirtIOVGPU, tls_dir),
     DEFINE_PROP_BOOL("replicable", VirtIOVGPU, replicable, false),
     DEFINE_PROP_BOOL("compression", VirtIOVGPU, compression, false),
+    DEFINE_PROP_BOOL("ship-differences", VirtIOVGPU, ship_differences, false),
     DEFINE_PROP_BOOL("hold-failures", VirtIOVGPU, hold_failures, false),
     DEFINE_PROP_UINT32("checkpoint-wait-ms", VirtIOVGPU, checkpoint_wait_ms,
                        200),

@@ -152,6 +152,7 @@ struct VirtIOVGPU {
     char *tls_dir;
     bool replicable;
     bool compression;
+    bool ship_differences;
     bool hold_failures;
     uint32_t checkpoint_wait_ms;
     uint32_t copy_threads;

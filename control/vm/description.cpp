@@ -258,6 +258,7 @@ void read_gpu(reader& r, const toml::table& t, vm_description& vm) {
     described_gpu g;
     gpu.choice("backend", g.backend, {"opencl", "null", "faulty"});
     gpu.text("gpu", g.gpu);
+    gpu.choice("differences", g.differences, {"repair", "ship"});
     if (const auto* properties = gpu.child("properties")) {
         for (const auto& [key, value] : *properties) {
             if (const auto text = value.value_exact<std::string>())

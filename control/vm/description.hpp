@@ -28,6 +28,7 @@ struct described_network {
 struct described_gpu {
     std::string backend = "opencl";
     std::string gpu;
+    std::string differences = "repair"; // or "ship": docs/vm.md
     std::vector<std::pair<std::string, std::string>> properties;
 };
 

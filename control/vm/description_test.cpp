@@ -239,6 +239,24 @@ TEST(description, a_budget_covers_two_heartbeats) {
               std::string::npos);
 }
 
+TEST(description, what_kernels_wrote_is_shipped_if_the_administrator_says_so) {
+    const auto ships = [](const std::string& key, bool standby) {
+        const auto vm = good("name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\n" + key +
+                             "[protection]\nstandby = \"unix:/s\"\n" + lock);
+        for (const auto& [name, value] : gpu_of(vm, vm.protection.gpu, standby).properties)
+            if (name == "ship-differences")
+                return value;
+        return std::string();
+    };
+    EXPECT_EQ(ships("", false), "");
+    EXPECT_EQ(ships("differences = \"repair\"\n", false), "");
+    EXPECT_EQ(ships("differences = \"ship\"\n", false), "on");
+    EXPECT_EQ(ships("differences = \"ship\"\n", true), "on") << "it may become a primary";
+    EXPECT_NE(errors_of("name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\ndifferences = \"hold\"\n")
+                  .find("'differences'"),
+              std::string::npos);
+}
+
 // Else its GPU gives a standby up that the supervisors still count on.
 TEST(description, who_does_not_get_on_is_given_up_after_these) {
     const auto before =

@@ -128,6 +128,8 @@ gpu_config gpu_of(const vm_description& vm, const std::string& address, bool sta
     gpu.properties.emplace_back(standby ? "standby-listen" : "replicate-to", address);
     // A failure is the supervisor's matter first (control/ha/primary_fsm.hpp).
     gpu.properties.emplace_back("hold-failures", "on");
+    if (vm.gpu->differences == "ship")
+        gpu.properties.emplace_back("ship-differences", "on"); // on a standby: when it has taken over
     if (!keys.empty())
         gpu.properties.emplace_back("tls-dir", keys);
     // A GPU that gives its standby up earlier than the supervisors do begins a new copy, and the VM's last

@@ -47,7 +47,10 @@ std::unique_ptr<primary_role> primary_role::create(const kagemusha_device_config
 }
 
 primary_role::primary_role(kagemusha_device& device, const kagemusha_device_config& c)
-    : device_(device), digest_interval_ms_(c.digest_interval_ms), log_(logger(c)) {}
+    : device_(device)
+    , digest_interval_ms_(c.digest_interval_ms)
+    , ship_(c.differences == KAGEMUSHA_DIFFERENCES_SHIP)
+    , log_(logger(c)) {}
 
 primary_role::~primary_role() {
     mirror_.reset(); // it uses the side's log and memory
@@ -61,10 +64,12 @@ std::string primary_role::attach() {
 void primary_role::attach_tap() {
     mirror::agent_options agent;
     agent.now_ns = now_ns;
+    agent.ship = ship_;
     // So that they are none of those of another host that had this VM before.
     agent.first_id = (random_number() & 0x3fffff) << 40;
     mirror::mirror_primary_options options;
     options.digest_interval_ms = digest_interval_ms_;
+    options.ship = ship_;
     options.hash_seed = random_number();
     mirror_ = std::make_unique<mirror::mirror_primary>(
         *device_.core, side_->log(), mirror::make_agent_factory(side_->memory(), agent), regions_, options);
@@ -183,6 +188,13 @@ mirror::vm_state primary_role::state_now() const {
     mirror::vm_state state;
     state.instance = instance_;
     state.files = device_.core->checkpoint();
+    for (core::file_checkpoint& f : state.files) {
+        for (core::file_checkpoint::request& r : f.requests) {
+            if (mirror_->guest_knows_nothing_of(f.file, r.entries)) {
+                r.progress.written.clear(); // it is not the guest's yet, and is read again
+            }
+        }
+    }
     return state;
 }
 

@@ -28,6 +28,9 @@ std::string replication::complaint(const kagemusha_device_config& c) {
     if (c.replicable > 1 || c.compression > 1) {
         return "replicable and compression are 0 or 1";
     }
+    if (c.differences > KAGEMUSHA_DIFFERENCES_SHIP) {
+        return "differences are repaired (0) or shipped (1)";
+    }
     if (!wanted(c)) {
         return {};
     }

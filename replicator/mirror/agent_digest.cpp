@@ -442,7 +442,8 @@ void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::
         if (++difference.in_a_row == 1)
             self.log.note(found.text() + " differs on the standby in " + std::to_string(found.different) +
                           " of " + std::to_string(found.chunks) + " compared chunks, which are sent again");
-        if (difference.in_a_row < self.options.differences_before_shipping)
+        // With `ship` it is what the guest has not read yet.
+        if (difference.in_a_row < self.options.differences_before_shipping || self.options.ship)
             continue;
         self.differed.erase(serial);
         // What does not fit at once stays with repairs of the chunks that differ.
@@ -496,13 +497,22 @@ void mirror_agent::impl::compare_again(const piece& p) {
         m->repaired = true;
 }
 
-// Memory that re-execution does not get right is sent after each request that may have written it. While that
-// is not possible (the link is slow, a user event is unset) it stays marked and is sent at the next chance.
-void mirror_agent::impl::ship() {
-    if (shipped.empty() || ships_in_flight != 0 || user_events_unset())
+// What is to be shipped: memory that differed again and again, and with `computed` whatever kernels wrote.
+void mirror_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
+                                     std::vector<memory_info*>& objects) {
+    const auto add = [&](memory_info& m, const core::object& o) {
+        append_pieces(m, o.serial, options.content_chunk_bytes, pieces);
+        objects.push_back(&m);
+    };
+    if (computed) {
+        state.for_each_memory([&](memory_info& m) {
+            const core::object* o = m.computed && !m.unconfirmed ? object(m.id) : nullptr;
+            const agent_context* c = o ? context_of(*o) : nullptr;
+            if (c && c->ready)
+                add(m, *o);
+        });
         return;
-    std::vector<piece> pieces;
-    std::vector<memory_info*> objects;
+    }
     for (auto at = shipped.begin(); at != shipped.end();) {
         const core::object* o = object(at->second);
         memory_info* m = o && o->serial == at->first ? state.find_memory(at->second) : nullptr;
@@ -510,12 +520,20 @@ void mirror_agent::impl::ship() {
             at = shipped.erase(at);
             continue;
         }
-        if (m->dirty_for_sync && !m->unconfirmed) {
-            append_pieces(*m, o->serial, options.content_chunk_bytes, pieces);
-            objects.push_back(m);
-        }
+        if (m->dirty_for_sync && !m->unconfirmed)
+            add(*m, *o);
         ++at;
     }
+}
+
+// Memory that re-execution does not get right is sent after each request that may have written it. While that
+// is not possible (the link is slow, a user event is unset) it stays marked and is sent at the next chance.
+void mirror_agent::impl::ship() {
+    if (shipped.empty() || ships_in_flight != 0 || user_events_unset())
+        return;
+    std::vector<piece> pieces;
+    std::vector<memory_info*> objects;
+    add_shipped(false, pieces, objects);
     if (pieces.empty())
         return;
     ++ships_in_flight;
@@ -526,6 +544,23 @@ void mirror_agent::impl::ship() {
     }
     for (memory_info* m : objects)
         m->dirty_for_sync = false;
+}
+
+// Here and now, however much is in flight: the guest waits where there is no memory.
+void mirror_agent::impl::ship_all() {
+    if (user_events_unset())
+        return;
+    std::vector<piece> pieces;
+    std::vector<memory_info*> objects;
+    add_shipped(options.ship, pieces, objects);
+    if (pieces.empty())
+        return;
+    auto order = std::make_shared<ordered_transfer>();
+    order->exact = true;
+    ++ships_in_flight;
+    start_ordered(pieces, order);
+    for (memory_info* m : objects)
+        m->dirty_for_sync = m->computed = false;
 }
 
 } // namespace kagemusha::mirror

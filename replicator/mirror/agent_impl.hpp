@@ -91,6 +91,7 @@ struct ordered_transfer {
     std::size_t holding = 0; // of them: units for which the guest's queues must still be held
     bool final = false;      // of a state transfer
     bool repair = false;
+    bool exact = false; // the guest will know of it, so it must arrive
     std::set<log_sequence> canceled;
     std::vector<std::pair<std::uint64_t, guest_id>> aliases; // context serial, sub-buffer: keeps memory alive
 };
@@ -253,6 +254,8 @@ struct mirror_agent::impl {
     void pump_repairs();
     void compare_again(const piece& p);
     void ship();
+    void ship_all();
+    void add_shipped(bool computed, std::vector<piece>& pieces, std::vector<memory_info*>& objects);
 };
 
 } // namespace kagemusha::mirror

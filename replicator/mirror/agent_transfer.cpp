@@ -410,7 +410,7 @@ void mirror_agent::impl::unit_failed(const batch_ptr& batch, const read_unit& un
     const transfer_ptr order = batch->order;
     // An object that the guest destroyed has no content that anybody could miss, unless commands in flight
     // use it: those give a difference that a digest finds.
-    if ((!order || order->final) && same_object(unit.what) && context(batch->context_serial))
+    if ((!order || order->final || order->exact) && same_object(unit.what) && context(batch->context_serial))
         return fail("the content of a memory object of " + std::to_string(unit.what.bytes) +
                     " bytes could not be read (OpenCL error " + std::to_string(error) + ")");
     if (!order)
@@ -457,7 +457,8 @@ void mirror_agent::impl::pump_reads() {
 
 // ---- at one point of the order
 
-// False: not now (no memory); nothing has happened then. A last round goes on without memory, more slowly.
+// False: not now (no memory); nothing has happened then. A last round, and what must arrive, go on without
+// memory, more slowly.
 bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfer_ptr order) {
     std::vector<batch_ptr> batches = batches_of(pieces);
     std::map<std::uint64_t, std::uint64_t> shadow_used;
@@ -467,7 +468,7 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
         if (order->final && reserve_shadow(*batch, shadow_used))
             continue;
         batch->chained = memory.allocate(batch->bytes, batch->block);
-        if (!batch->chained && !order->final)
+        if (!batch->chained && !order->final && !order->exact)
             return false; // the blocks so far go back by themselves
     }
     order->holding = order->left;

@@ -79,6 +79,8 @@ public:
         return !records_held_;
     }
 
+    bool holds_records() const { return records_held_; }
+
     struct released {
         bool found = false;
         bool answer = false; // of `token`

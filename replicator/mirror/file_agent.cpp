@@ -22,6 +22,8 @@ public:
     }
     void before_submit() override { agent_.before_submit(); }
     void after_submit() override { agent_.after_submit(); }
+    void after_read() override { agent_.after_read(); }
+    bool ships() const override { return agent_.ships(); }
     void on_done(std::uint64_t token, const vgpu_response& response) override {
         agent_.on_done(token, response);
     }

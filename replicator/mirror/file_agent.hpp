@@ -26,6 +26,8 @@ public:
     virtual void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different) = 0;
     virtual void before_submit() = 0;
     virtual void after_submit() = 0;
+    virtual void after_read() {}
+    virtual bool ships() const { return false; }
     virtual void on_done(std::uint64_t token, const vgpu_response& response) = 0;
     virtual void on_record(std::span<const std::byte> record) = 0;
     virtual void on_lost() = 0;

@@ -306,6 +306,17 @@ void mirror_agent::after_submit() {
         impl_->ship();
 }
 
+void mirror_agent::after_read() {
+    if (impl_->phase == sync_phase::on && ships()) {
+        impl_->ship_all();
+        impl_->pump();
+    }
+}
+
+bool mirror_agent::ships() const {
+    return impl_->options.ship || !impl_->shipped.empty();
+}
+
 void mirror_agent::on_done(std::uint64_t token, const vgpu_response& response) {
     impl_->requests.on_done(token, response);
     impl_->pump();

@@ -53,6 +53,8 @@ struct agent_options {
     std::size_t max_repairs = 65536; // chunks that wait for repair; the next digest finds what is beyond
     // Of content. Some runtimes do one transfer after the other, and a guest's commands behind them.
     std::uint32_t max_reads_in_flight = 2;
+    // What kernels wrote is shipped after each request that reads, from the first one on: see after_read().
+    bool ship = false;
     std::uint64_t first_id = 0; // behind agent_id_bit: what it makes is numbered from here
     // For agent_counters::final_round_ns; without it that is not measured. Nothing is decided by it.
     std::function<std::uint64_t()> now_ns = {};
@@ -100,6 +102,14 @@ public:
     // The guest's request is in the log with these entries: ships what has to be shipped after it (memory
     // that differed repeatedly and may have been written).
     void after_submit();
+
+    // That request reads: what kernels may have written before is shipped now, in the place that this point
+    // of the order has in the log, so that the standby has what the guest will know. Only while ships(), and
+    // not while a user event of the guest is unset.
+    void after_read();
+    // Results of kernels are shipped: because of agent_options::ship, or because some memory differed again
+    // and again.
+    bool ships() const;
 
     void on_done(std::uint64_t token, const vgpu_response& response);
     void on_record(std::span<const std::byte> record);

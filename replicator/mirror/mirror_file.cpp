@@ -159,24 +159,32 @@ struct mirror_file::impl {
         }
     }
 
+    // From memory that may have come from a kernel.
+    void mark_copy(guest_id id) {
+        if (memory_info* info = marks.find(id).info) {
+            info->dirty_for_sync = info->dirty_for_digest = info->computed = true;
+        }
+    }
+
     // The memory of a buffer that was destroyed can be named through what was made of it only.
     static void hand_marks_down(catalog_item& root) {
         memory_info& info = root.memory->info;
         for (catalog_item* alias : root.memory->aliases) {
             alias->memory->info.dirty_for_sync |= info.dirty_for_sync;
             alias->memory->info.dirty_for_digest |= info.dirty_for_digest;
+            alias->memory->info.computed |= info.computed;
             alias->memory->info.repaired |= info.repaired;
         }
-        info.dirty_for_sync = info.dirty_for_digest = info.repaired = false;
+        info.dirty_for_sync = info.dirty_for_digest = info.computed = info.repaired = false;
     }
 
     void written_by(const op_transfer_buffer& o) { o.write() ? mark(o.c->buffer) : void(); }
     void written_by(const op_transfer_rect& o) { o.write() ? mark(o.c->buffer) : void(); }
     void written_by(const op_transfer_image& o) { o.write() ? mark(o.c->image) : void(); }
-    void written_by(const op_copy_buffer& o) { mark(o.c->destination); }
-    void written_by(const op_copy_rect& o) { mark(o.c->destination); }
-    void written_by(const op_copy_image& o) { mark(o.c->destination); }
-    void written_by(const op_copy_image_buffer& o) { mark(o.to_buffer() ? o.c->buffer : o.c->image); }
+    void written_by(const op_copy_buffer& o) { mark_copy(o.c->destination); }
+    void written_by(const op_copy_rect& o) { mark_copy(o.c->destination); }
+    void written_by(const op_copy_image& o) { mark_copy(o.c->destination); }
+    void written_by(const op_copy_image_buffer& o) { mark_copy(o.to_buffer() ? o.c->buffer : o.c->image); }
     void written_by(const op_fill_buffer& o) { mark(o.c->buffer); }
     void written_by(const op_fill_image& o) { mark(o.c->image); }
     void written_by(const op_sync&) {}
@@ -222,7 +230,7 @@ struct mirror_file::impl {
         seen = id;
         const mark_table::target t = marks.find(id);
         if (t.info && !t.kernels_only_read) {
-            t.info->dirty_for_sync = t.info->dirty_for_digest = true;
+            t.info->dirty_for_sync = t.info->dirty_for_digest = t.info->computed = true;
         }
     }
 

@@ -51,6 +51,7 @@ struct memory_info {
     bool unconfirmed = false;
     bool dirty_for_sync = false;
     bool dirty_for_digest = false;
+    bool computed = false; // by a kernel, or copied, since it was shipped last
     bool repaired = false; // since it was compared last, so it is compared again
 };
 

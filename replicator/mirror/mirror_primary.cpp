@@ -14,6 +14,7 @@
 #include "codec/cl_numbers.hpp"
 #include "mirror/content_in_use.hpp"
 #include "mirror/late_writes.hpp"
+#include "mirror/told_in_order.hpp"
 
 namespace kagemusha::mirror {
 
@@ -86,6 +87,8 @@ struct mirror_primary::impl {
         std::unordered_map<std::uint64_t, log_sequence> calls; // without an outcome, by token
         content_in_use content;
         late_writes late;
+        told_in_order told;
+        bool read_in_hand = false; // the request that is being handed on ships what kernels wrote before it
         bool digest_due = false, digest_everything = false;
     };
 
@@ -122,6 +125,20 @@ struct mirror_primary::impl {
         return append(number, std::move(entry));
     }
 
+    void release(file& f, const told_in_order::released& r) {
+        for (const std::uint64_t token : r.answers) {
+            device.release_answer(f.number, token);
+        }
+        if (r.records && !f.content.holds_records()) {
+            device.release_records(f.number);
+        }
+    }
+
+    static bool reads(const worker::request_view& request) {
+        return std::any_of(request.payloads.begin(), request.payloads.end(),
+                           [](const kagemusha_payload& p) { return p.writable != 0; });
+    }
+
     void note_failure(const std::string& why) {
         if (failure.empty()) {
             failure = why;
@@ -154,6 +171,8 @@ struct mirror_primary::impl {
             f.mode = mirror_mode::off;
             f.calls.clear();
             f.late.give_up();
+            f.read_in_hand = false;
+            release(f, f.told.release_all());
             f.digest_due = f.digest_everything = false;
             if (f.agent) {
                 f.agent->stop();
@@ -227,6 +246,8 @@ struct mirror_primary::impl {
         }
         f.calls.clear();
         f.content.release_all(log);
+        f.told = {}; // the device answers what was held
+        f.read_in_hand = false;
         f.state = std::make_unique<mirror_file>(&budget, options.hash_seed + f.number);
     }
 
@@ -466,7 +487,8 @@ struct mirror_primary::impl {
 
     // After a call that succeeded: it may have made a context.
     void prepare(file& f) {
-        if (mode != mirror_mode::on || f.mode != mirror_mode::on || options.digest_interval_ms == 0) {
+        if (mode != mirror_mode::on || f.mode != mirror_mode::on ||
+            (options.digest_interval_ms == 0 && !options.ship)) {
             return;
         }
         const std::size_t contexts = f.state->contexts().size();
@@ -518,10 +540,11 @@ void mirror_primary::on_digest_result(log_sequence entry, std::span<const std::u
 void mirror_primary::on_content_released(log_sequence entry) {
     for (auto& [number, f] : impl_->files) {
         const content_in_use::released r = f.content.on_released(entry);
-        if (r.answer) {
+        if (r.answer && f.told.on_done(r.token)) {
             impl_->device.release_answer(number, r.token);
         }
-        if (r.records) {
+        impl_->release(f, f.told.take_released());
+        if (r.records && !f.told.holds_records()) {
             impl_->device.release_records(number);
         }
         if (r.requests) {
@@ -537,6 +560,11 @@ void mirror_primary::request_digest(bool everything) {
     impl_->digests_are_due(everything);
     impl_->settle(nullptr);
     impl_->set_tick();
+}
+
+bool mirror_primary::guest_knows_nothing_of(std::uint32_t number, core::log_range entries) const {
+    const impl::file* f = impl_->find(number);
+    return f && f->told.knows_nothing_of(entries);
 }
 
 mirror_mode mirror_primary::mode() const {
@@ -623,7 +651,14 @@ core::log_range mirror_primary::on_submit(std::uint32_t number, const worker::re
     }
     const log_sequence after = impl_->last;
     impl_->submit(*f, request, repeats, objects);
-    return f->mode == mirror_mode::off ? core::log_range{} : core::log_range{after, impl_->last};
+    const core::log_range entries =
+        f->mode == mirror_mode::off ? core::log_range{} : core::log_range{after, impl_->last};
+    // An unset user event may hold anything up until the guest, which may wait for an answer, sets it.
+    if (f->mode == mirror_mode::on && f->agent && f->agent->ships() && objects.unset_user_events() == 0) {
+        f->told.submitted(request.token, entries);
+        f->read_in_hand = impl::reads(request);
+    }
+    return entries;
 }
 
 void mirror_primary::on_forwarded(std::uint32_t number) {
@@ -632,6 +667,9 @@ void mirror_primary::on_forwarded(std::uint32_t number) {
     }
     impl::file* f = impl_->find(number);
     if (f->agent && f->mode == mirror_mode::on) {
+        if (std::exchange(f->read_in_hand, false)) {
+            f->agent->after_read();
+        }
         f->agent->after_submit();
         if (impl_->tick_wanted_ms != busy_tick_ms && !f->agent->idle()) {
             impl_->set_tick();
@@ -658,7 +696,9 @@ bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vg
         }
     }
     f->late.on_done(token, [this](const late_writes::write& w) { impl_->give(w); });
-    const bool answer = f->content.empty() || f->content.on_done(token, impl_->log);
+    const bool answer =
+        (f->content.empty() || f->content.on_done(token, impl_->log)) && f->told.on_done(token);
+    impl_->release(*f, f->told.take_released());
     if (impl_->mode == mirror_mode::syncing) {
         impl_->settle(f);
     }
@@ -670,7 +710,8 @@ bool mirror_primary::on_completion(std::uint32_t number, guest_id event, bool fa
     assert(f);
     f->state->on_completion(event, failed);
     f->late.on_completion(event, [this](const late_writes::write& w) { impl_->give(w); });
-    return f->content.empty() || f->content.on_completion(event, impl_->log);
+    const bool in_turn = f->told.on_completion();
+    return (f->content.empty() || f->content.on_completion(event, impl_->log)) && in_turn;
 }
 
 void mirror_primary::on_agent_done(std::uint32_t number, std::uint64_t token, const vgpu_response& response) {

@@ -41,6 +41,8 @@ struct mirror_primary_options {
     std::uint32_t digest_interval_ms = 1000; // 0: never
     std::uint64_t catalog_bytes = max_catalog_bytes;
     std::uint64_t hash_seed = 0; // random
+    // agent_options::ship of its agents: each file gets its agent at once.
+    bool ship = false;
 };
 
 class mirror_primary final : public core::mirror_tap {
@@ -60,6 +62,9 @@ public:
     // Takes digests of all files at the next possible point (`kage` asks, or a test); everything: also what
     // was not written since the last ones.
     void request_digest(bool everything);
+    // Of a request that has no answer at a checkpoint: the guest knows nothing of it, also not of what was
+    // written into its memory. Whoever executes it again does all of it.
+    bool guest_knows_nothing_of(std::uint32_t file, core::log_range entries) const;
     mirror_mode mode() const;
     // Why a state transfer or repairs do not go on right now, for a person; empty: they do, or there are
     // none.

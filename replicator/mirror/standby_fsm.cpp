@@ -505,7 +505,7 @@ struct standby_fsm::impl {
         complete_marks.clear();
         comparisons.clear();
         pending_hashes = 0;
-        log.take_over();
+        log.take_over(synced_at);
         note_live();
     }
 

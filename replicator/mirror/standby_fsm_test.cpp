@@ -470,6 +470,22 @@ TEST_F(standby_open_request_test, a_takeover_resumes_it_in_the_place_of_its_entr
     EXPECT_EQ(fsm->status(now).held_bytes, 0u);
 }
 
+// The guest saw results of neither; those of this side count.
+TEST_F(standby_open_request_test, what_the_primary_shipped_behind_an_open_request_is_skipped_at_a_takeover) {
+    become_ready();
+    const auto ship = [&](log_sequence s) {
+        entry(submit(s, 1, 8, entry_agent | entry_late_content, 8), {{8, false}});
+        says(content{s, 0, 0, 8, 0});
+    };
+    write(4, 1);
+    ship(5); // of what the guest knows
+    write(6, 1);
+    ship(7);
+    write(8, 1, 8, entry_agent); // the agent's order is kept
+    EXPECT_EQ(checkpoint(2, 8, {{70, 1, 5, 6}}), "run 4; run 5; ");
+    EXPECT_EQ(take_over(2), "state taken_over; resume 70; skip 7; run 8; live");
+}
+
 TEST_F(standby_open_request_test, queries_are_resumed_where_they_were_asked) {
     become_ready();
     write(4, 1);

@@ -310,7 +310,11 @@ void standby_log::give_file(std::uint32_t number, file_state& f) {
             return; // not before it is known what became of the request
         }
         held& h = *find(s);
-        const bool skip = h.canceled || (h.failed && (h.flags & entry_may_fail) == 0);
+        // What the primary's agent sent behind a request that is executed here anew is of the primary's
+        // results, which the guest never saw.
+        constexpr std::uint32_t content_of_agent = entry_agent | entry_late_content;
+        const bool is_outdated = f.resumed && s > synced_ && (h.flags & content_of_agent) == content_of_agent;
+        const bool skip = h.canceled || is_outdated || (h.failed && (h.flags & entry_may_fail) == 0);
         if (!ready(h) || (!skip && f.running >= config_.running_per_file)) {
             return;
         }
@@ -341,6 +345,7 @@ void standby_log::resume(file_state& f) {
             return;
         }
         f.open_requests.pop_front();
+        f.resumed = true;
         std::vector<log_sequence> own;
         while (f.head != 0 && f.head <= r.last) {
             const log_sequence s = f.head;
@@ -425,8 +430,9 @@ void standby_log::forget_late(log_sequence s) {
     }
 }
 
-void standby_log::take_over() {
+void standby_log::take_over(log_sequence synced) {
     taken_over_ = true;
+    synced_ = synced;
     std::size_t in_part = 0;
     bool reset_skipped = false; // what lies behind it is counted in no part that stays
     for (log_sequence s = committed_ + 1; s <= received_; ++s) {

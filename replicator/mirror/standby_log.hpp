@@ -48,7 +48,7 @@ public:
     void commit(log_sequence up_to, std::span<const open_request> open = {});
     // Skips what lies beyond the last commit; outcomes are not waited for any more. In place of the entries
     // of the open requests of the last commit the requests themselves are wanted (act_resume).
-    void take_over();
+    void take_over(log_sequence synced);
     // After take_over(): everything was given.
     bool all_given() const;
     // Gives nothing to the device any more.
@@ -93,6 +93,7 @@ private:
         log_sequence end_given = 0;      // the last close or loss that was given
         std::uint32_t running = 0;
         std::deque<open_request> open_requests; // of the last commit
+        bool resumed = false;                   // after a takeover: one of them was
     };
     struct payload_state {
         std::uint64_t bytes, arrived;
@@ -141,6 +142,7 @@ private:
     std::deque<part> parts_;
     bool reset_given_ = false; // the one that ends the first part
     bool taken_over_ = false, stopped_ = false;
+    log_sequence synced_ = 0; // after a takeover: the state transfer's last entry
     std::uint64_t held_bytes_ = 0, held_entries_ = 0, freed_bytes_ = 0, freed_entries_ = 0;
 };
 

@@ -15,6 +15,7 @@ std::string protected_guest::new_address() {
 kagemusha_device_config protected_guest::config(bool second) const {
     auto c = config_of(backend_, second);
     c.hold_bytes = c.log_bytes = hold_bytes_;
+    c.differences = differences;
     return c;
 }
 
@@ -55,8 +56,14 @@ bool protected_guest::take() {
     if (closed == -EPROTO) {
         return false;
     }
-    for (int i = 0; closed == 0 && i < 10'000; ++i) { // the primary is stopped, the standby is not
-        kagemusha_device_dispatch(standby->device());
+    const void* state = nullptr;
+    std::size_t size = 0;
+    kagemusha_device_save_state(primary->device(), &state, &size);
+    const auto* from = static_cast<const std::byte*>(state);
+    guest_state saved = primary->save();
+    std::vector<std::byte> gpu_saved(from, from + size);
+    for (int i = 0; closed == 0 && i < 10'000; ++i) { // the VM runs again
+        host::pump();
         closed = kagemusha_device_wait_epoch(primary->device(), 5, error, sizeof error);
         if (closed != -ETIMEDOUT) {
             break;
@@ -64,14 +71,13 @@ bool protected_guest::take() {
         closed = 0;
     }
     EXPECT_EQ(closed, 0) << error;
-    const void* state = nullptr;
-    std::size_t size = 0;
-    kagemusha_device_save_state(primary->device(), &state, &size);
-    const auto* from = static_cast<const std::byte*>(state);
-    last = primary->save();
-    gpu.assign(from, from + size);
-    EXPECT_EQ(kagemusha_device_check_state(standby->device(), state, size, error, sizeof error), 0) << error;
-    EXPECT_EQ(kagemusha_device_commit_state(standby->device(), state, size, error, sizeof error), 0) << error;
+    last = std::move(saved);
+    gpu = std::move(gpu_saved);
+    EXPECT_EQ(kagemusha_device_check_state(standby->device(), gpu.data(), gpu.size(), error, sizeof error), 0)
+        << error;
+    EXPECT_EQ(kagemusha_device_commit_state(standby->device(), gpu.data(), gpu.size(), error, sizeof error),
+              0)
+        << error;
     ++taken;
     return true;
 }

@@ -42,6 +42,7 @@ public:
     guest_state last;           // the last checkpoint
     std::vector<std::byte> gpu; // its state of the GPU
     unsigned taken = 0;
+    std::uint32_t differences = KAGEMUSHA_DIFFERENCES_REPAIR; // of the devices that are started from here on
 
 private:
     std::string new_address();

@@ -124,8 +124,17 @@ typedef struct kagemusha_device_config {
     /* Primary: kagemusha_device_congested() is 1 while the standby's GPU is behind this one by more
      * (status.behind_ms); 0: never. */
     uint32_t max_behind_ms;
-    uint32_t reserved; /* 0 */
+    uint32_t differences; /* primary: enum kagemusha_differences */
 } kagemusha_device_config;
+
+/*
+ * What is promised of kernels whose results differ on the standby (docs/spec/replication.md, "Kernels that
+ * give something else each time").
+ */
+enum kagemusha_differences {
+    KAGEMUSHA_DIFFERENCES_REPAIR = 0, /* found by comparisons, and sent again; shipped when they repeat */
+    KAGEMUSHA_DIFFERENCES_SHIP = 1    /* whatever kernels wrote is shipped before the guest knows of it */
+};
 
 /* Fills in a config with the defaults of this version. */
 KAGEMUSHA_EXPORT void kagemusha_device_config_init(kagemusha_device_config* config);

@@ -33,6 +33,7 @@ void run_checker::on_new_copy() {
     complete_ = 0;
     synced_ = 0;
     open_.clear();
+    resumed_files_.clear();
     taken_over_ = false;
 }
 
@@ -57,6 +58,7 @@ std::string run_checker::on_resume(const mirror::open_request& r) {
         }
     }
     open_.erase(at);
+    resumed_files_.insert(r.file);
     return {};
 }
 
@@ -207,7 +209,11 @@ std::string run_checker::on_skip(log_sequence s) {
     }
     const bool failed =
         a->outcome_known && a->result != 0 && (a->entry.meta.flags & mirror::entry_may_fail) == 0;
-    if (!a->canceled && !failed && !(taken_over_ && s > committed_)) {
+    // Results of the primary's that nobody saw: what they came from was executed here anew.
+    constexpr std::uint32_t content_of_agent = mirror::entry_agent | mirror::entry_late_content;
+    const bool outdated = resumed_files_.contains(a->entry.meta.file) && s > synced_ &&
+                          (a->entry.meta.flags & content_of_agent) == content_of_agent;
+    if (!a->canceled && !failed && !outdated && !(taken_over_ && s > committed_)) {
         return entry_text(s) + " is skipped without a reason";
     }
     if (!taken_over_ && s > committed_) {

@@ -14,6 +14,7 @@
 #define KAGEMUSHA_TESTS_SIM_RUN_CHECKER_HPP
 
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -84,6 +85,7 @@ private:
     std::size_t complete_ = 0; // so many from the front have all of their content
     mirror::log_sequence synced_ = 0;
     std::vector<mirror::open_request> open_; // at the last commit, not resumed
+    std::set<std::uint32_t> resumed_files_;  // an open request of theirs was
     bool taken_over_ = false;
 };
 

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Kernels that give something else on each host, and a primary that dies: what the guest was told of their
+// results is what the survivor goes on from (differences = ship), at whatever moment the checkpoint falls.
+//
+// The kernel adds the address of its memory, which no two workers have alike. Each step begins with the
+// result of the step before it; so from two results that the guest was told one after the other follows the
+// address that the kernel saw. All steps of one host give one address, unless a step began with something
+// else than the guest was told before.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <set>
+
+#include "tests/mirror/protected_guest.hpp"
+
+namespace kagemusha::test {
+namespace {
+
+constexpr const char* source = R"(
+    kernel void proceed(global ulong* state, ulong add) {
+        size_t i = get_global_id(0);
+        state[i] = state[i] * 6364136223846793005UL + (ulong)state + add;
+    })";
+constexpr std::uint64_t factor = 6364136223846793005u;
+constexpr std::uint64_t count = 512, bytes = count * 8, slots = 64;
+constexpr std::uint64_t slots_at = 1 << 20;
+
+// A program of the guest's, with up to `depth` steps in flight. How the steps lie in requests is random: a
+// launch and its read in one request, in two, and several steps in one.
+struct program {
+    explicit program(unsigned steps_in_flight) : depth(steps_in_flight) {}
+
+    unsigned depth;
+    std::uint64_t context = 0, queue = 0, state = 0, kernel = 0;
+    std::uint32_t begun = 0, checked = 0;
+    std::array<std::uint64_t, slots> read_events{};
+    std::array<std::uint64_t, count> told{}; // the result of the step before `checked`
+    std::set<std::uint64_t> addresses;
+
+    void begin(guest& g) {
+        context = g.context();
+        queue = g.queue(context);
+        state = g.buffer(context, bytes);
+        kernel = g.kernel(context, source, "proceed");
+        std::memset(g.memory(), 0, bytes);
+        g.write(queue, state, 0, bytes);
+    }
+    void add_launch(codec::stream_builder& b, std::uint32_t step) const {
+        codec::launch_size size;
+        size.global[0] = count;
+        b.launch({queue}, kernel, size,
+                 codec::argument_builder{}.memory(0, state).scalar(1, std::uint64_t{step} * 977));
+    }
+    void add_read(guest& g, codec::stream_builder& b, std::uint32_t step) {
+        read_events[step % slots] = g.new_id();
+        b.read_buffer({queue, read_events[step % slots], {}}, state, 0,
+                      b.payload(true, 0, slots_at + step % slots * bytes, bytes));
+    }
+    void submit_some(guest& g, std::mt19937& random) {
+        codec::stream_builder b;
+        const unsigned steps = 1 + random() % std::min(depth - (begun - checked), 3u);
+        for (unsigned i = 0; i < steps; ++i) {
+            add_launch(b, begun);
+            if (random() % 3 == 0) {
+                g.submit(b);
+                b = {};
+            }
+            add_read(g, b, begun++);
+        }
+        g.submit(b);
+    }
+    void check(guest& g) {
+        const std::uint32_t n = checked++;
+        std::array<std::uint64_t, count> now;
+        std::memcpy(now.data(), g.memory(slots_at + n % slots * bytes), bytes);
+        for (std::uint64_t i = 0; i < count; ++i) {
+            addresses.insert(now[i] - told[i] * factor - std::uint64_t{n} * 977);
+        }
+        told = now;
+        codec::stream_builder b;
+        b.destroy(VGPU_OBJECT_EVENT, read_events[n % slots]);
+        g.submit(b);
+    }
+    void run(guest& g, std::mt19937& random) {
+        while (checked < begun && g.completed(read_events[checked % slots])) {
+            check(g);
+        }
+        if (begun - checked < depth && random() % 2 == 0) {
+            submit_some(g, random);
+        }
+        host::pump();
+    }
+    void finish(guest& g, std::mt19937& random, std::uint32_t steps) {
+        while (checked < steps && !testing::Test::HasFailure()) {
+            if (begun == checked) {
+                submit_some(g, random);
+            }
+            host::wait([&] { return g.completed(read_events[checked % slots]); }, "a step");
+            check(g);
+        }
+    }
+};
+
+class differences : public testing::Test, protected protected_guest {
+protected:
+    differences() : protected_guest({"pocl", "opencl", "", false, true}, 4u << 20, 0, 64 << 20) {}
+
+    // Addresses that the kernels of `deaths` + 1 hosts seemed to see.
+    std::size_t addresses_seen(unsigned seed, unsigned depth, unsigned deaths) {
+        std::mt19937 random(seed);
+        start();
+        program p(depth), at_last(depth);
+        p.begin(*primary);
+        for (unsigned death = 0; death < deaths && !HasFailure(); ++death) {
+            taken = 0;
+            const unsigned checkpoints = 2 + random() % 4;
+            while (taken < checkpoints && !HasFailure()) {
+                for (unsigned i = random() % 20; i != 0; --i) {
+                    run(p, random);
+                }
+                take_next();
+                at_last = p;
+            }
+            for (unsigned i = random() % 12; i != 0; --i) { // is taken back
+                p.run(*primary, random);
+            }
+            fail_over();
+            p = at_last;
+            p.finish(*primary, random, p.begun + 3);
+            if (death + 1 < deaths) {
+                add_standby();
+                while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure()) {
+                    p.run(*primary, random);
+                }
+                protect();
+            }
+        }
+        host::wait([this] { return primary->open_requests() == 0; }, "every answer");
+        EXPECT_EQ(primary->stats().workers_lost, 0u);
+        return p.addresses.size();
+    }
+
+private:
+    void run(program& p, std::mt19937& random) {
+        if (!kagemusha_device_congested(primary->device())) {
+            p.run(*primary, random);
+        } else {
+            host::pump();
+        }
+    }
+};
+
+TEST_F(differences, what_the_guest_was_told_of_is_what_the_survivor_goes_on_from) {
+    protected_guest::differences = KAGEMUSHA_DIFFERENCES_SHIP;
+    for (const unsigned depth : {1u, 2u, 6u}) {
+        for (unsigned seed = 1; seed <= 3 && !HasFailure(); ++seed) {
+            EXPECT_LE(addresses_seen(seed, depth, 1), 2u) << "seed " << seed << ", depth " << depth;
+        }
+    }
+}
+
+TEST_F(differences, survivors_of_survivors_go_on_from_it_too) {
+    protected_guest::differences = KAGEMUSHA_DIFFERENCES_SHIP;
+    EXPECT_LE(addresses_seen(11, 3, 3), 4u);
+}
+
+// Else the tests above could not fail.
+TEST_F(differences, without_shipping_the_survivor_goes_on_from_something_else) {
+    bool differs = false;
+    for (unsigned seed = 1; seed <= 8 && !differs && !HasFailure(); ++seed) {
+        differs = addresses_seen(seed, 2, 1) > 2;
+    }
+    EXPECT_TRUE(differs);
+}
+
+} // namespace
+} // namespace kagemusha::test
