@@ -6,7 +6,7 @@ in one protected VM, whose primary is killed again and again. The programs check
 counts the same again from what they tell it (soak/ledger.py), and everything else that a soak checks is checked, too.
 
     tests/vm/test_flush.py [--kills 5] [--minutes M] [--kills-per-vm 50] [--failures 1] [--seed N] [--results FILE [--resume]]
-                           [--chain N]
+                           [--chain N] [--only KIND,…]
 
 The options are those of test_soak.py, which also reads the results (`--summary FILE`).
 """
@@ -30,8 +30,8 @@ KILLS = ("kill-qemu", "kill-supervisor", "kill-both")
 class Flushes(Chain):
     """A VM whose programs are in a flush most of the time."""
 
-    def __init__(self, seed, number, *_):
-        super().__init__(seed, number, KILLS, ("flush", "flush"), "lock")
+    def __init__(self, seed, number, only=None, *_):
+        super().__init__(seed, number, only or KILLS, ("flush", "flush"), "lock")
         self.in_flush = 0
 
     def draw(self):
@@ -61,10 +61,13 @@ def parse():
     parser.add_argument("--results", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--chain", type=int)
+    parser.add_argument("--only", type=lambda text: text.split(","), help=f"of {', '.join(KILLS)}")
     options = parser.parse_args()
+    if set(options.only or ()) - set(KILLS):
+        parser.error(f"kills are {', '.join(KILLS)}")
     if options.results and options.results.exists() and not options.resume:
         parser.error(f"{options.results} is there: name another file, or say --resume")
-    options.only = options.programs = options.arbiter = None
+    options.programs = options.arbiter = None
     return options
 
 
