@@ -11,6 +11,7 @@
 #include "control/supervise/gate.hpp"
 #include "control/supervise/log_keeper.hpp"
 #include "control/supervise/qemu_pilot.hpp"
+#include "control/supervise/takeover_drill.hpp"
 #include "control/vm/image_mark.hpp"
 #include "control/vm/prepare.hpp"
 #include "control/vm_registry.hpp"
@@ -101,6 +102,7 @@ private:
     void loop();
     void log(const std::string& event, const std::string& text, const moment& when = {});
     json answer(const json& request);
+    json begin_drill();
     json status();
     pilot_events pilot_reports();
     decider_orders orders();
@@ -131,6 +133,7 @@ private:
     std::vector<std::string> images_; // of the writable disks
     bool switching_over_ = false;     // and the standby has not said that it runs the VM
     bool moving_out_ = false;         // a switchover that becomes a stop if it fails
+    takeover_drill drill_;
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -259,6 +262,7 @@ pilot_events supervisor::pilot_reports() {
     };
     events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order) {
+        drill_.qemu_ended(boot_ns());
         log("qemu-ended", how);
         decider_->qemu_died(how, in_order); // first: others wait for it
         if (!in_order)
@@ -289,7 +293,10 @@ decider_orders supervisor::orders() {
         });
     };
     orders.kill = [this](std::string why) {
-        inbox_.put([this, why = std::move(why)] { pilot_->kill(why); });
+        inbox_.put([this, why = std::move(why)] {
+            drill_.killed(boot_ns());
+            pilot_->kill(why);
+        });
     };
     orders.mark_protected = [this] {
         inbox_.put([this] { decider_->marked(mark(image_mark::protected_)); });
@@ -339,6 +346,8 @@ void supervisor::state_changed(const std::string& state) {
 void supervisor::finish(bool in_order, const std::string& why, bool alone) {
     status_ = in_order ? 0 : 1;
     quitting_ = true;
+    if (drill_.under_way())
+        socket_->answer_waiting(drill_.over(in_order, why, boot_ns()));
     if (alone) // it ended here, and nobody goes on with it
         mark(image_mark::newest);
     if (!pilot_->alive())
@@ -391,6 +400,8 @@ json supervisor::status() {
               {"output", s.gate_opened_ns},
               {"first_command", completed_ns_}}},
             {"gate_open_ms", s.gate_open_ms},
+            {"unprotected_ms", s.unprotected_ms},
+            {"checkpoint_age_ms", pilot_->checkpoint_age_ms()},
             {"checkpoints", pilot_->last().checkpoints},
             {"early_checkpoints", pilot_->last().early},
             {"pause_us", pilot_->last().pause_us},
@@ -434,6 +445,8 @@ json supervisor::answer(const json& request) {
         decider_->cancel_switchover();                // or it has
         return {{"done", true}};
     }
+    if (command == "drill")
+        return begin_drill();
     if (command == "protect") {
         const auto now = decider_->status();
         if (now.role != "primary")
@@ -453,6 +466,22 @@ json supervisor::answer(const json& request) {
         return {{"done", true}};
     }
     return {{"error", fmt::format("'{}' is no command of a supervisor", command)}};
+}
+
+// Whoever asked gets the answer when the VM runs on the standby.
+json supervisor::begin_drill() {
+    const auto now = decider_->status();
+    if (now.role != "primary" || now.state != to_text(ha::primary_state::protecting) || switching_over_)
+        return {{"error", fmt::format("no drill: the VM is not protected, so it would be lost{}{}",
+                                      now.degraded.empty() ? "" : ": ", now.degraded)}};
+    if (!now.standby_problem.empty())
+        return {{"error", "no drill: a takeover would have to wait: " + now.standby_problem}};
+    if (drill_.under_way())
+        return {{"error", "a drill is under way"}};
+    log("drill", "asked to: QEMU is killed, and the standby goes on");
+    drill_.begin(pilot_->checkpoint_age_ms(), boot_ns());
+    decider_->drill();
+    return nullptr;
 }
 
 // The host shuts down, or somebody stops the service: who has a standby moves there. A person at the terminal
@@ -500,6 +529,8 @@ void supervisor::loop() {
                 std::chrono::ceil<std::chrono::milliseconds>(at - qemu_pilot::clock::now()).count();
             wait_ms = static_cast<int>(std::clamp<long long>(left, 0, 60000));
         }
+        if (drill_.under_way())
+            wait_ms = std::min(wait_ms < 0 ? 100 : wait_ms, 100);
         if (::poll(fds.data(), fds.size(), wait_ms) < 0 && errno != EINTR) {
             log("error", fmt::format("poll: {}", std::strerror(errno)));
             return;
@@ -518,6 +549,8 @@ void supervisor::loop() {
             pilot_->handle(fds[3].revents != 0);
         fds.erase(fds.begin(), fds.begin() + static_cast<std::ptrdiff_t>(own));
         socket_->handle(fds);
+        if (const auto refused = drill_.refusal(boot_ns()))
+            socket_->answer_waiting(*refused);
     }
 }
 

@@ -236,6 +236,21 @@ def check_reset(pair):
     contiguous(standby.counts())
 
 
+def check_drill(pair):
+    """a drill: QEMU is killed, the standby goes on, and the one who asked gets the times; a VM without a standby is not touched"""
+    primary, standby = pair.begin()
+    committed = committed_count(primary)
+    times = json.loads(primary.ask("drill", "--json"))
+    assert times["running_ms"] > 0 and times["noticed_ms"] > 0, times
+    assert standby.status()["role"] == "primary", standby.said()
+    check_continued(primary, standby, committed)
+    assert primary.process.wait(60) == 0, primary.said()
+    refused = standby.ask("drill", status=125)
+    assert "not protected" in refused, refused
+    assert standby.status()["unprotected_ms"] > 0
+    counts_on(standby)
+
+
 def check_logs(pair):
     """a console that prints more than its bound, and a QEMU: both begin anew, and the last of them is kept beside"""
     primary = pair.begin(standby=False)
@@ -250,7 +265,7 @@ def check_logs(pair):
 
 
 CHECKS = [check_state_silent, check_standbys_disk, check_main_loop, check_main_loop_alone, check_switchover_called_off,
-          check_sigterm, check_qemu_ended, check_reset, check_logs]
+          check_sigterm, check_qemu_ended, check_reset, check_drill, check_logs]
 
 if __name__ == "__main__":
     sys.exit(run_checks(CHECKS, GreyPair, sys.argv[1:]))
