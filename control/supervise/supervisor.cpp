@@ -8,7 +8,9 @@
 #include "control/qemu_keys.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
+#include "control/supervise/described_vm.hpp"
 #include "control/supervise/gate.hpp"
+#include "control/supervise/inbox.hpp"
 #include "control/supervise/log_keeper.hpp"
 #include "control/supervise/qemu_pilot.hpp"
 #include "control/supervise/takeover_drill.hpp"
@@ -24,12 +26,10 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <poll.h>
 #include <random>
 #include <set>
 #include <string_view>
-#include <sys/eventfd.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -46,42 +46,6 @@ struct moment {
     std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
     std::uint64_t ns = boot_ns();
 };
-
-// What other threads want done on this one.
-class inbox {
-public:
-    inbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-    int fd() const { return wake_.get(); }
-    void put(std::function<void()> task) {
-        {
-            const std::lock_guard lock(mutex_);
-            tasks_.push_back(std::move(task));
-        }
-        const std::uint64_t one = 1;
-        (void)!::write(wake_.get(), &one, sizeof one);
-    }
-    void run() {
-        std::uint64_t count = 0;
-        (void)!::read(wake_.get(), &count, sizeof count);
-        std::vector<std::function<void()>> tasks;
-        {
-            const std::lock_guard lock(mutex_);
-            tasks.swap(tasks_);
-        }
-        for (auto& task : tasks)
-            task();
-    }
-
-private:
-    unique_fd wake_;
-    std::mutex mutex_;
-    std::vector<std::function<void()>> tasks_; // each follows an event of QEMU, the link or the arbiter
-};
-
-void complain(const std::vector<std::string>& errors) {
-    for (const auto& error : errors)
-        fmt::print(stderr, "kagemusha: {}\n", error);
-}
 
 double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
     return (static_cast<double>(to_ns) - static_cast<double>(from_ns)) * 1e-6;
@@ -617,81 +581,13 @@ int supervisor::run() {
     return status_;
 }
 
-// The description's images of writable disks are those of each host, unless both are on one machine.
-bool use_images(const supervisor_options& options, vm_description& vm) {
-    std::size_t used = 0;
-    for (auto& disk : vm.disks)
-        if (disk.writable && used < options.images.size())
-            disk.path = fs::absolute(options.images[used++]).string();
-    if (used < options.images.size())
-        complain({fmt::format("--disk {}: {} has {} writable disks", options.images[used],
-                              options.description, used)});
-    return used == options.images.size();
-}
-
-std::optional<vm_description> described(const supervisor_options& options) {
-    std::vector<std::string> errors;
-    auto vm = read_vm_description(options.description, errors);
-    complain(errors);
-    if (vm && options.standby && vm->protection.standby.empty() && options.address.empty()) {
-        complain({fmt::format("{} has no [protection]: nobody needs a standby", options.description)});
-        return std::nullopt;
-    }
-    if (vm && !use_images(options, *vm))
-        return std::nullopt;
-    return vm;
-}
-
 } // namespace
 
 int run_supervisor(const supervisor_options& options) {
-    auto vm = described(options);
+    auto vm = described_vm(options);
     if (!vm)
         return 125;
     return supervisor(options, std::move(*vm)).run();
-}
-
-int print_qemu_command(const supervisor_options& options) {
-    const auto vm = described(options);
-    if (!vm)
-        return 125;
-    auto name = (fs::temp_directory_path() / "kagemusha-XXXXXX").string();
-    if (!::mkdtemp(name.data())) {
-        complain({"no temporary directory"});
-        return 125;
-    }
-    std::string error;
-    const auto runtime = runtime_directory(error);
-    const auto base = runtime + "/" + (options.standby ? vm->name + "-standby" : vm->name);
-    const auto prepared =
-        prepare_vm(*vm, {name, base + ".qmp", base + ".gate", base + ".console",
-                         vm->console_log.empty() ? base + ".d/console.log" : vm->console_log,
-                         gpu_address_beside(options.address)});
-    std::error_code failed;
-    fs::remove_all(name, failed);
-    if (!prepared)
-        return 125;
-    const auto& command = options.standby ? prepared->standby_command : prepared->command;
-    if (options.json) {
-        json environment = json::object();
-        for (const auto& [key, value] : prepared->environment)
-            environment[key] = value;
-        fmt::print("{}\n", as_json_text({{"command", command},
-                                         {"environment", environment},
-                                         {"fingerprint", prepared->fingerprint}},
-                                        2));
-        return 0;
-    }
-    for (const auto& [key, value] : prepared->environment)
-        fmt::print("{}='{}' ", key, value);
-    for (std::size_t i = 0; i < command.size(); ++i) {
-        std::string word;
-        for (const char c : command[i])
-            word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-        fmt::print("{}'{}'", i == 0 ? "" : command[i].starts_with("-") ? " \\\n    " : " ", word);
-    }
-    fmt::print("\n");
-    return 0;
 }
 
 } // namespace kagemusha::control
