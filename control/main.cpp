@@ -13,6 +13,7 @@
 #include "control/status.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/supervisor.hpp"
+#include "control/supervise/takeover_drill.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -168,7 +169,8 @@ int run_standby(session_options& options) {
 }
 
 // Says something to the supervisor of a running VM.
-int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json) {
+int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json, int answer_ms = 5000,
+                    std::string (*text)(const nlohmann::json&) = nullptr) {
     std::string error;
     for (const auto& running : running_vms(error)) {
         if (running.name != vm)
@@ -177,9 +179,11 @@ int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json)
             error = vm + " was not started from a description, so it has no supervisor";
             break;
         }
-        if (const auto answer = ask_supervisor(running.control_socket, request, error)) {
+        if (const auto answer = ask_supervisor(running.control_socket, request, error, answer_ms)) {
             if (as_json)
                 fmt::print("{}\n", answer->dump(2));
+            else if (text)
+                fmt::print("{}", text(*answer));
             return 0;
         }
         break;
@@ -302,7 +306,10 @@ int main(int argc, char** argv) {
     switchover->add_option("vm", vm_name, "its name, as `status` shows it")->required();
     bool cancel = false;
     switchover->add_flag("--cancel", cancel, "let it run on here, if the standby does not run it yet");
-    for (auto* command : {protect, stop, switchover})
+    auto* drill = app.add_subcommand("drill", "kill a protected VM's QEMU on purpose, and say how long the "
+                                              "takeover took");
+    drill->add_option("vm", vm_name, "its name, as `status` shows it")->required();
+    for (auto* command : {protect, stop, switchover, drill})
         command->add_flag("--json", as_json, "the answer as JSON");
     qemu_command->add_flag("--json", supervised.json, "as JSON");
 
@@ -379,6 +386,9 @@ int main(int argc, char** argv) {
         return print_qemu_command(supervised);
     if (stop->parsed())
         return tell_supervisor(vm_name, {{"command", "stop"}}, as_json);
+    constexpr int drill_ms = 60000; // the standby is waited for at most 10 s, the arbiter may need some
+    if (drill->parsed())
+        return tell_supervisor(vm_name, {{"command", "drill"}}, as_json, drill_ms, drill_text);
     if (switchover->parsed())
         return tell_supervisor(vm_name, {{"command", cancel ? "cancel-switchover" : "switchover"}}, as_json);
     if (protect->parsed())

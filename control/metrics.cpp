@@ -90,6 +90,23 @@ constexpr supervised_figure supervised_figures[] = {
      1e-6},
     {"checkpoint_epoch_seconds", "How long the VM had run before the last checkpoint.", gauge, "epoch_us",
      1e-6},
+    {"checkpoint_age_seconds", "Since when the standby got no checkpoint; 0 without checkpoints.", gauge,
+     "checkpoint_age_ms", 1e-3},
+    {"unprotected_seconds", "Since when no standby would go on with the VM; 0: one would.", gauge,
+     "unprotected_ms", 1e-3},
+};
+
+// The same: what a person has to look at.
+struct alarm {
+    const char* name;
+    const char* help;
+    const char* key; // its reason; empty: it is not the case
+};
+
+constexpr alarm alarms[] = {
+    {"standby_problem", "1: a takeover would have to wait, because the standby does not reach the arbiter.",
+     "standby_problem"},
+    {"warning", "1: something of this VM's host does not get on.", "warning"},
 };
 
 using labels = std::vector<ClientMetric::Label>;
@@ -146,7 +163,8 @@ private:
 
 std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
     std::vector<MetricFamily> out;
-    out.reserve(4 + std::size(figures) + std::size(supervised_figures)); // references into it stay valid
+    // References into it stay valid.
+    out.reserve(4 + std::size(figures) + std::size(supervised_figures) + std::size(alarms));
     auto& up = out.emplace_back(
         family("kagemusha_vm_up", "1: QEMU answers. 0: the VM is registered and it does not.", gauge));
     for (const auto& vm : vms)
@@ -160,6 +178,14 @@ std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
         auto& one = out.emplace_back(family(std::string("kagemusha_vm_") + f.name, f.help, f.type));
         each_running(vms, [&](labels who, const nlohmann::json& said) {
             add(one, std::move(who), static_cast<double>(said.value(f.key, std::uint64_t{0})) * f.unit);
+        });
+    }
+    for (const auto& a : alarms) {
+        auto& one = out.emplace_back(family(std::string("kagemusha_vm_") + a.name, a.help, gauge));
+        each_running(vms, [&](labels who, const nlohmann::json& said) {
+            const auto reason = said.value(a.key, std::string());
+            who.push_back({"reason", reason});
+            add(one, std::move(who), reason.empty() ? 0 : 1);
         });
     }
     auto& info = out.emplace_back(family("kagemusha_replication_info",

@@ -187,6 +187,8 @@ std::string supervisor_text(const nlohmann::json& s) {
                            text("standby_problem"));
     if (!text("gpu_lost").empty())
         out += fmt::format("  GPU LOST: {}\n", text("gpu_lost"));
+    if (!text("warning").empty())
+        out += fmt::format("  WARNING: {}\n", text("warning"));
     if (!text("waiting_for").empty())
         out += fmt::format("  waits: {}\n", text("waiting_for"));
     return out;

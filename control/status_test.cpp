@@ -160,9 +160,17 @@ TEST(metrics, have_units_in_their_names_and_help) {
 }
 
 TEST(metrics, of_a_supervised_vm_are_those_of_whoever_runs_it) {
-    const nlohmann::json said{{"role", "primary"},        {"protected", true}, {"checkpoints", 1200},
-                              {"early_checkpoints", 200}, {"pause_us", 2500},  {"epoch_us", 40000},
-                              {"total_pause_us", 3000000}};
+    const nlohmann::json said{{"role", "primary"},
+                              {"protected", true},
+                              {"checkpoints", 1200},
+                              {"early_checkpoints", 200},
+                              {"pause_us", 2500},
+                              {"epoch_us", 40000},
+                              {"total_pause_us", 3000000},
+                              {"checkpoint_age_ms", 1500},
+                              {"unprotected_ms", 0},
+                              {"standby_problem", "no etcd"},
+                              {"warning", ""}};
     const auto text = prometheus::TextSerializer().Serialize(metric_families(
         {{"web", 1, "", {}, said}, {"waits", 2, "", {}, {{"role", "standby"}, {"checkpoints", 7}}}}));
     for (const char* line :
@@ -170,7 +178,11 @@ TEST(metrics, of_a_supervised_vm_are_those_of_whoever_runs_it) {
           "kagemusha_vm_checkpoints_early_total{vm=\"web\"} 200\n",
           "kagemusha_vm_checkpoints_paused_seconds_total{vm=\"web\"} 3\n",
           "kagemusha_vm_checkpoint_pause_seconds{vm=\"web\"} 0.0025",
-          "kagemusha_vm_checkpoint_epoch_seconds{vm=\"web\"} 0.04"})
+          "kagemusha_vm_checkpoint_epoch_seconds{vm=\"web\"} 0.04",
+          "kagemusha_vm_checkpoint_age_seconds{vm=\"web\"} 1.5",
+          "kagemusha_vm_unprotected_seconds{vm=\"web\"} 0\n",
+          "kagemusha_vm_standby_problem{vm=\"web\",reason=\"no etcd\"} 1\n",
+          "kagemusha_vm_warning{vm=\"web\",reason=\"\"} 0\n"})
         EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
     EXPECT_EQ(text.find("checkpoints_total{vm=\"waits\"}"), std::string::npos) << text;
 }

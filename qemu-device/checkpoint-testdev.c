@@ -342,6 +342,15 @@ static void testdev_set_fail_start(Object *obj, bool value, Error **errp)
     CHECKPOINT_TESTDEV(obj)->fail_start = value;
 }
 
+/* As a device that can't go on */
+static void testdev_set_io_error(Object *obj, bool value, Error **errp)
+{
+    if (value) {
+        qemu_system_vmstop_request_prepare();
+        qemu_system_vmstop_request(RUN_STATE_IO_ERROR);
+    }
+}
+
 static void testdev_init(Object *obj)
 {
     CheckpointTestdev *s = CHECKPOINT_TESTDEV(obj);
@@ -413,6 +422,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
                                    testdev_set_fail_start);
     object_class_property_add_bool(klass, "fail-load", testdev_get_fail_load,
                                    testdev_set_fail_load);
+    object_class_property_add_bool(klass, "io-error", NULL,
+                                   testdev_set_io_error);
 }
 
 static const TypeInfo checkpoint_testdev_types[] = {

@@ -340,12 +340,36 @@ static char *virtio_vgpu_get_failure(Object *obj, Error **errp)
     return g_strdup(text);
 }
 
+static void virtio_vgpu_count_writers_bh(void *opaque)
+{
+    VirtIOVGPU *s = opaque;
+
+    s->writers = kagemusha_device_writers(s->device);
+}
+
+static void virtio_vgpu_get_writers(Object *obj, Visitor *v, const char *name,
+                                    void *opaque, Error **errp)
+{
+    VirtIOVGPU *s = VIRTIO_VGPU(obj);
+    uint32_t writers = 0;
+
+    if (s->device) {
+        aio_wait_bh_oneshot(s->ctx, virtio_vgpu_count_writers_bh, s);
+        writers = s->writers;
+    }
+    visit_type_uint32(v, name, &writers, errp);
+}
+
 void virtio_vgpu_replication_class_init(ObjectClass *klass)
 {
     object_class_property_add_str(klass, "failure", virtio_vgpu_get_failure,
                                   NULL);
     object_class_property_set_description(klass, "failure",
         "What happened to the GPU, if the guest is not told (hold-failures)");
+    object_class_property_add(klass, "writers", "uint32",
+                              virtio_vgpu_get_writers, NULL, NULL, NULL);
+    object_class_property_set_description(klass, "writers",
+        "Workers that were killed, have not ended and may write guest memory");
     object_class_property_add_bool(klass, "tell-failures", NULL,
                                    virtio_vgpu_set_tell_failures);
     object_class_property_set_description(klass, "tell-failures",

@@ -216,7 +216,8 @@ static void virtio_vgpu_stop_vm_for_writers(VirtIOVGPU *s)
         error_report("virtio-vgpu %s: the device was reset, but %" PRIu32
                      " workers that may still write the guest's memory do not"
                      " end: the GPU's driver is stuck, and the VM is stopped."
-                     " See the host's kernel log; 'cont' lets the VM go on",
+                     " See the host's kernel log. 'writers' becomes 0 when"
+                     " they have ended, and 'cont' lets the VM go on",
                      s->name, s->writers);
         qemu_system_vmstop_request_prepare();
         qemu_system_vmstop_request(RUN_STATE_IO_ERROR);

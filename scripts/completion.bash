@@ -28,7 +28,7 @@ _kagemusha() {
         words=$("$tool" "$command" --help 2>/dev/null | grep -oE '(^|[ ,])--[a-z-]+' | tr -d ' ,')
     else
         case $command in
-        status | stop | protect | switchover)
+        status | stop | protect | switchover | drill)
             words=$("$tool" status 2>/dev/null | sed -n 's/^\([^ ]*\) (process .*/\1/p')
             ;;
         run | standby | qemu-command)

@@ -13,13 +13,19 @@
 #include <cstring>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
 namespace kagemusha::control {
 
 namespace {
 
 constexpr std::size_t longest_line = 65536, most_clients = 16;
-constexpr int answer_ms = 5000;
+
+// Far less than a socket's buffer: it is taken at once or never.
+void send_answer(int fd, const nlohmann::json& answer) {
+    const auto bytes = as_json_text(answer) + "\n";
+    (void)!::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 } // namespace
 
@@ -77,14 +83,23 @@ bool control_socket::serve(client& c) {
     const auto request = nlohmann::json::parse(c.line.substr(0, end), nullptr, false);
     const auto answer =
         request.is_object() ? answer_(request) : nlohmann::json{{"error", "this is no JSON object"}};
-    const auto bytes = as_json_text(answer) + "\n";
-    // Far less than a socket's buffer: it is taken at once or never.
-    (void)!::send(c.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (answer.is_null()) {
+        waiting_.push_back(std::move(c.fd));
+        if (waiting_.size() > most_clients)
+            waiting_.pop_front();
+    } else {
+        send_answer(c.fd.get(), answer);
+    }
     return false;
 }
 
+void control_socket::answer_waiting(const nlohmann::json& answer) {
+    for (const auto& fd : std::exchange(waiting_, {}))
+        send_answer(fd.get(), answer);
+}
+
 std::optional<nlohmann::json> ask_supervisor(const std::string& path, const nlohmann::json& request,
-                                             std::string& error) {
+                                             std::string& error, int answer_ms) {
     const unique_fd fd = connect_unix(path);
     if (!fd) {
         error = fmt::format("cannot connect to the supervisor at {}: {}", path, std::strerror(errno));

@@ -4,7 +4,8 @@
 //
 //   {"command": "status"}                     → the status
 //   {"command": "protect", "standby": "…"}    → {"done": true} or {"error": "a sentence"}
-//   {"command": "switchover"}
+//   {"command": "switchover"}, {"command": "cancel-switchover"}
+//   {"command": "drill"}                      → its times, when it is over
 //   {"command": "stop"}
 //
 // The socket is in a directory that only this user can enter.
@@ -26,11 +27,13 @@ namespace kagemusha::control {
 // The server's side: part of a poll() loop.
 class control_socket {
 public:
+    // Null: the answer comes later, with answer_waiting().
     using handler = std::function<nlohmann::json(const nlohmann::json& request)>;
     static std::optional<control_socket> listen(const std::string& path, handler answer, std::string& error);
 
     void add_to(std::vector<pollfd>& fds) const; // appends its descriptors
     void handle(const std::vector<pollfd>& fds);
+    void answer_waiting(const nlohmann::json& answer); // to everybody who still has none
 
 private:
     struct client {
@@ -43,10 +46,11 @@ private:
     unique_fd listener_;
     handler answer_;
     std::list<client> clients_;
+    std::list<unique_fd> waiting_; // at most most_clients: the oldest ones are given up
 };
 
-// The other side. Nothing and a sentence in `error` when nobody answers, or with one.
+// The other side. Nothing and a sentence in `error` when nobody answers in time, or with one.
 std::optional<nlohmann::json> ask_supervisor(const std::string& path, const nlohmann::json& request,
-                                             std::string& error);
+                                             std::string& error, int answer_ms = 5000);
 
 } // namespace kagemusha::control

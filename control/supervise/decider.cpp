@@ -222,6 +222,19 @@ struct decider::work {
         const std::lock_guard lock(owner_.mutex_);
         owner_.status_.peer = peer;
     }
+    bool is_unprotected() const {
+        if (!primary_ || owner_.options_.arbiter.what == described_arbiter::kind::none)
+            return false;
+        switch (primary_->state()) {
+        case primary_state::protecting:
+        case primary_state::handing_over: // it has the VM, or gives it back
+        case primary_state::leaving:
+        case primary_state::ended:
+            return false;
+        default:
+            return true;
+        }
+    }
     void publish() {
         const std::lock_guard lock(owner_.mutex_);
         auto& s = owner_.status_;
@@ -231,6 +244,10 @@ struct decider::work {
         s.waiting_for = standby_ ? standby_->waiting_for() : primary_ ? primary_->waiting_for(boot_ms()) : "";
         s.degraded = primary_ ? primary_->degraded() : "";
         s.standby_problem = primary_ ? primary_->standby_problem() : "";
+        if (!is_unprotected())
+            owner_.unprotected_since_ms_ = 0;
+        else if (owner_.unprotected_since_ms_ == 0)
+            owner_.unprotected_since_ms_ = boot_ms();
     }
 
     decider& owner_;
@@ -418,6 +435,11 @@ void decider::qemu_died(const std::string& how, bool in_order) {
     });
 }
 
+// As one that stands still: the state machine knows whether it may be.
+void decider::drill() {
+    qemu_stuck("somebody wanted a drill");
+}
+
 void decider::stop() {
     work_->loop_.post([w = work_.get()] {
         if (w->standby_)
@@ -444,6 +466,7 @@ decider_status decider::status() const {
     const std::lock_guard lock(mutex_);
     auto status = status_;
     const auto now = boot_ms();
+    status.unprotected_ms = unprotected_since_ms_ != 0 ? now - unprotected_since_ms_ : 0;
     const auto most = static_cast<std::uint64_t>(INT64_MAX);
     status.gate_open_ms = gate_until_ >= now ? static_cast<std::int64_t>(std::min(gate_until_ - now, most))
                                              : -static_cast<std::int64_t>(now - gate_until_);

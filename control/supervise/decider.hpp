@@ -52,6 +52,8 @@ struct decider_status {
     // Of the last takeover, ns of CLOCK_BOOTTIME; 0: not yet. When it was decided, and since when output left
     // again.
     std::uint64_t decided_ns = 0, gate_opened_ns = 0;
+    // Since when nobody would go on with a VM that is to be protected and runs here; 0: somebody would.
+    std::uint64_t unprotected_ms = 0;
 };
 
 class decider {
@@ -76,6 +78,7 @@ public:
     void gpu_failed(const std::string& why); // a primary's
     void gpu_lost(const std::string& why);   // a standby's
     void qemu_died(const std::string& how, bool in_order);
+    void drill(); // QEMU is killed if a standby that can be told now goes on
     void stop();
     void protect(const std::string& standby_address); // "": the one that is known
     decider_status status() const;
@@ -90,8 +93,9 @@ private:
     std::unique_ptr<work> work_;
     std::thread thread_;
     mutable std::mutex mutex_;
-    decider_status status_;        // under mutex_
-    std::uint64_t gate_until_ = 0; // under mutex_
+    decider_status status_;                  // under mutex_
+    std::uint64_t gate_until_ = 0;           // under mutex_
+    std::uint64_t unprotected_since_ms_ = 0; // under mutex_; 0: it is not
 };
 
 } // namespace kagemusha::control

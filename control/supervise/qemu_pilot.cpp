@@ -30,6 +30,7 @@ constexpr auto quit_time = 15s;
 constexpr auto kill_time = 2s;
 constexpr int most_reads = 64;      // of the monitor in a row, so that nothing else starves
 constexpr auto look_period = 100ms; // at a standby's copy
+constexpr auto go_on_period = 5s;   // between attempts to let a VM go on that an error has stopped
 // At a GPU after a takeover: its guest may compute at once, or not for hours.
 constexpr auto first_takeover_period = 10ms, longest_takeover_period = 2000ms;
 
@@ -68,7 +69,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     handing_over_ = 0;
     hand_over_by_.reset();
     copy_waits_for_.clear();
-    to_run_ = held_warned_ = false;
+    to_run_ = held_ = false;
     replicate_to_.clear();
     restart_why_.clear();
     answers_.clear();
@@ -192,9 +193,11 @@ void qemu_pilot::ping() {
     if (!pinged_in_band_) {
         pinged_in_band_ = true;
         watch_.asked(question::in_band);
-        ask("query-status", {}, [this](const qmp_message&) {
+        ask("query-status", {}, [this](const qmp_message& a) {
             pinged_in_band_ = false;
             watch_.answered(question::in_band);
+            if (a.body.is_object())
+                look_at_error(!standby_ && a.body.value("status", std::string()) == "io-error");
         });
         if (phase_ == phase::migrating)
             look_at_transfer();
@@ -247,7 +250,7 @@ void qemu_pilot::watch() {
     while (qemu_ && watch_.look(ms_of(clock::now()), event)) {
         switch (event.what) {
         case progress_event::kind::warn:
-            events_.warning(event.why);
+            warn(concern::progress, event.why);
             break;
         case progress_event::kind::free_stream:
             events_.log("the stream to the standby is cut: " + event.why);
@@ -263,6 +266,41 @@ void qemu_pilot::watch() {
             break;
         }
     }
+}
+
+void qemu_pilot::warn(concern what, const std::string& text) {
+    if (std::exchange(warnings_[what], text) == text)
+        return;
+    std::string all;
+    for (const auto& [_, one] : warnings_)
+        all += (all.empty() || one.empty() ? "" : "; ") + one;
+    events_.warning(all);
+}
+
+// A device has stopped the VM: an image's file system is full, or workers that may still write the guest's
+// memory did not end before the guest reset the device. A standby goes on; without one it is tried again,
+// when no worker is left.
+void qemu_pilot::look_at_error(bool stands_still) {
+    if (!stands_still || !killed_why_.empty()) {
+        go_on_at_.reset();
+        return warn(concern::error, {});
+    }
+    warn(concern::error, "a device has stopped the VM after an error: qemu.log says which");
+    const auto now = clock::now();
+    if (phase_ == phase::checkpointing && told_ && !abandoned_)
+        return events_.stuck("a device has stopped the VM after an error");
+    if (now < go_on_at_.value_or(now) || phase_ == phase::migrating || hand_over_by_ || shut_down_)
+        return;
+    const auto go_on = [this] {
+        go_on_at_ = clock::now() + go_on_period;
+        ask("cont", {}, {});
+    };
+    if (!config_.gpu)
+        return go_on();
+    ask("qom-get", {{"path", gpu_qom_path}, {"property", "writers"}}, [go_on](const qmp_message& a) {
+        if (a.what == qmp_message::kind::success && a.body == 0)
+            go_on(); // else it is asked again
+    });
 }
 
 // Once for each stream. While the main loop is under suspicion the watch says which of both it was.
@@ -299,10 +337,10 @@ void qemu_pilot::look_at_kill() {
     if (clock::now() < *killed_at_ + kill_time)
         return;
     const bool held = only_held_threads(qemu_->pid());
-    if (!std::exchange(held_warned_, true))
-        events_.warning(
-            fmt::format("QEMU (process {}) was killed and has not ended{}", qemu_->pid(),
-                        held ? ": the kernel holds it in a wait for a device, as storage that hangs" : ""));
+    if (!std::exchange(held_, true))
+        warn(concern::kill,
+             fmt::format("QEMU (process {}) was killed and has not ended{}", qemu_->pid(),
+                         held ? ": the kernel holds it in a wait for a device, as storage that hangs" : ""));
     if (!held || !restart_why_.empty())
         return; // another standby's QEMU would find its images and addresses in use
     auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", killed_why_);
@@ -323,8 +361,10 @@ void qemu_pilot::forget_process() {
     run_at_.reset();
     killed_at_.reset();
     copy_waits_for_.clear();
-    if (std::exchange(held_warned_, false))
-        events_.warning({});
+    go_on_at_.reset();
+    held_ = false;
+    warn(concern::error, {});
+    warn(concern::kill, {});
 }
 
 void qemu_pilot::kill(const std::string& why) {

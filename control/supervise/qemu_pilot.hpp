@@ -160,6 +160,9 @@ private:
     void report_loss(const std::string& why);
     void yank();
     void look_at_kill();
+    enum class concern { progress, error, kill }; // what may be wrong at the same time
+    void warn(concern what, const std::string& text);
+    void look_at_error(bool stands_still);
     void ended();
     void forget_process();
 
@@ -195,7 +198,9 @@ private:
     std::optional<clock::time_point> look_at_copy_;     // of a standby's GPU
     std::chrono::milliseconds takeover_period_{};
     std::optional<clock::time_point> quit_by_, killed_at_, run_at_;
-    bool held_warned_ = false;
+    bool held_ = false; // killed, and has not ended in time
+    std::map<concern, std::string> warnings_;
+    std::optional<clock::time_point> go_on_at_; // a VM that an error of a device has stopped
     progress_watch watch_{{}};
     bool pinged_ = false, pinged_in_band_ = false;
     clock::time_point tick_at_{};

@@ -286,8 +286,8 @@ void qemu_pilot::run_if_stopped() {
     ask("query-status", {}, [this](const qmp_message& a) {
         to_run_ = false;
         if (a.what != qmp_message::kind::success || a.body.value("running", true) || hand_over_by_ ||
-            phase_ == phase::migrating || shut_down_)
-            return;
+            phase_ == phase::migrating || shut_down_ || a.body.value("status", std::string()) == "io-error")
+            return; // look_at_error() knows when that may go on
         ask("cont", {}, [this](const qmp_message& b) {
             // Refused while the checkpoint's thread is at it: look again.
             if (b.what != qmp_message::kind::success && qemu_)

@@ -8,9 +8,12 @@
 #include "control/qemu_keys.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
+#include "control/supervise/described_vm.hpp"
 #include "control/supervise/gate.hpp"
+#include "control/supervise/inbox.hpp"
 #include "control/supervise/log_keeper.hpp"
 #include "control/supervise/qemu_pilot.hpp"
+#include "control/supervise/takeover_drill.hpp"
 #include "control/vm/image_mark.hpp"
 #include "control/vm/prepare.hpp"
 #include "control/vm_registry.hpp"
@@ -23,12 +26,10 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <poll.h>
 #include <random>
 #include <set>
 #include <string_view>
-#include <sys/eventfd.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -45,42 +46,6 @@ struct moment {
     std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
     std::uint64_t ns = boot_ns();
 };
-
-// What other threads want done on this one.
-class inbox {
-public:
-    inbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-    int fd() const { return wake_.get(); }
-    void put(std::function<void()> task) {
-        {
-            const std::lock_guard lock(mutex_);
-            tasks_.push_back(std::move(task));
-        }
-        const std::uint64_t one = 1;
-        (void)!::write(wake_.get(), &one, sizeof one);
-    }
-    void run() {
-        std::uint64_t count = 0;
-        (void)!::read(wake_.get(), &count, sizeof count);
-        std::vector<std::function<void()>> tasks;
-        {
-            const std::lock_guard lock(mutex_);
-            tasks.swap(tasks_);
-        }
-        for (auto& task : tasks)
-            task();
-    }
-
-private:
-    unique_fd wake_;
-    std::mutex mutex_;
-    std::vector<std::function<void()>> tasks_; // each follows an event of QEMU, the link or the arbiter
-};
-
-void complain(const std::vector<std::string>& errors) {
-    for (const auto& error : errors)
-        fmt::print(stderr, "kagemusha: {}\n", error);
-}
 
 double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
     return (static_cast<double>(to_ns) - static_cast<double>(from_ns)) * 1e-6;
@@ -101,6 +66,7 @@ private:
     void loop();
     void log(const std::string& event, const std::string& text, const moment& when = {});
     json answer(const json& request);
+    json begin_drill();
     json status();
     pilot_events pilot_reports();
     decider_orders orders();
@@ -131,6 +97,7 @@ private:
     std::vector<std::string> images_; // of the writable disks
     bool switching_over_ = false;     // and the standby has not said that it runs the VM
     bool moving_out_ = false;         // a switchover that becomes a stop if it fails
+    takeover_drill drill_;
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -261,6 +228,7 @@ pilot_events supervisor::pilot_reports() {
     };
     events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order) {
+        drill_.qemu_ended(boot_ns());
         log("qemu-ended", how);
         decider_->qemu_died(how, in_order); // first: others wait for it
         if (!in_order)
@@ -293,7 +261,10 @@ decider_orders supervisor::orders() {
         });
     };
     orders.kill = [this](std::string why) {
-        inbox_.put([this, why = std::move(why)] { pilot_->kill(why); });
+        inbox_.put([this, why = std::move(why)] {
+            drill_.killed(boot_ns());
+            pilot_->kill(why);
+        });
     };
     orders.mark_protected = [this] {
         inbox_.put([this] { decider_->marked(mark(image_mark::protected_)); });
@@ -343,6 +314,8 @@ void supervisor::state_changed(const std::string& state) {
 void supervisor::finish(bool in_order, const std::string& why, bool alone) {
     status_ = in_order ? 0 : 1;
     quitting_ = true;
+    if (drill_.under_way())
+        socket_->answer_waiting(drill_.over(in_order, why, boot_ns()));
     if (alone) // it ended here, and nobody goes on with it
         mark(image_mark::newest);
     if (!pilot_->alive())
@@ -395,6 +368,8 @@ json supervisor::status() {
               {"output", s.gate_opened_ns},
               {"first_command", completed_ns_}}},
             {"gate_open_ms", s.gate_open_ms},
+            {"unprotected_ms", s.unprotected_ms},
+            {"checkpoint_age_ms", pilot_->checkpoint_age_ms()},
             {"checkpoints", pilot_->last().checkpoints},
             {"early_checkpoints", pilot_->last().early},
             {"pause_us", pilot_->last().pause_us},
@@ -438,6 +413,8 @@ json supervisor::answer(const json& request) {
         decider_->cancel_switchover();                // or it has
         return {{"done", true}};
     }
+    if (command == "drill")
+        return begin_drill();
     if (command == "protect") {
         const auto now = decider_->status();
         if (now.role != "primary")
@@ -457,6 +434,22 @@ json supervisor::answer(const json& request) {
         return {{"done", true}};
     }
     return {{"error", fmt::format("'{}' is no command of a supervisor", command)}};
+}
+
+// Whoever asked gets the answer when the VM runs on the standby.
+json supervisor::begin_drill() {
+    const auto now = decider_->status();
+    if (now.role != "primary" || now.state != to_text(ha::primary_state::protecting) || switching_over_)
+        return {{"error", fmt::format("no drill: the VM is not protected, so it would be lost{}{}",
+                                      now.degraded.empty() ? "" : ": ", now.degraded)}};
+    if (!now.standby_problem.empty())
+        return {{"error", "no drill: a takeover would have to wait: " + now.standby_problem}};
+    if (drill_.under_way())
+        return {{"error", "a drill is under way"}};
+    log("drill", "asked to: QEMU is killed, and the standby goes on");
+    drill_.begin(pilot_->checkpoint_age_ms(), boot_ns());
+    decider_->drill();
+    return nullptr;
 }
 
 // The host shuts down, or somebody stops the service: who has a standby moves there. A person at the terminal
@@ -504,6 +497,8 @@ void supervisor::loop() {
                 std::chrono::ceil<std::chrono::milliseconds>(at - qemu_pilot::clock::now()).count();
             wait_ms = static_cast<int>(std::clamp<long long>(left, 0, 60000));
         }
+        if (drill_.under_way())
+            wait_ms = std::min(wait_ms < 0 ? 100 : wait_ms, 100);
         if (::poll(fds.data(), fds.size(), wait_ms) < 0 && errno != EINTR) {
             log("error", fmt::format("poll: {}", std::strerror(errno)));
             return;
@@ -522,6 +517,8 @@ void supervisor::loop() {
             pilot_->handle(fds[3].revents != 0);
         fds.erase(fds.begin(), fds.begin() + static_cast<std::ptrdiff_t>(own));
         socket_->handle(fds);
+        if (const auto refused = drill_.refusal(boot_ns()))
+            socket_->answer_waiting(*refused);
     }
 }
 
@@ -586,81 +583,13 @@ int supervisor::run() {
     return status_;
 }
 
-// The description's images of writable disks are those of each host, unless both are on one machine.
-bool use_images(const supervisor_options& options, vm_description& vm) {
-    std::size_t used = 0;
-    for (auto& disk : vm.disks)
-        if (disk.writable && used < options.images.size())
-            disk.path = fs::absolute(options.images[used++]).string();
-    if (used < options.images.size())
-        complain({fmt::format("--disk {}: {} has {} writable disks", options.images[used],
-                              options.description, used)});
-    return used == options.images.size();
-}
-
-std::optional<vm_description> described(const supervisor_options& options) {
-    std::vector<std::string> errors;
-    auto vm = read_vm_description(options.description, errors);
-    complain(errors);
-    if (vm && options.standby && vm->protection.standby.empty() && options.address.empty()) {
-        complain({fmt::format("{} has no [protection]: nobody needs a standby", options.description)});
-        return std::nullopt;
-    }
-    if (vm && !use_images(options, *vm))
-        return std::nullopt;
-    return vm;
-}
-
 } // namespace
 
 int run_supervisor(const supervisor_options& options) {
-    auto vm = described(options);
+    auto vm = described_vm(options);
     if (!vm)
         return 125;
     return supervisor(options, std::move(*vm)).run();
-}
-
-int print_qemu_command(const supervisor_options& options) {
-    const auto vm = described(options);
-    if (!vm)
-        return 125;
-    auto name = (fs::temp_directory_path() / "kagemusha-XXXXXX").string();
-    if (!::mkdtemp(name.data())) {
-        complain({"no temporary directory"});
-        return 125;
-    }
-    std::string error;
-    const auto runtime = runtime_directory(error);
-    const auto base = runtime + "/" + (options.standby ? vm->name + "-standby" : vm->name);
-    const auto prepared =
-        prepare_vm(*vm, {name, base + ".qmp", base + ".gate", base + ".console",
-                         vm->console_log.empty() ? base + ".d/console.log" : vm->console_log,
-                         gpu_address_beside(options.address)});
-    std::error_code failed;
-    fs::remove_all(name, failed);
-    if (!prepared)
-        return 125;
-    const auto& command = options.standby ? prepared->standby_command : prepared->command;
-    if (options.json) {
-        json environment = json::object();
-        for (const auto& [key, value] : prepared->environment)
-            environment[key] = value;
-        fmt::print("{}\n", as_json_text({{"command", command},
-                                         {"environment", environment},
-                                         {"fingerprint", prepared->fingerprint}},
-                                        2));
-        return 0;
-    }
-    for (const auto& [key, value] : prepared->environment)
-        fmt::print("{}='{}' ", key, value);
-    for (std::size_t i = 0; i < command.size(); ++i) {
-        std::string word;
-        for (const char c : command[i])
-            word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-        fmt::print("{}'{}'", i == 0 ? "" : command[i].starts_with("-") ? " \\\n    " : " ", word);
-    }
-    fmt::print("\n");
-    return 0;
 }
 
 } // namespace kagemusha::control

@@ -352,6 +352,23 @@ void read_supervision(reader& r, const toml::table& t, vm_description& vm) {
                         least));
 }
 
+// Of QEMU's own options, what lets a guest speak past the gate and the held output; nothing: none of them.
+std::string speaks_past_the_gate(const std::vector<std::string>& options) {
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        auto word = options[i];
+        if (word.starts_with("--"))
+            word.erase(0, 1);
+        if (word == "-netdev" || word == "-nic" || word == "-net" || word == "-virtfs" || word == "-fsdev")
+            return options[i];
+        // vhost-vsock, vhost-user-*, virtio-9p: also as JSON
+        if (word == "-device" && i + 1 < options.size())
+            for (const char* driver : {"vhost-", "virtio-9p"})
+                if (options[i + 1].find(driver) != std::string::npos)
+                    return word + " " + options[i + 1];
+    }
+    return {};
+}
+
 // As the kernel will look for it: a path, or a name in PATH. Empty: it may be started; else a sentence.
 std::string why_not_executable(const std::string& program) {
     std::vector<std::string> places;
@@ -543,6 +560,14 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
                          "of it. On one machine: kind = \"lock\"");
         if (const auto why = why_not_a_standby(vm, vm.protection.standby); !why.empty())
             top.complain("arbiter", why);
+        if (const auto option = speaks_past_the_gate(vm.qemu_options);
+            !option.empty() && vm.arbiter.what != described_arbiter::kind::none)
+            top.complain(
+                "qemu-options",
+                fmt::format("'{}': what the guest says there leaves at once, and a takeover would take "
+                            "it back: describe a card as a [[network]]; a VM that is not to be "
+                            "protected has no [arbiter]",
+                            option));
     }
     if (!errors.empty())
         return std::nullopt;

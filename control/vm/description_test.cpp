@@ -123,6 +123,19 @@ TEST(description, a_card_whose_packets_nobody_can_hold_is_refused) {
     EXPECT_EQ(card("stream,server=off,addr.type=unix,addr.path=/s"), "");
 }
 
+TEST(description, nothing_speaks_past_the_gate) {
+    const auto with = [](const std::string& options, const std::string& more) {
+        return errors_of("name = \"a\"\nqemu-options = [" + options + "]\n" + least.substr(11) + more);
+    };
+    for (const char* options :
+         {R"("-netdev", "user,id=n")", R"("--nic", "tap")", R"("-device", "vhost-vsock-pci,guest-cid=3")",
+          R"("-device", "{'driver': 'vhost-user-fs-pci'}")", R"("-virtfs", "local,path=/")"}) {
+        EXPECT_NE(with(options, lock).find("describe a card as a [[network]]"), std::string::npos) << options;
+        EXPECT_EQ(with(options, ""), "") << "nobody protects it";
+    }
+    EXPECT_EQ(with(R"("-device", "virtio-rng-pci", "-trace", "net")", lock), "");
+}
+
 TEST(description, what_belongs_to_a_standby_is_beside_it) {
     EXPECT_EQ(gpu_address_beside("unix:/a/s"), "unix:/a/s.gpu");
     EXPECT_EQ(state_address_beside("[::1]:7000"), "[::1]:7002");

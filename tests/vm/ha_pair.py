@@ -86,9 +86,14 @@ class Supervisor:
         return self.wait(f"state {state}", lambda s: s["state"] == state)
 
     def tell(self, *words):
+        self.ask(*words)
+
+    def ask(self, *words, status=0):
+        """What the tool answers"""
         done = subprocess.run([tool(), words[0], self.name, *words[1:]], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, env=self.pair.environment, check=False)
-        assert done.returncode == 0, f"{words}: {done.stdout}"
+        assert done.returncode == status, f"{words}: {done.stdout}"
+        return done.stdout
 
     def events(self):
         self.log.flush()

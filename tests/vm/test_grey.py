@@ -236,6 +236,38 @@ def check_reset(pair):
     contiguous(standby.counts())
 
 
+def check_device_error(pair):
+    """a device stops the VM after an error, as one whose worker may still write its memory: the standby goes on; alone it runs again by itself"""
+    primary, standby = pair.begin(options=("-device", "checkpoint-testdev,id=broken"))
+    committed = committed_count(primary)
+    with Monitor(primary) as here:
+        here.ask("qom-set", path="/machine/peripheral/broken", property="io-error", value=True)
+    status = standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    assert "a device has stopped the VM" in status["last_takeover"], status
+    check_continued(primary, standby, committed)
+    with Monitor(standby) as here:
+        here.ask("qom-set", path="/machine/peripheral/broken", property="io-error", value=True)
+        wait(lambda: said(standby, "a device has stopped the VM"), f"a warning; {standby.said()}")
+    standby.wait("it is over", lambda s: not s["warning"])
+    counts_on(standby)
+    contiguous(standby.counts())
+
+
+def check_drill(pair):
+    """a drill: QEMU is killed, the standby goes on, and the one who asked gets the times; a VM without a standby is not touched"""
+    primary, standby = pair.begin()
+    committed = committed_count(primary)
+    times = json.loads(primary.ask("drill", "--json"))
+    assert times["running_ms"] > 0 and times["noticed_ms"] > 0, times
+    assert standby.status()["role"] == "primary", standby.said()
+    check_continued(primary, standby, committed)
+    assert primary.process.wait(60) == 0, primary.said()
+    refused = standby.ask("drill", status=125)
+    assert "not protected" in refused, refused
+    assert standby.status()["unprotected_ms"] > 0
+    counts_on(standby)
+
+
 def check_logs(pair):
     """a console that prints more than its bound, and a QEMU: both begin anew, and the last of them is kept beside"""
     primary = pair.begin(standby=False)
@@ -250,7 +282,7 @@ def check_logs(pair):
 
 
 CHECKS = [check_state_silent, check_standbys_disk, check_main_loop, check_main_loop_alone, check_switchover_called_off,
-          check_sigterm, check_qemu_ended, check_reset, check_logs]
+          check_sigterm, check_qemu_ended, check_reset, check_device_error, check_drill, check_logs]
 
 if __name__ == "__main__":
     sys.exit(run_checks(CHECKS, GreyPair, sys.argv[1:]))
