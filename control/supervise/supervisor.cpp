@@ -360,6 +360,8 @@ json supervisor::status() {
             {"standby_problem", s.standby_problem},
             {"gpu_lost", gpu_lost_},
             {"peer", s.peer},
+            {"peer_differences", s.peer_differences},
+            {"protocol_version", s.protocol_version},
             {"term", s.term},
             {"takeovers", s.takeovers},
             {"last_takeover", s.last_takeover},
@@ -474,7 +476,8 @@ int supervisor::run() {
     d.tls = p.tls;
     d.arbiter = vm_.arbiter;
     d.primary.vm = d.standby.vm = vm_.name;
-    d.primary.description = d.standby.description = prepared_->fingerprint;
+    d.primary.description = d.standby.description = prepared_->fingerprint.text;
+    d.primary.parts = d.standby.parts = prepared_->fingerprint.parts;
     d.primary.instance = d.standby.instance = (std::uint64_t{random()} << 32) | random();
     d.primary.heartbeat_ms = p.heartbeat_ms;
     d.primary.heartbeat_budget_ms = d.standby.heartbeat_budget_ms = p.heartbeat_budget_ms;
@@ -579,9 +582,13 @@ int print_qemu_command(const supervisor_options& options) {
         json environment = json::object();
         for (const auto& [key, value] : prepared->environment)
             environment[key] = value;
+        json host = json::object();
+        for (const auto& part : prepared->fingerprint.parts)
+            host[part.name] = part.value;
         fmt::print("{}\n", as_json_text({{"command", command},
                                          {"environment", environment},
-                                         {"fingerprint", prepared->fingerprint}},
+                                         {"fingerprint", prepared->fingerprint.text},
+                                         {"host", host}},
                                         2));
         return 0;
     }
