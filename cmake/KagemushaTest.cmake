@@ -26,7 +26,7 @@ elseif(KAGEMUSHA_SANITIZE MATCHES "thread")
         "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
-set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device vm vm-long soak gpu)
+set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device vm vm-long soak upgrade gpu)
 
 function(_kagemusha_check_label name label)
     if(NOT label IN_LIST KAGEMUSHA_TEST_LABELS)

@@ -104,6 +104,12 @@ void add_state_keys(std::vector<std::string>& command, const vm_config& config) 
 
 } // namespace
 
+std::string cpu_model(const vm_config& config) {
+    if (!config.cpu.empty())
+        return config.cpu;
+    return config.accel == accelerator::kvm ? "host" : "max";
+}
+
 std::string escape_option(std::string_view value) {
     std::string escaped;
     for (const char c : value) {
@@ -124,12 +130,14 @@ std::vector<std::string> qemu_command(const vm_config& config) {
         add(command, {"-L", dir});
     // The main memory is named and shared: the device's worker process maps it.
     add(command, {"-object", fmt::format("memory-backend-memfd,id=ram,size={}M,share=on", config.memory_mib),
-                  "-machine", "pc,memory-backend=ram", "-m", fmt::format("{}M", config.memory_mib), "-smp",
-                  fmt::format("{}", config.cpus)});
+                  "-machine", config.machine + ",memory-backend=ram", "-m",
+                  fmt::format("{}M", config.memory_mib), "-smp", fmt::format("{}", config.cpus)});
     if (config.accel == accelerator::kvm)
-        add(command, {"-accel", "kvm", "-cpu", "host"});
+        add(command, {"-accel", "kvm"});
     else
-        add(command, {"-accel", "tcg,thread=multi", "-cpu", "max"});
+        add(command, {"-accel", "tcg,thread=multi"});
+    // A model by name has all that it is known for, or the VM does not start: both hosts have the same then.
+    add(command, {"-cpu", cpu_model(config) + (config.cpu.empty() ? "" : ",enforce")});
     // loglevel=4: the kernel's warnings are on the console, its chatter is not.
     std::string arguments = "console=ttyS0 quiet loglevel=4 panic=-1 net.ifnames=0";
     if (probe)

@@ -17,6 +17,9 @@ namespace kagemusha::control {
 // QMP's quit. A described VM that reboots starts anew; the guest of a job has ended then.
 std::vector<std::string> qemu_command(const vm_config& config);
 
+// QEMU's name of the processor's model that the guest gets.
+std::string cpu_model(const vm_config& config);
+
 // In QEMU's key=value lists a comma inside a value is written twice.
 std::string escape_option(std::string_view value);
 

@@ -50,7 +50,16 @@ TEST(qemu_command, starts_with_the_binary_and_names_memory_and_cpus) {
     EXPECT_EQ(option(command, "-m"), "640M");
     EXPECT_EQ(option(command, "-smp"), "3");
     EXPECT_EQ(option(command, "-object", "memfd"), "memory-backend-memfd,id=ram,size=640M,share=on");
-    EXPECT_EQ(option(command, "-machine"), "pc,memory-backend=ram");
+    EXPECT_EQ(option(command, "-machine"), "pc-i440fx-10.0,memory-backend=ram");
+}
+
+TEST(qemu_command, a_processor_by_name_is_all_of_it_or_none) {
+    auto config = example();
+    EXPECT_EQ(option(qemu_command(config), "-cpu"), "max");
+    config.accel = accelerator::kvm;
+    EXPECT_EQ(option(qemu_command(config), "-cpu"), "host");
+    config.cpu = "EPYC-v4";
+    EXPECT_EQ(option(qemu_command(config), "-cpu"), "EPYC-v4,enforce");
 }
 
 TEST(qemu_command, disks_are_read_only_and_the_image_is_the_first) {

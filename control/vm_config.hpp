@@ -57,6 +57,10 @@ struct early_checkpoints {
     std::uint32_t max_paused_percent = 0;
 };
 
+// With its version: an alias ("pc") is another machine in each release of QEMU, and a guest can't go from one
+// to the other. A later QEMU has it, too.
+inline constexpr char default_machine[] = "pc-i440fx-10.0";
+
 struct vm_config {
     std::string qemu;
     std::vector<std::string> firmware_dirs;
@@ -72,6 +76,8 @@ struct vm_config {
     std::string state_keys; // directory, for the stream of the VM's state; "": not encrypted
     std::string state_vm;   // whose they are
     bool standby = false;   // waits for the state of a VM that runs elsewhere
+    std::string machine = default_machine;
+    std::string cpu; // QEMU's name of the processor's model; "": all that the accelerator has
     accelerator accel = accelerator::tcg;
     std::uint32_t tsc_khz = 0; // of the host's time stamp counter, for TCG guests; 0: the guest measures it
     std::uint64_t memory_mib = 1024;

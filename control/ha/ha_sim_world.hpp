@@ -154,6 +154,7 @@ private:
         primary_config c;
         c.vm = "vm";
         c.description = "same";
+        c.parts = {{mirror::part_rule::equal, "machine", "same"}};
         c.heartbeat_ms = 20;
         c.heartbeat_budget_ms = budget_ms;
         c.renew_ms = 60;
@@ -187,6 +188,7 @@ private:
         standby_config c;
         c.vm = "vm";
         c.description = "same";
+        c.parts = {{mirror::part_rule::equal, "machine", "same"}};
         c.instance = static_cast<std::uint64_t>(h.run);
         c.heartbeat_budget_ms = budget_ms;
         c.retry_ms = 30;
@@ -699,10 +701,11 @@ private:
         if (!from.link || !connected_ || now_ < partition_until_)
             return;
         if (auto* h = std::get_if<mirror::hello>(&m); h && older_peer_)
-            h->capabilities = {"supervision"};
+            h->capabilities = {"supervision"}, h->version = 1;
         if (const auto* s = std::get_if<mirror::supervision>(&m)) {
             using k = mirror::supervision_kind;
-            check(!older_peer_ || s->kind < k::belief, "a word that an older peer does not know");
+            check(!older_peer_ || (s->kind < k::belief && s->parts.empty()),
+                  "a word that an older peer does not know");
             say("host {} says {} term {} {}", from.index, static_cast<int>(s->kind), s->term, s->text);
             if (broken_ == mutation::unpaired_is_lost && (s->kind == k::unpaired || s->kind == k::belief))
                 return;

@@ -76,6 +76,7 @@
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
+#include "control/ha/peer_identity.hpp"
 #include "control/ha/resync_backoff.hpp"
 #include "mirror/message.hpp"
 
@@ -91,6 +92,7 @@ enum class loss_policy { degraded, stop };
 struct primary_config {
     std::string vm;
     std::string description; // fingerprint of what the VM is made of: must be the same on both hosts
+    description_parts parts; // the same, one by one, for a peer that knows them
     std::uint64_t instance = 0;
     std::uint32_t heartbeat_ms = 50;
     std::uint32_t heartbeat_budget_ms = 500;
@@ -200,6 +202,7 @@ public:
     const std::string& degraded() const { return degraded_; } // why nobody stands by; empty: somebody does
     // Why a takeover would have to wait, though somebody stands by: the standby does not reach the arbiter.
     const std::string& standby_problem() const { return standby_problem_; }
+    const peer_identity& peer() const { return peer_; }
     std::string waiting_for(std::uint64_t now) const; // what holds the next step up; empty: nothing
     bool may_hand_over() const { return state_ == primary_state::protecting && link_ >= link_state::greeted; }
 
@@ -301,6 +304,7 @@ private:
     std::uint64_t last_heard_ = 0, last_beat_ = 0;
     std::uint32_t budget_ms_ = 0; // the shorter one of both ends
     bool described_ = false, tells_belief_ = false;
+    peer_identity peer_;
     std::uint64_t peer_instance_ = 0, paired_instance_ = 0; // who greeted; who was told the last term
 
     // The standby

@@ -59,12 +59,9 @@ void primary_fsm::on_link_up(std::uint64_t now) {
     link_since_ = now;
     described_ = tells_belief_ = standby_is_clean_ = false;
     unpair_at_ = never;
-    mirror::hello h;
-    h.role = mirror::role::primary;
-    h.vm = config_.vm;
+    peer_.on_link_up();
+    auto h = supervisor_hello(mirror::role::primary, config_.vm);
     h.instance = config_.instance;
-    h.gpu = "supervisor";
-    h.capabilities = {"supervision", mirror::supervision_2_capability};
     h.heartbeat_budget_ms = config_.heartbeat_budget_ms;
     send(h);
 }
@@ -99,9 +96,7 @@ void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
 }
 
 void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
-    mirror::hello mine;
-    mine.role = mirror::role::primary;
-    mine.vm = config_.vm;
+    const auto mine = supervisor_hello(mirror::role::primary, config_.vm);
     auto why = mirror::disagreement(mine, theirs);
     if (why.empty() && !mirror::has_capability(theirs, "supervision"))
         why = "the peer is no supervisor of a VM: check the addresses";
@@ -111,7 +106,8 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
     tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
     peer_instance_ = theirs.instance;
     link_ = link_state::greeted;
-    say(supervision_kind::description, 0, config_.description);
+    peer_.on_hello(mine, theirs);
+    send(peer_.description(config_.description, config_.parts));
     if (tells_belief_)
         say(supervision_kind::belief, believed_term(), {});
     else if (state_ == primary_state::alone)
@@ -266,12 +262,10 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
 }
 
 void primary_fsm::on_description(const supervision& m, std::uint64_t now) {
-    described_ = m.text == config_.description;
+    const auto why = peer_.on_description(m, config_.description, config_.parts);
+    described_ = why.empty();
     if (!described_)
-        drop_link(mirror::goodbye_reason::refused,
-                  "both hosts describe the VM differently (description, kernel or an image): use the same "
-                  "files on both",
-                  now);
+        drop_link(mirror::goodbye_reason::refused, why, now);
 }
 
 void primary_fsm::on_belief(const supervision& m, std::uint64_t now) {

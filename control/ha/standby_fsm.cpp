@@ -179,6 +179,7 @@ void standby_fsm::out_of_date(const std::string& why) {
 void standby_fsm::on_link_up(std::uint64_t now) {
     linked_ = true;
     greeted_ = described_ = tells_belief_ = false;
+    peer_.on_link_up();
     link_heard_ = now;
 }
 
@@ -235,12 +236,8 @@ void standby_fsm::on_message(const mirror::message& m, std::uint64_t now) {
 }
 
 void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
-    mirror::hello mine;
-    mine.role = mirror::role::standby;
-    mine.vm = config_.vm;
+    auto mine = supervisor_hello(mirror::role::standby, config_.vm);
     mine.instance = config_.instance;
-    mine.gpu = "supervisor";
-    mine.capabilities = {"supervision", mirror::supervision_2_capability};
     mine.heartbeat_budget_ms = config_.heartbeat_budget_ms;
     mine.hold_bytes = mine.hold_entries = 1; // of no meaning here; none is refused
     auto why = mirror::disagreement(mine, theirs);
@@ -251,7 +248,8 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     greeted_ = true;
     tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
     send(mine);
-    say(supervision_kind::description, 0, config_.description);
+    peer_.on_hello(mine, theirs);
+    send(peer_.description(config_.description, config_.parts));
     tell_belief();
     if (state_ == standby_state::listening) {
         become(standby_state::greeted, {});
@@ -261,12 +259,11 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
 }
 
 void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
-    described_ = m.text == config_.description;
+    const auto why = peer_.on_description(m, config_.description, config_.parts);
+    described_ = why.empty();
     if (described_)
         return heard(now);
-    drop_link(mirror::goodbye_reason::refused,
-              "both hosts describe the VM differently (description, kernel or an image): use the same "
-              "files on both");
+    drop_link(mirror::goodbye_reason::refused, why);
 }
 
 void standby_fsm::heard(std::uint64_t now) {

@@ -57,6 +57,7 @@
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
+#include "control/ha/peer_identity.hpp"
 #include "mirror/message.hpp"
 
 #include <cstdint>
@@ -68,7 +69,8 @@ namespace kagemusha::ha {
 
 struct standby_config {
     std::string vm;
-    std::string description;
+    std::string description; // primary_config has what these are
+    description_parts parts;
     std::uint64_t instance = 0;
     std::uint32_t heartbeat_budget_ms = 500;
     std::uint32_t retry_ms = 100; // an arbiter that could not be reached is asked again after this
@@ -145,6 +147,7 @@ public:
     const std::string& gpu_lost() const { return gpu_lost_; } // why a takeover would be without its state
     // claiming, taking_over: why it has not started yet; otherwise why it could not claim now
     const std::string& waiting_for() const { return waiting_for_; }
+    const peer_identity& peer() const { return peer_; }
 
 private:
     void become(standby_state to, std::string why);
@@ -193,6 +196,7 @@ private:
     std::deque<standby_action> actions_;
 
     bool linked_ = false, greeted_ = false, described_ = false, tells_belief_ = false;
+    peer_identity peer_;
     std::uint64_t link_heard_ = 0; // anything, on this connection
     std::uint64_t last_heard_ = 0; // of a primary with our VM
     bool heard_again_ = false;     // while a claim is under way

@@ -236,8 +236,13 @@ struct decider::work {
         }
     }
     void publish() {
+        const auto* const peer = standby_ ? &standby_->peer() : primary_ ? &primary_->peer() : nullptr;
+        if (peer && !peer->differences().empty() && peer->differences() != told_differences_)
+            owner_.orders_.event("peer-differs", told_differences_ = peer->differences());
         const std::lock_guard lock(owner_.mutex_);
         auto& s = owner_.status_;
+        s.peer_differences = peer ? peer->differences() : "";
+        s.protocol_version = peer ? peer->version() : 0;
         s.role = standby_ ? "standby" : "primary";
         s.state = standby_ ? to_text(standby_->state()) : primary_ ? to_text(primary_->state()) : "";
         s.term = standby_ ? standby_->term() : primary_ ? primary_->term() : 0;
@@ -259,6 +264,7 @@ struct decider::work {
     std::unique_ptr<net::listener> listener_;
     std::optional<primary_fsm> primary_, successor_;
     std::optional<standby_fsm> standby_;
+    std::string told_differences_;
     bool settling_ = false;
 };
 

@@ -45,7 +45,9 @@ struct decider_orders {
 // As `kage status` shows it.
 struct decider_status {
     std::string role, state, degraded, waiting_for, peer;
-    std::string standby_problem; // a primary's: why a takeover would have to wait
+    std::string peer_differences;       // between both hosts' software, as far as it may differ
+    std::uint32_t protocol_version = 0; // that both speak; 0: nobody is there
+    std::string standby_problem;        // a primary's: why a takeover would have to wait
     std::uint64_t term = 0, takeovers = 0;
     std::int64_t gate_open_ms = 0; // how long output may still leave; negative: since when it may not
     std::string last_takeover;     // why

@@ -77,9 +77,13 @@ int print_qemu_command(const supervisor_options& options) {
         json environment = json::object();
         for (const auto& [key, value] : prepared->environment)
             environment[key] = value;
+        json host = json::object();
+        for (const auto& part : prepared->fingerprint.parts)
+            host[part.name] = part.value;
         fmt::print("{}\n", as_json_text({{"command", command},
                                          {"environment", environment},
-                                         {"fingerprint", prepared->fingerprint}},
+                                         {"fingerprint", prepared->fingerprint.text},
+                                         {"host", host}},
                                         2));
         return 0;
     }

@@ -358,6 +358,8 @@ json supervisor::status() {
             {"warning", warning_},
             {"gpu_lost", gpu_lost_},
             {"peer", s.peer},
+            {"peer_differences", s.peer_differences},
+            {"protocol_version", s.protocol_version},
             {"term", s.term},
             {"takeovers", s.takeovers},
             {"last_takeover", s.last_takeover},
@@ -532,7 +534,8 @@ int supervisor::run() {
     d.tls = p.tls;
     d.arbiter = vm_.arbiter;
     d.primary.vm = d.standby.vm = vm_.name;
-    d.primary.description = d.standby.description = prepared_->fingerprint;
+    d.primary.description = d.standby.description = prepared_->fingerprint.text;
+    d.primary.parts = d.standby.parts = prepared_->fingerprint.parts;
     d.primary.instance = d.standby.instance = (std::uint64_t{random()} << 32) | random();
     d.primary.heartbeat_ms = p.heartbeat_ms;
     d.primary.heartbeat_budget_ms = d.standby.heartbeat_budget_ms = p.heartbeat_budget_ms;

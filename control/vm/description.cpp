@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -462,6 +463,14 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     }
 }
 
+bool is_versioned_machine(const std::string& name) {
+    constexpr std::string_view kind = "pc-i440fx-";
+    unsigned major = 0, minor = 0;
+    char more = 0;
+    return name.starts_with(kind) && name.size() < kind.size() + 8 &&
+           std::sscanf(name.c_str() + kind.size(), "%u.%u%c", &major, &minor, &more) == 2;
+}
+
 } // namespace
 
 std::string gpu_address_beside(const std::string& standby) {
@@ -535,6 +544,16 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
         top.mebibytes("memory", vm.memory_mib);
         top.number("cpus", vm.cpus, 1, 255);
         top.choice("accel", vm.accel, {"auto", "kvm", "tcg"});
+        top.text("machine", vm.machine);
+        if (!vm.machine.empty() && !is_versioned_machine(vm.machine))
+            top.complain("machine",
+                         "'machine' must be one with its version, like \"pc-i440fx-10.0\": an alias "
+                         "is another machine in each release of QEMU");
+        top.text("cpu", vm.cpu);
+        if (vm.cpu.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
+            std::string::npos)
+            top.complain("cpu",
+                         "'cpu' must be the name of a model, as `qemu-system-x86_64 -cpu help` prints it");
         top.path("console-log", vm.console_log);
         top.texts("qemu-options", vm.qemu_options);
         if (const auto* t = top.child("boot"))

@@ -71,6 +71,8 @@ struct vm_description {
     std::uint64_t memory_mib = 1024;
     unsigned cpus = 1;
     std::string accel = "auto";
+    std::string machine; // QEMU's, with its version; "": default_machine
+    std::string cpu;     // QEMU's name of a model; "": the host's, or all that TCG has
     // What boots: our guest image with a job, a kernel, or else the first disk.
     std::string guest, job;
     std::vector<std::string> files;

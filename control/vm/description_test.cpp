@@ -60,6 +60,17 @@ TEST(description, every_part_is_read) {
     EXPECT_EQ(vm.arbiter.lease_ms, 200u);
 }
 
+TEST(description, a_machine_has_its_version_and_a_processor_is_a_name) {
+    const auto vm = good("machine = \"pc-i440fx-9.2\"\ncpu = \"EPYC-v4\"\n" + least);
+    EXPECT_EQ(vm.machine, "pc-i440fx-9.2");
+    EXPECT_EQ(vm.cpu, "EPYC-v4");
+    for (const char* machine : {"pc", "q35", "pc-i440fx", "pc-i440fx-10.0,x=y", "pc-i440fx-10.0 "})
+        EXPECT_NE(errors_of("machine = \"" + std::string(machine) + "\"\n" + least).find("'machine' must be"),
+                  std::string::npos)
+            << machine;
+    EXPECT_NE(errors_of("cpu = \"host,-avx\"\n" + least).find("'cpu' must be"), std::string::npos);
+}
+
 TEST(description, mistakes_have_lines) {
     EXPECT_EQ(errors_of(least + "cpu = 3\n"), "vm.toml:4:7: 'cpu' is no key of [[disk]]\n");
     EXPECT_EQ(errors_of("name = \"a\"\ncpus = 0\n" + least.substr(11)),

@@ -10,91 +10,16 @@
 #include "control/qemu_keys.hpp"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
-#include <memory>
-#include <unistd.h>
 
 namespace kagemusha::control {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-class sha256 {
-public:
-    sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-        if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
-            std::abort(); // no memory
-    }
-    // With its length, so that two texts are never taken for one.
-    void text(const std::string& value) {
-        const std::uint64_t size = value.size();
-        EVP_DigestUpdate(context_.get(), &size, sizeof size);
-        EVP_DigestUpdate(context_.get(), value.data(), value.size());
-    }
-    bool file(const std::string& path, std::string& error) {
-        const unique_fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        std::vector<char> buffer(1 << 20);
-        ssize_t got = fd ? 1 : -1;
-        while (got > 0) {
-            got = ::read(fd.get(), buffer.data(), buffer.size());
-            if (got > 0)
-                EVP_DigestUpdate(context_.get(), buffer.data(), static_cast<std::size_t>(got));
-            if (got < 0 && errno == EINTR)
-                got = 1;
-        }
-        if (got < 0)
-            error = fmt::format("cannot read {}: {}", path, std::strerror(errno));
-        return got == 0;
-    }
-    std::string hex() {
-        unsigned char bytes[EVP_MAX_MD_SIZE];
-        unsigned size = 0;
-        EVP_DigestFinal_ex(context_.get(), bytes, &size);
-        std::string out;
-        for (unsigned i = 0; i < size; ++i)
-            out += fmt::format("{:02x}", bytes[i]);
-        return out;
-    }
-
-private:
-    std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
-
-// What the guest sees of a writable disk, whose content comes from the other host.
-std::optional<std::uint64_t> size_of(const disk_config& disk, std::string& error) {
-    const unique_fd fd(::open(disk.path.c_str(), O_RDWR | O_CLOEXEC));
-    const auto size = fd ? ::lseek(fd.get(), 0, SEEK_END) : -1;
-    if (size < 0) {
-        error = fmt::format(
-            "the image {} of a writable disk can't be used: {}{}", disk.path, std::strerror(errno),
-            errno == ENOENT ? ". Each host has one of its own, all of the same size; what is in "
-                              "that of a standby does not matter"
-                            : "");
-        return std::nullopt;
-    }
-    if (disk.format == "raw")
-        return size;
-    // qcow2: the guest's size is at byte 24 of its header, big-endian.
-    std::array<unsigned char, 32> header{};
-    if (::pread(fd.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()) ||
-        std::memcmp(header.data(), "QFI\xfb", 4) != 0) {
-        error = fmt::format("{} is no qcow2 image", disk.path);
-        return std::nullopt;
-    }
-    std::uint64_t inside = 0;
-    for (std::size_t i = 24; i < 32; ++i)
-        inside = inside << 8 | header[i];
-    return inside;
-}
 
 bool make_payload(const vm_description& vm, const assets& parts, const std::string& out) {
     std::vector<std::string> command{source_root() + "/scripts/make-payload",
@@ -144,39 +69,6 @@ gpu_config gpu_of(const vm_description& vm, const std::string& address, bool sta
     return gpu;
 }
 
-std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_config& config,
-                                          std::string& error) {
-    sha256 hash;
-    for (const auto& value :
-         {vm.name, fmt::format("{} MiB, {} CPUs", vm.memory_mib, vm.cpus), config.append, vm.guest})
-        hash.text(value);
-    hash.text(config.accel == accelerator::kvm ? "kvm" : "tcg");
-    std::vector<std::string> files{config.kernel, config.initramfs, config.root_image, config.payload};
-    for (const auto& disk : config.disks) {
-        if (disk.writable) {
-            const auto size = size_of(disk, error);
-            if (!size)
-                return std::nullopt;
-            hash.text(fmt::format("writable, {} bytes", *size));
-        } else {
-            hash.text(disk.format);
-            files.push_back(disk.path);
-        }
-    }
-    for (const auto& network : config.networks)
-        hash.text(network.model + " " + network.mac);
-    for (const auto& option : vm.qemu_options)
-        hash.text(option);
-    if (vm.gpu)
-        hash.text("gpu");
-    for (const auto& file : files) {
-        hash.text(file.empty() ? "no file" : "file");
-        if (!file.empty() && !hash.file(file, error))
-            return std::nullopt;
-    }
-    return hash.hex();
-}
-
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
     const auto parts = find_assets(vm.guest.empty() ? default_flavour : vm.guest, vm.gpu.has_value());
     if (!parts)
@@ -186,6 +78,9 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     config.described = true;
     config.qemu = parts->qemu;
     config.firmware_dirs = firmware_dirs();
+    if (!vm.machine.empty())
+        config.machine = vm.machine;
+    config.cpu = vm.cpu;
     config.memory_mib = vm.memory_mib;
     config.cpus = vm.cpus;
     config.kernel = vm.kernel;
@@ -236,12 +131,14 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
             path += std::string(":") + before;
         out.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
     }
-    const auto fingerprint = fingerprint_of(vm, config, error);
-    if (!fingerprint) {
+    const auto qemu = ask_qemu(config, error);
+    const auto builds = builds_of_this_host(config.qemu, vm.gpu ? parts->device_library : std::string());
+    auto made = qemu ? fingerprint_of(vm, config, *qemu, builds, error) : std::nullopt;
+    if (!made) {
         fmt::print(stderr, "kagemusha: {}\n", error);
         return std::nullopt;
     }
-    out.fingerprint = *fingerprint;
+    out.fingerprint = std::move(*made);
     auto standby = config;
     standby.standby = true;
     if (vm.gpu) {

@@ -7,6 +7,7 @@
 
 #include "control/process.hpp"
 #include "control/vm/description.hpp"
+#include "control/vm/fingerprint.hpp"
 #include "control/vm_config.hpp"
 
 #include <optional>
@@ -27,7 +28,7 @@ struct prepared_vm {
     vm_config config; // of the primary
     std::vector<std::string> command, standby_command;
     std::vector<std::pair<std::string, std::string>> environment;
-    std::string fingerprint;
+    kagemusha::control::fingerprint fingerprint;
     std::string keys; // the directory of QEMU's copies (qemu_keys.hpp); "": it has none
 };
 
@@ -37,10 +38,5 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
 // The device of a VM that has one, on its primary or its standby. `keys`: as in prepared_vm. Pure.
 gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby,
                   const std::string& keys = {});
-
-// SHA-256 over what the guest can see: the description's parts of the machine, and the content of every file.
-// Nothing and a sentence in `error`.
-std::optional<std::string> fingerprint_of(const vm_description& vm, const vm_config& config,
-                                          std::string& error);
 
 } // namespace kagemusha::control

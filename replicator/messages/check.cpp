@@ -77,6 +77,13 @@ std::string check(const mirror::hello& m) {
     if (m.oldest_version == 0 || m.version < m.oldest_version) {
         return "the range of protocol versions is empty";
     }
+    if (m.oldest_abi_version > m.abi_version) {
+        return "the range of stream versions is empty";
+    }
+    if (m.checkpoint_version < m.oldest_checkpoint_version ||
+        (m.checkpoint_version != 0 && m.oldest_checkpoint_version == 0)) {
+        return "the range of checkpoint versions is empty";
+    }
     if (m.role != mirror::role::primary && m.role != mirror::role::standby) {
         return "the role is unknown";
     }
@@ -215,6 +222,17 @@ std::string check(const mirror::supervision& m) {
     if (m.kind < mirror::supervision_kind::description ||
         m.kind > mirror::supervision_kind::takeover_failed) {
         return "the kind is unknown";
+    }
+    if (m.parts.size() > mirror::max_description_parts) {
+        return "the description has too many parts";
+    }
+    for (const auto& part : m.parts) {
+        if (part.rule < mirror::part_rule::equal || part.rule > mirror::part_rule::shown) {
+            return "the rule of a part of the description is unknown";
+        }
+        if (!is_text(part.name) || !is_text(part.value, mirror::max_part_value_bytes)) {
+            return "a part of the description is too long or not printable";
+        }
     }
     return is_text(m.text) ? std::string() : "the text is too long or not printable";
 }

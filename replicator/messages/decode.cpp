@@ -43,6 +43,9 @@ const char* take(const replication::Hello& h, mirror::hello& out) {
     out.hold_bytes = h.hold_bytes();
     out.hold_entries = h.hold_entries();
     out.limits = {h.max_files(), h.max_memory_bytes(), h.max_file_memory_bytes()};
+    out.oldest_abi_version = h.oldest_abi_version();
+    out.checkpoint_version = h.checkpoint_version();
+    out.oldest_checkpoint_version = h.oldest_checkpoint_version();
     return nullptr;
 }
 
@@ -201,7 +204,19 @@ const char* take(const replication::Supervision& s, mirror::supervision& out) {
         s.kind() > replication::SUPERVISION_TAKEOVER_FAILED) {
         return "the kind is unknown";
     }
+    if (s.parts_size() > static_cast<int>(mirror::max_description_parts)) {
+        return "the description has too many parts";
+    }
+    for (const auto& part : s.parts()) {
+        if (part.name().size() > mirror::max_text_bytes ||
+            part.value().size() > mirror::max_part_value_bytes) {
+            return "a part of the description is too long";
+        }
+    }
     out = {static_cast<mirror::supervision_kind>(s.kind()), s.term(), s.text(), s.unreleased(), s.recorded()};
+    for (const auto& part : s.parts()) {
+        out.parts.push_back({static_cast<mirror::part_rule>(part.rule()), part.name(), part.value()});
+    }
     return nullptr;
 }
 

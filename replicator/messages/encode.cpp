@@ -36,6 +36,9 @@ void fill(replication::Message& out, const mirror::hello& m) {
     h.set_max_files(m.limits.max_files);
     h.set_max_memory_bytes(m.limits.max_memory_bytes);
     h.set_max_file_memory_bytes(m.limits.max_file_memory_bytes);
+    h.set_oldest_abi_version(m.oldest_abi_version);
+    h.set_checkpoint_version(m.checkpoint_version);
+    h.set_oldest_checkpoint_version(m.oldest_checkpoint_version);
 }
 
 // A column that has the same value, its default, in every entry is left out.
@@ -165,6 +168,12 @@ void fill(replication::Message& out, const mirror::supervision& m) {
     s.set_text(m.text);
     s.set_unreleased(m.unreleased);
     s.set_recorded(m.recorded);
+    for (const auto& part : m.parts) {
+        auto& p = *s.add_parts();
+        p.set_rule(static_cast<replication::PartRule>(part.rule));
+        p.set_name(part.name);
+        p.set_value(part.value);
+    }
 }
 
 void fill(replication::Message& out, const mirror::unknown_message&) {
@@ -213,8 +222,13 @@ void encode(const mirror::message& m, std::vector<std::byte>& out) {
     } else if (const auto* g = std::get_if<mirror::goodbye>(&m)) {
         encode_checked(mirror::goodbye{g->reason, as_text(g->why)}, out);
     } else if (const auto* s = std::get_if<mirror::supervision>(&m)) {
-        encode_checked(mirror::supervision{s->kind, s->term, as_text(s->text), s->unreleased, s->recorded},
-                       out);
+        mirror::supervision clean = *s;
+        clean.text = as_text(s->text);
+        for (auto& part : clean.parts) {
+            part.name = as_text(part.name);
+            part.value = as_text(part.value, mirror::max_part_value_bytes);
+        }
+        encode_checked(clean, out);
     } else {
         encode_checked(m, out);
     }

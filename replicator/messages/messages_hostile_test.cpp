@@ -145,6 +145,42 @@ TEST(hostile_messages, hello) {
                    }));
 }
 
+TEST(hostile_messages, ranges_of_versions) {
+    EXPECT_REFUSED("stream versions", answer_to_hello([](auto& h) { h.set_oldest_abi_version(99); }));
+    EXPECT_REFUSED("checkpoint versions",
+                   answer_to_hello([](auto& h) { h.set_oldest_checkpoint_version(1); }));
+    EXPECT_REFUSED("checkpoint versions", answer_to_hello([](auto& h) { h.set_checkpoint_version(1); }));
+}
+
+TEST(hostile_messages, descriptions) {
+    const auto answer_to_parts = [](auto change) {
+        replication::Message m;
+        auto& s = *m.mutable_supervision();
+        s.set_kind(replication::SUPERVISION_DESCRIPTION);
+        auto& part = *s.add_parts();
+        part.set_rule(replication::PART_EQUAL);
+        part.set_name("machine");
+        part.set_value("pc");
+        change(s);
+        return answer_to(m);
+    };
+    EXPECT_EQ(answer_to_parts([](auto&) {}), "");
+    EXPECT_REFUSED("rule", answer_to_parts([](auto& s) { s.mutable_parts(0)->clear_rule(); }));
+    EXPECT_REFUSED("rule", answer_to_parts([](auto& s) {
+                       s.mutable_parts(0)->set_rule(static_cast<replication::PartRule>(4));
+                   }));
+    EXPECT_REFUSED("too long",
+                   answer_to_parts([](auto& s) { s.mutable_parts(0)->set_name(std::string(1025, 'a')); }));
+    EXPECT_REFUSED("too long",
+                   answer_to_parts([](auto& s) { s.mutable_parts(0)->set_value(std::string(4097, 'a')); }));
+    EXPECT_REFUSED("printable", answer_to_parts([](auto& s) { s.mutable_parts(0)->set_value("\n"); }));
+    EXPECT_REFUSED("too many", answer_to_parts([](auto& s) {
+                       for (int i = 0; i < 192; ++i) {
+                           s.add_parts()->set_rule(replication::PART_EQUAL);
+                       }
+                   }));
+}
+
 TEST(hostile_messages, columns) {
     EXPECT_REFUSED("no entries", answer_to_entries([](auto& b) { b.set_count(0); }));
     EXPECT_REFUSED("too many", answer_to_entries([](auto& b) { b.set_count(4097); }));

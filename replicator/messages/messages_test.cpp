@@ -40,6 +40,8 @@ mirror::hello full_hello() {
     h.hold_bytes = u64_max;
     h.hold_entries = u64_max;
     h.limits = {UINT32_MAX, u64_max, u64_max - 1};
+    h.oldest_abi_version = UINT32_MAX;
+    h.checkpoint_version = h.oldest_checkpoint_version = UINT32_MAX;
     return h;
 }
 
@@ -140,6 +142,10 @@ TEST(messages, words_of_supervisors) {
     for (auto k = mirror::supervision_kind::description; k <= mirror::supervision_kind::takeover_failed;
          k = static_cast<mirror::supervision_kind>(static_cast<std::uint32_t>(k) + 1))
         expect_round_trip(mirror::supervision{k, u64_max, "why", k == mirror::supervision_kind::died, 7});
+    mirror::supervision described{mirror::supervision_kind::description, 0, "why", false, 0, {}};
+    described.parts = {{mirror::part_rule::equal, "machine", "pc"},
+                       {mirror::part_rule::shown, "words", std::string(mirror::max_part_value_bytes, 'a')}};
+    expect_round_trip(described);
 }
 
 TEST(messages, digests) {

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "mirror/limits.hpp"
-
 namespace kagemusha::messages {
 
 namespace {
@@ -34,8 +32,8 @@ std::size_t character_bytes(std::string_view s) {
 
 } // namespace
 
-bool is_text(std::string_view s) {
-    if (s.size() > mirror::max_text_bytes) {
+bool is_text(std::string_view s, std::size_t most_bytes) {
+    if (s.size() > most_bytes) {
         return false;
     }
     while (!s.empty()) {
@@ -48,12 +46,12 @@ bool is_text(std::string_view s) {
     return true;
 }
 
-std::string as_text(std::string_view s) {
+std::string as_text(std::string_view s, std::size_t most_bytes) {
     std::string out;
     while (!s.empty()) {
         const std::size_t bytes = character_bytes(s);
         const std::string_view character = bytes == 0 ? "?" : s.substr(0, bytes);
-        if (out.size() + character.size() > mirror::max_text_bytes) {
+        if (out.size() + character.size() > most_bytes) {
             break;
         }
         out += character;

@@ -8,14 +8,16 @@
 #include <string>
 #include <string_view>
 
+#include "mirror/limits.hpp"
+
 namespace kagemusha::messages {
 
-// At most max_text_bytes of UTF-8 without control characters (U+0000–001F, U+007F–009F).
-bool is_text(std::string_view s);
+// At most so many bytes of UTF-8 without control characters (U+0000–001F, U+007F–009F).
+bool is_text(std::string_view s, std::size_t most_bytes = mirror::max_text_bytes);
 
 // What remains of `s` as such a text: cut between two characters, and '?' for each byte that may not be in
 // it.
-std::string as_text(std::string_view s);
+std::string as_text(std::string_view s, std::size_t most_bytes = mirror::max_text_bytes);
 
 } // namespace kagemusha::messages
 

@@ -4,6 +4,7 @@
 #ifndef KAGEMUSHA_MIRROR_AGREEMENT_HPP
 #define KAGEMUSHA_MIRROR_AGREEMENT_HPP
 
+#include <cstdint>
 #include <string>
 
 #include "mirror/message.hpp"
@@ -11,6 +12,9 @@
 namespace kagemusha::mirror {
 
 inline constexpr const char* compression_capability = "zstd";
+
+// The highest version that both speak, which both then speak; 0: there is none.
+std::uint32_t common_version(const hello& mine, const hello& theirs);
 
 // Empty: they fit. Else why not, as a sentence.
 std::string disagreement(const hello& mine, const hello& theirs);

@@ -20,6 +20,10 @@ inline constexpr std::uint32_t max_entries_per_message = 4096;
 inline constexpr std::uint32_t max_hashes_per_message = 65536;
 inline constexpr std::uint32_t max_text_bytes = 1024; // names and sentences
 inline constexpr std::uint32_t max_capabilities = 64;
+// Of the description that supervisors compare: disks, cards and files of a VM; the words of a list.
+inline constexpr std::uint32_t max_description_parts = 192;
+inline constexpr std::uint32_t max_part_value_bytes = 4096;
+static_assert(max_description_parts * (max_text_bytes + max_part_value_bytes + 32) < max_message_bytes);
 
 // Content up to this travels with its entry, more of it behind, in pieces.
 inline constexpr std::uint64_t max_inline_content_bytes = std::uint64_t{256} << 10;

@@ -16,8 +16,11 @@
 
 namespace kagemusha::mirror {
 
-inline constexpr std::uint32_t protocol_version = 1;
+// 1: what was released first. 2: a supervisor's DESCRIPTION has parts.
+inline constexpr std::uint32_t protocol_version = 2;
 inline constexpr std::uint32_t oldest_protocol_version = 1;
+// What this release's device executes; a stream version that only adds commands leaves it as it is.
+inline constexpr std::uint32_t oldest_stream_version = VGPU_STREAM_VERSION;
 
 enum class role : std::uint8_t { primary = 1, standby = 2 };
 
@@ -36,13 +39,17 @@ struct hello {
     mirror::role role = role::primary;
     std::string vm;                                  // both must name the same
     std::uint64_t instance = 0;                      // random, of this run of this process
-    std::uint32_t abi_version = VGPU_STREAM_VERSION; // of the streams: must be equal
+    std::uint32_t abi_version = VGPU_STREAM_VERSION; // of the streams: a standby executes the primary's
     std::string gpu;                                 // for people
     std::vector<std::string> capabilities; // names; unknown ones are ignored. "zstd": compressed content
     std::uint32_t heartbeat_budget_ms = 0; // silence beyond it means the sender gives the other up
     std::uint64_t hold_bytes = 0;          // standby: content and streams that it holds at most
     std::uint64_t hold_entries = 0;        // standby: the same in entries
     guest_limits limits;
+    // Lowest version of the streams that its device executes. 0: a release before this field, abi_version
+    std::uint32_t oldest_abi_version = oldest_stream_version;
+    // Of a supervisor: the dialogue of checkpoints between both QEMUs. 0 and 0: a release before these fields
+    std::uint32_t checkpoint_version = 0, oldest_checkpoint_version = 0;
     friend bool operator==(const hello&, const hello&) = default;
 };
 
@@ -173,12 +180,25 @@ enum class supervision_kind : std::uint32_t {
 };
 inline constexpr const char* supervision_2_capability = "supervision-2";
 
+// One thing that the guest can see of its host, or that tells two hosts' software apart.
+enum class part_rule : std::uint32_t {
+    equal = 1,         // both have it, with the same value
+    equal_if_both = 2, // the same, but who does not name it is of a release that does not know it
+    shown = 3,         // may differ; a difference is shown to people
+};
+struct description_part {
+    part_rule rule = part_rule::equal;
+    std::string name, value; // a list is words, ascending, with spaces between them
+    friend bool operator==(const description_part&, const description_part&) = default;
+};
+
 struct supervision {
     supervision_kind kind = supervision_kind::description;
     std::uint64_t term = 0;
     std::string text;
-    bool unreleased = false;    // died: nothing was let out since `alone` was asked for
-    std::uint64_t recorded = 0; // pair: the term that the arbiter's record has now; 0: not told
+    bool unreleased = false;                  // died: nothing was let out since `alone` was asked for
+    std::uint64_t recorded = 0;               // pair: the term that the arbiter's record has now; 0: not told
+    std::vector<description_part> parts = {}; // description, from version 2 on
     friend bool operator==(const supervision&, const supervision&) = default;
 };
 

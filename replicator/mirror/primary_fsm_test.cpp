@@ -86,7 +86,7 @@ TEST_F(primary_fsm_test, connects_greets_and_begins_a_state_transfer) {
     EXPECT_EQ(at(now), "connect");
     fsm->on_connected(now);
     EXPECT_EQ(actions(), "state greeting \"no standby has been reached yet\"; "
-                         "send hello primary vm=\"vm\" version=1..1 abi=" +
+                         "send hello primary vm=\"vm\" version=1..2 abi=" +
                              std::to_string(VGPU_STREAM_VERSION) + " budget=500ms");
     EXPECT_EQ(says(standby_hello()), "start_sync; state syncing; send heartbeat at 1000");
     EXPECT_EQ(fsm->status(now).standby_gpu, "its gpu");
@@ -170,19 +170,26 @@ TEST_F(primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
         std::function<void(hello&)> change;
         std::string sentence;
     } const cases[] = {
-        {[](hello& h) { h.version = h.oldest_version = 2; },
-         "protocol version 2 there, 1 here: install the same release on both hosts"},
+        {[](hello& h) { h.version = h.oldest_version = 3; },
+         "protocol version 3 there, 1 to 2 here: upgrade this host"},
         {[](hello& h) { h.version = h.oldest_version = 0; },
-         "protocol version 0 there, 1 here: install the same release on both hosts"},
+         "protocol version 0 there, 1 to 2 here: upgrade the other host"},
         {[](hello& h) { h.version = 9, h.oldest_version = 7; },
-         "protocol version 7 to 9 there, 1 here: install the same release on both hosts"},
+         "protocol version 7 to 9 there, 1 to 2 here: upgrade this host"},
         {[](hello& h) { h.role = role::primary; },
          "both ends are a primary: give one of them the other role"},
         {[](hello& h) { h.vm = "other"; },
          "the peer is of VM \"other\", this is VM \"vm\": check the addresses"},
-        {[](hello& h) { h.abi_version = 999; }, "device interface version 999 there, " +
-                                                    std::to_string(VGPU_STREAM_VERSION) +
-                                                    " here: install the same release on both hosts"},
+        {[](hello& h) { h.abi_version = VGPU_STREAM_VERSION - 1, h.oldest_abi_version = 0; },
+         "the primary's guest speaks version " + std::to_string(VGPU_STREAM_VERSION) +
+             " of the device's interface, the standby's device " + std::to_string(VGPU_STREAM_VERSION - 1) +
+             ": upgrade the standby's host"},
+        {[](hello& h) { h.abi_version = 1009, h.oldest_abi_version = 1000; },
+         "the primary's guest speaks version " + std::to_string(VGPU_STREAM_VERSION) +
+             " of the device's interface, the standby's device 1000 to 1009: upgrade the primary's host, and "
+             "start the VM again"},
+        {[](hello& h) { h.checkpoint_version = h.oldest_checkpoint_version = 7; },
+         "version of QEMU's checkpoints 7 there, 1 here: upgrade this host"},
         {[](hello& h) { h.hold_bytes = 0; },
          "the standby says that it can hold nothing: raise its hold_bytes and hold_entries"},
         {[](hello& h) { h.heartbeat_budget_ms = 0; }, "the peer gives no heartbeat budget"},

@@ -87,7 +87,7 @@ struct standby_fsm_test : ::testing::Test {
 TEST_F(standby_fsm_test, greets_and_follows) {
     EXPECT_EQ(connect(), "state greeting");
     EXPECT_EQ(says(primary_hello()),
-              "send hello standby vm=\"vm\" version=1..1 abi=" + std::to_string(VGPU_STREAM_VERSION) +
+              "send hello standby vm=\"vm\" version=1..2 abi=" + std::to_string(VGPU_STREAM_VERSION) +
                   " budget=500ms hold=1000B/40; state following");
     EXPECT_EQ(entry(meta(7, entry_kind::reset)), "") << "numbers may begin anywhere";
     EXPECT_EQ(entry(meta(8, entry_kind::open_file, 1)), "");
@@ -104,15 +104,15 @@ TEST_F(standby_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
         std::function<void(hello&)> change;
         std::string sentence;
     } const cases[] = {
-        {[](hello& h) { h.version = h.oldest_version = 2; },
-         "protocol version 2 there, 1 here: install the same release on both hosts"},
+        {[](hello& h) { h.version = h.oldest_version = 3; },
+         "protocol version 3 there, 1 to 2 here: upgrade this host"},
         {[](hello& h) { h.role = role::standby; },
          "both ends are a standby: give one of them the other role"},
         {[](hello& h) { h.vm = "other"; },
          "the peer is of VM \"other\", this is VM \"vm\": check the addresses"},
-        {[](hello& h) { h.abi_version = 999; }, "device interface version 999 there, " +
-                                                    std::to_string(VGPU_STREAM_VERSION) +
-                                                    " here: install the same release on both hosts"},
+        {[](hello& h) { h.abi_version = 999, h.oldest_abi_version = 1; },
+         "the primary's guest speaks version 999 of the device's interface, the standby's device " +
+             std::to_string(VGPU_STREAM_VERSION) + ": upgrade the standby's host"},
     };
     for (const auto& c : cases) {
         make();

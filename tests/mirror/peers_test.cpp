@@ -192,7 +192,7 @@ TEST_F(peers, of_another_vm_without_keys) {
 
 // ---- of another version: one end is a device, the other one says a hello that no device here says
 
-constexpr const char* versions = "protocol version 7 to 9 there, 1 here: install the same release on both";
+constexpr const char* versions = "protocol version 7 to 9 there, 1 to 2 here: upgrade this host";
 
 mirror::hello of_version_9(mirror::role role) {
     mirror::hello h = net::test::a_hello(role);

@@ -55,9 +55,9 @@ class Supervisor:
         self.pair, self.name = pair, name
         self.log = open(pair.directory / f"{name}.log", "wb")
         self.process = subprocess.Popen(
-            [*pair.inside(name), tool(), command, str(pair.description), "--name", name, "--json", *more],
+            [*pair.inside(name), pair.tool(name), command, str(pair.description), "--name", name, "--json", *more],
             stdin=subprocess.DEVNULL,
-            stdout=self.log, stderr=subprocess.STDOUT, env=pair.environment)
+            stdout=self.log, stderr=subprocess.STDOUT, env=pair.variables(name))
 
     def alive(self):
         return self.process.poll() is None
@@ -157,6 +157,13 @@ class Hosts:
     def inside(self, _name):
         """What to put before the command line of the host of this name."""
         return ()
+
+    def tool(self, _name):
+        """The control tool of the host of this name."""
+        return tool()
+
+    def variables(self, _name):
+        return self.environment
 
     def start(self, command, name, *more):
         self.started.append(Supervisor(self, command, name, *more))

@@ -65,6 +65,7 @@ void supervisor::start(const unit& how) {
         standby_config c;
         c.vm = "vm";
         c.description = "same";
+        c.parts = {{mirror::part_rule::equal, "machine", "same"}};
         c.instance = identity_;
         c.heartbeat_budget_ms = o.heartbeat_budget_ms;
         c.retry_ms = std::min(o.heartbeat_budget_ms / 4 + 1, 500u);
@@ -83,6 +84,7 @@ primary_config supervisor::config_of_primary() const {
     primary_config c;
     c.vm = "vm";
     c.description = "same";
+    c.parts = {{mirror::part_rule::equal, "machine", "same"}};
     c.instance = identity_;
     c.heartbeat_ms = o.heartbeat_ms;
     c.heartbeat_budget_ms = o.heartbeat_budget_ms;
@@ -445,10 +447,11 @@ void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
     if (line_ != id)
         return;
     if (const auto* h = std::get_if<mirror::hello>(&m);
-        h && w_.o.old_release[host_.index] && !h->capabilities.empty()) {
-        auto understood = *h; // an older release does not know the newer capabilities
+        h && w_.o.old_release[host_.index] && (!h->capabilities.empty() || h->version != 1)) {
+        auto understood = *h; // an older release does not know the newer capabilities, nor version 2
         std::erase(understood.capabilities, mirror::supervision_2_capability);
-        if (understood.capabilities.size() != h->capabilities.size())
+        understood.version = 1;
+        if (understood != *h)
             return arrived(id, understood);
     }
     tell([&] {
@@ -483,6 +486,7 @@ void supervisor::send(const mirror::message& m) {
     if (const auto* h = std::get_if<mirror::hello>(&m); h && w_.o.old_release[host_.index]) {
         auto old = *h;
         std::erase(old.capabilities, mirror::supervision_2_capability);
+        old.version = 1;
         return w_.net.send(static_cast<std::uint32_t>(line_), line_end_, old);
     }
     w_.net.send(static_cast<std::uint32_t>(line_), line_end_, m);
