@@ -164,7 +164,7 @@ private:
 std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
     std::vector<MetricFamily> out;
     // References into it stay valid.
-    out.reserve(4 + std::size(figures) + std::size(supervised_figures) + std::size(alarms));
+    out.reserve(5 + std::size(figures) + std::size(supervised_figures) + std::size(alarms));
     auto& up = out.emplace_back(
         family("kagemusha_vm_up", "1: QEMU answers. 0: the VM is registered and it does not.", gauge));
     for (const auto& vm : vms)
@@ -174,6 +174,13 @@ std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
     each_running(vms, [&](labels who, const nlohmann::json& said) {
         add(is_protected, std::move(who), said.value("protected", false) ? 1 : 0);
     });
+    auto& days = out.emplace_back(family("kagemusha_vm_certificate_days_left",
+                                         "Until a certificate of the VM ends, or the cluster's CA.", gauge));
+    for (const auto& vm : vms)
+        if (vm.supervisor.is_object())
+            for (const auto& one : vm.supervisor.value("certificates", nlohmann::json::array()))
+                add(days, {{"vm", vm.name}, {"certificate", one.value("name", "")}},
+                    static_cast<double>(one.value("days_left", std::int64_t{0})));
     for (const auto& f : supervised_figures) {
         auto& one = out.emplace_back(family(std::string("kagemusha_vm_") + f.name, f.help, f.type));
         each_running(vms, [&](labels who, const nlohmann::json& said) {

@@ -159,6 +159,20 @@ TEST(metrics, have_units_in_their_names_and_help) {
     }
 }
 
+TEST(metrics, certificates_of_either_role_have_days_left) {
+    std::vector<vm_reading> vms(1);
+    vms[0].name = "web-standby";
+    vms[0].supervisor = {
+        {"role", "standby"},
+        {"certificates", {{{"name", "standby of web"}, {"expires_at_s", 9}, {"days_left", 13}}}}};
+    const auto text = prometheus::TextSerializer().Serialize(metric_families(vms));
+    EXPECT_NE(
+        text.find(
+            "kagemusha_vm_certificate_days_left{vm=\"web-standby\",certificate=\"standby of web\"} 13\n"),
+        std::string::npos)
+        << text;
+}
+
 TEST(metrics, of_a_supervised_vm_are_those_of_whoever_runs_it) {
     const nlohmann::json said{{"role", "primary"},
                               {"protected", true},

@@ -4,6 +4,7 @@
 #include "control/supervise/supervisor.hpp"
 
 #include "control/json_text.hpp"
+#include "control/key_dates.hpp"
 #include "control/log_file.hpp"
 #include "control/qemu_keys.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -30,6 +31,7 @@
 #include <random>
 #include <set>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -68,6 +70,8 @@ private:
     json answer(const json& request);
     json begin_drill();
     json status();
+    json certificates() const;
+    void watch_keys();
     pilot_events pilot_reports();
     decider_orders orders();
     void finish(bool in_order, const std::string& why, bool alone);
@@ -98,6 +102,7 @@ private:
     bool switching_over_ = false;     // and the standby has not said that it runs the VM
     bool moving_out_ = false;         // a switchover that becomes a stop if it fails
     takeover_drill drill_;
+    std::chrono::steady_clock::time_point keys_watched_at_{};
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -331,10 +336,10 @@ bool supervisor::use_address(const std::string& address, std::string& error) {
     const auto state = state_address_beside(address), gpu = gpu_address_beside(address);
     if (state.empty() || gpu.empty())
         error = fmt::format("'{}' is no address: HOST:PORT or unix:PATH", address);
-    else if (!is_local_address(address) && vm_.protection.tls.empty())
+    else if (needs_tls(address) && vm_.protection.tls.empty())
         error =
-            fmt::format("{} is on another machine, so the VM's description needs 'tls' in [protection]: make "
-                        "keys with `kage keys`",
+            fmt::format("{} is no Unix socket, so the VM's description needs 'tls' in [protection], on this "
+                        "machine, too, where any user may connect: make keys with `kage keys`",
                         address);
     else
         error = why_not_a_standby(vm_, address);
@@ -343,6 +348,29 @@ bool supervisor::use_address(const std::string& address, std::string& error) {
     state_address_ = state;
     gpu_address_ = gpu;
     return true;
+}
+
+json supervisor::certificates() const {
+    json out = json::array();
+    if (vm_.protection.tls.empty())
+        return out;
+    const auto now_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    for (const auto& date : key_dates(vm_.protection.tls, vm_.name))
+        out.push_back(
+            {{"name", date.name}, {"expires_at_s", date.expires_at_s}, {"days_left", date.days_left(now_s)}});
+    return out;
+}
+
+// At the start, and twice a day.
+void supervisor::watch_keys() {
+    const auto now = std::chrono::steady_clock::now();
+    if (vm_.protection.tls.empty() ||
+        (keys_watched_at_.time_since_epoch().count() != 0 && now < keys_watched_at_ + std::chrono::hours(12)))
+        return;
+    keys_watched_at_ = now;
+    const auto now_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    if (const auto warning = key_warning(key_dates(vm_.protection.tls, vm_.name), now_s); !warning.empty())
+        log("keys", warning);
 }
 
 json supervisor::status() {
@@ -372,6 +400,7 @@ json supervisor::status() {
             {"gate_open_ms", s.gate_open_ms},
             {"unprotected_ms", s.unprotected_ms},
             {"checkpoint_age_ms", pilot_->checkpoint_age_ms()},
+            {"certificates", certificates()},
             {"checkpoints", pilot_->last().checkpoints},
             {"early_checkpoints", pilot_->last().early},
             {"pause_us", pilot_->last().pause_us},
@@ -486,6 +515,7 @@ void supervisor::stop_instead() {
 void supervisor::loop() {
     bool asked_to_stop = false;
     while (!over_) {
+        watch_keys();
         const auto wanted = pilot_->fds();
         std::vector<pollfd> fds{{interrupt_fd(), POLLIN, 0},
                                 {inbox_.fd(), POLLIN, 0},
@@ -557,7 +587,7 @@ int supervisor::run() {
     q.log = qemu_log();
     q.state = state_address_;
     q.max_epoch_ms = p.max_epoch_ms;
-    q.state_encrypted = state_is_encrypted(p);
+    q.state_encrypted = !p.tls.empty();
     q.keys = prepared_->keys;
     if (!q.keys.empty())
         q.copy_keys = [this](bool& changed) {
@@ -589,6 +619,7 @@ int supervisor::run() {
 } // namespace
 
 int run_supervisor(const supervisor_options& options) {
+    ::umask(S_IRWXG | S_IRWXO); // also QEMU's: nobody else connects to its sockets
     auto vm = described_vm(options);
     if (!vm)
         return 125;

@@ -307,7 +307,6 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
     if (!p.standby.empty() && (p.gpu.empty() || p.state.empty()))
         protection.complain("standby", "'standby' must be \"HOST:PORT\" or \"unix:PATH\"");
     protection.path("tls", p.tls);
-    protection.flag("plain-state", p.plain_state);
     read_epochs(protection, p);
     protection.number("heartbeat-ms", p.heartbeat_ms, 1, 10000);
     protection.number("heartbeat-budget-ms", p.heartbeat_budget_ms, 10, 600000);
@@ -318,14 +317,14 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
     if (p.heartbeat_budget_ms < 2 * p.heartbeat_ms)
         protection.complain("heartbeat-budget-ms",
                             "'heartbeat-budget-ms' must be at least twice 'heartbeat-ms'");
-    if (!is_local_address(p.standby) && p.tls.empty())
-        protection.complain("standby",
-                            "the standby is on another machine, so it needs TLS: make keys with `kage keys` "
-                            "and name their directory as 'tls'");
-    else if (!is_local_address(p.state) && p.tls.empty() && !p.plain_state)
-        protection.complain("state",
-                            "'state' is on another machine, so it needs TLS: name a directory of `kage "
-                            "keys` as 'tls'; or, on a private network, say 'plain-state = true'");
+    for (const auto& [key, address] :
+         {std::pair{"standby", &p.standby}, std::pair{"gpu", &p.gpu}, std::pair{"state", &p.state}})
+        if (needs_tls(*address) && p.tls.empty())
+            return protection.complain(
+                key, fmt::format(
+                         "'{}' is no Unix socket, so it needs TLS, on this machine, too, where any user may "
+                         "connect: make keys with `kage keys` and name their directory as 'tls'",
+                         key));
 }
 
 void read_supervision(reader& r, const toml::table& t, vm_description& vm) {
@@ -481,10 +480,6 @@ std::string state_address_beside(const std::string& standby) {
     return beside(standby, 2, ".state");
 }
 
-bool state_is_encrypted(const described_protection& p) {
-    return !p.tls.empty() && !p.plain_state;
-}
-
 std::string why_not_a_standby(const vm_description& vm, const std::string& address) {
     if (vm.arbiter.what == described_arbiter::kind::lock && !is_local_address(address))
         return fmt::format(
@@ -519,8 +514,15 @@ std::string why_not_an_endpoint(const std::string& url) {
 }
 
 bool is_local_address(const std::string& address) {
-    return address.empty() || address.starts_with("unix:") || address.starts_with("127.") ||
-           address.starts_with("localhost:") || address.starts_with("[::1]:");
+    if (!needs_tls(address) || address.starts_with("localhost:") || address.starts_with("[::1]:"))
+        return true;
+    in_addr four{};
+    return ::inet_pton(AF_INET, address.substr(0, address.rfind(':')).c_str(), &four) == 1 &&
+           (ntohl(four.s_addr) >> 24) == IN_LOOPBACKNET;
+}
+
+bool needs_tls(const std::string& address) {
+    return !address.empty() && !address.starts_with("unix:");
 }
 
 std::optional<vm_description> parse_vm_description(std::string_view text, const std::string& file,

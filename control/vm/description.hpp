@@ -49,8 +49,7 @@ struct described_protection {
     std::string standby; // where its supervisor listens; "": a VM that nobody protects
     std::string gpu;     // where its GPU listens, and where its QEMU does; made from `standby` unless given
     std::string state;
-    std::string tls;          // directory of `kage keys`
-    bool plain_state = false; // QEMU's stream with the VM's state all the same without it
+    std::string tls; // directory of `kage keys`
     // How long an epoch may be; one with output ends earlier, but not before the shortest time, and not so
     // often that the VM stands still for more than a share of its time. Both the same: epochs of one length.
     std::uint32_t min_epoch_ms = 10, max_epoch_ms = 100, max_paused_percent = 10;
@@ -91,14 +90,15 @@ struct vm_description {
 // the next ports, or "unix:PATH.gpu" and "unix:PATH.state". Empty: `standby` is no address.
 std::string gpu_address_beside(const std::string& standby);
 std::string state_address_beside(const std::string& standby);
-// QEMU's stream with the VM's memory and devices goes through TLS.
-bool state_is_encrypted(const described_protection& p);
 // The sentence that refuses a standby at this address with this VM's arbiter; empty: it may be one.
 std::string why_not_a_standby(const vm_description& vm, const std::string& address);
 // The sentence that refuses an endpoint of etcd: without TLS only this machine's.
 std::string why_not_an_endpoint(const std::string& url);
-// On this machine, so that nobody listens in.
+// On this machine: a Unix socket or a loopback address. Names are not looked up but for "localhost".
 bool is_local_address(const std::string& address);
+// Whoever may connect there is the VM's primary, if nothing proves who he is: any local user may connect to a
+// port of this machine, and nobody but its owner to a Unix socket.
+bool needs_tls(const std::string& address);
 
 // `file` is for messages; relative paths in the text are relative to `directory`. Nothing and sentences
 // ("FILE:LINE:COLUMN: …", one for each mistake) in `errors`.

@@ -37,7 +37,7 @@ TEST(description, paths_are_relative_to_the_file) {
 }
 
 TEST(description, ports_beside_the_standbys_are_used) {
-    const auto vm = good(least + "[protection]\nstandby = \"127.0.0.1:7000\"\n" + lock);
+    const auto vm = good(least + "[protection]\nstandby = \"127.0.0.1:7000\"\ntls = \"k\"\n" + lock);
     EXPECT_EQ(vm.protection.gpu, "127.0.0.1:7001");
     EXPECT_EQ(vm.protection.state, "127.0.0.1:7002");
 }
@@ -153,7 +153,13 @@ TEST(description, what_belongs_to_a_standby_is_beside_it) {
     EXPECT_EQ(gpu_address_beside("host:port"), "");
     EXPECT_EQ(gpu_address_beside("host"), "");
     EXPECT_TRUE(is_local_address("127.0.0.1:1"));
-    EXPECT_FALSE(is_local_address("0.0.0.0:1"));
+    EXPECT_TRUE(is_local_address("127.8.9.10:1"));
+    EXPECT_TRUE(is_local_address("localhost:1"));
+    EXPECT_TRUE(is_local_address("[::1]:1"));
+    EXPECT_TRUE(is_local_address("unix:127.example.com"));
+    for (const char* other : {"0.0.0.0:1", "127.example.com:1", "127.0.0.1.example:1", "127.1:1",
+                              "128.0.0.1:1", "localhost.example:1"})
+        EXPECT_FALSE(is_local_address(other)) << other;
 }
 
 TEST(description, nothing_is_protected_without_an_arbiter) {
@@ -165,21 +171,32 @@ TEST(description, other_hosts_need_tls) {
     const auto all = errors_of(least + "[protection]\nstandby = \"host:7000\"\n" + etcd);
     EXPECT_NE(all.find("it needs TLS"), std::string::npos);
     EXPECT_NE(errors_of(least + "[protection]\nstandby = \"unix:s\"\nstate = \"host:7000\"\n" + lock)
-                  .find("vm.toml:6:9: 'state' is on another machine, so it needs TLS"),
+                  .find("vm.toml:6:9: 'state' is no Unix socket, so it needs TLS"),
               std::string::npos);
-    EXPECT_EQ(errors_of(least + "[protection]\nstandby = \"unix:s\"\nstate = \"host:7000\"\n" +
-                        "plain-state = true\n" + lock),
-              "");
 }
 
-TEST(description, the_vms_state_is_encrypted_with_keys_unless_it_is_refused) {
-    const auto protection = [](const std::string& lines) {
-        return good(least + "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\n" + lines + etcd)
-            .protection;
-    };
-    EXPECT_TRUE(state_is_encrypted(protection("")));
-    EXPECT_FALSE(state_is_encrypted(protection("plain-state = true\n")));
-    EXPECT_FALSE(state_is_encrypted(good(least + "[protection]\nstandby = \"unix:s\"\n" + lock).protection));
+// Any local user may connect to a port of this machine, and who connects is the VM's primary.
+TEST(description, ports_of_this_machine_need_tls_too) {
+    for (const char* address : {"127.0.0.1:7000", "localhost:7000", "[::1]:7000"}) {
+        const auto with = [&](const std::string& lines) {
+            return errors_of(least + "[protection]\n" + lines + lock);
+        };
+        const auto text = "\"" + std::string(address) + "\"\n";
+        EXPECT_NE(with("standby = " + text).find("'standby' is no Unix socket, so it needs TLS"),
+                  std::string::npos);
+        EXPECT_NE(with("standby = \"unix:s\"\ngpu = " + text).find("'gpu' is no Unix socket"),
+                  std::string::npos);
+        EXPECT_NE(with("standby = \"unix:s\"\nstate = " + text).find("'state' is no Unix socket"),
+                  std::string::npos);
+        EXPECT_EQ(with("standby = " + text + "tls = \"k\"\n"), "");
+    }
+}
+
+TEST(description, nobody_leaves_the_vms_state_in_the_clear) {
+    EXPECT_NE(errors_of(least +
+                        "[protection]\nstandby = \"host:7000\"\ntls = \"keys\"\nplain-state = true\n" + etcd)
+                  .find("'plain-state' is no key"),
+              std::string::npos);
 }
 
 // Each host would have a file of its own, and every claim would be refused.

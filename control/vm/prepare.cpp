@@ -102,7 +102,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
             return std::nullopt;
         }
     }
-    if (state_is_encrypted(p))
+    if (!p.tls.empty())
         config.state_keys = out.keys;
     config.state_vm = vm.name;
     for (const auto& disk : vm.disks)

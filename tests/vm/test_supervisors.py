@@ -121,6 +121,32 @@ def check_switchover_fails(pair):
     contiguous(primary.counts())
 
 
+def check_private(pair):
+    """sockets of a standby and of its QEMU: nobody but their owner may connect, whatever the umask is"""
+    before = os.umask(0)
+    try:
+        standby = pair.start("standby", "standby")
+    finally:
+        os.umask(before)
+    standby.wait_state("listening")
+    sockets = [path for path in pair.directory.iterdir() if path.is_socket()]
+    assert any(path.name == "standby.state" for path in sockets), sockets
+    for path in sockets:
+        assert path.stat().st_mode & 0o077 == 0, f"{path}: {path.stat().st_mode:o}"
+
+
+def check_ports_need_keys(pair):
+    """a port of this machine without keys: refused, because any local user could be the primary"""
+    text = pair.description.read_text(encoding="utf-8")
+    pair.description.write_text(text.replace('"unix:standby"', '"127.0.0.1:7000"'), encoding="utf-8")
+    for one in (pair.start("run", "primary"), pair.start("standby", "standby")):
+        assert one.process.wait(60) == 125, one.said()
+        assert "needs TLS" in one.said(), one.said()
+    pair.description.write_text(text, encoding="utf-8")
+    other = pair.start("standby", "other", "--listen", "127.0.0.1:7000")
+    assert other.process.wait(60) == 125 and "any user may connect" in other.said(), other.said()
+
+
 def check_stop(pair):
     """stop: the VM ends, its standby does not start it, and nothing is left behind"""
     primary, standby = protected(pair)
@@ -179,15 +205,19 @@ def eavesdropped(pair, name, keys):
     """
     A protected VM, and someone on the way of its state, who knows a part of its memory. → primary, standby, whether it was seen
     """
-    near = free_base()
-    relays = [Relay(near, 0), Relay(near + 2, 0, listens=True)]
-    far = free_base()
-    relays[0].far, relays[1].far = far, far + 2
+    if keys:
+        near, far = free_base(), free_base()
+        listen, target = f"127.0.0.1:{far}", f"127.0.0.1:{near}"
+        relays = [Relay(near, far), Relay(near + 2, far + 2, listens=True)]
+    else:  # ports are refused without keys
+        near, far = f"{pair.directory}/near", f"{pair.directory}/far"
+        listen, target = f"unix:{far}", f"unix:{near}"
+        relays = [Relay(near, far), Relay(f"{near}.state", f"{far}.state", listens=True)]
     text = pair.description.read_text(encoding="utf-8")
     pair.description = pair.directory / f"{name}.toml"
-    pair.description.write_text(text.replace('"unix:standby"', f'"127.0.0.1:{near}"').replace("epoch-ms", f"{keys}epoch-ms"),
+    pair.description.write_text(text.replace('"unix:standby"', f'"{target}"').replace("epoch-ms", f"{keys}epoch-ms"),
                                 encoding="utf-8")
-    standby = pair.start("standby", f"{name}-standby", "--listen", f"127.0.0.1:{far}")
+    standby = pair.start("standby", f"{name}-standby", "--listen", listen)
     standby.wait_state("listening")
     if keys:
         with socket.create_connection(("127.0.0.1", far + 2)) as stranger:
@@ -242,7 +272,7 @@ def check_encrypted(pair):
 
 
 def main(names):
-    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_stop,
+    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_ports_need_keys, check_stop,
                        check_encrypted, check_writable_disk], Pair, names)
 
 
