@@ -165,6 +165,26 @@ TEST_F(lock, a_file_that_is_something_else_is_refused) {
     EXPECT_NE(error.find("no arbiter's file"), std::string::npos) << error;
 }
 
+// A cleaner of temporary files. Whoever notices it leaves the old page, and nobody is granted anything there.
+TEST_F(lock, a_file_that_was_unlinked_is_noticed) {
+    ASSERT_EQ(p->decide(request(kind::open), 1000).term, 1u);
+    ASSERT_EQ(p->decide(request(kind::pair, 1, 2), 1000).term, 2u);
+    std::size_t unlinked = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path))
+        unlinked += std::filesystem::remove(entry.path());
+    ASSERT_EQ(unlinked, 1u);
+    EXPECT_EQ(p->decide(request(kind::renew, 2), 1100).what, verdict::gone);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 2000).what, verdict::gone)
+        << "its lease is over on the old page";
+    auto again = request(kind::restore, 2);
+    again.paired = true;
+    EXPECT_EQ(p->decide(again, 2000).what, verdict::granted);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 2100).what, verdict::held);
+    const auto other = open("another");
+    EXPECT_TRUE(other->decide(request(kind::look, 2), 2100).paired);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 3000).term, 3u);
+}
+
 // ---- those that take their time
 
 struct fence : testing::Test {
