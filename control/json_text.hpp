@@ -16,4 +16,15 @@ inline std::string as_json_text(const nlohmann::json& value, int indent = -1) {
     return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// A line of a plain log: control characters (U+0000–001F, U+007F–009F), which a terminal would obey, are '?'.
+inline std::string as_log_line(std::string text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const bool after_c2 = i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xc2;
+        if (byte < 0x20 || byte == 0x7f || (after_c2 && byte >= 0x80 && byte < 0xa0))
+            text[i] = '?';
+    }
+    return text;
+}
+
 } // namespace kagemusha::control

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The arbiters' contract (control/ha/arbiter_request.hpp): of `lock` with a clock of ours, of `etcd` against
-// a real server (Debian's etcd-server; skipped where there is none), of `fence` with commands.
-#include "control/arbiter/etcd_arbiter.hpp"
+// The arbiters' contract (control/ha/arbiter_request.hpp): of `lock` with a clock of ours, of `fence` with
+// commands. etcd_arbiter_test.cpp has that of `etcd`.
+#include "control/arbiter/arbiter_test_helpers.hpp"
 #include "control/arbiter/fence_arbiter.hpp"
 #include "control/arbiter/lock_arbiter.hpp"
 #include "control/process.hpp"
@@ -27,25 +27,7 @@ namespace {
 using kind = ha::arbiter_request::kind;
 using verdict = ha::arbiter_answer::verdict;
 using namespace std::chrono_literals;
-
-class temporary_directory {
-public:
-    temporary_directory() {
-        auto name = (std::filesystem::temp_directory_path() / "kagemusha-arbiter-XXXXXX").string();
-        if (!::mkdtemp(name.data()))
-            ADD_FAILURE() << "no temporary directory";
-        path = name;
-    }
-    ~temporary_directory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
-    std::string path;
-};
-
-ha::arbiter_request request(kind what, std::uint64_t term = 0, std::uint64_t new_term = 0) {
-    return {what, 1, term, new_term, false, false};
-}
+using namespace test;
 
 // ---- lock
 
@@ -183,24 +165,27 @@ TEST_F(lock, a_file_that_is_something_else_is_refused) {
     EXPECT_NE(error.find("no arbiter's file"), std::string::npos) << error;
 }
 
+// A cleaner of temporary files. Whoever notices it leaves the old page, and nobody is granted anything there.
+TEST_F(lock, a_file_that_was_unlinked_is_noticed) {
+    ASSERT_EQ(p->decide(request(kind::open), 1000).term, 1u);
+    ASSERT_EQ(p->decide(request(kind::pair, 1, 2), 1000).term, 2u);
+    std::size_t unlinked = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path))
+        unlinked += std::filesystem::remove(entry.path());
+    ASSERT_EQ(unlinked, 1u);
+    EXPECT_EQ(p->decide(request(kind::renew, 2), 1100).what, verdict::gone);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 2000).what, verdict::gone)
+        << "its lease is over on the old page";
+    auto again = request(kind::restore, 2);
+    again.paired = true;
+    EXPECT_EQ(p->decide(again, 2000).what, verdict::granted);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 2100).what, verdict::held);
+    const auto other = open("another");
+    EXPECT_TRUE(other->decide(request(kind::look, 2), 2100).paired);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 3000).term, 3u);
+}
+
 // ---- those that take their time
-
-// Asks and waits for the answer.
-class asker {
-public:
-    arbiter_answers answers() {
-        return [this](ha::arbiter_answer a) { answer_.set_value(std::move(a)); };
-    }
-    ha::arbiter_answer ask(arbiter& a, ha::arbiter_request r) {
-        answer_ = {};
-        auto future = answer_.get_future();
-        a.ask(r);
-        return future.get();
-    }
-
-private:
-    std::promise<ha::arbiter_answer> answer_;
-};
 
 struct fence : testing::Test {
     // Whom it cut off is in a file; a file "broken" makes it fail.
@@ -294,123 +279,6 @@ TEST_F(fence, a_persons_word_counts_once) {
     EXPECT_EQ(of_s.ask(*s, late).term, 3u);
     EXPECT_EQ(log(), "");
     EXPECT_FALSE(std::filesystem::exists(directory.path + "/s.confirm"));
-}
-
-int free_port() {
-    const unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-        return 0;
-    return ntohs(address.sin_port);
-}
-
-struct etcd : testing::Test {
-    void SetUp() override {
-        if (!std::filesystem::exists("/usr/bin/etcd"))
-            GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
-        first.what = verdict::unreachable;
-        // A port that was free may be another process's by now; the server then ends.
-        for (int attempt = 0; attempt < 5 && first.what == verdict::unreachable; ++attempt)
-            start(fmt::format("{}/{}", directory.path, attempt));
-        ASSERT_EQ(first.what, verdict::granted) << first.why;
-    }
-    // Returns when the server has granted the lease, or has ended, or a minute is over.
-    void start(const std::string& files) {
-        const auto client = fmt::format("http://127.0.0.1:{}", free_port());
-        const auto peer = fmt::format("http://127.0.0.1:{}", free_port());
-        const unique_fd log(::open((files + ".log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-        std::string error;
-        server.reset();
-        server = child_process::start(
-            {{"/usr/bin/etcd", "--data-dir", files, "--listen-client-urls", client, "--advertise-client-urls",
-              client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
-              "default=" + peer},
-             {},
-             -1,
-             log.get(),
-             log.get(),
-             {},
-             false},
-            error);
-        ASSERT_TRUE(server) << error;
-        described.what = described_arbiter::kind::etcd;
-        described.endpoints = {client};
-        described.lease_ms = 2000;
-        p = std::make_unique<etcd_arbiter>(described, arbiter_identity{"vm", "p", false}, of_p.answers());
-        s = std::make_unique<etcd_arbiter>(described, arbiter_identity{"vm", "s", true}, of_s.answers());
-        for (int i = 0; i < 600; ++i) {
-            first = of_p.ask(*p, request(kind::open));
-            if (first.what != verdict::unreachable || server->wait_for(100ms))
-                break;
-        }
-    }
-    temporary_directory directory;
-    std::optional<child_process> server;
-    described_arbiter described;
-    asker of_p, of_s;
-    std::unique_ptr<etcd_arbiter> p, s;
-    ha::arbiter_answer first;
-};
-
-TEST_F(etcd, keeps_the_contract) {
-    EXPECT_EQ(first.term, 1u);
-    EXPECT_EQ(of_s.ask(*s, request(kind::open)).what, verdict::held);
-    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::granted);
-    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 1)).what, verdict::refused) << "not paired";
-    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
-    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).what, verdict::granted) << "an answer can get lost";
-    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 1)).what, verdict::refused) << "another term";
-    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
-    auto claim = request(kind::claim, 2);
-    claim.proven_dead = true;
-    EXPECT_EQ(of_s.ask(*s, claim).term, 3u);
-    EXPECT_EQ(of_s.ask(*s, claim).what, verdict::granted) << "an answer can get lost";
-    EXPECT_EQ(of_p.ask(*p, request(kind::alone, 2)).what, verdict::refused);
-}
-
-TEST_F(etcd, a_lease_that_ran_out_is_claimed_and_its_holder_learns_it) {
-    of_p.ask(*p, request(kind::pair, 1, 2));
-    ha::arbiter_answer a;
-    do { // p is silent
-        a = of_s.ask(*s, request(kind::claim, 2));
-        std::this_thread::sleep_for(50ms);
-    } while (a.what == verdict::held);
-    EXPECT_EQ(a.what, verdict::granted) << a.why;
-    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::refused);
-}
-
-TEST_F(etcd, a_lease_that_ran_out_and_was_not_claimed_is_had_again) {
-    of_p.ask(*p, request(kind::pair, 1, 2));
-    while (boot_ms() < first.until_ms + 3000)
-        std::this_thread::sleep_for(100ms);
-    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::granted);
-    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
-}
-
-TEST_F(etcd, no_child_gets_its_connections) {
-    unsigned connections = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-        const int fd = std::stoi(entry.path().filename());
-        sockaddr_storage address{};
-        socklen_t size = sizeof address;
-        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-            address.ss_family == AF_INET) {
-            ++connections;
-            EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-        }
-    }
-    EXPECT_NE(connections, 0u);
-}
-
-TEST_F(etcd, a_server_that_is_gone_is_unreachable) {
-    server.reset();
-    const auto a = of_p.ask(*p, request(kind::renew, 1));
-    EXPECT_EQ(a.what, verdict::unreachable);
-    EXPECT_NE(a.why.find("can't be reached"), std::string::npos) << a.why;
 }
 
 } // namespace

@@ -30,6 +30,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // term (22 bits) │ paired (1) │ end of the lease in ms (41 bits: 69 years)
 constexpr unsigned lease_bits = 41, term_bits = 22;
+constexpr std::uint64_t left = UINT64_MAX; // the page's users have another file; no record is like that
 
 struct record {
     std::uint64_t term, until_ms;
@@ -76,21 +77,30 @@ std::unique_ptr<lock_arbiter> lock_arbiter::open(const std::string& path, std::u
         return nullptr;
     }
     const auto file = path + "." + id;
+    const auto mapped = map(file, error);
+    if (!mapped.at)
+        return nullptr;
+    remove_old(path, file);
+    return std::unique_ptr<lock_arbiter>(
+        new lock_arbiter(file, mapped, lease_ms, identity, std::move(answer)));
+}
+
+lock_arbiter::mapping lock_arbiter::map(const std::string& file, std::string& error) {
     const unique_fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
     struct stat found{};
     if (!fd || ::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &found) != 0 ||
         (found.st_size == 0 && ::ftruncate(fd.get(), sizeof(page)) != 0)) {
         error = fmt::format("cannot open the arbiter's file {}: {}", file, std::strerror(errno));
-        return nullptr;
+        return {};
     }
     if ((found.st_size != 0 && found.st_size != sizeof(page)) || found.st_uid != ::geteuid()) {
         error = fmt::format("{} is no arbiter's file of this user", file);
-        return nullptr;
+        return {};
     }
     void* const mapped = ::mmap(nullptr, sizeof(page), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (mapped == MAP_FAILED) {
         error = fmt::format("cannot map the arbiter's file {}: {}", file, std::strerror(errno));
-        return nullptr;
+        return {};
     }
     auto* const p = static_cast<page*>(mapped);
     if (found.st_size == 0)
@@ -98,11 +108,29 @@ std::unique_ptr<lock_arbiter> lock_arbiter::open(const std::string& path, std::u
     if (p->magic != magic) {
         error = fmt::format("{} is no arbiter's file", file);
         ::munmap(mapped, sizeof(page));
-        return nullptr;
+        return {};
     }
-    remove_old(path, file);
     ::flock(fd.get(), LOCK_UN); // the mapping keeps the file open, and with it the lock
-    return std::unique_ptr<lock_arbiter>(new lock_arbiter(p, lease_ms, identity, std::move(answer)));
+    return {p, found.st_dev, found.st_ino};
+}
+
+bool lock_arbiter::is_unlinked() const {
+    struct stat found{};
+    if (::stat(file_.c_str(), &found) != 0)
+        return errno == ENOENT;
+    return found.st_dev != mapped_.device || found.st_ino != mapped_.inode;
+}
+
+std::string lock_arbiter::move_on() {
+    page_->word.store(left);
+    std::string error;
+    const auto fresh = map(file_, error);
+    if (!fresh.at)
+        return error;
+    ::munmap(page_, sizeof(page));
+    mapped_ = fresh;
+    page_ = fresh.at;
+    return {};
 }
 
 lock_arbiter::~lock_arbiter() {
@@ -114,6 +142,11 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
     using verdict = arbiter_answer::verdict;
     auto word = page_->word.load();
     for (;;) {
+        if (word == left || is_unlinked()) {
+            if (auto why = move_on(); !why.empty())
+                return {verdict::unreachable, request.number, 0, 0, std::move(why)};
+            word = page_->word.load();
+        }
         const record old = unpack(word);
         const bool free = now >= old.until_ms;
         record wanted = old;
@@ -128,7 +161,7 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
                                std::string(page_->owner, ::strnlen(page_->owner, sizeof page_->owner)),
                                old.term));
         };
-        // Nobody has ever opened it: the file was removed while it was in use.
+        // Nobody has ever opened it: the former file was removed while it was in use.
         const auto gone = [&] {
             answer.what = verdict::gone;
             answer.why = "the arbiter's file has no record of this VM any more";

@@ -121,7 +121,8 @@ void supervisor::log(const std::string& event, const std::string& text, const mo
             as_json_text(
                 {{"time", time}, {"vm", vm_.name}, {"event", event}, {"text", text}, {"boot_ns", when.ns}}));
     else
-        fmt::print(stderr, "{} {}: {}{}{}\n", time, vm_.name, event, text.empty() ? "" : ": ", text);
+        fmt::print(stderr, "{} {}: {}{}{}\n", time, vm_.name, event, text.empty() ? "" : ": ",
+                   as_log_line(text));
 }
 
 bool supervisor::prepare() {

@@ -4,6 +4,8 @@
 // about what is left, so that a misspelt key is never ignored.
 #include "control/vm/description.hpp"
 
+#include "control/process.hpp"
+
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
@@ -14,10 +16,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace kagemusha::control {
@@ -421,6 +425,26 @@ void read_endpoints(table& arbiter, described_arbiter& a) {
     }
 }
 
+// A name and a password, a line each, for nobody else to read.
+std::string read_login(const std::string& path, std::string& user, std::string& password) {
+    constexpr std::size_t longest = 1024;
+    const unique_fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat found{};
+    if (!fd || ::fstat(fd.get(), &found) != 0)
+        return fmt::format("cannot open {}: {}", path, std::strerror(errno));
+    if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+        return fmt::format("{} has a password and is open to others: chmod 600 {}", path, path);
+    std::string text(longest, '\0');
+    const auto got = ::read(fd.get(), text.data(), text.size());
+    text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+    std::istringstream lines(text);
+    std::string more;
+    if (got == static_cast<ssize_t>(longest) || !std::getline(lines, user) || user.empty() ||
+        !std::getline(lines, password) || password.empty() || std::getline(lines, more))
+        return fmt::format("{} must have two lines: the user's name, and the password", path);
+    return {};
+}
+
 void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     table arbiter(r, t, "[arbiter]");
     auto& a = vm.arbiter;
@@ -430,6 +454,11 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     arbiter.path("path", a.path);
     read_endpoints(arbiter, a);
     arbiter.path("tls", a.tls);
+    std::string login;
+    arbiter.path("login", login);
+    if (arbiter.has("login"))
+        if (const auto why = read_login(login, a.user, a.password); !why.empty())
+            arbiter.complain("login", why);
     read_command(r, arbiter, "command", a.command);
     read_command(r, arbiter, "check-command", a.check_command);
     arbiter.number("delay-ms", a.delay_ms, 0, 600000);
@@ -448,6 +477,7 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     of("path", {"lock", "fence"}, true);
     of("endpoints", {"etcd"}, true);
     of("tls", {"etcd"}, false);
+    of("login", {"etcd"}, false);
     of("command", {"fence"}, true);
     for (const char* key : {"check-command", "delay-ms", "give-up-ms"})
         of(key, {"fence"}, false);

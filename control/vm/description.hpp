@@ -38,6 +38,7 @@ struct described_arbiter {
     std::string path;                   // lock, fence: the record's file
     std::vector<std::string> endpoints; // etcd
     std::string tls;                    // etcd: a directory with ca.pem, cert.pem, key.pem
+    std::string user, password;         // etcd: of the file that `login` names
     // fence: how the other host is cut off, whether that would work; how long a standby lets the primary be
     // first; after which silence nobody is cut off any more
     std::vector<std::string> command, check_command;

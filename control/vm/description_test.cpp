@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
 namespace kagemusha::control {
 namespace {
 
@@ -228,6 +232,34 @@ TEST(description, etcd_on_another_machine_needs_tls) {
               std::string::npos);
     EXPECT_NE(errors_of(least + "[arbiter]\nkind = \"etcd\"\nendpoints = []\n").find("names no server"),
               std::string::npos);
+}
+
+TEST(description, etcds_user_is_in_a_file_that_nobody_else_reads) {
+    auto name = (std::filesystem::temp_directory_path() / "login-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    const auto path = name + "/login";
+    const auto text = least + "[arbiter]\nkind = \"etcd\"\nendpoints = [\"http://127.0.0.1:1\"]\nlogin = \"" +
+                      path + "\"\n";
+    EXPECT_NE(errors_of(text).find("cannot open"), std::string::npos);
+    const auto write = [&](const char* what) {
+        std::ofstream(path) << what;
+        std::filesystem::permissions(path, std::filesystem::perms::owner_read |
+                                               std::filesystem::perms::owner_write);
+        return errors_of(text);
+    };
+    EXPECT_EQ(write("kagemusha\nsecret\n"), "");
+    std::vector<std::string> errors;
+    const auto vm = parse_vm_description(text, "vm.toml", name, errors);
+    ASSERT_TRUE(vm);
+    EXPECT_EQ(vm->arbiter.user, "kagemusha");
+    EXPECT_EQ(vm->arbiter.password, "secret");
+    EXPECT_NE(write("kagemusha\n").find("must have two lines"), std::string::npos);
+    EXPECT_NE(write("a\nb\nc\n").find("must have two lines"), std::string::npos);
+    write("kagemusha\nsecret\n");
+    std::filesystem::permissions(path, std::filesystem::perms::others_read,
+                                 std::filesystem::perm_options::add);
+    EXPECT_NE(errors_of(text).find("is open to others: chmod 600"), std::string::npos);
+    std::filesystem::remove_all(name);
 }
 
 TEST(description, a_fencing_command_can_be_run) {

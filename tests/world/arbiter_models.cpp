@@ -188,7 +188,6 @@ private:
     bool cut(std::uint8_t host) const {
         return w_.now() < std::max(away_until, parted_until[host]) || w_.net.cut_off(host);
     }
-    // One way; a member that does not answer costs a third of a lease at each request.
     time_us delay() {
         auto d =
             w_.o.latency_us + w_.below(w_.o.jitter_us) + (w_.now() < slow_until ? w_.below(400) * ms : 0);
@@ -203,7 +202,8 @@ private:
         auto& c = clients_[host];
         c.trip = t;
         c.sent_ms = w_.hosts[host]->clock_ms();
-        const auto dead = w_.now() < member_dead_until ? w_.o.lease_ms * ms / 3 : 0;
+        // A member that does not answer: the others are asked a moment later.
+        const auto dead = w_.now() < member_dead_until ? 100 * ms : 0;
         next(host, part::at_server, dead + delay());
     }
     std::uint64_t holder() const {
@@ -238,6 +238,10 @@ private:
                     l.until = until;
                     c.succeeded = true;
                 }
+            // The record is looked at in the same moment.
+            c.lease = c.succeeded ? c.lease : 0;
+            c.succeeded =
+                c.succeeded && record_.owner == c.identity && record_.term == c.requests.front().term;
             return;
         case trip::read:
             c.seen = record_;
@@ -275,10 +279,8 @@ private:
         const auto& q = c.requests.front();
         switch (c.trip) {
         case trip::keepalive:
-            if (!c.succeeded) {
-                c.lease = 0;
+            if (!c.succeeded)
                 return send(host, trip::read);
-            }
             c.lease_until_ms = c.sent_ms + w_.o.lease_ms;
             return done(host, make(verdict::granted, q, q.term, c.lease_until_ms, ""));
         case trip::read:

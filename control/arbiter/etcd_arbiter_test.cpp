@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The arbiter `etcd` against a real server (Debian's etcd-server; skipped where there is none).
+#include "control/arbiter/arbiter_test_helpers.hpp"
+#include "control/arbiter/etcd_arbiter.hpp"
+#include "control/process.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <filesystem>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+namespace kagemusha::control {
+namespace {
+
+using kind = ha::arbiter_request::kind;
+using verdict = ha::arbiter_answer::verdict;
+using namespace std::chrono_literals;
+using namespace test;
+
+int free_port() {
+    const unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+        return 0;
+    return ntohs(address.sin_port);
+}
+
+struct etcd : testing::Test {
+    void SetUp() override {
+        if (!std::filesystem::exists("/usr/bin/etcd"))
+            GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
+        first.what = verdict::unreachable;
+        // A port that was free may be another process's by now; the server then ends.
+        for (int attempt = 0; attempt < 5 && first.what == verdict::unreachable; ++attempt)
+            start(fmt::format("{}/{}", directory.path, attempt));
+        ASSERT_EQ(first.what, verdict::granted) << first.why;
+    }
+    // Returns when the server has granted the lease, or has ended, or a minute is over.
+    void start(const std::string& files) {
+        const auto client = fmt::format("http://127.0.0.1:{}", free_port());
+        const auto peer = fmt::format("http://127.0.0.1:{}", free_port());
+        const unique_fd log(::open((files + ".log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        std::string error;
+        server.reset();
+        server = child_process::start(
+            {{"/usr/bin/etcd", "--data-dir", files, "--listen-client-urls", client, "--advertise-client-urls",
+              client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
+              "default=" + peer},
+             {},
+             -1,
+             log.get(),
+             log.get(),
+             {},
+             false},
+            error);
+        ASSERT_TRUE(server) << error;
+        described.what = described_arbiter::kind::etcd;
+        described.endpoints = {client};
+        described.lease_ms = 2000;
+        p = std::make_unique<etcd_arbiter>(described, arbiter_identity{"vm", "p", false}, of_p.answers());
+        s = std::make_unique<etcd_arbiter>(described, arbiter_identity{"vm", "s", true}, of_s.answers());
+        for (int i = 0; i < 600; ++i) {
+            first = of_p.ask(*p, request(kind::open));
+            if (first.what != verdict::unreachable || server->wait_for(100ms))
+                break;
+        }
+    }
+    temporary_directory directory;
+    std::optional<child_process> server;
+    described_arbiter described;
+    asker of_p, of_s;
+    std::unique_ptr<etcd_arbiter> p, s;
+    ha::arbiter_answer first;
+};
+
+TEST_F(etcd, keeps_the_contract) {
+    EXPECT_EQ(first.term, 1u);
+    EXPECT_EQ(of_s.ask(*s, request(kind::open)).what, verdict::held);
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 1)).what, verdict::refused) << "not paired";
+    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    EXPECT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).what, verdict::granted) << "an answer can get lost";
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 1)).what, verdict::refused) << "another term";
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
+    auto claim = request(kind::claim, 2);
+    claim.proven_dead = true;
+    EXPECT_EQ(of_s.ask(*s, claim).term, 3u);
+    EXPECT_EQ(of_s.ask(*s, claim).what, verdict::granted) << "an answer can get lost";
+    EXPECT_EQ(of_p.ask(*p, request(kind::alone, 2)).what, verdict::refused);
+}
+
+TEST_F(etcd, a_lease_that_ran_out_is_claimed_and_its_holder_learns_it) {
+    of_p.ask(*p, request(kind::pair, 1, 2));
+    ha::arbiter_answer a;
+    do { // p is silent
+        a = of_s.ask(*s, request(kind::claim, 2));
+        std::this_thread::sleep_for(50ms);
+    } while (a.what == verdict::held);
+    EXPECT_EQ(a.what, verdict::granted) << a.why;
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::refused);
+}
+
+TEST_F(etcd, a_lease_that_ran_out_and_was_not_claimed_is_had_again) {
+    of_p.ask(*p, request(kind::pair, 1, 2));
+    while (boot_ms() < first.until_ms + 3000)
+        std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
+}
+
+TEST_F(etcd, no_child_gets_its_connections) {
+    unsigned connections = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int fd = std::stoi(entry.path().filename());
+        sockaddr_storage address{};
+        socklen_t size = sizeof address;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+            address.ss_family == AF_INET) {
+            ++connections;
+            EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+        }
+    }
+    EXPECT_NE(connections, 0u);
+}
+
+TEST_F(etcd, a_server_that_is_gone_is_unreachable) {
+    server.reset();
+    const auto a = of_p.ask(*p, request(kind::renew, 1));
+    EXPECT_EQ(a.what, verdict::unreachable);
+    EXPECT_NE(a.why.find("can't be reached"), std::string::npos) << a.why;
+}
+
+// Connections are made, and nothing ever comes back: a member that is stuck, or a host whose kernel still
+// lives.
+struct silent_member {
+    silent_member() {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+        EXPECT_EQ(::listen(fd.get(), 64), 0);
+        EXPECT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+        url = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
+    }
+    unique_fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    std::string url;
+};
+
+// Asked one after the other, for a third of a lease each, the lease is over when its number arrives.
+TEST_F(etcd, members_that_are_silent_cost_no_lease) {
+    silent_member one, two;
+    auto cluster = described;
+    cluster.endpoints = {one.url, two.url, described.endpoints.front()};
+    cluster.lease_ms = 6000;
+    asker of_q;
+    etcd_arbiter q(cluster, arbiter_identity{"other", "q", false}, of_q.answers());
+    const auto opened = of_q.ask(q, request(kind::open));
+    ASSERT_EQ(opened.what, verdict::granted) << opened.why;
+    EXPECT_GT(opened.until_ms, boot_ms());
+    const auto renewed = of_q.ask(q, request(kind::renew, 1));
+    ASSERT_EQ(renewed.what, verdict::granted) << renewed.why;
+    EXPECT_GT(renewed.until_ms, boot_ms());
+}
+
+TEST_F(etcd, a_cluster_of_silent_members_is_unreachable) {
+    silent_member one, two;
+    auto cluster = described;
+    cluster.endpoints = {one.url, two.url};
+    asker of_q;
+    etcd_arbiter q(cluster, arbiter_identity{"other", "q", false}, of_q.answers());
+    const auto a = of_q.ask(q, request(kind::open));
+    EXPECT_EQ(a.what, verdict::unreachable);
+    EXPECT_FALSE(a.why.empty());
+}
+
+TEST_F(etcd, a_record_that_is_gone_is_found_while_the_lease_lives) {
+    ASSERT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    ASSERT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::granted);
+    etcd_client person(described);
+    ASSERT_TRUE(person.ask("/v3/kv/deleterange", {{"key", to_base64("/kagemusha/vm/state")}}))
+        << person.problem();
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::gone);
+    auto again = request(kind::restore, 2);
+    again.paired = true;
+    EXPECT_EQ(of_p.ask(*p, again).what, verdict::granted);
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
+}
+
+TEST_F(etcd, a_record_that_is_anothers_is_found_while_the_lease_lives) {
+    ASSERT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::granted);
+    etcd_client person(described);
+    ASSERT_TRUE(person.ask(
+        "/v3/kv/put", {{"key", to_base64("/kagemusha/vm/state")}, {"value", to_base64("5 alone somebody")}}));
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::refused);
+}
+
+TEST_F(etcd, a_holder_that_was_deleted_is_written_again) {
+    of_p.ask(*p, request(kind::pair, 1, 2));
+    etcd_client person(described);
+    ASSERT_TRUE(person.ask("/v3/kv/deleterange", {{"key", to_base64("/kagemusha/vm/holder")}}));
+    ASSERT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::held);
+}
+
+TEST_F(etcd, texts_of_the_record_have_no_control_characters) {
+    etcd_client person(described);
+    ASSERT_TRUE(person.ask("/v3/kv/put", {{"key", to_base64("/kagemusha/vm/state")},
+                                          {"value", to_base64("5 alone some\x1b[2Jbody\xff")}}));
+    EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).why, "term 1 is over: some?[2Jbody? has term 5");
+}
+
+TEST_F(etcd, a_user_logs_in) {
+    etcd_client admin(described);
+    const auto set = [&](const char* path, const nlohmann::json& body) {
+        ASSERT_TRUE(admin.ask(path, body)) << path << ": " << admin.problem();
+    };
+    set("/v3/auth/user/add", {{"name", "root"}, {"password", "secret"}});
+    set("/v3/auth/role/add", {{"name", "root"}});
+    set("/v3/auth/user/grant", {{"user", "root"}, {"role", "root"}});
+    set("/v3/auth/enable", nlohmann::json::object());
+    const auto stranger = of_p.ask(*p, request(kind::renew, 1));
+    EXPECT_EQ(stranger.what, verdict::unreachable);
+    auto known = described;
+    known.user = "root";
+    known.password = "secret";
+    asker of_q;
+    {
+        etcd_arbiter q(known, arbiter_identity{"other", "q", false}, of_q.answers());
+        EXPECT_EQ(of_q.ask(q, request(kind::open)).term, 1u);
+        EXPECT_EQ(of_q.ask(q, request(kind::renew, 1)).what, verdict::granted);
+    }
+    known.password = "wrong";
+    etcd_arbiter q(known, arbiter_identity{"other", "q", false}, of_q.answers());
+    const auto wrong = of_q.ask(q, request(kind::open));
+    EXPECT_EQ(wrong.what, verdict::unreachable);
+    EXPECT_NE(wrong.why.find("authentication failed"), std::string::npos) << wrong.why;
+    EXPECT_EQ(wrong.why.find("secret"), std::string::npos);
+}
+
+TEST(etcd_record, a_standby_claims_only_what_it_was_told_and_nobody_holds) {
+    etcd_record record{2, true, "p", "7", "p"};
+    auto claim = request(kind::claim, 2);
+    EXPECT_EQ(std::get<ha::arbiter_answer>(decide_on(record, claim, "s", 5)).what, verdict::held);
+    record.holder.clear();
+    const auto put = std::get<etcd_put>(decide_on(record, claim, "s", 5));
+    EXPECT_EQ(put.term, 3u);
+    EXPECT_FALSE(put.paired);
+    EXPECT_TRUE(put.nobody_holds);
+    record.paired = false;
+    EXPECT_EQ(std::get<ha::arbiter_answer>(decide_on(record, claim, "s", 5)).what, verdict::refused);
+    record.revision = "0";
+    EXPECT_EQ(std::get<ha::arbiter_answer>(decide_on(record, claim, "s", 5)).what, verdict::gone);
+}
+
+} // namespace
+} // namespace kagemusha::control
