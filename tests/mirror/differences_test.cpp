@@ -24,6 +24,13 @@ constexpr const char* source = R"(
         size_t i = get_global_id(0);
         state[i] = state[i] * 6364136223846793005UL + (ulong)state + add;
     })";
+constexpr const char* slow_source = R"(
+    kernel void slow(global uint* to) {
+        uint x = to[0];
+        for (uint n = 0; n < 300000000; ++n)
+            x = x * 1664525 + n;
+        to[0] = x;
+    })";
 constexpr std::uint64_t factor = 6364136223846793005u;
 constexpr std::uint64_t count = 512, bytes = count * 8, slots = 64;
 constexpr std::uint64_t slots_at = 1 << 20;
@@ -160,6 +167,36 @@ TEST_F(differences, what_the_guest_was_told_of_is_what_the_survivor_goes_on_from
             EXPECT_LE(addresses_seen(seed, depth, 1), 2u) << "seed " << seed << ", depth " << depth;
         }
     }
+}
+
+// The checkpoint falls between a read of a request and its answer, which waits for a slow kernel.
+TEST_F(differences, nothing_is_told_of_a_request_that_has_no_answer) {
+    protected_guest::differences = KAGEMUSHA_DIFFERENCES_SHIP;
+    start();
+    program p(8);
+    p.begin(*primary);
+    const std::uint64_t slow = primary->kernel(p.context, slow_source, "slow");
+    const std::uint64_t other = primary->buffer(p.context, 4);
+    take_next();
+    codec::stream_builder b;
+    p.add_launch(b, 0);
+    p.add_read(*primary, b, 0);
+    codec::launch_size one;
+    one.global[0] = 1;
+    b.launch({p.queue}, slow, one, codec::argument_builder{}.memory(0, other));
+    p.add_launch(b, 1);
+    p.add_read(*primary, b, 1);
+    p.begun = 2;
+    primary->submit(b);
+    host::wait([&] { return primary->completed(p.read_events[0]); }, "the first read");
+    p.check(*primary);
+    take_next();
+    const program at_last = p;
+    fail_over();
+    p = at_last;
+    std::mt19937 random(1);
+    p.finish(*primary, random, 5);
+    EXPECT_LE(p.addresses.size(), 2u);
 }
 
 TEST_F(differences, survivors_of_survivors_go_on_from_it_too) {
