@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "net/endpoint.hpp"
 #include "net/tls.hpp"
