@@ -57,14 +57,16 @@ void primary_fsm::on_link_up(std::uint64_t now) {
         return;
     link_ = link_state::greeting;
     link_since_ = now;
-    described_ = tells_belief_ = standby_is_clean_ = false;
+    described_ = tells_belief_ = tells_lineage_ = standby_is_clean_ = false;
     unpair_at_ = never;
     mirror::hello h;
     h.role = mirror::role::primary;
     h.vm = config_.vm;
     h.instance = config_.instance;
     h.gpu = "supervisor";
-    h.capabilities = {"supervision", mirror::supervision_2_capability};
+    h.capabilities = {"supervision", mirror::supervision_2_capability, mirror::lineage_capability};
+    if (state_ == primary_state::comparing)
+        h.capabilities.emplace_back(mirror::only_compares_capability);
     h.heartbeat_budget_ms = config_.heartbeat_budget_ms;
     send(h);
 }
@@ -109,9 +111,13 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
         return drop_link(mirror::goodbye_reason::refused, why, now);
     budget_ms_ = std::min(config_.heartbeat_budget_ms, theirs.heartbeat_budget_ms);
     tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
+    tells_lineage_ = mirror::has_capability(theirs, mirror::lineage_capability);
     peer_instance_ = theirs.instance;
     link_ = link_state::greeted;
     say(supervision_kind::description, 0, config_.description);
+    tell_lineage();
+    if (state_ == primary_state::comparing)
+        return tells_lineage_ ? void() : compare_or_end(nullptr, now);
     if (tells_belief_)
         say(supervision_kind::belief, believed_term(), {});
     else if (state_ == primary_state::alone)
@@ -125,7 +131,8 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
 }
 
 void primary_fsm::heartbeat_if_due(std::uint64_t now) {
-    if (link_ < link_state::greeted || now < last_beat_ + config_.heartbeat_ms)
+    if (link_ < link_state::greeted || state_ == primary_state::comparing ||
+        now < last_beat_ + config_.heartbeat_ms)
         return;
     last_beat_ = now;
     send(mirror::heartbeat{now, 0});
@@ -213,6 +220,8 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     if (!described_)
         return drop_link(mirror::goodbye_reason::protocol_error,
                          "the standby has not said yet what VM it is for", now);
+    if (state_ == primary_state::comparing)
+        return m.kind == supervision_kind::lineage ? compare_or_end(&m, now) : void();
     switch (m.kind) {
     case supervision_kind::ready:
         link_ = link_state::ready;
@@ -221,9 +230,12 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         if (state_ != primary_state::telling || m.term != told_term_)
             return;
         standby_has_vm_ = true;
-        marked_ = false;
+        marked_ = !config_.disks;
         become(primary_state::recording, {});
-        actions_.push_back(act_mark_protected{});
+        if (config_.disks)
+            mark({disk_state::protected_, mark_.of});
+        else
+            ask_next(now);
         if (qemu_gone_)
             leave(supervision_kind::died, how_, now);
         return;
@@ -237,6 +249,10 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         return lost_standby("the standby is lost: " + m.text, now);
     case supervision_kind::belief:
         return on_belief(m, now);
+    case supervision_kind::lineage: // it decides whether its disks may be overwritten
+        if (!parse_disk_mark(m.text))
+            drop_link(mirror::goodbye_reason::protocol_error, "a lineage of disks that is none", now);
+        return;
     case supervision_kind::running:
         if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
             return gone_over();
@@ -331,7 +347,7 @@ void primary_fsm::on_protect(bool elsewhere, std::uint64_t now) {
 
 void primary_fsm::replicate_if_ready(std::uint64_t now) {
     if (state_ != primary_state::alone || link_ != link_state::ready || stopping_ ||
-        now < resync_.not_before())
+        now < resync_.not_before() || !marking_.empty() || !mark_problem_.empty())
         return;
     standby_is_clean_ = false;
     become(primary_state::replicating, {});
@@ -346,18 +362,6 @@ void primary_fsm::on_qemu_protecting(std::uint64_t) {
     paired_instance_ = peer_instance_;
     become(primary_state::telling, {});
     say(supervision_kind::pair, told_term_, {});
-}
-
-void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
-    if (state_ != primary_state::recording && !(state_ == primary_state::leaving && record_pair_))
-        return;
-    if (problem.empty()) {
-        marked_ = true;
-        return ask_next(now);
-    }
-    if (state_ == primary_state::leaving)
-        return end(false, how_ + "; " + problem);
-    lost_standby(problem, now);
 }
 
 // ---- losing one
@@ -418,6 +422,8 @@ void primary_fsm::alone_recorded(std::uint64_t now) {
 
 void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     degraded_ = why;
+    if (may_be_behind())
+        mark_alone();
     become(primary_state::alone, why);
     unpair(why, now);
     actions_.push_back(act_go_on_alone{});
@@ -428,7 +434,8 @@ void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
 
 // Until the standby says that it has nothing. It is not ready before it says so again.
 void primary_fsm::unpair(const std::string& why, std::uint64_t now) {
-    if (link_ < link_state::greeted || standby_is_clean_ || unpair_at_ != never)
+    if (link_ < link_state::greeted || state_ == primary_state::comparing || standby_is_clean_ ||
+        unpair_at_ != never)
         return;
     link_ = link_state::greeted;
     standby_has_vm_ = false; // what it has does not count any more

@@ -33,10 +33,9 @@ struct decider_options {
 // Orders for the main thread, given on the decider's thread; they only queue.
 struct decider_orders {
     std::function<void()> start_primary, start_standby, replicate, go_on_alone, tell_gpu_failure, take_over;
-    std::function<void()> mark_protected; // the images, durably; then marked()
+    std::function<void(const ha::disk_mark& mark)> mark; // the images, durably; then marked()
     std::function<void(std::string why)> restart_standby, kill;
-    // The last one. `alone`: the record says so, and this host's images are the newest.
-    std::function<void(bool in_order, std::string why, bool alone)> ended;
+    std::function<void(bool in_order, std::string why)> ended; // the last one
     std::function<void(std::string name, std::string text)>
         event; // for the log: something a person wants to know
 };

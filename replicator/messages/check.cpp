@@ -212,8 +212,7 @@ std::string check(const mirror::goodbye& m) {
 }
 
 std::string check(const mirror::supervision& m) {
-    if (m.kind < mirror::supervision_kind::description ||
-        m.kind > mirror::supervision_kind::takeover_failed) {
+    if (m.kind < mirror::supervision_kind::description || m.kind > mirror::supervision_kind::lineage) {
         return "the kind is unknown";
     }
     return is_text(m.text) ? std::string() : "the text is too long or not printable";
