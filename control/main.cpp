@@ -345,6 +345,9 @@ int main(int argc, char** argv) {
     run->add_flag(
         "--anew", supervised.anew,
         "with VM.toml: start it although a standby may have what ran last (it is gone for ever then)");
+    standby->add_flag(
+        "--overwrite", supervised.overwrite,
+        "with VM.toml: overwrite this host's writable disks although they may be newer than the primary's");
     for (auto* command : {run, standby}) {
         command->add_flag("--json", supervised.json, "with VM.toml: the log's lines as JSON");
         command

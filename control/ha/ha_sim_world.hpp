@@ -124,9 +124,9 @@ private:
         std::uint64_t gate = 0;
         pipe<arbiter_answer> answers;
         pipe<mirror::message> inbox;
-        std::optional<std::uint64_t> connecting, closing, marked_at;
+        pipe<disk_mark> marks; // of its images, being written
+        std::optional<std::uint64_t> connecting, closing;
         bool link = false;
-        bool mark_protected = false;
         bool up(std::uint64_t now) const { return (primary || standby) && now >= frozen_until; }
         bool has_vm() const { return qemu != 0 && primary && running; }
     };
@@ -165,6 +165,8 @@ private:
         c.stop_confirmed_ms = 300;
         c.resync = {50, 400, 1000, 10};
         c.shared_record = !fences_;
+        c.disks = true;
+        c.image = "disk.img";
         return c;
     }
 
@@ -175,6 +177,7 @@ private:
         h.run = ++runs_;
         auto c = primary_of(true);
         c.instance = static_cast<std::uint64_t>(h.run);
+        c.mark = images_[i];
         h.primary.emplace(c);
         h.primary->start(now_);
         carry_out(h);
@@ -194,6 +197,9 @@ private:
         c.retry_ms = 30;
         c.look_ms = 200;
         c.shared_record = !fences_;
+        c.disks = true;
+        images_[i] = waits(images_[i]);
+        c.mark = images_[i];
         h.standby.emplace(c);
         h.ready_at = now_ + below(200);
     }
@@ -208,6 +214,7 @@ private:
         h.running = h.link = false;
         h.connecting.reset();
         h.answers.items.clear();
+        h.marks.items.clear();
     }
 
     void kill_qemu(host& h) {
@@ -470,12 +477,7 @@ private:
         carry_out(h);
         if (h.primary)
             hear(h);
-        if (h.primary && h.marked_at && now_ >= *h.marked_at) {
-            h.marked_at.reset();
-            h.mark_protected = true;
-            fsm.on_marked({}, now_);
-            carry_out(h);
-        }
+        step_marks(h);
         if (h.primary && h.qemu != 0)
             step_checkpoints(h);
         if (h.primary && h.running && h.gpu_failed && now_ % 20 == 0)
@@ -487,6 +489,28 @@ private:
         if (h.primary && now_ >= fsm.deadline())
             fsm.on_tick(now_);
         carry_out(h);
+    }
+
+    // What is written to the images' marks is durable now.
+    void step_marks(host& h) {
+        while (auto m = h.marks.take(now_)) {
+            images_[h.index] = older_peer_ ? of_older_release(*m) : *m;
+            if (h.primary)
+                h.primary->on_marked({}, now_);
+            else if (h.standby)
+                h.standby->on_marked({}, now_);
+            carry_out(h);
+        }
+    }
+
+    static disk_mark of_older_release(const disk_mark& m) {
+        const bool is_none = m.state <= disk_state::newest; // it has no file for that
+        return {is_none ? disk_state::unmarked : m.state, {}};
+    }
+
+    void mark(host& h, const disk_mark& m) {
+        const bool is_late = broken_ == mutation::mark_comes_late && m.state == disk_state::protected_;
+        h.marks.put(now_ + 1 + below(20), is_late ? disk_mark{disk_state::newest, m.of} : m);
     }
 
     void step_checkpoints(host& h) {
@@ -552,6 +576,7 @@ private:
                 h.primary->on_arbiter(*a, now_);
         }
         carry_out(h);
+        step_marks(h);
         if (h.standby && h.copy_lost && !h.copy_lost_told && h.qemu != 0 && now_ % 20 == 0) {
             h.copy_lost_told = true;
             fsm.on_gpu_lost("a worker died", now_);
@@ -602,8 +627,6 @@ private:
     void act(host& h, act_state& a) {
         say("host {}: primary {} {}", h.index, to_text(a.state), a.why);
         was_protected_ = was_protected_ || a.state == primary_state::protecting;
-        if (a.state == primary_state::alone)
-            h.mark_protected = false;
         if (a.state == primary_state::handing_over)
             ++switchovers_;
         if (a.state == primary_state::alone && h.paused)
@@ -631,13 +654,8 @@ private:
         h.hand_over_at.reset();
         h.replicated_at = now_ + below(200);
     }
-    void act(host& h, act_mark_protected&) {
-        h.marked_at = now_ + 1 + below(20);
-        if (broken_ == mutation::mark_comes_late) {
-            h.primary->on_marked({}, now_);
-            h.marked_at = now_ + 5000;
-        }
-    }
+    void act(host& h, act_mark& a) { mark(h, a.mark); }
+    void act(host& h, act_standby_mark& a) { mark(h, a.mark); }
     void act(host& h, act_go_on_alone&) {
         h.replicating = h.held = h.paused = h.gpu_failed = h.gpu_cut = false;
         h.hand_over_at.reset();
@@ -685,6 +703,9 @@ private:
         h.copy_lost = h.copy_lost_told = false;
         auto c = primary_of(false);
         c.instance = static_cast<std::uint64_t>(h.run);
+        c.mark = a.mark;
+        check(a.mark.state == disk_state::newest && (older_peer_ || images_[h.index] == a.mark),
+              "a VM goes on, and its images do not say so");
         h.standby.reset();
         h.replicating = h.held = false;
         h.primary.emplace(c);
@@ -763,7 +784,10 @@ private:
         if (q.what != arbiter_request::kind::renew && q.what != arbiter_request::kind::look)
             say("host {} asks {} term {}: {}", h.index, to_text(q.what), q.term, to_text(a.what));
         if (q.what == arbiter_request::kind::pair && a.what == arbiter_answer::verdict::granted)
-            check(h.mark_protected, "a pair is recorded, and the images have no mark");
+            check(images_[h.index].state == disk_state::protected_ &&
+                      (!peer(h).standby || !h.primary || h.primary->state() != primary_state::recording ||
+                       images_[1 - h.index] == disk_mark{disk_state::paired, images_[h.index].of}),
+                  "a pair is recorded, and the images have no mark");
         h.answers.put(now_ + below(6), a);
     }
 
@@ -792,6 +816,7 @@ private:
     std::string violation_;
     std::uint64_t now_ = 0, heal_at_ = 0, healed_since_ = 0, took_ms_ = 0;
     std::array<host, 2> hosts_;
+    std::array<disk_mark, 2> images_; // their marks outlive the supervisors
     sim_arbiter arbiter_;
     int runs_ = 0;
     unsigned qemus_ = 0, faults_ = 0;

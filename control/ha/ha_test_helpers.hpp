@@ -58,7 +58,7 @@ inline mirror::hello hello_of(mirror::role role) {
     mirror::hello h;
     h.role = role;
     h.vm = "vm";
-    h.capabilities = {"supervision", mirror::supervision_2_capability};
+    h.capabilities = {"supervision", mirror::supervision_2_capability, mirror::lineage_capability};
     h.instance = 7;
     h.heartbeat_budget_ms = 100;
     h.hold_bytes = h.hold_entries = 1;
@@ -77,6 +77,10 @@ struct primary_test : testing::Test {
         c.policy = policy;
         c.resync = {1000, 4000, 10000, 0};
         c.shared_record = shared_record;
+        c.disks = disks;
+        c.mark = disk;
+        c.image = "a.img";
+        c.instance = 0xa;
         return c;
     }
     std::vector<primary_action> take() { return actions_of<primary_fsm, primary_action>(*fsm); }
@@ -110,6 +114,7 @@ struct primary_test : testing::Test {
         fsm->start(now);
         done();
         granted(1, now + 300);
+        fsm->on_marked({}, now);
         done();
         greet();
         word(supervision_kind::ready);
@@ -130,10 +135,30 @@ struct primary_test : testing::Test {
         return done();
     }
     loss_policy policy = loss_policy::degraded;
-    bool shared_record = true;
+    bool shared_record = true, disks = false;
+    disk_mark disk;
     std::optional<primary_fsm> fsm;
     std::uint64_t now = 1000, asked = 0;
 };
+
+inline lineage lineage_of(std::vector<lineage::run> runs) {
+    lineage out;
+    for (const auto& r : runs)
+        out.add(r);
+    return out;
+}
+
+// The text of the last LINEAGE that was said; empty: none was.
+template <class Send, class Action>
+std::string told_lineage(const std::vector<Action>& actions) {
+    std::string text;
+    for (const auto& a : actions)
+        if (const auto* sent = std::get_if<Send>(&a))
+            if (const auto* s = std::get_if<supervision>(&sent->what);
+                s && s->kind == supervision_kind::lineage)
+                text = s->text;
+    return text;
+}
 
 struct standby_test : testing::Test {
     void SetUp() override { begin(); }

@@ -23,8 +23,10 @@ bool is_legal(primary_state from, primary_state to) {
     if (to == s::ended)
         return from != s::ended;
     switch (from) {
+    case s::comparing:
+        return to == s::opening;
     case s::opening:
-        return to == s::alone;
+        return to == s::comparing || to == s::alone;
     case s::alone:
         return to == s::replicating;
     case s::replicating:
@@ -51,9 +53,9 @@ bool is_legal(primary_state from, primary_state to) {
 } // namespace
 
 const char* to_text(primary_state state) {
-    static constexpr const char* names[] = {"opening",     "alone",      "replicating", "telling",
-                                            "recording",   "protecting", "losing",      "handing-over",
-                                            "taking-back", "leaving",    "ended"};
+    static constexpr const char* names[] = {"comparing",    "opening",     "alone",      "replicating",
+                                            "telling",      "recording",   "protecting", "losing",
+                                            "handing-over", "taking-back", "leaving",    "ended"};
     return names[static_cast<std::size_t>(state)];
 }
 
@@ -109,8 +111,14 @@ void primary_fsm::close_gate() {
 // ---- beginnings
 
 void primary_fsm::start(std::uint64_t now) {
-    opening_by_ = now + config_.opening_ms;
     actions_.push_back(act_state{state_, {}});
+    if (config_.disks && !config_.anew && !why_not_start(mark_, config_.image).empty())
+        return begin_comparing(now);
+    begin_opening(now);
+}
+
+void primary_fsm::begin_opening(std::uint64_t now) {
+    opening_by_ = now + config_.opening_ms;
     ask(arbiter_request::kind::open, now);
 }
 
@@ -136,7 +144,7 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
         request.new_term = told_term_;
         pair_asked_ = true;
     }
-    request.anew = what == kind::open && config_.anew;
+    request.anew = what == kind::open && (config_.anew || partner_has_nothing_);
     if (what == kind::alone) {
         request.confirmed = confirmed_;
         alone_asked_ = true;
@@ -160,7 +168,7 @@ void primary_fsm::ask_next(std::uint64_t now) {
         return ask(kind::restore, now);
     switch (state_) {
     case primary_state::opening:
-        return ask(kind::open, now);
+        return ask(opened_ ? kind::renew : kind::open, now);
     case primary_state::recording:
         return ask(marked_ ? kind::pair : kind::renew, now);
     case primary_state::losing:
@@ -176,6 +184,7 @@ void primary_fsm::ask_next(std::uint64_t now) {
         if (record_pair_)
             return marked_ ? ask(kind::pair, now) : void();
         return ask(released_ ? kind::look : kind::release, now);
+    case primary_state::comparing:
     case primary_state::handing_over: // the standby claims
     case primary_state::ended:
         return;
@@ -186,7 +195,8 @@ void primary_fsm::ask_next(std::uint64_t now) {
 
 // When ask_next() has something to ask.
 std::uint64_t primary_fsm::ask_at() const {
-    if (request_ != 0 || state_ == primary_state::handing_over || state_ == primary_state::ended)
+    if (request_ != 0 || state_ == primary_state::comparing || state_ == primary_state::handing_over ||
+        state_ == primary_state::ended)
         return never;
     const auto at = last_asked_ + config_.renew_ms;
     if (state_ == primary_state::losing || state_ == primary_state::taking_back)
@@ -240,12 +250,25 @@ void primary_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
 
 void primary_fsm::on_opened(const arbiter_answer& answer, std::uint64_t now) {
     if (answer.what == arbiter_answer::verdict::granted) {
-        become(primary_state::alone, degraded_);
-        actions_.push_back(act_start_qemu{});
-        return connect_if_due(now);
+        opened_ = true;
+        if (!config_.disks)
+            return start_vm(now);
+        return mark(started(mark_, config_.instance));
+    }
+    // It runs elsewhere, so an image of which nothing is known is not what ran last.
+    if (answer.what == arbiter_answer::verdict::held && config_.disks && !config_.anew &&
+        mark_.state == disk_state::unmarked) {
+        mark(waits(mark_));
+        return end(false, answer.why + "; " + why_not_start(waits(mark_), config_.image));
     }
     if (answer.what == arbiter_answer::verdict::refused || now >= opening_by_)
         end(false, answer.why);
+}
+
+void primary_fsm::start_vm(std::uint64_t now) {
+    become(primary_state::alone, degraded_);
+    actions_.push_back(act_start_qemu{});
+    connect_if_due(now);
 }
 
 void primary_fsm::on_granted(arbiter_request::kind asked, std::uint64_t now) {
@@ -307,6 +330,10 @@ void primary_fsm::superseded(const std::string& why) {
 }
 
 std::string primary_fsm::waiting_for(std::uint64_t now) const {
+    if (state_ == primary_state::comparing)
+        return degraded_;
+    if (state_ == primary_state::alone && !mark_problem_.empty())
+        return mark_problem_;
     if (gone_)
         return arbiter_problem_ + (may_restore() ? std::string()
                                                  : "; the standby may have taken over, so nothing leaves "
@@ -329,6 +356,8 @@ std::string primary_fsm::waiting_for(std::uint64_t now) const {
 void primary_fsm::on_tick(std::uint64_t now) {
     if (state_ == primary_state::ended)
         return;
+    if (state_ == primary_state::comparing && now >= compare_by_)
+        return compare_or_end(nullptr, now);
     renew_if_due(now);
     ends_if_due(now);
     if (state_ == primary_state::ended)
@@ -336,6 +365,8 @@ void primary_fsm::on_tick(std::uint64_t now) {
     watch_link(now);
     heartbeat_if_due(now);
     unpair_if_due(now);
+    if (state_ == primary_state::alone && !mark_problem_.empty() && now >= mark_again_at_)
+        mark_alone();
     replicate_if_ready(now);
     connect_if_due(now);
 }
@@ -345,18 +376,23 @@ std::uint64_t primary_fsm::deadline() const {
     if (state_ == s::ended)
         return never;
     std::uint64_t at = unpair_at_;
+    if (state_ == s::comparing)
+        at = compare_by_;
+    if (state_ == s::alone && !mark_problem_.empty())
+        at = std::min(at, mark_again_at_);
     if ((state_ == s::leaving && !standby_takes_over()) || (state_ == s::telling && qemu_gone_))
         at = std::min(at, leave_by_);
     if (state_ == s::handing_over)
         at = std::min(at, hand_by_);
     if (stopping_ && (state_ == s::losing || state_ == s::taking_back))
         at = std::min(at, stop_by_);
-    if (state_ == s::alone && link_ == link_state::ready && !stopping_)
+    if (state_ == s::alone && link_ == link_state::ready && !stopping_ && marking_.empty() &&
+        mark_problem_.empty())
         at = std::min(at, resync_.not_before());
     at = std::min(at, ask_at());
     if (link_ == link_state::greeting)
         at = std::min(at, link_since_ + hello_ms);
-    if (link_ >= link_state::greeted)
+    if (link_ >= link_state::greeted && state_ != s::comparing)
         at = std::min({at, last_beat_ + config_.heartbeat_ms, last_heard_ + silence_limit_ms()});
     if (state_ == s::protecting)
         at = std::min(at, killing_by_ == 0  ? last_heard_ + budget_ms_

@@ -3,7 +3,7 @@
 // primary_fsm: what the supervisor of a running VM decides. Pure: events go in, actions come out through
 // next(), time is an argument (milliseconds of CLOCK_BOOTTIME).
 //
-//   opening ─lease─▶ alone ─ready─▶ replicating ─▶ telling ─told─▶ recording ─▶ protecting
+//   (comparing ─▶) opening ─lease─▶ alone ─ready─▶ replicating ─▶ telling ─told─▶ recording ─▶ protecting
 //                     ▲  ▲              │             │               │          │    │
 //                     │  └──────────────┴─────────────┘             losing ◀─────┘    │
 //                     └── `alone` recorded ──┬────────────────────────┘               │
@@ -12,10 +12,13 @@
 // Transitions; all others are a programmer's error (one function makes them and emits act_state):
 //
 //   from          to            when
-//   opening       alone         the arbiter granted the first lease: act_start_qemu
+//   opening       comparing     a standby may have gone on with newer disks: it is asked
+//   comparing     opening       it has not
+//   opening       alone         the arbiter granted the first lease, and the disks are marked:
+//                               act_start_qemu
 //   alone         replicating   a standby is ready, and may have a transfer now: act_replicate
 //   replicating   telling       checkpoints reach the standby: PAIR is sent, with the next term
-//   telling       recording     the standby answered PAIRED: act_mark_protected, on_marked,
+//   telling       recording     the standby answered PAIRED: act_mark (protected), on_marked,
 //                               then the arbiter is asked
 //   recording     protecting    the arbiter has recorded the pair
 //   replicating   alone         the standby is lost: act_go_on_alone
@@ -53,6 +56,11 @@
 // take over with. A second VM that was opened elsewhere meanwhile has made a record of its own: then we are
 // refused.
 //
+// Which disks are newer (disk_mark.hpp). A VM starts from images that nobody can have gone on with; otherwise
+// the standby is asked first, as one that only compares (it answers no heartbeats, and its right to take over
+// stays what it is). A generation is told to a standby when it is durable here, and the state is sent to one
+// after that. So a mark here is never behind what a standby has.
+//
 // A GPU that failed. QEMU does not tell the guest (virtio-vgpu's hold-failures), and the supervisor hands the
 // VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the
 // guest was before the failure. Only while protecting, with a standby that can be told now; otherwise the
@@ -71,11 +79,13 @@
 //   4. Each act_replicate has a number, and what is reported of a replication has its number. Orders and
 //      reports cross, and QEMU's thread may be held up for long (a disk): what is reported of a former
 //      replication is none of this one's, whose output nobody holds yet. Such a report is dropped.
-//   5. on_marked comes when what act_mark_protected wants is durable: only then the arbiter is asked
-//      to record the pair. So an image without the mark was never one of a recorded pair.
+//   5. on_marked comes for each act_mark, in their order, when it is durable or has failed. Only then the
+//      VM is started, a state sent to a standby, or the arbiter asked to record the pair. So an image that
+//      is not marked `protected` was never one of a recorded pair.
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
+#include "control/ha/disk_mark.hpp"
 #include "control/ha/peer_identity.hpp"
 #include "control/ha/resync_backoff.hpp"
 #include "mirror/message.hpp"
@@ -100,6 +110,9 @@ struct primary_config {
     loss_policy policy = loss_policy::degraded;
     bool has_standby = false; // an address to connect to
     bool anew = false;        // start although a standby may have what was there (arbiter_request::anew)
+    bool disks = false;       // the VM has writable ones, so their mark counts
+    disk_mark mark;           // what it says
+    std::string image;        // one of them, for sentences
     // The arbiter keeps one record for both hosts (lock, etcd), so it refuses a standby whose pair was never
     // recorded. Without (fence), each host keeps its own: that a standby is told its term is recorded before
     // it is said, and going on alone cuts the standby off, unless it has confirmed UNPAIRED.
@@ -113,6 +126,7 @@ struct primary_config {
 };
 
 enum class primary_state {
+    comparing,
     opening,
     alone,
     replicating,
@@ -146,7 +160,9 @@ struct act_start_qemu {};
 struct act_replicate {
     std::uint64_t replication; // counts up; reports of it say this number
 };
-struct act_mark_protected {}; // the images' mark, durably; then on_marked
+struct act_mark { // the images, durably; then on_marked
+    disk_mark mark;
+};
 struct act_go_on_alone {};
 struct act_tell_gpu_failure {}; // QEMU tells the guest what it has held back
 struct act_kill_qemu {
@@ -157,9 +173,9 @@ struct act_ended {
     std::string why;
     bool alone = false; // the record says that nobody else may go on: this host's images are the newest
 };
-using primary_action = std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send,
-                                    act_start_qemu, act_replicate, act_mark_protected, act_go_on_alone,
-                                    act_tell_gpu_failure, act_kill_qemu, act_ended>;
+using primary_action =
+    std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send, act_start_qemu,
+                 act_replicate, act_mark, act_go_on_alone, act_tell_gpu_failure, act_kill_qemu, act_ended>;
 
 class primary_fsm {
 public:
@@ -177,7 +193,7 @@ public:
     void on_qemu_protecting(std::uint64_t replication, std::uint64_t now);
     // It asks whether to go on.
     void on_qemu_replication_lost(std::uint64_t replication, const std::string& why, std::uint64_t now);
-    void on_marked(const std::string& problem, std::uint64_t now); // after act_mark_protected; empty: durable
+    void on_marked(const std::string& problem, std::uint64_t now); // of an act_mark; empty: it is durable
     // Its GPU failed, and it holds that back from the guest. Said again and again until it has an effect.
     void on_gpu_failed(const std::string& why, std::uint64_t now);
     // It does not get on. Said again and again while that is so. It is killed if a standby that can be told
@@ -220,13 +236,24 @@ private:
     void ask_next(std::uint64_t now); // what the state wants to know now
     std::uint64_t ask_at() const;
     void renew_if_due(std::uint64_t now);
+    void begin_opening(std::uint64_t now);
     void on_opened(const arbiter_answer& answer, std::uint64_t now);
+    void start_vm(std::uint64_t now);
     void on_granted(arbiter_request::kind asked, std::uint64_t now);
     void on_refused(const std::string& why, std::uint64_t now);
     void on_answer_leaving(arbiter_request::kind asked, const arbiter_answer& answer, std::uint64_t now);
     void record_gone(const std::string& why, std::uint64_t now);
     bool may_restore() const;
     void superseded(const std::string& why);
+
+    // The disks (primary_fsm_disks.cpp).
+    void begin_comparing(std::uint64_t now);
+    void compare_or_end(const mirror::supervision* m, std::uint64_t now);
+    void mark(disk_mark next);
+    const disk_mark& last_mark() const { return marking_.empty() ? mark_ : marking_.back(); }
+    bool may_be_behind() const; // a standby may have all of the disk's present generation
+    void mark_alone();
+    void tell_lineage();
 
     // The connection and the standby.
     void heartbeat_if_due(std::uint64_t now);
@@ -277,6 +304,12 @@ private:
 
     primary_config config_;
     primary_state state_ = primary_state::opening;
+    disk_mark mark_ = config_.mark; // that is durable
+    std::deque<disk_mark> marking_; // those that are being made durable
+    std::string mark_problem_;      // of the last one
+    std::uint64_t mark_again_at_ = 0, compare_by_ = 0;
+    bool opened_ = false;              // the arbiter has granted it; the disks are being marked
+    bool partner_has_nothing_ = false; // it said so: the record of our pair is of no use to anybody
     std::deque<primary_action> actions_;
 
     // The arbiter's record
@@ -303,7 +336,7 @@ private:
     std::uint64_t connect_at_ = 0, link_since_ = 0;
     std::uint64_t last_heard_ = 0, last_beat_ = 0;
     std::uint32_t budget_ms_ = 0; // the shorter one of both ends
-    bool described_ = false, tells_belief_ = false;
+    bool described_ = false, tells_belief_ = false, tells_lineage_ = false;
     peer_identity peer_;
     std::uint64_t peer_instance_ = 0, paired_instance_ = 0; // who greeted; who was told the last term
 

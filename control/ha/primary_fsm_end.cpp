@@ -27,6 +27,7 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
     case primary_state::handing_over:
     case primary_state::taking_back:
         return; // soon protecting, alone, or elsewhere
+    case primary_state::comparing:
     case primary_state::opening:
     case primary_state::alone:
     case primary_state::replicating:
@@ -213,7 +214,7 @@ void primary_fsm::begin_stop(const std::string& why, std::uint64_t now) {
         break;
     }
     unpair(told, now);
-    end(true, why, state_ != primary_state::opening);
+    end(true, why, state_ > primary_state::opening);
 }
 
 // ---- what ends when its time is over
@@ -254,6 +255,8 @@ void primary_fsm::end(bool in_order, const std::string& why, bool alone) {
         actions_.push_back(act_close_link{});
     }
     link_ = link_state::down;
+    if (alone && may_be_behind()) // it ended here, and nobody goes on with it
+        mark_alone();
     become(primary_state::ended, why);
     if (held)
         ask(arbiter_request::kind::release, last_asked_);

@@ -62,10 +62,11 @@ TEST_F(primary_end, a_pairs_record_is_made_again_only_by_who_knows_that_nobody_t
 // ---- the order of the mark
 
 TEST_F(primary_end, the_pair_is_recorded_after_the_mark_is_durable) {
+    disks = true;
     tell();
     word(supervision_kind::paired, 2);
     auto actions = done();
-    EXPECT_TRUE(any<act_mark_protected>(actions));
+    EXPECT_EQ(the<act_mark>(actions).mark.state, disk_state::protected_);
     EXPECT_FALSE(any<act_ask>(actions));
     now += 50;
     fsm->on_tick(now);
@@ -77,6 +78,7 @@ TEST_F(primary_end, the_pair_is_recorded_after_the_mark_is_durable) {
 }
 
 TEST_F(primary_end, a_mark_that_cannot_be_written_protects_nobody) {
+    disks = true;
     tell();
     word(supervision_kind::paired, 2);
     done();
@@ -104,11 +106,12 @@ TEST_F(primary_end, a_death_while_the_pair_is_recorded_is_told_when_it_is) {
 }
 
 TEST_F(primary_end, a_death_before_the_standby_has_answered_is_told_later) {
+    disks = true;
     tell();
     fsm->on_qemu_died("killed", false, now);
     done();
     word(supervision_kind::paired, 2);
-    EXPECT_TRUE(any<act_mark_protected>(done()));
+    EXPECT_TRUE(any<act_mark>(done()));
     fsm->on_marked({}, now);
     EXPECT_EQ(the<act_ask>(done()).request.what, kind::pair);
     granted(2, now + 300);

@@ -57,11 +57,13 @@ void primary_fsm::on_link_up(std::uint64_t now) {
         return;
     link_ = link_state::greeting;
     link_since_ = now;
-    described_ = tells_belief_ = standby_is_clean_ = false;
+    described_ = tells_belief_ = tells_lineage_ = standby_is_clean_ = false;
     unpair_at_ = never;
     peer_.on_link_up();
     auto h = supervisor_hello(mirror::role::primary, config_.vm);
     h.instance = config_.instance;
+    if (state_ == primary_state::comparing)
+        h.capabilities.emplace_back(mirror::only_compares_capability);
     h.heartbeat_budget_ms = config_.heartbeat_budget_ms;
     send(h);
 }
@@ -104,10 +106,14 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
         return drop_link(mirror::goodbye_reason::refused, why, now);
     budget_ms_ = std::min(config_.heartbeat_budget_ms, theirs.heartbeat_budget_ms);
     tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
+    tells_lineage_ = mirror::has_capability(theirs, mirror::lineage_capability);
     peer_instance_ = theirs.instance;
     link_ = link_state::greeted;
     peer_.on_hello(mine, theirs);
     send(peer_.description(config_.description, config_.parts));
+    tell_lineage();
+    if (state_ == primary_state::comparing)
+        return tells_lineage_ ? void() : compare_or_end(nullptr, now);
     if (tells_belief_)
         say(supervision_kind::belief, believed_term(), {});
     else if (state_ == primary_state::alone)
@@ -122,7 +128,8 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
 }
 
 void primary_fsm::heartbeat_if_due(std::uint64_t now) {
-    if (link_ < link_state::greeted || now < last_beat_ + config_.heartbeat_ms)
+    if (link_ < link_state::greeted || state_ == primary_state::comparing ||
+        now < last_beat_ + config_.heartbeat_ms)
         return;
     last_beat_ = now;
     send(mirror::heartbeat{now, 0});
@@ -210,6 +217,8 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     if (!described_)
         return drop_link(mirror::goodbye_reason::protocol_error,
                          "the standby has not said yet what VM it is for", now);
+    if (state_ == primary_state::comparing)
+        return m.kind == supervision_kind::lineage ? compare_or_end(&m, now) : void();
     switch (m.kind) {
     case supervision_kind::ready:
         link_ = link_state::ready;
@@ -222,9 +231,12 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
             return unpair(degraded_, now);
         }
         standby_has_vm_ = true;
-        marked_ = false;
+        marked_ = !config_.disks;
         become(primary_state::recording, {});
-        actions_.push_back(act_mark_protected{});
+        if (config_.disks)
+            mark({disk_state::protected_, mark_.of});
+        else
+            ask_next(now);
         if (qemu_gone_)
             leave(supervision_kind::died, how_, now);
         return;
@@ -240,6 +252,10 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         return lost_standby("the standby is lost: " + m.text, now);
     case supervision_kind::belief:
         return on_belief(m, now);
+    case supervision_kind::lineage: // it decides whether its disks may be overwritten
+        if (!parse_disk_mark(m.text))
+            drop_link(mirror::goodbye_reason::protocol_error, "a lineage of disks that is none", now);
+        return;
     case supervision_kind::running:
         // Without a shared record it waits for our DIED, which it does not get any more: it was told
         // UNPAIRED.
@@ -338,7 +354,7 @@ void primary_fsm::on_protect(bool elsewhere, std::uint64_t now) {
 
 void primary_fsm::replicate_if_ready(std::uint64_t now) {
     if (state_ != primary_state::alone || link_ != link_state::ready || stopping_ ||
-        now < resync_.not_before())
+        now < resync_.not_before() || !marking_.empty() || !mark_problem_.empty())
         return;
     standby_is_clean_ = false;
     become(primary_state::replicating, {});
@@ -363,18 +379,6 @@ void primary_fsm::tell_pair() {
     pair_told_ = true;
     confirmed_ = false;
     say(supervision_kind::pair, told_term_, {});
-}
-
-void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
-    if (state_ != primary_state::recording && !(state_ == primary_state::leaving && record_pair_))
-        return;
-    if (problem.empty()) {
-        marked_ = true;
-        return ask_next(now);
-    }
-    if (state_ == primary_state::leaving)
-        return end(false, how_ + "; " + problem);
-    lost_standby(problem, now);
 }
 
 // ---- losing one
@@ -442,6 +446,8 @@ void primary_fsm::alone_recorded(std::uint64_t now) {
 
 void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     degraded_ = why;
+    if (may_be_behind())
+        mark_alone();
     become(primary_state::alone, why);
     unpair(why, now);
     actions_.push_back(act_go_on_alone{});
@@ -452,7 +458,8 @@ void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
 
 // Until the standby says that it has nothing. It is not ready before it says so again.
 void primary_fsm::unpair(const std::string& why, std::uint64_t now) {
-    if (link_ < link_state::greeted || standby_is_clean_ || unpair_at_ != never)
+    if (link_ < link_state::greeted || state_ == primary_state::comparing || standby_is_clean_ ||
+        unpair_at_ != never)
         return;
     link_ = link_state::greeted;
     standby_has_vm_ = false; // what it has does not count any more

@@ -99,10 +99,7 @@ void standby_fsm::on_qemu_ready(std::uint64_t) {
     if (state_ != standby_state::starting)
         return;
     become(standby_state::listening, {});
-    if (greeted_) { // the primary has been waiting for us
-        become(standby_state::greeted, {});
-        say(supervision_kind::ready, 0);
-    }
+    be_ready(); // the primary may have been waiting for us
 }
 
 void standby_fsm::on_qemu_died(const std::string& how, std::uint64_t) {
@@ -165,6 +162,8 @@ void standby_fsm::tell_gpu_lost() {
 void standby_fsm::out_of_date(const std::string& why) {
     term_ = recorded_ = granted_term_ = 0;
     proven_ = unreleased_ = handed_over_ = source_answers_ = qemu_running_ = gone_ = false;
+    record_is_theirs_ = false;
+    mark_again_at_ = 0;
     waiting_for_.clear();
     gpu_lost_.clear(); // a new QEMU has a new one
     request_ = 0;      // its answer, if any comes, is nobody's
@@ -178,7 +177,8 @@ void standby_fsm::out_of_date(const std::string& why) {
 
 void standby_fsm::on_link_up(std::uint64_t now) {
     linked_ = true;
-    greeted_ = described_ = tells_belief_ = false;
+    greeted_ = described_ = tells_belief_ = tells_lineage_ = only_compares_ = false;
+    theirs_.reset();
     peer_.on_link_up();
     link_heard_ = now;
 }
@@ -247,26 +247,32 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
         return drop_link(mirror::goodbye_reason::refused, why);
     greeted_ = true;
     tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
+    tells_lineage_ = mirror::has_capability(theirs, mirror::lineage_capability);
+    only_compares_ = mirror::has_capability(theirs, mirror::only_compares_capability);
     send(mine);
     peer_.on_hello(mine, theirs);
     send(peer_.description(config_.description, config_.parts));
     tell_belief();
-    if (state_ == standby_state::listening) {
-        become(standby_state::greeted, {});
-        say(supervision_kind::ready, 0);
-    }
+    if (config_.disks && tells_lineage_)
+        say(supervision_kind::lineage, may_claim() || state_ == standby_state::taking_over ? term_ : 0,
+            to_text(mark_));
+    be_ready();
     tell_gpu_lost(); // it may have happened while nobody was connected
 }
 
 void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
     const auto why = peer_.on_description(m, config_.description, config_.parts);
     described_ = why.empty();
-    if (described_)
-        return heard(now);
+    if (described_) {
+        heard(now);
+        return be_ready();
+    }
     drop_link(mirror::goodbye_reason::refused, why);
 }
 
 void standby_fsm::heard(std::uint64_t now) {
+    if (only_compares_)
+        return;
     last_heard_ = std::max(last_heard_, now);
     heard_again_ = true;
     if (state_ == standby_state::claiming && request_ == 0)
@@ -290,6 +296,8 @@ void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         recorded_ = m.recorded;
         become(standby_state::proving, {});
         return ask(arbiter_request::kind::look, now);
+    case supervision_kind::lineage:
+        return on_lineage(m);
     case supervision_kind::unpaired:
         if (is_cutting_off())
             return; // it is said again
@@ -422,10 +430,15 @@ void standby_fsm::on_look(const arbiter_answer& answer, std::uint64_t now) {
         const auto problem = record_problem(answer);
         ask_at_ = now + (problem.empty() ? config_.look_ms : config_.retry_ms);
         has_problem(problem);
-        if (problem.empty()) {
+        record_is_theirs_ = problem.empty();
+        if (!record_is_theirs_)
+            return;
+        if (!config_.disks) {
             become(standby_state::synced, {});
-            say(supervision_kind::paired, term_);
+            return say(supervision_kind::paired, term_);
         }
+        if (!marks(disk_state::paired))
+            mark(disk_state::paired, theirs_ ? theirs_->of : lineage());
         return;
     }
     if (state_ != standby_state::synced)
@@ -500,6 +513,13 @@ void standby_fsm::on_qemu_running(std::uint64_t now) {
 void standby_fsm::run_if_allowed() {
     if (state_ != standby_state::taking_over || !qemu_running_ || granted_term_ == 0)
         return;
+    if (config_.disks && mark_.state != disk_state::newest) {
+        if (!marks(disk_state::newest) && mark_again_at_ == 0) {
+            const auto next = gone_on(mark_, config_.instance);
+            mark(next.state, next.of);
+        }
+        return;
+    }
     if (linked_) {
         if (tells_belief_)
             say(supervision_kind::running, granted_term_);
@@ -508,7 +528,7 @@ void standby_fsm::run_if_allowed() {
         linked_ = greeted_ = false;
     }
     become(standby_state::running, {});
-    actions_.push_back(act_running{granted_term_, lease_until_});
+    actions_.push_back(act_running{granted_term_, lease_until_, mark_});
 }
 
 void standby_fsm::on_stop(std::uint64_t) {
@@ -543,6 +563,10 @@ void standby_fsm::on_tick(std::uint64_t now) {
     if (linked_ && now >= link_heard_ + silence_limit_ms())
         drop_link(mirror::goodbye_reason::other,
                   greeted_ ? "the primary was silent" : "the peer did not greet");
+    if (mark_again_at_ != 0 && now >= mark_again_at_) {
+        mark_again_at_ = 0;
+        run_if_allowed();
+    }
     if (now < ask_at())
         return;
     if (state_ == standby_state::taking_over && awaits_source() && linked_) // a new connection may come
@@ -554,6 +578,8 @@ std::uint64_t standby_fsm::deadline() const {
     if (over())
         return never;
     std::uint64_t at = ask_at();
+    if (mark_again_at_ != 0)
+        at = std::min(at, mark_again_at_);
     if (linked_)
         at = std::min(at, link_heard_ + silence_limit_ms());
     if (state_ == standby_state::synced)

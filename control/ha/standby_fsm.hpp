@@ -14,16 +14,18 @@
 //
 //   from         to           when
 //   starting     listening    QEMU waits for the VM
-//   listening    greeted      a primary's hello fits
+//   listening    greeted      a primary's hello fits, its disks continue what the images here have, and
+//                             these are marked as a copy: READY
 //   greeted      proving      PAIR: its state is here. The arbiter is asked for the record (`look`):
 //                             who can't read it could not claim either
-//   proving      synced       it was read, and is the primary's: PAIRED, the VM may be taken over
-//                             with that term
+//   proving      synced       it was read, and is the primary's, and the images are marked `paired`:
+//                             PAIRED, the VM may be taken over with that term
 //   synced       claiming     nothing heard for the budget, whether the connection stands or not
 //   claiming     synced       the primary is heard again, and the claim was not granted
 //   synced, claiming
 //                taking_over  DIED or HANDED_OVER with our term (proof), or the claim was granted
-//   taking_over  running      QEMU runs the VM, and the arbiter granted the claim
+//   taking_over  running      QEMU runs the VM, the arbiter granted the claim, and the images are marked
+//                             `newest`
 //   listening, greeted, proving, synced, claiming
 //                outdated     UNPAIRED; the arbiter says that the primary goes on alone or that the
 //                             term is over; what is here is too old; our QEMU or GPU failed; before
@@ -53,15 +55,23 @@
 // that takes it back. So RUNNING is said first, and the source's DIED is waited for; a source that is not
 // heard is cut off, as after any silence. And while that command runs nothing here is thrown away.
 //
+// Its disks (disk_mark.hpp). Nothing is written to the images before the primary has said that its own
+// continue them, or a person said that it may be (`overwrite`). Nothing leaves a VM that was taken over
+// before its generation is durable here: so a host that had it before can be told that its disks are older,
+// even after both have lost their power. A primary that only compares is heard by nobody else: it is silent
+// as far as a takeover is concerned.
+//
 // Nothing of a primary counts before it has said what the VM is made of, and that is the same here.
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
+#include "control/ha/disk_mark.hpp"
 #include "control/ha/peer_identity.hpp"
 #include "mirror/message.hpp"
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -76,6 +86,9 @@ struct standby_config {
     std::uint32_t retry_ms = 100; // an arbiter that could not be reached is asked again after this
     std::uint32_t look_ms = 5000; // how often the record is looked at
     bool shared_record = true;    // primary_config has what it means
+    bool disks = false;           // the VM has writable ones, so their mark counts
+    disk_mark mark;               // what it says
+    bool overwrite = false;       // their content is not wanted, whatever it is
 };
 
 enum class standby_state {
@@ -109,9 +122,13 @@ struct act_take_over {
 struct act_restart_qemu {
     std::string why;
 };
+struct act_standby_mark { // the images, durably; then on_marked. In their order
+    disk_mark mark;
+};
 struct act_running { // the VM runs here: primary_fsm::start_after_takeover
     std::uint64_t term;
     std::uint64_t lease_until;
+    disk_mark mark; // of its disks
 };
 struct act_standby_ended {
     bool in_order;
@@ -119,7 +136,7 @@ struct act_standby_ended {
 };
 using standby_action =
     std::variant<act_standby_state, act_standby_ask, act_standby_send, act_standby_close_link, act_take_over,
-                 act_restart_qemu, act_running, act_standby_ended>;
+                 act_restart_qemu, act_standby_mark, act_running, act_standby_ended>;
 
 class standby_fsm {
 public:
@@ -134,7 +151,8 @@ public:
     void on_message(const mirror::message& m, std::uint64_t now);
     void on_link_closed(const std::string& why, std::uint64_t now);
     void on_arbiter(const arbiter_answer& answer, std::uint64_t now);
-    void on_qemu_running(std::uint64_t now); // after act_take_over
+    void on_qemu_running(std::uint64_t now);                       // after act_take_over
+    void on_marked(const std::string& problem, std::uint64_t now); // of an act_standby_mark; empty: durable
     void on_takeover_failed(const std::string& why, std::uint64_t now);
     void on_stop(std::uint64_t now);
     void on_tick(std::uint64_t now);
@@ -145,7 +163,8 @@ public:
     standby_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
     const std::string& gpu_lost() const { return gpu_lost_; } // why a takeover would be without its state
-    // claiming, taking_over: why it has not started yet; otherwise why it could not claim now
+    // listening: why its images are not overwritten; claiming, taking_over: why it has not started yet;
+    // otherwise why it could not claim now
     const std::string& waiting_for() const { return waiting_for_; }
     const peer_identity& peer() const { return peer_; }
 
@@ -163,6 +182,13 @@ private:
     void on_description(const mirror::supervision& m, std::uint64_t now);
     void heard(std::uint64_t now);
     void heard_while_claiming(std::uint64_t now);
+
+    // The disks (standby_fsm_disks.cpp)
+    void be_ready();
+    void on_lineage(const mirror::supervision& m);
+    void refuse_primary(const std::string& why);
+    void mark(disk_state state, lineage of);
+    bool marks(disk_state state) const { return !marking_.empty() && marking_.back().state == state; }
 
     // The arbiter
     void ask(arbiter_request::kind what, std::uint64_t now);
@@ -197,9 +223,15 @@ private:
 
     bool linked_ = false, greeted_ = false, described_ = false, tells_belief_ = false;
     peer_identity peer_;
-    std::uint64_t link_heard_ = 0; // anything, on this connection
-    std::uint64_t last_heard_ = 0; // of a primary with our VM
-    bool heard_again_ = false;     // while a claim is under way
+    bool tells_lineage_ = false, only_compares_ = false; // the peer
+    std::optional<disk_mark> theirs_;                    // its disks', of this connection
+    disk_mark mark_ = config_.mark;                      // of ours, that is durable
+    std::deque<disk_mark> marking_;                      // those that are being made durable
+    std::uint64_t mark_again_at_ = 0;                    // taking_over: one could not be written. 0: none
+    bool record_is_theirs_ = false;                      // proving: it was seen
+    std::uint64_t link_heard_ = 0;                       // anything, on this connection
+    std::uint64_t last_heard_ = 0;                       // of a primary with our VM
+    bool heard_again_ = false;                           // while a claim is under way
 
     std::uint64_t term_ = 0;     // with which we may take over, or may after `proving`; 0: none
     std::uint64_t recorded_ = 0; // proving: the record's term, as the primary says; 0: it does not

@@ -184,11 +184,11 @@ struct decider::work {
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
     void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication); }
-    void carry_out(act_mark_protected&) { owner_.orders_.mark_protected(); }
+    void carry_out(act_mark& a) { owner_.orders_.mark(a.mark); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
     void carry_out(act_tell_gpu_failure&) { owner_.orders_.tell_gpu_failure(); }
     void carry_out(act_kill_qemu& a) { owner_.orders_.kill(a.why); }
-    void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why, a.alone); }
+    void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
 
     void carry_out(act_standby_state& a) { say(to_text(a.state), a.why); }
     void carry_out(act_standby_ask& a) { arbiter_->ask(a.request); }
@@ -204,6 +204,7 @@ struct decider::work {
         owner_.orders_.event("takeover", a.why);
         owner_.orders_.take_over();
     }
+    void carry_out(act_standby_mark& a) { owner_.orders_.mark(a.mark); }
     void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why); }
     void carry_out(act_running& a) {
         {
@@ -211,11 +212,12 @@ struct decider::work {
             ++owner_.status_.takeovers;
         }
         auto config = owner_.options_.primary;
+        config.mark = a.mark;
         config.has_standby = false; // its address is our own; `kage protect` gives another
         successor_.emplace(std::move(config));
         successor_->start_after_takeover(a.term, a.lease_until, boot_ms());
     }
-    void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why, false); }
+    void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
 
     void say(const char* state, const std::string& why) { owner_.orders_.event(state, why); }
     void set_peer(const std::string& peer) {
@@ -375,7 +377,9 @@ void decider::qemu_protecting(std::uint64_t replication) {
 
 void decider::marked(const std::string& problem) {
     work_->loop_.post([w = work_.get(), problem] {
-        if (w->primary_)
+        if (w->standby_)
+            w->standby_->on_marked(problem, boot_ms());
+        else if (w->primary_)
             w->primary_->on_marked(problem, boot_ms());
         w->settle();
     });

@@ -34,10 +34,9 @@ struct decider_options {
 struct decider_orders {
     std::function<void()> start_primary, start_standby, go_on_alone, tell_gpu_failure, take_over;
     std::function<void(std::uint64_t replication)> replicate; // what is reported of it says this number
-    std::function<void()> mark_protected;                     // the images, durably; then marked()
+    std::function<void(const ha::disk_mark& mark)> mark;      // the images, durably; then marked()
     std::function<void(std::string why)> restart_standby, kill;
-    // The last one. `alone`: the record says so, and this host's images are the newest.
-    std::function<void(bool in_order, std::string why, bool alone)> ended;
+    std::function<void(bool in_order, std::string why)> ended; // the last one
     std::function<void(std::string name, std::string text)>
         event; // for the log: something a person wants to know
 };

@@ -74,10 +74,10 @@ private:
     void watch_keys();
     pilot_events pilot_reports();
     decider_orders orders();
-    void finish(bool in_order, const std::string& why, bool alone);
+    void finish(bool in_order, const std::string& why);
     bool use_address(const std::string& address, std::string& error);
-    std::string claim_images();
-    std::string mark(image_mark mark);
+    std::string look_at_images();
+    std::string mark(const ha::disk_mark& mark);
     void state_changed(const std::string& state);
     void asked_by_signal(int number);
     void hand_over_failed(const std::string& why);
@@ -103,6 +103,7 @@ private:
     bool moving_out_ = false;         // a switchover that becomes a stop if it fails
     takeover_drill drill_;
     std::chrono::steady_clock::time_point keys_watched_at_{};
+    ha::disk_mark image_mark_; // what they said at the beginning
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -156,7 +157,7 @@ bool supervisor::prepare() {
         return false;
     }
     places.gpu_address = gpu_address_;
-    if (error = claim_images(); !error.empty()) {
+    if (error = look_at_images(); !error.empty()) {
         complain({error});
         return false;
     }
@@ -272,43 +273,50 @@ decider_orders supervisor::orders() {
             pilot_->kill(why);
         });
     };
-    orders.mark_protected = [this] {
-        inbox_.put([this] { decider_->marked(mark(image_mark::protected_)); });
-    };
-    orders.ended = [this](bool in_order, std::string why, bool alone) {
-        inbox_.put([this, in_order, alone, why = std::move(why)] { finish(in_order, why, alone); });
+    orders.mark = [this](const ha::disk_mark& m) { inbox_.put([this, m] { decider_->marked(mark(m)); }); };
+    orders.ended = [this](bool in_order, std::string why) {
+        inbox_.put([this, in_order, why = std::move(why)] { finish(in_order, why); });
     };
     orders.event = [this](std::string name, std::string text) {
         inbox_.put([this, name = std::move(name), text = std::move(text), when = moment()] {
-            state_changed(name);
             log(name, text, when);
+            state_changed(name);
         });
     };
     return orders;
 }
 
-// Before anybody else is asked: a VM must not go back to disks that are not the newest.
-std::string supervisor::claim_images() {
+// Before anybody else is asked: a VM must not go back to disks that are not the newest. Of one that had a
+// standby, that standby knows more.
+std::string supervisor::look_at_images() {
     for (const auto& disk : vm_.disks)
         if (disk.writable)
             images_.push_back(disk.path);
-    if (options_.standby)
-        return mark_images(images_, image_mark::copy);
-    return options_.anew ? std::string() : why_not_newest(images_);
+    std::string error;
+    image_mark_ = read_marks(images_, error);
+    if (options_.standby && error.empty() && image_mark_.state == ha::disk_state::unmarked) {
+        image_mark_ = ha::waits(image_mark_); // from now on nobody starts the VM from it by mistake
+        error = write_marks(images_, image_mark_);
+    }
+    const bool is_person_sure = options_.standby ? options_.overwrite : options_.anew;
+    if (is_person_sure)
+        return {};
+    if (!error.empty() || options_.standby || images_.empty())
+        return error;
+    const bool may_ask = !options_.address.empty() || !vm_.protection.standby.empty();
+    return may_ask && image_mark_.state == ha::disk_state::protected_
+               ? std::string()
+               : why_not_start(image_mark_, images_[0]);
 }
 
-std::string supervisor::mark(image_mark mark) {
-    const auto problem = mark_images(images_, mark);
+std::string supervisor::mark(const ha::disk_mark& mark) {
+    const auto problem = write_marks(images_, mark);
     if (!problem.empty())
         log("disks", problem + ". It says which host has the newest disks");
     return problem;
 }
 
-// The mark *protected* counts from before the pair is recorded (orders.mark_protected) until it is recorded
-// that nobody may take over.
 void supervisor::state_changed(const std::string& state) {
-    if (state == to_text(ha::primary_state::alone))
-        mark(image_mark::newest);
     if (state == to_text(ha::primary_state::alone) || state == to_text(ha::primary_state::taking_back))
         switching_over_ = false;
     // The standby did not run it.
@@ -317,13 +325,11 @@ void supervisor::state_changed(const std::string& state) {
 }
 
 // The decider is through. QEMU may still be there: it is asked to end, or was killed.
-void supervisor::finish(bool in_order, const std::string& why, bool alone) {
+void supervisor::finish(bool in_order, const std::string& why) {
     status_ = in_order ? 0 : 1;
     quitting_ = true;
     if (drill_.under_way())
         socket_->answer_waiting(drill_.over(in_order, why, boot_ns()));
-    if (alone) // it ended here, and nobody goes on with it
-        mark(image_mark::newest);
     if (!pilot_->alive())
         over_ = true;
     else if (in_order)
@@ -576,6 +582,10 @@ int supervisor::run() {
     d.primary.has_standby = !options_.standby && !d.standby_address.empty();
     d.primary.anew = options_.anew;
     d.primary.switchover_ms = vm_.supervision.switchover_ms;
+    d.primary.disks = d.standby.disks = !images_.empty();
+    d.primary.mark = d.standby.mark = image_mark_;
+    d.primary.image = images_.empty() ? std::string() : images_[0];
+    d.standby.overwrite = options_.overwrite;
     d.primary.opening_ms = std::max(15000u, vm_.arbiter.lease_ms + 5000);
     d.primary.shared_record = d.standby.shared_record = vm_.arbiter.what != described_arbiter::kind::fence;
     d.identity = {vm_.name,

@@ -19,8 +19,9 @@ struct supervisor_options {
     std::string address;     // another than the description's: of the standby, or where we listen
     std::vector<std::string> images; // of the writable disks, other ones than the description's
     bool standby = false;
-    bool anew = false; // although a standby may have the VM's last state
-    bool json = false; // the log's lines as JSON objects
+    bool anew = false;      // although a standby may have the VM's last state
+    bool overwrite = false; // a standby: although its images may have what is wanted
+    bool json = false;      // the log's lines as JSON objects
 };
 
 // Exit status of the tool.

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// Which host has the newest image of a writable disk.
+// The mark of a disk image, in a file beside it: IMAGE.kagemusha. What it says is control/ha/disk_mark.hpp.
 //
-// Each host has an image of its own, and only the VM's last host has what the guest wrote last. A VM that is
-// started from another one would go back, without a sign of it. So an image whose VM may have gone on
-// elsewhere has a file beside it, IMAGE.kagemusha, that says why; `kage run` does not start from such an
-// image unless it is told to.
+// The file has two slots of one block each, which are written in turns, each with a number that counts up and
+// a checksum. So a mark that was written is replaced in place, without room on the file system, and whatever
+// a loss of power leaves of the one slot, the other one is there.
+//
+//   0     4096    8192
+//   │ slot │ slot │      slot: "kagemusha-disk-mark COUNT CRC32 MARK\n", then blank lines
+//
+// Earlier releases wrote one line, "copy: …" or "protected: …", which is read without a lineage, and no
+// file for `newest`.
 #pragma once
+
+#include "control/ha/disk_mark.hpp"
 
 #include <string>
 #include <vector>
 
 namespace kagemusha::control {
 
-enum class image_mark {
-    newest,    // no file
-    copy,      // a standby's: it follows the VM of another host
-    protected_ // a primary's whose standby may have taken over since
-};
-
-// The sentence that refuses a start from one of these images; empty when all are the newest.
-std::string why_not_newest(const std::vector<std::string>& images);
+// Of all images of one VM (ha::least). `error`: a sentence when one can't be read.
+ha::disk_mark read_marks(const std::vector<std::string>& images, std::string& error);
 
 // Is on the disk when it returns. A sentence when that failed.
-std::string mark_images(const std::vector<std::string>& images, image_mark mark);
+std::string write_marks(const std::vector<std::string>& images, const ha::disk_mark& mark);
 
 } // namespace kagemusha::control

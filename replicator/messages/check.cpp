@@ -219,8 +219,7 @@ std::string check(const mirror::goodbye& m) {
 }
 
 std::string check(const mirror::supervision& m) {
-    if (m.kind < mirror::supervision_kind::description ||
-        m.kind > mirror::supervision_kind::takeover_failed) {
+    if (m.kind < mirror::supervision_kind::description || m.kind > mirror::supervision_kind::lineage) {
         return "the kind is unknown";
     }
     if (m.parts.size() > mirror::max_description_parts) {

@@ -200,8 +200,7 @@ const char* take(const replication::Supervision& s, mirror::supervision& out) {
     if (s.text().size() > mirror::max_text_bytes) {
         return "the text is too long";
     }
-    if (s.kind() < replication::SUPERVISION_DESCRIPTION ||
-        s.kind() > replication::SUPERVISION_TAKEOVER_FAILED) {
+    if (s.kind() < replication::SUPERVISION_DESCRIPTION || s.kind() > replication::SUPERVISION_LINEAGE) {
         return "the kind is unknown";
     }
     if (s.parts_size() > static_cast<int>(mirror::max_description_parts)) {

@@ -96,7 +96,6 @@ std::string disagreement(const hello& mine, const hello& theirs) {
     if (theirs.heartbeat_budget_ms == 0) {
         return "the peer gives no heartbeat budget";
     }
-    const hello& primary = mine.role == role::primary ? mine : theirs;
     return more_than_allowed(primary.limits, standby.limits);
 }
 

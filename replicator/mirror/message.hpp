@@ -177,8 +177,13 @@ enum class supervision_kind : std::uint32_t {
     belief = 9,           // either: the term with which the standby may take over; 0: none
     running = 10,         // standby: the VM runs here
     takeover_failed = 11, // standby: the VM that was handed over does not run here, and never will
+    // Only to a peer with the capability "lineage":
+    lineage = 12, // either: what its disk images have. text: control/ha/disk_mark.hpp
 };
 inline constexpr const char* supervision_2_capability = "supervision-2";
+inline constexpr const char* lineage_capability = "lineage";
+// Of a primary that does not run the VM, and only wants to know whose disks are newer.
+inline constexpr const char* only_compares_capability = "only-compares";
 
 // One thing that the guest can see of its host, or that tells two hosts' software apart.
 enum class part_rule : std::uint32_t {

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "control/vm/image_mark.hpp"
+#include "control/ha/disk_mark.hpp"
 #include "sim/rng.hpp"
 #include "world/events.hpp"
 
@@ -30,7 +30,7 @@ public:
     }
 
     bool exists = false; // the host was a primary or a standby once
-    control::image_mark mark = control::image_mark::newest;
+    ha::disk_mark mark;
 
     // Faults. A request that meets one waits until its end, takes longer, or fails.
     time_us hangs_until = 0, slow_until = 0, fails_until = 0;

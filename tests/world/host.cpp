@@ -88,7 +88,7 @@ void host::happen(const event& e) {
     if (e.kind != event_kind::unit_start || e.generation != starts_ || !up_ || process.alive())
         return;
     process.start(service);
-    service.anew = false;
+    service.anew = service.overwrite = false;
 }
 
 } // namespace kagemusha::world

@@ -20,6 +20,7 @@ struct unit {
     kind what = kind::none;
     std::int8_t standby = -1; // run: the host that stands by
     bool anew = false;        // once
+    bool overwrite = false;   // once
 };
 
 class host {

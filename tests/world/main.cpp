@@ -17,13 +17,11 @@ int usage() {
     std::puts(
         "usage: kagemusha_world [--seed N] [--count N] [--arbiter lock|etcd|fence] [--hosts 2|3] [--trace]\n"
         "                       [--shrink] [--break RULE] [--expect-failure [CHECKER]] [--keep-going]\n"
-        "                       [--strict-marks]\n"
         "Runs COUNT schedules with the seeds N, N+1, …\n"
         "--shrink drops faults while the schedule still fails in the same way; with --trace it shows what "
         "is\n"
         "left. --break breaks a rule on purpose; --expect-failure then succeeds if a checker (of that name)\n"
-        "finds it. --keep-going counts failures instead of ending with the first one. --strict-marks also\n"
-        "demands that the only newest image is never marked as a copy.");
+        "finds it. --keep-going counts failures instead of ending with the first one.");
     return 2;
 }
 
@@ -35,8 +33,7 @@ bool number(const char* text, std::uint64_t& out) {
 
 struct wishes {
     std::uint64_t seed = 1, count = 1, hosts = 0;
-    bool any_arbiter = true, trace = false, shrink = false, expect_failure = false, keep_going = false,
-         strict_marks = false;
+    bool any_arbiter = true, trace = false, shrink = false, expect_failure = false, keep_going = false;
     arbiter_kind arbiter = arbiter_kind::lock;
     mutation broken = mutation::none;
     std::string expected;
@@ -57,8 +54,6 @@ bool parse(int argc, char** argv, wishes& w) {
             ++i;
         } else if (a == "--break" && more && kagemusha::world::parse(argv[i + 1], w.broken)) {
             ++i;
-        } else if (a == "--strict-marks") {
-            w.strict_marks = true;
         } else if (a == "--trace") {
             w.trace = true;
         } else if (a == "--shrink") {
@@ -92,8 +87,6 @@ void report(const wishes& how, options o, const std::string& failure) {
         more += std::string(" --arbiter ") + name_of(how.arbiter);
     if (how.hosts != 0)
         more += " --hosts " + std::to_string(how.hosts);
-    if (how.strict_marks)
-        more += " --strict-marks";
     if (how.broken != mutation::none)
         more += std::string(" --break ") + name_of(how.broken);
     std::printf("again: kagemusha_world --seed %llu%s%s --trace\n", static_cast<unsigned long long>(o.seed),
@@ -113,7 +106,6 @@ int main(int argc, char** argv) {
     for (std::uint64_t seed = how.seed; seed < how.seed + how.count; ++seed) {
         auto o = drawn(seed, how.any_arbiter, how.arbiter, static_cast<std::uint8_t>(how.hosts));
         o.broken = how.broken;
-        o.strict_marks = how.strict_marks;
         world w(o, how.trace && !how.shrink);
         w.run();
         w.stats.slowest_seed = seed;

@@ -32,6 +32,8 @@ constexpr const char* mutation_names[] = {"none",
                                           "forgets_lost_copy",
                                           "no_mark_protected",
                                           "no_mark_copy",
+                                          "no_mark_taken_over",
+                                          "forgets_marks",
                                           "loses_unpaired",
                                           "never_reconnects"};
 static_assert(std::size(mutation_names) == static_cast<std::size_t>(mutation::last) + 1);

@@ -35,6 +35,8 @@ enum class mutation : std::uint8_t {
     forgets_lost_copy,       // nobody notices that the standby's GPU has no copy
     no_mark_protected,       // a primary's image is not marked before a standby may take over
     no_mark_copy,            // a standby's image is not marked
+    no_mark_taken_over,      // a VM that was taken over speaks before its images say so
+    forgets_marks,           // a standby does not look at its images' marks before it is overwritten
     loses_unpaired,          // UNPAIRED never arrives
     never_reconnects,        // a closed connection is not made again
     last = never_reconnects,
@@ -95,7 +97,6 @@ struct options {
     arbiter_kind arbiter = arbiter_kind::lock;
     std::uint8_t hosts = 2;
     mutation broken = mutation::none;
-    bool strict_marks = false; // starting a standby must not mark the only newest image as a copy
 
     // Of the VM's description
     std::uint32_t heartbeat_ms = 50, heartbeat_budget_ms = 500, lease_ms = 300, qemu_budget_ms = 2000;

@@ -27,12 +27,16 @@ void person::look() {
     w_.put(w_.now() + look_period, event_kind::person_looks);
     if (!w_.healed() && !w_.chance(3000))
         return;
-    host* primary = nullptr;
+    host *primary = nullptr, *compares = nullptr;
     bool somebody_decides = false, somebody_claims = false;
     for (const auto& h : w_.hosts) {
         if (!h->up() || !h->process.alive())
             continue;
         if (const auto* const p = h->process.primary()) {
+            if (p->state() == ha::primary_state::comparing) {
+                compares = h.get();
+                continue;
+            }
             if (p->state() == ha::primary_state::leaving || p->state() == ha::primary_state::ended ||
                 p->state() == ha::primary_state::opening)
                 somebody_decides = true;
@@ -51,6 +55,16 @@ void person::look() {
     }
     if (!somebody_claims)
         claims_since_ = never;
+    compares_since_ = compares ? std::min(compares_since_, w_.now()) : never;
+    if (compares && (primary || w_.now() >= compares_since_ + patience)) {
+        // It says that the other host has to be asked. A person who sees that it lasts does so.
+        w_.say("person", "kage stop on {}: {}", compares->name(), compares->process.primary()->degraded());
+        refusals_ = most_refusals;
+        compares->stop_unit();
+        compares->process.stop();
+    } else if (compares) {
+        somebody_decides = true;
+    }
     if (stopping_ && primary)
         return primary->process.stop();
     if (w_.now() < start_again_at_ && stopped_)
@@ -76,8 +90,19 @@ void person::look() {
 // A host that has no supervisor, or one that can't start the VM because it runs elsewhere.
 void person::give_standby(host& primary) {
     const auto present = primary.process.standby_host();
-    if (present >= 0 && w_.hosts[static_cast<std::size_t>(present)]->process.standby())
-        return; // they find each other
+    if (present >= 0) {
+        auto& h = *w_.hosts[static_cast<std::size_t>(present)];
+        if (const auto* const s = h.process.standby()) {
+            // They find each other, unless its disks are not to be overwritten. The VM runs where a person
+            // has found the newest ones.
+            if (s->waiting_for().find("--overwrite") != std::string::npos) {
+                h.stop_unit();
+                h.process.stop();
+                overwrites_[h.index] = true; // when it is started the next time
+            }
+            return;
+        }
+    }
     for (const auto& h : w_.hosts) {
         if (h.get() == &primary || !h->up())
             continue;
@@ -87,8 +112,9 @@ void person::give_standby(host& primary) {
         }
         if (h->process.alive())
             continue;
-        w_.say("person", "kage standby on {}", h->name());
-        h->service = {unit::kind::standby, -1, false};
+        const bool overwrite = std::exchange(overwrites_[h->index], false);
+        w_.say("person", "kage standby{} on {}", overwrite ? " --overwrite" : "", h->name());
+        h->service = {unit::kind::standby, -1, false, overwrite};
         return h->start_unit();
     }
 }
@@ -156,7 +182,8 @@ void person::stop(time_us for_how_long) {
         }
     }
     for (const auto& h : w_.hosts)
-        if (h->up() && h->process.primary()) {
+        if (const auto* const p = h->process.primary();
+            h->up() && p && p->state() != ha::primary_state::comparing) {
             w_.say("person", "kage stop on {}", h->name());
             stopping_ = true;
             start_again_at_ = w_.now() + for_how_long;

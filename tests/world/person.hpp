@@ -34,9 +34,9 @@ private:
     bool stopping_ = false, stopped_ = false;
     time_us start_again_at_ = 0;
     std::uint32_t refusals_ = 0;
-    time_us nobody_since_ = never, claims_since_ = never;
+    time_us nobody_since_ = never, claims_since_ = never, compares_since_ = never;
     time_us off_for_[3] = {}; // hosts that shut down once their supervisor has ended
-    bool upgrades_[3] = {};
+    bool upgrades_[3] = {}, overwrites_[3] = {};
 };
 
 } // namespace kagemusha::world

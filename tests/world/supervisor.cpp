@@ -9,7 +9,6 @@
 namespace kagemusha::world {
 
 using namespace ha;
-using control::image_mark;
 
 namespace {
 
@@ -18,10 +17,17 @@ constexpr time_us ping_period = 500 * ms;
 constexpr std::uint32_t checkpoints_until_protected = 2;
 constexpr std::uint32_t longest_resync_ms = 4000; // so that a schedule need not wait for minutes
 
+// What a release that knows no lineages reads from what it wrote. It marked a standby's image at once.
+disk_mark of_old_release(const disk_mark& m) {
+    if (m.state == disk_state::waiting)
+        return {disk_state::copy, {}};
+    return {m.state == disk_state::newest ? disk_state::unmarked : m.state, {}};
+}
+
 const char* name_of(mirror::supervision_kind kind) {
-    static constexpr const char* names[] = {"?",      "DESCRIPTION", "READY",   "PAIR",
-                                            "PAIRED", "UNPAIRED",    "DIED",    "HANDED_OVER",
-                                            "LOST",   "BELIEF",      "RUNNING", "TAKEOVER_FAILED"};
+    static constexpr const char* names[] = {
+        "?",           "DESCRIPTION", "READY",  "PAIR",    "PAIRED",          "UNPAIRED", "DIED",
+        "HANDED_OVER", "LOST",        "BELIEF", "RUNNING", "TAKEOVER_FAILED", "LINEAGE"};
     const auto i = static_cast<std::size_t>(kind);
     return i < std::size(names) ? names[i] : "?";
 }
@@ -48,17 +54,18 @@ void supervisor::start(const unit& how) {
     told_protecting_ = told_lost_ = told_copy_lost_ = looks_ = false;
     killed_why_.clear();
     ended_why_.clear();
+    w_.say(host_.index, "starts: kage {}{}{}", as_standby_ ? "standby" : "run",
+           how.anew        ? " --anew"
+           : how.overwrite ? " --overwrite"
+                           : "",
+           w_.traces() ? ", its image is " + to_text(host_.image.mark) : "");
+    if (as_standby_ && host_.image.mark.state == disk_state::unmarked)
+        if (const auto problem = mark(waits({})); !problem.empty())
+            return exit(false, problem);
     host_.image.exists = true;
-    w_.say(host_.index, "starts: kage {}{}", as_standby_ ? "standby" : "run", how.anew ? " --anew" : "");
-    if (as_standby_) {
-        if (!w_.broken(mutation::no_mark_copy))
-            host_.image.mark = image_mark::copy;
-        w_.disks.marked_as_copy(host_.index);
-    } else if (!how.anew && host_.image.mark != image_mark::newest) {
-        return exit(false, host_.image.mark == image_mark::copy
-                               ? "its image is the copy of a standby"
-                               : "a standby may have gone on with newer disks");
-    }
+    if (!as_standby_ && !how.anew && w_.o.old_release[host_.index] &&
+        host_.image.mark.state != disk_state::unmarked)
+        return exit(false, "an older release asks nobody what a mark means");
     anew_ = how.anew;
     const auto& o = w_.o;
     if (as_standby_) {
@@ -70,6 +77,9 @@ void supervisor::start(const unit& how) {
         c.heartbeat_budget_ms = o.heartbeat_budget_ms;
         c.retry_ms = std::min(o.heartbeat_budget_ms / 4 + 1, 500u);
         c.shared_record = o.arbiter != arbiter_kind::fence;
+        c.disks = true;
+        c.mark = w_.broken(mutation::forgets_marks) ? disk_mark{} : host_.image.mark;
+        c.overwrite = how.overwrite;
         standby_.emplace(c);
         order(0, [this] { host_.vm.start_standby(); });
         return;
@@ -95,6 +105,9 @@ primary_config supervisor::config_of_primary() const {
     c.opening_ms = std::max(15000u, o.lease_ms + 5000);
     c.shared_record = o.arbiter != arbiter_kind::fence;
     c.resync.longest_ms = longest_resync_ms;
+    c.disks = true;
+    c.mark = host_.image.mark;
+    c.image = "disk.img";
     return c;
 }
 
@@ -259,30 +272,39 @@ void supervisor::next_order() {
 }
 
 // Ends when it is on the disk.
-std::string supervisor::mark(image_mark m) {
+void supervisor::order_mark(const disk_mark& m) {
+    order(host_.image.ends(w_.now(), w_.o.flush_ms * ms) - w_.now(), [this, m] {
+        const auto problem = mark(m);
+        tell([&] {
+            if (standby_)
+                standby_->on_marked(problem, host_.clock_ms());
+            else if (primary_)
+                primary_->on_marked(problem, host_.clock_ms());
+        });
+    });
+}
+
+std::string supervisor::mark(disk_mark m) {
     if (w_.now() < host_.image.fails_until)
         return "the mark can't be written";
-    if (m != image_mark::protected_ || !w_.broken(mutation::no_mark_protected))
-        host_.image.mark = m;
+    if ((m.state == disk_state::protected_ && w_.broken(mutation::no_mark_protected)) ||
+        ((m.state == disk_state::copy || m.state == disk_state::waiting) &&
+         w_.broken(mutation::no_mark_copy)) ||
+        (m.state == disk_state::newest && standby_ && w_.broken(mutation::no_mark_taken_over)))
+        return {};
+    if (m != host_.image.mark)
+        w_.say(host_.index, "its image is {}", to_text(m));
+    host_.image.mark = w_.o.old_release[host_.index] ? of_old_release(m) : std::move(m);
+    if (host_.image.mark.state == disk_state::copy)
+        w_.disks.marked_as_copy(host_.index);
     return {};
 }
 
-time_us supervisor::mark_takes() const {
-    return host_.image.ends(w_.now(), w_.o.flush_ms * ms) - w_.now();
-}
-
-void supervisor::state_changed(primary_state state) {
-    if (state == primary_state::alone)
-        order(mark_takes(), [this] { mark(image_mark::newest); });
-}
-
 // The decider is through. QEMU may still be there.
-void supervisor::finish(bool in_order, const std::string& why, bool alone) {
+void supervisor::finish(bool in_order, const std::string& why) {
     quitting_ = true;
     in_order_ = in_order;
     ended_why_ = why;
-    if (alone) // it ended here, and nobody goes on with it
-        mark(image_mark::newest);
     if (!host_.vm.alive())
         return exit(in_order, why);
     if (killed_why_.empty())
@@ -450,6 +472,8 @@ void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
         h && w_.o.old_release[host_.index] && (!h->capabilities.empty() || h->version != 1)) {
         auto understood = *h; // an older release does not know the newer capabilities, nor version 2
         std::erase(understood.capabilities, mirror::supervision_2_capability);
+        std::erase(understood.capabilities, mirror::lineage_capability);
+        std::erase(understood.capabilities, mirror::only_compares_capability);
         understood.version = 1;
         if (understood != *h)
             return arrived(id, understood);
@@ -486,6 +510,8 @@ void supervisor::send(const mirror::message& m) {
     if (const auto* h = std::get_if<mirror::hello>(&m); h && w_.o.old_release[host_.index]) {
         auto old = *h;
         std::erase(old.capabilities, mirror::supervision_2_capability);
+        std::erase(old.capabilities, mirror::lineage_capability);
+        std::erase(old.capabilities, mirror::only_compares_capability);
         old.version = 1;
         return w_.net.send(static_cast<std::uint32_t>(line_), line_end_, old);
     }
@@ -503,7 +529,6 @@ void supervisor::carry_out(act_state& a) {
     w_.say(host_.index, "primary {}{}{}", to_text(a.state), a.why.empty() ? "" : ": ", a.why);
     if (a.state == primary_state::protecting)
         w_.liveness.now_protected();
-    state_changed(a.state);
 }
 void supervisor::carry_out(act_ask& a) {
     w_.arbiter->ask(host_.index, a.request);
@@ -552,13 +577,10 @@ void supervisor::carry_out(act_kill_qemu& a) {
     });
 }
 void supervisor::carry_out(act_ended& a) {
-    order(0, [this, in_order = a.in_order, why = a.why, alone = a.alone] { finish(in_order, why, alone); });
+    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
 }
-void supervisor::carry_out(act_mark_protected&) {
-    order(mark_takes(), [this] {
-        const auto problem = mark(image_mark::protected_);
-        tell([&] { primary_ ? primary_->on_marked(problem, host_.clock_ms()) : void(); });
-    });
+void supervisor::carry_out(act_mark& a) {
+    order_mark(a.mark);
 }
 
 // ---- what a standby decided
@@ -589,17 +611,21 @@ void supervisor::carry_out(act_restart_qemu& a) {
         host_.vm.start_standby();
     });
 }
+void supervisor::carry_out(act_standby_mark& a) {
+    order_mark(a.mark);
+}
 void supervisor::carry_out(act_running& a) {
     peer_ = -1;
     taken_over_ = true;
     w_.disks.taken_over();
     auto config = config_of_primary();
     config.has_standby = false;
+    config.mark = a.mark;
     successor_.emplace(config);
     successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms());
 }
 void supervisor::carry_out(act_standby_ended& a) {
-    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why, false); });
+    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
 }
 
 } // namespace kagemusha::world

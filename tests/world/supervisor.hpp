@@ -13,7 +13,6 @@
 
 #include "control/ha/primary_fsm.hpp"
 #include "control/ha/standby_fsm.hpp"
-#include "control/vm/image_mark.hpp"
 #include "world/events.hpp"
 #include "world/options.hpp"
 
@@ -84,14 +83,13 @@ private:
     void settle();
     void order(time_us takes, std::function<void()> what);
     void next_order();
-    std::string mark(control::image_mark m); // a sentence when it failed
-    time_us mark_takes() const;
-    void state_changed(ha::primary_state state);
+    void order_mark(const ha::disk_mark& m);
+    std::string mark(ha::disk_mark m); // a sentence when it failed
     void tick();
     static constexpr std::uint64_t periodic_look = 0, look_once = 1, look_for_ping = 2;
     void look(std::uint64_t what);
     ha::primary_config config_of_primary() const;
-    void finish(bool in_order, const std::string& why, bool alone);
+    void finish(bool in_order, const std::string& why);
     void exit(bool in_order, const std::string& why);
     void send(const mirror::message& m);
     void close_link();
@@ -108,11 +106,12 @@ private:
     void carry_out(ha::act_tell_gpu_failure& a);
     void carry_out(ha::act_kill_qemu& a);
     void carry_out(ha::act_ended& a);
-    void carry_out(ha::act_mark_protected& a);
+    void carry_out(ha::act_mark& a);
     void carry_out(ha::act_standby_state& a);
     void carry_out(ha::act_standby_ask& a);
     void carry_out(ha::act_standby_send& a);
     void carry_out(ha::act_standby_close_link& a);
+    void carry_out(ha::act_standby_mark& a);
     void carry_out(ha::act_take_over& a);
     void carry_out(ha::act_restart_qemu& a);
     void carry_out(ha::act_running& a);

@@ -99,6 +99,8 @@ public:
             print(hosts[host]->name(), fmt::format(text, std::forward<A>(a)...));
     }
 
+    bool traces() const { return trace_; }
+
     // A checker found something. The first one counts.
     void fail(std::string what);
     bool ok() const { return failure_.empty(); }

@@ -28,7 +28,9 @@ void newest_disk_checker::boots(std::uint8_t host, bool anew) {
 }
 
 void newest_disk_checker::marked_as_copy(std::uint8_t host) {
-    if (!w_.o.strict_marks || !is_newest(host) || w_.output.told_request() == 0)
+    if (w_.o.old_release[host]) // it did so
+        return;
+    if (!is_newest(host) || w_.output.told_request() == 0)
         return;
     for (std::uint8_t i = 0; i < w_.hosts.size(); ++i)
         if (i != host && (is_newest(i) || w_.hosts[i]->vm.runs()))
