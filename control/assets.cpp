@@ -97,7 +97,8 @@ std::string find_built(const std::string& name) {
         if (error)
             break;
         const auto& path = entry->path();
-        if (path.filename() == "CMakeFiles" || path.filename() == "_deps")
+        if (path.filename() == "CMakeFiles" || path.filename() == "_deps" ||
+            fs::exists(path / "CMakeCache.txt", error)) // a build of its own, as the fuzzers'
             entry.disable_recursion_pending();
         else if (path.filename() == name && entry->is_regular_file(error))
             return path.string();

@@ -406,7 +406,8 @@ void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::
     };
     std::map<std::uint64_t, compared> objects; // by serial
     for (const digest_target& t : entry.targets) {
-        compared& object = objects.try_emplace(t.whole.serial, t.whole.memory, t.written).first->second;
+        compared& object =
+            objects.try_emplace(t.whole.serial, compared{t.whole.memory, t.written}).first->second;
         object.bytes += t.whole.bytes;
         object.chunks += t.chunks;
         for (std::uint64_t i = 0; i < t.chunks; ++i) {
