@@ -140,7 +140,6 @@ std::string as_number(const std::string& text) {
 // The properties of qemu-device/README.md that bound what a guest can have.
 std::string gpu_limits(const described_gpu& gpu) {
     std::pair<std::string, std::string> limits[] = {
-        {"hang-timeout-ms", fmt::format("{}", core::default_hang_timeout_ms)},
         {"max-events-per-file", fmt::format("{}", core::default_max_events_per_file)},
         {"max-file-memory", fmt::format("{}", core::default_max_file_memory_bytes)},
         {"max-files", fmt::format("{}", core::default_max_files)},

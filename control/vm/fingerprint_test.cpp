@@ -115,6 +115,8 @@ TEST_F(fingerprint_test, limits_are_compared_as_they_are_in_force) {
     const auto named = value("GPU limits");
     vm.gpu->properties.clear();
     EXPECT_EQ(value("GPU limits"), named) << "the default, named or not";
+    vm.gpu->properties = {{"hang-timeout-ms", "1"}};
+    EXPECT_EQ(value("GPU limits"), named) << "when a host gives its GPU up is no limit of the guest's";
 }
 
 TEST_F(fingerprint_test, a_file_that_cannot_be_read_is_a_sentence) {
