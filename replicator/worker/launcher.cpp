@@ -14,8 +14,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <vector>
+#include <span>
 
+#include "worker/fd_message.hpp"
 #include "worker/setup.hpp"
 
 namespace kagemusha::worker {
@@ -30,38 +31,15 @@ struct received_request {
 enum class received { request, malformed, ended };
 
 received receive_request(int socket, received_request& out) {
-    union {
-        cmsghdr alignment;
-        char bytes[CMSG_SPACE(8 * sizeof(int))];
-    } control{};
-    iovec io{&out.request, sizeof out.request};
-    msghdr header{};
-    header.msg_iov = &io;
-    header.msg_iovlen = 1;
-    header.msg_control = control.bytes;
-    header.msg_controllen = sizeof control.bytes;
-    ssize_t got;
-    do {
-        got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got <= 0)
+    received_message got = receive_with_fds(socket, std::as_writable_bytes(std::span(&out.request, 1)), 8);
+    if (got.bytes <= 0)
         return received::ended;
-    std::vector<unique_fd> descriptors; // all that came are closed, however many
-    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (std::size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-            int fd;
-            std::memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
-            descriptors.emplace_back(fd);
-        }
-    }
-    if (got != static_cast<ssize_t>(sizeof out.request) || (header.msg_flags & MSG_TRUNC) != 0 ||
-        out.request.version != launcher_version || descriptors.size() != 2)
+    if (got.bytes != static_cast<ssize_t>(sizeof out.request) || (got.flags & MSG_TRUNC) != 0 ||
+        out.request.version != launcher_version || got.fds.size() != 2)
         return received::malformed;
     out.request.title[sizeof out.request.title - 1] = '\0';
-    out.setup = std::move(descriptors[0]);
-    out.error_output = std::move(descriptors[1]);
+    out.setup = std::move(got.fds[0]);
+    out.error_output = std::move(got.fds[1]);
     return received::request;
 }
 
@@ -101,29 +79,10 @@ launch_answer launch(const char* program, received_request& from, unique_fd& pid
 }
 
 bool send_answer(int socket, const launch_answer& answer, const unique_fd& pidfd) {
-    union {
-        cmsghdr alignment;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control{};
-    iovec io{const_cast<launch_answer*>(&answer), sizeof answer};
-    msghdr header{};
-    header.msg_iov = &io;
-    header.msg_iovlen = 1;
-    if (pidfd) {
-        header.msg_control = control.bytes;
-        header.msg_controllen = sizeof control.bytes;
-        cmsghdr* rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        const int fd = pidfd.get();
-        std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-    }
-    ssize_t sent;
-    do {
-        sent = sendmsg(socket, &header, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent == static_cast<ssize_t>(sizeof answer);
+    const int fd = pidfd.get();
+    const std::span<const int> fds(&fd, pidfd ? 1 : 0);
+    return send_with_fds(socket, std::as_bytes(std::span(&answer, 1)), fds) ==
+           static_cast<ssize_t>(sizeof answer);
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string_view>
 
+#include "worker/fd_message.hpp"
 #include "worker/launcher.hpp"
 
 namespace kagemusha::worker {
@@ -21,51 +22,18 @@ namespace {
 // A start takes a millisecond. Whoever waits is the device's thread.
 constexpr timeval answer_limit{5, 0};
 
-union two_descriptors {
-    cmsghdr alignment;
-    char bytes[CMSG_SPACE(2 * sizeof(int))];
-};
-
 bool send_request(int socket, const launch_request& request, int setup, int error_output) {
-    two_descriptors control{};
-    iovec io{const_cast<launch_request*>(&request), sizeof request};
-    msghdr header{};
-    header.msg_iov = &io;
-    header.msg_iovlen = 1;
-    header.msg_control = control.bytes;
-    header.msg_controllen = sizeof control.bytes;
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
     const int descriptors[] = {setup, error_output};
-    std::memcpy(CMSG_DATA(rights), descriptors, sizeof descriptors);
-    ssize_t sent;
-    do {
-        sent = sendmsg(socket, &header, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent == static_cast<ssize_t>(sizeof request);
+    return send_with_fds(socket, std::as_bytes(std::span(&request, 1)), descriptors) ==
+           static_cast<ssize_t>(sizeof request);
 }
 
 bool receive_answer(int socket, launch_answer& answer, unique_fd& pidfd) {
-    two_descriptors control{};
-    iovec io{&answer, sizeof answer};
-    msghdr header{};
-    header.msg_iov = &io;
-    header.msg_iovlen = 1;
-    header.msg_control = control.bytes;
-    header.msg_controllen = CMSG_SPACE(sizeof(int));
-    ssize_t got;
-    do {
-        got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    const cmsghdr* part = got > 0 ? CMSG_FIRSTHDR(&header) : nullptr;
-    if (part != nullptr && part->cmsg_type == SCM_RIGHTS && part->cmsg_len == CMSG_LEN(sizeof(int))) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(part), sizeof fd);
-        pidfd.reset(fd);
-    }
-    return got == static_cast<ssize_t>(sizeof answer) && (answer.error != 0 || (pidfd && answer.pid > 0));
+    received_message got = receive_with_fds(socket, std::as_writable_bytes(std::span(&answer, 1)), 1);
+    if (got.fds.size() == 1)
+        pidfd = std::move(got.fds[0]);
+    return got.bytes == static_cast<ssize_t>(sizeof answer) &&
+           (answer.error != 0 || (pidfd && answer.pid > 0));
 }
 
 } // namespace
