@@ -53,8 +53,8 @@ private:
     std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-// Of its content; all of it goes into `whole`, too. Nothing and a sentence.
-std::optional<std::string> digest_of(const std::string& path, sha256& whole, std::string& error) {
+// Of its content; all of it goes into `whole`, too, if there is one. Nothing and a sentence.
+std::optional<std::string> digest_of(const std::string& path, sha256* whole, std::string& error) {
     sha256 own;
     const unique_fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     std::vector<char> buffer(1 << 20);
@@ -63,7 +63,8 @@ std::optional<std::string> digest_of(const std::string& path, sha256& whole, std
         got = ::read(fd.get(), buffer.data(), buffer.size());
         if (got > 0) {
             own.bytes(buffer.data(), static_cast<std::size_t>(got));
-            whole.bytes(buffer.data(), static_cast<std::size_t>(got));
+            if (whole)
+                whole->bytes(buffer.data(), static_cast<std::size_t>(got));
         }
         if (got < 0 && errno == EINTR)
             got = 1;
@@ -77,9 +78,8 @@ std::optional<std::string> digest_of(const std::string& path, sha256& whole, std
 
 // Tells builds apart, whoever made them. Empty: it can't be read.
 std::string build_of(const std::string& path) {
-    sha256 ignored;
     std::string error;
-    const auto digest = digest_of(path, ignored, error);
+    const auto digest = digest_of(path, nullptr, error);
     return digest ? "build " + digest->substr(7, 12) : std::string();
 }
 
@@ -232,7 +232,7 @@ std::optional<fingerprint> fingerprint_of(const vm_description& vm, const vm_con
         whole.text(path.empty() ? "no file" : "file");
         if (path.empty())
             continue;
-        const auto digest = digest_of(path, whole, error);
+        const auto digest = digest_of(path, &whole, error);
         if (!digest)
             return std::nullopt;
         equal(name, *digest);

@@ -101,9 +101,8 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
             fmt::print(stderr, "kagemusha: {}\n", error);
             return std::nullopt;
         }
-    }
-    if (!p.tls.empty())
         config.state_keys = out.keys;
+    }
     config.state_vm = vm.name;
     for (const auto& disk : vm.disks)
         config.disks.push_back({disk.path, disk.format, disk.writable});
