@@ -4,26 +4,18 @@
 // does all of it, Ed25519 throughout. Nothing here reads or writes a file but the reading of PEM.
 #pragma once
 
-#include <openssl/evp.h>
-#include <openssl/x509.h>
+#include "net/openssl_ptr.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 namespace kagemusha::control {
 
-template <auto Free>
-struct freer {
-    template <class T>
-    void operator()(T* object) const {
-        Free(object);
-    }
-};
-using x509_ptr = std::unique_ptr<X509, freer<X509_free>>;
-using key_ptr = std::unique_ptr<EVP_PKEY, freer<EVP_PKEY_free>>;
-using crl_ptr = std::unique_ptr<X509_CRL, freer<X509_CRL_free>>;
+using net::crl_ptr;
+using net::freer;
+using net::key_ptr;
+using net::x509_ptr;
 
 struct key_pair { // empty pointers: OpenSSL failed, openssl_says() has why
     x509_ptr certificate;

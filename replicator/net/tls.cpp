@@ -15,6 +15,8 @@
 #include <cstring>
 #include <vector>
 
+#include "net/openssl_ptr.hpp"
+
 namespace kagemusha::net {
 
 namespace {
@@ -24,16 +26,6 @@ constexpr char ca_file[] = "/ca.pem", crl_file[] = "/crl.pem";
 constexpr std::size_t longest_name = 100;
 constexpr std::size_t most_cas = 8; // in one ca.pem; more than two are nobody's need
 
-template <auto Free>
-struct freer {
-    template <class T>
-    void operator()(T* object) const {
-        Free(object);
-    }
-};
-using x509_ptr = std::unique_ptr<X509, freer<X509_free>>;
-using key_ptr = std::unique_ptr<EVP_PKEY, freer<EVP_PKEY_free>>;
-using crl_ptr = std::unique_ptr<X509_CRL, freer<X509_CRL_free>>;
 using store_context_ptr = std::unique_ptr<X509_STORE_CTX, freer<X509_STORE_CTX_free>>;
 using file_ptr = std::unique_ptr<std::FILE, freer<std::fclose>>;
 
