@@ -12,12 +12,9 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
 

@@ -64,10 +64,7 @@ struct standby_disks : standby_test {
 
 TEST_F(primary_disks, a_vm_is_started_when_its_generation_is_durable) {
     disk = {disk_state::newest, lineage_of({{b, 1, 4}})};
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
+    open();
     auto actions = done();
     EXPECT_EQ(to_text(the<act_mark>(actions).mark), text_of(disk_state::newest, {{b, 1, 4}, {a, 5, 5}}));
     EXPECT_FALSE(any<act_start_qemu>(actions));
@@ -90,10 +87,7 @@ TEST_F(primary_disks, an_image_of_which_nothing_is_known_is_not_started_where_an
 }
 
 TEST_F(primary_disks, a_vm_whose_disks_cannot_be_marked_is_not_started) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
+    open();
     done();
     fsm->on_marked("cannot write a.img.kagemusha: no space", now);
     auto actions = done();

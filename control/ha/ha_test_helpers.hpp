@@ -97,10 +97,23 @@ struct primary_test : testing::Test {
     void word(supervision_kind what, std::uint64_t term = 0, const std::string& text = {}) {
         fsm->on_message(supervision{what, term, text}, now);
     }
+    // A VM that may run here, as far as the arbiter is concerned.
+    void open() {
+        fsm.emplace(config());
+        fsm->start(now);
+        done();
+        granted(1, now + 300);
+    }
     void greet() {
         fsm->on_link_up(now);
         fsm->on_message(hello_of(mirror::role::standby), now);
         word(supervision_kind::description, 0, "d");
+    }
+    void greet_as_older_release() {
+        fsm->on_link_up(now);
+        auto h = hello_of(mirror::role::standby);
+        h.capabilities = {"supervision"};
+        fsm->on_message(h, now);
     }
     void tell() { // to the state telling
         begin_telling();
@@ -110,10 +123,7 @@ struct primary_test : testing::Test {
         done();
     }
     void begin_telling() {
-        fsm.emplace(config());
-        fsm->start(now);
-        done();
-        granted(1, now + 300);
+        open();
         fsm->on_marked({}, now);
         done();
         greet();

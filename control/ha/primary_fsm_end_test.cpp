@@ -14,10 +14,7 @@ struct primary_end : primary_test {};
 // ---- a record that is gone
 
 TEST_F(primary_end, a_record_that_is_gone_kills_nobody) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
+    open();
     now += 50;
     fsm->on_tick(now);
     done();
@@ -381,10 +378,7 @@ TEST_F(primary_end, without_a_record_a_standby_that_was_stopped_is_not_cut_off) 
 }
 
 TEST_F(primary_end, nothing_counts_before_the_standby_has_said_what_it_is_for) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
+    open();
     fsm->on_link_up(now);
     fsm->on_message(hello_of(mirror::role::standby), now);
     word(supervision_kind::ready);
@@ -409,10 +403,7 @@ TEST_F(primary_end, a_qemu_that_stands_still_is_left_to_the_standby) {
 }
 
 TEST_F(primary_end, a_qemu_that_stands_still_is_not_killed_without_a_standby) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
+    open();
     done();
     fsm->on_qemu_stuck("its main loop has stood still for 8000 ms", now);
     EXPECT_TRUE(take().empty());

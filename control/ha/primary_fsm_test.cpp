@@ -71,14 +71,8 @@ TEST_F(primary, a_death_that_nobody_answers_is_no_orderly_end) {
 }
 
 TEST_F(primary, an_older_standby_says_goodbye_when_it_runs_the_vm) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
-    fsm->on_link_up(now);
-    auto h = hello_of(mirror::role::standby);
-    h.capabilities = {"supervision"};
-    fsm->on_message(h, now);
+    open();
+    greet_as_older_release();
     EXPECT_FALSE(says<act_send>(done(), supervision_kind::belief)) << "it would end the connection";
     word(supervision_kind::description, 0, "d");
     word(supervision_kind::ready);
@@ -291,10 +285,7 @@ TEST_F(primary, a_gpu_that_failed_is_left_to_a_standby_that_has_connected_again)
 }
 
 TEST_F(primary, the_guest_is_told_of_a_gpu_that_failed_when_nobody_stands_by) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
+    open();
     done();
     fsm->on_gpu_failed("its worker died", now);
     const auto actions = take();
@@ -379,14 +370,8 @@ TEST_F(primary, a_standby_that_believes_it_is_paired_is_told_otherwise_until_it_
 }
 
 TEST_F(primary, an_older_standby_that_is_not_ready_is_told_that_it_is_out_of_date) {
-    fsm.emplace(config());
-    fsm->start(now);
-    done();
-    granted(1, now + 300);
-    fsm->on_link_up(now);
-    auto h = hello_of(mirror::role::standby);
-    h.capabilities = {"supervision"};
-    fsm->on_message(h, now);
+    open();
+    greet_as_older_release();
     word(supervision_kind::description, 0, "d");
     EXPECT_FALSE(says<act_send>(done(), supervision_kind::unpaired)) << "READY may be on its way";
     now += 100;

@@ -273,6 +273,9 @@ void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
 void standby_fsm::heard(std::uint64_t now) {
     if (only_compares_)
         return;
+    // on_tick would have claimed it, had this supervisor not stood still itself.
+    if (state_ == standby_state::synced && now >= last_heard_ + config_.heartbeat_budget_ms)
+        late_until_ = now + config_.heartbeat_budget_ms;
     last_heard_ = std::max(last_heard_, now);
     heard_again_ = true;
     if (state_ == standby_state::claiming && request_ == 0)
@@ -326,6 +329,11 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
         return drop_link(mirror::goodbye_reason::other,
                          "this standby has nothing of that term to take over with");
     }
+    // Its source may have taken it back since, so the record is asked first. Without a shared one the source
+    // is, and would be cut off by a claim.
+    if (m.kind == supervision_kind::handed_over && state_ == standby_state::synced && config_.shared_record &&
+        now < late_until_)
+        return claim("the VM was handed over while this supervisor stood still", now);
     proven_ = true;
     unreleased_ = unreleased_ || m.unreleased;
     if (m.kind == supervision_kind::died)

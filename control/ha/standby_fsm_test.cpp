@@ -329,6 +329,21 @@ TEST_F(standby, what_is_handed_over_is_claimed_when_it_runs) {
     EXPECT_TRUE(any<act_running>(actions));
 }
 
+// Found by vm_supervisors check_switchover_fails.
+TEST_F(standby, what_was_handed_over_while_it_stood_still_is_claimed_before_it_runs) {
+    pair();
+    now += 5000; // the next thing that it does is to read what has been lying there
+    fsm->on_message(mirror::heartbeat{1, 0}, now);
+    word(supervision_kind::handed_over, 2);
+    auto actions = take();
+    EXPECT_FALSE(any<act_take_over>(actions)) << "the source may have gone on alone";
+    ASSERT_TRUE(any<act_standby_ask>(actions));
+    EXPECT_EQ(the<act_standby_ask>(actions).request.what, kind::claim);
+    fsm->on_arbiter({verdict::refused, asked, 2, 0, "the primary goes on alone"}, now);
+    EXPECT_FALSE(any<act_take_over>(take()));
+    EXPECT_EQ(fsm->state(), standby_state::starting);
+}
+
 TEST_F(standby, without_a_record_what_is_handed_over_is_claimed_when_the_source_has_ended) {
     begin(false);
     pair();
