@@ -14,12 +14,7 @@
 //   who else writes             nobody, or the program stores into the first transfer's memory as soon as it
 //                               has it; then these words must stay, and where the memory is a mapping, be on
 //                               the GPU
-#include "cl_gpu.hpp"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/random.h>
-#include <sys/socket.h>
+#include "statements.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -32,13 +27,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint16_t first_port = 7800; // plus the number of the stream, at both ends
-constexpr cl_uint factor = 1664525;        // as in ../soak/ledger.py
+constexpr cl_uint factor = 1664525; // as in ../soak/ledger.py
 constexpr std::size_t count = 16 * 1024, bytes = count * sizeof(cl_uint), image_side = 64;
 constexpr std::size_t own_stride = 64,
                       own_first = 5;        // the program's own words: neither the first nor the last
 constexpr cl_uint long_rounds = 60'000'000; // about 80 ms
-constexpr std::size_t kept = 1024;          // statements that the peer may ask for again
 
 const char* source = R"(
 kernel void advance(global uint* values, uint add)
@@ -47,59 +40,6 @@ kernel void advance(global uint* values, uint add)
     values[i] = values[i] * 1664525u + add + (uint)i;
 }
 )";
-
-struct statement { // all numbers are little-endian
-    char magic[8]; // "SOAKED01", or "AGAIN_01" when it was asked for
-    std::uint64_t number, before, after, input;
-};
-struct demand {
-    char magic[8]; // "SAYAGAIN"
-    std::uint64_t number;
-};
-
-std::uint64_t random_number() {
-    std::uint64_t value = 0;
-    if (::getrandom(&value, sizeof value, 0) != sizeof value)
-        fail("getrandom");
-    return value;
-}
-
-class wire {
-public:
-    wire(const char* address, std::uint16_t stream) : said_(kept) {
-        sockaddr_in here{}, there{};
-        here.sin_family = there.sin_family = AF_INET;
-        here.sin_port = there.sin_port = htons(static_cast<std::uint16_t>(first_port + stream));
-        if (inet_pton(AF_INET, address, &there.sin_addr) != 1)
-            fail("the peer's address");
-        fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-        if (fd_ < 0 || ::bind(fd_, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0 ||
-            ::connect(fd_, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
-            fail("socket");
-    }
-    void say(const statement& what) {
-        said_[what.number % kept] = what;
-        last_ = what.number;
-        send("SOAKED01", what);
-        answer();
-    }
-    void answer() {
-        demand asked{};
-        while (::recv(fd_, &asked, sizeof asked, 0) == sizeof asked)
-            if (std::memcmp(asked.magic, "SAYAGAIN", 8) == 0 && asked.number != 0 && asked.number <= last_ &&
-                said_[asked.number % kept].number == asked.number)
-                send("AGAIN_01", said_[asked.number % kept]);
-    }
-
-private:
-    void send(const char* magic, statement what) const {
-        std::memcpy(what.magic, magic, sizeof what.magic);
-        (void)!::send(fd_, &what, sizeof what, 0); // nobody may be there, or the queue be full
-    }
-    int fd_;
-    std::vector<statement> said_;
-    std::uint64_t last_ = 0;
-};
 
 class program {
 public:

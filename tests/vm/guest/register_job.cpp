@@ -11,12 +11,9 @@
 //
 // Each client numbers its operations and repeats one until it is answered. An operation is done once; its
 // answer is kept and repeated.
-#include "cl_gpu.hpp"
+#include "statements.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cstdint>
@@ -26,7 +23,6 @@
 
 namespace {
 
-constexpr std::uint16_t first_port = 7800; // plus the number of the stream, at both ends
 constexpr std::size_t max_clients = 64, max_keys = 64, max_batch = 32;
 
 struct request {   // all numbers are little-endian
@@ -69,15 +65,7 @@ public:
         argument(operate_, 0, registers_);
         argument(operate_, 1, results_);
 
-        sockaddr_in here{}, there{};
-        here.sin_family = there.sin_family = AF_INET;
-        here.sin_port = there.sin_port = htons(static_cast<std::uint16_t>(first_port + stream));
-        if (inet_pton(AF_INET, address, &there.sin_addr) != 1)
-            fail("the clients' address");
-        socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-        if (socket_ < 0 || ::bind(socket_, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0 ||
-            ::connect(socket_, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
-            fail("socket");
+        socket_ = peer_socket(address, stream);
     }
 
     void run(const char* stop_file) {

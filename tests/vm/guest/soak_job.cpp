@@ -9,17 +9,10 @@
 // and the random bits. The peer can count it again (../soak/ledger.py has the same formulas), and a round
 // that is made a second time, by a VM that was set back, says something else. Packets get lost: the peer may
 // ask for a statement again. The console, which nobody holds back, gets a line for each round.
-#define CL_TARGET_OPENCL_VERSION 300
-#include <CL/cl.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "statements.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -30,29 +23,6 @@
 #include <vector>
 
 namespace {
-
-constexpr std::uint16_t first_port = 7800; // plus the number of the stream, at both ends
-constexpr std::size_t kept = 1 << 14;      // statements that can be said again
-
-struct statement { // all numbers are little-endian
-    char magic[8]; // "SOAKED01", or "AGAIN_01" when the peer asked for it
-    std::uint64_t number, before, after, input;
-};
-struct demand {
-    char magic[8]; // "SAYAGAIN"
-    std::uint64_t number;
-};
-
-[[noreturn]] void fail(const char* what, long error = 0) {
-    std::printf("FAILED: %s (%ld)\n", what, error);
-    std::fflush(stdout);
-    std::exit(1);
-}
-
-void need(cl_int error, const char* what) {
-    if (error != CL_SUCCESS)
-        fail(what, error);
-}
 
 constexpr std::uint32_t factor = 1664525;
 const char* source = R"(
@@ -69,11 +39,6 @@ kernel void take(global uint* values, global const uint* input)
     values[i] = values[i] * 1664525u + input[i];
 }
 )";
-
-template <typename T>
-void argument(cl_kernel kernel, cl_uint index, const T& value) {
-    need(clSetKernelArg(kernel, index, sizeof value, &value), "clSetKernelArg");
-}
 
 // The numbers on the GPU, and the same on the CPU. What changes them is the programs' matter.
 class work {
@@ -116,7 +81,7 @@ public:
             if (got_[i] != expected_[i]) {
                 std::printf("element %zu of %zu is %08x and not %08x\n", i, got_.size(), got_[i],
                             expected_[i]);
-                fail("a wrong value", static_cast<long>(i));
+                fail("a wrong value");
             }
         }
     }
@@ -253,40 +218,6 @@ private:
     std::size_t side_ = 0;
 };
 
-class wire {
-public:
-    wire(const char* address, std::uint16_t stream) : said_(kept) {
-        sockaddr_in here{}, there{};
-        here.sin_family = there.sin_family = AF_INET;
-        here.sin_port = there.sin_port = htons(static_cast<std::uint16_t>(first_port + stream));
-        if (inet_pton(AF_INET, address, &there.sin_addr) != 1)
-            fail("the peer's address");
-        fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-        if (fd_ < 0 || ::bind(fd_, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0 ||
-            ::connect(fd_, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
-            fail("socket", errno);
-    }
-    void say(const statement& what) {
-        said_[what.number % kept] = what;
-        send("SOAKED01", what);
-        last_ = what.number;
-        demand asked{};
-        while (::recv(fd_, &asked, sizeof asked, 0) == sizeof asked)
-            if (std::memcmp(asked.magic, "SAYAGAIN", 8) == 0 && asked.number != 0 && asked.number <= last_ &&
-                said_[asked.number % kept].number == asked.number)
-                send("AGAIN_01", said_[asked.number % kept]);
-    }
-
-private:
-    void send(const char* magic, statement what) const {
-        std::memcpy(what.magic, magic, sizeof what.magic);
-        (void)!::send(fd_, &what, sizeof what, 0); // nobody may be there, or the queue be full
-    }
-    int fd_;
-    std::vector<statement> said_;
-    std::uint64_t last_ = 0;
-};
-
 void run(work& w, wire& peer, const char* stream, const char* stop_file) {
     using clock = std::chrono::steady_clock;
     std::uint64_t number = 0;
@@ -294,9 +225,7 @@ void run(work& w, wire& peer, const char* stream, const char* stop_file) {
     auto before = w.result();
     while (::access(stop_file, F_OK) != 0) {
         const auto begin = clock::now();
-        std::uint64_t input = 0;
-        if (::getrandom(&input, sizeof input, 0) != sizeof input)
-            fail("getrandom");
+        const std::uint64_t input = random_number();
         w.round(input);
         w.check();
         statement made{{}, ++number, before, w.result(), input};
