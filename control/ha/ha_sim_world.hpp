@@ -50,7 +50,7 @@ public:
         faults_ = chance(0.1) ? 0 : 1 + below(5);
         older_peer_ = chance(0.15);
         stop_policy_ = chance(0.1);
-        fences_ = chance(0.15);
+        fences_ = chance(0.15) && !older_peer_; // who would be refused
         slow_arbiter_ms_ = chance(0.2) ? 2 * lease_ms : 65;
     }
 

@@ -89,6 +89,21 @@ mirror::hello supervisor_hello(mirror::role role, const std::string& vm) {
     return h;
 }
 
+// Without a record that refuses one of two, who may run a VM that was handed over is settled by words that an
+// older release does not say (RUNNING, TAKEOVER_FAILED, BELIEF), and it keeps no record of whom it cut off.
+std::string why_not_paired(const mirror::hello& mine, const mirror::hello& theirs, bool shared_record) {
+    auto why = mirror::disagreement(mine, theirs);
+    if (why.empty() && !mirror::has_capability(theirs, "supervision"))
+        why = "the peer is no supervisor of a VM: check the addresses";
+    if (why.empty() && !shared_record && !mirror::has_capability(theirs, mirror::supervision_2_capability))
+        why =
+            fmt::format("the {}'s release is too old for a pair with the arbiter \"fence\": it does not say "
+                        "whether it runs a VM that was handed over. Stop the VM, install this release there, "
+                        "and start it again",
+                        theirs.role == mirror::role::primary ? "primary" : "standby");
+    return why;
+}
+
 std::string why_not_movable(const description_parts& mine, const description_parts& theirs) {
     for (const auto& part : mine) {
         if (part.rule == part_rule::shown)

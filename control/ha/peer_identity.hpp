@@ -26,6 +26,10 @@ using description_parts = std::vector<mirror::description_part>;
 // What a supervisor's hello says in any case.
 mirror::hello supervisor_hello(mirror::role role, const std::string& vm);
 
+// Why these two supervisors can't form a pair at all, as a sentence; empty: they can. `shared_record`:
+// primary_config has what it means.
+std::string why_not_paired(const mirror::hello& mine, const mirror::hello& theirs, bool shared_record);
+
 // Why the VM can't go from one of these hosts to the other, as a sentence that names the first part that
 // differs; empty: it can.
 std::string why_not_movable(const description_parts& mine, const description_parts& theirs);

@@ -201,6 +201,40 @@ TEST(peer_identity, a_peer_that_hides_its_parts_is_refused) {
     EXPECT_NE(refusal_in(actions_of<standby_fsm, standby_action>(standby)), "");
 }
 
+TEST(peer_identity, with_fence_an_older_release_is_refused_by_both_sides) {
+    auto config = standby_config();
+    config.vm = "vm";
+    config.description = "same";
+    config.shared_record = false;
+    standby_fsm standby(config);
+    standby.on_qemu_ready(0);
+    EXPECT_EQ(
+        refusal_in(greeted_by(standby, older_hello())),
+        "the primary's release is too old for a pair with the arbiter \"fence\": it does not say whether "
+        "it runs a VM that was handed over. Stop the VM, install this release there, and start it again");
+
+    auto with_fence = a_primary();
+    with_fence.shared_record = false;
+    primary_fsm primary(with_fence);
+    primary.start(0);
+    const auto asked = the<act_ask>(actions_of<primary_fsm, primary_action>(primary)).request.number;
+    primary.on_arbiter({verdict::granted, asked, 1, UINT64_MAX, {}}, 0);
+    primary.on_link_up(0);
+    actions_of<primary_fsm, primary_action>(primary);
+    auto old = older_hello();
+    old.role = mirror::role::standby;
+    old.hold_bytes = old.hold_entries = 1;
+    primary.on_message(old, 0);
+    bool refused = false;
+    for (const auto& a : actions_of<primary_fsm, primary_action>(primary))
+        if (const auto* sent = std::get_if<act_send>(&a))
+            if (const auto* bye = std::get_if<mirror::goodbye>(&sent->what))
+                refused = bye->reason == mirror::goodbye_reason::refused;
+    EXPECT_TRUE(refused);
+    EXPECT_NE(primary.degraded().find("the standby's release is too old"), std::string::npos)
+        << primary.degraded();
+}
+
 TEST(peer_identity, another_dialogue_of_checkpoints_is_refused_with_both_ranges) {
     auto h = supervisor_hello(mirror::role::primary, "vm");
     h.heartbeat_budget_ms = 500;

@@ -361,8 +361,7 @@ private:
     mirror::supervision_kind last_word_ = mirror::supervision_kind::died;
     std::string how_;
     bool told_ = false;
-    bool standby_waits_ = false; // handing_over, without a shared record: for our DIED
-    bool record_pair_ = false;   // leaving: before the last word
+    bool record_pair_ = false; // leaving: before the last word
     bool released_ = false;
 };
 

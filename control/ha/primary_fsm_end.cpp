@@ -143,7 +143,6 @@ void primary_fsm::on_qemu_handed_over(std::uint64_t replication, std::uint64_t n
     hand_by_ = now + config_.switchover_ms;
     last_word_ = supervision_kind::handed_over;
     how_ = "handed over";
-    standby_waits_ = tells_belief_;
     become(primary_state::handing_over, {});
     tell_leaving();
 }
@@ -155,13 +154,11 @@ void primary_fsm::on_cancel_switchover(std::uint64_t now) {
 
 // The standby claims the VM when it runs there, and not before; we ask for `alone` with the same term. One of
 // both gets it. Without a shared record the standby waits for our DIED, or cuts us off; so before we have
-// said that, we may cut it off. An older one does not wait: only its word that it does not run the VM counts.
+// said that, we may cut it off.
 void primary_fsm::take_back(const std::string& why, std::uint64_t now) {
     if (state_ != primary_state::handing_over)
         return;
     hand_by_ = UINT64_MAX;
-    if (!config_.shared_record && !confirmed_ && !standby_waits_)
-        return;
     degraded_ = why;
     resync_.failed(now);
     become(primary_state::taking_back, why);

@@ -99,9 +99,7 @@ void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
 
 void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
     const auto mine = supervisor_hello(mirror::role::primary, config_.vm);
-    auto why = mirror::disagreement(mine, theirs);
-    if (why.empty() && !mirror::has_capability(theirs, "supervision"))
-        why = "the peer is no supervisor of a VM: check the addresses";
+    const auto why = why_not_paired(mine, theirs, config_.shared_record);
     if (!why.empty())
         return drop_link(mirror::goodbye_reason::refused, why, now);
     budget_ms_ = std::min(config_.heartbeat_budget_ms, theirs.heartbeat_budget_ms);

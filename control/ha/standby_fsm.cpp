@@ -161,7 +161,7 @@ void standby_fsm::tell_gpu_lost() {
 
 void standby_fsm::out_of_date(const std::string& why) {
     term_ = recorded_ = granted_term_ = 0;
-    proven_ = unreleased_ = handed_over_ = source_answers_ = qemu_running_ = gone_ = false;
+    proven_ = unreleased_ = handed_over_ = qemu_running_ = gone_ = false;
     record_is_theirs_ = false;
     mark_again_at_ = 0;
     waiting_for_.clear();
@@ -240,9 +240,7 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     mine.instance = config_.instance;
     mine.heartbeat_budget_ms = config_.heartbeat_budget_ms;
     mine.hold_bytes = mine.hold_entries = 1; // of no meaning here; none is refused
-    auto why = mirror::disagreement(mine, theirs);
-    if (why.empty() && !mirror::has_capability(theirs, "supervision"))
-        why = "the peer is no supervisor of a VM: check the addresses";
+    const auto why = why_not_paired(mine, theirs, config_.shared_record);
     if (!why.empty())
         return drop_link(mirror::goodbye_reason::refused, why);
     greeted_ = true;
@@ -340,7 +338,6 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
         handed_over_ = false; // nobody could take it back any more
     if (!taking_over) {
         handed_over_ = m.kind == supervision_kind::handed_over;
-        source_answers_ = !config_.shared_record && tells_belief_;
         ask_at_ = now; // not when the next look was due
         take_over(what + m.text);
     }

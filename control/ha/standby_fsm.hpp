@@ -209,7 +209,7 @@ private:
     void end(bool in_order, const std::string& why);
     bool over() const { return state_ == standby_state::running || state_ == standby_state::ended; }
     // Without a shared record: handed over, and the source has not ended yet.
-    bool awaits_source() const { return handed_over_ && source_answers_; }
+    bool awaits_source() const { return handed_over_ && !config_.shared_record; }
     bool is_proven() const { return proven_ && !awaits_source(); }
     // Somebody may be cut off at this moment.
     bool is_cutting_off() const {
@@ -243,7 +243,6 @@ private:
     std::string waiting_for_, gpu_lost_;
 
     bool proven_ = false, unreleased_ = false, handed_over_ = false, qemu_running_ = false;
-    bool source_answers_ = false; // of handed_over_: it ends with DIED
     std::uint64_t granted_term_ = 0, lease_until_ = 0;
 };
 

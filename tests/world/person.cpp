@@ -61,6 +61,7 @@ void person::look() {
         w_.say("person", "kage stop on {}: {}", compares->name(), compares->process.primary()->degraded());
         refusals_ = most_refusals;
         compares->stop_unit();
+        only_compared_[compares->index] = true;
         compares->process.stop();
     } else if (compares) {
         somebody_decides = true;
@@ -78,13 +79,35 @@ void person::look() {
     if (primary) {
         nobody_since_ = claims_since_ = never;
         refusals_ = 0;
-        return give_standby(*primary);
+        return upgrades_for_fence(*primary) ? void() : give_standby(*primary);
     }
     if (somebody_decides)
         return;
     nobody_since_ = std::min(nobody_since_, w_.now());
     if (w_.now() >= nobody_since_ + patience)
         start_vm();
+}
+
+// With `fence` this release forms no pair with an older one, so it is installed where that is missing. On the
+// VM's own host that stops the VM.
+bool person::upgrades_for_fence(host& primary) {
+    if (w_.o.arbiter != arbiter_kind::fence)
+        return false;
+    for (const auto& h : w_.hosts) {
+        if (!w_.o.old_release[h->index] || !h->up() || !h->process.alive() || h->process.frozen() ||
+            (h.get() != &primary && !h->process.standby()))
+            continue;
+        w_.say("person", "upgrades {}", h->name());
+        upgrades_[h->index] = true;
+        if (h.get() == &primary) {
+            stop(look_period);
+        } else {
+            h->stop_unit();
+            h->process.stop();
+        }
+        return true;
+    }
+    return false;
 }
 
 // A host that has no supervisor, or one that can't start the VM because it runs elsewhere.
@@ -148,7 +171,8 @@ void person::start_vm() {
     if (refusals_ <= most_refusals) {
         for (std::uint8_t k = 0; k < count; ++k) {
             const auto i = static_cast<std::uint8_t>((first + k) % count);
-            if (w_.hosts[i]->up() && !w_.hosts[i]->process.alive() && w_.hosts[i]->image.exists)
+            if (w_.hosts[i]->up() && !w_.hosts[i]->process.alive() && w_.hosts[i]->image.exists &&
+                (!said_anew_ || w_.disks.is_newest(i)))
                 return start(i, false);
         }
     }
@@ -166,6 +190,7 @@ void person::start_vm() {
             for (const auto& other : w_.hosts)
                 if (other->service.what == unit::kind::run)
                     other->stop_unit();
+        said_anew_ = true;
         return start(i, true);
     }
 }
@@ -211,7 +236,7 @@ void person::supervisor_ended(host& h, bool in_order) {
         h.shut_down(off);
     if (std::exchange(upgrades_[h.index], false))
         w_.o.old_release[h.index] = !w_.o.old_release[h.index];
-    if (!stopping_ || !h.process.was_primary())
+    if (std::exchange(only_compared_[h.index], false) || !stopping_ || !h.process.was_primary())
         return;
     stopping_ = false;
     if (!in_order || !h.process.why_it_ended().starts_with("stopped"))

@@ -28,15 +28,18 @@ public:
 
 private:
     void give_standby(host& primary);
+    bool upgrades_for_fence(host& primary);
     void start_vm();
 
     world& w_;
     bool stopping_ = false, stopped_ = false;
+    bool said_anew_ = false; // so some host's disks are not wanted any more, whatever their mark says
     time_us start_again_at_ = 0;
     std::uint32_t refusals_ = 0;
     time_us nobody_since_ = never, claims_since_ = never, compares_since_ = never;
     time_us off_for_[3] = {}; // hosts that shut down once their supervisor has ended
     bool upgrades_[3] = {}, overwrites_[3] = {};
+    bool only_compared_[3] = {}; // the supervisor that a person stops: that is no stop of the VM
 };
 
 } // namespace kagemusha::world
