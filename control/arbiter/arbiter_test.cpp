@@ -117,6 +117,17 @@ TEST_F(lock, a_record_that_is_gone_is_not_another_ones) {
     EXPECT_EQ(s->decide(request(kind::claim, 5), 1400).term, 6u);
     EXPECT_EQ(p->decide(again, 9000).what, verdict::refused);
 }
+TEST_F(lock, a_record_that_is_older_is_not_another_ones) {
+    p->decide(request(kind::open), 1000); // term 1, as it is in a copy that is put back
+    for (const auto what : {kind::renew, kind::alone, kind::release, kind::pair, kind::claim})
+        EXPECT_EQ(p->decide(request(what, 2, 3), 1001).what, verdict::gone) << ha::to_text(what);
+    EXPECT_EQ(s->decide(request(kind::look, 2), 1001).term, 1u);
+    auto again = request(kind::restore, 2);
+    again.paired = true;
+    EXPECT_EQ(p->decide(again, 1002).what, verdict::held) << "by whom, the file does not say for sure";
+    EXPECT_EQ(p->decide(again, 1300).term, 2u);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 1600).term, 3u);
+}
 TEST_F(lock, proof_that_nothing_was_released_counts_more_than_alone) {
     p->decide(request(kind::open), 1000);
     p->decide(request(kind::pair, 1, 2), 1000);

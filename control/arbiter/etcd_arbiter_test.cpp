@@ -265,5 +265,29 @@ TEST(etcd_record, a_standby_claims_only_what_it_was_told_and_nobody_holds) {
     EXPECT_EQ(std::get<ha::arbiter_answer>(decide_on(record, claim, "s", 5)).what, verdict::gone);
 }
 
+// etcd was put back to before the pair, or to before a takeover. Leases come back with their whole length,
+// and the one who keeps its own alive keeps the old record's.
+TEST(etcd_record, an_older_one_is_no_refusal_whoever_has_a_lease_in_it) {
+    for (const std::string owner : {"p", "s"}) {
+        const etcd_record record{1, false, owner, "7", owner};
+        for (const auto what : {kind::renew, kind::alone, kind::pair, kind::claim})
+            EXPECT_EQ(std::get<ha::arbiter_answer>(decide_on(record, request(what, 2, 3), "p", 5)).what,
+                      verdict::gone)
+                << owner << ha::to_text(what);
+    }
+    const auto seen =
+        std::get<ha::arbiter_answer>(decide_on({1, false, "p", "7", "p"}, request(kind::look, 2), "s", 5));
+    EXPECT_EQ(seen.what, verdict::granted) << "the term that comes next is looked for before it is recorded";
+    EXPECT_EQ(seen.term, 1u);
+    auto again = request(kind::restore, 2);
+    again.paired = true;
+    const auto put = std::get<etcd_put>(decide_on({1, false, "p", "7", "p"}, again, "p", 5));
+    EXPECT_EQ(put.term, 2u);
+    EXPECT_TRUE(put.paired);
+    EXPECT_EQ(std::get<ha::arbiter_answer>(decide_on({1, false, "s", "7", "s"}, again, "p", 5)).what,
+              verdict::held)
+        << "its lease has to run out first";
+}
+
 } // namespace
 } // namespace kagemusha::control

@@ -27,13 +27,17 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
     const arbiter_answer other_term{
         verdict::refused, 0, 0, 0,
         fmt::format("term {} is over: {} has term {}", request.term, record.owner, record.term)};
+    // A look names a term that the record may not have yet.
     if (request.what != kind::open && request.what != kind::restore &&
-        (record.revision == "0" || (record.term < request.term && record.holder.empty())))
+        (record.revision == "0" || (record.term < request.term && request.what != kind::look)))
         return arbiter_answer{
             verdict::gone, 0, 0, 0,
             record.revision == "0"
                 ? "etcd has no record of this VM any more"
-                : fmt::format("etcd's record of this VM is older than term {}", request.term)};
+                : fmt::format(
+                      "etcd's record of this VM is older than term {}, as if etcd was restored from a "
+                      "backup",
+                      request.term)};
     std::uint64_t term = record.term;
     bool paired = record.paired, nobody_holds = false;
     switch (request.what) {

@@ -161,15 +161,16 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
                                std::string(page_->owner, ::strnlen(page_->owner, sizeof page_->owner)),
                                old.term));
         };
-        // Nobody has ever opened it: the former file was removed while it was in use.
-        const auto gone = [&] {
-            answer.what = verdict::gone;
-            answer.why = "the arbiter's file has no record of this VM any more";
-        };
         const bool ours = identity_.owner.substr(0, sizeof page_->owner - 1) ==
                           std::string_view(page_->owner, ::strnlen(page_->owner, sizeof page_->owner));
-        if (old.term == 0 && request.what != kind::open && request.what != kind::restore) {
-            gone();
+        // Nobody has opened it since the former file was removed; or it was put back from a copy. A look
+        // names a term that the record may not have yet.
+        if ((old.term == 0 || (old.term < request.term && request.what != kind::look)) &&
+            request.what != kind::open && request.what != kind::restore) {
+            answer.what = verdict::gone;
+            answer.why = old.term == 0 ? "the arbiter's file has no record of this VM any more"
+                                       : fmt::format("the record in the arbiter's file is older than term {}",
+                                                     request.term);
             return answer;
         }
         const auto held = [&] {

@@ -65,7 +65,7 @@ struct arbiter_answer {
         refused,     // never: the record says another term, or that the holder goes on alone
         held,        // somebody's lease is still valid: ask again
         unreachable, // nothing is known. What was asked may have been done
-        gone, // there is no record, or one of a smaller term than the asker's on which nobody has a lease:
+        gone, // there is no record, or one of a smaller term than the asker's, whoever has a lease in it:
               // the keeper lost its memory. Not to open and restore, which make one
     };
     verdict what = verdict::unreachable;

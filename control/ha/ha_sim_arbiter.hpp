@@ -40,6 +40,16 @@ public:
     explicit sim_arbiter(mutation broken) : broken_(broken) {}
 
     void forget() { record_ = {}; }
+    // As if it was put back to the record of before the present term, with the lease of then. Not over a
+    // change of hosts: the former one would be given the VM again (docs/operations.md, "Its record is
+    // older").
+    bool go_back(std::uint64_t now) {
+        if (before_.term == 0 || before_.owner != record_.owner)
+            return false;
+        record_ = before_;
+        record_.lease_until = now + lease_ms;
+        return true;
+    }
     const record& present() const { return record_; }
     unsigned restored() const { return restored_; }
 
@@ -55,7 +65,8 @@ public:
             r.lease_until = until;
             return arbiter_answer{verdict::granted, q.number, r.term, until, {}};
         };
-        if (r.term == 0 && q.what != kind::open && q.what != kind::restore)
+        if ((r.term == 0 || (r.term < q.term && q.what != kind::look)) && q.what != kind::open &&
+            q.what != kind::restore)
             return {verdict::gone, q.number, 0, 0, "no record"};
         switch (q.what) {
         case kind::open:
@@ -75,6 +86,8 @@ public:
         case kind::pair:
             if (!ours || (r.term != q.term && r.term != q.new_term))
                 return refused;
+            if (r.term != q.new_term)
+                before_ = r;
             r.term = q.new_term;
             r.paired = broken_ != mutation::pair_is_not_recorded;
             return grant(now + lease_ms);
@@ -118,7 +131,7 @@ public:
 
 private:
     mutation broken_;
-    record record_;
+    record record_, before_;
     unsigned restored_ = 0;
 };
 

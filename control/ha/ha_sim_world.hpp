@@ -315,9 +315,13 @@ private:
             break;
         case 14:
             if (!stop_policy_ && !fences_) { // which kills a VM whose standby was given up for it
-                say("FAULT the arbiter loses its memory");
                 must_survive_ = only;
-                arbiter_.forget();
+                if (arbiter_.present().term % 2 == 0 && arbiter_.go_back(now_)) {
+                    say("FAULT the arbiter is put back to an older record");
+                } else {
+                    say("FAULT the arbiter loses its memory");
+                    arbiter_.forget();
+                }
             }
             break;
         case 15:

@@ -20,25 +20,46 @@ class Etcd:
     """A server of its own. `host`: where it listens; `inside`: what to put before its command line; `keys`: TLS with these."""
 
     def __init__(self, directory, host="127.0.0.1", inside=(), keys=None):
-        self.keys, tls = keys, []
-        if keys:
-            tls = ["--cert-file", f"{keys}/cert.pem", "--key-file", f"{keys}/key.pem", "--trusted-ca-file", f"{keys}/ca.pem",
-                   "--client-cert-auth"]
+        self.keys, self.inside = keys, inside
         self.log = open(directory / "etcd.log", "wb")
         for attempt in range(5):
-            self.address = (host, free_port())
-            client, peer = f"http{'s' if keys else ''}://{host}:{self.address[1]}", f"http://{host}:{free_port()}"
-            self.url = client
-            self.process = subprocess.Popen(
-                [*inside, ETCD, "--data-dir", str(directory / f"etcd-{attempt}"), "--listen-client-urls", client,
-                 "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", "default=" + peer, *tls],
-                stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+            self.data = directory / f"etcd-{attempt}"
+            self.prepare("default", host, free_port(), free_port())
+            self.start([self])
             wait(lambda: self.answers() or self.process.poll() is not None, "etcd answers")
             if self.process.poll() is None:
                 return
             # A port that was free is another process's by now.
         raise AssertionError(f"etcd ended five times: {directory}/etcd.log says why")
+
+    def prepare(self, name, host, client_port, peer_port):
+        self.name, self.address = name, (host, client_port)
+        self.url, self.peer = f"http{'s' if self.keys else ''}://{host}:{client_port}", f"http://{host}:{peer_port}"
+
+    def start(self, members):
+        tls = ["--cert-file", f"{self.keys}/cert.pem", "--key-file", f"{self.keys}/key.pem", "--trusted-ca-file",
+               f"{self.keys}/ca.pem", "--client-cert-auth"] if self.keys else []
+        self.process = subprocess.Popen(
+            [*self.inside, ETCD, "--name", self.name, "--data-dir", str(self.data), "--listen-client-urls", self.url,
+             "--advertise-client-urls", self.url, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+             "--initial-cluster", ",".join(f"{one.name}={one.peer}" for one in members), *tls],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+
+    def backup(self):
+        """A copy of all that it has, as a person makes one of a server that is stopped for that."""
+        self.freeze()
+        copy = self.data.with_name(f"{self.data.name}-backup")
+        shutil.copytree(self.data, copy)
+        self.freeze(False)
+        return copy
+
+    def restore(self, copy):
+        """It is stopped, what it has is what the copy has, and it is started."""
+        self.kill()
+        shutil.rmtree(self.data)
+        shutil.copytree(copy, self.data)
+        self.start([self])
+        wait(self.answers, "etcd answers")
 
     def answers(self):
         try:
@@ -56,8 +77,21 @@ class Etcd:
     def freeze(self, on=True):
         self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
 
-    def end(self):
+    def kill(self):
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait()
+
+    def end(self):
+        self.kill()
         self.log.close()
+
+
+class Member(Etcd):
+    """One of a cluster's servers, not started yet. It has the usual ports, so its host is a machine or a namespace."""
+
+    def __init__(self, directory, name, host, inside, keys):  # pylint: disable=super-init-not-called
+        self.keys, self.inside = keys, inside
+        self.log = open(directory / f"etcd-{name}.log", "wb")
+        self.data = directory / f"etcd-{name}"
+        self.prepare(name, host, 2379, 2380)

@@ -43,8 +43,12 @@ class Hosts(Pair):
         return self.start(command, name, *more)
 
     def begin(self):
-        self.standby = self.start_here("standby", "standby", self.etcd.address[1], "--listen", f"unix:{self.directory}/far")
         self.primary = self.start_here("run", "primary", self.to_etcd.port)
+        return self.begin_standby()
+
+    def begin_standby(self):
+        """The primary is there already."""
+        self.standby = self.start_here("standby", "standby", self.etcd.address[1], "--listen", f"unix:{self.directory}/far")
         self.standby.wait_state("synced")
         self.primary.wait_state("protecting")
         return committed_count(self.primary)
