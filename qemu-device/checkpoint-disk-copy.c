@@ -25,14 +25,19 @@
 #define COPY_BYTES (4 * MiB)
 #define COPY_ZERO_BYTES (64 * MiB)
 
-/* With the lock. False: enough, nothing is missing, or not now. */
+/*
+ * With the lock. False: enough, nothing is missing, or not now. Whole parts: the
+ * end of a disk whose size is none may be among what was read before.
+ */
 static bool next_range(CheckpointDisk *s, unsigned int run, DiskRange *r)
 {
     if (!s->primary || s->run != run || s->draining ||
         s->ahead_bytes >= COPY_BYTES ||
-        s->ahead_zero_bytes >= COPY_ZERO_BYTES ||
+        s->ahead_zero_bytes > COPY_ZERO_BYTES - PART_BYTES ||
         !hbitmap_next_dirty_area(s->missing, 0, s->size,
-                                 COPY_ZERO_BYTES - s->ahead_zero_bytes,
+                                 QEMU_ALIGN_DOWN(COPY_ZERO_BYTES -
+                                                 s->ahead_zero_bytes,
+                                                 PART_BYTES),
                                  &r->offset, &r->bytes)) {
         return false;
     }

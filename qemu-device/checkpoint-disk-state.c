@@ -6,10 +6,7 @@
  * secondary: what came is checked and written to the image. Both go through
  * VMState, so that a checkpoint has all of it or there is none.
  *
- * In the state, big-endian: size of the disk (8 bytes), whether nothing is
- * missing now (1), how many ranges (4); for each, in ascending order and
- * without overlap: offset (8), bytes (4), whether data follows (1) or it is all
- * zeroes, and the data.
+ * checkpoint-disk-stream.c knows how that is as bytes.
  *
  * All of it with the BQL, while no request of the guest is on its way. The first
  * copy of the disk is read before: checkpoint-disk-copy.c.
@@ -26,10 +23,6 @@
 #include "checkpoint-disk.h"
 #include "migration/qemu-file-types.h"
 
-/* One range on the wire */
-#define ZERO_RANGE_BYTES (64 * MiB)
-/* Of 4 KiB each at least: 4 GiB, more than COLO lets through */
-#define MAX_RANGES (1 << 20)
 /* Reads or writes of an image at a time */
 #define AT_A_TIME 32
 
@@ -122,7 +115,7 @@ static bool add_range(CheckpointDisk *s, int64_t start, int64_t bytes,
     DiskRange range = { .offset = start, .bytes = bytes };
 
     range.data = qemu_try_blockalign(s->bs, bytes);
-    if (!range.data || s->ranges->len == MAX_RANGES) {
+    if (!range.data || s->ranges->len == CHECKPOINT_DISK_MAX_RANGES) {
         qemu_vfree(range.data);
         error_setg(errp, "disk %s: no memory for what the guest has written",
                    bdrv_get_node_name(s->bs));
@@ -205,21 +198,28 @@ static int put_changes(QEMUFile *f, void *opaque, size_t size,
                        const VMStateField *field, JSONWriter *vmdesc)
 {
     CheckpointDisk *s = opaque;
-    guint n = s->ranges ? s->ranges->len : 0;
+    CheckpointDiskHead head = {
+        .complete = s->ranges && s->taken_complete,
+        .n_ranges = s->ranges ? s->ranges->len : 0,
+    };
+    uint8_t head_bytes[CHECKPOINT_DISK_HEAD_BYTES];
     int64_t length = bdrv_getlength(s->bs);
 
     if (length < 0) {
         return length;
     }
-    qemu_put_be64(f, length);
-    qemu_put_byte(f, s->ranges && s->taken_complete);
-    qemu_put_be32(f, n);
-    for (guint i = 0; i < n; i++) {
+    head.size = length;
+    checkpoint_disk_write_head(head_bytes, &head);
+    qemu_put_buffer(f, head_bytes, sizeof(head_bytes));
+    for (uint32_t i = 0; i < head.n_ranges; i++) {
         DiskRange *r = &g_array_index(s->ranges, DiskRange, i);
+        CheckpointDiskRange range = {
+            .offset = r->offset, .bytes = r->bytes, .data = r->data,
+        };
+        uint8_t range_bytes[CHECKPOINT_DISK_RANGE_BYTES];
 
-        qemu_put_be64(f, r->offset);
-        qemu_put_be32(f, r->bytes);
-        qemu_put_byte(f, r->data != NULL);
+        checkpoint_disk_write_range(range_bytes, &range);
+        qemu_put_buffer(f, range_bytes, sizeof(range_bytes));
         if (r->data) {
             qemu_put_buffer(f, r->data, r->bytes);
         }
@@ -228,46 +228,34 @@ static int put_changes(QEMUFile *f, void *opaque, size_t size,
     return 0;
 }
 
-/* One range, checked before anything is allocated for it. */
-static bool get_range(QEMUFile *f, int64_t from, int64_t size, DiskRange *r)
-{
-    uint64_t offset = qemu_get_be64(f);
-    uint32_t bytes = qemu_get_be32(f);
-    bool data = qemu_get_byte(f);
+/* What get_changes() reads a checkpoint from, and into */
+typedef struct Incoming {
+    QEMUFile *file;
+    GArray *ranges;
+} Incoming;
 
-    if (qemu_file_get_error(f) || bytes == 0 || offset < from ||
-        offset > size || bytes > size - offset ||
-        bytes > (data ? DATA_RANGE_BYTES : ZERO_RANGE_BYTES)) {
-        return false;
-    }
-    r->offset = offset;
-    r->bytes = bytes;
-    r->data = NULL;
-    if (data) {
-        r->data = qemu_try_memalign(PART_BYTES, bytes);
-        if (!r->data || qemu_get_buffer(f, r->data, bytes) != bytes) {
-            qemu_vfree(r->data);
+static bool get_bytes(void *opaque, void *buffer, size_t bytes)
+{
+    Incoming *in = opaque;
+
+    return qemu_get_buffer(in->file, buffer, bytes) == bytes &&
+           !qemu_file_get_error(in->file);
+}
+
+static bool get_range(void *opaque, const CheckpointDiskRange *r,
+                      uint8_t **data)
+{
+    Incoming *in = opaque;
+    DiskRange range = { .offset = r->offset, .bytes = r->bytes };
+
+    if (r->data) {
+        *data = range.data = qemu_try_memalign(PART_BYTES, r->bytes);
+        if (!range.data) {
             return false;
         }
     }
+    g_array_append_val(in->ranges, range);
     return true;
-}
-
-static GArray *get_ranges(QEMUFile *f, uint32_t n, int64_t size)
-{
-    g_autoptr(GArray) ranges = checkpoint_disk_new_ranges();
-    int64_t from = 0;
-
-    while (n--) {
-        DiskRange range;
-
-        if (!get_range(f, from, size, &range)) {
-            return NULL;
-        }
-        g_array_append_val(ranges, range);
-        from = range.offset + range.bytes;
-    }
-    return g_steal_pointer(&ranges);
 }
 
 static int get_changes(QEMUFile *f, void *opaque, size_t size,
@@ -276,30 +264,30 @@ static int get_changes(QEMUFile *f, void *opaque, size_t size,
     CheckpointDisk *s = opaque;
     const char *name = bdrv_get_node_name(s->bs);
     int64_t length = bdrv_getlength(s->bs);
-    g_autoptr(GArray) ranges = NULL;
-    uint64_t theirs = qemu_get_be64(f);
-    bool complete = qemu_get_byte(f);
-    uint32_t n = qemu_get_be32(f);
+    g_autoptr(GArray) ranges = checkpoint_disk_new_ranges();
+    Incoming in = { .file = f, .ranges = ranges };
+    const CheckpointDiskSource source = {
+        .opaque = &in, .get = get_bytes, .add = get_range,
+    };
+    CheckpointDiskHead head;
+    const char *why = checkpoint_disk_read_head(&source, &head);
     int ret;
 
-    if (qemu_file_get_error(f)) {
-        return qemu_file_get_error(f);
-    }
-    if (length < 0 || theirs != length) {
+    if (!why && (length < 0 || head.size != length)) {
         error_report("disk %s: the primary's has %" PRIu64 " bytes, the image "
-                     "here %" PRId64 ": make them of one size", name, theirs,
+                     "here %" PRId64 ": make them of one size", name, head.size,
                      length);
         return -EINVAL;
     }
     /* Beside checkpoints nothing is sent: the images are what they are. */
-    if (n > MAX_RANGES || ((n || complete) && !s->secondary)) {
-        error_report("disk %s: its part of the VM's state is broken", name);
-        return -EINVAL;
+    if (!why && (head.n_ranges || head.complete) && !s->secondary) {
+        why = "it brings something, and this is no checkpoint";
     }
-    ranges = get_ranges(f, n, length);
-    if (!ranges) {
-        error_report("disk %s: its part of the checkpoint is broken", name);
-        return -EINVAL;
+    why = why ?: checkpoint_disk_read_ranges(&source, &head, length);
+    if (why) {
+        error_report("disk %s: its part of the VM's state is broken: %s", name,
+                     why);
+        return qemu_file_get_error(f) ?: -EINVAL;
     }
     ret = transfer(s, ranges, true);
     if (ret < 0) {
@@ -307,7 +295,7 @@ static int get_changes(QEMUFile *f, void *opaque, size_t size,
                      name, strerror(-ret));
         return ret;
     }
-    s->complete = complete;
+    s->complete = head.complete;
     return 0;
 }
 

@@ -14,17 +14,17 @@
 #include "block/replication.h"
 #include "migration/vmstate.h"
 #include "qom/object.h"
+#include "checkpoint-disk-stream.h"
 
 #define TYPE_CHECKPOINT_DISK "checkpoint-disk"
 OBJECT_DECLARE_SIMPLE_TYPE(CheckpointDisk, CHECKPOINT_DISK)
 
-/* What is kept apart: a page, a file system's usual block */
 #define PART_BITS 12
-#define PART_BYTES (1 << PART_BITS)
+#define PART_BYTES CHECKPOINT_DISK_PART_BYTES
+QEMU_BUILD_BUG_ON(PART_BYTES != 1 << PART_BITS);
 /* Written and not committed: half of it asks for a checkpoint, all waits. */
 #define HELD_BYTES (64 * MiB)
-/* What a range with data may have: the secondary allocates it. */
-#define DATA_RANGE_BYTES (1 * MiB)
+#define DATA_RANGE_BYTES CHECKPOINT_DISK_DATA_BYTES
 
 typedef struct DiskRange {
     int64_t offset;

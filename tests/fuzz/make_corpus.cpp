@@ -94,14 +94,13 @@ bool write_ring_corpus(const std::string& root) {
 
 int main(int argc, char** argv) {
     if (argc != 2) {
-        std::fprintf(
-            stderr,
-            "usage: make_corpus DIRECTORY (with decode/, device/, ring/, message/ and entry/ in it)\n");
+        std::fprintf(stderr, "usage: make_corpus DIRECTORY (with decode/, device/, ring/, message/, entry/, "
+                             "vm_state/ and disk/ in it)\n");
         return 2;
     }
     const std::string root = argv[1];
     const auto session = codec::sample_session();
-    bool ok = write_ring_corpus(root) && fuzz::write_message_corpus(root);
+    bool ok = write_ring_corpus(root) && fuzz::write_message_corpus(root) && fuzz::write_disk_corpus(root);
 
     fuzz::writer whole;
     act(whole, fuzz::action::open);

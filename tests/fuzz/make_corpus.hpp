@@ -15,6 +15,9 @@ bool write_file(const std::string& path, const std::vector<std::uint8_t>& bytes)
 // message/, entry/ and vm_state/ of the corpus.
 bool write_message_corpus(const std::string& root);
 
+// disk/
+bool write_disk_corpus(const std::string& root);
+
 } // namespace kagemusha::fuzz
 
 #endif
