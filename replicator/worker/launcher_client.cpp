@@ -72,7 +72,7 @@ spawned_process launcher_client::start(const std::string& title, int setup, int 
 }
 
 launcher_client* launcher_client::inherited() {
-    static const auto client = []() -> std::unique_ptr<launcher_client> {
+    static launcher_client* const client = []() -> launcher_client* { // never destroyed (spawn.hpp)
         const char* value = std::getenv(launcher_variable);
         if (value == nullptr)
             return nullptr;
@@ -85,11 +85,11 @@ launcher_client* launcher_client::inherited() {
         // sentence.
         if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() ||
             getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_SEQPACKET)
-            return std::make_unique<launcher_client>(unique_fd());
+            return new launcher_client(unique_fd());
         fcntl(fd, F_SETFD, FD_CLOEXEC);
-        return std::make_unique<launcher_client>(unique_fd(fd));
+        return new launcher_client(unique_fd(fd));
     }();
-    return client.get();
+    return client;
 }
 
 } // namespace kagemusha::worker

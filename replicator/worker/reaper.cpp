@@ -19,9 +19,10 @@ struct left_behind {
     std::vector<unique_fd> processes; // bounded by the open files of the devices that ended (core::device)
 };
 
+// Never destroyed (spawn.hpp).
 left_behind& all() {
-    static left_behind instance;
-    return instance;
+    static left_behind* const instance = new left_behind;
+    return *instance;
 }
 
 } // namespace

@@ -2,7 +2,8 @@
 // spawn: see spawn.hpp.
 //
 // Linux ends a worker by PR_SET_PDEATHSIG when the *thread* that started it ends, and the threads that call
-// in here come and go. So one thread that lives as long as this program starts them all.
+// in here come and go. So one thread that lives as long as this program starts them all: until the process
+// ends, and not only until its static objects are destroyed.
 #include "worker/spawn.hpp"
 
 #include <fcntl.h>
@@ -37,8 +38,8 @@ namespace {
 class spawn_thread {
 public:
     static spawn_thread& instance() {
-        static spawn_thread thread;
-        return thread;
+        static spawn_thread* const thread = new spawn_thread;
+        return *thread;
     }
 
     // Runs `task` on the thread and waits for it.
@@ -59,26 +60,15 @@ private:
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        thread_ = std::thread([this] { loop(); });
+        std::thread([this] { loop(); }).detach();
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    ~spawn_thread() {
-        {
-            const std::lock_guard lock(mutex_);
-            stopping_ = true;
-        }
-        changed_.notify_one();
-        thread_.join();
-    }
-
-    void loop() {
+    [[noreturn]] void loop() {
         pthread_setname_np(pthread_self(), "kage-spawn");
         std::unique_lock lock(mutex_);
         for (;;) {
-            changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-            if (tasks_.empty())
-                return;
+            changed_.wait(lock, [&] { return !tasks_.empty(); });
             auto task = std::move(tasks_.front());
             tasks_.pop_front();
             lock.unlock();
@@ -90,8 +80,6 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::packaged_task<void()>> tasks_; // bounded by the callers, who wait
-    bool stopping_ = false;
-    std::thread thread_;
 };
 
 // What a GPU runtime may be configured with; everything else of QEMU's environment is none of a worker's

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // spawn: starts a worker's process out of a large program with many threads (QEMU).
+//
+// QEMU ends its devices in an exit handler that it registered before they made anything, so it runs after the
+// destructors of everything static that they made; and its other threads go on until then. So nothing static
+// of this folder has a destructor (exit_test.cpp).
 #ifndef KAGEMUSHA_WORKER_SPAWN_HPP
 #define KAGEMUSHA_WORKER_SPAWN_HPP
 
