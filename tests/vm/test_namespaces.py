@@ -2,125 +2,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: three hosts, each a network namespace, at a switch (a bridge in a fourth one, where this program is): the primary,
-the standby, and etcd as arbiter (skipped without Debian's etcd-server). TLS with keys of each host for the VM; the
-GPU (backend null), QEMU's state and the supervisors each have their connection. The guest counts (guest/counter.S).
+the standby, and etcd as arbiter (skipped without Debian's etcd-server), in one check with a server on each of them. TLS with keys
+of each host for the VM; the GPU (backend null), QEMU's state and the supervisors each have their connection. The guest counts
+(guest/counter.S).
 
 The rows of docs/spec/takeover.md, section 4, that are about networks. Unlike test_partition.py's relays, which close
 connections, a cut here is a silence: packets vanish, nobody is told.
 """
-import os
-import subprocess
-import sys
 import time
 
-from etcd import ETCD, Etcd
-from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
-
-SKIPPED = 77
-NETWORK = "10.77.0"
-HOSTS = {"primary": 1, "standby": 2, "arbiter": 3}
-SWITCH = 254  # the switch's own, which nobody but this program uses
-
-
-def address(name):
-    return f"{NETWORK}.{HOSTS[name]}"
-
-
-def command(*words):
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
-
-
-class Network:
-    """The switch and its hosts."""
-
-    def __init__(self):
-        self.holders = {}
-        command("ip", "link", "set", "lo", "up")
-        command("ip", "link", "add", "switch", "type", "bridge")
-        command("ip", "address", "add", f"{NETWORK}.{SWITCH}/24", "dev", "switch")
-        command("ip", "link", "set", "switch", "up")
-        for name in HOSTS:
-            # A namespace lives as long as a process is in it.
-            holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
-            self.holders[name] = holder
-            here = os.readlink("/proc/self/ns/net")
-            wait(lambda pid=holder.pid: os.readlink(f"/proc/{pid}/ns/net") != here, f"{name} has a namespace")
-            command("ip", "link", "add", name, "type", "veth", "peer", "name", "net0", "netns", str(holder.pid))
-            command("ip", "link", "set", name, "master", "switch", "up")
-            for words in (("address", "add", f"{address(name)}/24", "dev", "net0"), ("link", "set", "lo", "up"),
-                          ("link", "set", "net0", "up")):
-                command(*self.inside(name), "ip", *words)
-
-    def inside(self, name):
-        """What to put before a command line that is to run on this host."""
-        return ("nsenter", f"--net=/proc/{self.holders[name].pid}/ns/net", "--")
-
-    def part(self, parted=True):
-        """Primary and standby: each reaches everybody but the other."""
-        for name in ("primary", "standby"):
-            command("bridge", "link", "set", "dev", name, "isolated", "on" if parted else "off")
-
-    def unplug(self, name):
-        """From the switch: the host's own link stays up."""
-        command("ip", "link", "set", name, "nomaster")
-
-    def plug(self, name):
-        command("ip", "link", "set", name, "master", "switch")
-
-    def link(self, name, up):
-        """The host's own link."""
-        command(*self.inside(name), "ip", "link", "set", "net0", "up" if up else "down")
-
-    def close(self):
-        for name, holder in self.holders.items():
-            command("ip", "link", "delete", name)
-            holder.kill()
-            holder.wait()
-        command("ip", "link", "delete", "switch")
-
-
-class Cluster(Pair):
-    def __init__(self):
-        super().__init__()
-        self.network = Network()
-        for name in ("primary", "standby"):
-            self.kagemusha("keys", "keys", "--host", f"{name},{address(name)}", "--vm", "counter")
-        self.kagemusha("keys", "keys", "--host", f"arbiter,{address('arbiter')}")
-        self.etcd = Etcd(self.directory, address("arbiter"), self.network.inside("arbiter"), self.directory / "keys/arbiter")
-        text = self.description.read_text(encoding="utf-8")
-        self.text = text[:text.index("[arbiter]")].replace('"unix:standby"', f'"{address("standby")}:7000"').replace(
-            "[protection]", '[gpu]\nbackend = "null"\n[protection]')
-        self.primary, self.standby = None, None
-
-    def kagemusha(self, *words):
-        subprocess.run([os.environ["KAGE_TOOL"], *words], check=True, cwd=self.directory, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.DEVNULL)
-
-    def inside(self, name):
-        return self.network.inside(name)
-
-    def begin(self):
-        for name in ("standby", "primary"):
-            self.description = self.directory / f"{name}.toml"
-            self.description.write_text(
-                self.text.replace("epoch-ms = 50", f'tls = "{self.directory}/keys/{name}"\nepoch-ms = 50') +
-                f'[arbiter]\nkind = "etcd"\nendpoints = ["{self.etcd.url}"]\nlease-ms = 3000\n'
-                f'tls = "{self.directory}/keys/{name}"\n', encoding="utf-8")
-            setattr(self, name, self.start("run" if name == "primary" else "standby", name))
-        self.standby.wait_state("synced")
-        self.primary.wait_state("protecting")
-        return committed_count(self.primary)
-
-    def __exit__(self, *what):
-        super().__exit__(*what)
-        self.etcd.end()
-        self.network.close()
-
-    def is_protected_again(self):
-        self.standby.wait_state("synced")
-        self.primary.wait_state("protecting")
-        contiguous(self.primary.counts())
-        assert not self.standby.counts(), "the standby has run"
+from cluster import SUPERVISORS, Cluster, ThreeMembers, address, run_cluster_checks
+from ha_pair import check_continued, contiguous, counts_on, gate_is_closed, wait
 
 
 def check_parted(hosts):
@@ -172,25 +64,26 @@ def check_short(hosts):
     assert events[events.index("protecting"):] == ["protecting"], events
 
 
-def main(names):
-    return run_checks([check_parted, check_standbys_link, check_unplugged, check_short], Cluster, names)
-
-
-def in_a_network_of_its_own():
-    """Again, as root of a user and a network namespace; where there are none, the reason why the test is skipped."""
-    if not os.path.exists(ETCD):
-        return "there is no etcd on this machine (package etcd-server)"
-    own = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
-    tried = subprocess.run([*own, "sh", "-c", "ip link add try0 type veth peer name try1 && ip link add try2 type bridge"],
-                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if tried.returncode != 0:
-        return f"no network namespaces for us here: {tried.stdout.strip()}"
-    os.execvp(own[0], [*own, sys.executable, "-u", __file__, "--inside", *sys.argv[1:]])
+def check_member_dies(hosts):
+    """one of three etcd servers dies with the primary's host: the standby takes over; the host comes back and protects it"""
+    committed = hosts.begin()
+    hosts.network.unplug("primary")  # nothing tells anybody
+    hosts.primary.process.kill()
+    hosts.primary.process.wait()
+    hosts.etcd[0].kill()
+    hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    check_continued(hosts.primary, hosts.standby, committed)
+    wait(lambda: not gate_is_closed(hosts.standby), "its gate opens: two of three servers are enough")
+    hosts.network.plug("primary")
+    hosts.etcd[0].start(hosts.etcd)
+    again = hosts.on("primary", "standby", 2, "primary")
+    again.wait_state("listening")
+    hosts.standby.tell("protect", f"{address('primary')}:{SUPERVISORS}")
+    again.wait_state("synced")
+    hosts.standby.wait_state("protecting")
+    contiguous(hosts.standby.counts())
 
 
 if __name__ == "__main__":
-    os.environ["PATH"] += ":/usr/sbin:/sbin"  # Debian leaves them out of an ordinary user's
-    if sys.argv[1:2] == ["--inside"]:
-        sys.exit(main(sys.argv[2:]))
-    print("skipped:", in_a_network_of_its_own(), flush=True)
-    sys.exit(SKIPPED)
+    run_cluster_checks(__file__, (Cluster, [check_parted, check_standbys_link, check_unplugged, check_short]),
+                       (ThreeMembers, [check_member_dies]))

@@ -1,0 +1,90 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: that of test_namespaces.py (cluster.py). Links that are neither whole nor cut: one port, one direction or large
+packets vanish, or the link is far too slow. Each of the three connections between the hosts can be hit alone, so what one of
+them says of the other host may be wrong.
+
+The VM goes on, is not called protected, and a sentence says why; when the link is whole again the VM is `protecting` again.
+The arbiter is always reached, so the primary goes on alone and the standby never runs.
+"""
+from cluster import GPU, STATE, SUPERVISORS, Cluster, address, run_cluster_checks
+from ha_pair import counts_on
+
+REASONS = ("silent", "no checkpoint has reached", "stood still", "stands still", "connection", "peer")
+# A link that carries nothing of a kind for so long is found out by these; the rest is heartbeats (2 s).
+BOUNDS = """
+[supervision]
+checkpoint-ms = 3000
+transfer-ms = 5000
+main-loop-ms = 4000
+"""
+
+
+def unprotected(hosts, *reasons):
+    """It goes on alone and says why, in one of these words."""
+    status = hosts.primary.wait("not protected", lambda s: not s["protected"])
+    assert status["degraded"], hosts.primary.said()
+    hosts.primary.wait_state("alone")
+    # What the status says by now may be why it could not connect again.
+    texts = [event.get("text", "") for event in hosts.primary.events()]
+    assert any(reason in text for reason in reasons for text in texts), hosts.primary.said()
+    counts_on(hosts.primary)
+
+
+def port_vanishes(hosts, port, *reasons):
+    """Both ways"""
+    hosts.begin(BOUNDS)
+    for on in (True, False):
+        hosts.network.swallow("primary", "dport", str(port), on=on)
+        hosts.network.swallow("standby", "sport", str(port), on=on)
+        if on:
+            unprotected(hosts, *reasons)
+    hosts.is_protected_again()
+
+
+def check_supervisors_port(hosts):
+    """the supervisors' port vanishes, the VM's state and its GPU's arrive: the VM goes on alone; later it is protected again"""
+    port_vanishes(hosts, SUPERVISORS, "silent", "connection")
+
+
+def check_state_port(hosts):
+    """the port of QEMU's state vanishes, heartbeats arrive: the same"""
+    port_vanishes(hosts, STATE, "no checkpoint has reached", "stands still", "stood still")
+
+
+def check_gpu_port(hosts):
+    """the port of the GPU vanishes: the same"""
+    port_vanishes(hosts, GPU, "GPU")
+
+
+def one_direction(hosts, source, target):
+    hosts.begin(BOUNDS)
+    hosts.network.swallow(source, "to", address(target))
+    unprotected(hosts, *REASONS)
+    hosts.network.swallow(source, "to", address(target), on=False)
+    hosts.is_protected_again()
+
+
+def check_primary_not_heard(hosts):
+    """nothing of the primary reaches the standby, the other way is fine: the same"""
+    one_direction(hosts, "primary", "standby")
+
+
+def check_standby_not_heard(hosts):
+    """nothing of the standby reaches the primary, the other way is fine: the same"""
+    one_direction(hosts, "standby", "primary")
+
+
+def check_large_packets(hosts):
+    """packets of more than 600 bytes vanish (a path whose MTU nobody is told), heartbeats arrive: the same"""
+    hosts.begin(BOUNDS)
+    hosts.network.limit("standby", 600)
+    unprotected(hosts, *REASONS)
+    hosts.network.limit("standby")
+    hosts.is_protected_again()
+
+
+if __name__ == "__main__":
+    run_cluster_checks(__file__, (Cluster, [check_supervisors_port, check_state_port, check_gpu_port, check_primary_not_heard,
+                                            check_standby_not_heard, check_large_packets]))
