@@ -242,6 +242,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     session_options options;
     std::string job_file;
+    std::uint64_t out_max_mib = options.out.max_bytes >> 20;
     std::vector<std::string> words;
 
     auto* gpus = app.add_subcommand("gpus", "list the GPUs that a guest can get");
@@ -376,6 +377,9 @@ int main(int argc, char** argv) {
             ->allow_extra_args(false);
     }
     run->add_option("--out", options.out_dir, "what the job leaves in /out comes into this directory");
+    run->add_option("--out-max", out_max_mib, "MiB: the most that all files of --out may have together")
+        ->capture_default_str()
+        ->check(CLI::Range(1u, 1u << 20));
     run->add_flag("--quiet", options.quiet, "nothing but the job's output and errors");
     run->add_option("command", words,
                     "a command and its arguments (after --), or VM.toml: the VM that it describes");
@@ -426,5 +430,6 @@ int main(int argc, char** argv) {
         return run_shell(options);
     if (demo->parsed())
         return run_demos(options, crash, no_crash);
+    options.out.max_bytes = out_max_mib << 20;
     return run_job(options, job_file, words);
 }

@@ -16,9 +16,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace kagemusha::control {
@@ -28,6 +31,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char out_port[] = "org.kagemusha.out";
+constexpr char out_pipe[] = "/out"; // in the run's directory
 
 // A directory of this run alone, removed with everything in it unless it is to be kept.
 class run_directory {
@@ -134,7 +138,7 @@ std::optional<vm_config> configure(const session_options& options, const assets&
     if (!options.qmp_socket.empty())
         config.qmp_socket = options.qmp_socket;
     if (!options.out_dir.empty())
-        config.ports.push_back({out_port, serial_port::end::file, directory + "/out.tar"});
+        config.ports.push_back({out_port, serial_port::end::file, directory + out_pipe});
     for (const auto& port : options.ports) {
         const auto parsed = key_value(port, "--port");
         if (!parsed)
@@ -168,17 +172,52 @@ std::optional<vm_config> configure(const session_options& options, const assets&
     return config;
 }
 
-// Files of a guest are a stranger's: tar refuses names that lead out of the directory, and gives nobody's
-// rights away.
-bool unpack_files(const std::string& archive, const std::string& to) {
-    std::error_code error;
-    fs::create_directories(to, error);
-    const auto done =
-        run_captured({"tar", "-xf", archive, "-C", to, "--no-same-owner", "--no-same-permissions"});
-    if (done.status != 0)
-        fmt::print(stderr, "kagemusha: the guest's files could not be unpacked into {}\n", to);
-    return done.status == 0;
-}
+// Unpacks what the guest writes into its port, through a pipe with a name, which QEMU opens. A guest that
+// writes more than it may does not wait for us: the rest is dropped.
+class out_receiver {
+public:
+    out_receiver(const std::string& directory, const out_limits& limits) : archive_(directory, limits) {}
+    ~out_receiver() { finish(); }
+    out_receiver(const out_receiver&) = delete;
+    out_receiver& operator=(const out_receiver&) = delete;
+
+    bool start(const std::string& pipe) {
+        if (::mkfifo(pipe.c_str(), 0600) != 0)
+            return false;
+        const unique_fd first(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+        ours_ = unique_fd(::open(pipe.c_str(), O_WRONLY | O_CLOEXEC));
+        unique_fd from(::open(pipe.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!first || !ours_ || !from)
+            return false;
+        reader_ = std::thread([this, from = std::move(from)] { read_all(from.get()); });
+        return true;
+    }
+
+    // When QEMU has ended. As out_archive::finish().
+    std::string finish() {
+        ours_.reset();
+        if (reader_.joinable())
+            reader_.join();
+        return archive_.finish();
+    }
+
+private:
+    void read_all(int from) {
+        char bytes[65536];
+        for (;;) {
+            const auto got = ::read(from, bytes, sizeof bytes);
+            if (got < 0 && errno == EINTR)
+                continue;
+            if (got <= 0)
+                return;
+            archive_.feed({bytes, static_cast<std::size_t>(got)});
+        }
+    }
+
+    out_archive archive_; // the thread's until it has ended
+    unique_fd ours_;      // as long as it is open the pipe has no end
+    std::thread reader_;
+};
 
 const char* word(machine_result::end how) {
     switch (how) {
@@ -286,13 +325,23 @@ session_result run_session(const session_options& options, const std::string& jo
             path += std::string(":") + before;
         run.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
     }
+    std::optional<out_receiver> out;
+    if (!options.out_dir.empty() &&
+        !out.emplace(options.out_dir, options.out).start(directory.path() + out_pipe)) {
+        fmt::print(stderr, "kagemusha: no pipe for the guest's files: {}\n", std::strerror(errno));
+        return result;
+    }
     result.machine = run_machine(run);
     result.prepared = true;
     auto& machine = result.machine;
-    if (machine.how == machine_result::end::job_ended && !options.out_dir.empty() &&
-        !unpack_files(directory.path() + "/out.tar", options.out_dir) && machine.job_status == 0) {
-        machine.how = machine_result::end::failed;
-        machine.problem = "the guest's files were lost";
+    const auto lost = out && machine.how == machine_result::end::job_ended ? out->finish() : std::string();
+    if (!lost.empty()) {
+        fmt::print(stderr, "kagemusha: not all of the guest's files came into {}: {}\n", options.out_dir,
+                   lost);
+        if (machine.job_status == 0) {
+            machine.how = machine_result::end::failed;
+            machine.problem = "the guest's files were lost";
+        }
     }
     if (!options.report.empty())
         write_report(options.report, result);

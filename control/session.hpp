@@ -5,6 +5,7 @@
 #pragma once
 
 #include "control/machine.hpp"
+#include "control/out_archive.hpp"
 
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct session_options {
     bool quiet = false;             // nothing of ours on stderr but errors
     std::vector<std::string> files; // SOURCE[:NAME] → /payload/NAME
     std::string out_dir;            // what the job leaves in /out comes here; "" for nothing
+    out_limits out;
     std::string report;             // JSON file about the run, "" for none
     std::string qmp_socket;         // another monitor
     std::string name;               // for `kagemusha status`; "": vm-PID
