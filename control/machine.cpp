@@ -123,6 +123,7 @@ bool machine::start() {
                                   guest_out.get(),
                                   errors.get(),
                                   {guest_qmp.get()},
+                                  true,
                                   true},
                                  result_.problem);
     if (!run_.interactive)

@@ -35,6 +35,9 @@ struct spawn_request {
     int in = -1, out = -1, err = -1;                              // -1: ours
     std::vector<int> inherit; // stay open in the child under their numbers
     bool guarded = false;     // killed by the kernel when we die, and out of reach of the terminal's Ctrl-C
+    // With a launcher of GPU workers beside it (replicator/worker/launcher.hpp), if its environment names the
+    // worker: for a QEMU that may not start programs. Only with `guarded`.
+    bool launcher = false;
 };
 
 class child_process {

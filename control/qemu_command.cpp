@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace kagemusha::control {
 
 namespace {
@@ -102,12 +104,40 @@ void add_state_keys(std::vector<std::string>& command, const vm_config& config) 
                      net::certificate_name({config.state_vm, mirror::role::standby, net::link_part::qemu}))});
 }
 
+constexpr char sandbox_option[] = "-sandbox";
+// QEMU's filters of system calls, for all of its threads: none that only old programs use, no other user or
+// group, no process (the launcher starts workers), no priority or processor for itself or others. Mounts,
+// modules, swap and reboot are denied with any of them.
+constexpr char sandbox_rules[] = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
 } // namespace
 
 std::string cpu_model(const vm_config& config) {
     if (!config.cpu.empty())
         return config.cpu;
     return config.accel == accelerator::kvm ? "host" : "max";
+}
+
+std::string why_not_sandboxed(std::string_view netdev) {
+    const auto kind = netdev.substr(0, netdev.find(','));
+    const auto has = [&](std::string_view option) {
+        return ("," + std::string(netdev.substr(std::min(netdev.size(), kind.size() + 1))) + ",")
+                   .find("," + std::string(option)) != std::string::npos;
+    };
+    if (kind == "bridge" || has("helper="))
+        return "its helper";
+    if (kind == "tap" && !has("script=no,") && !has("script=,") && !has("fd=") && !has("fds="))
+        return "a script for its card (give script=no)";
+    if (has("smb=") || (has("guestfwd=") && netdev.find("cmd:") != std::string_view::npos))
+        return "a server for the guest";
+    return {};
+}
+
+std::vector<std::string> without_sandbox(std::vector<std::string> command) {
+    const auto at = std::find(command.begin(), command.end(), sandbox_option);
+    if (at != command.end())
+        command.erase(at, at + 2);
+    return command;
 }
 
 std::string escape_option(std::string_view value) {
@@ -126,6 +156,8 @@ std::vector<std::string> qemu_command(const vm_config& config) {
                                      "-display",  "none",        "-no-shutdown"};
     if (!config.described) // a job's guest ends; a VM of its owner's starts anew
         command.emplace_back("-no-reboot");
+    if (config.sandboxed)
+        add(command, {sandbox_option, sandbox_rules});
     for (const auto& dir : config.firmware_dirs)
         add(command, {"-L", dir});
     // The main memory is named and shared: the device's worker process maps it.

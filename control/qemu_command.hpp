@@ -20,6 +20,13 @@ std::vector<std::string> qemu_command(const vm_config& config);
 // QEMU's name of the processor's model that the guest gets.
 std::string cpu_model(const vm_config& config);
 
+// What QEMU would start for this -netdev, which its sandbox denies, in a few words; "": nothing.
+std::string why_not_sandboxed(std::string_view netdev);
+
+// For whoever starts QEMU without a launcher of workers (replicator/worker/launcher.hpp), who must do without
+// the sandbox as well.
+std::vector<std::string> without_sandbox(std::vector<std::string> command);
+
 // In QEMU's key=value lists a comma inside a value is written twice.
 std::string escape_option(std::string_view value);
 

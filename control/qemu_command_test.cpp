@@ -62,6 +62,29 @@ TEST(qemu_command, a_processor_by_name_is_all_of_it_or_none) {
     EXPECT_EQ(option(qemu_command(config), "-cpu"), "EPYC-v4,enforce");
 }
 
+TEST(qemu_command, qemu_is_sandboxed_unless_its_owner_says_no) {
+    auto config = example();
+    const auto rules = option(qemu_command(config), "-sandbox");
+    EXPECT_EQ(rules, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+    const auto without = without_sandbox(qemu_command(config));
+    EXPECT_EQ(without.size() + 2, qemu_command(config).size());
+    config.sandboxed = false;
+    EXPECT_EQ(qemu_command(config), without);
+    EXPECT_EQ(without_sandbox(without), without);
+}
+
+TEST(qemu_command, a_sandboxed_qemu_starts_no_program_for_a_network_card) {
+    for (const char* netdev :
+         {"user", "user,restrict=on", "tap,ifname=a,script=no,downscript=no", "tap,ifname=a,script=no",
+          "tap,script=,ifname=a", "tap,fd=7", "tap,fds=7:8", "stream,server=off,addr.type=unix,addr.path=/x",
+          "user,hostfwd=tcp::1-:22", "user,guestfwd=tcp:10.0.2.100:1-chardev:c"})
+        EXPECT_EQ(why_not_sandboxed(netdev), "") << netdev;
+    for (const char* netdev :
+         {"tap", "tap,ifname=a", "tap,script=/etc/up", "tap,ifname=script=no", "bridge,br=br0",
+          "tap,helper=/usr/lib/h", "user,smb=/home", "user,guestfwd=tcp:10.0.2.100:1-cmd:cat"})
+        EXPECT_NE(why_not_sandboxed(netdev), "") << netdev;
+}
+
 TEST(qemu_command, disks_are_read_only_and_the_image_is_the_first) {
     const auto command = qemu_command(example());
     EXPECT_EQ(option(command, "-drive", "id=root"), "if=none,id=root,file=/i/root,format=raw,readonly=on");

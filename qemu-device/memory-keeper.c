@@ -27,19 +27,31 @@
  * It is a device for the reason that lease-gate is one. The keeper shares the
  * thread-local storage of the thread that made it, so it calls no function of
  * the C library: not even errno may be written.
+ *
+ * QEMU's -sandbox lets no process be started, so the keeper is started before
+ * it (patch 42), and the device that is realized later finds it. Whoever takes
+ * QEMU over can write the keeper's code and stack, which are QEMU's memory. So
+ * the keeper has a filter of its own, which is narrower than QEMU's: it can
+ * wait and end.
  */
 
 #include "qemu/osdep.h"
 #include <sched.h>
 #include <poll.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include "qemu/config-file.h"
 #include "qemu/module.h"
+#include "qemu/option.h"
 #include "qemu/units.h"
 #include "qapi/error.h"
 #include "hw/qdev-core.h"
 #include "qom/object.h"
+#include "system/pre-sandbox.h"
 
 #define TYPE_MEMORY_KEEPER "memory-keeper"
 OBJECT_DECLARE_SIMPLE_TYPE(MemoryKeeper, MEMORY_KEEPER)
@@ -52,18 +64,26 @@ OBJECT_DECLARE_SIMPLE_TYPE(MemoryKeeper, MEMORY_KEEPER)
 
 #define KEEPER_DELAY_S 1
 
-struct MemoryKeeper {
-    DeviceState parent_obj;
-
+typedef struct Keeper {
     void *stack;
     size_t stack_bytes; /* with a guard */
     pid_t qemu;
-    pid_t keeper;
+    pid_t pid;
     int told_fd; /* where it says that it has closed the rest */
+} Keeper;
+
+struct MemoryKeeper {
+    DeviceState parent_obj;
+
+    Keeper *keeper;
 };
+
+/* Started before the sandbox, for the first device that is realized. */
+static Keeper *early_keeper;
 
 #if defined(__x86_64__)
 #define KEEPER_POSSIBLE 1
+#define KEEPER_ARCH AUDIT_ARCH_X86_64
 static inline long keeper_syscall(long number, long a, long b, long c, long d,
                                   long e)
 {
@@ -79,6 +99,7 @@ static inline long keeper_syscall(long number, long a, long b, long c, long d,
 }
 #elif defined(__aarch64__)
 #define KEEPER_POSSIBLE 1
+#define KEEPER_ARCH AUDIT_ARCH_AARCH64
 static inline long keeper_syscall(long number, long a, long b, long c, long d,
                                   long e)
 {
@@ -97,6 +118,7 @@ static inline long keeper_syscall(long number, long a, long b, long c, long d,
 }
 #else
 #define KEEPER_POSSIBLE 0
+#define KEEPER_ARCH 0
 static inline long keeper_syscall(long number, long a, long b, long c, long d,
                                   long e)
 {
@@ -104,11 +126,34 @@ static inline long keeper_syscall(long number, long a, long b, long c, long d,
 }
 #endif
 
+#define KEEPER_MAY(number) \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), \
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+/* Numbers of x32 have a bit more, so they are none of these. */
+static const struct sock_filter keeper_filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, KEEPER_ARCH, 1, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    KEEPER_MAY(SYS_ppoll),
+    KEEPER_MAY(SYS_getppid),
+    KEEPER_MAY(SYS_restart_syscall),
+    KEEPER_MAY(SYS_write), /* its one pipe, and then no file at all */
+    KEEPER_MAY(SYS_close),
+    KEEPER_MAY(SYS_exit_group),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+};
+
 /* Its files are copies of ours, and QEMU's sockets must end with QEMU. */
 static int keeper_run(void *opaque)
 {
-    MemoryKeeper *s = opaque;
+    Keeper *s = opaque;
     static const char name[] = "memory-keeper";
+    static const struct sock_fprog filter = {
+        .len = ARRAY_SIZE(keeper_filter),
+        .filter = (struct sock_filter *)keeper_filter,
+    };
     struct pollfd end = { .events = POLLIN };
     struct timespec delay = { .tv_sec = KEEPER_DELAY_S };
 
@@ -122,6 +167,11 @@ static int keeper_run(void *opaque)
         keeper_syscall(SYS_exit_group, 1, 0, 0, 0, 0);
     }
     keeper_syscall(SYS_setpriority, PRIO_PROCESS, 0, KEEPER_NICE, 0, 0);
+    if (keeper_syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        keeper_syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER,
+                       (long)&filter, 0, 0) != 0) {
+        keeper_syscall(SYS_exit_group, 1, 0, 0, 0, 0);
+    }
     keeper_syscall(SYS_write, s->told_fd, (long)name, 1, 0, 0);
     keeper_syscall(SYS_close, s->told_fd, 0, 0, 0, 0);
     /* Still our parent: so it is its number and not somebody else's. */
@@ -133,20 +183,17 @@ static int keeper_run(void *opaque)
     return 0;
 }
 
-static void memory_keeper_end(MemoryKeeper *s)
+static void keeper_end(Keeper *s)
 {
-    if (s->keeper > 0) {
-        kill(s->keeper, SIGKILL);
-        waitpid(s->keeper, NULL, __WALL);
-        s->keeper = 0;
+    if (s->pid > 0) {
+        kill(s->pid, SIGKILL);
+        waitpid(s->pid, NULL, __WALL);
     }
-    if (s->stack) {
-        qemu_free_stack(s->stack, s->stack_bytes);
-        s->stack = NULL;
-    }
+    qemu_free_stack(s->stack, s->stack_bytes);
+    g_free(s);
 }
 
-static bool memory_keeper_start(MemoryKeeper *s, Error **errp)
+static bool keeper_clone(Keeper *s, Error **errp)
 {
     sigset_t all, before;
     int ends[2];
@@ -163,12 +210,11 @@ static bool memory_keeper_start(MemoryKeeper *s, Error **errp)
     /* A handler of ours must never run in the keeper. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->keeper = clone(keeper_run, (char *)s->stack + s->stack_bytes,
-                      CLONE_VM, s);
+    s->pid = clone(keeper_run, (char *)s->stack + s->stack_bytes, CLONE_VM, s);
     failure = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(ends[1]);
-    if (s->keeper < 0) {
+    if (s->pid < 0) {
         error_setg_errno(errp, failure, "memory-keeper: can't be started");
         close(ends[0]);
         return false;
@@ -176,11 +222,24 @@ static bool memory_keeper_start(MemoryKeeper *s, Error **errp)
     got = RETRY_ON_EINTR(read(ends[0], &said, 1));
     close(ends[0]);
     if (got != 1) {
-        error_setg(errp, "memory-keeper: this kernel lacks close_range() or"
-                   " pidfd_open(), which Linux 5.9 has");
+        error_setg(errp, "memory-keeper: this kernel lacks close_range(),"
+                   " pidfd_open() or seccomp, which Linux 5.9 has");
         return false;
     }
     return true;
+}
+
+static Keeper *keeper_start(Error **errp)
+{
+    Keeper *s = g_new0(Keeper, 1);
+
+    s->stack_bytes = KEEPER_STACK_BYTES;
+    s->stack = qemu_alloc_stack(&s->stack_bytes);
+    if (!keeper_clone(s, errp)) {
+        keeper_end(s);
+        return NULL;
+    }
+    return s;
 }
 
 static void memory_keeper_realize(DeviceState *dev, Error **errp)
@@ -192,17 +251,48 @@ static void memory_keeper_realize(DeviceState *dev, Error **errp)
                    " only; leave it out, and takeovers take longer");
         return;
     }
-    s->stack_bytes = KEEPER_STACK_BYTES;
-    s->stack = qemu_alloc_stack(&s->stack_bytes);
-    if (!memory_keeper_start(s, errp)) {
-        memory_keeper_end(s);
+    s->keeper = early_keeper;
+    early_keeper = NULL;
+    if (!s->keeper) {
+        s->keeper = keeper_start(errp);
     }
 }
 
 static void memory_keeper_unrealize(DeviceState *dev)
 {
-    memory_keeper_end(MEMORY_KEEPER(dev));
+    MemoryKeeper *s = MEMORY_KEEPER(dev);
+
+    keeper_end(s->keeper);
+    s->keeper = NULL;
 }
+
+static int is_memory_keeper(void *opaque, QemuOpts *opts, Error **errp)
+{
+    return g_strcmp0(qemu_opt_get(opts, "driver"), TYPE_MEMORY_KEEPER) == 0;
+}
+
+/*
+ * Reason: -sandbox on,spawn=deny,resourcecontrol=deny lets no process be
+ * started, and none change its priority. What fails here is tried again, and
+ * told, when the device is realized.
+ */
+static void memory_keeper_before_sandbox(Notifier *notify, void *data)
+{
+    if (KEEPER_POSSIBLE &&
+        qemu_opts_foreach(qemu_find_opts("device"), is_memory_keeper, NULL,
+                          NULL)) {
+        early_keeper = keeper_start(NULL);
+    }
+}
+
+static void memory_keeper_register_early(void)
+{
+    static Notifier notifier = { .notify = memory_keeper_before_sandbox };
+
+    qemu_add_pre_sandbox_notifier(&notifier);
+}
+
+opts_init(memory_keeper_register_early);
 
 static void memory_keeper_class_init(ObjectClass *klass, void *data)
 {

@@ -4,6 +4,7 @@
 #include "control/supervise/described_vm.hpp"
 
 #include "control/json_text.hpp"
+#include "control/qemu_command.hpp"
 #include "control/vm/prepare.hpp"
 #include "control/vm_registry.hpp"
 
@@ -72,7 +73,8 @@ int print_qemu_command(const supervisor_options& options) {
     fs::remove_all(name, failed);
     if (!prepared)
         return 125;
-    const auto& command = options.standby ? prepared->standby_command : prepared->command;
+    // Whoever starts it by hand starts no launcher.
+    const auto command = without_sandbox(options.standby ? prepared->standby_command : prepared->command);
     if (options.json) {
         json environment = json::object();
         for (const auto& [key, value] : prepared->environment)

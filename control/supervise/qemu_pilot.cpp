@@ -92,7 +92,8 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
                                "chardev=supervisor,mode=control"});
     std::string problem;
     qemu_ = child_process::start(
-        {words, config_.environment, nothing.get(), log.get(), log.get(), {theirs.get()}, true}, problem);
+        {words, config_.environment, nothing.get(), log.get(), log.get(), {theirs.get()}, true, true},
+        problem);
     if (!qemu_)
         return events_.died(problem, false);
     tick_at_ = clock::now() + tick_period;

@@ -5,6 +5,7 @@
 #include "control/vm/description.hpp"
 
 #include "control/process.hpp"
+#include "control/qemu_command.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -587,6 +588,7 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
             top.complain("cpu",
                          "'cpu' must be the name of a model, as `qemu-system-x86_64 -cpu help` prints it");
         top.path("console-log", vm.console_log);
+        top.flag("sandbox", vm.sandbox);
         top.texts("qemu-options", vm.qemu_options);
         if (const auto* t = top.child("boot"))
             read_boot(r, *t, vm);
@@ -603,6 +605,11 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
             read_supervision(r, *t, vm);
         if (const auto* t = top.child("arbiter"))
             read_arbiter(r, *t, vm);
+        for (const auto& network : vm.networks)
+            if (const auto what = why_not_sandboxed(network.netdev); vm.sandbox && !what.empty())
+                top.complain("network", fmt::format("QEMU would start {} for '{}', and its sandbox lets it "
+                                                    "start nothing: do without, or give sandbox = false",
+                                                    what, network.netdev));
         if (vm.guest.empty() && vm.kernel.empty() && vm.disks.empty())
             top.complain("boot", "nothing to boot: [boot] with 'guest' or 'kernel', or a [[disk]]");
         if (!vm.protection.standby.empty() && vm.arbiter.what == described_arbiter::kind::none)

@@ -81,6 +81,7 @@ struct vm_description {
     std::vector<described_network> networks;
     std::optional<described_gpu> gpu;
     std::string console_log; // "": in the directory of the user's VMs
+    bool sandbox = true;     // of QEMU
     std::vector<std::string> qemu_options;
     described_protection protection;
     described_supervision supervision;

@@ -40,6 +40,13 @@ TEST(description, paths_are_relative_to_the_file) {
     EXPECT_EQ(vm.arbiter.path, "/vms/lease");
 }
 
+TEST(description, a_card_for_which_qemu_starts_a_program_is_without_the_sandbox) {
+    const std::string bridge = least + "[[network]]\nnetdev = \"bridge,br=br0\"\n";
+    EXPECT_NE(errors_of(bridge).find("its sandbox lets it start nothing"), std::string::npos);
+    EXPECT_FALSE(good("sandbox = false\n" + bridge).sandbox);
+    EXPECT_TRUE(good(least).sandbox);
+}
+
 TEST(description, ports_beside_the_standbys_are_used) {
     const auto vm = good(least + "[protection]\nstandby = \"127.0.0.1:7000\"\ntls = \"k\"\n" + lock);
     EXPECT_EQ(vm.protection.gpu, "127.0.0.1:7001");
@@ -49,14 +56,14 @@ TEST(description, ports_beside_the_standbys_are_used) {
 TEST(description, every_part_is_read) {
     const auto vm = good("name = \"all\"\nmemory = \"2G\"\ncpus = 4\naccel = \"tcg\"\n"
                          "[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\nappend = \"console=ttyS0\"\n"
-                         "[[network]]\nnetdev = \"tap,ifname=vm0\"\nmac = \"52:54:00:00:00:01\"\n"
+                         "[[network]]\nnetdev = \"tap,ifname=vm0,script=no\"\nmac = \"52:54:00:00:00:01\"\n"
                          "[gpu]\nbackend = \"null\"\n[gpu.properties]\nlog-size = \"1G\"\n"
                          "[protection]\nstandby = \"unix:/s\"\nepoch-ms = 25\nwithout-standby = \"stop\"\n" +
                          lock + "lease-ms = 200\n");
     EXPECT_EQ(vm.memory_mib, 2048u);
     EXPECT_EQ(vm.cpus, 4u);
     EXPECT_EQ(vm.kernel, "/k");
-    EXPECT_EQ(vm.networks.at(0).netdev, "tap,ifname=vm0");
+    EXPECT_EQ(vm.networks.at(0).netdev, "tap,ifname=vm0,script=no");
     EXPECT_EQ(vm.gpu.value().properties.at(0).second, "1G");
     EXPECT_EQ(vm.protection.min_epoch_ms, 25u);
     EXPECT_EQ(vm.protection.max_epoch_ms, 25u);
@@ -134,7 +141,7 @@ TEST(description, a_card_whose_packets_nobody_can_hold_is_refused) {
               std::string::npos);
     EXPECT_NE(card("vhost-user,chardev=c").find("with vhost"), std::string::npos);
     EXPECT_NE(card("tap,id=net0").find("leave 'id=' out"), std::string::npos);
-    EXPECT_EQ(card("tap,ifname=vm0,vhost=off"), "");
+    EXPECT_EQ(card("tap,ifname=vm0,script=no,vhost=off"), "");
     EXPECT_EQ(card("stream,server=off,addr.type=unix,addr.path=/s"), "");
 }
 

@@ -86,6 +86,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     config.kernel = vm.kernel;
     config.initramfs = vm.initramfs;
     config.append = vm.append;
+    config.sandboxed = vm.sandbox;
     config.extra = vm.qemu_options;
     config.status_socket = places.status_socket;
     config.console = console_config{places.console_socket, places.console_log};

@@ -10,6 +10,7 @@
 #include "qemu/osdep.h"
 
 #include <linux/kcmp.h>
+#include <linux/seccomp.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -554,6 +555,38 @@ static void test_memory_keeper(void)
     }
 }
 
+static int filters_of(pid_t process)
+{
+    g_autofree char *name = g_strdup_printf("/proc/%d/status", process);
+    g_autofree char *text = NULL;
+    const char *line;
+
+    g_assert_true(g_file_get_contents(name, &text, NULL, NULL));
+    line = strstr(text, "\nSeccomp:\t");
+    return line ? atoi(line + strlen("\nSeccomp:\t")) : -1;
+}
+
+/*
+ * QEMU's sandbox lets nothing be started, so the keeper comes before it, and
+ * has a filter of its own: QEMU could write its code. (Without patch 42 QEMU
+ * ends: "can't be started: Operation not permitted".)
+ */
+static void test_memory_keeper_sandbox(void)
+{
+    QTestState *qts = qtest_init("-machine none -device memory-keeper"
+                                 " -sandbox on,obsolete=deny,"
+                                 "elevateprivileges=deny,spawn=deny,"
+                                 "resourcecontrol=deny");
+    pid_t qemu = qtest_pid(qts);
+    pid_t keeper = child_of(qemu);
+
+    g_assert_cmpint(keeper, !=, 0);
+    g_assert_cmpint(filters_of(qemu), ==, SECCOMP_MODE_FILTER);
+    g_assert_cmpint(filters_of(keeper), ==, SECCOMP_MODE_FILTER);
+    g_assert_cmpint(getpriority(PRIO_PROCESS, keeper), ==, 10);
+    qtest_quit(qts);
+}
+
 /* One monitor of several, which its I/O thread looks after. */
 static int connect_monitor(const char *path)
 {
@@ -643,6 +676,7 @@ int main(int argc, char **argv)
                    test_pair_without_driver);
     qtest_add_func("virtio-vgpu/replication/refused", test_replication_refused);
     qtest_add_func("memory-keeper", test_memory_keeper);
+    qtest_add_func("memory-keeper/sandbox", test_memory_keeper_sandbox);
     qtest_add_func("commands-at-the-end", test_commands_at_the_end);
     add_hostile_tests();
     add_copies_tests();

@@ -17,6 +17,7 @@ import time
 
 from guest_vm import tool
 from ha_pair import Pair, check_continued, committed_count, contiguous, run_checks, wait
+from processes import processes
 from relay import Relay
 
 
@@ -133,6 +134,24 @@ def check_private(pair):
     assert any(path.name == "standby.state" for path in sockets), sockets
     for path in sockets:
         assert path.stat().st_mode & 0o077 == 0, f"{path}: {path.stat().st_mode:o}"
+
+
+def seccomp_modes(pid):
+    """Of each thread (proc(5)): 2 is a filter"""
+    modes = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as status:
+            modes.update(line.split()[1] for line in status if line.startswith("Seccomp:"))
+    return modes
+
+
+def check_sandboxed(pair):
+    """both QEMUs of a pair, and what shares their memory, have filters of system calls"""
+    for one in protected(pair):
+        qemu = one.qemu()
+        assert seccomp_modes(qemu) == {"2"}, f"{one.name}: {seccomp_modes(qemu)}"
+        children = {process.name: pid for pid, process in processes().items() if process.parent == qemu}
+        assert seccomp_modes(children["memory-keeper"]) == {"2"}, children
 
 
 def check_ports_need_keys(pair):
@@ -272,7 +291,7 @@ def check_encrypted(pair):
 
 
 def main(names):
-    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_ports_need_keys, check_stop,
+    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_sandboxed, check_ports_need_keys, check_stop,
                        check_encrypted, check_writable_disk], Pair, names)
 
 
