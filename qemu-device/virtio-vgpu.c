@@ -192,6 +192,10 @@ static void virtio_vgpu_reset_bh(void *opaque)
     s->discarding = true;
     s->writers = kagemusha_device_reset(s->device);
     s->discarding = false;
+    if (s->tell_failures) { /* no file is left to tell it of */
+        s->tell_failures = false;
+        kagemusha_device_tell_failures(s->device);
+    }
     while (s->writers &&
            qemu_clock_get_ms(QEMU_CLOCK_REALTIME) < deadline_ms) {
         g_usleep(1000);
@@ -239,7 +243,6 @@ static void virtio_vgpu_reset(VirtIODevice *vdev)
     }
     virtio_vgpu_serve_without_driver(s, true);
     s->resume = false;
-    s->tell_failures = false; /* no file is left */
     virtio_vgpu_end_log(s);
     virtio_vgpu_forget_checkpoint(s);
 }

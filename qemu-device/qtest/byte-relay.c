@@ -1,37 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A TCP connection that a test can hold up: see byte-relay.h
+ * A connection that a test can hold up: see byte-relay.h
  *
  * One thread, which owns the sockets. The test changes what is wanted, and
  * wakes it through a pipe.
  */
 
 #include "qemu/osdep.h"
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include "byte-relay.h"
 #include "qemu/atomic.h"
 
 struct ByteRelay {
     char *address;
-    uint16_t to;        /* port on this machine */
+    struct sockaddr_un to;
     int listener;
     int wake[2];
     GThread *thread;
     bool held, cut, ending; /* atomic; from the test */
     bool obeys;             /* atomic; to the test */
+    bool spoils;            /* atomic; from the test, after what follows */
+    GBytes *spoil_pattern, *spoil_instead;
+    gsize spoil_at;         /* of pattern and instead together */
 
     int ends[2];        /* who connected, and to whom; -1: nobody */
 };
 
-static struct sockaddr_in loopback(uint16_t port)
+/* Of "unix:PATH" */
+static struct sockaddr_un socket_address(const char *text)
 {
-    return (struct sockaddr_in) {
-        .sin_family = AF_INET,
-        .sin_port = htons(port),
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-    };
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    const char *path;
+
+    g_assert_true(g_str_has_prefix(text, "unix:"));
+    path = text + strlen("unix:");
+    g_assert_cmpuint(strlen(path), <, sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    return address;
 }
 
 static void relay_disconnect(ByteRelay *relay)
@@ -46,15 +53,37 @@ static void relay_disconnect(ByteRelay *relay)
 
 static void relay_connect(ByteRelay *relay)
 {
-    struct sockaddr_in address = loopback(relay->to);
-
     relay->ends[0] = accept(relay->listener, NULL, NULL);
     g_assert_cmpint(relay->ends[0], >=, 0);
-    relay->ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+    relay->ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
     g_assert_cmpint(relay->ends[1], >=, 0);
-    if (connect(relay->ends[1], (struct sockaddr *)&address,
-                sizeof(address)) != 0) {
+    if (connect(relay->ends[1], (struct sockaddr *)&relay->to,
+                sizeof(relay->to)) != 0) {
         relay_disconnect(relay);
+    }
+}
+
+static void relay_spoil(ByteRelay *relay, uint8_t *buffer, ssize_t bytes)
+{
+    const uint8_t *pattern, *instead;
+    gsize pattern_bytes, instead_bytes;
+
+    if (!qatomic_load_acquire(&relay->spoils)) {
+        return;
+    }
+    pattern = g_bytes_get_data(relay->spoil_pattern, &pattern_bytes);
+    instead = g_bytes_get_data(relay->spoil_instead, &instead_bytes);
+    for (ssize_t i = 0; i < bytes; i++) {
+        if (relay->spoil_at >= pattern_bytes) {
+            buffer[i] = instead[relay->spoil_at++ - pattern_bytes];
+            if (relay->spoil_at == pattern_bytes + instead_bytes) {
+                relay->spoil_at = 0;
+            }
+        } else if (buffer[i] == pattern[relay->spoil_at]) {
+            relay->spoil_at++;
+        } else {
+            relay->spoil_at = buffer[i] == pattern[0];
+        }
     }
 }
 
@@ -63,6 +92,9 @@ static void relay_pass_on(ByteRelay *relay, int from, int to)
     uint8_t buffer[65536];
     ssize_t bytes = recv(from, buffer, sizeof(buffer), 0);
 
+    if (from == relay->ends[0]) {
+        relay_spoil(relay, buffer, bytes);
+    }
     for (ssize_t sent = 0, n; sent < bytes; sent += n) {
         n = send(to, buffer + sent, bytes - sent, MSG_NOSIGNAL);
         if (n <= 0) {
@@ -121,20 +153,17 @@ static void relay_tell(ByteRelay *relay)
 ByteRelay *byte_relay_new(const char *to)
 {
     ByteRelay *relay = g_new0(ByteRelay, 1);
-    struct sockaddr_in address = loopback(0);
-    socklen_t bytes = sizeof(address);
+    struct sockaddr_un address;
 
-    g_assert_true(g_str_has_prefix(to, "127.0.0.1:"));
-    relay->to = atoi(strrchr(to, ':') + 1);
+    relay->to = socket_address(to);
+    relay->address = g_strdup_printf("%s.relay", to);
+    address = socket_address(relay->address);
     relay->ends[0] = relay->ends[1] = -1;
-    relay->listener = socket(AF_INET, SOCK_STREAM, 0);
+    relay->listener = socket(AF_UNIX, SOCK_STREAM, 0);
     g_assert_cmpint(relay->listener, >=, 0);
-    g_assert_cmpint(bind(relay->listener, (struct sockaddr *)&address, bytes),
-                    ==, 0);
+    g_assert_cmpint(bind(relay->listener, (struct sockaddr *)&address,
+                         sizeof(address)), ==, 0);
     g_assert_cmpint(listen(relay->listener, 1), ==, 0);
-    g_assert_cmpint(getsockname(relay->listener, (struct sockaddr *)&address,
-                                &bytes), ==, 0);
-    relay->address = g_strdup_printf("127.0.0.1:%u", ntohs(address.sin_port));
     g_assert_cmpint(pipe(relay->wake), ==, 0);
     relay->thread = g_thread_new("byte-relay", relay_thread, relay);
     return relay;
@@ -148,6 +177,9 @@ void byte_relay_free(ByteRelay *relay)
     close(relay->listener);
     close(relay->wake[0]);
     close(relay->wake[1]);
+    unlink(relay->address + strlen("unix:"));
+    g_clear_pointer(&relay->spoil_pattern, g_bytes_unref);
+    g_clear_pointer(&relay->spoil_instead, g_bytes_unref);
     g_free(relay->address);
     g_free(relay);
 }
@@ -167,6 +199,15 @@ void byte_relay_release(ByteRelay *relay)
 {
     qatomic_set(&relay->held, false);
     relay_tell(relay);
+}
+
+void byte_relay_spoil(ByteRelay *relay, const void *pattern,
+                      size_t pattern_bytes, const void *instead, size_t bytes)
+{
+    g_assert_false(relay->spoils);
+    relay->spoil_pattern = g_bytes_new(pattern, pattern_bytes);
+    relay->spoil_instead = g_bytes_new(instead, bytes);
+    qatomic_store_release(&relay->spoils, true);
 }
 
 void byte_relay_cut(ByteRelay *relay)

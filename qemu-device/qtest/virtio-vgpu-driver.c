@@ -442,6 +442,14 @@ void driver_continue_in(Driver *d, QTestState *qts)
 
 /* ---- replication ------------------------------------------------------- */
 
+char *standby_address_new(void)
+{
+    static unsigned made;
+
+    return g_strdup_printf("unix:%s/virtio-vgpu-%d-%u", g_get_tmp_dir(),
+                           (int)getpid(), made++);
+}
+
 static QDict *replication_status(QTestState *qts)
 {
     QDict *answer = qtest_qmp(qts, "{'execute': 'qom-get', 'arguments': {"

@@ -112,6 +112,8 @@ uint32_t driver_copy_threads(Driver *d);
 /* The guest goes on in another QEMU, which has its memory and devices. */
 void driver_continue_in(Driver *d, QTestState *qts);
 
+/* For standby-listen: a Unix socket, another one with each call. */
+char *standby_address_new(void);
 /* What the property `replication` says; a string or a number as text. */
 char *replication(QTestState *qts, const char *name);
 void wait_replication(QTestState *qts, const char *name, const char *wanted);

@@ -30,7 +30,7 @@ static Vm late_vm_start(ByteRelay **relay)
     return vm;
 }
 
-static uint64_t checkpoints(QTestState *primary, const char *what)
+uint64_t vm_checkpoints(QTestState *primary, const char *what)
 {
     QDict *status = qtest_qmp_assert_success_ref(
         primary, "{ 'execute': 'query-colo-status' }");
@@ -44,7 +44,7 @@ static uint64_t checkpoints(QTestState *primary, const char *what)
 static void wait_checkpoints(QTestState *primary, const char *what,
                              uint64_t wanted)
 {
-    while (checkpoints(primary, what) < wanted) {
+    while (vm_checkpoints(primary, what) < wanted) {
         g_usleep(5 * 1000);
     }
 }
@@ -72,7 +72,7 @@ static uint64_t vm_hold_log(Vm *vm, ByteRelay *relay)
         }
         g_usleep(5 * 1000);
     }
-    return checkpoints(vm->primary, "committed");
+    return vm_checkpoints(vm->primary, "committed");
 }
 
 /* After a failover: the GPU's buffer has the pattern, and everything ends. */
@@ -106,12 +106,12 @@ static void test_late_log(void)
     write_pattern(d, 1);
     read_buffer(d, 1, memory);
     assert_pattern(d, memory);
-    g_assert_cmpuint(checkpoints(vm.primary, "committed"), ==, committed);
+    g_assert_cmpuint(vm_checkpoints(vm.primary, "committed"), ==, committed);
 
     byte_relay_release(relay);
     wait_checkpoints(vm.primary, "committed", committed + 2);
     vm_checkpoint(&vm);
-    g_assert_cmpuint(checkpoints(vm.primary, "aborted"), ==, 0);
+    g_assert_cmpuint(vm_checkpoints(vm.primary, "aborted"), ==, 0);
     dead = vm_fail_over(&vm);
     qtest_memset(d->qts, memory, 0xee, 4096);
     late_vm_end(&vm, relay, dead, memory);

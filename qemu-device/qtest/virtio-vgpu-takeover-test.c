@@ -14,6 +14,8 @@
 
 #include <sys/wait.h>
 #include "migration/migration-qmp.h"
+#include "byte-relay.h"
+#include "qemu/bswap.h"
 #include "qobject/qdict.h"
 #include "qobject/qlist.h"
 #include "hw/pci/pci_regs.h"
@@ -30,9 +32,10 @@ static char *tmpfs;
 QTestState *start_standby(const char *more)
 {
     g_autoptr(QList) oob = qlist_new();
+    g_autofree char *address = standby_address_new();
     g_autofree char *arguments = g_strdup_printf(
         RAM "-incoming defer -device " VGPU REPLICATION DEVICE
-        ",standby-listen=127.0.0.1:0 %s", more);
+        ",standby-listen=%s %s", address, more);
 
     qlist_append_str(oob, "oob");
     return qtest_init_with_env_and_capabilities(NULL, arguments, oob, true);
@@ -55,10 +58,9 @@ static Vm vm_start(void)
     return vm;
 }
 
-void vm_protect(Vm *vm)
+/* @to: by way of which the standby is reached at @listen */
+static void vm_protect_through(Vm *vm, const char *listen, const char *to)
 {
-    g_autofree char *uri = g_strdup_printf("unix:%s/migration", tmpfs);
-
     migrate_set_capability(vm->primary, "x-colo", true);
     migrate_set_capability(vm->standby, "x-colo", true);
     migrate_set_parameter_int(vm->primary, "x-checkpoint-delay", 50);
@@ -66,13 +68,20 @@ void vm_protect(Vm *vm)
     migrate_set_parameter_int(vm->primary, "downtime-limit", 20000);
     qtest_qmp_assert_success(vm->standby,
                              "{ 'execute': 'migrate-incoming',"
-                             "  'arguments': { 'uri': %s } }", uri);
+                             "  'arguments': { 'uri': %s } }", listen);
     qtest_qmp_assert_success(vm->primary,
                              "{ 'execute': 'migrate',"
-                             "  'arguments': { 'uri': %s } }", uri);
+                             "  'arguments': { 'uri': %s } }", to);
     wait_for_migration_status(vm->primary, "colo", (const char * []) {
         "failed", "completed", NULL
     });
+}
+
+void vm_protect(Vm *vm)
+{
+    g_autofree char *uri = g_strdup_printf("unix:%s/migration", tmpfs);
+
+    vm_protect_through(vm, uri, uri);
 }
 
 void forget_events(QTestState *qts, const char *name)
@@ -482,6 +491,123 @@ static void test_refused(void)
     driver_free(d);
 }
 
+/* ---- tests: a hostile primary ---------------------------------------------- */
+
+/*
+ * What comes right before the generation in the device's state: the limits
+ * that both hosts have to have in common, as virtio-vgpu-checkpoint.c says.
+ */
+static void limits_in_state(Driver *d, uint8_t bytes[20])
+{
+    static const uint8_t order[] = {
+        offsetof(struct vgpu_config, max_files),
+        offsetof(struct vgpu_config, max_requests_per_file),
+        offsetof(struct vgpu_config, max_events_per_file),
+        offsetof(struct vgpu_config, max_stream_bytes),
+        offsetof(struct vgpu_config, max_segments),
+    };
+
+    for (int i = 0; i < ARRAY_SIZE(order); i++) {
+        stl_be_p(bytes + 4 * i, qvirtio_config_readl(&d->dev->vdev, order[i]));
+    }
+}
+
+/*
+ * Tokens of the survivor are made of the generation, and bit 63 is not its own:
+ * a checkpoint with such a one is not loaded, also if nothing is in flight.
+ */
+static void test_generation(void)
+{
+    static const uint8_t bad[8] = { 0, 0x20 }; /* 2^53 */
+    g_autofree char *uri = g_strdup_printf("unix:%s/migration", tmpfs);
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    ByteRelay *relay = byte_relay_new(uri);
+    uint8_t limits[20];
+    uint64_t before;
+
+    vm_protect_through(&vm, uri, byte_relay_address(relay));
+    vm_checkpoint(&vm);
+    before = vm_checkpoints(vm.primary, "committed");
+    qtest_set_expected_status(vm.standby, EXIT_FAILURE);
+    limits_in_state(d, limits);
+    byte_relay_spoil(relay, limits, sizeof(limits), bad, sizeof(bad));
+    while (qtest_probe_child(vm.standby)) {
+        /* One may have been on its way. */
+        g_assert_cmpuint(vm_checkpoints(vm.primary, "committed"), <,
+                         before + 4);
+        g_usleep(10 * 1000);
+    }
+    exercise_files(d); /* the primary goes on without it */
+    qtest_quit(vm.standby);
+    byte_relay_free(relay);
+    driver_free(d);
+    unlink(uri + strlen("unix:"));
+}
+
+/* ---- tests: failures that are held ------------------------------------------ */
+
+/* What the property `failure` says of the GPU */
+static char *failure(QTestState *qts)
+{
+    QDict *answer = qtest_qmp(qts, "{ 'execute': 'qom-get', 'arguments': {"
+                              " 'path': '/machine/peripheral/vgpu0',"
+                              " 'property': 'failure' } }");
+    char *text = g_strdup(qdict_get_str(answer, "return"));
+
+    qobject_unref(answer);
+    return text;
+}
+
+static void wait_failure(QTestState *qts)
+{
+    for (unsigned i = 0; i < 6000; i++) {
+        g_autofree char *text = failure(qts);
+
+        if (*text) {
+            return;
+        }
+        g_usleep(10 * 1000);
+    }
+    g_error("the GPU never failed");
+}
+
+/*
+ * A stopped device tells its guest nothing: a failure that was held, and that
+ * the guest is to be told of while its VM is stopped, waits until it runs, and
+ * a reset finds no event buffer half filled.
+ */
+static void test_tell_failures_while_stopped(void)
+{
+    Driver *d = driver_new(REPLICATION ",backend=faulty,"
+                           "options=memory=1,,on=info:1,,do=lost,"
+                           "window-size=16M,replicable=on,hold-failures=on");
+    Vm vm = { .d = d, .primary = d->qts, .standby = start_standby(PASSIVE) };
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    Stream s = { 0 };
+
+    driver_post_event_buffer(d, VGPU_EVENT_BUFFER_BYTES);
+    driver_open(d, 1);
+    vm_protect_gpu(&vm);
+    vm_protect(&vm);
+    vm_checkpoint(&vm);
+    stream_device_name(&s, 64);
+    stream_segment(&s, memory, 64, 0);
+    stream_payload(&s, VGPU_PAYLOAD_WRITE, 64, 1);
+    driver_put_stream(d, 1, &s);
+    wait_failure(d->qts);
+
+    qtest_qmp_assert_success(d->qts, "{ 'execute': 'stop' }");
+    qtest_qom_set_bool(d->qts, "/machine/peripheral/vgpu0", "tell-failures",
+                       true);
+    g_assert_cmpuint(driver_stat(d, "device-records"), ==, 0);
+    driver_restart_device(d);
+    qtest_qmp_assert_success(d->qts, "{ 'execute': 'cont' }");
+    exercise_files(d);
+    driver_free(d);
+    end_dead(vm.standby);
+}
+
 int main(int argc, char **argv)
 {
     g_autoptr(GError) error = NULL;
@@ -497,6 +623,9 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu-takeover/window", test_window);
     qtest_add_func("virtio-vgpu-takeover/chain", test_chain);
     qtest_add_func("virtio-vgpu-takeover/refused", test_refused);
+    qtest_add_func("virtio-vgpu-takeover/generation", test_generation);
+    qtest_add_func("virtio-vgpu-takeover/tell-failures-while-stopped",
+                   test_tell_failures_while_stopped);
     late_log_add();
     result = g_test_run();
 

@@ -379,13 +379,19 @@ static void test_migration_is_blocked(void)
 
 /* ---- tests: replication ------------------------------------------------ */
 
+static QTestState *start_standby(void)
+{
+    g_autofree char *address = standby_address_new();
+
+    return qtest_initf(RAM "-incoming defer -device " VGPU REPLICATION
+                       ",standby-listen=%s", address);
+}
+
 /* Two QEMUs: the second one's VM never runs, and its device follows. */
 static void test_pair(void)
 {
     Driver *d = driver_new(REPLICATION ",replicable=on");
-    QTestState *standby = qtest_init(RAM "-incoming defer -device " VGPU
-                                     REPLICATION
-                                     ",standby-listen=127.0.0.1:0");
+    QTestState *standby = start_standby();
 
     wait_replication(d->qts, "role", "primary");
     wait_replication(d->qts, "state", "off");
@@ -400,7 +406,7 @@ static void test_pair(void)
     expect_error(qtest_qmp(d->qts, "{'execute': 'qom-set', 'arguments': {"
                            "'path': '/machine/peripheral/vgpu0',"
                            "'property': 'replicate-to',"
-                           "'value': '127.0.0.1:1'}}"), "already");
+                           "'value': 'unix:other'}}"), "already");
 
     driver_open(d, 9);
     driver_make_objects(d, 9);
@@ -419,9 +425,7 @@ static void test_pair_without_driver(void)
 {
     Driver *d = driver_new_without_device(RAM "-device " VGPU REPLICATION
                                           ",replicable=on");
-    QTestState *standby = qtest_init(RAM "-incoming defer -device " VGPU
-                                     REPLICATION
-                                     ",standby-listen=127.0.0.1:0");
+    QTestState *standby = start_standby();
 
     replicate_to(d->qts, standby);
     wait_replication(d->qts, "state", "protecting");
