@@ -2,6 +2,7 @@
 // See tls.hpp.
 #include "net/tls.hpp"
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -227,6 +228,9 @@ std::shared_ptr<const tls_context> load_tls(const tls_files& files, mirror::role
 }
 
 std::shared_ptr<tls_keys> tls_keys::open(const tls_files& files, mirror::role own, std::string& error) {
+    // Before anything else asks for it: OpenSSL would clean up in an exit handler of its own, and QEMU ends
+    // its devices, with connections that work, in an older one, which runs later.
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     std::shared_ptr<tls_keys> keys(new tls_keys(files, own));
     keys->seen_ = keys->look(); // before they are read: a change meanwhile is seen later
     keys->context_ = load_tls(files, own, error);

@@ -8,6 +8,8 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 
@@ -613,6 +615,37 @@ TEST_F(rotation_test, another_ca) {
             std::filesystem::copy_file(next.directory + "/ca" + file, end + file,
                                        std::filesystem::copy_options::overwrite_existing);
     EXPECT_TRUE(greets("beta")) << sink.why;
+}
+
+// ---- the end of QEMU
+
+tls_files files_at_exit;
+
+void connections_at_exit() {
+    std::string error;
+    if (!tls_keys::open(files_at_exit, mirror::role::primary, error)) {
+        fprintf(stderr, "in the exit handler: %s\n", error.c_str());
+        _exit(1);
+    }
+}
+
+// Devices are ended in an exit handler that is older than all that their connections have made, and these
+// work on until then. In a process of its own.
+TEST(exit_test, the_library_is_there_until_the_devices_are_ended) {
+    constexpr const char* variable = "KAGEMUSHA_TEST_KEYS";
+    if (std::getenv(variable) == nullptr) // made here, not there: that would be older
+        setenv(variable, good("alpha").c_str(), 1);
+    files_at_exit = {std::getenv(variable), "web", qemu};
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+            std::atexit(connections_at_exit);
+            std::string error;
+            const auto keys = tls_keys::open(files_at_exit, mirror::role::primary, error);
+            std::exit(keys ? 0 : 2);
+        },
+        testing::ExitedWithCode(0), "");
+    unsetenv(variable);
 }
 
 // ---- names
