@@ -28,6 +28,7 @@ class Relay:
             self.listener.listen(16)
         self.port = None if isinstance(near, str) else self.listener.getsockname()[1]
         self.works = True
+        self.swallows = None  # "there": what goes from near to far; "back": the other way
         self.open = True
         self.to_reset = False
         self.accepted = 0  # connections, ever
@@ -36,11 +37,15 @@ class Relay:
         self.thread = threading.Thread(target=self.carry, daemon=True)
         self.thread.start()
 
-    def cut(self):
-        self.works = False
+    def cut(self, way=None):
+        """Both ways, or one of them: "there" is from near to far, "back" the other one. New connections do not come about."""
+        if way:
+            self.swallows = way
+        else:
+            self.works = False
 
     def mend(self):
-        self.works = True
+        self.works, self.swallows = True, None
 
     def reset(self):
         """Ends the connections, and both ends are told."""
@@ -57,13 +62,23 @@ class Relay:
                     if key.fileobj is not self.listener:
                         self.ready.unregister(key.fileobj)
                         key.fileobj.close()
+            moved = False
             for key, _ in self.ready.select(0.05):
+                if self.swallows and self.way_of(key.fileobj) == self.swallows:
+                    continue
+                moved = True
                 if key.fileobj is self.listener:
                     self.accept()
                 else:
                     self.forward(key.fileobj, key.data)
+            if not moved and self.swallows:
+                time.sleep(0.02)
         for key in list(self.ready.get_map().values()):
             key.fileobj.close()
+
+    def way_of(self, source):
+        """What comes from this socket; a new connection needs both ways."""
+        return self.swallows if source is self.listener else "there" if source in self.nears else "back"
 
     def accept(self):
         near, _ = self.listener.accept()

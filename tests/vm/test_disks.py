@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import images
+import records
 from ha_pair import Pair, wait
 from guest_vm import environment, tool
 from net_peer import PEER, SETUP, udp_frame
@@ -28,29 +29,6 @@ from test_network import NetPair, taken_over
 
 KILLS = int(os.environ.get("KAGE_KILLS") or 3)
 DISK_BYTES = 48 << 20
-RECORD_BYTES = 4096
-MASK = (1 << 64) - 1
-
-
-def mix(a, b):
-    x = (a * 0x9e3779b97f4a7c15 & MASK) ^ b
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9 & MASK
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb & MASK
-    return x ^ (x >> 31)
-
-
-def record(block):
-    """(number, chain before, chain) of an intact record of net_job.cpp; None: it is none, and an error if it is broken"""
-    if block[:8] != b"RECORD01":
-        return None
-    words = struct.unpack("<512Q", block)
-    checksum = 0
-    for word in words[:-1]:
-        checksum = mix(checksum, word)
-    assert checksum == words[-1], f"record {words[1]} is broken"
-    return words[1], words[3], words[4]
-
-
 class DiskPair(NetPair):
     """Whoever is started gets an image of its own: the first primary's has the file system, others have rubbish."""
 
@@ -74,9 +52,7 @@ umount /tmp/disk
         if rubbish:
             path.write_bytes(os.urandom(DISK_BYTES))
             return
-        with open(path, "wb") as image:
-            image.truncate(DISK_BYTES)
-        subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-b", "4096", str(path)], check=True)
+        records.make_file_system(path, DISK_BYTES)
 
     def raw(self, host):
         """The path of a raw image with what the guest sees."""
@@ -90,16 +66,7 @@ umount /tmp/disk
 
     def missed(self, host, told):
         """Those of the told statements that are not in this host's image."""
-        found = {}
-        with open(self.raw(host), "rb") as image:
-            while block := image.read(RECORD_BYTES):
-                try:
-                    one = record(block)
-                except AssertionError:
-                    one = None  # on its way to the image at this moment; one that was told is missed below
-                if one:
-                    found[one[0]] = one[2]
-        return [s for s in told if found.get(s.number) != s.chain]
+        return records.missed(self.raw(host), told)
 
     def check_disk(self, host, told):
         """All that the peer had been told is in this host's image."""
@@ -108,12 +75,6 @@ umount /tmp/disk
 
     def check_files(self, image):
         """What else the guest has left on its disk; a raw image."""
-
-
-def dump(image, name, to):
-    """A file of an ext4 file system"""
-    subprocess.run(["/usr/sbin/debugfs", "-R", f"dump /{name} {to}", str(image)], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
 
 
 class QcowGpuPair(DiskPair):
@@ -150,7 +111,7 @@ wait $! || echo FAILED >>/tmp/disk/churn"""
 
     def check_files(self, image):
         path = self.directory / "churn"
-        dump(image, "churn", path)
+        records.dump(image, "churn", path)
         text = path.read_text(encoding="utf-8")
         assert "rounds are right" in text and "FAILED" not in text, text
         print(f"       {text.splitlines()[-1]}", flush=True)
@@ -221,24 +182,10 @@ def check_history(pair, host):
         return not host.alive()
     wait(ended, f"the guest ends; {host.said()}")
     image = pair.raw(host)
-    done = subprocess.run(["/usr/sbin/e2fsck", "-fn", str(image)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
-    assert done.returncode == 0, done.stdout
-    path = pair.directory / "records"
-    dump(image, "records", path)
-    told = {s.number: s.chain for s in pair.peer.said()}
-    chain, count = 0, 0
-    with open(path, "rb") as records:
-        while block := records.read(RECORD_BYTES):
-            number, before, after = record(block)
-            count += 1
-            assert (number, before) == (count, chain), f"{number} ({before:x}) after {count - 1} ({chain:x})"
-            assert told.get(number, after) == after, f"{number} was told otherwise"
-            chain = after
-    assert count >= max(told), f"{count} records, but {max(told)} were told"
+    count, told = records.check_history(image, pair.peer.said(), pair.directory / "records")
     pair.check_files(image)
     assert mark(pair.image(host.name)) == "newest", mark(pair.image(host.name))
-    print(f"       {count} records, {len(told)} of them told; e2fsck: {done.stdout.splitlines()[-1]}", flush=True)
+    print(f"       {count} records, {told} of them told", flush=True)
 
 
 def check_old(pair):

@@ -8,21 +8,15 @@ counts the same again from what they tell it (soak/ledger.py), and everything el
     tests/vm/test_flush.py [--kills 5] [--minutes M] [--kills-per-vm 50] [--failures 1] [--seed N] [--results FILE [--resume]]
                            [--chain N] [--only KIND,…]
 
-The options are those of test_soak.py, which also reads the results (`--summary FILE`).
+The options are those of test_soak.py, and `--programs` and `--arbiter` are not drawn.
 """
-import argparse
-import os
-import random
 import re
-import signal
 import sys
-import time
 from pathlib import Path
 
-from soak import summary
+from soak import run, summary
 from soak.chain import Chain
 from soak.ledger import COUNT
-from test_soak import Results, live
 
 KILLS = ("kill-qemu", "kill-supervisor", "kill-both")
 
@@ -31,7 +25,7 @@ class Flushes(Chain):
     """A VM whose programs are in a flush most of the time."""
 
     def __init__(self, seed, number, only=None, *_):
-        super().__init__(seed, number, only or KILLS, ("flush", "flush"), "lock")
+        super().__init__(seed, number, only or KILLS, ("flush", "flush"), "lock", disk=False)
         self.in_flush = 0
 
     def draw(self):
@@ -51,26 +45,6 @@ class Flushes(Chain):
         return {**found, "rounds": {f"flush {stream}": said for stream, said in enumerate(self.peer.rounds(), 1)}}
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=5, dest="faults")
-    parser.add_argument("--minutes", type=float, default=1e9, help="no new kill after so many minutes")
-    parser.add_argument("--kills-per-vm", type=int, default=50, dest="faults_per_vm")
-    parser.add_argument("--failures", type=int, default=1, help="end after so many")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("KAGE_SEED") or random.randrange(1 << 32)))
-    parser.add_argument("--results", type=Path)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--chain", type=int)
-    parser.add_argument("--only", type=lambda text: text.split(","), help=f"of {', '.join(KILLS)}")
-    options = parser.parse_args()
-    if set(options.only or ()) - set(KILLS):
-        parser.error(f"kills are {', '.join(KILLS)}")
-    if options.results and options.results.exists() and not options.resume:
-        parser.error(f"{options.results} is there: name another file, or say --resume")
-    options.programs = options.arbiter = None
-    return options
-
-
 def wrong_words(failure):
     """What the programs of a VM that failed have found, as they say it on the console of any of its hosts."""
     said = set()
@@ -87,18 +61,9 @@ def text(results):
 
 
 def main():
-    options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the VMs end with us
-    results = Results(options.results, options.resume)
-    until = time.monotonic() + options.minutes * 60
-    number = results.next_chain() if options.chain is None else options.chain
-    failures = 0
-    while results.faults() < options.faults and time.monotonic() < until and failures < options.failures:
-        failures += not live(options, number, results, until, Flushes)
-        number += 1
-    print(summary.text(results.all), flush=True)
-    print(text(results.all), flush=True)
-    return 1 if failures else 0
+    results, right = run.run(run.parse(__doc__, KILLS, faults=5, faults_per_vm=50), Flushes)
+    print(text(results), flush=True)
+    return not right
 
 
 if __name__ == "__main__":

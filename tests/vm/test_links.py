@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: that of test_namespaces.py (cluster.py). Links that are neither whole nor cut: one port, one direction or large
-packets vanish, or the link is far too slow. Each of the three connections between the hosts can be hit alone, so what one of
+packets vanish. Each of the three connections between the hosts can be hit alone, so what one of
 them says of the other host may be wrong.
 
 The VM goes on, is not called protected, and a sentence says why; when the link is whole again the VM is `protecting` again.

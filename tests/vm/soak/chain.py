@@ -7,40 +7,60 @@ import json
 import os
 import random
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+import records
 from etcd import ETCD, Etcd
-from guest_vm import Socket, environment
+from guest_vm import HERE, Socket, environment
 from ha_pair import Hosts, wait, workers
 from net_peer import GUEST_MAC, PEER, SETUP
 from relay import Relay
 from soak import leaks
 from soak.peer import Peer
 from test_gpu_survives import tell
+from test_grey import Monitor, write
 
 # Which programs compute in a VM; net_job speaks and is spoken to in each. None: a VM without a GPU.
 PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("register",), ("compute", "mapped"),
             ("commands", "transfers"), ("register", "mapped"), ())
 
-# What is done to the primary, and how often of a hundred times. `cut` is the way between both hosts, which leaves the primary
-# alone; `cut-off` also cuts its way to the arbiter. Of `-standby` faults the other host is hit; `-filling`: while it is filled.
-WEIGHTS = {"kill-qemu": 26, "kill-supervisor": 10, "kill-both": 10, "freeze": 10, "freeze-supervisor": 5, "freeze-qemu": 4,
-           "kill-worker": 6, "cut": 5, "cut-off": 5, "switchover": 5,
-           "kill-standby": 5, "freeze-standby": 4, "kill-filling": 5}
+# What is done to the primary, and how often compared with the others. `cut` is the way between both hosts, which leaves the
+# primary alone; `cut-off` also cuts its way to the arbiter. `etcd-away`: QEMU dies while etcd stands still. Of `-standby` faults
+# the other host is hit; `-filling`: while it is filled.
+WEIGHTS = {"kill-qemu": 21, "kill-supervisor": 9, "kill-both": 9, "freeze": 9, "freeze-supervisor": 5, "freeze-qemu": 4,
+           "kill-worker": 6, "cut": 4, "cut-supervisors": 2, "cut-state": 2, "cut-gpu": 2, "cut-there": 3, "cut-back": 3,
+           "cut-off": 5, "etcd-away": 4, "stick-main-loop": 2, "switchover": 5, "kill-standby": 4, "freeze-standby": 3, "kill-filling": 4}
+# What is cut between both hosts: which of the ways of the supervisors, of QEMU's state and of the GPU, and in which direction.
+WAYS = ("", ".state", ".gpu")
+CUTS = {"cut": (WAYS, None), "cut-off": (WAYS, None), "cut-supervisors": (("",), None), "cut-state": ((".state",), None),
+        "cut-gpu": ((".gpu",), None), "cut-there": (WAYS, "there"), "cut-back": (WAYS, "back")}
 # Nobody takes over: the primary goes on alone, and is protected again when what was wrong is over.
-OF_THE_STANDBY = ("cut", "kill-standby", "freeze-standby", "kill-filling")
+OF_THE_STANDBY = (*(kind for kind in CUTS if kind != "cut-off"), "kill-standby", "freeze-standby", "kill-filling")
+# With `fence` the one who goes on has the other one cut off, unless that one says itself that it does not.
+FENCED = ("cut", "cut-supervisors", "cut-there", "cut-back", "freeze-standby")
 # How a primary ends that was taken over from; the sentence must then be in its log.
 ENDS = {"kill-qemu": 0, "kill-supervisor": -9, "kill-both": -9, "freeze": 1, "freeze-supervisor": 1, "freeze-qemu": 0,
-        "kill-worker": 0, "cut-off": 1, "switchover": 0}
+        "kill-worker": 0, "cut-off": 1, "etcd-away": 0, "stick-main-loop": 0, "switchover": 0}
+FENCED_ENDS = {**ENDS, "freeze": -9, "freeze-supervisor": -9}
 MUST_NOT = "must not run here any more"
+DISK_BYTES = 256 << 20
+
+# `fence`: cuts everybody of this VM off but the host that is named last.
+CUT_OFF = ("/usr/bin/python3", "-B", str(HERE / "soak" / "cut_off.py"))
 
 # More open files than at first that are no leak: QEMU's threads come and go with what is to be done.
 ALLOWED = (("anon_inode:[eventfd]", 4), ("qemu", 3))
 
+# What QEMU's main loop can be made to wait for: a disk that no device uses, and that a limit can make slow.
+NOWHERE = ["-object", "throttle-group,id=slow", "-blockdev",
+           "driver=throttle,node-name=nowhere,throttle-group=slow,file.driver=null-co,file.size=1048576"]
+
 DESCRIPTION = """
 name = "soak"
+qemu-options = {options}
 memory = "{memory}"
 cpus = 2
 accel = "{accel}"
@@ -48,6 +68,7 @@ accel = "{accel}"
 guest = "{guest}"
 job = "job.sh"
 files = [{files}]
+{disk}
 [[network]]
 netdev = "{netdev}"
 mac = "{mac}"
@@ -70,24 +91,29 @@ window-size = "16M"
 """
 
 
+ARBITERS = ("lock", "etcd", "fence")
+
+
 class Unprotected(Exception):
     """The VM was lost in a moment in which it said itself that it had no standby."""
 
 
 class Chain:
-    """Use as a context manager. `number` of `seed` decides everything; `only`: the faults to draw from; `programs`: instead of
-    those that would be drawn."""
+    """Use as a context manager. `number` of `seed` decides everything; `only`: the faults to draw from; `programs`, `arbiter`,
+    `disk` (whether there is a writable one): instead of those that would be drawn."""
 
-    def __init__(self, seed, number, only=None, programs=None, arbiter=None):
+    def __init__(self, seed, number, only=None, programs=None, arbiter=None, disk=None):
         self.random = random.Random(f"{seed}:{number}")
         drawn = self.random.choice(PROGRAMS)
         self.programs = drawn if programs is None else tuple(programs)
-        drawn = self.random.choice(("lock", "lock", "etcd"))
-        self.arbiter = arbiter or (drawn if os.path.exists(ETCD) else "lock")
-        self.kinds = {kind: weight for kind, weight in WEIGHTS.items()
-                      if (not only or kind in only) and (kind != "cut-off" or self.arbiter == "etcd")
-                      and (kind != "kill-worker" or self.programs)}
         self.directory = Path(tempfile.mkdtemp(prefix="kagemusha-soak-"))
+        drawn = self.random.choice(ARBITERS)
+        self.arbiter = arbiter or (drawn if is_possible(drawn, self.directory) else "lock")
+        drawn = self.random.random() < 0.5
+        self.disk = drawn if disk is None else disk
+        self.kinds = {kind: weight for kind, weight in WEIGHTS.items()
+                      if (not only or kind in only) and (kind not in ("cut-off", "etcd-away") or self.arbiter == "etcd")
+                      and (kind not in ("kill-worker", "cut-gpu") or self.programs)}
         self.hosts = Hosts(self.directory, dict(environment(backend="opencl" if self.programs else "none"),
                                                 KAGEMUSHA_RUNTIME_DIR=str(self.directory)))
         self.peer = Peer(self.directory, self.programs, f"{seed}:{number}")
@@ -98,11 +124,16 @@ class Chain:
         self.turn = 0
         self.fault = "start"
         self.primary, self.standby, self.baseline = None, None, {}
+        self.monitor = None  # of a QEMU whose main loop is stuck
+        self.on_disk = 0  # statements that were found on the disk of a host that took over
+        disk = "mkdir -p /tmp/disk && mount -t ext4 /dev/vdc /tmp/disk || exit 1" if self.disk else ""
+        speaks = "keep /tmp/disk/records >/dev/null" if self.disk else "quiet"
         jobs = "".join(f"/payload/{command(program)} {stream} {PEER} /tmp/stop &\nall+=($!)\n"
                        for stream, program in enumerate(self.programs, 1))
         (self.directory / "job.sh").write_text(f"""#!/bin/bash
 {SETUP}
-/payload/net_job {PEER} quiet &
+{disk}
+/payload/net_job {PEER} {speaks} &
 net=$!
 all=()
 {jobs}
@@ -114,6 +145,8 @@ for each in "${{all[@]}}"; do
     wait "$each" || status=1
 done
 kill $net
+wait $net
+{"umount /tmp/disk || status=1" if self.disk else ""}
 exit $status
 """, encoding="utf-8")
 
@@ -140,6 +173,9 @@ exit $status
         if self.etcd:
             self.relays[name] = Relay(0, self.etcd.address[1])
             arbiter = f'kind = "etcd"\nendpoints = ["http://127.0.0.1:{self.relays[name].port}"]\nlease-ms = 3000'
+        if self.arbiter == "fence":
+            arbiter = (f'kind = "fence"\npath = "{name}.fence"\ncommand = {json.dumps([*CUT_OFF, str(self.directory), name])}\n'
+                       "delay-ms = 4000")
         files = [f'"{os.environ["KAGE_NET_JOB"]}:net_job"']
         if self.programs:
             files.append(f'"{os.environ["KAGE_SOAK_JOB"]}:soak_job"')
@@ -151,25 +187,39 @@ exit $status
             gpu = os.environ.get("KAGE_STANDBY_GPU") or gpu
         self.hosts.description = self.directory / f"{name}.toml"
         self.hosts.description.write_text(DESCRIPTION.format(
+            options=json.dumps(NOWHERE),
             memory="512M" if self.programs else "256M", accel="tcg", guest=os.environ.get("KAGE_KERNEL") or "6.12-cloud",
             files=", ".join(files), netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"),
             gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "") if self.programs else "",
+            disk='[[disk]]\npath = "none.img"\nwritable = true' if self.disk else "",
             directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
-        more = ("--listen", f"unix:{self.directory}/far{self.started}") if command == "standby" else ()
+        more = ["--listen", f"unix:{self.directory}/far{self.started}"] if command == "standby" else []
+        if command == "run" and self.arbiter == "fence":
+            more.append("--anew")  # no host has a record yet
+        if self.disk:
+            more += ["--disk", str(self.image(name))]
+            if command == "run":
+                records.make_file_system(self.image(name), DISK_BYTES)
+            else:
+                with open(self.image(name), "wb") as image:
+                    image.truncate(DISK_BYTES)
         one = self.hosts.start(command, name, *more)
+        (self.directory / f"{name}.pid").write_text(str(one.process.pid), encoding="ascii")
         one.number, one.command, one.gpu = self.started, command, gpu
         return one
+
+    def image(self, name):
+        return self.directory / f"{name}.img"
 
     def way_to(self, standby):
         """The address under which the primary finds this standby: with a relay between them when that is to be cut."""
         for relay in self.network:
             relay.close()
         self.network = []
-        if self.fault not in ("cut", "cut-off"):
+        if self.fault not in CUTS:
             return f"far{standby.number}"
         near = f"near{standby.number}"
-        self.network = [Relay(f"{self.directory}/{near}{of}", f"{self.directory}/far{standby.number}{of}")
-                        for of in ("", ".state", ".gpu")]
+        self.network = [Relay(f"{self.directory}/{near}{of}", f"{self.directory}/far{standby.number}{of}") for of in WAYS]
         return near
 
     def begin(self):
@@ -190,7 +240,11 @@ exit $status
         self.settled()
 
     def draw(self):
-        self.fault = self.random.choices(list(self.kinds), list(self.kinds.values()))[0]
+        kinds = dict(self.kinds)
+        if self.primary and self.primary.command != "run":
+            kinds.pop("stick-main-loop", None)  # a QEMU that was a standby's has the disk for that closed
+        kinds = kinds or {"kill-qemu": 1}
+        self.fault = self.random.choices(list(kinds), list(kinds.values()))[0]
         self.rest = self.random.choice((0, 0, self.random.uniform(0, 0.2), self.random.uniform(0, 2)))
         self.sleeps_long = self.random.random() < 0.5
 
@@ -233,7 +287,14 @@ exit $status
         begin = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if self.fault in ("kill-supervisor", "kill-both"):
             primary.process.kill()
-        if self.fault in ("kill-qemu", "kill-both"):
+        if self.fault == "stick-main-loop":
+            self.monitor = Monitor(primary)  # stays open: a monitor that is closed forgets what it was told and has not begun
+            self.monitor.throttle(1)
+            for sector in (0, 128, 256):
+                self.monitor.send("human-monitor-command", **write("nowhere", sector))
+        if self.fault == "etcd-away":
+            self.etcd.freeze()
+        if self.fault in ("kill-qemu", "kill-both", "etcd-away"):
             try:
                 os.kill(qemu, signal.SIGKILL)
             except ProcessLookupError:
@@ -244,9 +305,10 @@ exit $status
             os.kill(qemu, signal.SIGSTOP)
         if self.fault == "kill-worker":
             os.kill(self.random.choice(sorted(pid for _, pid in workers(qemu))), signal.SIGKILL)
-        if self.fault in ("cut", "cut-off"):
-            for relay in self.network:
-                relay.cut()
+        ways, direction = CUTS.get(self.fault, ((), None))
+        for of, relay in zip(WAYS, self.network):
+            if of in ways:
+                relay.cut(direction)
         if self.fault == "cut-off":
             self.relays[primary.name].cut()
         if self.fault == "switchover":
@@ -268,12 +330,19 @@ exit $status
             self.goes_on_alone(begin)
             return result
         self.taken_over(begin)
+        if self.monitor:
+            self.monitor.socket.close()
+            self.monitor = None
+        if self.fault == "etcd-away":
+            self.etcd.freeze(False)  # it runs on the word of the former host; its output waits
         old, self.primary = self.primary, self.standby
+        self.check_disk()
         self.speaks(self.primary)
         result.update(self.times(begin))
         result["made_twice"] = made_twice(old, self.primary)
         status = self.primary.status()
         assert status["takeovers"] == 1 and not status["gpu_lost"], status
+        assert self.fault != "stick-main-loop" or "main loop" in status["last_takeover"], status
         after = self.memory(self.primary)
         assert before == after, f"GPU memory and files of the guest: {before} before, {after} after"
         if not (self.sleeps_long and self.fault.startswith("freeze")):
@@ -290,6 +359,10 @@ exit $status
         """The primary keeps the arbiter and goes on; its standby begins anew when what was wrong with it is over."""
         self.primary.wait("it goes on alone", lambda s: state_after(self.primary, begin, "alone"))
         self.speaks(self.primary)
+        if self.arbiter == "fence" and self.fault in FENCED:
+            status = self.standby.process.wait(120)
+            assert status == -9, f"who was cut off ended with {status}; {self.standby.said()}"
+            return self.replaced(self.standby)
         if self.fault == "kill-filling":
             self.kill_while_filled()
         if self.fault == "freeze-standby":
@@ -303,7 +376,12 @@ exit $status
         self.standby.tell("stop")
         assert self.standby.process.wait(120) == 0, self.standby.said()
         self.primary.wait_state("alone")
-        self.forget(self.standby)
+        return self.replaced(self.standby)
+
+    def replaced(self, old):
+        """Who has ended gets a successor as standby."""
+        self.sweep(old)
+        self.forget(old)
         self.another()
         self.nothing_left()
 
@@ -340,19 +418,36 @@ exit $status
         if old.name in self.relays:
             self.relays[old.name].mend()
         status = old.process.wait(120)
-        assert status == ENDS[old.fault], f"after {old.fault} it ended with {status}, not {ENDS[old.fault]}; {old.said()}"
+        ends = FENCED_ENDS if self.arbiter == "fence" else ENDS
+        assert status == ends[old.fault], f"after {old.fault} it ended with {status}, not {ends[old.fault]}; {old.said()}"
         assert (status == 1) == (MUST_NOT in old.said()), old.said()
-        if status == -9:  # the next one with this name would do that
+        self.sweep(old)
+        self.forget(old)
+
+    def sweep(self, old):
+        """What a supervisor leaves that was killed; the next one of its name would do it."""
+        if old.process.returncode == -9:
             for path in [*self.directory.glob(f"{old.name}.*"), *self.directory.glob(f"far{old.number}*")]:
                 if path.suffix not in (".d", ".log", ".toml"):
                     path.unlink()
-        self.forget(old)
 
     def forget(self, old):
         self.peer.forget(old.name)
+        for path in self.directory.glob(f"{old.name}.*"):
+            if path.suffix in (".pid", ".fence", ".img", ".kagemusha"):
+                path.unlink()
         relay = self.relays.pop(old.name, None)
         if relay:
             relay.close()
+
+    def check_disk(self):
+        """What the peer has been told since the last time is on the disk of the host that runs the VM."""
+        if not self.disk:
+            return
+        told = self.peer.said()[self.on_disk:]
+        lost = records.missed(self.image(self.primary.name), told)
+        assert not lost, f"{len(lost)} of {len(told)} told records are not on {self.primary.name}'s disk: {lost[0]}"
+        self.on_disk += len(told)
 
     def times(self, begin):
         status = self.primary.wait("its GPU has computed", lambda s: not self.programs or
@@ -399,6 +494,8 @@ exit $status
         assert self.standby.process.wait(120) == 0, self.standby.said()
         self.peer.check()
         assert self.peer.whole(rounds)
+        if self.disk:
+            records.check_history(self.image(self.primary.name), self.peer.said(), self.directory / "records")
 
         def left():
             found = leaks.look(self.directory, {})
@@ -409,7 +506,16 @@ exit $status
             wait(lambda: not left(), "nothing is left over")
         except AssertionError as error:
             raise AssertionError(f"left over: {left()}") from error
-        return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks}
+        return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks,
+                "on_disk": self.on_disk}
+
+
+def is_possible(arbiter, directory):
+    """Whether there is such an arbiter on this machine."""
+    if arbiter == "fence":  # its record must outlive the host: `fence` refuses a directory in memory
+        done = subprocess.run(["stat", "-f", "-c", "%T", directory], stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.strip() not in ("tmpfs", "ramfs")
+    return arbiter == "lock" or os.path.exists(ETCD)
 
 
 def command(program):

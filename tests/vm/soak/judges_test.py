@@ -181,7 +181,8 @@ class SummaryTest(unittest.TestCase):
 
     def test_a_whole_one(self):
         results = [
-            {"what": "chain", "chain": 0, "seed": 1, "programs": ["network", "compute"], "arbiter": "lock"},
+            {"what": "chain", "chain": 0, "seed": 1, "programs": ["network", "compute"], "arbiter": "lock",
+             "disk": True},
             {"what": "fault", "chain": 0, "turn": 1, "fault": "kill-qemu", "takeover_ms": 10.0, "computing_ms": 20.0},
             {"what": "fault", "chain": 0, "turn": 2, "fault": "cut"},
             {"what": "end", "chain": 0, "faults": 2, "rounds": {"compute": 30}, "statements": 40},
@@ -189,7 +190,8 @@ class SummaryTest(unittest.TestCase):
         ]
         text = summary.text(summary.read([json.dumps(each) for each in results] + ['{"what": "fau']))
         for part in ("2 faults survived in 1 VMs, 1 failures", "30 rounds and 40 statements", "| kill-qemu | 1 | 10 |",
-                     "cut, nobody takes over: 1", "FAILED in VM 1, fault 3 (freeze): it hung", "compute 2"):
+                     "cut, nobody takes over: 1", "FAILED in VM 1, fault 3 (freeze): it hung", "compute 2",
+                     "faults by arbiter: lock 2", "faults by disk: with 2"):
             self.assertIn(part, text)
 
 

@@ -2,7 +2,7 @@
 """
 The results of a soak as a person reads them. Pure: lines of the results file in, text out. A line is a JSON object with `what`:
 
-  chain    a VM begins: chain, seed, programs, arbiter
+  chain    a VM begins: chain, seed, programs, arbiter, disk (whether there is a writable one)
   fault    chain, turn, fault, takeover_ms (from the fault to the running guest), computing_ms (to the first command on the new
            GPU), output_ms (to the open gate); none of them where nobody took over
   end      a VM has ended and all was right: chain, faults, rounds (of each program), statements
@@ -10,6 +10,7 @@ The results of a soak as a person reads them. Pure: lines of the results file in
 """
 import json
 import statistics
+from collections import Counter
 
 TIMES = ("takeover_ms", "output_ms", "computing_ms")
 
@@ -64,6 +65,10 @@ def text(results):
             programs[program] = programs.get(program, 0) + 1
     if programs:
         lines += ["", "faults while it ran: " + ", ".join(f"{name} {count}" for name, count in sorted(programs.items()))]
+    for what, name in (("arbiter", str), ("disk", {True: "with", False: "without"}.get)):
+        counts = Counter(name(numbers[f["chain"]][what]) for f in faults if what in numbers.get(f["chain"], {}))
+        if counts:
+            lines += ["", f"faults by {what}: " + ", ".join(f"{each} {count}" for each, count in sorted(counts.items()))]
     for r in failures:
         lines += ["", f"FAILED in VM {r['chain']}, fault {r['turn']} ({r['fault']}): {r['why']}", f"   logs: {r['logs']}"]
     return "\n".join(lines)
