@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a link costs, over loopback on one machine, each figure beside that of plain Asio in the same run:
+// What a link costs on one machine, over a Unix socket and over TCP with TLS, each figure beside that of
+// plain Asio in the same run:
 //
 //   bulk     content messages of 4 MiB from scattered guest-like pages into one place
 //   small    messages a second of the size of an acknowledgement
@@ -27,6 +28,8 @@ using namespace kagemusha;
 using bench::transfer_cost;
 
 namespace {
+
+std::string directory; // of this run: keys, sockets
 
 [[noreturn]] void die(const std::string& why) {
     std::fprintf(stderr, "link_bench: %s\n", why.c_str());
@@ -59,8 +62,10 @@ struct end : net::link_sink {
 // Connects two ends and runs both until the receiver's loop is stopped; the sender starts with its hello.
 transfer_cost run_pair(const std::string& keys, end& sender, end& receiver) {
     net::link_options options;
-    options.address = "127.0.0.1:0";
-    options.tls = {keys, "bench", net::link_part::qemu};
+    // A port is served with keys only.
+    options.address = keys.empty() ? "unix:" + directory + "/link" : "127.0.0.1:0";
+    if (!keys.empty())
+        options.tls = {keys, "bench", net::link_part::qemu};
     std::string error;
     receiver.listener = net::listen(
         receiver.loop, options,
@@ -182,7 +187,7 @@ int main(int argc, char** argv) {
     const unsigned rounds = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 5;
     if (mib == 0 || rounds == 0)
         die("link_bench [MIB_PER_ROUND [ROUNDS]]");
-    auto directory = (std::filesystem::temp_directory_path() / "kagemusha-bench-XXXXXX").string();
+    directory = (std::filesystem::temp_directory_path() / "kagemusha-bench-XXXXXX").string();
     if (!::mkdtemp(directory.data()))
         die("no temporary directory");
     control::keys_request request;
@@ -193,7 +198,7 @@ int main(int argc, char** argv) {
     if (!made.error.empty())
         die(made.error);
     for (const auto& [name, keys] :
-         {std::pair<const char*, std::string>{"tcp", ""},
+         {std::pair<const char*, std::string>{"unix", ""},
           {"tls", net::keys_directory(made.host_directories[0], "bench", net::link_part::qemu)}}) {
         compare_bulk(keys, name, mib, rounds);
         series small, trips;

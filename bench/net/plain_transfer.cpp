@@ -3,6 +3,8 @@
 #include "bench/net/plain_transfer.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/connect_pair.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -74,10 +76,18 @@ void receive_all(asio::io_context& io, Stream& stream, std::vector<std::byte>& m
     io.run();
 }
 
-struct both_ends {
+struct both_loops {
     asio::io_context sender_io{1}, receiver_io{1};
+};
+
+struct unix_ends : both_loops {
+    asio::local::stream_protocol::socket sender{sender_io}, receiver{receiver_io};
+    unix_ends() { asio::local::connect_pair(sender, receiver); }
+};
+
+struct tcp_ends : both_loops {
     tcp::socket sender{sender_io}, receiver{receiver_io};
-    both_ends() {
+    tcp_ends() {
         tcp::acceptor acceptor(receiver_io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
         sender.connect(acceptor.local_endpoint());
         acceptor.accept(receiver);
@@ -87,7 +97,7 @@ struct both_ends {
 };
 
 template <class Stream>
-transfer_cost run(both_ends& ends, Stream& sender, Stream& receiver, std::size_t bytes, std::uint64_t count,
+transfer_cost run(both_loops& ends, Stream& sender, Stream& receiver, std::size_t bytes, std::uint64_t count,
                   std::size_t places) {
     std::vector<std::byte> from(bytes * places, std::byte{0x5a}), to(bytes * places);
     const stopwatch watch;
@@ -96,6 +106,15 @@ transfer_cost run(both_ends& ends, Stream& sender, Stream& receiver, std::size_t
     const auto cost = watch.read();
     thread.join();
     return cost;
+}
+
+asio::ssl::context keys_of(const std::string& directory, const std::string& role) {
+    asio::ssl::context context(asio::ssl::context::tlsv13);
+    context.load_verify_file(directory + "/ca.pem");
+    context.use_certificate_file(directory + "/" + role + "-cert.pem", asio::ssl::context::pem);
+    context.use_private_key_file(directory + "/" + role + "-key.pem", asio::ssl::context::pem);
+    context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
+    return context;
 }
 
 } // namespace
@@ -108,16 +127,13 @@ transfer_cost stopwatch::read() const {
 
 transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes, std::uint64_t count,
                              std::size_t places) {
-    both_ends ends;
-    if (key_directory.empty())
+    if (key_directory.empty()) {
+        unix_ends ends;
         return run(ends, ends.sender, ends.receiver, bytes, count, places);
-
-    asio::ssl::context context(asio::ssl::context::tlsv13);
-    context.load_verify_file(key_directory + "/ca.pem");
-    context.use_certificate_file(key_directory + "/cert.pem", asio::ssl::context::pem);
-    context.use_private_key_file(key_directory + "/key.pem", asio::ssl::context::pem);
-    context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
-    asio::ssl::stream<tcp::socket&> sender(ends.sender, context), receiver(ends.receiver, context);
+    }
+    tcp_ends ends;
+    auto of_primary = keys_of(key_directory, "primary"), of_standby = keys_of(key_directory, "standby");
+    asio::ssl::stream<tcp::socket&> sender(ends.sender, of_primary), receiver(ends.receiver, of_standby);
     std::thread thread([&] { sender.handshake(asio::ssl::stream_base::client); });
     receiver.handshake(asio::ssl::stream_base::server);
     thread.join();

@@ -86,7 +86,11 @@ kagemusha_device_config config_of(const options& o) {
 int run_standby(const options& o) {
     kagemusha_device_config c = config_of(o);
     c.gpu = o.standby_gpu.c_str();
-    c.standby_listen = o.listen.c_str();
+    const std::string listen = !o.listen.empty() ? o.listen
+                               : o.keys.empty()
+                                   ? "unix:/tmp/kagemusha-bench-" + std::to_string(getpid()) + ".link"
+                                   : "127.0.0.1:0";
+    c.standby_listen = listen.c_str();
     test::host standby(c);
     std::printf("%s\n", kagemusha_device_standby_address(standby.device()));
     std::fflush(stdout);

@@ -17,10 +17,10 @@ namespace kagemusha::bench {
 
 struct options {
     std::string backend = "opencl", primary_gpu, standby_gpu;
-    std::string listen = "127.0.0.1:0"; // where standbys do
-    std::string only;                   // parts, comma-separated; "": all
-    std::string keys;                   // HOST/vm/bench/qemu of `kage keys`, for both ends; "": no TLS
-    std::string json;                   // a file
+    std::string listen; // where standbys do; "": a port with keys, a Unix socket without
+    std::string only;   // parts, comma-separated; "": all
+    std::string keys;   // HOST/vm/bench/qemu of `kage keys`, for both ends; "": no TLS
+    std::string json;   // a file
     std::vector<std::uint64_t> transfer_mib = {256, 1024};
     std::uint32_t submits = 4000; // of each kind
     std::uint32_t seconds = 3;    // that a measured piece of a program takes

@@ -7,7 +7,7 @@
 //               replication, configured but with nobody there, and with a standby
 //   transfer    a standby is attached to a guest that keeps launching kernels; then digests of everything
 //   program     the runtime of a program without a standby, with one, and with digests every second
-//   writes      big writes with a standby and without, and what plain Asio sends over loopback
+//   writes      big writes with a standby and without, and what plain Asio sends
 //
 //   --primary-gpu SELECTOR  --standby-gpu SELECTOR (as `kage gpus` lists them)  --backend opencl|null
 //   --transfer-mib 256,1024,…  --only PART,…  --submits N  --seconds N  --listen ADDRESS  --json FILE

@@ -122,8 +122,8 @@ void measure_writes(const options& o, report& r) {
     const double complete = one * without_pause * turns / writers[1].complete / 1e9;
     const double plain_total = static_cast<double>(plain_bytes * plain_count * turns) / 1e9;
     r.figure("without a pause, until the standby has executed it", complete, "GB/s");
-    r.figure("plain Asio over loopback, of 256 MiB into 256 MiB", plain_total / plain, "GB/s");
-    r.figure("plain Asio over loopback, 4 MiB that stay in a cache", plain_total / plain_cached, "GB/s");
+    r.figure("plain Asio, of 256 MiB into 256 MiB", plain_total / plain, "GB/s");
+    r.figure("plain Asio, 4 MiB that stay in a cache", plain_total / plain_cached, "GB/s");
     r.figure("time with standby : without, after a pause", single[1] / single[0], "");
     r.figure("time with standby : without, without a pause", writers[1].seconds / writers[0].seconds, "");
     r.figure("time with standby : without, a round", writers[1].round_seconds / writers[0].round_seconds, "");

@@ -447,6 +447,9 @@ static void test_replication_refused(void)
                    "'standby-listen': '127.0.0.1:0'", "not both");
     expect_refused(qts, "'backend': 'null', 'vm-id': 'a',"
                    "'standby-listen': '0.0.0.0:0'", "TLS");
+    /* Each user of this machine could connect. */
+    expect_refused(qts, "'backend': 'null', 'vm-id': 'a',"
+                   "'standby-listen': '127.0.0.1:0'", "TLS");
     expect_refused(qts, "'backend': 'null', 'vm-id': 'a', 'replicable': true,"
                    "'heartbeat-ms': 100, 'heartbeat-budget-ms': 200",
                    "one lost heartbeat");

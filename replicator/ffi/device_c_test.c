@@ -150,19 +150,25 @@ static void check_pair(const kagemusha_device_config* good, struct guest* guest)
     CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL);
     CHECK(strstr(error, "vm_id") != NULL);
     config.vm_id = "c-test";
-    config.standby_listen = "127.0.0.1:0";
+    config.standby_listen = "unix:link";
     CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL);
     CHECK(strstr(error, "not both") != NULL);
     config.standby_listen = "nowhere";
     config.replicable = 0;
     CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL && error[0] != 0);
+    config.standby_listen = "127.0.0.1:0"; /* each user of this machine could connect */
+    CHECK(kagemusha_device_create(&config, &primary, error, sizeof(error)) == -EINVAL);
+    CHECK(strstr(error, "TLS") != NULL);
 
     config.heartbeat_budget_ms = 10000;
     config.digest_interval_ms = 0;
-    config.standby_listen = "127.0.0.1:0";
+    char directory[] = "/tmp/kagemusha-c-test-XXXXXX", listen[64];
+    CHECK(mkdtemp(directory) != NULL);
+    snprintf(listen, sizeof(listen), "unix:%s/link", directory);
+    config.standby_listen = listen;
     CHECK(kagemusha_device_create(&config, &standby, error, sizeof(error)) == 0);
     const char* address = kagemusha_device_standby_address(standby);
-    CHECK(strncmp(address, "127.0.0.1:", 10) == 0 && strcmp(address, "127.0.0.1:0") != 0);
+    CHECK(strcmp(address, listen) == 0);
     CHECK(kagemusha_device_replicate_to(standby, address, error, sizeof(error)) == -ENOTSUP);
     kagemusha_device_open_file(standby, 1, 20); /* it has no guest */
     CHECK(guest->response_token == 20 && guest->response.status == VGPU_STATUS_LIMIT);
@@ -199,6 +205,7 @@ static void check_pair(const kagemusha_device_config* good, struct guest* guest)
     kagemusha_device_get_replication_status(primary, (kagemusha_replication_status*)&older);
     CHECK(older.role == KAGEMUSHA_ROLE_PRIMARY && older.guard == 0x5555);
     kagemusha_device_destroy(standby);
+    CHECK(rmdir(directory) == 0); /* the socket is gone */
     kagemusha_device_destroy(primary);
 }
 

@@ -65,19 +65,14 @@ std::string source_text(const stream_endpoint& endpoint) {
 }
 
 bool is_local(const stream_endpoint& endpoint) {
-    if (const auto tcp = as_tcp(endpoint)) {
-        const auto ip = tcp->address();
-        if (ip.is_v6() && ip.to_v6().is_v4_mapped())
-            return asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).is_loopback();
-        return ip.is_loopback();
-    }
     return endpoint.protocol().family() == AF_UNIX;
 }
 
 std::string needs_tls(const std::string& address) {
     return "'" + address +
-           "' can be reached from other machines, so it needs TLS: make keys with `kage keys` and name their "
-           "directory (without TLS only unix: and loopback addresses are allowed)";
+           "' can be reached by other machines, or by every user of this one, so it needs TLS: make keys "
+           "with "
+           "`kage keys` and name their directory (without TLS only unix: addresses are allowed)";
 }
 
 void set_socket_options(stream_protocol::socket& socket, const stream_endpoint& endpoint) {

@@ -22,7 +22,8 @@ std::string endpoint_text(const stream_endpoint& endpoint);
 // Whom a peer shares its part of a listener with: its address without the port; of IPv6 its network of 64
 // bits, because a host has all of those addresses.
 std::string source_text(const stream_endpoint& endpoint);
-// Whether nobody outside this machine can listen in: a Unix socket or loopback.
+// Whether only who may open a file of ours can connect: a Unix socket. A port of this machine is open to each
+// of its users, and whoever connects first is the primary.
 bool is_local(const stream_endpoint& endpoint);
 
 // "TLS is needed for …": what to tell who wanted it without.

@@ -42,7 +42,7 @@ private:
 // one's certificate: another VM's, or one for the wrong role or part, is refused at both ends.
 struct tls_files {
     // ca.pem, crl.pem, {primary,standby}-{cert,key}.pem as `kage keys --vm` makes them; read again when they
-    // change. Empty: no TLS. Allowed only for unix: and loopback addresses.
+    // change. Empty: no TLS. Allowed only for unix: addresses.
     std::string directory;
     std::string vm;
     link_part part = link_part::qemu;

@@ -1,15 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Two links in one process, over a Unix socket and TCP: what arrives, in which order they end, and what bad
-// peers cost. TLS: tls_test.cpp.
+// Two links in one process, over a Unix socket as it is and over TCP with TLS: what arrives, in which order
+// they end, and what bad peers cost. Who is let in: tls_test.cpp.
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "control/keys.hpp"
 #include "net/address.hpp"
+#include "net/identity.hpp"
 #include "net/test_helpers.hpp"
 
 namespace kagemusha::net::test {
 namespace {
+
+// Keys of a VM, made once: without them no port is served.
+tls_files shared_keys() {
+    static const temporary_directory directory;
+    static const std::string host = [] {
+        control::keys_request request;
+        request.directory = directory.path() + "/keys";
+        request.hosts = {{"localhost"}};
+        request.vms = {"vm"};
+        request.days = 10;
+        const auto made = control::make_keys(request);
+        EXPECT_EQ(made.error, "");
+        return made.error.empty() ? made.host_directories[0] : std::string();
+    }();
+    return {keys_directory(host, "vm", link_part::qemu), "vm", link_part::qemu};
+}
 
 // Runs over both transports.
 class link_test : public testing::TestWithParam<const char*> {
@@ -17,6 +35,8 @@ protected:
     link_options at(const std::string& address) {
         link_options options;
         options.address = address;
+        if (address[0] != 'u')
+            options.tls = shared_keys();
         return options;
     }
     std::string listening_address() {
@@ -24,6 +44,7 @@ protected:
     }
     bool open_pair(link_options options = {}) {
         options.address = listening_address();
+        options.tls = at(options.address).tls;
         there = std::make_unique<server>(loop, options);
         EXPECT_EQ(there->error, "");
         options.address = there->listening->address();
@@ -285,7 +306,7 @@ TEST_P(link_test, two_threads_and_tasks_for_each_other) {
     standby.reset();
 }
 
-INSTANTIATE_TEST_SUITE_P(transports, link_test, testing::Values("unix", "tcp"),
+INSTANTIATE_TEST_SUITE_P(transports, link_test, testing::Values("unix", "tls"),
                          [](const auto& test) { return std::string(test.param); });
 
 // ---- bad peers: over a Unix socket, where a raw peer is least code
@@ -390,8 +411,9 @@ TEST_F(bad_peer_test, a_silent_peer_is_given_up) {
 
 class address_test : public testing::Test {
 protected:
-    std::string why_not_connected(const std::string& address) {
+    std::string why_not_connected(const std::string& address, const tls_files& keys = {}) {
         link_options options;
+        options.tls = keys;
         options.address = address;
         recording_sink sink;
         const auto here = connect(loop, options, sink);
@@ -429,7 +451,14 @@ TEST_F(address_test, forms) {
     EXPECT_FALSE(parse_address("unix:" + std::string(200, 'x'), error));
 }
 
-TEST_F(address_test, outside_addresses_need_tls) {
+// Each user of this machine can connect to its ports.
+TEST_F(address_test, ports_need_tls) {
+    EXPECT_NE(why_not_connected("127.0.0.1:7000").find("needs TLS"), std::string::npos);
+    EXPECT_NE(why_not_connected("localhost:7000").find("needs TLS"), std::string::npos);
+    EXPECT_NE(why_not_listening("127.0.0.1:0").find("needs TLS"), std::string::npos);
+    EXPECT_NE(why_not_listening("127.8.9.10:0").find("needs TLS"), std::string::npos);
+    EXPECT_NE(why_not_listening("[::1]:0").find("needs TLS"), std::string::npos);
+    EXPECT_NE(why_not_listening("[::ffff:127.0.0.1]:0").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_connected("192.0.2.1:7000").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_connected("[2001:db8::1]:7000").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_listening("0.0.0.0:0").find("needs TLS"), std::string::npos);
@@ -447,14 +476,17 @@ TEST_F(address_test, failures_are_sentences) {
     {
         link_options options;
         options.address = "127.0.0.1:0";
+        options.tls = shared_keys();
         closed_port = server(loop, options).listening->address();
     }
-    EXPECT_EQ(why_not_connected(closed_port), "cannot connect to " + closed_port + ": Connection refused");
+    EXPECT_EQ(why_not_connected(closed_port, shared_keys()),
+              "cannot connect to " + closed_port + ": Connection refused");
 }
 
 TEST_F(address_test, a_name_is_looked_up) {
     link_options options;
     options.address = "127.0.0.1:0";
+    options.tls = shared_keys();
     server there(loop, options);
     const auto real = there.listening->address();
     options.address = "localhost" + real.substr(real.rfind(':'));

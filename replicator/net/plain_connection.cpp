@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A connection whose bytes go as they are: Unix sockets and loopback only (connect.cpp, listener.cpp see to
+// A connection whose bytes go as they are: Unix sockets only (connect.cpp, listener.cpp see to
 // that).
 #include "net/connection.hpp"
 #include "net/event_loop_impl.hpp"

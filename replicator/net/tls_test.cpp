@@ -60,12 +60,14 @@ std::string good(const std::string& host, const std::string& vm = "web", link_pa
 
 class tls_test : public testing::TestWithParam<const char*> {
 protected:
+    std::string unix_address() { return "unix:" + directory.path() + "/link"; }
     std::string listening_address() {
-        return GetParam() == std::string("unix") ? "unix:" + directory.path() + "/link" : "127.0.0.1:0";
+        return GetParam() == std::string("unix") ? unix_address() : "127.0.0.1:0";
     }
-    void listen_as(const std::string& keys) {
+    void listen_as(const std::string& keys) { listen_as(keys, listening_address()); }
+    void listen_as(const std::string& keys, const std::string& address) {
         link_options options;
-        options.address = listening_address();
+        options.address = address;
         options.tls = {keys, keys.empty() ? "" : "web", qemu};
         there = std::make_unique<server>(loop, options);
         ASSERT_EQ(there->error, "");
@@ -197,17 +199,18 @@ TEST_P(tls_test, another_vm_or_part_is_refused_on_both_sides) {
     EXPECT_TRUE(there->offered.empty());
 }
 
-TEST_P(tls_test, a_plain_peer_at_a_tls_port) {
-    listen_as(good("alpha"));
+// Our own end without keys goes to Unix sockets only.
+TEST_P(tls_test, a_plain_peer_where_tls_is_spoken) {
+    listen_as(good("alpha"), unix_address());
     connect_as({});
     ASSERT_TRUE(refused());
     EXPECT_SAYS(there->log[0], "the peer does not speak TLS");
     EXPECT_SAYS(sink.why, "before its hello: its log says why (TLS on one side only?)");
 }
 
-TEST_P(tls_test, a_tls_peer_at_a_plain_port) {
+TEST_P(tls_test, a_tls_peer_where_it_is_not) {
     link_options options;
-    options.address = listening_address();
+    options.address = unix_address();
     there = std::make_unique<server>(loop, options);
     connect_as(good("beta"));
     ASSERT_TRUE(run_until(loop, [&] { return sink.closed == 1 && there->sink.closed == 1; }));

@@ -47,9 +47,14 @@ protected:
         primary.reset();
         standby.reset();
     }
+    static std::string unix_address() { return "unix:" + keys_->path() + "/link"; }
+    // Who has no keys neither serves a port nor connects to one.
     void start_standby(const std::string& tls, bool compression = false) {
+        start_standby_at(tls.empty() ? unix_address() : "127.0.0.1:0", tls, compression);
+    }
+    void start_standby_at(const std::string& at, const std::string& tls, bool compression = false) {
         auto c = config_of(backend);
-        c.standby_listen = "127.0.0.1:0";
+        c.standby_listen = at.c_str();
         c.tls_directory = tls.c_str();
         c.compression = compression;
         standby = std::make_unique<host>(c);
@@ -149,7 +154,7 @@ TEST_F(peers, with_the_key_of_another_host) {
 }
 
 TEST_F(peers, without_keys_where_keys_are_wanted) {
-    start_standby(keys("ours/here"));
+    start_standby_at(unix_address(), keys("ours/here"));
     start_primary(address, "");
     expect_refused("TLS on one side only?", "the peer does not speak TLS as expected");
 }

@@ -34,7 +34,7 @@ class Standby(guest_vm.Machine):
 
     def __init__(self, name, keys="", **options):
         super().__init__(name, "standby", device_options=OPTIONS,
-                         extra=(*link_options(name, keys), "--listen", "127.0.0.1:0"), **options)
+                         extra=(*link_options(name, keys), "--listen", "127.0.0.1:0" if keys else "unix:{directory}/gpu"), **options)
 
     def __enter__(self):
         super().__enter__()

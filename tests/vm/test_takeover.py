@@ -37,7 +37,8 @@ class Standby(Machine):
     """Its guest does not run before a takeover. `address`: where its GPU's copy comes from."""
 
     def __init__(self, name):
-        super().__init__(name, "standby-listen=127.0.0.1:0", extra=(
+        super().__init__(name, extra=(
+            "--device-option", "standby-listen=unix:{directory}/gpu",
             "--qemu-option=-incoming", "--qemu-option=defer",
             "--qemu-option=-global", "--qemu-option=migration.x-colo-passive=on"))
 

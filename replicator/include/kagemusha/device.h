@@ -109,8 +109,8 @@ typedef struct kagemusha_device_config {
     const char* replicate_to;   /* the standby: "HOST:PORT", "[V6]:PORT" or "unix:PATH" */
     const char* standby_listen; /* where this standby listens: the same, PORT 0 for any */
     const char* tls_directory;  /* HOST/vm/VM_ID/qemu as `kage keys --vm` makes it; the peer must have a
-                                   certificate for the other role of the same VM. Without one only unix: and
-                                   loopback addresses are allowed */
+                                   certificate for the other role of the same VM. Without one only unix:
+                                   addresses are allowed */
     uint32_t replicable;  /* 1: kagemusha_device_replicate_to() may be called; costs a record of the live
                              objects */
     uint32_t compression; /* 1: content is compressed if both ends want it; for slow links */
