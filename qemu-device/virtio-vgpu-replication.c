@@ -50,6 +50,7 @@ void virtio_vgpu_configure_replication(VirtIOVGPU *s)
     s->config.compression = s->compression;
     s->config.differences = s->ship_differences ? KAGEMUSHA_DIFFERENCES_SHIP
                                                 : KAGEMUSHA_DIFFERENCES_REPAIR;
+    s->config.ship_kernels = s->ship_kernels;
     s->config.callbacks.room = virtio_vgpu_room;
     s->config.callbacks.epoch_wanted = virtio_vgpu_epoch_wanted;
     s->standby = s->standby_listen && *s->standby_listen;

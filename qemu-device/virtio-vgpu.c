@@ -600,6 +600,7 @@ static const Property virtio_vgpu_properties[] = {
     DEFINE_PROP_BOOL("replicable", VirtIOVGPU, replicable, false),
     DEFINE_PROP_BOOL("compression", VirtIOVGPU, compression, false),
     DEFINE_PROP_BOOL("ship-differences", VirtIOVGPU, ship_differences, false),
+    DEFINE_PROP_STRING("ship-kernels", VirtIOVGPU, ship_kernels),
     DEFINE_PROP_BOOL("hold-failures", VirtIOVGPU, hold_failures, false),
     DEFINE_PROP_UINT32("checkpoint-wait-ms", VirtIOVGPU, checkpoint_wait_ms,
                        200),

@@ -153,6 +153,7 @@ struct VirtIOVGPU {
     bool replicable;
     bool compression;
     bool ship_differences;
+    char *ship_kernels;
     bool hold_failures;
     uint32_t checkpoint_wait_ms;
     uint32_t copy_threads;

@@ -259,12 +259,36 @@ void read_network(reader& r, const toml::table& t, vm_description& vm) {
     vm.networks.push_back(std::move(n));
 }
 
+bool is_kernel_name(const std::string& name) {
+    return !name.empty() && name.size() <= 255 && !std::isdigit(static_cast<unsigned char>(name.front())) &&
+           std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+void read_ship_kernels(table& gpu, described_gpu& g) {
+    constexpr std::size_t most = 64; // each kernel that a guest makes is compared with all of them
+    gpu.texts("ship-kernels", g.ship_kernels);
+    for (const auto& name : g.ship_kernels)
+        if (!is_kernel_name(name))
+            return gpu.complain("ship-kernels",
+                                fmt::format("'{}' in 'ship-kernels' is no name of a kernel: letters, digits "
+                                            "and _, as in the program's source",
+                                            name));
+    if (g.ship_kernels.size() > most)
+        gpu.complain("ship-kernels", fmt::format("'ship-kernels' has more than {} names: use differences = "
+                                                 "\"ship\", which ships what all kernels write",
+                                                 most));
+    if (!g.ship_kernels.empty() && g.differences == "ship")
+        gpu.complain("ship-kernels", "'ship-kernels' is of no use with differences = \"ship\", which ships "
+                                     "what all kernels write");
+}
+
 void read_gpu(reader& r, const toml::table& t, vm_description& vm) {
     table gpu(r, t, "[gpu]");
     described_gpu g;
     gpu.choice("backend", g.backend, {"opencl", "null", "faulty"});
     gpu.text("gpu", g.gpu);
     gpu.choice("differences", g.differences, {"repair", "ship"});
+    read_ship_kernels(gpu, g);
     if (const auto* properties = gpu.child("properties")) {
         for (const auto& [key, value] : *properties) {
             if (const auto text = value.value_exact<std::string>())

@@ -28,7 +28,8 @@ struct described_network {
 struct described_gpu {
     std::string backend = "opencl";
     std::string gpu;
-    std::string differences = "repair"; // or "ship": docs/vm.md
+    std::string differences = "repair";    // or "ship": docs/vm.md
+    std::vector<std::string> ship_kernels; // names of kernels whose results are shipped with "repair", too
     std::vector<std::pair<std::string, std::string>> properties;
 };
 

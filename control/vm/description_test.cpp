@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -335,6 +336,29 @@ TEST(description, what_kernels_wrote_is_shipped_if_the_administrator_says_so) {
     EXPECT_NE(errors_of("name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\ndifferences = \"hold\"\n")
                   .find("'differences'"),
               std::string::npos);
+}
+
+TEST(description, what_named_kernels_wrote_is_shipped) {
+    const std::string gpu = "name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\n";
+    const auto vm =
+        good(gpu + "ship-kernels = [\"insert\", \"_take2\"]\n[protection]\nstandby = \"unix:/s\"\n" + lock);
+    for (const bool standby : {false, true}) {
+        const auto device = gpu_of(vm, vm.protection.gpu, standby);
+        EXPECT_TRUE(std::any_of(device.properties.begin(), device.properties.end(), [](const auto& p) {
+            return p == std::pair<std::string, std::string>("ship-kernels", "insert,_take2");
+        }));
+    }
+    for (const char* name : {"", "a,b", "2a", "a b", "a\\n"})
+        EXPECT_NE(errors_of(gpu + "ship-kernels = [\"" + name + "\"]\n").find("is no name of a kernel"),
+                  std::string::npos)
+            << name;
+    EXPECT_NE(errors_of(gpu + "ship-kernels = \"a\"\n").find("a list of texts"), std::string::npos);
+    EXPECT_NE(errors_of(gpu + "differences = \"ship\"\nship-kernels = [\"a\"]\n").find("of no use"),
+              std::string::npos);
+    std::string many;
+    for (int i = 0; i < 65; ++i)
+        many += "\"a" + std::to_string(i) + "\",";
+    EXPECT_NE(errors_of(gpu + "ship-kernels = [" + many + "]\n").find("more than 64"), std::string::npos);
 }
 
 // Else its GPU gives a standby up that the supervisors still count on.

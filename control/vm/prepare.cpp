@@ -55,6 +55,8 @@ gpu_config gpu_of(const vm_description& vm, const std::string& address, bool sta
     gpu.properties.emplace_back("hold-failures", "on");
     if (vm.gpu->differences == "ship")
         gpu.properties.emplace_back("ship-differences", "on"); // on a standby: when it has taken over
+    if (!vm.gpu->ship_kernels.empty())
+        gpu.properties.emplace_back("ship-kernels", fmt::format("{}", fmt::join(vm.gpu->ship_kernels, ",")));
     if (!keys.empty())
         gpu.properties.emplace_back("tls-dir", keys);
     // A GPU that gives its standby up earlier than the supervisors do begins a new copy, and the VM's last

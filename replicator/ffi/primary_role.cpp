@@ -16,6 +16,19 @@ constexpr std::uint32_t agent_region = worker::max_regions - 1;
 // Memory that agents read into on the primary: some digests and pieces of a state transfer at once.
 constexpr std::uint64_t agent_bytes = std::uint64_t{256} << 20;
 
+// Of a list with commas; empty ones are none.
+std::vector<std::string> names_of(const std::string& list) {
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at <= list.size();) {
+        const std::size_t end = std::min(list.find(',', at), list.size());
+        if (end != at) {
+            names.push_back(list.substr(at, end - at));
+        }
+        at = end + 1;
+    }
+    return names;
+}
+
 } // namespace
 
 std::unique_ptr<primary_role> primary_role::create(const kagemusha_device_config& c, kagemusha_device& device,
@@ -50,6 +63,7 @@ primary_role::primary_role(kagemusha_device& device, const kagemusha_device_conf
     : device_(device)
     , digest_interval_ms_(c.digest_interval_ms)
     , ship_(c.differences == KAGEMUSHA_DIFFERENCES_SHIP)
+    , ship_kernels_(names_of(text_of(c.ship_kernels)))
     , log_(logger(c)) {}
 
 primary_role::~primary_role() {
@@ -70,6 +84,7 @@ void primary_role::attach_tap() {
     mirror::mirror_primary_options options;
     options.digest_interval_ms = digest_interval_ms_;
     options.ship = ship_;
+    options.ship_kernels = ship_kernels_;
     options.hash_seed = random_number();
     mirror_ = std::make_unique<mirror::mirror_primary>(
         *device_.core, side_->log(), mirror::make_agent_factory(side_->memory(), agent), regions_, options);

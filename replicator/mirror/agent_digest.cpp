@@ -498,7 +498,7 @@ void mirror_agent::impl::compare_again(const piece& p) {
         m->repaired = true;
 }
 
-// What is to be shipped: memory that differed again and again, and with `computed` whatever kernels wrote.
+// What is to be shipped: memory that differed again and again, and with `computed` what has that mark.
 void mirror_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
                                      std::vector<memory_info*>& objects) {
     const auto add = [&](memory_info& m, const core::object& o) {
@@ -512,7 +512,6 @@ void mirror_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
             if (c && c->ready)
                 add(m, *o);
         });
-        return;
     }
     for (auto at = shipped.begin(); at != shipped.end();) {
         const core::object* o = object(at->second);
@@ -521,7 +520,7 @@ void mirror_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
             at = shipped.erase(at);
             continue;
         }
-        if (m->dirty_for_sync && !m->unconfirmed)
+        if (m->dirty_for_sync && !m->unconfirmed && !(computed && m->computed))
             add(*m, *o);
         ++at;
     }
@@ -553,7 +552,7 @@ void mirror_agent::impl::ship_all() {
         return;
     std::vector<piece> pieces;
     std::vector<memory_info*> objects;
-    add_shipped(options.ship, pieces, objects);
+    add_shipped(options.ship || state.launched_named(), pieces, objects);
     if (pieces.empty())
         return;
     auto order = std::make_shared<ordered_transfer>();
@@ -562,6 +561,7 @@ void mirror_agent::impl::ship_all() {
     start_ordered(pieces, order);
     for (memory_info* m : objects)
         m->dirty_for_sync = m->computed = false;
+    state.note_shipped();
 }
 
 } // namespace kagemusha::mirror

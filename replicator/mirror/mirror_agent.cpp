@@ -314,7 +314,7 @@ void mirror_agent::after_read() {
 }
 
 bool mirror_agent::ships() const {
-    return impl_->options.ship || !impl_->shipped.empty();
+    return impl_->options.ship || !impl_->shipped.empty() || impl_->state.launched_named();
 }
 
 void mirror_agent::on_done(std::uint64_t token, const vgpu_response& response) {

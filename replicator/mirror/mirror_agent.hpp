@@ -107,8 +107,8 @@ public:
     // of the order has in the log, so that the standby has what the guest will know. Only while ships(), and
     // not while a user event of the guest is unset.
     void after_read();
-    // Results of kernels are shipped: because of agent_options::ship, or because some memory differed again
-    // and again.
+    // Results of kernels are shipped: because of agent_options::ship, because a kernel ran that was named, or
+    // because some memory differed again and again.
     bool ships() const;
 
     void on_done(std::uint64_t token, const vgpu_response& response);

@@ -37,6 +37,7 @@ struct catalog_item {
     std::uint8_t kind = 0; // enum vgpu_object_kind of what it makes
     bool live = false;     // the guest can name it
     bool pending = false;
+    bool named = false;      // a kernel whose results are shipped
     std::int32_t result = 0; // of the call, when it is not pending
     std::uint64_t token = 0; // of the request, while it is pending
     std::vector<std::uint64_t> command;

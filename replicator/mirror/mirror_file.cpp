@@ -62,11 +62,12 @@ bool only_read(std::uint64_t flags, const catalog_item* parent) {
 } // namespace
 
 struct mirror_file::impl {
-    impl(catalog_budget* shared, std::uint64_t hash_seed)
+    impl(catalog_budget* shared, std::uint64_t hash_seed, const std::vector<std::string>* named)
         : budget(shared ? *shared : own_budget)
         , catalog(hash_seed, budget)
         , marks(hash_seed)
-        , order(hash_seed) {}
+        , order(hash_seed)
+        , names(named ? *named : no_names) {}
 
     catalog_budget own_budget;
     catalog_budget& budget;
@@ -75,6 +76,14 @@ struct mirror_file::impl {
     const char* failure = nullptr;
     host_order order;
     std::vector<guest_id> awaited; // a member so that its memory is used again
+
+    // Kernels that give something else each time, if they were named: whatever kernels and copies write from
+    // the launch of one on may depend on it, until all of that was shipped.
+    const std::vector<std::string> no_names;
+    const std::vector<std::string>& names;
+    bool has_named = false; // the guest has made one, ever
+    bool launched = false;  // and run it
+    bool in_doubt = false;
 
     // Commands of the request that lie behind each other in the entry too, from here on, in words.
     struct stretch {
@@ -159,10 +168,24 @@ struct mirror_file::impl {
         }
     }
 
-    // From memory that may have come from a kernel.
+    // By a kernel, or from memory that may have come from one.
+    void mark_computed(memory_info& info) const {
+        info.dirty_for_sync = info.dirty_for_digest = true;
+        info.computed = info.computed || in_doubt || names.empty();
+    }
     void mark_copy(guest_id id) {
         if (memory_info* info = marks.find(id).info) {
-            info->dirty_for_sync = info->dirty_for_digest = info->computed = true;
+            mark_computed(*info);
+        }
+    }
+
+    void note_launch(const vgpu_cmd_launch& c) {
+        if (!has_named || in_doubt) {
+            return;
+        }
+        if (const catalog_item* kernel = catalog.find(c.kernel); kernel && kernel->named) {
+            launched = in_doubt = true;
+            seen_ids.fill(0); // what has a mark may need the other one now
         }
     }
 
@@ -196,7 +219,10 @@ struct mirror_file::impl {
         }
     }
     void written_by(const op_write_runs& o) { mark(o.c->buffer); }
-    void written_by(const op_launch& o) { written_by(o.arguments); }
+    void written_by(const op_launch& o) {
+        note_launch(*o.c);
+        written_by(o.arguments);
+    }
     void written_by(const argument_list& arguments) {
         arguments.for_each([this](const launch_argument& a) {
             if (a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0) {
@@ -230,7 +256,7 @@ struct mirror_file::impl {
         seen = id;
         const mark_table::target t = marks.find(id);
         if (t.info && !t.kernels_only_read) {
-            t.info->dirty_for_sync = t.info->dirty_for_digest = t.info->computed = true;
+            mark_computed(*t.info);
         }
     }
 
@@ -251,6 +277,7 @@ struct mirror_file::impl {
         case VGPU_CMD_LAUNCH: {
             const auto& c = reinterpret_cast<const vgpu_cmd_launch&>(header);
             note_event(c.enqueue);
+            note_launch(c);
             written_by_launch(c);
             return true;
         }
@@ -352,7 +379,11 @@ struct mirror_file::impl {
         return made(o, VGPU_OBJECT_SAMPLER, {catalog.find(o.c->context)});
     }
     catalog_item* made(const op_create_kernel& o) {
-        return made(o, VGPU_OBJECT_KERNEL, {catalog.find(o.c->program)});
+        catalog_item* item = made(o, VGPU_OBJECT_KERNEL, {catalog.find(o.c->program)});
+        if (item && std::find(names.begin(), names.end(), o.name) != names.end()) {
+            item->named = has_named = true;
+        }
+        return item;
     }
     catalog_item* made(const op_create_buffer& o) {
         vgpu_cmd_create_buffer c = *o.c; // its content comes with a state transfer
@@ -512,8 +543,9 @@ struct mirror_file::impl {
     }
 };
 
-mirror_file::mirror_file(catalog_budget* budget, std::uint64_t hash_seed)
-    : impl_(std::make_unique<impl>(budget, hash_seed)) {}
+mirror_file::mirror_file(catalog_budget* budget, std::uint64_t hash_seed,
+                         const std::vector<std::string>* named)
+    : impl_(std::make_unique<impl>(budget, hash_seed, named)) {}
 mirror_file::~mirror_file() = default;
 
 void mirror_file::make_over(const worker::request_view& request, mirror_mode mode,
@@ -542,8 +574,10 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     codec::stream_decoder decoder(request.stream, {request.payloads});
     const std::span words(reinterpret_cast<const std::uint64_t*>(request.stream.data()),
                           request.stream.size() / sizeof(std::uint64_t));
-    // During a state transfer each launch becomes something else.
-    core::launch_runs repeats = mode == mirror_mode::syncing ? core::launch_runs{} : hints.repeats;
+    // During a state transfer each launch becomes something else. And what a launch repeats may have run
+    // before a named kernel, so its memory may need a mark that the first one did not set.
+    core::launch_runs repeats =
+        mode == mirror_mode::syncing || self.has_named ? core::launch_runs{} : hints.repeats;
     std::uint32_t at = 0;
     std::uint32_t kept_from = 0; // commands from here to `at` cross as they are
     std::uint32_t kept = 0;
@@ -695,6 +729,19 @@ std::uint64_t mirror_file::queues_created() const {
 
 bool mirror_file::memory_is_pending() const {
     return impl_->catalog.memory_is_pending();
+}
+
+bool mirror_file::launched_named() const {
+    return impl_->launched;
+}
+
+void mirror_file::note_shipped() {
+    if (!impl_->in_doubt) {
+        return;
+    }
+    bool left = false;
+    for_each_memory([&](const memory_info& m) { left |= m.computed; });
+    impl_->in_doubt = left;
 }
 
 std::uint64_t mirror_file::catalog_bytes() const {

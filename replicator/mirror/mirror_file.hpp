@@ -51,7 +51,9 @@ struct memory_info {
     bool unconfirmed = false;
     bool dirty_for_sync = false;
     bool dirty_for_digest = false;
-    bool computed = false; // by a kernel, or copied, since it was shipped last
+    // By a kernel, or copied, since it was shipped last. With kernels that are named (see mirror_file()):
+    // only where one of those may have had a part in it.
+    bool computed = false;
     bool repaired = false; // since it was compared last, so it is compared again
 };
 
@@ -82,8 +84,10 @@ struct make_over_hints {
 
 class mirror_file {
 public:
-    // `budget` outlives the file; null: one of its own. `hash_seed`: random, because guests choose ids.
-    explicit mirror_file(catalog_budget* budget = nullptr, std::uint64_t hash_seed = 0);
+    // `budget` and `named` outlive the file; null: one of its own, or none. `hash_seed`: random, because
+    // guests choose ids. `named`: kernels that give something else each time.
+    explicit mirror_file(catalog_budget* budget = nullptr, std::uint64_t hash_seed = 0,
+                         const std::vector<std::string>* named = nullptr);
     ~mirror_file();
 
     // The request that the device hands on next. Appends the log's entries for it (none, one, or two: a call
@@ -122,6 +126,11 @@ public:
     // The allocation that a memory object of this id lies in; null if there is none.
     memory_info* find_memory(guest_id id);
     bool memory_is_pending() const; // some of it is unconfirmed
+
+    // Whether a kernel of `named` has run while a standby was there.
+    bool launched_named() const;
+    // What is `computed` was shipped; some of it may be left.
+    void note_shipped();
 
     // Host memory that the catalog holds; 0 when no object is left.
     std::uint64_t catalog_bytes() const;

@@ -137,18 +137,20 @@ inline std::string line_of(const log_entry& e) {
 using lines = std::vector<std::string>;
 
 struct fixture {
-    explicit fixture(std::uint64_t budget_limit = max_catalog_bytes) {
+    explicit fixture(std::uint64_t budget_limit = max_catalog_bytes, std::vector<std::string> named = {})
+        : named_kernels(std::move(named)) {
         budget.limit = budget_limit;
         for (std::size_t i = 0; i < memory.size(); ++i) {
             memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
         }
-        file = std::make_unique<mirror_file>(&budget, 3);
-        packing = std::make_unique<mirror_file>(nullptr, 3);
+        file = std::make_unique<mirror_file>(&budget, 3, &named_kernels);
+        packing = std::make_unique<mirror_file>(nullptr, 3, &named_kernels);
     }
 
     std::vector<std::byte> memory = std::vector<std::byte>(1 << 20);
     core::testing::file_harness h;
     catalog_budget budget;
+    const std::vector<std::string> named_kernels;
     std::unique_ptr<mirror_file> file;
     std::unique_ptr<mirror_file> packing; // hears the same, and packs
     std::vector<log_entry> entries;       // of the last request
@@ -201,8 +203,9 @@ struct fixture {
     }
     static std::vector<std::pair<guest_id, int>> marks(mirror_file& f) {
         std::vector<std::pair<guest_id, int>> out;
-        f.for_each_memory(
-            [&](memory_info& m) { out.emplace_back(m.id, m.dirty_for_sync + 2 * m.dirty_for_digest); });
+        f.for_each_memory([&](memory_info& m) {
+            out.emplace_back(m.id, m.dirty_for_sync + 2 * m.dirty_for_digest + 4 * m.computed);
+        });
         return out;
     }
     std::uint64_t entries_packed = 0;

@@ -332,6 +332,101 @@ TEST(mirror_file, every_command_marks_what_it_writes) {
     EXPECT_EQ(marks([&](auto& b) { b.migrate(q, list, cl_migrate_content_undefined); }), ids{buffer});
 }
 
+// Kernels `plain` and `wild`, of which only the second has a name that is known, and three buffers.
+struct with_named : fixture {
+    enum : std::uint64_t { plain = 60, wild, a, b, c };
+    with_named() : fixture(max_catalog_bytes, {"another", "wild"}) {
+        set_up();
+        run([](auto& s) { s.create_program(program, context, "kernel void k(global int* p) {}"); });
+        run([](auto& s) { s.build_program(program); });
+        run([](auto& s) { s.create_kernel(plain, program, "plain"); });
+        run([](auto& s) { s.create_kernel(wild, program, "wild"); });
+        for (const guest_id id : {a, b, c}) {
+            run([&](auto& s) { s.create_buffer(id, context, 4096); });
+        }
+    }
+    // One launch for each pair of kernel and memory.
+    void launch(std::initializer_list<std::pair<guest_id, guest_id>> list) {
+        run([&](auto& s) {
+            for (const auto& [k, memory] : list) {
+                s.launch({queue}, k, {}, argument_builder{}.memory(0, memory));
+            }
+        });
+    }
+    std::vector<guest_id> computed() {
+        std::vector<guest_id> out;
+        file->for_each_memory([&](memory_info& m) {
+            if (m.computed) {
+                out.push_back(m.id);
+            }
+        });
+        return out;
+    }
+    void ship(std::initializer_list<guest_id> list) {
+        for (mirror_file* f : {file.get(), packing.get()}) {
+            f->for_each_memory([&](memory_info& m) {
+                m.computed = m.computed && std::find(list.begin(), list.end(), m.id) == list.end();
+            });
+            f->note_shipped();
+        }
+    }
+};
+using ids = std::vector<guest_id>;
+
+TEST(mirror_file, named_kernels_and_whatever_is_computed_after_them_is_shipped) {
+    with_named f;
+    f.launch({{f.plain, f.a}, {f.plain, f.b}});
+    EXPECT_EQ(f.computed(), ids{});
+    EXPECT_FALSE(f.file->launched_named());
+    f.launch({{f.plain, f.a}, {f.wild, f.b}});
+    EXPECT_EQ(f.computed(), ids{f.b}) << "not what ran before it";
+    EXPECT_TRUE(f.file->launched_named());
+    f.launch({{f.plain, f.a}});
+    f.run([&](auto& s) { s.copy_buffer({queue}, f.b, f.c, 0, 0, 64); });
+    EXPECT_EQ(f.computed(), (ids{f.a, f.b, f.c}));
+    f.ship({f.a, f.b, f.c});
+    f.launch({{f.plain, f.a}});
+    EXPECT_EQ(f.computed(), ids{}) << "all of it is on the standby";
+    EXPECT_TRUE(f.file->launched_named()) << "for ever";
+}
+
+TEST(mirror_file, named_kernels_are_in_doubt_until_everything_was_shipped) {
+    with_named f;
+    f.launch({{f.wild, f.a}, {f.plain, f.b}});
+    f.ship({f.a});
+    f.launch({{f.plain, f.c}});
+    EXPECT_EQ(f.computed(), (ids{f.b, f.c}));
+}
+
+// The third repeats the first, whose memory had its marks before the named kernel ran.
+TEST(mirror_file, named_kernels_between_launches_that_repeat) {
+    with_named f;
+    f.launch({{f.plain, f.a}, {f.wild, f.b}, {f.plain, f.a}, {f.plain, f.a}});
+    EXPECT_EQ(f.computed(), (ids{f.a, f.b}));
+}
+
+TEST(mirror_file, named_kernels_that_were_not_made_are_none) {
+    with_named f;
+    f.run([](auto& s) { s.create_kernel(70, program, "another"); }, -46);
+    f.run([](auto& s) { s.destroy(VGPU_OBJECT_KERNEL, with_named::wild); });
+    f.run([](auto& s) { s.create_kernel(70, program, "plain"); });
+    f.run([](auto& s) { s.create_kernel(with_named::wild, program, "plain"); });
+    f.launch({{70, f.a}, {f.wild, f.b}});
+    EXPECT_EQ(f.computed(), ids{});
+    EXPECT_FALSE(f.file->launched_named());
+}
+
+TEST(mirror_file, without_names_all_kernels_results_are_computed) {
+    fixture f;
+    f.set_up();
+    f.run([](auto& s) { s.create_program(program, context, "kernel void k(global int* p) {}"); });
+    f.run([](auto& s) { s.build_program(program); });
+    f.run([](auto& s) { s.create_kernel(kernel, program, "k"); });
+    f.run([](auto& s) { s.launch({queue}, kernel, {}, argument_builder{}.memory(0, buffer)); });
+    EXPECT_TRUE(f.file->find_memory(buffer)->computed);
+    EXPECT_FALSE(f.file->launched_named());
+}
+
 TEST(mirror_file, sub_buffers_and_images_of_buffers_mark_the_buffer) {
     fixture f;
     f.set_up();

@@ -72,10 +72,7 @@ struct mirror_primary::impl {
     };
 
     struct file {
-        file(impl& owner, std::uint32_t n)
-            : number(n)
-            , state(std::make_unique<mirror_file>(&owner.budget, owner.options.hash_seed + n))
-            , log(owner, n) {}
+        file(impl& owner, std::uint32_t n) : number(n), state(owner.new_state(n)), log(owner, n) {}
 
         const std::uint32_t number;
         mirror_mode mode = mirror_mode::off;
@@ -214,6 +211,10 @@ struct mirror_primary::impl {
 
     // ---- one file
 
+    std::unique_ptr<mirror_file> new_state(std::uint32_t number) {
+        return std::make_unique<mirror_file>(&budget, options.hash_seed + number, &options.ship_kernels);
+    }
+
     file* find(std::uint32_t number) {
         const auto at = files.find(number);
         return at == files.end() ? nullptr : &at->second;
@@ -248,7 +249,7 @@ struct mirror_primary::impl {
         f.content.release_all(log);
         f.told = {}; // the device answers what was held
         f.read_in_hand = false;
-        f.state = std::make_unique<mirror_file>(&budget, options.hash_seed + f.number);
+        f.state = new_state(f.number);
     }
 
     static void add(agent_counters& to, const agent_counters& c) {
@@ -488,7 +489,7 @@ struct mirror_primary::impl {
     // After a call that succeeded: it may have made a context.
     void prepare(file& f) {
         if (mode != mirror_mode::on || f.mode != mirror_mode::on ||
-            (options.digest_interval_ms == 0 && !options.ship)) {
+            (options.digest_interval_ms == 0 && !options.ship && options.ship_kernels.empty())) {
             return;
         }
         const std::size_t contexts = f.state->contexts().size();
@@ -654,9 +655,10 @@ core::log_range mirror_primary::on_submit(std::uint32_t number, const worker::re
     const core::log_range entries =
         f->mode == mirror_mode::off ? core::log_range{} : core::log_range{after, impl_->last};
     // An unset user event may hold anything up until the guest, which may wait for an answer, sets it.
-    if (f->mode == mirror_mode::on && f->agent && f->agent->ships() && objects.unset_user_events() == 0) {
-        f->told.submitted(request.token, entries);
-        f->read_in_hand = impl::reads(request);
+    if (f->mode == mirror_mode::on && objects.unset_user_events() == 0) {
+        const bool ships = f->agent && f->agent->ships();
+        f->told.submitted(request.token, entries, ships);
+        f->read_in_hand = ships && impl::reads(request);
     }
     return entries;
 }

@@ -43,6 +43,8 @@ struct mirror_primary_options {
     std::uint64_t hash_seed = 0; // random
     // agent_options::ship of its agents: each file gets its agent at once.
     bool ship = false;
+    // Kernels whose results are shipped from their first launch on; each file gets its agent at once, too.
+    std::vector<std::string> ship_kernels = {};
 };
 
 class mirror_primary final : public core::mirror_tap {

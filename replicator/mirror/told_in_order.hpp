@@ -6,6 +6,10 @@
 // else there. So the guest must know nothing of such a request, nor of what comes after it: answers are given
 // in the order of the requests, and a completion waits for the answers of all requests that were made before
 // it was reported. Then whoever goes on with the guest is free to compute all of it again.
+//
+// Shipping may begin at any request. What the guest knows of those that were open then can't be taken back;
+// but what comes after them waits for their answers, too, because what is shipped behind an open request is
+// nothing to whoever executes that one anew.
 #ifndef KAGEMUSHA_MIRROR_TOLD_IN_ORDER_HPP
 #define KAGEMUSHA_MIRROR_TOLD_IN_ORDER_HPP
 
@@ -29,9 +33,10 @@ public:
 
     bool empty() const { return requests_.empty(); }
 
-    // It was handed on. Each token once until its on_done().
-    void submitted(std::uint64_t token, core::log_range entries) {
-        requests_.push_back({token, entries, ++last_, false});
+    // It was handed on. Each token once until its on_done(). `ships`: from this one on results are shipped.
+    void submitted(std::uint64_t token, core::log_range entries, bool ships) {
+        in_order_ = in_order_ || ships;
+        requests_.push_back({token, entries, ++last_, in_order_, false});
     }
 
     // It may be answered for all that anybody else knows. False: not before an earlier one; take_released()
@@ -42,11 +47,11 @@ public:
         if (at == requests_.end()) {
             return true; // from before
         }
-        if (at != requests_.begin()) {
+        if (at != requests_.begin() && at->in_order) {
             at->done = true;
             return false;
         }
-        requests_.pop_front();
+        requests_.erase(at);
         while (!requests_.empty() && requests_.front().done) {
             released_.answers.push_back(requests_.front().token);
             requests_.pop_front();
@@ -60,7 +65,7 @@ public:
 
     // False: the guest must not hear of this completion, nor of what comes behind it.
     bool on_completion() {
-        if (!records_held_ && !requests_.empty()) {
+        if (!records_held_ && in_order_ && !requests_.empty()) {
             records_held_ = true;
             held_until_ = requests_.back().number;
         }
@@ -86,7 +91,7 @@ public:
     // Whether the guest knows nothing of the request that left these entries in the log.
     bool knows_nothing_of(core::log_range entries) const {
         return std::any_of(requests_.begin(), requests_.end(), [&](const request& r) {
-            return r.entries.after == entries.after && r.entries.last == entries.last;
+            return r.in_order && r.entries.after == entries.after && r.entries.last == entries.last;
         });
     }
 
@@ -95,12 +100,13 @@ private:
         std::uint64_t token;
         core::log_range entries;
         std::uint64_t number;
+        bool in_order; // the guest knows nothing of it before its answer
         bool done;
     };
     std::deque<request> requests_; // without an answer; at most what a file may have open
     released released_;
     std::uint64_t last_ = 0, held_until_ = 0;
-    bool records_held_ = false;
+    bool in_order_ = false, records_held_ = false;
 };
 
 } // namespace kagemusha::mirror

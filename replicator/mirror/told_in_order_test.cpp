@@ -11,7 +11,7 @@ using tokens = std::vector<std::uint64_t>;
 struct three_requests : testing::Test {
     three_requests() {
         for (std::uint64_t token = 1; token <= 3; ++token) {
-            told.submitted(token, {token * 10, token * 10 + 1});
+            told.submitted(token, {token * 10, token * 10 + 1}, true);
         }
     }
     told_in_order told;
@@ -38,7 +38,7 @@ TEST_F(told_in_order_test, only_what_is_done_follows_the_first) {
 
 TEST_F(told_in_order_test, a_completion_waits_for_what_was_made_before_it) {
     EXPECT_FALSE(told.on_completion());
-    told.submitted(4, {40, 41}); // it need not wait for this one
+    told.submitted(4, {40, 41}, true); // it need not wait for this one
     EXPECT_TRUE(told.on_done(1));
     EXPECT_TRUE(told.on_done(2));
     EXPECT_FALSE(told.take_released().records);
@@ -64,6 +64,28 @@ TEST_F(told_in_order_test, the_guest_knows_nothing_of_what_has_no_answer) {
     EXPECT_FALSE(told.knows_nothing_of({10, 11}));
     EXPECT_FALSE(told.knows_nothing_of({20, 21}));
     EXPECT_TRUE(told.knows_nothing_of({30, 31}));
+}
+
+// Shipping begins with the fourth request.
+TEST(told_in_order_begins, what_is_shipped_waits_for_requests_that_were_open_then) {
+    told_in_order told;
+    for (std::uint64_t token = 1; token <= 3; ++token) {
+        told.submitted(token, {token * 10, token * 10 + 1}, false);
+    }
+    EXPECT_TRUE(told.on_completion());
+    EXPECT_TRUE(told.on_done(2)) << "in any order before";
+    told.submitted(4, {40, 41}, true);
+    EXPECT_FALSE(told.knows_nothing_of({10, 11})) << "something of it may have been told";
+    EXPECT_TRUE(told.knows_nothing_of({40, 41}));
+    EXPECT_FALSE(told.on_done(4));
+    EXPECT_FALSE(told.on_completion());
+    EXPECT_TRUE(told.on_done(3)) << "nothing was shipped behind it";
+    EXPECT_TRUE(told.take_released().answers.empty());
+    EXPECT_TRUE(told.on_done(1));
+    const told_in_order::released r = told.take_released();
+    EXPECT_EQ(r.answers, (tokens{4}));
+    EXPECT_TRUE(r.records);
+    EXPECT_TRUE(told.empty());
 }
 
 TEST_F(told_in_order_test, without_a_standby_everything_is_told) {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "tests/mirror/protected_guest.hpp"
 
@@ -23,6 +24,11 @@ constexpr const char* source = R"(
     kernel void proceed(global ulong* state, ulong add) {
         size_t i = get_global_id(0);
         state[i] = state[i] * 6364136223846793005UL + (ulong)state + add;
+    })";
+constexpr const char* follow_source = R"(
+    kernel void follow(global const ulong* state, global ulong* sums) {
+        size_t i = get_global_id(0);
+        sums[i] = sums[i] * 6364136223846793005UL + state[i];
     })";
 constexpr const char* slow_source = R"(
     kernel void slow(global uint* to) {
@@ -38,13 +44,17 @@ constexpr std::uint64_t slots_at = 1 << 20;
 // A program of the guest's, with up to `depth` steps in flight. How the steps lie in requests is random: a
 // launch and its read in one request, in two, and several steps in one.
 struct program {
-    explicit program(unsigned steps_in_flight) : depth(steps_in_flight) {}
+    explicit program(unsigned steps_in_flight, bool with_sums = false)
+        : depth(steps_in_flight), has_sums(with_sums) {}
 
     unsigned depth;
-    std::uint64_t context = 0, queue = 0, state = 0, kernel = 0;
+    // Another kernel, which gives the same each time, makes sums of the states, and only those are read.
+    bool has_sums;
+    std::uint64_t context = 0, queue = 0, state = 0, kernel = 0, sums = 0, follow = 0;
     std::uint32_t begun = 0, checked = 0;
     std::array<std::uint64_t, slots> read_events{};
-    std::array<std::uint64_t, count> told{}; // the result of the step before `checked`
+    std::array<std::uint64_t, count> told{};     // the state after the step before `checked`
+    std::array<std::uint64_t, count> sum_told{}; // and the sum
     std::set<std::uint64_t> addresses;
 
     void begin(guest& g) {
@@ -54,16 +64,24 @@ struct program {
         kernel = g.kernel(context, source, "proceed");
         std::memset(g.memory(), 0, bytes);
         g.write(queue, state, 0, bytes);
+        if (has_sums) {
+            sums = g.buffer(context, bytes);
+            follow = g.kernel(context, follow_source, "follow");
+            g.write(queue, sums, 0, bytes);
+        }
     }
     void add_launch(codec::stream_builder& b, std::uint32_t step) const {
         codec::launch_size size;
         size.global[0] = count;
         b.launch({queue}, kernel, size,
                  codec::argument_builder{}.memory(0, state).scalar(1, std::uint64_t{step} * 977));
+        if (has_sums) {
+            b.launch({queue}, follow, size, codec::argument_builder{}.memory(0, state).memory(1, sums));
+        }
     }
     void add_read(guest& g, codec::stream_builder& b, std::uint32_t step) {
         read_events[step % slots] = g.new_id();
-        b.read_buffer({queue, read_events[step % slots], {}}, state, 0,
+        b.read_buffer({queue, read_events[step % slots], {}}, has_sums ? sums : state, 0,
                       b.payload(true, 0, slots_at + step % slots * bytes, bytes));
     }
     void submit_some(guest& g, std::mt19937& random) {
@@ -83,6 +101,9 @@ struct program {
         const std::uint32_t n = checked++;
         std::array<std::uint64_t, count> now;
         std::memcpy(now.data(), g.memory(slots_at + n % slots * bytes), bytes);
+        for (std::uint64_t i = 0; has_sums && i < count; ++i) {
+            now[i] -= std::exchange(sum_told[i], now[i]) * factor; // the state that was added to the sum
+        }
         for (std::uint64_t i = 0; i < count; ++i) {
             addresses.insert(now[i] - told[i] * factor - std::uint64_t{n} * 977);
         }
@@ -116,10 +137,10 @@ protected:
     differences() : protected_guest({"pocl", "opencl", "", false, true}, 4u << 20, 0, 64 << 20) {}
 
     // Addresses that the kernels of `deaths` + 1 hosts seemed to see.
-    std::size_t addresses_seen(unsigned seed, unsigned depth, unsigned deaths) {
+    std::size_t addresses_seen(unsigned seed, unsigned depth, unsigned deaths, bool with_sums = false) {
         std::mt19937 random(seed);
         start();
-        program p(depth), at_last(depth);
+        program p(depth, with_sums), at_last = p;
         p.begin(*primary);
         for (unsigned death = 0; death < deaths && !HasFailure(); ++death) {
             taken = 0;
@@ -202,6 +223,47 @@ TEST_F(differences, nothing_is_told_of_a_request_that_has_no_answer) {
 TEST_F(differences, survivors_of_survivors_go_on_from_it_too) {
     protected_guest::differences = KAGEMUSHA_DIFFERENCES_SHIP;
     EXPECT_LE(addresses_seen(11, 3, 3), 4u);
+}
+
+TEST_F(differences, named_kernels_are_shipped_from_their_first_launch_on) {
+    ship_kernels = "another,proceed";
+    for (unsigned seed = 21; seed <= 24 && !HasFailure(); ++seed) {
+        EXPECT_LE(addresses_seen(seed, seed % 2 != 0 ? 1 : 6, 1), 2u) << "seed " << seed;
+    }
+    EXPECT_LE(addresses_seen(31, 3, 3), 4u);
+}
+
+TEST_F(differences, what_other_kernels_made_of_a_named_ones_results_is_shipped_too) {
+    ship_kernels = "proceed";
+    for (unsigned seed = 41; seed <= 44 && !HasFailure(); ++seed) {
+        EXPECT_LE(addresses_seen(seed, seed % 2 != 0 ? 1 : 6, 1, true), 2u) << "seed " << seed;
+    }
+}
+
+// Shipping begins while a request is open that has nothing to do with it. What is shipped behind that one is
+// worth nothing to a survivor, so nothing behind it may be told before it is answered.
+TEST_F(differences, what_is_open_when_shipping_begins_is_answered_first) {
+    ship_kernels = "proceed";
+    start();
+    program p(8);
+    p.begin(*primary);
+    const std::uint64_t slow = primary->kernel(p.context, slow_source, "slow");
+    const std::uint64_t other = primary->buffer(p.context, 4), other_queue = primary->queue(p.context);
+    take_next();
+    codec::stream_builder b;
+    codec::launch_size one;
+    one.global[0] = 1;
+    b.launch({other_queue}, slow, one, codec::argument_builder{}.memory(0, other));
+    b.read_buffer({other_queue}, other, 0, b.payload(true, 0, slots_at - 64, 4));
+    primary->submit(b);
+    std::mt19937 random(1);
+    p.finish(*primary, random, 2);
+    take_next();
+    const program at_last = p;
+    fail_over();
+    p = at_last;
+    p.finish(*primary, random, 5);
+    EXPECT_LE(p.addresses.size(), 2u);
 }
 
 // Else the tests above could not fail.

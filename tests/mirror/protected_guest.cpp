@@ -16,6 +16,7 @@ kagemusha_device_config protected_guest::config(bool second) const {
     auto c = config_of(backend_, second);
     c.hold_bytes = c.log_bytes = hold_bytes_;
     c.differences = differences;
+    c.ship_kernels = ship_kernels;
     return c;
 }
 

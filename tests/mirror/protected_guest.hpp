@@ -42,7 +42,9 @@ public:
     guest_state last;           // the last checkpoint
     std::vector<std::byte> gpu; // its state of the GPU
     unsigned taken = 0;
-    std::uint32_t differences = KAGEMUSHA_DIFFERENCES_REPAIR; // of the devices that are started from here on
+    // Of the devices that are started from here on.
+    std::uint32_t differences = KAGEMUSHA_DIFFERENCES_REPAIR;
+    const char* ship_kernels = nullptr;
 
 private:
     std::string new_address();

@@ -125,6 +125,9 @@ typedef struct kagemusha_device_config {
      * (status.behind_ms); 0: never. */
     uint32_t max_behind_ms;
     uint32_t differences; /* primary: enum kagemusha_differences */
+    /* primary: kernels whose results are treated as with KAGEMUSHA_DIFFERENCES_SHIP from their first launch
+     * on: names, with commas between them; NULL or "": none */
+    const char* ship_kernels;
 } kagemusha_device_config;
 
 /*
