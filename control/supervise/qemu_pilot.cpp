@@ -63,6 +63,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     phase_ = phase::none;
     stream_is_ours_ = false;
     counted_ = {};
+    differences_ = {};
     looking_ = gpu_looking_ = lost_told_ = false;
     look_at_takeover_.reset();
     look_at_copy_.reset();

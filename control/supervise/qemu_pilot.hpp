@@ -13,6 +13,7 @@
 #include "control/process.hpp"
 #include "control/qmp_session.hpp"
 #include "control/supervise/checkpoint_count.hpp"
+#include "control/supervise/difference_watch.hpp"
 #include "control/supervise/paused_share.hpp"
 #include "control/supervise/progress_watch.hpp"
 
@@ -61,6 +62,7 @@ struct pilot_events {
     std::function<void(std::uint64_t committed_ns, std::uint64_t completed_ns)> gpu_computes;
     std::function<void(const std::string& why)> stuck;    // it stands still; again and again while it does
     std::function<void(const std::string& what)> warning; // what does not get on; empty: it does again
+    std::function<void(const std::string& what)> differences; // of GPU memory on the standby
     // The guest has switched itself off, or has panicked, and a standby may have the VM.
     std::function<void(const std::string& how)> guest_ended;
     std::function<void()> stopped; // hand_over() has stopped the VM
@@ -185,6 +187,7 @@ private:
     checkpoint_count counted_;
     figures last_;
     paused_share paused_;
+    difference_watch differences_;
     std::vector<std::string> disks_; // in the checkpoints, by their nodes
     std::uint64_t disk_missing_bytes_ = 0;
     bool disks_looking_ = false, disks_complete_ = false;

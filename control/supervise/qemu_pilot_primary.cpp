@@ -202,8 +202,13 @@ void qemu_pilot::look_at_protected_gpu() {
     });
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         gpu_looking_ = false;
-        if (phase_ != phase::checkpointing || abandoned_ || !a.body.is_object() ||
-            a.body.value("state", std::string("protecting")) == "protecting")
+        if (phase_ != phase::checkpointing || abandoned_ || !a.body.is_object())
+            return;
+        for (const auto& what :
+             differences_.read(clock::now(), a.body.value("digests-different", std::uint64_t{0}),
+                               a.body.value("memory-shipped", std::uint64_t{0})))
+            events_.differences(what);
+        if (a.body.value("state", std::string("protecting")) == "protecting")
             return;
         report_loss("the standby has no copy of the GPU any more: " +
                     a.body.value("degraded", std::string()));

@@ -221,6 +221,7 @@ pilot_events supervisor::pilot_reports() {
         warning_ = what;
         log("warning", what.empty() ? "it gets on again" : what);
     };
+    events.differences = [this](const std::string& what) { log("differences", what); };
     events.guest_ended = [this](const std::string& how) {
         log("stop", how);
         decider_->stop();
