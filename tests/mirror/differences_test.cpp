@@ -266,6 +266,39 @@ TEST_F(differences, what_is_open_when_shipping_begins_is_answered_first) {
     EXPECT_LE(p.addresses.size(), 2u);
 }
 
+// Why there is no policy that holds the guest's output until both GPUs agree (docs/spec/replication.md,
+// section 7). The standby executes nothing before the checkpoint that has it, and from then on the guest in
+// that checkpoint, which has read the primary's result, is the only one there is. Nobody else has heard of
+// it, and yet the survivor's guest and its GPU contradict each other.
+TEST_F(differences, holding_the_guests_output_does_not_help_a_guest_that_has_read) {
+    const auto status_of = [](const guest& g) {
+        kagemusha_replication_status s{};
+        s.struct_bytes = sizeof s;
+        kagemusha_device_get_replication_status(g.device(), &s);
+        return s;
+    };
+    start();
+    program p(1);
+    p.begin(*primary);
+    take_next();
+    host::wait([&] { return status_of(*standby).executed == status_of(*primary).appended; }, "the standby");
+    codec::stream_builder b;
+    p.add_launch(b, p.begun);
+    p.add_read(*primary, b, p.begun++);
+    primary->submit(b);
+    host::wait([&] { return primary->completed(p.read_events[0]); }, "the read");
+    host::wait([&] { return status_of(*standby).received == status_of(*primary).appended; }, "the log");
+    EXPECT_LT(status_of(*standby).executed, status_of(*primary).appended) << "before its checkpoint";
+    take_next();
+    fail_over();
+    EXPECT_TRUE(primary->completed(p.read_events[0])) << "the guest knows";
+    std::array<std::uint64_t, count> read, now;
+    std::memcpy(read.data(), primary->memory(slots_at), bytes);
+    primary->read(p.queue, p.state, slots_at + bytes, bytes);
+    std::memcpy(now.data(), primary->memory(slots_at + bytes), bytes);
+    EXPECT_NE(read, now);
+}
+
 // Else the tests above could not fail.
 TEST_F(differences, without_shipping_the_survivor_goes_on_from_something_else) {
     bool differs = false;
