@@ -415,7 +415,8 @@ static void checkpoint_disk_commit(ReplicationState *rs)
 
 static void coroutine_fn checkpoint_disk_flush_entry(void *opaque)
 {
-    BlockDriverState *bs = opaque;
+    CheckpointDisk *s = opaque;
+    BlockDriverState *bs = s->bs;
     int ret;
 
     WITH_GRAPH_RDLOCK_GUARD() {
@@ -425,8 +426,19 @@ static void coroutine_fn checkpoint_disk_flush_entry(void *opaque)
         error_report("disk %s: what the guest had flushed on the other host "
                      "can't be flushed here: %s", bdrv_get_node_name(bs),
                      strerror(-ret));
+        qatomic_set(&s->flush_error, ret);
     }
+    qatomic_dec(&s->flushing);
     bdrv_dec_in_flight(bs);
+}
+
+/* With the BQL; is not waited for. "flushing" says when it is through. */
+void checkpoint_disk_flush(CheckpointDisk *s)
+{
+    qatomic_inc(&s->flushing);
+    bdrv_inc_in_flight(s->bs);
+    aio_co_enter(bdrv_get_aio_context(s->bs),
+                 qemu_coroutine_create(checkpoint_disk_flush_entry, s));
 }
 
 static void checkpoint_disk_stop(ReplicationState *rs, bool failover,
@@ -449,11 +461,7 @@ static void checkpoint_disk_stop(ReplicationState *rs, bool failover,
         }
         s->complete = false;
         if (failover) {
-            /* What the guest had flushed; it is not waited for. */
-            bdrv_inc_in_flight(s->bs);
-            aio_co_enter(bdrv_get_aio_context(s->bs),
-                         qemu_coroutine_create(checkpoint_disk_flush_entry,
-                                               s->bs));
+            checkpoint_disk_flush(s); /* what the guest had flushed */
         }
     }
 }

@@ -35,7 +35,9 @@
  * checkpoint and out of it is in checkpoint-disk-state.c.
  *
  * "/objects/NODE-NAME" says how it stands ("complete": the other side has all
- * of the disk; "failure": why no checkpoint can be taken). Requests run in the
+ * of the disk; "failure": why no checkpoint can be taken). Setting "flushing"
+ * flushes the image; when that is false again it is through, and
+ * "flush-failure" says whether it failed. Requests run in the
  * AioContext of the disk, everything else with the BQL; `lock` guards what both
  * need.
  *
@@ -340,6 +342,28 @@ static char *checkpoint_disk_get_failure(Object *obj, Error **errp)
     return g_strdup(CHECKPOINT_DISK(obj)->failure ?: "");
 }
 
+static bool checkpoint_disk_get_flushing(Object *obj, Error **errp)
+{
+    return qatomic_read(&CHECKPOINT_DISK(obj)->flushing) != 0;
+}
+
+static void checkpoint_disk_set_flushing(Object *obj, bool value, Error **errp)
+{
+    CheckpointDisk *s = CHECKPOINT_DISK(obj);
+
+    if (value) {
+        qatomic_set(&s->flush_error, 0);
+        checkpoint_disk_flush(s);
+    }
+}
+
+static char *checkpoint_disk_get_flush_failure(Object *obj, Error **errp)
+{
+    int ret = qatomic_read(&CHECKPOINT_DISK(obj)->flush_error);
+
+    return g_strdup(ret ? strerror(-ret) : "");
+}
+
 static void checkpoint_disk_class_init(ObjectClass *klass, void *data)
 {
     VMSTATE_IF_CLASS(klass)->get_id = checkpoint_disk_get_id;
@@ -347,6 +371,11 @@ static void checkpoint_disk_class_init(ObjectClass *klass, void *data)
                                    checkpoint_disk_get_complete, NULL);
     object_class_property_add_str(klass, "failure",
                                   checkpoint_disk_get_failure, NULL);
+    object_class_property_add_bool(klass, "flushing",
+                                   checkpoint_disk_get_flushing,
+                                   checkpoint_disk_set_flushing);
+    object_class_property_add_str(klass, "flush-failure",
+                                  checkpoint_disk_get_flush_failure, NULL);
 }
 
 static const TypeInfo checkpoint_disk_types[] = {

@@ -65,6 +65,9 @@ struct CheckpointDisk {
     bool copying;               /* atomic: a coroutine reads ahead … */
     unsigned int copying_run;   /* … for this secondary */
 
+    unsigned int flushing;      /* atomic: flushes that are under way */
+    int flush_error;            /* atomic: of the last that failed; or 0 */
+
     /* With the BQL from here on */
     bool secondary;
     bool taken_complete;        /* nothing is missing beside what was taken */
@@ -87,5 +90,6 @@ GArray *checkpoint_disk_new_ranges(void);
 extern const VMStateDescription vmstate_checkpoint_disk;
 extern ReplicationOps checkpoint_disk_ops;
 void checkpoint_disk_free_state(CheckpointDisk *s);
+void checkpoint_disk_flush(CheckpointDisk *s);
 
 #endif

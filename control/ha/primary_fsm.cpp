@@ -253,7 +253,8 @@ void primary_fsm::on_opened(const arbiter_answer& answer, std::uint64_t now) {
         opened_ = true;
         if (!config_.disks)
             return start_vm(now);
-        return mark(started(mark_, config_.instance));
+        // The life before may have ended with its host's cache full of what it wrote.
+        return mark(started(mark_, config_.instance), true);
     }
     // It runs elsewhere, so an image of which nothing is known is not what ran last.
     if (answer.what == arbiter_answer::verdict::held && config_.disks && !config_.anew &&

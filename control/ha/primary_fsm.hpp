@@ -79,7 +79,8 @@
 //   4. Each act_replicate has a number, and what is reported of a replication has its number. Orders and
 //      reports cross, and QEMU's thread may be held up for long (a disk): what is reported of a former
 //      replication is none of this one's, whose output nobody holds yet. Such a report is dropped.
-//   5. on_marked comes for each act_mark, in their order, when it is durable or has failed. Only then the
+//   5. on_marked comes for each act_mark, in their order, when it (and the flush before it) is durable or has
+//      failed. Only then the
 //      VM is started, a state sent to a standby, or the arbiter asked to record the pair. So an image that
 //      is not marked `protected` was never one of a recorded pair.
 #pragma once
@@ -162,6 +163,7 @@ struct act_replicate {
 };
 struct act_mark { // the images, durably; then on_marked
     disk_mark mark;
+    bool flush = false; // before that, what was written to the images: the mark says that they have it
 };
 struct act_go_on_alone {};
 struct act_tell_gpu_failure {}; // QEMU tells the guest what it has held back
@@ -249,7 +251,7 @@ private:
     // The disks (primary_fsm_disks.cpp).
     void begin_comparing(std::uint64_t now);
     void compare_or_end(const mirror::supervision* m, std::uint64_t now);
-    void mark(disk_mark next);
+    void mark(disk_mark next, bool flush = false);
     const disk_mark& last_mark() const { return marking_.empty() ? mark_ : marking_.back(); }
     bool may_be_behind() const; // a standby may have all of the disk's present generation
     void mark_alone();

@@ -57,9 +57,9 @@ void primary_fsm::compare_or_end(const supervision* m, std::uint64_t now) {
 
 // ---- marks
 
-void primary_fsm::mark(disk_mark next) {
+void primary_fsm::mark(disk_mark next, bool flush) {
     marking_.push_back(next);
-    actions_.push_back(act_mark{std::move(next)});
+    actions_.push_back(act_mark{std::move(next), flush});
 }
 
 bool primary_fsm::may_be_behind() const {

@@ -124,6 +124,7 @@ struct act_restart_qemu {
 };
 struct act_standby_mark { // the images, durably; then on_marked. In their order
     disk_mark mark;
+    bool flush = false; // before that, what was written to the images
 };
 struct act_running { // the VM runs here: primary_fsm::start_after_takeover
     std::uint64_t term;

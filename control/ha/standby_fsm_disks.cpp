@@ -42,9 +42,10 @@ void standby_fsm::on_lineage(const supervision& m) {
     be_ready();
 }
 
+// What checkpoints wrote may be in this host's cache only, and the guest had flushed it where it ran.
 void standby_fsm::mark(disk_state state, lineage of) {
     marking_.push_back({state, std::move(of)});
-    actions_.push_back(act_standby_mark{marking_.back()});
+    actions_.push_back(act_standby_mark{marking_.back(), state == disk_state::newest});
 }
 
 void standby_fsm::on_marked(const std::string& problem, std::uint64_t now) {

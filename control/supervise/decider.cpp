@@ -184,7 +184,7 @@ struct decider::work {
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
     void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication); }
-    void carry_out(act_mark& a) { owner_.orders_.mark(a.mark); }
+    void carry_out(act_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
     void carry_out(act_tell_gpu_failure&) { owner_.orders_.tell_gpu_failure(); }
     void carry_out(act_kill_qemu& a) { owner_.orders_.kill(a.why); }
@@ -204,7 +204,7 @@ struct decider::work {
         owner_.orders_.event("takeover", a.why);
         owner_.orders_.take_over();
     }
-    void carry_out(act_standby_mark& a) { owner_.orders_.mark(a.mark); }
+    void carry_out(act_standby_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why); }
     void carry_out(act_running& a) {
         {

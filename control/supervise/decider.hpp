@@ -34,7 +34,8 @@ struct decider_options {
 struct decider_orders {
     std::function<void()> start_primary, start_standby, go_on_alone, tell_gpu_failure, take_over;
     std::function<void(std::uint64_t replication)> replicate; // what is reported of it says this number
-    std::function<void(const ha::disk_mark& mark)> mark;      // the images, durably; then marked()
+    // The images, durably; `flush`: what was written to them before that. Then marked(), in their order.
+    std::function<void(const ha::disk_mark& mark, bool flush)> mark;
     std::function<void(std::string why)> restart_standby, kill;
     std::function<void(bool in_order, std::string why)> ended; // the last one
     std::function<void(std::string name, std::string text)>

@@ -120,6 +120,8 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
         at = std::min(at, *look_at_takeover_);
     if (look_at_copy_)
         at = std::min(at, *look_at_copy_);
+    if (look_at_flush_)
+        at = std::min(at, *look_at_flush_);
     return quit_by_ ? std::min(at, *quit_by_) : at;
 }
 
@@ -163,6 +165,8 @@ void qemu_pilot::handle(bool ended_now) {
         look_at_takeover();
     if (look_at_copy_ && now >= *look_at_copy_)
         look_at_copy();
+    if (look_at_flush_ && now >= *look_at_flush_)
+        look_at_flush();
 }
 
 void qemu_pilot::read_answers() {
@@ -367,6 +371,7 @@ void qemu_pilot::forget_process() {
     held_ = false;
     warn(concern::error, {});
     warn(concern::kill, {});
+    flushed("QEMU ended before its disks were flushed");
 }
 
 void qemu_pilot::kill(const std::string& why) {

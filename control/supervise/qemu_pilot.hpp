@@ -94,6 +94,8 @@ public:
     void go_on_alone();
     void tell_gpu_failure(); // to the guest
     void take_over();
+    // What was written to its disks is durable, then `done`, with a sentence when that failed. One at a time.
+    void flush_disks(std::function<void(const std::string& problem)> done);
     void hand_over();
     // Before handed_over: the VM runs on here.
     void cancel_hand_over(const std::string& why);
@@ -141,6 +143,9 @@ private:
     void on_event(const qmp_message& message);
     void on_shutdown(bool by_guest, const std::string& reason);
     void find_writable_disks();
+    void flush_disk(std::size_t index);
+    void look_at_flush();
+    void flushed(const std::string& problem);
     void look_at_disks(std::size_t index, std::uint64_t missing, bool complete);
     void on_checkpointing();
     void send_state();
@@ -191,6 +196,9 @@ private:
     std::vector<std::string> disks_; // in the checkpoints, by their nodes
     std::uint64_t disk_missing_bytes_ = 0;
     bool disks_looking_ = false, disks_complete_ = false;
+    std::function<void(const std::string& problem)> flush_done_; // flush_disks(), under way
+    std::size_t flushing_ = 0;                                   // which disk
+    std::optional<clock::time_point> look_at_flush_;
     std::uint64_t handing_over_ = 0;                // done with this checkpoint; 0: nobody wants it
     std::optional<clock::time_point> hand_over_by_; // somebody does
     bool to_run_ = false;                           // run_if_stopped() is at it

@@ -26,6 +26,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <poll.h>
 #include <random>
@@ -77,7 +78,8 @@ private:
     void finish(bool in_order, const std::string& why);
     bool use_address(const std::string& address, std::string& error);
     std::string look_at_images();
-    std::string mark(const ha::disk_mark& mark);
+    void begin_mark();
+    void finish_mark(std::string problem);
     void state_changed(const std::string& state);
     void asked_by_signal(int number);
     void hand_over_failed(const std::string& why);
@@ -104,6 +106,11 @@ private:
     takeover_drill drill_;
     std::chrono::steady_clock::time_point keys_watched_at_{};
     ha::disk_mark image_mark_; // what they said at the beginning
+    struct mark_order {
+        ha::disk_mark mark;
+        bool flush;
+    };
+    std::deque<mark_order> marks_; // the first one is under way
     bool over_ = false, quitting_ = false;
     int status_ = 0;
     std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
@@ -274,7 +281,13 @@ decider_orders supervisor::orders() {
             pilot_->kill(why);
         });
     };
-    orders.mark = [this](const ha::disk_mark& m) { inbox_.put([this, m] { decider_->marked(mark(m)); }); };
+    orders.mark = [this](const ha::disk_mark& m, bool flush) {
+        inbox_.put([this, m, flush] {
+            marks_.push_back({m, flush});
+            if (marks_.size() == 1)
+                begin_mark();
+        });
+    };
     orders.ended = [this](bool in_order, std::string why) {
         inbox_.put([this, in_order, why = std::move(why)] { finish(in_order, why); });
     };
@@ -310,11 +323,25 @@ std::string supervisor::look_at_images() {
                : why_not_start(image_mark_, images_[0]);
 }
 
-std::string supervisor::mark(const ha::disk_mark& mark) {
-    const auto problem = write_marks(images_, mark);
+// An image may only be called the newest when all that it has is on the disk. A QEMU that runs has a part of
+// that in its memory (qcow2's tables), so it flushes.
+void supervisor::begin_mark() {
+    if (!marks_.front().flush)
+        return finish_mark({});
+    if (!pilot_->alive())
+        return finish_mark(flush_images(images_));
+    pilot_->flush_disks([this](const std::string& problem) { finish_mark(problem); });
+}
+
+void supervisor::finish_mark(std::string problem) {
+    if (problem.empty())
+        problem = write_marks(images_, marks_.front().mark);
     if (!problem.empty())
-        log("disks", problem + ". It says which host has the newest disks");
-    return problem;
+        log("disks", problem + ". Without its mark nobody knows which host has the newest disks");
+    marks_.pop_front();
+    decider_->marked(problem);
+    if (!marks_.empty())
+        begin_mark();
 }
 
 void supervisor::state_changed(const std::string& state) {

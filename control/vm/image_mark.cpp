@@ -186,6 +186,15 @@ ha::disk_mark read_marks(const std::vector<std::string>& images, std::string& er
     return ha::least(marks);
 }
 
+std::string flush_images(const std::vector<std::string>& images) {
+    for (const auto& image : images) {
+        const unique_fd fd(::open(image.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!fd || ::fsync(fd.get()) != 0)
+            return failed("flush", image);
+    }
+    return {};
+}
+
 std::string write_marks(const std::vector<std::string>& images, const ha::disk_mark& mark) {
     for (const auto& image : images)
         if (auto why = write_one(file_of(image), mark); !why.empty())

@@ -23,6 +23,10 @@ namespace kagemusha::control {
 // Of all images of one VM (ha::least). `error`: a sentence when one can't be read.
 ha::disk_mark read_marks(const std::vector<std::string>& images, std::string& error);
 
+// What was written to the images is on the disk when it returns. A sentence when that failed. Not enough
+// while a QEMU has them open: it keeps tables of qcow2 in its memory.
+std::string flush_images(const std::vector<std::string>& images);
+
 // Is on the disk when it returns. A sentence when that failed.
 std::string write_marks(const std::vector<std::string>& images, const ha::disk_mark& mark);
 

@@ -48,6 +48,12 @@ protected:
 
 } // namespace
 
+TEST_F(image_marks, an_image_that_cannot_be_flushed_is_named) {
+    std::ofstream(images_[0]) << "content";
+    EXPECT_EQ(flush_images({images_[0]}), "");
+    EXPECT_EQ(flush_images(images_), "cannot flush " + images_[1] + ": No such file or directory");
+}
+
 TEST_F(image_marks, are_read_as_they_were_written) {
     EXPECT_EQ(read(), disk_mark{});
     for (std::uint32_t i = 1; i < 6; ++i) {

@@ -345,8 +345,6 @@ void qemu::finish_take_over() {
     copy_lost_ = false;
     w_.say(host_.index, "qemu: the VM goes on here (run {}, request {})", run_, vm_.requests);
     ++w_.stats.takeovers;
-    if (w_.now() >= host_.image.hangs_until && w_.now() >= host_.image.fails_until)
-        host_.image.flush();
     resume_guest();
     host_.process.qemu_running();
 }

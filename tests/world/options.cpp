@@ -34,6 +34,7 @@ constexpr const char* mutation_names[] = {"none",
                                           "no_mark_copy",
                                           "no_mark_taken_over",
                                           "forgets_marks",
+                                          "marks_unflushed",
                                           "loses_unpaired",
                                           "never_reconnects"};
 static_assert(std::size(mutation_names) == static_cast<std::size_t>(mutation::last) + 1);

@@ -37,6 +37,7 @@ enum class mutation : std::uint8_t {
     no_mark_copy,            // a standby's image is not marked
     no_mark_taken_over,      // a VM that was taken over speaks before its images say so
     forgets_marks,           // a standby does not look at its images' marks before it is overwritten
+    marks_unflushed,         // an image is marked as the newest before what was written to it is durable
     loses_unpaired,          // UNPAIRED never arrives
     never_reconnects,        // a closed connection is not made again
     last = never_reconnects,

@@ -272,9 +272,10 @@ void supervisor::next_order() {
 }
 
 // Ends when it is on the disk.
-void supervisor::order_mark(const disk_mark& m) {
-    order(host_.image.ends(w_.now(), w_.o.flush_ms * ms) - w_.now(), [this, m] {
-        const auto problem = mark(m);
+void supervisor::order_mark(const disk_mark& m, bool flush) {
+    const auto takes = (flush ? 2 : 1) * w_.o.flush_ms * ms;
+    order(host_.image.ends(w_.now(), takes) - w_.now(), [this, m, flush] {
+        const auto problem = mark(m, flush);
         tell([&] {
             if (standby_)
                 standby_->on_marked(problem, host_.clock_ms());
@@ -284,9 +285,11 @@ void supervisor::order_mark(const disk_mark& m) {
     });
 }
 
-std::string supervisor::mark(disk_mark m) {
+std::string supervisor::mark(disk_mark m, bool flush) {
     if (w_.now() < host_.image.fails_until)
         return "the mark can't be written";
+    if (flush && !w_.broken(mutation::marks_unflushed))
+        host_.image.flush();
     if ((m.state == disk_state::protected_ && w_.broken(mutation::no_mark_protected)) ||
         ((m.state == disk_state::copy || m.state == disk_state::waiting) &&
          w_.broken(mutation::no_mark_copy)) ||
@@ -580,7 +583,7 @@ void supervisor::carry_out(act_ended& a) {
     order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
 }
 void supervisor::carry_out(act_mark& a) {
-    order_mark(a.mark);
+    order_mark(a.mark, a.flush);
 }
 
 // ---- what a standby decided
@@ -612,7 +615,7 @@ void supervisor::carry_out(act_restart_qemu& a) {
     });
 }
 void supervisor::carry_out(act_standby_mark& a) {
-    order_mark(a.mark);
+    order_mark(a.mark, a.flush);
 }
 void supervisor::carry_out(act_running& a) {
     peer_ = -1;

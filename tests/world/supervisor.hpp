@@ -83,8 +83,8 @@ private:
     void settle();
     void order(time_us takes, std::function<void()> what);
     void next_order();
-    void order_mark(const ha::disk_mark& m);
-    std::string mark(ha::disk_mark m); // a sentence when it failed
+    void order_mark(const ha::disk_mark& m, bool flush);
+    std::string mark(ha::disk_mark m, bool flush = false); // a sentence when it failed
     void tick();
     static constexpr std::uint64_t periodic_look = 0, look_once = 1, look_for_ping = 2;
     void look(std::uint64_t what);
