@@ -135,9 +135,13 @@ core::device_config core_config(const kagemusha_device_config& c) {
 }
 
 // The name of the GPU, or empty with a sentence in `error`.
-std::string probe(const kagemusha_device& device, std::string& error) {
+std::string probe(kagemusha_device& device, std::string& error) {
     if (!device.executors) {
-        return worker::probe_gpu(device.worker, probe_timeout_ms, error);
+        worker::probed_gpu probed = worker::probe_gpu(device.worker, probe_timeout_ms, error);
+        if (!probed.own_selector.empty()) {
+            device.worker.gpu = std::move(probed.own_selector);
+        }
+        return std::move(probed.name);
     }
     no_sink sink;
     worker::opened_executor opened = device.executors({}, sink);

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "gpu/backend_module.hpp"
+#include "gpu/own_selector.hpp"
 
 namespace kagemusha::gpu {
 
@@ -46,6 +47,10 @@ const gpu_description* select(const std::vector<gpu_description>& gpus, std::str
     if (selector.empty()) {
         for (const auto& gpu : gpus)
             if (gpu.is_default)
+                fits.push_back(&gpu);
+    } else if (is_processor_selector(selector) || !pci_of_selector(selector).empty()) {
+        for (const auto& gpu : gpus)
+            if (gpu.own_selector == selector)
                 fits.push_back(&gpu);
     } else if (to_number(selector, number)) {
         for (const auto& gpu : gpus)

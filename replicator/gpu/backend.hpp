@@ -33,6 +33,8 @@ struct gpu_description {
     std::string
         fingerprint; // 16 hexadecimal digits; equal where platform, name, version and driver are equal
     bool is_default = false; // what the selector "" picks
+    // Means the same GPU in a process that may not open the others (gpu/own_selector.hpp); "": it has none.
+    std::string own_selector;
 };
 
 // Options in the order in which they were written: a fault script depends on it.
@@ -50,7 +52,8 @@ struct gpu_list {
 gpu_list list_gpus(std::string_view backend, std::string_view options = {});
 
 // `selector`: "" the default, "N" by index, "P.D" by platform and device, else a part of the name (in any
-// case of letters) that fits only one GPU. What is left of the list is that one, or nothing and an error.
+// case of letters) that fits only one GPU, or its own selector. What is left of the list is that one, or
+// nothing and an error.
 gpu_list choose_gpu(const gpu_list& list, std::string_view selector);
 
 struct open_result {

@@ -163,6 +163,21 @@ TEST(choose_gpu, LeavesTheOneThatOpenGpuTakes) {
     EXPECT_EQ(choose_gpu(empty, "0").error, empty.error);
 }
 
+// What a process that may open one GPU only lists has other numbers.
+TEST(choose_gpu, KnowsAGpuAgainAmongFewer) {
+    gpu_list all;
+    for (const char* selector : {"cpu:0:P", "", "pci:0000:17:00.0", "pci:0000:9a:00.0"}) {
+        gpu_description gpu;
+        gpu.index = static_cast<std::uint32_t>(all.gpus.size());
+        gpu.own_selector = selector;
+        all.gpus.push_back(gpu);
+    }
+    EXPECT_EQ(choose_gpu(all, "pci:0000:9a:00.0").gpus.at(0).index, 3u);
+    EXPECT_EQ(choose_gpu(all, "cpu:0:P").gpus.at(0).index, 0u);
+    EXPECT_TRUE(choose_gpu(all, "cpu:1:P").gpus.empty());
+    EXPECT_TRUE(choose_gpu(all, "pci:0000:18:00.0").gpus.empty());
+}
+
 fault_script script(const char* text) {
     backend_options o;
     std::string error;

@@ -26,7 +26,8 @@ public:
 struct opened_executor {
     std::unique_ptr<request_executor> executor; // null: error says why
     std::string gpu_name;
-    std::string error; // a sentence for a person: what to install or which GPUs there are
+    std::string error;             // a sentence for a person: what to install or which GPUs there are
+    std::string own_selector = {}; // gpu::gpu_description::own_selector
 };
 
 // Called once, by the thread that will call execute(). `regions` and `sink` outlive the executor.

@@ -30,9 +30,9 @@ executor_factory gpu_executor_factory(std::string backend, std::string gpu, std:
         auto opened = gpu::open_gpu(backend, gpu, options);
         if (!opened.device)
             return {nullptr, "", std::move(opened.error)};
-        std::string name = gpu::describe(*opened.device).name;
+        const gpu::gpu_description described = gpu::describe(*opened.device);
         return {std::make_unique<gpu_request_executor>(std::move(opened.device), regions, sink),
-                std::move(name), ""};
+                described.name, "", described.own_selector};
     };
 }
 

@@ -27,8 +27,9 @@ std::string cpu_device() {
             options.gpu = part;
             options.worker_path = KAGEMUSHA_BUILT_WORKER;
             std::string error;
-            if (!probe_gpu(options, 60000, error).empty())
-                return std::string(part);
+            // As the device does: its workers get the nodes of this one only.
+            if (const probed_gpu probed = probe_gpu(options, 60000, error); !probed.name.empty())
+                return probed.own_selector;
         }
         return std::string();
     }();

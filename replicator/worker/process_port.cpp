@@ -100,6 +100,8 @@ public:
     // Waits until the GPU is open (its name) or the worker said or showed that it will not be.
     std::string wait_ready(std::uint32_t timeout_ms, std::string& error);
 
+    const std::string& own_selector() const { return own_selector_; }
+
     submit_result submit(const request_view& request) override;
     void kick() override;
     int event_fd() const override { return epoll_.get(); }
@@ -141,7 +143,7 @@ private:
     unique_fd error_output_, setup_, epoll_;
     spawned_process process_;
     siginfo_t end_{}; // how the process ended, once reaped
-    std::string gpu_name_, refusal_;
+    std::string gpu_name_, own_selector_, refusal_;
     std::uint64_t records_ = 0;
     bool ready_ = false, written_ = false, broken_ = false, dead_ = false;
 };
@@ -320,6 +322,13 @@ process_port::drained process_port::handle(port_sink* sink, record_type type,
             sink->on_record(record);
         }
         break;
+    case record_type::opened:
+        // Of a probe, which nothing of a guest runs in.
+        if (const auto selector = decode_sentence(record); selector && sink == nullptr && !ready_) {
+            valid = true;
+            own_selector_ = *selector;
+        }
+        break;
     case record_type::ready:
         if (const auto name = decode_sentence(record); name && !ready_) {
             valid = true;
@@ -449,12 +458,13 @@ std::unique_ptr<port> start_worker(const worker_options& options, std::string& e
     return made;
 }
 
-std::string probe_gpu(const worker_options& options, std::uint32_t timeout_ms, std::string& error) {
+probed_gpu probe_gpu(const worker_options& options, std::uint32_t timeout_ms, std::string& error) {
     process_port probe(options);
     error = probe.start(options, true);
     if (!error.empty())
-        return "";
-    return probe.wait_ready(timeout_ms, error);
+        return {};
+    std::string name = probe.wait_ready(timeout_ms, error);
+    return {std::move(name), probe.own_selector()};
 }
 
 } // namespace kagemusha::worker

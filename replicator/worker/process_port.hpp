@@ -55,9 +55,15 @@ std::string find_worker(const std::string& configured, std::string& error);
 // with a sentence in `error` if no process could be started.
 std::unique_ptr<port> start_worker(const worker_options& options, std::string& error);
 
-// Starts a worker only to open the GPU, in its sandbox, and tells the GPU's name. Empty with a sentence in
-// `error` if that is not possible; waits at most `timeout_ms`.
-std::string probe_gpu(const worker_options& options, std::uint32_t timeout_ms, std::string& error);
+struct probed_gpu {
+    std::string name; // "": see `error`
+    std::string
+        own_selector; // for worker_options::gpu of later workers, who then get no other GPU's nodes; or ""
+};
+
+// Starts a worker only to open the GPU, in its sandbox, and tells which one that is. Without a name, with a
+// sentence in `error`, if that is not possible; waits at most `timeout_ms`.
+probed_gpu probe_gpu(const worker_options& options, std::uint32_t timeout_ms, std::string& error);
 
 } // namespace kagemusha::worker
 

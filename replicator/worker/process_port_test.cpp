@@ -438,27 +438,29 @@ TEST_F(process_port_fixture, a_worker_ends_with_the_device) {
 
 TEST_F(process_port_fixture, a_probe_tells_the_name_of_the_gpu) {
     std::string error;
-    EXPECT_EQ(probe_gpu(options, 60000, error), "test GPU zero") << error;
+    const probed_gpu probed = probe_gpu(options, 60000, error);
+    EXPECT_EQ(probed.name, "test GPU zero") << error;
+    EXPECT_EQ(probed.own_selector, "cpu:0:test");
 }
 
 TEST_F(process_port_fixture, a_probe_tells_why_there_is_none) {
     options.backend = "refuse";
     std::string error;
-    EXPECT_EQ(probe_gpu(options, 60000, error), "");
+    EXPECT_EQ(probe_gpu(options, 60000, error).name, "");
     EXPECT_EQ(error, "there is no GPU \\x1b here");
 }
 
 TEST_F(process_port_fixture, a_probe_of_a_crashing_driver_ends) {
     options.backend = "crash";
     std::string error;
-    EXPECT_EQ(probe_gpu(options, 60000, error), "");
+    EXPECT_EQ(probe_gpu(options, 60000, error).name, "");
     EXPECT_NE(error.find("signal"), std::string::npos) << error;
 }
 
 TEST_F(process_port_fixture, a_probe_does_not_wait_for_ever) {
     options.backend = "hang";
     std::string error;
-    EXPECT_EQ(probe_gpu(options, 300, error), "");
+    EXPECT_EQ(probe_gpu(options, 300, error).name, "");
     EXPECT_NE(error.find("300 ms"), std::string::npos) << error;
 }
 

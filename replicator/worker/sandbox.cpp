@@ -86,7 +86,7 @@ visible_paths system_files() {
 }
 
 // All that a worker may use, but for its private directory.
-visible_paths worker_files() {
+visible_paths worker_files(const gpu_nodes& nodes) {
     visible_paths paths = system_files();
     for (const char* path :
          {"/etc/OpenCL", "/etc/nvidia", "/etc/drirc", "/proc/self", "/proc/cpuinfo", "/proc/meminfo",
@@ -96,16 +96,15 @@ visible_paths worker_files() {
         paths.push_back({path, file_access::read});
     add_folders_of(paths, "OCL_ICD_VENDORS");
     add_folders_of(paths, "OPENCL_VENDOR_PATH");
-    for (const char* path : {"/dev/random", "/dev/urandom", "/dev/nvidiactl", "/dev/nvidia-uvm",
-                             "/dev/nvidia-caps", "/dev/kfd", "/dev/dri"})
+    for (const char* path : {"/dev/random", "/dev/urandom"})
         paths.push_back({path, file_access::device});
     // Mapped shared and writable it is memory that no limit counts, which only NVIDIA's runtime may have.
-    const bool nvidia = access("/dev/nvidiactl", F_OK) == 0;
-    paths.push_back({"/dev/zero", nvidia ? file_access::device : file_access::read});
-    for (int i = 0; i < 32; ++i)
-        paths.push_back({"/dev/nvidia" + std::to_string(i), file_access::device});
+    paths.push_back({"/dev/zero", nodes.nvidia ? file_access::device : file_access::read});
+    for (const std::string& path : nodes.devices)
+        paths.push_back({path, file_access::device});
     // Runtimes of real GPUs find them there. Without one, the worker has no business in it.
-    if (nvidia || access("/dev/dri", F_OK) == 0 || access("/dev/kfd", F_OK) == 0) {
+    if (std::ranges::any_of(nodes.devices,
+                            [](const std::string& path) { return access(path.c_str(), F_OK) == 0; })) {
         for (const char* path : {"/sys/bus/pci", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module"})
             paths.push_back({path, file_access::read});
     }
@@ -125,6 +124,11 @@ std::string drop_capabilities() {
     if (syscall(SYS_capset, &header, none) != 0)
         return system_error("capabilities can't be dropped");
     return "";
+}
+
+sandbox::sandbox(sandbox_mode mode, gpu_nodes nodes) : mode_(mode), nodes_(std::move(nodes)) {
+    if (mode_ != sandbox_mode::off && !nodes_.problem.empty())
+        missing_.push_back(nodes_.problem);
 }
 
 void sandbox::isolate(std::uint64_t max_private_bytes) {
@@ -166,7 +170,7 @@ void sandbox::enter_namespaces() {
 void sandbox::make_private_directory(std::uint64_t max_bytes) {
     if (own_mounts_) {
         std::vector<std::string> paths;
-        for (visible_path& one : worker_files())
+        for (visible_path& one : worker_files(nodes_))
             paths.push_back(std::move(one.path));
         const std::string error = enter_own_root(paths, max_bytes);
         if (error.empty()) {
@@ -227,7 +231,7 @@ std::string sandbox::enter(std::uint64_t max_worker_bytes) {
     landlock_rules rules;
     std::string error = rules.create();
     if (error.empty()) {
-        for (const visible_path& one : worker_files())
+        for (const visible_path& one : worker_files(nodes_))
             rules.allow(one.path, one.access);
         rules.allow(directory_.path, file_access::write);
         error = rules.enforce();
@@ -247,8 +251,7 @@ std::string sandbox::enter(std::uint64_t max_worker_bytes) {
         missing_.push_back(system_error("end with the device"));
 
     // The filter takes the network by itself: there is no socket() any more.
-    if (error = enter_syscall_filter(filter_for::worker, access("/dev/nvidiactl", F_OK) == 0);
-        !error.empty()) {
+    if (error = enter_syscall_filter(filter_for::worker, nodes_.nvidia); !error.empty()) {
         if (mode_ == sandbox_mode::required)
             return "the sandbox is required, but " + error + " (sandbox=best-effort starts without it)";
         missing_.push_back(error);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/gpu_nodes.hpp"
 #include "worker/process_port.hpp"
 
 namespace kagemusha::worker {
@@ -21,7 +22,8 @@ struct private_directory {
 
 class sandbox {
 public:
-    explicit sandbox(sandbox_mode mode) : mode_(mode) {}
+    // `nodes`: what it may open below /dev for its GPU.
+    sandbox(sandbox_mode mode, gpu_nodes nodes);
 
     // First step: namespaces, and in them a private, empty, writable directory that vanishes by itself. On a
     // host that does not give one the directory is without a path. Needs no descriptor of the device.
@@ -44,6 +46,7 @@ private:
     void limit_resources(std::uint64_t max_worker_bytes);
 
     sandbox_mode mode_;
+    gpu_nodes nodes_;
     bool own_users_ = false, own_mounts_ = false;
     private_directory directory_;
     std::vector<std::string> missing_;

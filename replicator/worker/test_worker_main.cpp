@@ -107,7 +107,7 @@ executor_factory make_test_factory(std::string backend, std::string gpu, std::st
             std::abort();
         if (backend == "hang")
             pause();
-        return {std::make_unique<test_executor>(regions, sink), "test GPU " + gpu, ""};
+        return {std::make_unique<test_executor>(regions, sink), "test GPU " + gpu, "", "cpu:0:test"};
     };
 }
 

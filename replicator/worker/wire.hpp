@@ -30,6 +30,7 @@ enum class record_type : std::uint32_t {
     guest = 19,    // a struct vgpu_record for the guest
     gpu_lost = 20, // the GPU's driver lost the device
     written = 21,  // a payload of a request that is not answered yet
+    opened = 22,   // before ready, of a probe only; text: the own selector of the GPU
 };
 
 // Parts of a record that are written one after another, without being put together in between.

@@ -31,6 +31,7 @@ public:
     // the process.
     void start(const request_executor& executor, int device_end);
 
+    void opened(std::string_view own_selector) { sentence(record_type::opened, own_selector); }
     void ready(std::string_view gpu_name) { sentence(record_type::ready, gpu_name); }
     void refused(std::string_view why) { sentence(record_type::refused, why); }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "worker/doorbell.hpp"
+#include "worker/gpu_nodes.hpp"
 #include "worker/host_reach.hpp"
 #include "worker/link_broker.hpp"
 #include "worker/link_client.hpp"
@@ -152,7 +153,7 @@ int run_worker(const factory_maker& make_factory) {
             std::fprintf(stderr, "%s\n", decision.sentence.c_str());
     }
 
-    sandbox box(static_cast<sandbox_mode>(message.sandbox));
+    sandbox box(static_cast<sandbox_mode>(message.sandbox), nodes_of_gpu(message.gpu));
     std::string error = prepare(box, message, descriptors, regions);
     if (error.empty())
         error = output.capture_standard_output();
@@ -169,6 +170,8 @@ int run_worker(const factory_maker& make_factory) {
         output.refused(error.empty() ? "the GPU can't be opened" : error);
         _exit(1);
     }
+    if (message.probe != 0 && !opened.own_selector.empty())
+        output.opened(opened.own_selector);
     output.ready(opened.gpu_name);
     if (message.probe != 0)
         _exit(0);

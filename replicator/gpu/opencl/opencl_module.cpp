@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "gpu/opencl/opencl_device.hpp"
+#include "gpu/own_selector.hpp"
 
 namespace kagemusha::gpu {
 
@@ -52,6 +53,19 @@ std::string fingerprint_of(const gpu_description& d) {
     return text;
 }
 
+// "" for a GPU whose driver does not tell its place: it is not known again among fewer.
+std::string own_selector_of(const opencl_api& api, cl_device_id device, const gpu_description& d) {
+    if (d.type == "CPU")
+        return processor_selector(d.device_index, d.platform);
+    constexpr cl_device_info pci_bus_info_khr = 0x410f;
+    cl_uint place[4]{}; // domain, bus, device, function
+    std::size_t bytes = 0;
+    if (api.clGetDeviceInfo(device, pci_bus_info_khr, sizeof place, place, &bytes) != CL_SUCCESS ||
+        bytes != sizeof place)
+        return {};
+    return pci_selector({place[0], place[1], place[2], place[3]});
+}
+
 gpu_description describe_device(const opencl_api& api, const std::string& platform, cl_device_id device) {
     gpu_description d;
     d.platform = platform;
@@ -97,6 +111,7 @@ std::vector<found> find_all(const opencl_api& api) {
             f.description.index = static_cast<std::uint32_t>(all.size());
             f.description.platform_index = p;
             f.description.device_index = d;
+            f.description.own_selector = own_selector_of(api, devices[d], f.description);
             all.push_back(std::move(f));
         }
     }
