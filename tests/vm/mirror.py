@@ -194,9 +194,9 @@ def wait_status(name, condition, what, seconds=120):
 class Metrics:
     """`kagemusha metrics`, asked as Prometheus would."""
 
-    def __init__(self):
+    def __init__(self, environment=None):
         self.process = subprocess.Popen([guest_vm.tool(), "metrics", "--listen", "127.0.0.1:0"], stdin=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, env=environment)
         self.address = self.process.stderr.readline().strip()
         assert self.address.startswith("http://127.0.0.1:"), self.address
 

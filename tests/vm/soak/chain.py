@@ -86,8 +86,10 @@ GPU = """
 [gpu]
 backend = "opencl"
 {gpu}
+{keys}
 [gpu.properties]
 window-size = "16M"
+{properties}
 """
 
 
@@ -120,6 +122,7 @@ class Chain:
         self.etcd = Etcd(self.directory) if self.arbiter == "etcd" else None
         self.relays = {}  # of hosts: name → to the arbiter
         self.network = []  # between primary and standby, when it is to be cut
+        self.gpu_keys = self.gpu_properties = ""  # more of [gpu] and [gpu.properties], for hosts that are started from here on
         self.started = 0
         self.turn = 0
         self.fault = "start"
@@ -182,6 +185,8 @@ exit $status
             files.append(f'"{os.environ["KAGE_REGISTER_JOB"]}:register_job"')
         if "flush" in self.programs:
             files.append(f'"{os.environ["KAGE_FLUSH_JOB"]}:flush_job"')
+        if any(program.startswith("differ") for program in self.programs):
+            files.append(f'"{os.environ["KAGE_DIFFER_JOB"]}:differ_job"')
         gpu = os.environ.get("KAGE_GPU", "")
         if other and other.gpu == gpu:
             gpu = os.environ.get("KAGE_STANDBY_GPU") or gpu
@@ -190,7 +195,8 @@ exit $status
             options=json.dumps(NOWHERE),
             memory="512M" if self.programs else "256M", accel="tcg", guest=os.environ.get("KAGE_KERNEL") or "6.12-cloud",
             files=", ".join(files), netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"),
-            gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "") if self.programs else "",
+            gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "", keys=self.gpu_keys, properties=self.gpu_properties)
+            if self.programs else "",
             disk='[[disk]]\npath = "none.img"\nwritable = true' if self.disk else "",
             directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
         more = ["--listen", f"unix:{self.directory}/far{self.started}"] if command == "standby" else []
@@ -520,7 +526,8 @@ def is_possible(arbiter, directory):
 
 def command(program):
     """What the guest starts for it."""
-    return f"{program}_job" if program in ("register", "flush") else f"soak_job {program}"
+    name, *words = program.split("-")  # "differ-counts": differ_job counts
+    return " ".join([f"{name}_job", *words]) if name in ("register", "flush", "differ") else f"soak_job {program}"
 
 
 # ---- what is seen of a host ----

@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Topology: two supervisors on one machine, again and again others; a Linux guest with a GPU, and a peer that hears it. The guest
+runs guest/differ_job.cpp, whose kernel gives something else each time: a race and an address decide which item gets which slot
+of a table. Its host is killed again and again, under each policy for such kernels (docs/vm.md).
+
+    tests/vm/test_differences.py [CHECK…]
+
+Environment: KAGE_KILLS (default 3) of the VM that ships; KAGE_SEED
+"""
+import os
+import random
+import re
+import shutil
+import sys
+import time
+import traceback
+
+import mirror
+from ha_pair import wait
+from soak.chain import Chain, console
+from soak.ledger import Ledger
+
+KILLS = int(os.environ.get("KAGE_KILLS") or 3)
+SEED = int(os.environ.get("KAGE_SEED") or random.randrange(1 << 32))
+SELDOM, OFTEN = 'digest-interval-ms = "600000"', 'digest-interval-ms = "300"'
+DIFFERENT_OBJECTS = 3  # of the program: owners, slots and sums
+
+
+class Told(Ledger):
+    """Of a program whose results nobody can count again: each round goes on from the one before."""
+
+    def begin(self):
+        return 0
+
+    def after(self, *_):
+        return None
+
+
+class Differences(Chain):
+    """`keys`: of [gpu]; `first`, `later`: more properties of the GPU of the host that begins, and of the others."""
+
+    def __init__(self, program, keys, first="", later=""):
+        super().__init__(SEED, 0, ("kill-qemu",), (program,), "lock")
+        self.peer.ledgers = [Told(program)]
+        self.gpu_keys, self.first, self.later = keys, first, later
+
+    def host(self, command, *more):
+        self.gpu_properties = self.first if command == "run" else self.later
+        return super().host(command, *more)
+
+    def draw(self):
+        super().draw()
+        self.rest = self.random.uniform(0, 0.5)
+
+    def survives(self, kills):
+        for _ in range(kills):
+            self.lose()
+
+    def contradicted(self):
+        """What the program has found, on any host. Hosts that went on from one checkpoint may have found the same."""
+        return [line for path in self.directory.glob("*.d/console.log")
+                for line in re.findall(r"CONTRADICTED .*", path.read_text(encoding="utf-8", errors="replace"))]
+
+
+def figures(metrics, host):
+    return metrics.of(host.name)
+
+
+def metrics_of(vm):
+    """`kagemusha metrics` of this VM's hosts. They do not own it, and leaks.py knows its own by the directory's name."""
+    return mirror.Metrics({**vm.hosts.environment, "KAGEMUSHA_RUNTIME_DIR": f"{vm.directory}/"})
+
+
+def check_repair(vm, metrics):
+    """repair does not promise it: before comparisons, the survivor contradicts what the program was told"""
+    vm.survives(1)
+    wait(lambda: vm.contradicted(), "the program finds something else than it was told")  # else ship's checks could not fail
+    print(f"       {vm.contradicted()[0]}", flush=True)
+    check_repair_becomes_ship(vm, metrics)
+
+
+def check_repair_becomes_ship(vm, metrics):
+    """differences that repeat are seen by people, and what differs is shipped from then on without anybody's doing"""
+    primary = vm.primary
+    wait(lambda: figures(metrics, primary).get("shipped_objects", 0) >= DIFFERENT_OBJECTS,
+         f"what differs is shipped; {primary.said()}; {figures(metrics, primary)}")
+    found = figures(metrics, primary)
+    assert found["digests_different_total"] >= 3 * DIFFERENT_OBJECTS, found
+    events = [e for e in primary.events() if e["event"] == "differences"]
+    assert events and "differ" in events[0]["text"], primary.said()
+    wait(lambda: any("sent after each" in e["text"] for e in primary.events() if e["event"] == "differences"),
+         f"people see what is shipped; {primary.said()}")
+    before = len(vm.contradicted())
+    vm.survives(1)
+    assert len(vm.contradicted()) == before, vm.contradicted()
+
+
+def check_ship(vm, metrics):
+    """ship: whatever the program was told stays true, over and over"""
+    vm.survives(KILLS)
+    assert not vm.contradicted(), vm.contradicted()
+    # Else its kernel gave the same everywhere, and nothing was tested.
+    wait(lambda: figures(metrics, vm.primary).get("digests_different_total"), f"its memory differs; {figures(metrics, vm.primary)}")
+
+
+CHECKS = ((check_repair, Differences, ("differ-counts", "", SELDOM, OFTEN)),
+          (check_ship, Differences, ("differ", 'differences = "ship"', OFTEN, OFTEN)))
+
+
+def main(names):
+    failures = 0
+    print(f"KAGE_SEED={SEED}", flush=True)
+    for check, make, arguments in CHECKS:
+        if names and check.__name__ not in names:
+            continue
+        started, vm = time.monotonic(), make(*arguments)
+        try:
+            with vm, metrics_of(vm) as metrics:
+                vm.begin()
+                check(vm, metrics)
+                end = vm.finish()
+            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s, {end['rounds']} rounds)", flush=True)
+            shutil.rmtree(vm.directory, ignore_errors=True)
+        except Exception as error:  # pylint: disable=broad-except
+            failures += 1
+            traceback.print_exc()
+            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {vm.directory}; {console(vm.primary)[-2000:] if vm.primary else ''}",
+                  flush=True)
+    print(f"{failures} failures" if failures else "all good", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
