@@ -204,6 +204,10 @@ void standby_fsm::on_message(const mirror::message& m, std::uint64_t now) {
     link_heard_ = std::max(link_heard_, now);
     if (const auto* bye = std::get_if<mirror::goodbye>(&m)) {
         actions_.push_back(act_standby_close_link{});
+        // Both may refuse each other for the same reason: ours is told then.
+        if (state_ == standby_state::listening && bye->reason == mirror::goodbye_reason::refused &&
+            waiting_for_.empty())
+            note_refusal(bye->why);
         return on_link_closed(bye->why, now);
     }
     if (std::holds_alternative<mirror::unknown_message>(m))
@@ -254,7 +258,6 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     if (config_.disks && tells_lineage_)
         say(supervision_kind::lineage, may_claim() || state_ == standby_state::taking_over ? term_ : 0,
             to_text(mark_));
-    be_ready();
     tell_gpu_lost(); // it may have happened while nobody was connected
 }
 
@@ -265,6 +268,8 @@ void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
         heard(now);
         return be_ready();
     }
+    if (state_ == standby_state::listening)
+        return refuse_primary(why);
     drop_link(mirror::goodbye_reason::refused, why);
 }
 

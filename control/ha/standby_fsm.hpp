@@ -14,8 +14,8 @@
 //
 //   from         to           when
 //   starting     listening    QEMU waits for the VM
-//   listening    greeted      a primary's hello fits, its disks continue what the images here have, and
-//                             these are marked as a copy: READY
+//   listening    greeted      a primary's hello and description fit, its disks continue what the images
+//                             here have, and these are marked as a copy: READY
 //   greeted      proving      PAIR: its state is here. The arbiter is asked for the record (`look`):
 //                             who can't read it could not claim either
 //   proving      synced       it was read, and is the primary's, and the images are marked `paired`:
@@ -164,7 +164,7 @@ public:
     standby_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
     const std::string& gpu_lost() const { return gpu_lost_; } // why a takeover would be without its state
-    // listening: why its images are not overwritten; claiming, taking_over: why it has not started yet;
+    // listening: why the primary is refused; claiming, taking_over: why it has not started yet;
     // otherwise why it could not claim now
     const std::string& waiting_for() const { return waiting_for_; }
     const peer_identity& peer() const { return peer_; }
@@ -188,6 +188,7 @@ private:
     void be_ready();
     void on_lineage(const mirror::supervision& m);
     void refuse_primary(const std::string& why);
+    void note_refusal(const std::string& why);
     void mark(disk_state state, lineage of);
     bool marks(disk_state state) const { return !marking_.empty() && marking_.back().state == state; }
 

@@ -8,12 +8,13 @@ namespace kagemusha::ha {
 using mirror::supervision;
 using mirror::supervision_kind;
 
-// READY: from then on the primary may send its state, which overwrites the images.
+// READY: from then on the primary may send its state, which overwrites the images; and a QEMU that may have
+// got some of it has to be started anew when the connection ends.
 void standby_fsm::be_ready() {
-    if (state_ != standby_state::listening || !linked_ || !greeted_ || only_compares_)
+    if (state_ != standby_state::listening || !linked_ || !described_ || only_compares_)
         return;
     if (config_.disks) {
-        if (!described_ || (tells_lineage_ && !theirs_) || !marking_.empty())
+        if ((tells_lineage_ && !theirs_) || !marking_.empty())
             return;
         const auto why = theirs_ ? why_not_overwrite(mark_, *theirs_) : why_not_overwrite(mark_);
         if (!why.empty() && !config_.overwrite)
@@ -26,13 +27,17 @@ void standby_fsm::be_ready() {
     say(supervision_kind::ready, 0);
 }
 
-// It comes again: told once, and as long as it lasts in the status.
 void standby_fsm::refuse_primary(const std::string& why) {
-    if (waiting_for_ != why) {
-        waiting_for_ = why;
-        actions_.push_back(act_standby_state{state_, why});
-    }
+    note_refusal(why);
     drop_link(mirror::goodbye_reason::refused, why);
+}
+
+// It comes again: told once, and as long as it lasts in the status.
+void standby_fsm::note_refusal(const std::string& why) {
+    if (waiting_for_ == why)
+        return;
+    waiting_for_ = why;
+    actions_.push_back(act_standby_state{state_, why});
 }
 
 void standby_fsm::on_lineage(const supervision& m) {

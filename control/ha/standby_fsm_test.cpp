@@ -147,6 +147,50 @@ TEST_F(standby, the_arbiters_refusal_makes_it_outdated) {
     EXPECT_TRUE(any<act_restart_qemu>(actions));
 }
 
+// As often as it comes again: its QEMU has heard nothing of it, so it need not start anew.
+TEST_F(standby, who_is_refused_costs_no_qemu_and_is_told_once) {
+    standby_config c;
+    c.vm = "vm";
+    c.description = "d";
+    fsm.emplace(c);
+    fsm->on_qemu_ready(now);
+    take();
+    for (int i = 0; i < 3; ++i) {
+        fsm->on_link_up(now);
+        fsm->on_message(hello_of(mirror::role::primary), now);
+        EXPECT_FALSE(says<act_standby_send>(take(), supervision_kind::ready));
+        word(supervision_kind::description, 0, "other");
+        const auto actions = take();
+        EXPECT_TRUE(any<act_standby_close_link>(actions));
+        EXPECT_FALSE(any<act_restart_qemu>(actions));
+        EXPECT_EQ(any<act_standby_state>(actions), i == 0);
+        EXPECT_NE(fsm->waiting_for(), "");
+        EXPECT_EQ(fsm->state(), standby_state::listening);
+    }
+    greet();
+    EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::ready));
+    EXPECT_EQ(fsm->waiting_for(), "");
+}
+
+TEST_F(standby, a_refusal_of_the_primarys_is_told_once) {
+    standby_config c;
+    c.vm = "vm";
+    c.description = "d";
+    fsm.emplace(c);
+    fsm->on_qemu_ready(now);
+    take();
+    for (int i = 0; i < 2; ++i) {
+        fsm->on_link_up(now);
+        fsm->on_message(hello_of(mirror::role::primary), now);
+        take();
+        fsm->on_message(mirror::goodbye{mirror::goodbye_reason::refused, "another machine"}, now);
+        const auto actions = take();
+        EXPECT_FALSE(any<act_restart_qemu>(actions));
+        EXPECT_EQ(any<act_standby_state>(actions), i == 0);
+        EXPECT_EQ(fsm->waiting_for(), "another machine");
+    }
+}
+
 TEST_F(standby, another_description_is_refused) {
     fsm->on_message(supervision{supervision_kind::description, 0, "other"}, now);
     EXPECT_TRUE(any<act_standby_close_link>(take()));
@@ -261,6 +305,7 @@ TEST_F(standby, an_older_primary_hears_no_word_that_it_does_not_know) {
     auto h = hello_of(mirror::role::primary);
     h.capabilities = {"supervision"};
     other.on_message(h, now);
+    other.on_message(supervision{supervision_kind::description, 0, "d"}, now);
     const auto actions = actions_of<standby_fsm, standby_action>(other);
     EXPECT_FALSE(says<act_standby_send>(actions, supervision_kind::belief));
     EXPECT_TRUE(says<act_standby_send>(actions, supervision_kind::ready));
