@@ -12,10 +12,12 @@
 #include <prometheus/text_serializer.h>
 
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
@@ -362,6 +364,21 @@ TEST_F(fixture, a_vm_is_registered_as_long_as_it_runs) {
     EXPECT_TRUE(running_vms(error).empty());
     EXPECT_EQ(error, "");
     EXPECT_TRUE(fs::is_empty(directory + "/run"));
+}
+
+// systemd-tmpfiles leaves alone what lies below a directory that it cannot lock for itself.
+TEST_F(fixture, a_cleaner_of_temporary_files_cannot_have_the_directory_of_a_vm_that_runs) {
+    std::string error;
+    auto one = vm_registration::make("one", error);
+    auto two = vm_registration::make("two", error);
+    ASSERT_TRUE(one && two) << error;
+    const unique_fd cleaner(::open((directory + "/run").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_TRUE(cleaner);
+    EXPECT_NE(::flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
+    one.reset();
+    EXPECT_NE(::flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
+    two.reset();
+    EXPECT_EQ(::flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
 }
 
 TEST_F(fixture, files_of_killed_processes_are_removed) {

@@ -96,6 +96,14 @@ std::optional<vm_registration> vm_registration::make(const std::string& name, st
         error = fmt::format("{} is too long for the path of a socket", vm.qmp_socket);
         return std::nullopt;
     }
+    unique_fd whole(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    if (!whole) {
+        error = fmt::format("cannot open {}: {}", directory, std::strerror(errno));
+        return std::nullopt;
+    }
+    // A cleaner has its own lock only while it looks, and may have it now: then the next pass is days away.
+    for (int attempt = 0; ::flock(whole.get(), LOCK_SH | LOCK_NB) != 0 && attempt < lock_attempts; ++attempt)
+        std::this_thread::sleep_for(lock_pause);
     unique_fd file;
     // Who lists the VMs at this moment looks at the lock, and takes a file that has none yet for a left-over
     // one.
@@ -126,7 +134,7 @@ std::optional<vm_registration> vm_registration::make(const std::string& name, st
         ::unlink(path.c_str());
         return std::nullopt;
     }
-    return vm_registration(std::move(vm), path, std::move(file));
+    return vm_registration(std::move(vm), path, std::move(whole), std::move(file));
 }
 
 vm_registration::~vm_registration() {

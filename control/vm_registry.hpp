@@ -5,6 +5,9 @@
 // process, and is removed by whoever comes across it.
 //
 //   $KAGEMUSHA_RUNTIME_DIR, else $XDG_RUNTIME_DIR/kagemusha, else /tmp/kagemusha-UID (mode 0700)
+// The directory has a shared lock as long as a VM runs: systemd-tmpfiles, which removes from /tmp what nobody
+// has touched for days, leaves a directory alone that somebody has locked.
+//
 //     NAME.json     {"name", "pid", "qmp", "control"}
 //     NAME.qmp      QEMU's socket
 //     NAME.control  its supervisor's, if it has one (supervise/control_socket.hpp)
@@ -46,10 +49,14 @@ public:
     }
 
 private:
-    vm_registration(registered_vm vm, std::string path, unique_fd lock)
-        : vm_(std::move(vm)), path_(std::move(path)), lock_(std::move(lock)) {}
+    vm_registration(registered_vm vm, std::string path, unique_fd directory, unique_fd lock)
+        : vm_(std::move(vm))
+        , path_(std::move(path))
+        , directory_(std::move(directory))
+        , lock_(std::move(lock)) {}
     registered_vm vm_;
     std::string path_;
+    unique_fd directory_; // locked, too
     unique_fd lock_;
 };
 
