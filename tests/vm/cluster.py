@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from etcd import ETCD, Etcd, Member
+from guest_vm import environment
 from ha_pair import Pair, committed_count, contiguous, run_checks, wait
 
 SKIPPED = 77
@@ -75,6 +76,13 @@ class Network:
         """Of packets from and to this host, larger ones vanish at the switch."""
         command("ip", "link", "set", host, "mtu", str(size_bytes))
 
+    def throttle(self, host, rate=None):
+        """What goes to this host; `rate` in tc's words."""
+        if rate:
+            command("tc", "qdisc", "add", "dev", host, "root", "tbf", "rate", rate, "burst", "4kb", "latency", "200ms")
+        else:
+            command("tc", "qdisc", "delete", "dev", host, "root")
+
     def close(self):
         for name, holder in self.holders.items():
             command("ip", "link", "delete", name)
@@ -86,6 +94,8 @@ class Network:
 class Cluster(Pair):
     def __init__(self):
         super().__init__()
+        # With what a GPU needs, which each start would look up otherwise.
+        self.environment = dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
         self.network = Network()
         for name in ("primary", "standby"):
             self.kagemusha("keys", "keys", "--host", f"{name},{address(name)}", "--vm", "counter")

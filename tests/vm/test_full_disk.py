@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Topology: two supervisors on one machine and the counting guest, with a writable disk (test_power_off.py). The standby's image is
-in a file system of its own, a small one in memory (a mount namespace is needed for that; skipped where there is none), and
+Topology: two supervisors on one machine and the counting guest, with a writable disk (test_power_off.py). The standby's image
+is in a file system of its own, a small one in memory (a mount namespace is needed for that; skipped where there is none), and
 becomes full.
 
 The VM goes on alone and says why. When there is room the same standby protects it again, with all that was written meanwhile.

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: that of test_namespaces.py (cluster.py). Links that are neither whole nor cut: one port, one direction or large
-packets vanish. Each of the three connections between the hosts can be hit alone, so what one of
+packets vanish, or the link is far too slow. Each of the three connections between the hosts can be hit alone, so what one of
 them says of the other host may be wrong.
 
 The VM goes on, is not called protected, and a sentence says why; when the link is whole again the VM is `protecting` again.
 The arbiter is always reached, so the primary goes on alone and the standby never runs.
 """
+import time
+
 from cluster import GPU, STATE, SUPERVISORS, Cluster, address, run_cluster_checks
 from ha_pair import counts_on
 
@@ -85,6 +87,17 @@ def check_large_packets(hosts):
     hosts.is_protected_again()
 
 
+def check_slow(hosts):
+    """the link to the standby carries 64 kbit/s: the same"""
+    hosts.begin(BOUNDS)
+    hosts.network.throttle("standby", "64kbit")
+    unprotected(hosts, *REASONS)
+    time.sleep(3)  # it tries again meanwhile
+    counts_on(hosts.primary)
+    hosts.network.throttle("standby")
+    hosts.is_protected_again()
+
+
 if __name__ == "__main__":
     run_cluster_checks(__file__, (Cluster, [check_supervisors_port, check_state_port, check_gpu_port, check_primary_not_heard,
-                                            check_standby_not_heard, check_large_packets]))
+                                            check_standby_not_heard, check_large_packets, check_slow]))
