@@ -43,7 +43,7 @@ struct standby_disks : standby_test {
         c.mark = std::move(mark);
         c.overwrite = overwrite;
         fsm.emplace(c);
-        fsm->on_qemu_ready(now);
+        fsm->on_qemu_ready(fsm->qemu(), now);
         greet();
     }
     // To the state synced, with a primary of the generation 2.a.
@@ -338,7 +338,7 @@ TEST_F(standby_disks, a_mark_that_comes_late_is_not_another_pairs) {
     seen(1, false);
     take(); // `paired` is being written
     fsm->on_link_closed("cut", now);
-    fsm->on_qemu_ready(now);
+    fsm->on_qemu_ready(fsm->qemu(), now);
     greet();
     word(supervision_kind::lineage, 0, text_of(disk_state::newest, {{a, 1, 3}}));
     EXPECT_FALSE(says<act_standby_send>(take(), supervision_kind::ready));

@@ -111,6 +111,7 @@ private:
         // QEMU
         unsigned qemu = 0; // which one; 0: none
         bool running = false, paused = false, death_unseen = false;
+        std::uint64_t number = 1, died = 0; // as a standby counts them; the one whose death is unseen
         std::optional<std::uint64_t> ready_at, takes_over_at;
         std::uint64_t vm = 0, line = 0; // its state
         bool gpu_failed = false, copy_lost = false, copy_lost_told = false;
@@ -201,6 +202,7 @@ private:
         images_[i] = waits(images_[i]);
         c.mark = images_[i];
         h.standby.emplace(c);
+        h.number = h.standby->qemu();
         h.ready_at = now_ + below(200);
     }
 
@@ -218,6 +220,8 @@ private:
     }
 
     void kill_qemu(host& h) {
+        if (h.qemu != 0)
+            h.died = h.number;
         h.death_unseen = h.death_unseen || h.qemu != 0;
         h.qemu = 0;
         h.running = h.paused = false;
@@ -564,13 +568,14 @@ private:
             h.ready_at.reset();
             h.qemu = ++qemus_;
             h.vm = 0;
-            fsm.on_qemu_ready(now_);
+            fsm.on_qemu_ready(h.number, now_);
             carry_out(h);
         }
         if (h.death_unseen) {
             h.death_unseen = false;
-            h.takes_over_at.reset();
-            fsm.on_qemu_died("killed", now_);
+            if (h.died == h.number)
+                h.takes_over_at.reset();
+            fsm.on_qemu_died("killed", h.died, now_);
             carry_out(h);
         }
         if (auto a = h.answers.take(now_)) {
@@ -694,9 +699,10 @@ private:
         check(without == h.copy_lost_told, "what a takeover says of its GPU is not so");
         h.takes_over_at = now_ + below(30);
     }
-    void act(host& h, act_restart_qemu&) {
+    void act(host& h, act_restart_qemu& a) {
         h.qemu = 0;
-        h.running = h.death_unseen = h.copy_lost = h.copy_lost_told = false;
+        h.number = a.qemu;
+        h.running = h.copy_lost = h.copy_lost_told = false;
         h.takes_over_at.reset();
         h.ready_at = now_ + 1 + below(100);
     }

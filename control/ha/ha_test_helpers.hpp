@@ -181,7 +181,7 @@ struct standby_test : testing::Test {
         c.heartbeat_budget_ms = 100;
         c.retry_ms = 30;
         fsm.emplace(c);
-        fsm->on_qemu_ready(now);
+        fsm->on_qemu_ready(fsm->qemu(), now);
         fsm->on_link_up(now);
         fsm->on_message(hello_of(mirror::role::primary), now);
         fsm->on_message(supervision{supervision_kind::description, 0, "d"}, now);

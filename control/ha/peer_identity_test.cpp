@@ -113,7 +113,7 @@ primary_config a_primary() {
 
 // A standby at its greeting with a peer that says this hello: what it sends.
 std::vector<standby_action> greeted_by(standby_fsm& s, const mirror::hello& h) {
-    s.on_qemu_ready(0);
+    s.on_qemu_ready(s.qemu(), 0);
     s.on_link_up(0);
     s.on_message(h, 0);
     return actions_of<standby_fsm, standby_action>(s);
@@ -207,7 +207,7 @@ TEST(peer_identity, with_fence_an_older_release_is_refused_by_both_sides) {
     config.description = "same";
     config.shared_record = false;
     standby_fsm standby(config);
-    standby.on_qemu_ready(0);
+    standby.on_qemu_ready(standby.qemu(), 0);
     EXPECT_EQ(
         refusal_in(greeted_by(standby, older_hello())),
         "the primary's release is too old for a pair with the arbiter \"fence\": it does not say whether "

@@ -95,16 +95,16 @@ void standby_fsm::tell_belief() {
 
 // ---- QEMU
 
-void standby_fsm::on_qemu_ready(std::uint64_t) {
-    if (state_ != standby_state::starting)
+void standby_fsm::on_qemu_ready(std::uint64_t qemu, std::uint64_t) {
+    if (state_ != standby_state::starting || qemu != qemu_)
         return;
     become(standby_state::listening, {});
     be_ready(); // the primary may have been waiting for us
 }
 
-void standby_fsm::on_qemu_died(const std::string& how, std::uint64_t) {
-    if (over())
-        return;
+void standby_fsm::on_qemu_died(const std::string& how, std::uint64_t qemu, std::uint64_t) {
+    if (over() || qemu != qemu_)
+        return; // another one is started already
     if (state_ == standby_state::taking_over)
         return did_not_run("QEMU ended during the takeover: " + how);
     say(supervision_kind::lost, 0, "its QEMU ended: " + how);
@@ -169,7 +169,7 @@ void standby_fsm::out_of_date(const std::string& why) {
     request_ = 0;      // its answer, if any comes, is nobody's
     become(standby_state::outdated, why);
     tell_belief();
-    actions_.push_back(act_restart_qemu{why});
+    actions_.push_back(act_restart_qemu{why, ++qemu_});
     become(standby_state::starting, {});
 }
 

@@ -121,6 +121,7 @@ struct act_take_over {
 };
 struct act_restart_qemu {
     std::string why;
+    std::uint64_t qemu; // the new one's number
 };
 struct act_standby_mark { // the images, durably; then on_marked. In their order
     disk_mark mark;
@@ -143,8 +144,10 @@ class standby_fsm {
 public:
     explicit standby_fsm(standby_config config) : config_(std::move(config)) {}
 
-    void on_qemu_ready(std::uint64_t now);
-    void on_qemu_died(const std::string& how, std::uint64_t now);
+    // Of the QEMU with this number: what is said of a former one does not count.
+    void on_qemu_ready(std::uint64_t qemu, std::uint64_t now);
+    void on_qemu_died(const std::string& how, std::uint64_t qemu, std::uint64_t now);
+    std::uint64_t qemu() const { return qemu_; } // the present one; the first has 1
     // It does not get on: no standby as long as that is so. Said again and again.
     void on_qemu_stuck(const std::string& why, std::uint64_t now);
     void on_gpu_lost(const std::string& why, std::uint64_t now); // it had a copy, and has none any more
@@ -234,6 +237,7 @@ private:
     std::uint64_t link_heard_ = 0;                       // anything, on this connection
     std::uint64_t last_heard_ = 0;                       // of a primary with our VM
     bool heard_again_ = false;                           // while a claim is under way
+    std::uint64_t qemu_ = 1;
     std::uint64_t late_until_ = 0; // we stood still for the budget: what is read until then may be old
 
     std::uint64_t term_ = 0;     // with which we may take over, or may after `proving`; 0: none

@@ -103,7 +103,7 @@ TEST_F(standby, a_gpu_without_a_copy_is_said_at_once) {
     fsm->on_message(supervision{supervision_kind::unpaired, 2, "lost"}, now);
     EXPECT_TRUE(any<act_restart_qemu>(take()));
     fsm->on_gpu_lost("a worker died", now); // of the QEMU that is being killed
-    fsm->on_qemu_ready(now);
+    fsm->on_qemu_ready(fsm->qemu(), now);
     EXPECT_FALSE(says<act_standby_send>(take(), supervision_kind::lost));
     EXPECT_EQ(fsm->gpu_lost(), "");
 }
@@ -132,7 +132,7 @@ TEST_F(standby, an_outdated_one_starts_anew) {
     pair();
     fsm->on_message(supervision{supervision_kind::unpaired, 2, "too slow"}, now);
     EXPECT_TRUE(any<act_restart_qemu>(take()));
-    fsm->on_qemu_ready(now);
+    fsm->on_qemu_ready(fsm->qemu(), now);
     EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::ready));
 }
 
@@ -153,7 +153,7 @@ TEST_F(standby, who_is_refused_costs_no_qemu_and_is_told_once) {
     c.vm = "vm";
     c.description = "d";
     fsm.emplace(c);
-    fsm->on_qemu_ready(now);
+    fsm->on_qemu_ready(fsm->qemu(), now);
     take();
     for (int i = 0; i < 3; ++i) {
         fsm->on_link_up(now);
@@ -177,7 +177,7 @@ TEST_F(standby, a_refusal_of_the_primarys_is_told_once) {
     c.vm = "vm";
     c.description = "d";
     fsm.emplace(c);
-    fsm->on_qemu_ready(now);
+    fsm->on_qemu_ready(fsm->qemu(), now);
     take();
     for (int i = 0; i < 2; ++i) {
         fsm->on_link_up(now);
@@ -200,7 +200,7 @@ TEST_F(standby, the_devices_connection_is_refused) {
     standby_config c;
     c.vm = "vm";
     standby_fsm other(c);
-    other.on_qemu_ready(now);
+    other.on_qemu_ready(other.qemu(), now);
     other.on_link_up(now);
     auto h = hello_of(mirror::role::primary);
     h.capabilities = {"zstd"};
@@ -300,7 +300,7 @@ TEST_F(standby, an_older_primary_hears_no_word_that_it_does_not_know) {
     c.vm = "vm";
     c.description = "d";
     standby_fsm other(c);
-    other.on_qemu_ready(now);
+    other.on_qemu_ready(other.qemu(), now);
     other.on_link_up(now);
     auto h = hello_of(mirror::role::primary);
     h.capabilities = {"supervision"};
@@ -372,6 +372,19 @@ TEST_F(standby, what_is_handed_over_is_claimed_when_it_runs) {
     actions = take();
     EXPECT_TRUE(says<act_standby_send>(actions, supervision_kind::running));
     EXPECT_TRUE(any<act_running>(actions));
+}
+
+// Found by the soak: QEMU is killed, UNPAIRED comes first, and another one is ordered before its end is told.
+TEST_F(standby, the_end_of_a_former_qemu_is_none_of_the_present_one) {
+    pair();
+    const auto killed = fsm->qemu();
+    word(supervision_kind::unpaired, 0, "no checkpoint");
+    EXPECT_EQ(the<act_restart_qemu>(take()).qemu, fsm->qemu());
+    fsm->on_qemu_died("signal 9 (Killed)", killed, now);
+    fsm->on_qemu_ready(killed, now);
+    EXPECT_EQ(fsm->state(), standby_state::starting) << "neither is of the one that was ordered";
+    fsm->on_qemu_ready(fsm->qemu(), now);
+    EXPECT_EQ(fsm->state(), standby_state::greeted);
 }
 
 // Found by vm_supervisors check_switchover_fails.

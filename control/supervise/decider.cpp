@@ -205,7 +205,7 @@ struct decider::work {
         owner_.orders_.take_over();
     }
     void carry_out(act_standby_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
-    void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why); }
+    void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why, a.qemu); }
     void carry_out(act_running& a) {
         {
             const std::lock_guard lock(owner_.mutex_);
@@ -343,10 +343,10 @@ decider::~decider() {
     work_->listener_.reset();
 }
 
-void decider::qemu_ready() {
-    work_->loop_.post([w = work_.get()] {
+void decider::qemu_ready(std::uint64_t qemu) {
+    work_->loop_.post([w = work_.get(), qemu] {
         if (w->standby_)
-            w->standby_->on_qemu_ready(boot_ms());
+            w->standby_->on_qemu_ready(qemu, boot_ms());
         w->settle();
     });
 }
@@ -435,10 +435,10 @@ void decider::gpu_lost(const std::string& why) {
     });
 }
 
-void decider::qemu_died(const std::string& how, bool in_order) {
-    work_->loop_.post([w = work_.get(), how, in_order] {
+void decider::qemu_died(const std::string& how, bool in_order, std::uint64_t qemu) {
+    work_->loop_.post([w = work_.get(), how, in_order, qemu] {
         if (w->standby_)
-            w->standby_->on_qemu_died(how, boot_ms());
+            w->standby_->on_qemu_died(how, qemu, boot_ms());
         else if (w->primary_)
             w->primary_->on_qemu_died(how, in_order, boot_ms());
         w->settle();

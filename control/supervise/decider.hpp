@@ -36,7 +36,8 @@ struct decider_orders {
     std::function<void(std::uint64_t replication)> replicate; // what is reported of it says this number
     // The images, durably; `flush`: what was written to them before that. Then marked(), in their order.
     std::function<void(const ha::disk_mark& mark, bool flush)> mark;
-    std::function<void(std::string why)> restart_standby, kill;
+    std::function<void(std::string why, std::uint64_t qemu)> restart_standby; // the new one's number
+    std::function<void(std::string why)> kill;
     std::function<void(bool in_order, std::string why)> ended; // the last one
     std::function<void(std::string name, std::string text)>
         event; // for the log: something a person wants to know
@@ -68,7 +69,7 @@ public:
     std::string start_standby();
 
     // Any thread.
-    void qemu_ready();
+    void qemu_ready(std::uint64_t qemu);
     void qemu_running();
     void takeover_failed(const std::string& why);
     void qemu_protecting(std::uint64_t replication);
@@ -79,7 +80,7 @@ public:
     void qemu_stuck(const std::string& why); // again and again
     void gpu_failed(const std::string& why); // a primary's
     void gpu_lost(const std::string& why);   // a standby's
-    void qemu_died(const std::string& how, bool in_order);
+    void qemu_died(const std::string& how, bool in_order, std::uint64_t qemu);
     void drill(); // QEMU is killed if a standby that can be told now goes on
     void stop();
     void protect(const std::string& standby_address); // "": the one that is known

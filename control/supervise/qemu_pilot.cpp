@@ -58,6 +58,7 @@ std::string uri(const std::string& address) {
 
 void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     standby_ = standby;
+    number_ = next_number_;
     negotiated_ = quitting_ = shut_down_ = taking_over_ = abandoned_ = told_ = false;
     killed_why_.clear();
     phase_ = phase::none;
@@ -81,13 +82,14 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     run_at_.reset();
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        return events_.died(fmt::format("no descriptors left: {}", std::strerror(errno)), false);
+        return events_.died(fmt::format("no descriptors left: {}", std::strerror(errno)), false, number_);
     qmp_ = unique_fd(ends[0]);
     const unique_fd theirs(ends[1]);
     const unique_fd log(::open(config_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     const unique_fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     if (!log || !nothing)
-        return events_.died(fmt::format("cannot write {}: {}", config_.log, std::strerror(errno)), false);
+        return events_.died(fmt::format("cannot write {}: {}", config_.log, std::strerror(errno)), false,
+                            number_);
     auto words = command;
     words.insert(words.end(), {"-chardev", fmt::format("socket,id=supervisor,fd={}", theirs.get()), "-mon",
                                "chardev=supervisor,mode=control"});
@@ -96,7 +98,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
         {words, config_.environment, nothing.get(), log.get(), log.get(), {theirs.get()}, true, true},
         problem);
     if (!qemu_)
-        return events_.died(problem, false);
+        return events_.died(problem, false, number_);
     tick_at_ = clock::now() + tick_period;
 }
 
@@ -332,7 +334,7 @@ void qemu_pilot::ended() {
     const auto restart_why = std::exchange(restart_why_, {});
     forget_process();
     if (restart_why.empty())
-        return events_.died(how, in_order);
+        return events_.died(how, in_order, number_);
     events_.log("QEMU is started anew: " + restart_why);
     start_standby();
 }
@@ -352,7 +354,7 @@ void qemu_pilot::look_at_kill() {
     auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", killed_why_);
     qemu_->abandon();
     forget_process();
-    events_.died(how, false);
+    events_.died(how, false, number_);
 }
 
 void qemu_pilot::forget_process() {
@@ -398,7 +400,8 @@ void qemu_pilot::quit() {
     kill("the VM is stopped");
 }
 
-void qemu_pilot::restart_standby(const std::string& why) {
+void qemu_pilot::restart_standby(const std::string& why, std::uint64_t qemu) {
+    next_number_ = qemu;
     if (qemu_) {
         restart_why_ = why;
         return kill(why); // ended() goes on
@@ -458,7 +461,7 @@ void qemu_pilot::take(const qmp_message& message) {
                         return kill("it cannot listen for the VM's state: " + description(listening));
                     if (config_.gpu)
                         look_at_copy_ = clock::now();
-                    events_.ready();
+                    events_.ready(number_);
                 });
             });
             if (!replicate_to_.empty())

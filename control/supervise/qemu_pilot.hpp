@@ -48,7 +48,7 @@ struct pilot_config {
 
 // What it tells; called inside handle() and the orders.
 struct pilot_events {
-    std::function<void()> ready; // a standby waits for the VM
+    std::function<void(std::uint64_t qemu)> ready; // a standby with this number waits for the VM
     // Of the replication with this number: checkpoints arrive, output is held.
     std::function<void(std::uint64_t replication)> protecting;
     // QEMU asks whether to go on alone.
@@ -70,7 +70,7 @@ struct pilot_events {
     std::function<void(std::uint64_t replication)> handed_over;
     std::function<void(const std::string& why)> hand_over_failed;
     std::function<void(const std::string& why)> takeover_failed;
-    std::function<void(const std::string& how, bool in_order)> died;
+    std::function<void(const std::string& how, bool in_order, std::uint64_t qemu)> died;
     std::function<void(const std::string& line)> log;
 };
 
@@ -99,8 +99,8 @@ public:
     void hand_over();
     // Before handed_over: the VM runs on here.
     void cancel_hand_over(const std::string& why);
-    // Kills QEMU, and starts another one as soon as that has ended.
-    void restart_standby(const std::string& why);
+    // Kills QEMU, and starts another one with this number as soon as that has ended. The first has 1.
+    void restart_standby(const std::string& why, std::uint64_t qemu);
     void kill(const std::string& why);
     void quit(); // in order; killed when that takes too long
 
@@ -182,9 +182,10 @@ private:
     bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
          abandoned_ = false;
     std::string killed_why_, restart_why_, keys_problem_;
-    std::uint64_t replication_ = 0;     // the last one that was ordered
-    std::string replicate_to_, gpu_to_; // as soon as it takes commands
-    std::string state_to_;              // when the GPU has been copied
+    std::uint64_t number_ = 1, next_number_ = 1; // of QEMU: the one that runs, the one that is wanted
+    std::uint64_t replication_ = 0;              // the last one that was ordered
+    std::string replicate_to_, gpu_to_;          // as soon as it takes commands
+    std::string state_to_;                       // when the GPU has been copied
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
     // QEMU accepted our `migrate`: from its event `setup` on, events of a stream are this one's. Those of the
     // one before have come by then, because QEMU refuses a second stream while one ends.

@@ -187,12 +187,12 @@ void supervisor::remove_sockets() const {
 
 pilot_events supervisor::pilot_reports() {
     pilot_events events;
-    events.ready = [this, own = std::vector{state_address_, gpu_address_}] {
+    events.ready = [this, own = std::vector{state_address_, gpu_address_}](std::uint64_t qemu) {
         constexpr std::string_view prefix = "unix:";
         for (const std::string& address : own)
             if (address.starts_with(prefix))
                 qemus_sockets_.insert(address.substr(prefix.size()));
-        decider_->qemu_ready();
+        decider_->qemu_ready(qemu);
     };
     events.protecting = [this](std::uint64_t replication) { decider_->qemu_protecting(replication); };
     events.replication_lost = [this](std::uint64_t replication, const std::string& why) {
@@ -242,10 +242,10 @@ pilot_events supervisor::pilot_reports() {
         decider_->gpu_lost(why);
     };
     events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
-    events.died = [this](const std::string& how, bool in_order) {
+    events.died = [this](const std::string& how, bool in_order, std::uint64_t qemu) {
         drill_.qemu_ended(boot_ns());
         log("qemu-ended", how);
-        decider_->qemu_died(how, in_order); // first: others wait for it
+        decider_->qemu_died(how, in_order, qemu); // first: others wait for it
         if (!in_order)
             for (const auto& line : last_lines(qemu_log(), 5))
                 log("qemu", line);
@@ -269,10 +269,10 @@ decider_orders supervisor::orders() {
     orders.replicate = [this](std::uint64_t replication) {
         inbox_.put([this, replication] { pilot_->replicate(replication, state_address_, gpu_address_); });
     };
-    orders.restart_standby = [this](std::string why) {
-        inbox_.put([this, why = std::move(why)] {
+    orders.restart_standby = [this](std::string why, std::uint64_t qemu) {
+        inbox_.put([this, why = std::move(why), qemu] {
             gpu_lost_.clear();
-            pilot_->restart_standby(why);
+            pilot_->restart_standby(why, qemu);
         });
     };
     orders.kill = [this](std::string why) {

@@ -81,6 +81,7 @@ void supervisor::start(const unit& how) {
         c.mark = w_.broken(mutation::forgets_marks) ? disk_mark{} : host_.image.mark;
         c.overwrite = how.overwrite;
         standby_.emplace(c);
+        qemu_ = standby_->qemu();
         order(0, [this] { host_.vm.start_standby(); });
         return;
     }
@@ -186,15 +187,19 @@ void supervisor::happen(const event& e) {
     case event_kind::connect_failed:
         return connect_failed();
     case event_kind::qemu_ended: {
-        if (e.arg != host_.vm.generation())
-            return; // another one runs since
+        // A standby's next one may have been ordered, or run, since.
+        const bool present = e.arg == host_.vm.generation();
+        if (!present && !standby_)
+            return;
         const auto how = killed_why_.empty() ? std::string("killed") : killed_why_;
         if (primary_) {
             w_.disks.primary_ended(is_protecting());
             tell([&] { primary_->on_qemu_died(how, false, host_.clock_ms()); });
         }
         if (standby_)
-            tell([&] { standby_->on_qemu_died(how, host_.clock_ms()); });
+            tell([&] { standby_->on_qemu_died(how, died_, host_.clock_ms()); });
+        if (!present)
+            return;
         return quitting_ && alive_ ? exit(in_order_, ended_why_) : void();
     }
     default:
@@ -399,13 +404,16 @@ void supervisor::replication_lost(const std::string& why) {
 
 void supervisor::qemu_ready() {
     if (alive_ && standby_)
-        tell([&] { standby_->on_qemu_ready(host_.clock_ms()); });
+        tell([&] { standby_->on_qemu_ready(qemu_, host_.clock_ms()); });
 }
 
 void supervisor::qemu_ended() {
-    if (alive_ && !expects_death_)
-        w_.put(w_.now() + 200 + w_.below(1000), event_kind::qemu_ended, host_.index, generation_,
-               host_.vm.generation());
+    if (!alive_ || expects_death_)
+        return;
+    died_ = qemu_;
+    // On a busy host it takes long until somebody has time for that.
+    const std::uint64_t told_us = w_.below(10) == 0 ? w_.below(50000) : w_.below(1000);
+    w_.put(w_.now() + 200 + told_us, event_kind::qemu_ended, host_.index, generation_, host_.vm.generation());
 }
 
 void supervisor::qemu_running() {
@@ -606,7 +614,8 @@ void supervisor::carry_out(act_take_over& a) {
 }
 void supervisor::carry_out(act_restart_qemu& a) {
     w_.say(host_.index, "starts its QEMU anew: {}", a.why);
-    order(0, [this] {
+    order(0, [this, qemu = a.qemu] {
+        qemu_ = qemu;
         told_copy_lost_ = false;
         expects_death_ = true;
         host_.vm.kill("another one is started");

@@ -121,7 +121,8 @@ private:
     host& host_;
     bool alive_ = false;
     std::uint32_t generation_ = 0;
-    std::uint64_t identity_ = 0; // random, of this process: the arbiter's owner
+    std::uint64_t qemu_ = 1, died_ = 0; // its number, as a standby counts them; of the last one that died
+    std::uint64_t identity_ = 0;        // random, of this process: the arbiter's owner
     std::optional<ha::primary_fsm> primary_, successor_;
     std::optional<ha::standby_fsm> standby_;
     bool settling_ = false;
