@@ -124,6 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case worker::record_type::gpu_lost:
             (void)worker::decode_gpu_lost(record);
             break;
+        case worker::record_type::opened:
         case worker::record_type::ready:
         case worker::record_type::refused:
             if (const auto sentence = worker::decode_sentence(record)) {
