@@ -25,6 +25,7 @@ from soak.ledger import Ledger
 KILLS = int(os.environ.get("KAGE_KILLS") or 3)
 SEED = int(os.environ.get("KAGE_SEED") or random.randrange(1 << 32))
 SELDOM, OFTEN = 'digest-interval-ms = "600000"', 'digest-interval-ms = "300"'
+ROUNDS = 150  # of the program: some seconds
 DIFFERENT_OBJECTS = 3  # of the program: owners, slots and sums
 
 
@@ -75,6 +76,8 @@ def metrics_of(vm):
 
 def check_repair(vm, metrics):
     """repair does not promise it: before comparisons, the survivor contradicts what the program was told"""
+    # The first comparison comes soon after the program's memory is there, and repairs it; then none for long.
+    wait(lambda: all(said >= ROUNDS for said in vm.peer.rounds()), "the program computes")
     vm.survives(1)
     wait(lambda: vm.contradicted(), "the program finds something else than it was told")  # else ship's checks could not fail
     print(f"       {vm.contradicted()[0]}", flush=True)
