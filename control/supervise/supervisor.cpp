@@ -28,6 +28,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <malloc.h>
 #include <poll.h>
 #include <random>
 #include <set>
@@ -171,6 +172,8 @@ bool supervisor::prepare() {
     prepared_ = prepare_vm(vm_, places);
     if (!prepared_)
         return false;
+    // What QEMU told of its processors was much, and this process stays for months.
+    ::malloc_trim(0);
     gate_ = gate::make(places.gate, error);
     if (gate_)
         socket_ = control_socket::listen(
