@@ -6,6 +6,7 @@
 
 #include "control/demo/task.hpp"
 #include "control/summary.hpp"
+#include "control/write_all.hpp"
 
 #include <fmt/format.h>
 

@@ -14,6 +14,7 @@
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/supervisor.hpp"
 #include "control/supervise/takeover_drill.hpp"
+#include "control/write_all.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -3,6 +3,9 @@
 // See out_archive.hpp. The formats are ustar and GNU's, in which busybox and GNU tar write by themselves.
 #include "control/out_archive.hpp"
 
+#include "control/json_text.hpp"
+#include "control/write_all.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,9 +82,7 @@ std::uint64_t padding_of(std::uint64_t bytes) {
 
 // For a person: a hostile name must not reach the terminal as it is.
 std::string shown(std::string_view name) {
-    std::string out;
-    for (const char c : name.substr(0, 80))
-        out += static_cast<unsigned char>(c) >= ' ' && c != 0x7f ? c : '?';
+    auto out = as_log_line(std::string(name.substr(0, 80)));
     return name.size() > 80 ? out + "…" : out;
 }
 
@@ -99,18 +100,6 @@ std::string what_it_is(char type) {
     default:
         return type > ' ' && type < 0x7f ? fmt::format("of the kind '{}'", type) : "of no known kind";
     }
-}
-
-bool write_whole(int fd, std::string_view bytes) {
-    while (!bytes.empty()) {
-        const auto done = ::write(fd, bytes.data(), bytes.size());
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return false;
-        bytes.remove_prefix(static_cast<std::size_t>(done));
-    }
-    return true;
 }
 
 } // namespace
@@ -163,7 +152,7 @@ void out_archive::feed(std::string_view bytes) {
         const auto part = bytes.substr(0, std::min<std::uint64_t>(left, bytes.size()));
         if (state_ == state::long_name)
             block_ += part;
-        else if (state_ == state::content && !write_whole(file_.get(), part))
+        else if (state_ == state::content && !write_all(file_.get(), part))
             return fail(fmt::format("a file cannot be written: {}", std::strerror(errno)));
         bytes.remove_prefix(part.size());
         left -= part.size();

@@ -262,18 +262,6 @@ void show_end_of(const std::string& path, const char* title, std::size_t most_li
 
 } // namespace
 
-bool write_all(int fd, std::string_view bytes) {
-    while (!bytes.empty()) {
-        const auto done = ::write(fd, bytes.data(), bytes.size());
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return false;
-        bytes.remove_prefix(static_cast<std::size_t>(done));
-    }
-    return true;
-}
-
 session_result run_session(const session_options& options, const std::string& job, bool interactive,
                            const std::function<bool(std::string_view)>& show) {
     session_result result;

@@ -57,7 +57,4 @@ session_result run_session(const session_options& options, const std::string& jo
 // or QEMU failed, 128 + signal when interrupted. Says on stderr what went wrong.
 int exit_status(const session_result& result);
 
-// Writes everything; false when nobody reads any more.
-bool write_all(int fd, std::string_view bytes);
-
 } // namespace kagemusha::control

@@ -18,6 +18,7 @@
 #include "control/replication_status.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/unix_socket.hpp"
+#include "control/write_all.hpp"
 
 #include <fmt/format.h>
 

@@ -207,9 +207,21 @@ struct standby_test : testing::Test {
         seen(term - 1, false);
         EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::paired));
     }
-    void greet() {
+    // Another one, for which nobody has come yet.
+    void listen() {
+        standby_config c;
+        c.vm = "vm";
+        c.description = "d";
+        fsm.emplace(c);
+        fsm->on_qemu_ready(fsm->qemu(), now);
+        take();
+    }
+    void connect() {
         fsm->on_link_up(now);
         fsm->on_message(hello_of(mirror::role::primary), now);
+    }
+    void greet() {
+        connect();
         word(supervision_kind::description, 0, "d");
     }
     std::optional<standby_fsm> fsm;

@@ -149,15 +149,9 @@ TEST_F(standby, the_arbiters_refusal_makes_it_outdated) {
 
 // As often as it comes again: its QEMU has heard nothing of it, so it need not start anew.
 TEST_F(standby, who_is_refused_costs_no_qemu_and_is_told_once) {
-    standby_config c;
-    c.vm = "vm";
-    c.description = "d";
-    fsm.emplace(c);
-    fsm->on_qemu_ready(fsm->qemu(), now);
-    take();
+    listen();
     for (int i = 0; i < 3; ++i) {
-        fsm->on_link_up(now);
-        fsm->on_message(hello_of(mirror::role::primary), now);
+        connect();
         EXPECT_FALSE(says<act_standby_send>(take(), supervision_kind::ready));
         word(supervision_kind::description, 0, "other");
         const auto actions = take();
@@ -173,15 +167,9 @@ TEST_F(standby, who_is_refused_costs_no_qemu_and_is_told_once) {
 }
 
 TEST_F(standby, a_refusal_of_the_primarys_is_told_once) {
-    standby_config c;
-    c.vm = "vm";
-    c.description = "d";
-    fsm.emplace(c);
-    fsm->on_qemu_ready(fsm->qemu(), now);
-    take();
+    listen();
     for (int i = 0; i < 2; ++i) {
-        fsm->on_link_up(now);
-        fsm->on_message(hello_of(mirror::role::primary), now);
+        connect();
         take();
         fsm->on_message(mirror::goodbye{mirror::goodbye_reason::refused, "another machine"}, now);
         const auto actions = take();

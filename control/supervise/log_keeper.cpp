@@ -4,6 +4,7 @@
 #include "control/supervise/log_keeper.hpp"
 
 #include "control/process.hpp"
+#include "control/write_all.hpp"
 
 #include <fmt/format.h>
 
@@ -28,19 +29,6 @@ std::string problem(const char* what, const std::string& path) {
     return fmt::format("cannot {} {}: {}", what, path, std::strerror(errno));
 }
 
-bool write_all(int fd, const char* bytes, std::size_t size) {
-    while (size > 0) {
-        const auto done = ::write(fd, bytes, size);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return false;
-        bytes += done;
-        size -= static_cast<std::size_t>(done);
-    }
-    return true;
-}
-
 // The end of the file, at most so much; more of what comes meanwhile is not waited for.
 std::string copy_end(int from, std::uint64_t size, std::uint64_t most_bytes, const std::string& to) {
     // The folder may be everybody's: nobody shall name another file for us to write to.
@@ -61,7 +49,7 @@ std::string copy_end(int from, std::uint64_t size, std::uint64_t most_bytes, con
             continue;
         if (got <= 0)
             break; // somebody else has emptied it
-        if (!write_all(out.get(), buffer, static_cast<std::size_t>(got)))
+        if (!write_all(out.get(), {buffer, static_cast<std::size_t>(got)}))
             return problem("write", to);
         at += static_cast<std::uint64_t>(got);
         left -= static_cast<std::uint64_t>(got);
