@@ -154,9 +154,16 @@ struct decider::work {
         const auto at = standby_ ? standby_->deadline() : primary_ ? primary_->deadline() : UINT64_MAX;
         if (at == UINT64_MAX)
             return;
-        // The loop's clock is another one (it stands still while the machine sleeps).
         const auto now = boot_ms();
-        loop_.call_at(net::event_loop::now_ms() + (at > now ? at - now : 0), [this] { tick(); });
+        // Most events move the deadline on. A tick that comes before it costs less than a timer for each.
+        if (at >= tick_ms_ && at > now)
+            return;
+        tick_ms_ = at;
+        // The loop's clock is another one (it stands still while the machine sleeps).
+        loop_.call_at(net::event_loop::now_ms() + (at > now ? at - now : 0), [this] {
+            tick_ms_ = UINT64_MAX;
+            tick();
+        });
     }
 
     void tick() {
@@ -268,6 +275,7 @@ struct decider::work {
     std::optional<standby_fsm> standby_;
     std::string told_differences_;
     bool settling_ = false;
+    std::uint64_t tick_ms_ = UINT64_MAX; // when the timer ends
 };
 
 decider::decider(decider_options options, decider_orders orders, gate& output)

@@ -183,6 +183,8 @@ void qemu_pilot::read_answers() {
             return qmp_.reset(); // the pidfd tells the rest
         for (const auto& message : session_.feed({buffer, static_cast<std::size_t>(got)}))
             take(message);
+        if (static_cast<std::size_t>(got) < sizeof buffer)
+            return; // that was all; what has come since wakes the caller
     }
 }
 

@@ -229,7 +229,7 @@ pilot_events supervisor::pilot_reports() {
     events.stuck = [this](const std::string& why) { decider_->qemu_stuck(why); };
     events.warning = [this](const std::string& what) {
         warning_ = what;
-        log("warning", what.empty() ? "it gets on again" : what);
+        log("warning", what.empty() ? "what was warned of is over" : what);
     };
     events.differences = [this](const std::string& what) { log("differences", what); };
     events.guest_ended = [this](const std::string& how) {
