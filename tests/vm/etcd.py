@@ -45,10 +45,10 @@ class Etcd:
              "--initial-cluster", ",".join(f"{one.name}={one.peer}" for one in members), *tls],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
 
-    def backup(self):
+    def backup(self, name="backup"):
         """A copy of all that it has, as a person makes one of a server that is stopped for that."""
         self.freeze()
-        copy = self.data.with_name(f"{self.data.name}-backup")
+        copy = self.data.with_name(f"{self.data.name}-{name}")
         shutil.copytree(self.data, copy)
         self.freeze(False)
         return copy
@@ -88,10 +88,10 @@ class Etcd:
 
 
 class Member(Etcd):
-    """One of a cluster's servers, not started yet. It has the usual ports, so its host is a machine or a namespace."""
+    """One of a cluster's servers, not started yet. With the usual ports its host is a machine or a namespace."""
 
-    def __init__(self, directory, name, host, inside, keys):  # pylint: disable=super-init-not-called
+    def __init__(self, directory, name, host, inside=(), keys=None, ports=(2379, 2380)):  # pylint: disable=super-init-not-called
         self.keys, self.inside = keys, inside
         self.log = open(directory / f"etcd-{name}.log", "wb")
         self.data = directory / f"etcd-{name}"
-        self.prepare(name, host, 2379, 2380)
+        self.prepare(name, host, *ports)

@@ -66,7 +66,7 @@ class Peer:
         self.asked = 0  # the last request that was sent
         self.answered = 0  # the last one that a statement has named
         self.where = None  # the connection behind which the guest is
-        self.connections, self.open = [], True
+        self.connections, self.open = {}, True  # socket → host
         self.gap = lambda: RETRY_SECONDS  # how long it waits between an answer and its next request; None: asks nothing
         self.round_trips = []  # seconds from a request, when it was first sent, to its answer
         self.asked_at = 0.0
@@ -100,6 +100,11 @@ class Peer:
                 if not self.read(one):
                     ready.unregister(one[0])
                     heard.remove(one)
+                    with self.lock:
+                        self.connections.pop(one[0])
+                        if self.where is one[0]:
+                            self.where = None
+                        one[0].close()
             try:
                 end, _ = self.listener.accept()
             except BlockingIOError:
@@ -109,7 +114,7 @@ class Peer:
             end.setblocking(False)
             host = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             with self.lock:
-                self.connections.append(end)
+                self.connections[end] = host
             ready.register(end, selectors.EVENT_READ)
             heard.append([end, host, b""])
 

@@ -2,12 +2,48 @@
 """
 Connections through this process, which a test can cut as a network is cut: nobody is told, bytes and new connections just do
 not arrive. What was on its way arrives when the network is mended.
+A path may also be a bad one: BadPath.
 """
 import os
+import random
 import selectors
 import socket
 import threading
 import time
+
+PIECE_BYTES = 1 << 18
+RETRY_SECONDS = 0.2  # after which what was lost is sent again; twice as long each time
+
+
+class BadPath:
+    """What a connection's one direction is over a path that swallows packets of more than `most_bytes`, carries
+    `bytes_per_second`, or loses this share of what is sent. Pure: time is an argument."""
+
+    def __init__(self, most_bytes=None, bytes_per_second=None, lost=0, draw=random.random):
+        self.most_bytes, self.bytes_per_second, self.lost, self.draw = most_bytes, bytes_per_second, lost, draw
+        self.stuck = False  # what is sent again vanishes again, and what comes behind it waits
+        self.until, self.retry_seconds, self.sent_at = 0.0, RETRY_SECONDS, None
+
+    def allows(self, now, size_bytes):
+        """How many of the bytes that are to be sent now may go."""
+        if self.stuck or now < self.until:
+            return 0
+        if self.most_bytes and size_bytes > self.most_bytes:
+            self.stuck = True
+            return 0
+        if self.lost and self.draw() < self.lost:
+            self.until, self.retry_seconds = now + self.retry_seconds, 2 * self.retry_seconds
+            return 0
+        self.retry_seconds = RETRY_SECONDS
+        if not self.bytes_per_second:
+            return size_bytes
+        if self.sent_at is None:
+            self.sent_at = now
+        room = int((now - self.sent_at) * self.bytes_per_second)
+        if not room:
+            return 0
+        self.sent_at = now
+        return min(size_bytes, room)
 
 
 class Relay:
@@ -28,6 +64,8 @@ class Relay:
             self.listener.listen(16)
         self.port = None if isinstance(near, str) else self.listener.getsockname()[1]
         self.works = True
+        self.bad = None  # makes the BadPath of each direction of each connection
+        self.paths = {}  # of sockets, whose bytes go over it
         self.swallows = None  # "there": what goes from near to far; "back": the other way
         self.open = True
         self.to_reset = False
@@ -44,8 +82,12 @@ class Relay:
         else:
             self.works = False
 
+    def degrade(self, **how):
+        """As BadPath says; from now on."""
+        self.bad = lambda: BadPath(**how)
+
     def mend(self):
-        self.works, self.swallows = True, None
+        self.works, self.swallows, self.bad = True, None, None
 
     def reset(self):
         """Ends the connections, and both ends are told."""
@@ -66,12 +108,13 @@ class Relay:
             for key, _ in self.ready.select(0.05):
                 if self.swallows and self.way_of(key.fileobj) == self.swallows:
                     continue
-                moved = True
                 if key.fileobj is self.listener:
+                    moved = True
                     self.accept()
-                else:
-                    self.forward(key.fileobj, key.data)
-            if not moved and self.swallows:
+                elif room_bytes := self.room(key.fileobj):
+                    moved = True
+                    self.forward(key.fileobj, key.data, room_bytes)
+            if not moved and (self.swallows or self.bad):
                 time.sleep(0.02)
         for key in list(self.ready.get_map().values()):
             key.fileobj.close()
@@ -96,9 +139,23 @@ class Relay:
         self.ready.register(near, selectors.EVENT_READ, far)
         self.ready.register(far, selectors.EVENT_READ, near)
 
-    def forward(self, source, target):
+    def room(self, source):
+        """How many bytes may go now of what comes from this socket."""
+        bad = self.bad
+        if not bad:
+            self.paths.clear()
+            return PIECE_BYTES
         try:
-            data = source.recv(1 << 18)
+            size_bytes = len(source.recv(PIECE_BYTES, socket.MSG_PEEK))
+        except OSError:
+            size_bytes = 0
+        if not size_bytes:
+            return PIECE_BYTES  # its end
+        return self.paths.setdefault(source, bad()).allows(time.monotonic(), size_bytes)
+
+    def forward(self, source, target, most_bytes):
+        try:
+            data = source.recv(most_bytes)
             if data:
                 if self.heard is not None and source in self.nears:
                     self.heard += data
@@ -112,6 +169,7 @@ class Relay:
             except (KeyError, ValueError):
                 pass
             self.nears.discard(end)
+            self.paths.pop(end, None)
             end.close()
 
     def close(self):

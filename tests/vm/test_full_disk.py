@@ -19,33 +19,44 @@ SKIPPED = 77
 PIECE_BYTES = 64 << 10
 
 
+def make_room(directory, size_bytes):
+    """A file system of its own, in memory."""
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", directory], check=True)
+    return directory
+
+
+def remove_room(directory):
+    subprocess.run(["umount", directory], check=True)
+    directory.rmdir()
+
+
+def fill(room):
+    """Not a byte is left."""
+    with open(room / "filler", "wb", buffering=0) as filler:
+        for piece in (bytes(1 << 20), bytes(4096)):
+            try:
+                while filler.write(piece):
+                    pass
+            except OSError:
+                pass
+
+
 class FullPair(PowerPair):
     room = None  # the directory of the small file system
 
     def __init__(self):
         super().__init__()
-        room = self.directory / "room"
-        room.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={2 * BYTES}", "none", room], check=True)
-        self.room = room
+        self.room = make_room(self.directory / "room", 2 * BYTES)
         with open(self.image("b"), "wb") as image:
             image.truncate(BYTES)
 
     def __exit__(self, *what):
         super().__exit__(*what)
-        subprocess.run(["umount", self.room], check=True)
+        remove_room(self.room)
 
     def image(self, host):
         return self.room / "b.img" if host == "b" and self.room else super().image(host)
-
-    def fill(self):
-        """Not a byte is left for the image."""
-        with open(self.room / "filler", "wb", buffering=0) as filler:
-            try:
-                while filler.write(bytes(4096)):
-                    pass
-            except OSError:
-                pass
 
 
 def pieces(image):
@@ -57,7 +68,7 @@ def pieces(image):
 def check_standbys_disk_full(pair):
     """the standby's disk is full: the VM goes on alone and says why; with room again it is protected, and nothing is missing"""
     primary, standby = pair.begin()
-    pair.fill()
+    fill(pair.room)
     written = 0
     with Monitor(primary) as here:
         def given_up():

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 
-from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, run_checks, wait
+from ha_pair import SECONDS, Pair, check_continued, committed_count, contiguous, counts_on, run_checks, wait
 from relay import Relay
 
 BOUNDS = """
@@ -35,6 +35,7 @@ class Monitor:
 
     def __init__(self, host):
         self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(SECONDS)
         self.socket.connect(str(host.pair.directory / f"{host.name}.qmp"))
         self.file = self.socket.makefile("rw", encoding="utf-8")
         self.file.readline()
@@ -63,9 +64,39 @@ class Monitor:
         self.socket.close()
 
 
-def write(disk, sector):
+def write(disk, sector, size="64k"):
     """A command of qemu-io. `disk`: a drive, or a node that no device uses"""
-    return {"command-line": f'qemu-io {disk} "write {sector * 512} 64k"'}
+    return {"command-line": f'qemu-io {disk} "write {sector * 512} {size}"'}
+
+
+# What QEMU's main loop can be made to wait for: a disk that no device uses, and that a limit can make slow.
+NOWHERE = ("-object", "throttle-group,id=slow", "-blockdev",
+           "driver=throttle,node-name=nowhere,throttle-group=slow,file.driver=null-co,file.size=1048576")
+
+
+FAILS = 8  # a sector of the disk below; writes of anything but zeroes to it fail
+
+
+def data_disk(image):
+    """A disk beside the VM's own that the same limit can make slow. One file for both hosts, because nobody reads it."""
+    image.write_bytes(bytes(1 << 20))
+    return ("-drive", "if=none,id=data-drive,node-name=data,driver=checkpoint-disk,file.driver=blkdebug,"
+            f"file.inject-error.0.event=none,file.inject-error.0.iotype=write,file.inject-error.0.sector={FAILS},"
+            "file.image.driver=throttle,file.image.throttle-group=slow,file.image.file.driver=file,"
+            f"file.image.file.locking=off,file.image.file.filename={image}",
+            "-device", "virtio-blk-pci,drive=data-drive")
+
+
+def write_until_given_up(primary):
+    """What the standby's disk has to take. The first write after a rest goes through at any limit, and what one checkpoint brings
+    may be one write."""
+    with Monitor(primary) as here:
+        def given_up(sectors=itertools.cycle((128, 256, 384))):
+            if primary.status().get("state", "protecting") != "protecting":
+                return True
+            here.ask("human-monitor-command", **write("data-drive", next(sectors)))
+            return False
+        wait(given_up, f"the standby is given up; {primary.said()}")
 
 
 class GreyPair(Pair):
@@ -76,11 +107,8 @@ class GreyPair(Pair):
         self.state = None
 
     def begin(self, checkpoint=LONG, main_loop=LONG, switchover=LONG, options=(), standby=True):
-        # What is slow is QEMU's own; the disk is one file for both, because nobody reads it.
-        (self.directory / "slow.img").write_bytes(bytes(1 << 20))
         text = self.description.read_text(encoding="utf-8").replace('"unix:standby"', '"unix:near"')
-        words = ["-object", "throttle-group,id=slow", "-blockdev",
-                 "driver=throttle,node-name=nowhere,throttle-group=slow,file.driver=null-co,file.size=1048576", *options]
+        words = [*NOWHERE, *options]
         self.description.write_text(
             f"qemu-options = {json.dumps(words)}\n{text}" +
             BOUNDS.format(checkpoint=checkpoint, main_loop=main_loop, switchover=switchover), encoding="utf-8")
@@ -128,20 +156,10 @@ def check_state_silent(pair):
 
 def check_standbys_disk(pair):
     """the standby's disk hangs: the standby is given up and its VM goes on; a standby with a sound disk comes back"""
-    primary, standby = pair.begin(checkpoint=6000, main_loop=3000, options=(
-        "-drive", "if=none,id=data-drive,node-name=data,driver=checkpoint-disk,file.driver=throttle,file.throttle-group=slow,"
-        f"file.file.driver=file,file.file.locking=off,file.file.filename={pair.directory}/slow.img",
-        "-device", "virtio-blk-pci,drive=data-drive"))
+    primary, standby = pair.begin(checkpoint=6000, main_loop=3000, options=data_disk(pair.directory / "slow.img"))
     with Monitor(standby) as there:
         there.throttle(1)
-    # The first write after a rest goes through at any limit, and what one checkpoint brings may be one write.
-    with Monitor(primary) as here:
-        def given_up(sectors=itertools.cycle((0, 128, 256))):
-            if primary.status().get("state", "protecting") != "protecting":
-                return True
-            here.ask("human-monitor-command", **write("data-drive", next(sectors)))
-            return False
-        wait(given_up, "it is given up")
+    write_until_given_up(primary)
     counts_on(primary)
     protected_again(primary, standby)
     assert said(primary, "stands still") or said(primary, "no checkpoint has reached"), primary.said()
