@@ -8,10 +8,12 @@ that it has told the peer stays true (soak/README.md).
     tests/vm/test_soak.py [--faults 4] [--minutes M] [--faults-per-vm 25] [--failures 1] [--seed N] [--only KIND,…]
                           [--programs NAME,…] [--arbiter lock|etcd|fence] [--results FILE [--resume]] [--chain N]
     tests/vm/test_soak.py --summary FILE…
+    tests/vm/test_soak.py --pairs N --directory DIRECTORY [--seconds 3600] [--faults-per-vm 25] [--seed N] [--only KIND,…] …
 
   --results  a line of JSON for each fault, as it happens; without --resume the file must not be there
   --resume   goes on behind the last VM of this file; --faults counts what is in it
   --chain    the number of the first VM: a failure prints seed and number, which repeat what was drawn
+  --pairs    so many soaks at once, which all end in time; the directory gets summary.md, results and the logs of failures
   --summary  only says what these results are, which may be of several runs: of one seed, with numbers of their own
 
 Environment: KAGE_GPU and KAGE_STANDBY_GPU, of the hosts in turns (default: the default one)
@@ -19,7 +21,8 @@ Environment: KAGE_GPU and KAGE_STANDBY_GPU, of the hosts in turns (default: the 
 import sys
 
 from soak import run
-from soak.chain import WEIGHTS, Chain
+from soak.chain import Chain
+from soak.kinds import WEIGHTS
 
 if __name__ == "__main__":
     sys.exit(not run.run(run.parse(__doc__, WEIGHTS, faults=4, faults_per_vm=25), Chain)[1])

@@ -6,63 +6,46 @@ that is drawn comes from the chain's own random numbers, so that a chain can be 
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import records
-from etcd import ETCD, Etcd
+from etcd import ETCD, Etcd, Member, free_port
 from guest_vm import HERE, Socket, environment
-from ha_pair import Hosts, wait, workers
+from ha_pair import Hosts, gate_is_closed, wait, workers
 from net_peer import GUEST_MAC, PEER, SETUP
 from relay import Relay
 from soak import leaks
+from soak.kinds import ALONE, BAD, CUTS, ENDED, ENDS, FENCED, FENCED_ENDS, MUST_NOT, WAYS, WEIGHTS, needs_relay, possible
 from soak.peer import Peer
+from test_full_disk import fill, make_room, remove_room
 from test_gpu_survives import tell
-from test_grey import Monitor, write
+from test_grey import FAILS, NOWHERE, Monitor, data_disk, write, write_until_given_up
+from test_power_off import power_off
+from test_restored import put_back
 
 # Which programs compute in a VM; net_job speaks and is spoken to in each. None: a VM without a GPU.
 PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("register",), ("compute", "mapped"),
-            ("commands", "transfers"), ("register", "mapped"), ())
+            ("commands", "transfers"), ("register", "mapped"), (), ())
 
-# What is done to the primary, and how often compared with the others. `cut` is the way between both hosts, which leaves the
-# primary alone; `cut-off` also cuts its way to the arbiter. `etcd-away`: QEMU dies while etcd stands still. Of `-standby` faults
-# the other host is hit; `-filling`: while it is filled.
-WEIGHTS = {"kill-qemu": 21, "kill-supervisor": 9, "kill-both": 9, "freeze": 9, "freeze-supervisor": 5, "freeze-qemu": 4,
-           "kill-worker": 6, "cut": 4, "cut-supervisors": 2, "cut-state": 2, "cut-gpu": 2, "cut-there": 3, "cut-back": 3,
-           "cut-off": 5, "etcd-away": 4, "stick-main-loop": 2, "switchover": 5, "kill-standby": 4, "freeze-standby": 3, "kill-filling": 4}
-# What is cut between both hosts: which of the ways of the supervisors, of QEMU's state and of the GPU, and in which direction.
-WAYS = ("", ".state", ".gpu")
-CUTS = {"cut": (WAYS, None), "cut-off": (WAYS, None), "cut-supervisors": (("",), None), "cut-state": ((".state",), None),
-        "cut-gpu": ((".gpu",), None), "cut-there": (WAYS, "there"), "cut-back": (WAYS, "back")}
-# Nobody takes over: the primary goes on alone, and is protected again when what was wrong is over.
-OF_THE_STANDBY = (*(kind for kind in CUTS if kind != "cut-off"), "kill-standby", "freeze-standby", "kill-filling")
-# With `fence` the one who goes on has the other one cut off, unless that one says itself that it does not.
-FENCED = ("cut", "cut-supervisors", "cut-there", "cut-back", "freeze-standby")
-# How a primary ends that was taken over from; the sentence must then be in its log.
-ENDS = {"kill-qemu": 0, "kill-supervisor": -9, "kill-both": -9, "freeze": 1, "freeze-supervisor": 1, "freeze-qemu": 0,
-        "kill-worker": 0, "cut-off": 1, "etcd-away": 0, "stick-main-loop": 0, "switchover": 0}
-FENCED_ENDS = {**ENDS, "freeze": -9, "freeze-supervisor": -9}
-MUST_NOT = "must not run here any more"
-DISK_BYTES = 256 << 20
+DISK_BYTES = 384 << 20
 
 # `fence`: cuts everybody of this VM off but the host that is named last.
-CUT_OFF = ("/usr/bin/python3", "-B", str(HERE / "soak" / "cut_off.py"))
+CUT_OFF = (sys.executable, "-B", str(HERE / "soak" / "cut_off.py"))
 
 # More open files than at first that are no leak: QEMU's threads come and go with what is to be done.
 ALLOWED = (("anon_inode:[eventfd]", 4), ("qemu", 3))
-
-# What QEMU's main loop can be made to wait for: a disk that no device uses, and that a limit can make slow.
-NOWHERE = ["-object", "throttle-group,id=slow", "-blockdev",
-           "driver=throttle,node-name=nowhere,throttle-group=slow,file.driver=null-co,file.size=1048576"]
 
 DESCRIPTION = """
 name = "soak"
 qemu-options = {options}
 memory = "{memory}"
-cpus = 2
+cpus = {cpus}
 accel = "{accel}"
 [boot]
 guest = "{guest}"
@@ -79,9 +62,13 @@ epoch-ms = 50
 heartbeat-ms = 300
 heartbeat-budget-ms = 3000
 qemu-budget-ms = 8000
+[supervision]
+checkpoint-ms = 6000
+main-loop-ms = 8000
 [arbiter]
 {arbiter}
 """
+LEASE_SECONDS = 3
 GPU = """
 [gpu]
 backend = "opencl"
@@ -113,23 +100,31 @@ class Chain:
         self.arbiter = arbiter or (drawn if is_possible(drawn, self.directory) else "lock")
         drawn = self.random.random() < 0.5
         self.disk = drawn if disk is None else disk
-        self.kinds = {kind: weight for kind, weight in WEIGHTS.items()
-                      if (not only or kind in only) and (kind not in ("cut-off", "etcd-away") or self.arbiter == "etcd")
-                      and (kind not in ("kill-worker", "cut-gpu") or self.programs)}
+        drawn = self.random.choice((1, 3))
+        self.servers = drawn if self.arbiter == "etcd" else 0
+        self.cpus = self.random.choice((1, 2))
+        self.kinds = {kind: weight for kind, weight in WEIGHTS.items() if (not only or kind in only) and possible(
+            kind, arbiter=self.arbiter, servers=self.servers, gpu=bool(self.programs), disk=self.disk, mounts=own_mounts())}
         self.hosts = Hosts(self.directory, dict(environment(backend="opencl" if self.programs else "none"),
                                                 KAGEMUSHA_RUNTIME_DIR=str(self.directory)))
         self.peer = Peer(self.directory, self.programs, f"{seed}:{number}")
-        self.etcd = Etcd(self.directory) if self.arbiter == "etcd" else None
-        self.relays = {}  # of hosts: name → to the arbiter
+        self.etcd = etcd_servers(self.directory, self.servers)
+        self.copies = []  # of the arbiter's record, the oldest first
+        self.relays = {}  # of hosts: name → to each of the arbiter's servers
         self.network = []  # between primary and standby, when it is to be cut
         self.gpu_keys = self.gpu_properties = ""  # more of [gpu] and [gpu.properties], for hosts that are started from here on
         self.started = 0
+        self.anew = False  # whether a person says that the VM is to be begun anew where it is started now
         self.turn = 0
-        self.fault = "start"
+        self.fault = self.last_fault = "start"  # the one that is drawn, and the one that was done last
         self.primary, self.standby, self.baseline = None, None, {}
         self.monitor = None  # of a QEMU whose main loop is stuck
+        self.failing = self.directory / "data.img"  # a disk that can hang or fail
+        self.options = [*NOWHERE, *data_disk(self.failing)]
+        self.life = 1  # how often the guest was started
         self.on_disk = 0  # statements that were found on the disk of a host that took over
-        disk = "mkdir -p /tmp/disk && mount -t ext4 /dev/vdc /tmp/disk || exit 1" if self.disk else ""
+        disk = ("mkdir -p /tmp/disk && mount -t ext4 /dev/vdc /tmp/disk || exit 1\n"
+                "rm -f /tmp/disk/records  # of a life before" if self.disk else "")
         speaks = "keep /tmp/disk/records >/dev/null" if self.disk else "quiet"
         jobs = "".join(f"/payload/{command(program)} {stream} {PEER} /tmp/stop &\nall+=($!)\n"
                        for stream, program in enumerate(self.programs, 1))
@@ -160,25 +155,29 @@ exit $status
     def __exit__(self, *what):
         self.hosts.__exit__(*what)
         self.peer.__exit__(*what)
-        for relay in (*self.network, *self.relays.values()):
+        for relay in (*self.network, *(each for of_host in self.relays.values() for each in of_host)):
             relay.close()
-        if self.etcd:
-            self.etcd.end()
+        for one in self.etcd:
+            one.end()
+        for room in self.directory.glob("*.room"):
+            remove_room(room)
 
     # ---- hosts ----
 
-    def host(self, command, near, other=None):
+    def host(self, command, near, other=None, was=None):
         """Starts a supervisor. `near`: where its standby, or the primary of it, finds the other one. It has the GPU that the
-        other host does not have, when there are two."""
+        other host does not have, when there are two. `was`: who ran on this host before; else it is a new host."""
         self.started += 1
         name = f"host{self.started}"
+        machine = was.machine if was else self.machine(f"machine{self.started}", command)
         arbiter = 'kind = "lock"\npath = "lease"\nlease-ms = 3000'
         if self.etcd:
-            self.relays[name] = Relay(0, self.etcd.address[1])
-            arbiter = f'kind = "etcd"\nendpoints = ["http://127.0.0.1:{self.relays[name].port}"]\nlease-ms = 3000'
+            self.relays[name] = [Relay(0, one.address[1]) for one in self.etcd]
+            endpoints = [f"http://127.0.0.1:{relay.port}" for relay in self.relays[name]]
+            arbiter = f'kind = "etcd"\nendpoints = {json.dumps(endpoints)}\nlease-ms = 3000'
         if self.arbiter == "fence":
-            arbiter = (f'kind = "fence"\npath = "{name}.fence"\ncommand = {json.dumps([*CUT_OFF, str(self.directory), name])}\n'
-                       "delay-ms = 4000")
+            cut_off = json.dumps([*CUT_OFF, str(self.directory), name])
+            arbiter = f'kind = "fence"\npath = "{machine}.fence"\ncommand = {cut_off}\ndelay-ms = 4000'
         files = [f'"{os.environ["KAGE_NET_JOB"]}:net_job"']
         if self.programs:
             files.append(f'"{os.environ["KAGE_SOAK_JOB"]}:soak_job"')
@@ -192,58 +191,88 @@ exit $status
             gpu = os.environ.get("KAGE_STANDBY_GPU") or gpu
         self.hosts.description = self.directory / f"{name}.toml"
         self.hosts.description.write_text(DESCRIPTION.format(
-            options=json.dumps(NOWHERE),
-            memory="512M" if self.programs else "256M", accel="tcg", guest=os.environ.get("KAGE_KERNEL") or "6.12-cloud",
-            files=", ".join(files), netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"),
+            options=json.dumps(self.options),
+            memory="320M" if self.programs else "256M", cpus=self.cpus, accel="tcg",
+            guest=os.environ.get("KAGE_KERNEL") or "6.12-cloud", files=", ".join(files),
+            netdev=self.peer.netdev, mac=GUEST_MAC.hex(":"),
             gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "", keys=self.gpu_keys, properties=self.gpu_properties)
             if self.programs else "",
             disk='[[disk]]\npath = "none.img"\nwritable = true' if self.disk else "",
             directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
         more = ["--listen", f"unix:{self.directory}/far{self.started}"] if command == "standby" else []
-        if command == "run" and self.arbiter == "fence":
-            more.append("--anew")  # no host has a record yet
+        if command == "run" and (self.anew or (self.arbiter == "fence" and not was)):
+            more.append("--anew")
         if self.disk:
-            more += ["--disk", str(self.image(name))]
-            if command == "run":
-                records.make_file_system(self.image(name), DISK_BYTES)
-            else:
-                with open(self.image(name), "wb") as image:
-                    image.truncate(DISK_BYTES)
+            more += ["--disk", str(self.image(machine))]
         one = self.hosts.start(command, name, *more)
         (self.directory / f"{name}.pid").write_text(str(one.process.pid), encoding="ascii")
-        one.number, one.command, one.gpu = self.started, command, gpu
+        one.number, one.command, one.gpu, one.machine = self.started, command, gpu, machine
         return one
 
-    def image(self, name):
-        return self.directory / f"{name}.img"
+    def machine(self, name, command):
+        """A new one: what outlives who runs on it has its name."""
+        if self.disk and command == "standby" and self.fault == "disk-full":
+            make_room(self.room(name), 2 * DISK_BYTES)
+        if self.disk and command == "run":
+            records.make_file_system(self.image(name), DISK_BYTES)
+        elif self.disk:
+            with open(self.image(name), "wb") as image:
+                image.truncate(DISK_BYTES)
+        return name
 
-    def way_to(self, standby):
-        """The address under which the primary finds this standby: with a relay between them when that is to be cut."""
+    def room(self, machine):
+        """Where the file system of this machine's image is, if it can become full."""
+        return self.directory / f"{machine}.room"
+
+    def image(self, machine):
+        room = self.room(machine)
+        return (room if room.exists() else self.directory) / f"{machine}.img"
+
+    def way_to(self, number):
+        """Where the primary finds the standby of this number: with relays between them if the fault needs some."""
         for relay in self.network:
             relay.close()
         self.network = []
-        if self.fault not in CUTS:
-            return f"far{standby.number}"
-        near = f"near{standby.number}"
-        self.network = [Relay(f"{self.directory}/{near}{of}", f"{self.directory}/far{standby.number}{of}") for of in WAYS]
+        if not needs_relay(self.fault):
+            return f"far{number}"
+        near = f"near{number}"
+        self.network = [Relay(f"{self.directory}/{near}{of}", f"{self.directory}/far{number}{of}") for of in WAYS]
         return near
 
     def begin(self):
         """The VM runs, its programs compute, a standby protects it."""
         self.draw()
         self.standby = self.host("standby", "unused")
-        self.primary = self.host("run", self.way_to(self.standby), self.standby)
+        self.primary = self.host("run", self.way_to(self.standby.number), self.standby)
         self.standby.wait("it has begun", lambda s: s["state"])
+        self.computes()
+
+    def computes(self):
         self.primary.wait("the guest's programs", lambda s: "computing" in console(self.primary))
         self.settled()
 
     def another(self):
         """The next fault is drawn, and a standby comes that is to survive it."""
         self.draw()
+        self.comes()
+
+    def comes(self):
         self.standby = self.host("standby", "unused", self.primary)
         self.standby.wait_state("listening")
-        self.primary.tell("protect", f"unix:{self.directory}/{self.way_to(self.standby)}")
+        self.primary.tell("protect", f"unix:{self.directory}/{self.way_to(self.standby.number)}")
         self.settled()
+
+    def goes_on(self):
+        """The next fault is drawn. It hits this pair, unless it needs what this one does not have."""
+        self.draw()
+        if (self.network or not needs_relay(self.fault)) and self.fault not in ("disk-full", "restored"):
+            return
+        self.standby.tell("stop")
+        assert self.standby.process.wait(120) == 0, self.standby.said()
+        self.primary.wait_state("alone")
+        self.sweep(self.standby)
+        self.forget(self.standby)
+        self.comes()
 
     def draw(self):
         kinds = dict(self.kinds)
@@ -253,6 +282,20 @@ exit $status
         self.fault = self.random.choices(list(kinds), list(kinds.values()))[0]
         self.rest = self.random.choice((0, 0, self.random.uniform(0, 0.2), self.random.uniform(0, 2)))
         self.sleeps_long = self.random.random() < 0.5
+        self.moment = self.random.uniform(0, 0.5)  # after a state transfer has begun
+        self.heads = self.random.random() < 0.5
+        if self.fault == "restored" and self.primary:
+            self.copy_record()
+
+    def copy_record(self):
+        if self.etcd:
+            self.copies.append(self.etcd[0].backup(f"backup{self.turn}"))
+        else:
+            record, = self.directory.glob("lease.*")
+            self.copies.append(Path(shutil.copyfile(record, self.directory / f"copy{self.turn}-of-the-lease")))
+        for copy in self.copies[1:-1]:  # only the oldest and the newest are put back
+            shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
+        self.copies = self.copies[:1] + self.copies[1:][-1:]
 
     def settled(self):
         self.protects()
@@ -282,7 +325,8 @@ exit $status
             wait(look, f"the programs go on in {host.name}")
         except AssertionError as error:
             raise AssertionError(f"{error}; rounds {rounds} before, now {self.peer.rounds()}, statement {said} before, now "
-                                 f"{self.peer.last()}, request {answers} before, now {self.peer.answers()}; {host.said()}") from error
+                                 f"{self.peer.last()}, request {answers} before, now {self.peer.answers()}; {host.said()}"
+                                 ) from error
 
     # ---- a fault ----
 
@@ -290,17 +334,19 @@ exit $status
         """Does it. Returns when, in ns."""
         primary, qemu = self.primary, self.primary.qemu()
         primary.fault = self.fault
-        begin = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        if self.fault in ("kill-supervisor", "kill-both"):
+        begin = now_ns()
+        if self.fault in ("kill-supervisor", "kill-both", "member-dies"):
             primary.process.kill()
+        if self.fault == "member-dies":
+            self.etcd[self.turn % len(self.etcd)].kill()
         if self.fault == "stick-main-loop":
-            self.monitor = Monitor(primary)  # stays open: a monitor that is closed forgets what it was told and has not begun
+            self.monitor = Monitor(primary)  # stays open: one that is closed forgets what it was told and has not begun
             self.monitor.throttle(1)
             for sector in (0, 128, 256):
                 self.monitor.send("human-monitor-command", **write("nowhere", sector))
         if self.fault == "etcd-away":
-            self.etcd.freeze()
-        if self.fault in ("kill-qemu", "kill-both", "etcd-away"):
+            self.freeze_etcd()
+        if self.fault in ("kill-qemu", "kill-both", "member-dies", "etcd-away", "restored"):
             try:
                 os.kill(qemu, signal.SIGKILL)
             except ProcessLookupError:
@@ -315,34 +361,68 @@ exit $status
         for of, relay in zip(WAYS, self.network):
             if of in ways:
                 relay.cut(direction)
+        if self.fault in BAD:
+            for number, relay in enumerate(self.network):
+                relay.degrade(draw=random.Random(f"{self.turn}:{number}").random, **BAD[self.fault])
         if self.fault == "cut-off":
-            self.relays[primary.name].cut()
+            for relay in self.relays[primary.name]:
+                relay.cut()
         if self.fault == "switchover":
             primary.tell("switchover")
+        if self.fault == "sigterm":
+            primary.process.send_signal(signal.SIGTERM)
         if self.fault in ("kill-standby", "kill-filling"):
             os.kill(self.standby.qemu(), signal.SIGKILL)
         if self.fault == "freeze-standby":
             self.standby.freeze()
+        if self.fault == "disk-full":
+            fill(self.room(self.standby.machine))
+        if self.fault == "disk-hangs":
+            with Monitor(self.standby) as there:
+                there.throttle(1)
+            write_until_given_up(primary)
+        if self.fault == "disk-fails":
+            self.write_past_us(FAILS, b"x" * 512)
+            with Monitor(primary) as here:  # the rest of the block that this is in: the standby gets all of it
+                here.ask("human-monitor-command", **write("data-drive", FAILS + 1, 7 * 512))
         return begin
+
+    def write_past_us(self, sector, data):
+        """To the disk that can fail, and no QEMU sees it."""
+        with open(self.failing, "r+b") as image:
+            image.seek(sector * 512)
+            image.write(data)
+
+    def freeze_etcd(self, on=True):
+        for one in self.etcd:
+            one.freeze(on)
 
     def lose(self):
         """One fault, and all that has to hold after it. Returns what is known of it."""
         self.turn += 1
+        self.last_fault = self.fault
         time.sleep(self.rest)
+        if self.fault in ENDED:
+            return self.ends_and_begins()
+        if self.fault == "restored":
+            self.restore()
         before = self.memory(self.primary)
         begin = self.hit()
         result = {"fault": self.fault, "turn": self.turn, "at_ns": begin}
-        if self.fault in OF_THE_STANDBY:
-            self.goes_on_alone(begin)
-            return result
+        if self.fault in ALONE:
+            result["protected_ms"] = self.goes_on_alone(begin)
+            return {**result, **self.known()}
+        if self.fault == "lossy-link":
+            result["protected_ms"] = self.endures()
+            return {**result, **self.known()}
         self.taken_over(begin)
         if self.monitor:
             self.monitor.socket.close()
             self.monitor = None
         if self.fault == "etcd-away":
-            self.etcd.freeze(False)  # it runs on the word of the former host; its output waits
+            self.freeze_etcd(False)  # it runs on the word of the former host; its output waits
         old, self.primary = self.primary, self.standby
-        self.check_disk()
+        self.check_disk(self.primary)
         self.speaks(self.primary)
         result.update(self.times(begin))
         result["made_twice"] = made_twice(old, self.primary)
@@ -351,18 +431,53 @@ exit $status
         assert self.fault != "stick-main-loop" or "main loop" in status["last_takeover"], status
         after = self.memory(self.primary)
         assert before == after, f"GPU memory and files of the guest: {before} before, {after} after"
+        if self.fault == "member-dies":
+            self.etcd[self.turn % len(self.etcd)].start(self.etcd)
         if not (self.sleeps_long and self.fault.startswith("freeze")):
             self.ends(old)
             old = None
+        healed = now_ns()
         self.another()
+        result["protected_ms"] = self.protected_ms(healed)
         if old:
             self.ends(old)
             self.speaks(self.primary)
         self.nothing_left()
-        return result
+        return {**result, **self.known()}
+
+    def known(self):
+        """What was checked up to now, since the guest was started."""
+        return {"life": self.life, "rounds": self.all_rounds(), "statements": self.peer.last(), "looks": self.peer.looks}
+
+    def all_rounds(self):
+        return {f"{program} {stream}": said for stream, (program, said) in enumerate(zip(self.programs, self.peer.rounds()), 1)}
+
+    def protected_ms(self, healed):
+        """How long it took from a moment at which nothing was wrong any more until the VM was protected, as it is now."""
+        at = [e["boot_ns"] for e in self.primary.events() if e["event"] == "protecting"]
+        return max(0, round((at[-1] - healed) / 1e6))
+
+    def restore(self):
+        """The arbiter gets back what it had before this pair was one; the pair has its record made again by itself."""
+        copy = self.copies[0 if self.heads else -1] if self.copies else None
+        if copy is None:
+            return  # the first pair of a VM: nothing is older
+        if self.etcd:
+            self.etcd[0].restore(copy)
+        else:
+            record, = self.directory.glob("lease.*")
+            put_back(copy, record)
+        self.settled()
+        wait(lambda: not gate_is_closed(self.primary), f"its gate is open; {self.primary.said()}")
+        self.primary.wait("the standby reaches the arbiter", lambda s: s["protected"] and not s["standby_problem"])
+
+    def endures(self):
+        """The way between both hosts is bad for a while. Who gives whom up is not ours to say; the VM goes on."""
+        time.sleep(1 + 4 * self.moment)
+        return self.heals()
 
     def goes_on_alone(self, begin):
-        """The primary keeps the arbiter and goes on; its standby begins anew when what was wrong with it is over."""
+        """The primary keeps the arbiter and goes on; its standby begins anew when what was wrong is over. → protected_ms"""
         self.primary.wait("it goes on alone", lambda s: state_after(self.primary, begin, "alone"))
         self.speaks(self.primary)
         if self.arbiter == "fence" and self.fault in FENCED:
@@ -371,35 +486,115 @@ exit $status
             return self.replaced(self.standby)
         if self.fault == "kill-filling":
             self.kill_while_filled()
+        if self.fault == "cut-filling":
+            self.cut_while_filled()
         if self.fault == "freeze-standby":
             self.standby.freeze(False)
         if self.fault in ("cut", "freeze-standby"):
             self.standby.wait("it begins anew", lambda s: s["state"] not in ("synced", "claiming"))
+        if self.fault == "disk-full":
+            (self.room(self.standby.machine) / "filler").unlink()
+        if self.fault == "disk-fails":
+            self.write_past_us(FAILS, bytes(4096))
+        return self.heals()
+
+    def heals(self):
+        """The standby, or a new one if it was cut off, protects the VM again. → protected_ms"""
         for relay in self.network:
             relay.mend()
+        # Cut off; or its QEMU could not even begin with a full disk. Then somebody starts another one.
+        if not self.standby.alive() and ((self.arbiter == "fence" and self.standby.process.returncode == -9)
+                                         or self.fault == "disk-full"):
+            return self.replaced(self.standby)
+        healed = now_ns()
         self.settled()
-        # The next one has another standby.
-        self.standby.tell("stop")
-        assert self.standby.process.wait(120) == 0, self.standby.said()
-        self.primary.wait_state("alone")
-        return self.replaced(self.standby)
+        found = self.protected_ms(healed)
+        self.goes_on()
+        self.nothing_left()
+        return found
 
     def replaced(self, old):
-        """Who has ended gets a successor as standby."""
+        """Who has ended gets a successor as standby. → protected_ms"""
         self.sweep(old)
         self.forget(old)
+        healed = now_ns()
         self.another()
+        found = self.protected_ms(healed)
         self.nothing_left()
+        return found
 
     def kill_while_filled(self):
         """The standby's QEMU once more, at a moment at which the state transfer to it is under way."""
-        moment = self.random.uniform(0, 0.5)
         self.primary.wait("its standby is filled", lambda s: s["state"] in ("replicating", "protecting"))
-        time.sleep(moment)
+        time.sleep(self.moment)
         try:
             os.kill(self.standby.qemu(), signal.SIGKILL)
         except ProcessLookupError:
             pass  # it has just ended by itself
+
+    def cut_while_filled(self):
+        """The ways are mended, and cut once more while the state transfer is under way."""
+        for relay in self.network:
+            relay.mend()
+        self.primary.wait("its standby is filled", lambda s: s["state"] in ("replicating", "protecting"))
+        time.sleep(self.moment)
+        begin = now_ns()
+        for relay in self.network:
+            relay.cut()
+        self.primary.wait("it is alone again", lambda s: state_after(self.primary, begin, "alone"))
+        self.speaks(self.primary)
+
+    def ends_and_begins(self):
+        """The VM ends with all its memory, and is started anew where its disks are the newest, by a person's word if need be."""
+        begin, old, waits = now_ns(), self.primary, self.standby
+        qemus = [old.qemu()]
+        if self.fault == "power-off":
+            qemus.append(waits.qemu())
+            power_off(old, waits)
+            self.peer.silent(qemus)
+            self.check_disk(old)
+            self.sweep(waits)
+            self.forget(waits, keep=True)
+        else:
+            self.freeze_etcd()
+            old.tell("stop")
+            assert old.process.wait(60) == 0, old.said()
+            assert "--anew" in old.said(), old.said()
+            self.freeze_etcd(False)
+            waits.wait_state("listening")
+            time.sleep(LEASE_SECONDS + 1)
+            assert not any(e["event"] == "running" for e in waits.events()), f"it runs what was stopped; {waits.said()}"
+            self.peer.silent(qemus)
+            self.check_disk(old)
+        self.peer.check()
+        self.sweep(old)
+        self.forget(old, keep=True)
+        # Without a disk nobody can know better than a person that nothing is wanted of what was there.
+        self.anew = self.fault != "power-off" or not self.disk or self.arbiter == "fence"
+        result = {"fault": self.fault, "turn": self.turn, "at_ns": begin, **self.known()}
+        self.life += 1
+        self.on_disk = 0
+        self.peer.anew(f"life {self.life}")
+        healed = now_ns()
+        self.draw()
+        if self.fault in ("disk-full", "restored"):
+            self.fault = "kill-qemu"
+        if result["fault"] == "power-off" and self.heads:  # the other order
+            self.standby = self.host("standby", "unused", None, waits)
+            self.standby.wait_state("listening")
+            self.primary = self.host("run", self.way_to(self.standby.number), self.standby, old)
+        elif result["fault"] == "power-off":
+            self.primary = self.host("run", self.way_to(self.started + 2), None, old)
+            if not self.anew:
+                self.primary.wait("it asks", lambda s: s["state"] == "comparing")
+            self.standby = self.host("standby", "unused", self.primary, waits)
+        else:
+            self.primary = self.host("run", self.way_to(self.standby.number), self.standby, old)
+        self.anew = False
+        self.computes()
+        result["protected_ms"] = self.protected_ms(healed)
+        self.nothing_left()
+        return result
 
     def taken_over(self, begin):
         def look():
@@ -421,8 +616,8 @@ exit $status
             for pid in (qemu_of(old), old.process.pid):
                 if pid:
                     os.kill(pid, signal.SIGCONT)
-        if old.name in self.relays:
-            self.relays[old.name].mend()
+        for relay in self.relays.get(old.name, ()):
+            relay.mend()
         status = old.process.wait(120)
         ends = FENCED_ENDS if self.arbiter == "fence" else ENDS
         assert status == ends[old.fault], f"after {old.fault} it ended with {status}, not {ends[old.fault]}; {old.said()}"
@@ -437,22 +632,26 @@ exit $status
                 if path.suffix not in (".d", ".log", ".toml"):
                     path.unlink()
 
-    def forget(self, old):
+    def forget(self, old, keep=False):
+        """Nobody asks for it any more. `keep`: its machine comes back."""
         self.peer.forget(old.name)
-        for path in self.directory.glob(f"{old.name}.*"):
-            if path.suffix in (".pid", ".fence", ".img", ".kagemusha"):
-                path.unlink()
-        relay = self.relays.pop(old.name, None)
-        if relay:
+        (self.directory / f"{old.name}.pid").unlink(missing_ok=True)
+        for relay in self.relays.pop(old.name, ()):
             relay.close()
+        if keep:
+            return
+        if self.room(old.machine).exists():
+            remove_room(self.room(old.machine))
+        for path in self.directory.glob(f"{old.machine}.*"):
+            path.unlink()
 
-    def check_disk(self):
-        """What the peer has been told since the last time is on the disk of the host that runs the VM."""
+    def check_disk(self, host):
+        """What the peer has been told since the last time is on this host's disk."""
         if not self.disk:
             return
         told = self.peer.said()[self.on_disk:]
-        lost = records.missed(self.image(self.primary.name), told)
-        assert not lost, f"{len(lost)} of {len(told)} told records are not on {self.primary.name}'s disk: {lost[0]}"
+        lost = records.missed(self.image(host.machine), told)
+        assert not lost, f"{len(lost)} of {len(told)} told records are not on {host.name}'s disk: {lost[0]}"
         self.on_disk += len(told)
 
     def times(self, begin):
@@ -501,7 +700,7 @@ exit $status
         self.peer.check()
         assert self.peer.whole(rounds)
         if self.disk:
-            records.check_history(self.image(self.primary.name), self.peer.said(), self.directory / "records")
+            records.check_history(self.image(self.primary.machine), self.peer.said(), self.directory / "records")
 
         def left():
             found = leaks.look(self.directory, {})
@@ -512,8 +711,7 @@ exit $status
             wait(lambda: not left(), "nothing is left over")
         except AssertionError as error:
             raise AssertionError(f"left over: {left()}") from error
-        return {"rounds": dict(zip(self.programs, self.peer.rounds())), "statements": self.peer.last(), "looks": self.peer.looks,
-                "on_disk": self.on_disk}
+        return {**self.known(), "on_disk": self.on_disk}
 
 
 def is_possible(arbiter, directory):
@@ -522,6 +720,26 @@ def is_possible(arbiter, directory):
         done = subprocess.run(["stat", "-f", "-c", "%T", directory], stdout=subprocess.PIPE, text=True, check=True)
         return done.stdout.strip() not in ("tmpfs", "ramfs")
     return arbiter == "lock" or os.path.exists(ETCD)
+
+
+def own_mounts():
+    """Whether what we mount is nobody else's: run.py has seen to it."""
+    return os.environ.get("KAGE_SOAK_NAMESPACES") == "1"
+
+
+def etcd_servers(directory, count):
+    if count <= 1:
+        return [Etcd(directory) for _ in range(count)]
+    members = [Member(directory, f"member{number}", "127.0.0.1", ports=(free_port(), free_port())) for number in range(count)]
+    for one in members:
+        one.start(members)
+    for one in members:
+        wait(one.answers, f"{one.name} of etcd answers")
+    return members
+
+
+def now_ns():
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def command(program):

@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What judges a soak finds what it is there to find, and nothing else."""
 import json
+import socket
 import struct
 import sys
+import tempfile
+import time
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from soak import leaks, summary  # pylint: disable=wrong-import-position
+import relay  # pylint: disable=wrong-import-position
+from soak import kinds, leaks, summary  # pylint: disable=wrong-import-position
 from soak.ledger import COUNT, FACTOR, PROGRAMS, Ledger, after, begins_with  # pylint: disable=wrong-import-position
 from soak.speakers import Speakers  # pylint: disable=wrong-import-position
 
@@ -193,6 +197,88 @@ class SummaryTest(unittest.TestCase):
                      "cut, nobody takes over: 1", "FAILED in VM 1, fault 3 (freeze): it hung", "compute 2",
                      "faults by arbiter: lock 2", "faults by disk: with 2"):
             self.assertIn(part, text)
+
+
+    def test_what_was_checked_counts_once_for_each_life(self):
+        """A fault has all that was checked since the guest was started; a VM that was cut short has no end."""
+        known = {"statements": 0, "looks": 0}
+        results = [
+            {"what": "chain", "chain": 0, "programs": ["network", "compute", "register"], "arbiter": "etcd", "servers": 3},
+            {"what": "fault", "chain": 0, "fault": "cut", "life": 1, "rounds": {"compute 1": 10, "register 2": 100}, **known,
+             "protected_ms": 5},
+            {"what": "fault", "chain": 0, "fault": "power-off", "life": 1, "rounds": {"compute 1": 20, "register 2": 200},
+             "statements": 7, "looks": 50, "protected_ms": 4321},
+            {"what": "fault", "chain": 0, "fault": "kill-qemu", "life": 2, "rounds": {"compute 1": 3, "register 2": 30},
+             "statements": 5, "looks": 60, "takeover_ms": 12.4, "made_twice": 2},
+        ]
+        self.assertEqual(summary.totals(results), (23, 230, 12, 60))
+        text = summary.tables(results, {"seed": 1})
+        for part in ("| seed | 1 |", "| 3 in 1 VMs |", "| 0; 1 more were ended by the time limit |", "| none |", "| 230 |",
+                     "| 23; 12 |", "| 2, after 1 of the faults |", "| etcd × 3 3 |", "| 4,321 ms |", "| 0; 0 |",
+                     "| `kill-qemu` | 1 | 1 | 12 | 12 | - | - |", "| `power-off` | 1 | 1 | - | - | 4,321 | 4,321 |"):
+            self.assertIn(part, text)
+        failed = summary.tables([*results, {"what": "failure", "chain": 0, "turn": 4, "fault": "cut", "why": "it hung"}])
+        for part in ("| see the failures |", "| 1; 0 |", "FAILED in VM 0, fault 4 (cut): it hung"):
+            self.assertIn(part, failed)
+
+
+class KindsTest(unittest.TestCase):
+    def test_each_kind_has_one_course(self):
+        """It is one of those after which nobody takes over, or somebody does and the former primary ends somehow."""
+        for kind in kinds.WEIGHTS:
+            courses = [kind in kinds.ALONE, kind in kinds.ENDED, kind == "lossy-link", kind in kinds.ENDS]
+            self.assertEqual(courses.count(True), 1, kind)
+        self.assertLessEqual(set(kinds.FENCED), set(kinds.ALONE))
+
+    def test_what_a_vm_does_not_have_is_not_hit(self):
+        bare = {kind for kind in kinds.WEIGHTS
+                if kinds.possible(kind, arbiter="fence", servers=0, gpu=False, disk=False, mounts=True)}
+        self.assertFalse(bare & {"cut-off", "etcd-away", "member-dies", "stop-without-arbiter", "restored", "lossy-link",
+                                 "kill-worker", "cut-gpu", "disk-full"})
+        self.assertIn("kill-qemu", bare)
+        for servers, also in ((1, "restored"), (3, "member-dies")):
+            of = {kind for kind in kinds.WEIGHTS
+                  if kinds.possible(kind, arbiter="etcd", servers=servers, gpu=True, disk=True, mounts=True)}
+            self.assertEqual(of & {"restored", "member-dies"}, {also})
+
+
+class BadPathTest(unittest.TestCase):
+    def test_a_large_packet_vanishes_again_and_again(self):
+        path = relay.BadPath(most_bytes=600)
+        self.assertEqual([path.allows(now, size) for now, size in ((0, 600), (1, 1), (2, 601), (3, 1), (1000, 601))],
+                         [600, 1, 0, 0, 0])
+
+    def test_a_slow_one_carries_what_its_rate_allows(self):
+        path = relay.BadPath(bytes_per_second=1000)
+        self.assertEqual([path.allows(now, 10 ** 6) for now in (5, 5.5, 6)], [0, 500, 500])
+        self.assertEqual(path.allows(7, 10), 10)
+
+    def test_what_is_lost_is_late_and_later_each_time(self):
+        lost = iter((0.1, 0.1, 0.9, 0.1))
+        path = relay.BadPath(lost=0.3, draw=lambda: next(lost))
+        self.assertEqual([path.allows(now, 7) for now in (0, 0.1, 0.2, 0.5, 0.7, 1.0)], [0, 0, 0, 0, 7, 0])
+
+    def test_a_relay_that_is_mended_brings_all_in_order(self):
+        with tempfile.TemporaryDirectory() as directory:
+            with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as near:
+                listener.bind(f"{directory}/far")
+                listener.listen()
+                between = relay.Relay(f"{directory}/near", f"{directory}/far")
+                try:
+                    near.connect(f"{directory}/near")
+                    far, _ = listener.accept()
+                    with far, far.makefile("rb") as heard:
+                        between.degrade(most_bytes=100)
+                        near.sendall(b"small")
+                        self.assertEqual(heard.read(5), b"small")
+                        near.sendall(b"L" * 101)
+                        while not any(path.stuck for path in list(between.paths.values())):
+                            time.sleep(0.01)
+                        near.sendall(b"behind")
+                        between.mend()
+                        self.assertEqual(heard.read(107), b"L" * 101 + b"behind")
+                finally:
+                    between.close()
 
 
 if __name__ == "__main__":

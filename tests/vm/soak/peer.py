@@ -9,6 +9,7 @@ import threading
 import time
 
 import net_peer
+from ha_pair import wait
 from soak.clients import Clients
 from soak.ledger import PORT, Ledger
 from soak.speakers import Speakers
@@ -21,9 +22,9 @@ class Peer(net_peer.Peer):
 
     def __init__(self, directory, programs, seed=0):
         super().__init__(directory)
+        self.programs = programs
         # Under the lock.
-        self.ledgers = [Clients(random.Random(f"{seed}:{stream}")) if program == "register" else Ledger(program)
-                        for stream, program in enumerate(programs, 1)]
+        self.ledgers = ledgers(programs, seed)
         self.speakers = Speakers()
         self.gates = {}  # name of a host → (path of its gate, process of its QEMU)
         self.looks = 0
@@ -76,6 +77,22 @@ class Peer(net_peer.Peer):
 
     # What the soak asks.
 
+    def silent(self, hosts):
+        """Waits until all is heard that these have said, which have ended."""
+        def look():
+            with self.lock:
+                return not set(self.connections.values()) & set(hosts)
+        wait(look, "the last packets of hosts that have ended")
+
+    def anew(self, seed):
+        """The guest begins anew, and so does the history that it has to fit into. What was wrong stays so."""
+        with self.lock:
+            self.statements, self.announced, self.round_trips = [], [], []
+            self.asked = self.answered = 0
+            self.speakers, faults = Speakers(), self.speakers.faults + [fault for one in self.ledgers for fault in one.faults]
+            self.speakers.faults = faults
+            self.ledgers = ledgers(self.programs, seed)
+
     def knows(self, name, gate, qemu):
         with self.lock:
             self.gates[name] = (gate, qemu)
@@ -101,6 +118,12 @@ class Peer(net_peer.Peer):
         with self.lock:
             faults = self.speakers.faults + [fault for ledger in self.ledgers for fault in ledger.faults]
         assert not faults, "; ".join(faults[:5])
+
+
+def ledgers(programs, seed):
+    """Of each program, in the order of their streams."""
+    return [Clients(random.Random(f"{seed}:{stream}")) if program == "register" else Ledger(program)
+            for stream, program in enumerate(programs, 1)]
 
 
 def look(gate, qemu):

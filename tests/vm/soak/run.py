@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 What every soak does: options of the command line, one VM after the other until there are enough faults, and a line of JSON
-for each fault as it happens.
+for each fault as it happens. Started by root it does that in namespaces of its own, where it may mount file systems, and where
+nothing that it started outlives it.
 """
 import argparse
+import fcntl
 import json
 import os
 import random
 import shutil
 import signal
+import socket
+import struct
+import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 
-from soak import summary
+from soak import pairs, summary
 from soak.chain import ARBITERS, Unprotected
+
+
+NO_END = 10 ** 9
 
 
 def parse(doc, kinds, faults, faults_per_vm):
     """The command line. `kinds`: of faults; the rest are defaults."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", "--kills", type=int, default=faults, dest="faults")
+    parser.add_argument("--faults", "--kills", type=int, dest="faults")
     parser.add_argument("--minutes", type=float, default=1e9, help="no new fault after so many minutes")
     parser.add_argument("--faults-per-vm", "--kills-per-vm", type=int, default=faults_per_vm, dest="faults_per_vm")
-    parser.add_argument("--failures", type=int, default=1, help="end after so many")
+    parser.add_argument("--failures", type=int, help="end after so many")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("KAGE_SEED") or random.randrange(1 << 32)))
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"of {', '.join(kinds)}")
     parser.add_argument("--programs", type=lambda text: [name for name in text.split(",") if name])
@@ -33,10 +41,19 @@ def parse(doc, kinds, faults, faults_per_vm):
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--chain", type=int)
     parser.add_argument("--summary", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--pairs", type=int, metavar="N", help="so many soaks at once, each with VMs of its own")
+    parser.add_argument("--seconds", type=int, default=3600, help="of --pairs: all of it ends within this time")
+    parser.add_argument("--directory", type=Path, help="of --pairs: for the summary, the results and the logs of failures")
+    parser.add_argument("--end-after", type=float, metavar="SECONDS", help=argparse.SUPPRESS)  # pairs.py says it
     options = parser.parse_args()
+    # Of many at once none ends for another one's failure.
+    options.faults = options.faults or (NO_END if options.pairs else faults)
+    options.failures = options.failures or (NO_END if options.pairs else 1)
     for kind in options.only or ():
         if kind not in kinds:
             parser.error(f"no such fault: {kind}; there are {', '.join(kinds)}")
+    if options.pairs and (not options.directory or options.results):
+        parser.error("--pairs needs --directory, where its results go")
     if options.results and options.results.exists() and not options.resume:
         parser.error(f"{options.results} is there: name another file, or say --resume")
     return options
@@ -65,11 +82,37 @@ class Results:
         return max((r["chain"] for r in self.all), default=-1) + 1
 
 
+NAMESPACES = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+INSIDE = "KAGE_SOAK_NAMESPACES"
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+def enter_namespaces():
+    """Begins this program again in them. Whoever may not, goes on without."""
+    if os.environ.get(INSIDE) == "1":
+        subprocess.run(["mount", "-t", "tmpfs", "none", "/dev/shm"], check=True)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:  # a new network's own address is down
+            flags = struct.unpack("16sh", fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sh", b"lo", 0))[:18])[1]
+            fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP))
+    elif os.geteuid() == 0 and subprocess.run([*NAMESPACES, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                              stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        os.environ[INSIDE] = "1"
+        os.execvp(NAMESPACES[0], [*NAMESPACES, sys.executable, "-B", "-u", *sys.argv])
+
+
+def again(options, number, turn):
+    """The command line that draws the same."""
+    given = [(name, getattr(options, name)) for name in ("only", "programs", "arbiter") if getattr(options, name) is not None]
+    return " ".join([sys.argv[0], "--seed", str(options.seed), "--chain", str(number), "--faults", str(turn),
+                     "--faults-per-vm", str(turn),
+                     *(f"--{name} {value if isinstance(value, str) else ','.join(value)}" for name, value in given)])
+
+
 def live(options, number, results, until, make):
     """One VM. `make`: of which class. → whether all was right."""
     chain = make(options.seed, number, options.only, options.programs, options.arbiter)
     results.add("chain", chain=number, seed=options.seed, programs=["network", *chain.programs], arbiter=chain.arbiter,
-                disk=chain.disk)
+                servers=chain.servers, disk=chain.disk)
     print(f"== VM {number} of seed {options.seed}: {', '.join(('network', *chain.programs))}; arbiter {chain.arbiter}"
           f"{', a writable disk' if chain.disk else ''}", flush=True)
     try:
@@ -89,14 +132,14 @@ def live(options, number, results, until, make):
             shutil.rmtree(chain.directory, ignore_errors=True)
         return True
     except Unprotected as error:
-        results.add("unprotected", chain=number, turn=chain.turn, fault=chain.fault, why=str(error))
+        results.add("unprotected", chain=number, turn=chain.turn, fault=chain.last_fault, why=str(error))
         print(f"void   the VM was lost while it had no standby: {error}", flush=True)
         return True
     except Exception as error:  # pylint: disable=broad-except
         (chain.directory / "why").write_text(traceback.format_exc(), encoding="utf-8")
-        results.add("failure", chain=number, turn=chain.turn, fault=chain.fault, why=str(error), logs=str(chain.directory))
-        print(f"FAIL   {chain.fault}: {error}\n   logs kept: {chain.directory}\n"
-              f"   again: {sys.argv[0]} --seed {options.seed} --chain {number} --faults {chain.turn}", flush=True)
+        results.add("failure", chain=number, turn=chain.turn, fault=chain.last_fault, why=str(error), logs=str(chain.directory))
+        print(f"FAIL   {chain.last_fault}: {error}\n   logs kept: {chain.directory}\n"
+              f"   again: {again(options, number, chain.turn)}", flush=True)
         return False
 
 
@@ -106,7 +149,13 @@ def run(options, make):
         lines = [line for path in options.summary for line in path.read_text(encoding="utf-8").splitlines()]
         print(summary.text(summary.read(lines)))
         return summary.read(lines), True
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the VMs end with us
+    if options.pairs:
+        return [], pairs.run(options, sys.argv[0])
+    enter_namespaces()
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, lambda *_: sys.exit(143))  # the VMs end with us
+    if options.end_after:
+        signal.setitimer(signal.ITIMER_REAL, max(1, options.end_after))
     results = Results(options.results, options.resume)
     until = time.monotonic() + options.minutes * 60
     number = results.next_chain() if options.chain is None else options.chain
