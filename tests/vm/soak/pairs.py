@@ -4,7 +4,7 @@ Many soaks at once on one machine, each a process with its own VMs, random numbe
 mount and network namespaces: it sees nobody else's processes, ports and shared memory. All of them end within a time limit.
 DIRECTORY then has
 
-  summary.md         what was done, as tables
+  summary.md         what was done, as tables; written anew every 30 s
   results.jsonl      the lines of all (summary.py)
   log                what all of them printed
   failures.tar.xz    the kept directories of VMs that failed, without images; only if there are any
@@ -24,10 +24,10 @@ from pathlib import Path
 from soak import summary
 
 NUMBERS_EACH = 1000  # VMs of one soak: its first VM has the number of the soak times this
-GRACE_SECONDS = 75  # for faults that are under way, and for the programs of the VMs to end
+GRACE_SECONDS = 60  # for faults that are under way, and for the programs of the VMs to end
 LAST_SECONDS = 10  # of these, for the summary
 FILE_BYTES = 4 << 20  # of a log that is kept; the end of a longer one
-KEPT_BYTES = 200 << 20  # of all logs, before they are compressed
+KEPT_BYTES = 80 << 20  # of all logs, before they are compressed
 
 
 def words(options, script, pair, directory, seconds):
@@ -64,32 +64,39 @@ def run(options, script):
         time.sleep(0.5)
         if time.monotonic() - began > told + 30:
             told = time.monotonic() - began
-            found = results(work)
+            found = write(options, work, told)
             print(f"{told:5.0f} s: {len(summary.faults_of(found))} faults survived, "
                   f"{sum(one['what'] == 'failure' for one in found)} failures; load {os.getloadavg()[0]:.0f}", flush=True)
     for one in running:
         one.kill()  # what a soak has started, ends with it
         one.wait()
-    found = results(work)
-    (out / "results.jsonl").write_text("".join(line + "\n" for line in lines(work)), encoding="utf-8")
+    # One that could not even begin has said why, and has no line in the results.
+    broken = [number for number, one in enumerate(running)
+              if one.returncode not in (0, -9, 137, 143) and not failed(work / str(number))]
+    found = write(options, work, time.monotonic() - began, {"soaks that broke off (log)": len(broken)})
     (out / "log").write_text(logs(work), encoding="utf-8")
-    seconds = time.monotonic() - began
-    text = summary.tables(found, {"seed": options.seed, "at once": options.pairs, "seconds": f"{seconds:.0f}"})
-    (out / "summary.md").write_text(text + "\n", encoding="utf-8")
-    print(text, flush=True)
+    print((out / "summary.md").read_text(encoding="utf-8"), flush=True)
     failures = [one for one in found if one["what"] == "failure"]
     if failures:
         keep([Path(one["logs"]) for one in failures], out / "failures.tar.xz")
     shutil.rmtree(work, ignore_errors=True)
-    return not failures and bool(summary.faults_of(found))
+    return not failures and not broken and bool(summary.faults_of(found))
 
 
-def lines(work):
-    return [line for path in sorted(work.glob("*/results.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+def failed(directory):
+    path = directory / "results.jsonl"
+    return path.exists() and any(one["what"] == "failure" for one in summary.read(path.read_text(encoding="utf-8").splitlines()))
 
 
-def results(work):
-    return summary.read(lines(work))
+def write(options, work, seconds, more=()):
+    """What is known up to now, also for whoever is ended before his time. → the results"""
+    lines = [line for path in sorted(work.glob("*/results.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = summary.read(lines)
+    text = summary.tables(found, {"seed": options.seed, "at once": options.pairs, "seconds": f"{seconds:.0f}",
+                                  **dict(more)})
+    (options.directory / "results.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (options.directory / "summary.md").write_text(text + "\n", encoding="utf-8")
+    return found
 
 
 def logs(work):
@@ -103,7 +110,7 @@ def logs(work):
 def keep(directories, path):
     """What tells of a failure, in one file. Sizes are bounded: a machine may not take large files back."""
     left = KEPT_BYTES
-    with tarfile.open(path, "w:xz") as archive:
+    with tarfile.open(path, "w:xz", preset=1) as archive:
         for directory in directories:
             for one in sorted(directory.rglob("*")):
                 if not one.is_file() or one.is_symlink() or one.suffix == ".img" or "etcd-" in str(one.relative_to(directory)):
