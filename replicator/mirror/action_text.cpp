@@ -96,9 +96,22 @@ struct message_text {
         const auto reason = static_cast<std::uint32_t>(m.reason);
         return std::string("goodbye ") + names[reason < std::size(names) ? reason : 0] + " " + quoted(m.why);
     }
+    // In the words of docs/spec/takeover.md.
     std::string operator()(const supervision& m) const {
-        return "supervision " + n(static_cast<std::uint64_t>(m.kind)) + " term " + n(m.term) + " \"" +
-               m.text + "\"";
+        std::string out = name_of(m.kind);
+        if (m.kind != supervision_kind::description && m.kind != supervision_kind::ready) {
+            out += " " + n(m.term);
+        }
+        if (m.recorded != 0) {
+            out += " (the record has " + n(m.recorded) + ")";
+        }
+        if (m.unreleased) {
+            out += " unreleased";
+        }
+        for (const auto& p : m.parts) {
+            out += " " + p.name + "=" + quoted(p.value);
+        }
+        return m.text.empty() ? out : out + " " + quoted(m.text);
     }
     std::string operator()(const unknown_message&) const { return "unknown_message"; }
 };
@@ -162,6 +175,14 @@ const char* name_of(entry_kind k) {
         return "reset";
     }
     return "?";
+}
+
+const char* name_of(supervision_kind k) {
+    static constexpr const char* names[] = {
+        "?",           "DESCRIPTION", "READY",  "PAIR",    "PAIRED",          "UNPAIRED", "DIED",
+        "HANDED_OVER", "LOST",        "BELIEF", "RUNNING", "TAKEOVER_FAILED", "LINEAGE"};
+    const auto kind = static_cast<std::uint32_t>(k);
+    return names[kind < std::size(names) ? kind : 0];
 }
 
 std::string to_text(const message& m) {

@@ -13,6 +13,7 @@ namespace kagemusha::mirror {
 const char* name_of(primary_state s);
 const char* name_of(standby_state s);
 const char* name_of(entry_kind k);
+const char* name_of(supervision_kind k);
 
 std::string to_text(const message& m);
 std::string to_text(const primary_action& a);

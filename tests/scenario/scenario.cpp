@@ -1,67 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // kagemusha_scenario: named scenarios of replication as text: commands, and the actions that they cause in
-// both state machines, word for word. A file is blocks of
-//
-//   command          # comment
-//   ----
-//   what it causes
-//
-// with an empty line behind each. --rewrite writes the output anew: read the difference before you keep it.
-// Nothing happens by itself here: messages arrive with `deliver`, entries end with `executed`, time passes
-// with `time`.
-#include <algorithm>
-#include <cstdio>
+// both state machines, word for word. README.md has the format. Nothing happens by itself here: messages
+// arrive with `deliver`, entries end with `executed`, time passes with `time`.
+#include <cstdint>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <optional>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include "mirror/action_text.hpp"
+#include "scenario/text_scenario.hpp"
 
 namespace {
 
 using namespace kagemusha::mirror;
 
-struct arguments {
-    std::vector<std::string> words;
-    std::map<std::string, std::string> named;
+using kagemusha::scenario::arguments;
 
-    explicit arguments(const std::string& line) {
-        std::istringstream in(line);
-        for (std::string w; in >> w;) {
-            const auto equals = w.find('=');
-            if (equals == std::string::npos) {
-                words.push_back(w);
-            } else {
-                named[w.substr(0, equals)] = w.substr(equals + 1);
-            }
-        }
-    }
-    bool has(const std::string& word) const {
-        return std::find(words.begin(), words.end(), word) != words.end();
-    }
-    std::uint64_t number(std::size_t i) const { return i < words.size() ? std::stoull(words[i]) : 0; }
-    std::int32_t result(std::size_t i) const { return i < words.size() ? std::stoi(words[i]) : 0; }
-    std::uint64_t number(const std::string& name, std::uint64_t otherwise) const {
-        const auto n = named.find(name);
-        return n == named.end() ? otherwise : std::stoull(n->second);
-    }
-    std::vector<std::uint64_t> numbers(std::size_t from) const {
-        std::vector<std::uint64_t> out;
-        for (std::size_t i = from; i < words.size(); ++i) {
-            out.push_back(std::stoull(words[i]));
-        }
-        return out;
-    }
-};
-
-class scenario {
+class mirror_player final : public kagemusha::scenario::player {
 public:
-    std::string execute(const std::string& line) {
+    std::string execute(const std::string& line) override {
         out_.clear();
         const arguments a(line);
         if (a.words.empty()) {
@@ -289,85 +247,8 @@ private:
     std::string out_;
 };
 
-std::string without_comment(const std::string& line) {
-    const auto at = line.find('#');
-    std::string text = line.substr(0, at);
-    while (!text.empty() && text.back() == ' ') {
-        text.pop_back();
-    }
-    return text;
-}
-
-// True: the file says what happens.
-bool run(const std::string& path, bool rewrite) {
-    std::ifstream in(path);
-    if (!in) {
-        std::fprintf(stderr, "can't read %s\n", path.c_str());
-        return false;
-    }
-    scenario s;
-    std::string written, line;
-    bool same = true;
-    std::string output; // of the commands since the last ----
-    bool commands = false;
-    while (std::getline(in, line)) {
-        if (line == "----") {
-            if (output.empty()) {
-                output = "nothing\n";
-            }
-            std::string expected;
-            while (std::getline(in, line) && !line.empty()) {
-                expected += line + "\n";
-            }
-            if (expected != output && !rewrite) {
-                std::printf("%s\nexpected:\n%sgot:\n%s\n", (path + ", behind:\n" + written).c_str(),
-                            expected.c_str(), output.c_str());
-                same = false;
-            }
-            written += "----\n" + output + "\n";
-            output.clear();
-            commands = false;
-            continue;
-        }
-        written += line + "\n";
-        if (const std::string c = without_comment(line); !c.empty()) {
-            output += s.execute(c);
-            commands = true;
-        }
-    }
-    if (commands) {
-        written += "----\n" + output + "\n";
-        if (!rewrite) {
-            std::printf("%s ends with a command and no ----\n", path.c_str());
-            same = false;
-        }
-    }
-    while (written.size() > 1 && written.ends_with("\n\n")) {
-        written.pop_back();
-    }
-    if (rewrite) {
-        in.close();
-        std::ofstream(path) << written;
-    }
-    return same;
-}
-
 } // namespace
 
 int main(int argc, char** argv) {
-    bool rewrite = false, good = true;
-    int files = 0;
-    for (int i = 1; i < argc; ++i) {
-        if (std::string(argv[i]) == "--rewrite") {
-            rewrite = true;
-            continue;
-        }
-        ++files;
-        good &= run(argv[i], rewrite);
-    }
-    if (files == 0) {
-        std::puts("usage: kagemusha_scenario [--rewrite] FILE…");
-        return 2;
-    }
-    return good ? 0 : 1;
+    return kagemusha::scenario::play_files(argc, argv, [] { return std::make_unique<mirror_player>(); });
 }
