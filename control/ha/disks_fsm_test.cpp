@@ -136,6 +136,23 @@ TEST_F(primary_disks, a_standby_that_was_told_its_term_is_of_an_older_generation
     EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
 }
 
+// It has marked its images *paired* with the present generation, and may be another one than the next.
+TEST_F(primary_disks, a_standby_that_said_paired_is_of_an_older_generation_if_there_was_no_pair) {
+    tell();
+    word(supervision_kind::paired, 2);
+    done();
+    fsm->on_marked("no space", now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    done();
+    granted(1, now + 300);
+    EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
+    fsm->on_marked({}, now);
+    word(supervision_kind::ready);
+    EXPECT_EQ(fsm->state(), primary_state::replicating);
+    word(supervision_kind::lost);
+    EXPECT_FALSE(any<act_mark>(done())) << "this one was not told its term";
+}
+
 TEST_F(primary_disks, a_stop_leaves_the_newest_disks) {
     protect();
     fsm->on_stop(now);

@@ -253,7 +253,6 @@ private:
     void compare_or_end(const mirror::supervision* m, std::uint64_t now);
     void mark(disk_mark next, bool flush = false);
     const disk_mark& last_mark() const { return marking_.empty() ? mark_ : marking_.back(); }
-    bool may_be_behind() const; // a standby may have all of the disk's present generation
     void mark_alone();
     void tell_lineage();
 
@@ -311,6 +310,7 @@ private:
     std::string mark_problem_;      // of the last one
     std::uint64_t mark_again_at_ = 0, compare_by_ = 0;
     bool opened_ = false;              // the arbiter has granted it; the disks are being marked
+    bool told_in_generation_ = false;  // a standby its term, so it may have all of the present one
     bool partner_has_nothing_ = false; // it said so: the record of our pair is of no use to anybody
     std::deque<primary_action> actions_;
 

@@ -374,7 +374,7 @@ void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t no
 }
 
 void primary_fsm::tell_pair() {
-    pair_told_ = true;
+    pair_told_ = told_in_generation_ = true;
     confirmed_ = false;
     say(supervision_kind::pair, told_term_, {});
 }
@@ -444,7 +444,7 @@ void primary_fsm::alone_recorded(std::uint64_t now) {
 
 void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     degraded_ = why;
-    if (may_be_behind())
+    if (config_.disks && told_in_generation_)
         mark_alone();
     become(primary_state::alone, why);
     unpair(why, now);
