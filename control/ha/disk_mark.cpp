@@ -142,8 +142,8 @@ std::string why_not_start(const disk_mark& ours, const std::string& image) {
     case disk_state::newest:
         return {};
     case disk_state::waiting:
-        return fmt::format("a standby has waited with {}, so the VM ran elsewhere last. Start it there; "
-                           "--anew starts it from this image, of which nothing is known",
+        return fmt::format("the VM ran elsewhere while {} was new here, so nothing is known of this image. "
+                           "Start the VM there; --anew starts it from this image",
                            image);
     case disk_state::protected_:
         return fmt::format("the VM had a standby when it ended here (generation {}), which may have gone on "

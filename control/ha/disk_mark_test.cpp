@@ -100,7 +100,7 @@ TEST(disk_mark, a_vm_starts_where_it_ran_last) {
     EXPECT_NE(why_not_start({disk_state::protected_, of({{a, 1, 1}})}, "a.img")
                   .find("generation 1.000000000000000a), which may have gone on with newer disks than a.img"),
               std::string::npos);
-    EXPECT_EQ(why_not_start(waits({}), "a.img").find("a standby has waited with a.img"), 0u);
+    EXPECT_EQ(why_not_start(waits({}), "a.img").find("the VM ran elsewhere while a.img was new here"), 0u);
     EXPECT_EQ(waits({disk_state::newest, {}}).state, disk_state::newest) << "it may be wanted yet";
     for (const auto state : {disk_state::paired, disk_state::copy})
         EXPECT_EQ(why_not_start({state, of({{a, 1, 1}})}, "a.img").find("a.img is the copy of a standby"),

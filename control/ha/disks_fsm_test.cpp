@@ -84,7 +84,7 @@ TEST_F(primary_disks, an_image_of_which_nothing_is_known_is_not_started_where_an
     fsm->on_arbiter({verdict::held, asked, 0, now + 100, "another has a lease"}, now);
     const auto actions = done();
     EXPECT_EQ(the<act_mark>(actions).mark.state, disk_state::waiting);
-    EXPECT_EQ(the<act_ended>(actions).why.find("another has a lease; a standby has waited"), 0u);
+    EXPECT_EQ(the<act_ended>(actions).why.find("another has a lease; the VM ran elsewhere"), 0u);
 }
 
 TEST_F(primary_disks, a_vm_whose_disks_cannot_be_marked_is_not_started) {

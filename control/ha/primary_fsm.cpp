@@ -344,7 +344,8 @@ std::string primary_fsm::waiting_for(std::uint64_t now) const {
         return arbiter_problem_;
     if (state_ == primary_state::handing_over)
         return "the standby has not said yet that it runs the VM";
-    if (state_ == primary_state::alone && link_ == link_state::ready && now < resync_.not_before())
+    if (state_ == primary_state::alone && link_ == link_state::ready && resync_.failures() > 1 &&
+        now < resync_.not_before())
         return fmt::format(
             "the standby failed {} times in a row: the next transfer of the VM's state begins in "
             "{} s; `kage protect` begins it now",

@@ -223,15 +223,17 @@ void primary_fsm::ends_if_due(std::uint64_t now) {
         return leave(supervision_kind::died, "QEMU was killed and does not end; its output is closed", now);
     }
     if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back) &&
-        now >= stop_by_)
+        now >= stop_by_) {
+        const auto problem = arbiter_problem_.empty() ? "the arbiter does not answer" : arbiter_problem_;
         return end(confirmed_, confirmed_
                                    ? stop_why_ +
                                          "; the arbiter could not be told, so the VM starts again "
                                          "only with --anew: " +
-                                         arbiter_problem_
+                                         problem
                                    : "stopped, but neither the arbiter nor the standby heard of it: the "
                                      "standby may start the VM: " +
-                                         arbiter_problem_);
+                                         problem);
+    }
     if (state_ == primary_state::handing_over && now >= hand_by_)
         take_back(
             fmt::format("the standby has not said within {} ms that it runs the VM", config_.switchover_ms),

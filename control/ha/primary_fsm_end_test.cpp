@@ -178,6 +178,15 @@ TEST_F(primary_end, a_stop_that_nobody_hears_says_so) {
     EXPECT_NE(end.why.find("may start the VM"), std::string::npos);
 }
 
+TEST_F(primary_end, a_stop_that_the_arbiter_never_answers_says_so) {
+    protect();
+    fsm->on_link_closed("cut", now);
+    fsm->on_stop(now);
+    now += 30000;
+    fsm->on_tick(now);
+    EXPECT_TRUE(the<act_ended>(take()).why.ends_with("the arbiter does not answer"));
+}
+
 TEST_F(primary_end, a_guest_that_ends_with_its_qemu_is_a_stop) {
     protect();
     fsm->on_qemu_died("the guest switched itself off", true, now);
@@ -390,6 +399,15 @@ TEST_F(primary_end, a_standby_that_does_not_reach_the_arbiter_says_so) {
     word(supervision_kind::belief, 2, "etcd can't be reached");
     EXPECT_EQ(fsm->state(), primary_state::protecting);
     EXPECT_EQ(fsm->standby_problem(), "etcd can't be reached");
+}
+
+TEST_F(primary_end, what_a_standby_could_not_do_is_over_when_it_is_paired) {
+    tell();
+    word(supervision_kind::belief, 0, "etcd can't be reached");
+    EXPECT_EQ(fsm->degraded(), "the standby could not take over: etcd can't be reached");
+    word(supervision_kind::belief, 0);
+    word(supervision_kind::paired, 2);
+    EXPECT_EQ(fsm->degraded(), "the pair is being recorded");
 }
 
 TEST_F(primary_end, a_qemu_that_stands_still_is_left_to_the_standby) {

@@ -230,6 +230,7 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         }
         standby_has_vm_ = true;
         marked_ = !config_.disks;
+        degraded_ = "the pair is being recorded"; // and what the standby could not do is over
         become(primary_state::recording, {});
         if (config_.disks)
             mark({disk_state::protected_, mark_.of});

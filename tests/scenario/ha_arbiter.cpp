@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "scenario/ha_text.hpp"
 
 namespace kagemusha::scenario {
@@ -43,7 +45,7 @@ std::optional<arbiter_answer> ha_arbiter::answer(int host, std::uint64_t now) {
         auto& fence = fences_of_[at(host)];
         if (!fence)
             fence.emplace(rules_, fence_records_[at(host)]);
-        return go_on(host, fence->asked(q.what, false, now));
+        return go_on(host, fence->asked(q.what, std::exchange(person_confirms[at(host)], false), now));
     }
     pending_[at(host)].pop_front();
     const arbiter_answer unreachable{verdict::unreachable, q.what.number, 0, 0,

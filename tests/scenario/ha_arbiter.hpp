@@ -57,6 +57,7 @@ public:
     std::string text(std::uint64_t now) const;
 
     std::array<mood, 2> moods{};
+    std::array<bool, 2> person_confirms{}; // fence: writes the term to PATH.confirm on this host; used once
     std::array<std::uint64_t, 2> other_term{}; // this host reads another arbiter's record, with this term
 
 private:

@@ -147,6 +147,9 @@ private:
         if (const auto m = moods.find(what); m != moods.end())
             return for_hosts(hosts_in(a, 2),
                              [&](int i) { arbiter.moods[static_cast<std::size_t>(i)] = m->second; });
+        if (what == "is-confirmed")
+            return for_hosts(hosts_in(a, 2),
+                             [&](int i) { arbiter.person_confirms[static_cast<std::size_t>(i)] = true; });
         if (what == "forgets")
             return arbiter.forget(), true;
         if (what == "goes-back")
