@@ -41,6 +41,8 @@ static const struct {
     STAT("text-dropped-bytes", text_dropped_bytes),
     STAT("doorbells", doorbells),
     STAT("workers-ending", workers_ending),
+    STAT("workers-delayed", workers_delayed),
+    STAT("workers-waiting", workers_waiting),
 #undef STAT
 };
 

@@ -51,7 +51,8 @@ device::device(device_config config, port_factory factory, int epoll, int timer)
     , factory_(std::move(factory))
     , epoll_(epoll)
     , timer_(timer)
-    , guest_log_(log_burst_lines, log_interval_ms) {
+    , guest_log_(log_burst_lines, log_interval_ms)
+    , starts_(config_.worker_start_burst, config_.worker_starts_per_second) {
     usage_.max_objects = max_objects_of_device;
     usage_.max_memory_bytes = config_.max_memory_bytes;
     usage_.max_log_memory_bytes = limits_of_log().max_memory_bytes;
@@ -146,7 +147,8 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         calls_.add(d.work.calls);
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);
-        if (f.untold || f.port || start_worker(f)) { // untold: nobody executes it here
+        // untold: nobody executes it here
+        if (f.untold || f.port || f.start_waits || start_or_wait(f, from)) {
             mirror_tap* const tap = from == origin::log_of_mirror ? nullptr : tap_;
             if (tap) {
                 f.fsm.note_log_range(d.request.token,
@@ -162,6 +164,37 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
     }
     deliver(f);
     publish();
+}
+
+// False: the worker can't be started, and the file is lost.
+bool device::start_or_wait(file_entry& f, origin from) {
+    if (from != origin::guest || starts_.ask(f.number, now_ms_)) {
+        return start_worker(f);
+    }
+    f.start_waits = true;
+    workers_delayed_.add();
+    if (starts_.waiting() == 1 && guest_log_.allow(now_ms_)) {
+        log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) +
+                                       ": its worker waits for its start: the guest started " +
+                                       std::to_string(config_.worker_start_burst) + " workers, and gets " +
+                                       std::to_string(config_.worker_starts_per_second) +
+                                       " more per second (worker-start-burst, worker-starts-per-second)");
+    }
+    update_timer();
+    return true;
+}
+
+void device::start_due() {
+    while (const auto file = starts_.due(now_ms_)) {
+        file_entry& f = *files_.at(*file);
+        f.start_waits = false;
+        if (start_worker(f)) {
+            watch(true);
+            flush_waiting(f);
+            observe(f);
+        }
+    }
+    update_timer();
 }
 
 bool device::start_worker(file_entry& f) {
@@ -189,23 +222,25 @@ void device::await_events(std::uint32_t file, std::span<const guest_id> events) 
 }
 
 void device::forward(file_entry& f, const submit_decision& d) {
-    watch(true);
-    observe(f);
+    if (f.port) {
+        watch(true);
+        observe(f);
+    }
     hand_over(f, d.request, d.awaited);
 }
 
 void device::hand_over(file_entry& f, const worker::request_view& request,
                        std::span<const awaited_event> awaited) {
-    if (awaited.empty() && f.waiting.empty() && !f.draining && !f.requests_held &&
+    if (f.port && awaited.empty() && f.waiting.empty() && !f.draining && !f.requests_held &&
         f.port->submit(request) == worker::submit_result::accepted) {
         f.port->kick();
         doorbells_.add();
         return;
     }
     // Full, or dead: then draining tells why and answers everything. What is awaited completes by a record,
-    // which draining looks for too.
+    // which draining looks for too. No port: its start waits.
     waiting_bytes_ += f.waiting.emplace_back(request, awaited).bytes();
-    if (!awaited.empty() && !f.draining) {
+    if (f.port && !awaited.empty() && !f.draining) {
         flush_waiting(f); // they may have completed between await_events() and this request
     }
 }
@@ -243,6 +278,7 @@ void device::dispatch(std::uint64_t now_ms) {
         if (events[i].data.u64 == timer_key) {
             std::uint64_t expirations = 0;
             if (read(timer_, &expirations, sizeof(expirations)) == sizeof(expirations)) {
+                start_due();
                 check_watchdogs();
                 if (tap_ && tick_ms_ != 0) {
                     tap_->on_tick(now_ms);
@@ -418,6 +454,7 @@ void device::publish() {
     requests_in_flight_.set(usage_.requests_in_flight);
     files_open_.set(files_.size());
     workers_ending_.set(ending_.size());
+    workers_waiting_.set(starts_.waiting());
     objects_.set(usage_.objects);
     memory_bytes_.set(usage_.memory_bytes);
 }
@@ -444,6 +481,8 @@ void device::stats(kagemusha_device_stats& out) const {
     out.text_dropped_bytes = text_dropped_bytes_.get();
     out.doorbells = doorbells_.get();
     out.workers_ending = workers_ending_.get();
+    out.workers_delayed = workers_delayed_.get();
+    out.workers_waiting = workers_waiting_.get();
 }
 
 } // namespace kagemusha::core

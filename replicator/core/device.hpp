@@ -35,6 +35,7 @@
 #include "core/file_fsm.hpp"
 #include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
+#include "core/worker_starts.hpp"
 #include "worker/port.hpp"
 
 namespace kagemusha::core {
@@ -52,7 +53,10 @@ struct device_config : device_limits { // the guest's
     // keeps, and gets no more. Nothing: the guest's.
     std::optional<device_limits> of_log;
     std::uint32_t hang_timeout_ms = 0; // 0: never
-    std::uint64_t hash_seed = 0;       // random
+    // Starts of workers for the guest's files (core/worker_starts.hpp); a burst of 0: no bound. What comes by
+    // a primary's log starts at once: it has waited there.
+    std::uint32_t worker_start_burst = 0, worker_starts_per_second = 1;
+    std::uint64_t hash_seed = 0; // random
     kagemusha_callbacks callbacks{};
     void* user_data = nullptr;
 };
@@ -139,6 +143,8 @@ private:
     device(device_config config, port_factory factory, int epoll, int timer);
 
     bool start_worker(file_entry& f);
+    bool start_or_wait(file_entry& f, origin from);
+    void start_due();
     void forward(file_entry& f, const submit_decision& d);
     void hand_over(file_entry& f, const worker::request_view& request,
                    std::span<const awaited_event> awaited = {});
@@ -187,12 +193,13 @@ private:
     bool no_room_ = false;                  // until event_space()
     std::size_t waiting_bytes_ = 0;
     base::rate_limiter guest_log_;
+    worker_starts starts_;
     std::uint64_t now_ms_ = 0; // of the entry in hand
 
     counter files_open_, files_total_, requests_, requests_in_flight_, requests_refused_, commands_,
         launches_, calls_, bytes_to_gpu_, bytes_from_gpu_, events_completed_, events_failed_, objects_,
-        memory_bytes_, workers_started_, workers_lost_, workers_killed_hung_, workers_ending_, text_bytes_,
-        text_dropped_bytes_, doorbells_;
+        memory_bytes_, workers_started_, workers_lost_, workers_killed_hung_, workers_ending_,
+        workers_delayed_, workers_waiting_, text_bytes_, text_dropped_bytes_, doorbells_;
 };
 
 } // namespace kagemusha::core

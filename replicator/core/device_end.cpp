@@ -49,6 +49,9 @@ void device::end_port(file_entry& f) {
         }
         f.port.reset();
     }
+    if (std::exchange(f.start_waits, false)) {
+        starts_.forget(f.number);
+    }
     f.kept.clear();
     for (const waiting_request& w : f.waiting) {
         waiting_bytes_ -= w.bytes();

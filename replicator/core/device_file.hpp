@@ -80,6 +80,7 @@ struct device::file_entry final : worker::port_sink {
     const std::uint32_t number;
     file_fsm fsm;
     std::unique_ptr<worker::port> port;            // from the first request on, until the file is lost
+    bool start_waits = false;                      // the port's; its requests are in `waiting`
     std::uint64_t ending = 0;                      // a key of device::ending_: the port, killed and not gone
     std::vector<std::shared_ptr<const void>> kept; // device::keep_until_gone() while the port lives
     std::deque<waiting_request> waiting;

@@ -18,7 +18,7 @@ void device::set_tap(mirror_tap* tap) {
 
 bool device::inject(std::uint32_t file, const worker::request_view& request) {
     const auto at = files_.find(file);
-    if (at == files_.end() || !at->second->port) {
+    if (at == files_.end() || (!at->second->port && !at->second->start_waits)) {
         return false;
     }
     file_entry& f = *at->second;
@@ -77,7 +77,7 @@ void device::answer_held(file_entry& f) {
     f.records_held = false;
 }
 
-// ---- the timer: for the watchdog and for the tap
+// ---- the timer: for the watchdog, for starts that wait, and for the tap
 // -----------------------------------------------------------------------------------------
 
 void device::watch(bool on) {
@@ -98,6 +98,9 @@ void device::update_timer() {
         const std::uint32_t watchdog_ms =
             std::clamp(config_.hang_timeout_ms / 4, min_watchdog_period_ms, max_watchdog_period_ms);
         period_ms = period_ms == 0 ? watchdog_ms : std::min(period_ms, watchdog_ms);
+    }
+    if (starts_.waiting() != 0) {
+        period_ms = period_ms == 0 ? starts_.period_ms() : std::min(period_ms, starts_.period_ms());
     }
     if (period_ms == timer_period_ms_) {
         return;

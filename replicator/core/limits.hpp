@@ -44,6 +44,14 @@ inline constexpr std::uint64_t default_max_worker_bytes =
 // program, or generating code at its first launch, takes minutes on a CPU device of a loaded host.
 inline constexpr std::uint32_t default_hang_timeout_ms = 300'000;
 
+// Starts of workers that the guest causes: so many at once, then so many per second. A start costs up to 280
+// ms of processor time (NVIDIA's runtime), 50 ms with PoCL: at 10 per second at most 2.8 processors, on a
+// guest that does nothing else. Every file that a VM may have by default starts at once.
+inline constexpr std::uint32_t default_worker_start_burst = default_max_files;
+inline constexpr std::uint32_t hard_worker_start_burst = hard_max_files;
+inline constexpr std::uint32_t default_worker_starts_per_second = 10;
+inline constexpr std::uint32_t hard_worker_starts_per_second = 1000;
+
 static_assert(default_max_files <= hard_max_files);
 static_assert(default_max_requests_per_file <= hard_max_requests_per_file);
 static_assert(default_max_events_per_file <= hard_max_events_per_file);

@@ -106,6 +106,8 @@ std::string complaint(const kagemusha_device_config& c) {
         {"max_requests_per_file", c.max_requests_per_file, core::hard_max_requests_per_file},
         {"max_events_per_file", c.max_events_per_file, core::hard_max_events_per_file},
         {"max_objects_per_file", c.max_objects_per_file, core::hard_max_objects_per_file},
+        {"worker_start_burst", c.worker_start_burst, core::hard_worker_start_burst},
+        {"worker_starts_per_second", c.worker_starts_per_second, core::hard_worker_starts_per_second},
     };
     for (const auto& limit : limits) {
         if (limit.value > limit.most) {
@@ -127,6 +129,11 @@ core::device_config core_config(const kagemusha_device_config& c) {
     out.file.max_memory_bytes = std::min(
         or_default(c.max_file_memory_bytes, core::default_max_file_memory_bytes), out.max_memory_bytes);
     out.hang_timeout_ms = c.hang_timeout_ms;
+    if (!c.in_process) { // where no process is started nothing has to be bounded
+        out.worker_start_burst = or_default(c.worker_start_burst, core::default_worker_start_burst);
+        out.worker_starts_per_second =
+            or_default(c.worker_starts_per_second, core::default_worker_starts_per_second);
+    }
     std::random_device random;
     out.hash_seed = std::uint64_t{random()} << 32 | random();
     out.callbacks = c.callbacks;
@@ -331,6 +338,8 @@ void kagemusha_device_config_init(kagemusha_device_config* config) {
     config->max_file_memory_bytes = core::default_max_file_memory_bytes;
     config->max_worker_bytes = core::default_max_worker_bytes;
     config->hang_timeout_ms = core::default_hang_timeout_ms;
+    config->worker_start_burst = core::default_worker_start_burst;
+    config->worker_starts_per_second = core::default_worker_starts_per_second;
     ffi::replication::init(*config);
 }
 

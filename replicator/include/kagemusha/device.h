@@ -128,6 +128,10 @@ typedef struct kagemusha_device_config {
     /* primary: kernels whose results are treated as with KAGEMUSHA_DIFFERENCES_SHIP from their first launch
      * on: names, with commas between them; NULL or "": none */
     const char* ship_kernels;
+    /* Limits, 0: the library's default. So many workers are started at once for files of the guest, then so
+     * many per second; a file beyond that waits for its start, and its requests with it. Not in_process. */
+    uint32_t worker_start_burst;
+    uint32_t worker_starts_per_second;
 } kagemusha_device_config;
 
 /*
@@ -236,8 +240,10 @@ typedef struct kagemusha_device_stats {
     uint64_t objects, memory_bytes;
     uint64_t workers_started, workers_lost, workers_killed_hung;
     uint64_t text_bytes, text_dropped_bytes;
-    uint64_t doorbells;      /* wake-ups of workers */
-    uint64_t workers_ending; /* now: killed and not gone, because the GPU's driver has not let go of them */
+    uint64_t doorbells;       /* wake-ups of workers */
+    uint64_t workers_ending;  /* now: killed and not gone, because the GPU's driver has not let go of them */
+    uint64_t workers_delayed; /* whose start had to wait (worker_starts_per_second) */
+    uint64_t workers_waiting; /* now: for their start */
 } kagemusha_device_stats;
 KAGEMUSHA_EXPORT void kagemusha_device_get_stats(kagemusha_device* device, kagemusha_device_stats* stats);
 
