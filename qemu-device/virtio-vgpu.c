@@ -592,6 +592,7 @@ static const Property virtio_vgpu_properties[] = {
     VIRTIO_VGPU_LIMIT_SIZE("max-file-memory", max_file_memory_bytes),
     VIRTIO_VGPU_LIMIT_SIZE("max-worker-memory", max_worker_bytes),
     VIRTIO_VGPU_LIMIT32("hang-timeout-ms", hang_timeout_ms),
+    VIRTIO_VGPU_LIMIT32("end-timeout-ms", end_timeout_ms),
     VIRTIO_VGPU_LIMIT32("worker-start-burst", worker_start_burst),
     VIRTIO_VGPU_LIMIT32("worker-starts-per-second", worker_starts_per_second),
     DEFINE_PROP_BOOL("x-in-process", VirtIOVGPU, in_process, false),

@@ -321,11 +321,23 @@ void device::check_watchdogs() {
             continue;
         }
         any_busy |= f.fsm.requests_in_flight() != 0 || f.fsm.objects().pending_events() != 0;
-        if (observe(f)) {
+        switch (observe(f)) {
+        case hang::none:
+            break;
+        case hang::no_progress:
             workers_killed_hung_.add();
             lose(f, VGPU_LOST_HUNG, config_.hang_timeout_ms,
                  "its worker was killed because " +
                      file_entry::text_of(VGPU_LOST_HUNG, config_.hang_timeout_ms));
+            break;
+        case hang::nothing_ended:
+            workers_killed_hung_.add();
+            lose(f, VGPU_LOST_HUNG, config_.end_timeout_ms,
+                 "its worker was killed because it said that it makes progress and ended nothing for " +
+                     std::to_string(config_.end_timeout_ms) +
+                     " ms (end-timeout-ms; raise it for programs that enqueue more than that without an "
+                     "event)");
+            break;
         }
     }
     if (!any_busy) {

@@ -33,6 +33,7 @@
 #include "core/counter.hpp"
 #include "core/file_checkpoint.hpp"
 #include "core/file_fsm.hpp"
+#include "core/hang_watchdog.hpp"
 #include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
 #include "core/worker_starts.hpp"
@@ -53,6 +54,7 @@ struct device_config : device_limits { // the guest's
     // keeps, and gets no more. Nothing: the guest's.
     std::optional<device_limits> of_log;
     std::uint32_t hang_timeout_ms = 0; // 0: never
+    std::uint32_t end_timeout_ms = 0;  // 0: never; core/hang_watchdog.hpp
     // Starts of workers for the guest's files (core/worker_starts.hpp); a burst of 0: no bound. What comes by
     // a primary's log starts at once: it has waited there.
     std::uint32_t worker_start_burst = 0, worker_starts_per_second = 1;
@@ -148,7 +150,7 @@ private:
     void forward(file_entry& f, const submit_decision& d);
     void hand_over(file_entry& f, const worker::request_view& request,
                    std::span<const awaited_event> awaited = {});
-    bool observe(file_entry& f);
+    hang observe(file_entry& f);
     void flush_waiting(file_entry& f);
     void drain(file_entry& f);
     void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
@@ -164,6 +166,7 @@ private:
     std::size_t workers_without_file() const;
     void check_watchdogs();
     void watch(bool on);
+    std::uint32_t watchdog_timeout_ms() const;
     void update_timer();
     void answer_held(file_entry& f);
     void deliver(file_entry& f);

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/device.hpp"
-#include "core/hang_watchdog.hpp"
 
 namespace kagemusha::core {
 
@@ -74,7 +73,7 @@ struct device::file_entry final : worker::port_sink {
         : owner(d)
         , number(n)
         , fsm(n, d.config_.file, d.limits_of_log().file, d.usage_, hash_seed)
-        , watchdog(d.config_.hang_timeout_ms) {}
+        , watchdog(d.config_.hang_timeout_ms, d.config_.end_timeout_ms) {}
 
     device& owner;
     const std::uint32_t number;
@@ -101,6 +100,7 @@ struct device::file_entry final : worker::port_sink {
     // The watchdog looks for signs of the guest's work only, see device::check_watchdogs().
     bool tap_was_active = false;
     std::uint64_t guest_progress = 0;
+    std::uint64_t guest_ended = 0; // its requests that were answered and its events that completed
     std::uint64_t port_progress = 0;
     // What a drain found; carried out after it.
     const char* violation = nullptr;
@@ -131,6 +131,7 @@ struct device::file_entry final : worker::port_sink {
             return;
         }
         ++guest_progress;
+        ++guest_ended;
         if (d.broken_rule) {
             owner.log_broken_rule(number, "worker", d.broken_rule, owner.now_ms_);
         }
@@ -184,6 +185,7 @@ struct device::file_entry final : worker::port_sink {
         if (owner.tap_ && (d.completed || d.failed)) {
             hold_if_in_use(record);
         }
+        guest_ended += d.completed || d.failed;
         owner.events_completed_.add(d.completed);
         owner.events_failed_.add(d.failed);
         owner.text_bytes_.add(d.text_bytes);

@@ -80,8 +80,15 @@ void device::answer_held(file_entry& f) {
 // ---- the timer: for the watchdog, for starts that wait, and for the tap
 // -----------------------------------------------------------------------------------------
 
+// The shorter one of those that there are.
+std::uint32_t device::watchdog_timeout_ms() const {
+    return config_.hang_timeout_ms == 0  ? config_.end_timeout_ms
+           : config_.end_timeout_ms == 0 ? config_.hang_timeout_ms
+                                         : std::min(config_.hang_timeout_ms, config_.end_timeout_ms);
+}
+
 void device::watch(bool on) {
-    if (config_.hang_timeout_ms != 0 && on != watching_) {
+    if (watchdog_timeout_ms() != 0 && on != watching_) {
         watching_ = on;
         update_timer();
     }
@@ -96,7 +103,7 @@ void device::update_timer() {
     std::uint32_t period_ms = tick_ms_;
     if (watching_) {
         const std::uint32_t watchdog_ms =
-            std::clamp(config_.hang_timeout_ms / 4, min_watchdog_period_ms, max_watchdog_period_ms);
+            std::clamp(watchdog_timeout_ms() / 4, min_watchdog_period_ms, max_watchdog_period_ms);
         period_ms = period_ms == 0 ? watchdog_ms : std::min(period_ms, watchdog_ms);
     }
     if (starts_.waiting() != 0) {
@@ -115,13 +122,13 @@ void device::update_timer() {
 // Whether the file's worker hangs with work of the guest. What the tap injects must neither look like a sign
 // of life of the guest's work nor be waited for: progress of the worker counts where the tap did nothing
 // meanwhile, answers and records of the guest's own count always.
-bool device::observe(file_entry& f) {
+hang device::observe(file_entry& f) {
     const std::uint64_t progress = f.port->progress();
     if (!std::exchange(f.tap_was_active, false)) {
         f.guest_progress += progress - f.port_progress;
     }
     f.port_progress = progress;
-    return f.watchdog.observe(now_ms_, f.fsm.busy() && !f.requests_held, f.guest_progress);
+    return f.watchdog.observe(now_ms_, f.fsm.busy(), f.requests_held, f.guest_progress, f.guest_ended);
 }
 
 } // namespace kagemusha::core

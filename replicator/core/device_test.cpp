@@ -449,6 +449,44 @@ TEST(device, a_worker_without_progress_is_killed_and_one_with_progress_is_not) {
     EXPECT_EQ(h.stats().workers_lost, 1u);
 }
 
+// What it says of itself it may make up: its progress, and what its kernels print.
+TEST(device, a_worker_that_only_says_that_it_makes_progress_hangs_after_a_longer_time) {
+    device_harness h([](auto& c) {
+        c.hang_timeout_ms = 40;
+        c.end_timeout_ms = 400;
+    });
+    set_up(h, 1);
+    set_up(h, 2);
+    const auto hung = marker(h, 1, first_event);
+    for (int look = 0; look < 20 && h.status_of(hung) == not_answered; ++look) {
+        h.now_ms += 30;
+        const auto honest = marker(h, 2, first_event);
+        h.answer_all(2);
+        EXPECT_EQ(h.status_of(honest), VGPU_STATUS_OK);
+        h.ports[2]->record(completion(first_event));
+        ++h.ports[1]->progress_value;
+        h.ports[1]->record(testing::text("still here"));
+        pollfd p{h.dev->poll_fd(), POLLIN, 0};
+        do {
+            ASSERT_EQ(poll(&p, 1, 10'000), 1);
+            h.dispatch();
+        } while (h.stats().events_completed != static_cast<std::uint64_t>(look + 1));
+        h.submit(2, [](auto& b) { b.destroy(VGPU_OBJECT_EVENT, first_event); });
+        h.answer_all(2);
+    }
+    while (h.status_of(hung) == not_answered) { // the device looks when its timer says so
+        pollfd p{h.dev->poll_fd(), POLLIN, 0};
+        ASSERT_EQ(poll(&p, 1, 10'000), 1);
+        h.dispatch();
+    }
+    EXPECT_EQ(h.status_of(hung), VGPU_STATUS_LOST);
+    EXPECT_EQ(h.stats().workers_killed_hung, 1u);
+    const auto lost = testing::as<vgpu_record_lost>(h.records.back());
+    EXPECT_EQ(lost.reason, VGPU_LOST_HUNG);
+    EXPECT_EQ(lost.detail, 400u);
+    EXPECT_NE(h.lines.back().find("ended nothing for 400 ms"), std::string::npos) << h.lines.back();
+}
+
 TEST(device, a_guest_that_opens_and_closes_starts_workers_at_a_rate) {
     device_harness h([](auto& c) {
         c.worker_start_burst = 2;
@@ -704,17 +742,37 @@ TEST(device, statistics_count_what_was_handed_on) {
 }
 
 TEST(hang_watchdog, needs_work_without_progress_for_the_whole_timeout) {
-    hang_watchdog w(100);
-    EXPECT_FALSE(w.observe(0, true, 1));
-    EXPECT_FALSE(w.observe(99, true, 1));
-    EXPECT_FALSE(w.observe(100, true, 2)) << "progress";
-    EXPECT_FALSE(w.observe(199, true, 2));
-    EXPECT_FALSE(w.observe(200, false, 2)) << "idle";
-    EXPECT_FALSE(w.observe(500, true, 2)) << "idle time does not count";
-    EXPECT_TRUE(w.observe(600, true, 2));
-    hang_watchdog never(0);
-    never.observe(0, true, 1);
-    EXPECT_FALSE(never.observe(UINT64_MAX, true, 1));
+    hang_watchdog w(100, 0);
+    const auto hangs = [&w](std::uint64_t now_ms, bool busy, bool held, std::uint64_t progress) {
+        return w.observe(now_ms, busy, held, progress, 7) == hang::no_progress;
+    };
+    EXPECT_FALSE(hangs(0, true, false, 1));
+    EXPECT_FALSE(hangs(99, true, false, 1));
+    EXPECT_FALSE(hangs(100, true, false, 2)) << "progress";
+    EXPECT_FALSE(hangs(199, true, false, 2));
+    EXPECT_FALSE(hangs(200, false, false, 2)) << "idle";
+    EXPECT_FALSE(hangs(500, true, false, 2)) << "idle time does not count";
+    EXPECT_FALSE(hangs(600, true, true, 2)) << "it is not the worker who waits";
+    EXPECT_FALSE(hangs(601, true, false, 2));
+    EXPECT_TRUE(hangs(701, true, false, 2));
+    hang_watchdog never(0, 0);
+    never.observe(0, true, false, 1, 1);
+    EXPECT_EQ(never.observe(UINT64_MAX, true, false, 1, 1), hang::none);
+}
+
+TEST(hang_watchdog, progress_without_an_end_has_a_bound_of_its_own) {
+    hang_watchdog w(100, 1000);
+    std::uint64_t progress = 0;
+    const auto at = [&](std::uint64_t now_ms, bool busy, std::uint64_t ended) {
+        return w.observe(now_ms, busy, true, ++progress, ended);
+    };
+    EXPECT_EQ(at(0, true, 0), hang::none);
+    EXPECT_EQ(at(999, true, 0), hang::none);
+    EXPECT_EQ(at(1000, true, 1), hang::none) << "an end";
+    EXPECT_EQ(at(1999, true, 1), hang::none);
+    EXPECT_EQ(at(2000, false, 1), hang::none) << "idle";
+    EXPECT_EQ(at(5000, true, 1), hang::none);
+    EXPECT_EQ(at(6000, true, 1), hang::nothing_ended);
 }
 
 TEST(record_queue, is_first_in_first_out_and_reuses_its_memory) {

@@ -52,6 +52,11 @@ inline constexpr std::uint32_t hard_worker_start_burst = hard_max_files;
 inline constexpr std::uint32_t default_worker_starts_per_second = 10;
 inline constexpr std::uint32_t hard_worker_starts_per_second = 1000;
 
+// For a worker that says that it makes progress and ends nothing of the guest's. A day: who enqueues more
+// than that without an event on the way raises it.
+inline constexpr std::uint32_t default_end_timeout_ms = 24 * 3600 * 1000;
+static_assert(default_hang_timeout_ms < default_end_timeout_ms);
+
 static_assert(default_max_files <= hard_max_files);
 static_assert(default_max_requests_per_file <= hard_max_requests_per_file);
 static_assert(default_max_events_per_file <= hard_max_events_per_file);

@@ -129,6 +129,7 @@ core::device_config core_config(const kagemusha_device_config& c) {
     out.file.max_memory_bytes = std::min(
         or_default(c.max_file_memory_bytes, core::default_max_file_memory_bytes), out.max_memory_bytes);
     out.hang_timeout_ms = c.hang_timeout_ms;
+    out.end_timeout_ms = c.end_timeout_ms;
     if (!c.in_process) { // where no process is started nothing has to be bounded
         out.worker_start_burst = or_default(c.worker_start_burst, core::default_worker_start_burst);
         out.worker_starts_per_second =
@@ -338,6 +339,7 @@ void kagemusha_device_config_init(kagemusha_device_config* config) {
     config->max_file_memory_bytes = core::default_max_file_memory_bytes;
     config->max_worker_bytes = core::default_max_worker_bytes;
     config->hang_timeout_ms = core::default_hang_timeout_ms;
+    config->end_timeout_ms = core::default_end_timeout_ms;
     config->worker_start_burst = core::default_worker_start_burst;
     config->worker_starts_per_second = core::default_worker_starts_per_second;
     ffi::replication::init(*config);

@@ -132,6 +132,10 @@ typedef struct kagemusha_device_config {
      * many per second; a file beyond that waits for its start, and its requests with it. Not in_process. */
     uint32_t worker_start_burst;
     uint32_t worker_starts_per_second;
+    /* A worker that says that it makes progress, but ends nothing of its work for so long is killed, too;
+     * 0: never. Longer than whatever a program enqueues without an event. */
+    uint32_t end_timeout_ms;
+    uint32_t pad;
 } kagemusha_device_config;
 
 /*
