@@ -127,7 +127,7 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         return;
     }
     file_entry& f = *at->second;
-    if (waiting_bytes_ > max_waiting_bytes_of_device) {
+    if (!may_wait(f)) {
         answer(request.token, VGPU_STATUS_NO_MEMORY);
         return;
     }
@@ -239,10 +239,27 @@ void device::hand_over(file_entry& f, const worker::request_view& request,
     }
     // Full, or dead: then draining tells why and answers everything. What is awaited completes by a record,
     // which draining looks for too. No port: its start waits.
-    waiting_bytes_ += f.waiting.emplace_back(request, awaited).bytes();
+    add_waiting(f, f.waiting.emplace_back(request, awaited).bytes());
     if (f.port && !awaited.empty() && !f.draining) {
         flush_waiting(f); // they may have completed between await_events() and this request
     }
+}
+
+// As much of what may wait is left for others as this file has already. So all files together stay within the
+// bound, n that want all of it get 1/(n + 1) each, and who has nothing waiting finds room.
+bool device::may_wait(const file_entry& f) const {
+    return waiting_bytes_ <= max_waiting_bytes_of_device &&
+           f.waiting_bytes <= max_waiting_bytes_of_device - waiting_bytes_;
+}
+
+void device::add_waiting(file_entry& f, std::size_t bytes) {
+    f.waiting_bytes += bytes;
+    waiting_bytes_ += bytes;
+}
+
+void device::remove_waiting(file_entry& f, std::size_t bytes) {
+    f.waiting_bytes -= bytes;
+    waiting_bytes_ -= bytes;
 }
 
 void device::flush_waiting(file_entry& f) {
@@ -256,7 +273,7 @@ void device::flush_waiting(file_entry& f) {
         if (!next.awaited.empty() || f.port->submit(next.view()) != worker::submit_result::accepted) {
             break;
         }
-        waiting_bytes_ -= next.bytes();
+        remove_waiting(f, next.bytes());
         f.waiting.pop_front();
         submitted = true;
     }

@@ -151,6 +151,9 @@ private:
     void hand_over(file_entry& f, const worker::request_view& request,
                    std::span<const awaited_event> awaited = {});
     hang observe(file_entry& f);
+    bool may_wait(const file_entry& f) const;
+    void add_waiting(file_entry& f, std::size_t bytes);
+    void remove_waiting(file_entry& f, std::size_t bytes);
     void flush_waiting(file_entry& f);
     void drain(file_entry& f);
     void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);

@@ -53,9 +53,7 @@ void device::end_port(file_entry& f) {
         starts_.forget(f.number);
     }
     f.kept.clear();
-    for (const waiting_request& w : f.waiting) {
-        waiting_bytes_ -= w.bytes();
-    }
+    remove_waiting(f, f.waiting_bytes);
     f.waiting.clear();
     f.injected.clear();
     f.requests_held = false;

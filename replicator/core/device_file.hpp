@@ -83,6 +83,7 @@ struct device::file_entry final : worker::port_sink {
     std::uint64_t ending = 0;                      // a key of device::ending_: the port, killed and not gone
     std::vector<std::shared_ptr<const void>> kept; // device::keep_until_gone() while the port lives
     std::deque<waiting_request> waiting;
+    std::size_t waiting_bytes = 0; // of these
     hang_watchdog watchdog;
     bool undelivered = false; // is in device::undelivered_
     bool draining = false;    // the port must not be given anything just now

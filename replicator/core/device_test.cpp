@@ -179,6 +179,33 @@ TEST(device, requests_that_wait_for_a_port_have_a_bound) {
     EXPECT_EQ(h.status_of(marker(h, 2)), not_answered) << "closing gave the room back";
 }
 
+TEST(device, a_file_whose_requests_wait_leaves_room_for_those_of_others) {
+    device_harness h([](auto& c) { c.file.max_requests = 4096; });
+    stream_builder big;
+    const std::vector<std::byte> data(VGPU_MAX_INLINE_PAYLOAD_BYTES);
+    while (big.stream().size() + data.size() + 128 <= VGPU_MAX_STREAM_BYTES) {
+        big.write_buffer({queue, 0, {}}, 9, 0, data);
+    }
+    const auto waits = [&](std::uint32_t file) { return h.status_of(h.submit(file, big)) == not_answered; };
+    for (const std::uint32_t file : {1u, 2u, 3u}) {
+        set_up(h, file);
+        h.submit(file, [](auto& b) { b.create_buffer(9, context, VGPU_MAX_INLINE_PAYLOAD_BYTES); });
+        h.answer_all(file);
+        h.ports[file]->next_submit = worker::submit_result::full;
+    }
+    std::vector<std::size_t> bytes;
+    for (const std::uint32_t file : {1u, 2u}) {
+        bytes.push_back(0);
+        while (bytes.back() < 2 * max_waiting_bytes_of_device && waits(file)) {
+            bytes.back() += big.stream().size();
+        }
+    }
+    EXPECT_GE(bytes[0], max_waiting_bytes_of_device / 3) << "one file alone has a good part of it";
+    EXPECT_TRUE(waits(3)) << "two that have as much as they can get leave room";
+    EXPECT_FALSE(waits(1));
+    EXPECT_LT(bytes[0] + bytes[1], max_waiting_bytes_of_device);
+}
+
 TEST(device, a_loss_can_be_held_back_from_the_guest) {
     device_harness h;
     std::string why;
@@ -474,7 +501,8 @@ TEST(device, a_worker_that_only_says_that_it_makes_progress_hangs_after_a_longer
         h.submit(2, [](auto& b) { b.destroy(VGPU_OBJECT_EVENT, first_event); });
         h.answer_all(2);
     }
-    while (h.status_of(hung) == not_answered) { // the device looks when its timer says so
+    // The device looks when its timer says so.
+    for (int look = 0; look < 100 && h.status_of(hung) == not_answered; ++look) {
         pollfd p{h.dev->poll_fd(), POLLIN, 0};
         ASSERT_EQ(poll(&p, 1, 10'000), 1);
         h.dispatch();

@@ -92,7 +92,8 @@ static_assert(max_text_queue_bytes >= 16 * VGPU_MAX_RECORD_BYTES);
 // guest with many queues, or a worker that lies, comes near.
 inline constexpr std::uint32_t max_queue_errors_per_file = 4096;
 
-// Requests that a full port could not take yet. The guest is not told to wait, so the host holds them.
+// Requests that a full port could not take yet. The guest is not told to wait, so the host holds them. How
+// much of it a file may have depends on the others: device::may_wait().
 inline constexpr std::size_t max_waiting_bytes_of_device = std::size_t{256} << 20;
 
 // Lines of the log that a guest can cause: a burst, then one per interval.

@@ -202,6 +202,19 @@ TEST_F(process_port_fixture, a_worker_that_dies_while_it_starts_is_a_failed_star
     EXPECT_EQ(sink.lost[0], std::make_pair(VGPU_LOST_START, std::uint32_t{SIGABRT}));
 }
 
+TEST_F(process_port_fixture, a_relative_folder_of_libraries_is_left_out_with_a_sentence) {
+    if (launched)
+        GTEST_SKIP() << "the launcher has the environment that it was started with";
+    setenv("LD_LIBRARY_PATH", "build/lib:/usr/lib", 1);
+    options.sandbox = sandbox_mode::best_effort;
+    const auto port = start();
+    unsetenv("LD_LIBRARY_PATH");
+    ASSERT_TRUE(submit(*port, 1, test_command::echo));
+    ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.done.empty(); }));
+    EXPECT_NE(whole_log().find("workers don't look into 'build/lib' of LD_LIBRARY_PATH"), std::string::npos)
+        << whole_log();
+}
+
 TEST_F(process_port_fixture, a_missing_executable_is_a_sentence) {
     options.worker_path = "/nowhere/kagemusha-worker";
     std::string error;

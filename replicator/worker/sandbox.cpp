@@ -20,6 +20,7 @@
 #include <string_view>
 #include <utility>
 
+#include "worker/folder_list.hpp"
 #include "worker/landlock.hpp"
 #include "worker/limits.hpp"
 #include "worker/own_root.hpp"
@@ -65,13 +66,8 @@ void add_folders_of(visible_paths& paths, const char* variable) {
     const char* value = std::getenv(variable);
     if (value == nullptr)
         return;
-    std::string_view rest = value;
-    while (!rest.empty()) {
-        const std::size_t end = std::min(rest.find(':'), rest.size());
-        if (rest.front() == '/') // others would depend on the folder that QEMU was started in
-            paths.push_back({std::string(rest.substr(0, end)), file_access::read});
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
+    for (std::string& folder : folder_list(value).absolute)
+        paths.push_back({std::move(folder), file_access::read});
 }
 
 visible_paths system_files() {
@@ -129,6 +125,26 @@ std::string drop_capabilities() {
 sandbox::sandbox(sandbox_mode mode, gpu_nodes nodes) : mode_(mode), nodes_(std::move(nodes)) {
     if (mode_ != sandbox_mode::off && !nodes_.problem.empty())
         missing_.push_back(nodes_.problem);
+    if (mode_ != sandbox_mode::off)
+        leave_folders_out();
+}
+
+// The linker beside the worker gets what is left, too.
+void sandbox::leave_folders_out() {
+    for (const char* variable : {"LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH"}) {
+        const char* value = std::getenv(variable);
+        if (value == nullptr)
+            continue;
+        const folder_list list(value);
+        if (list.left_out.empty())
+            continue;
+        if (*value != '\0')
+            notes_.push_back(list.complaint(variable));
+        if (list.absolute.empty())
+            unsetenv(variable);
+        else
+            setenv(variable, list.text().c_str(), 1);
+    }
 }
 
 void sandbox::isolate(std::uint64_t max_private_bytes) {

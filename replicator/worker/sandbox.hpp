@@ -39,8 +39,11 @@ public:
 
     // Layers that this host does not give, each in a few words, for the log.
     const std::vector<std::string>& missing() const { return missing_; }
+    // What is taken from the environment that QEMU was started with, each a sentence.
+    const std::vector<std::string>& notes() const { return notes_; }
 
 private:
+    void leave_folders_out();
     void enter_namespaces();
     void make_private_directory(std::uint64_t max_bytes);
     void limit_resources(std::uint64_t max_worker_bytes);
@@ -50,6 +53,7 @@ private:
     bool own_users_ = false, own_mounts_ = false;
     private_directory directory_;
     std::vector<std::string> missing_;
+    std::vector<std::string> notes_;
 };
 
 // Read access that programs of the system need: libraries, the linker, data of the compiler.

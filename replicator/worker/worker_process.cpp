@@ -161,6 +161,8 @@ int run_worker(const factory_maker& make_factory) {
         error = box.enter(message.max_worker_bytes);
     for (const std::string& layer : box.missing())
         std::fprintf(stderr, "sandbox without: %s\n", layer.c_str());
+    for (const std::string& note : box.notes())
+        std::fprintf(stderr, "%s\n", note.c_str());
     opened_executor opened;
     if (error.empty()) {
         opened = make_factory(message.backend, message.gpu, message.options)(regions, output);
