@@ -7,6 +7,7 @@ import ssl
 import subprocess
 
 from ha_pair import wait
+from processes import freeze
 
 ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 
@@ -75,7 +76,10 @@ class Etcd:
             return False
 
     def freeze(self, on=True):
-        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+        if on:
+            freeze(self.process.pid)
+        else:
+            self.process.send_signal(signal.SIGCONT)
 
     def kill(self):
         self.process.send_signal(signal.SIGCONT)

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 
 from guest_vm import HERE, environment, tool
-from processes import WORKER, processes
+from processes import WORKER, freeze, processes
 
 SECONDS = int(os.environ.get("KAGE_WAIT") or 300)  # no wait depends on speed; nobody waits for ever
 
@@ -140,7 +140,10 @@ class Supervisor:
     def freeze(self, on=True):
         """As if its host stood still: supervisor and QEMU."""
         for pid in (self.qemu(), self.process.pid):
-            os.kill(pid, signal.SIGSTOP if on else signal.SIGCONT)
+            if on:
+                freeze(pid)
+            else:
+                os.kill(pid, signal.SIGCONT)
 
     def end(self):
         if self.alive():

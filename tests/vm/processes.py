@@ -4,6 +4,7 @@ The processes of this machine, as far as every user may see them. By name: what 
 belongs to root.
 """
 import os
+import signal
 import time
 from collections import namedtuple
 from pathlib import Path
@@ -38,6 +39,21 @@ def below(everybody, roots):
 
 def alive(pids):
     return {pid for pid, one in processes().items() if pid in pids and one.state not in "ZX"}
+
+
+def freeze(pid, seconds=5):
+    """SIGSTOP, and until none of its threads runs: on a busy machine they go on for some ms. A thread that the kernel holds
+    never stops, so nobody waits for ever."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}"):
+        try:
+            states = [(entry / "stat").read_text().rpartition(")")[2].split()[0] for entry in Path(f"/proc/{pid}/task").iterdir()]
+            if all(state in "TtZX" for state in states):
+                return
+        except OSError:
+            pass  # a thread has just ended
+        time.sleep(0.001)
 
 
 def wait_ended(pid):

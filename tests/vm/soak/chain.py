@@ -19,6 +19,7 @@ from etcd import ETCD, Etcd, Member, free_port
 from guest_vm import HERE, Socket, environment
 from ha_pair import Hosts, gate_is_closed, wait, workers
 from net_peer import GUEST_MAC, PEER, SETUP
+from processes import WORKER
 from relay import Relay
 from soak import leaks
 from soak.kinds import ALONE, BAD, CUTS, ENDED, ENDS, FENCED, FENCED_ENDS, MUST_NOT, WAYS, WEIGHTS, needs_relay, possible
@@ -677,7 +678,7 @@ exit $status
         # A primary that was a standby has more than one that was not: its GPU's socket, until it ends.
         origin = self.primary.command
         if origin not in self.baseline:
-            self.baseline[origin] = leaks.most(look() for _ in range(10))
+            self.baseline[origin] = leaks.level(leaks.most(look() for _ in range(10)), WORKER)
         # QEMU has fewer files while a checkpoint stops the VM, and more at times. What is left over is always there.
         for _ in range(10):
             found = leaks.more(self.baseline[origin], look(), ALLOWED)

@@ -172,6 +172,13 @@ class LeaksTest(unittest.TestCase):
     def test_the_most_of_each(self):
         self.assertEqual(leaks.most([{"a": 1, "b": 5}, {"a": 3}]), {"a": 3, "b": 5})
 
+    def test_workers_are_levelled_and_nothing_else(self):
+        counts = {"primary: w processes": 1, "primary: w device": 24, "primary: qemu file": 9,
+                  "standby: w processes": 1, "standby: w device": 8, "standby: w pipe:": 2, "standby: qemu file": 7}
+        self.assertEqual(leaks.level(counts, "w"), {**counts, "standby: w device": 24, "primary: w pipe:": 2})
+        del counts["standby: w processes"]
+        self.assertNotIn("standby: w file", leaks.level({**counts, "primary: w file": 1}, "w"))
+
     def test_this_process_is_seen(self):
         counts = leaks.open_files("self")
         self.assertGreater(sum(counts.values()), 0)

@@ -86,6 +86,19 @@ def most(looks):
     return dict(counts)
 
 
+def level(counts, process):
+    """What these processes have, as if each role had as much as the one that has most: a standby's GPU worker opens its GPU
+    when it has something to do."""
+    levelled = dict(counts)
+    for what, number in counts.items():
+        _, colon, thing = what.partition(": ")
+        if colon and thing.startswith(process) and not thing.endswith(" processes"):
+            for other in ("primary", "standby"):
+                if f"{other}: {process} processes" in counts:
+                    levelled[f"{other}: {thing}"] = max(levelled.get(f"{other}: {thing}", 0), number)
+    return levelled
+
+
 def more(before, now, allowed=()):
     """What there is more of now than there was. `allowed`: (part of a name, how many more are no leak)."""
     found = []
