@@ -180,7 +180,8 @@ void standby_fsm::on_link_up(std::uint64_t now) {
     greeted_ = described_ = tells_belief_ = tells_lineage_ = only_compares_ = false;
     theirs_.reset();
     peer_.on_link_up();
-    link_heard_ = now;
+    link_heard_ = link_up_at_ = now;
+    late_until_ = 0;
 }
 
 void standby_fsm::on_link_closed(const std::string& why, std::uint64_t) {
@@ -277,7 +278,8 @@ void standby_fsm::heard(std::uint64_t now) {
     if (only_compares_)
         return;
     // on_tick would have claimed it, had this supervisor not stood still itself.
-    if (state_ == standby_state::synced && now >= last_heard_ + config_.heartbeat_budget_ms)
+    if (state_ == standby_state::synced &&
+        now >= std::max(last_heard_, link_up_at_) + config_.heartbeat_budget_ms)
         late_until_ = now + config_.heartbeat_budget_ms;
     last_heard_ = std::max(last_heard_, now);
     heard_again_ = true;

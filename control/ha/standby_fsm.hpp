@@ -238,6 +238,7 @@ private:
     std::uint64_t last_heard_ = 0;                       // of a primary with our VM
     bool heard_again_ = false;                           // while a claim is under way
     std::uint64_t qemu_ = 1;
+    std::uint64_t link_up_at_ = 0; // what decides anything is said after our hello, so it is younger
     std::uint64_t late_until_ = 0; // we stood still for the budget: what is read until then may be old
 
     std::uint64_t term_ = 0;     // with which we may take over, or may after `proving`; 0: none

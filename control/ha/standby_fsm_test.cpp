@@ -390,6 +390,31 @@ TEST_F(standby, what_was_handed_over_while_it_stood_still_is_claimed_before_it_r
     EXPECT_EQ(fsm->state(), standby_state::starting);
 }
 
+// Its source says it after this side's hello, which it could not say while it stood still.
+TEST_F(standby, what_is_handed_over_on_a_new_connection_is_not_old) {
+    pair();
+    now += 250;
+    word(supervision_kind::handed_over, 2);
+    EXPECT_EQ(fsm->state(), standby_state::claiming);
+    take();
+    fsm->on_arbiter({verdict::held, asked, 0, now + 1000, "the primary has a lease"}, now);
+    now += 20;
+    greet();
+    EXPECT_EQ(fsm->state(), standby_state::synced);
+    word(supervision_kind::handed_over, 2);
+    EXPECT_EQ(fsm->state(), standby_state::taking_over);
+}
+
+TEST_F(standby, what_is_handed_over_is_old_again_if_it_stands_still_after_the_greeting) {
+    pair();
+    fsm->on_link_closed("cut", now);
+    now += 250;
+    greet();
+    now += 250;
+    word(supervision_kind::handed_over, 2);
+    EXPECT_EQ(fsm->state(), standby_state::claiming);
+}
+
 TEST_F(standby, without_a_record_what_is_handed_over_is_claimed_when_the_source_has_ended) {
     begin(false);
     pair();
