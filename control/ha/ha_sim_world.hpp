@@ -397,20 +397,22 @@ private:
         }
         if (now_ < healed_since_ + bound_ms + (fences_ ? leaving_ms : 0))
             return;
-        const bool stands_still =
-            p && !fences_ && arbiter_.present().term == 0 && p->gate <= now_ && !must_survive_;
+        const bool stands_still = p && !fences_ && arbiter_.present().term < p->primary->term() &&
+                                  p->gate <= now_ && !must_survive_;
         if (stands_still) {
-            // The arbiter lost its memory, and the one standby that could say whether it took over is gone.
+            // The arbiter lost its memory, or some of it, and the one standby that could say whether it took
+            // over is gone.
         } else if (p) {
             check(false, fmt::format("not protected again: host {} is {} ({}), its standby {}", p->index,
                                      to_text(p->primary->state()), p->primary->degraded(),
                                      peer(*p).standby ? to_text(peer(*p).standby->state()) : "none"));
         } else {
             check(!must_survive_ || stop_asked_, "the VM is lost");
-            // Without a record nobody may say who has what was handed over: it stands still.
+            // Without a record, or with one of before, nobody may say who has what was handed over: it
+            // stands still.
             for (const auto& h : hosts_)
                 check(!h.standby || h.standby->state() != standby_state::taking_over ||
-                          (!fences_ && arbiter_.present().term == 0),
+                          (!fences_ && arbiter_.present().term < h.standby->term()),
                       "a takeover that does not end");
         }
         finished_ = false;
