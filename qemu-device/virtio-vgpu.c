@@ -612,6 +612,7 @@ static const Property virtio_vgpu_properties[] = {
     VIRTIO_VGPU_LIMIT32("heartbeat-budget-ms", heartbeat_budget_ms),
     VIRTIO_VGPU_LIMIT32("digest-interval-ms", digest_interval_ms),
     VIRTIO_VGPU_LIMIT32("max-behind-ms", max_behind_ms),
+    VIRTIO_VGPU_LIMIT32("transfer-wait-ms", transfer_wait_ms),
     VIRTIO_VGPU_LIMIT_SIZE("log-size", log_bytes),
     VIRTIO_VGPU_LIMIT_SIZE("hold-size", hold_bytes),
 };

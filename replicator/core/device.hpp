@@ -134,6 +134,7 @@ public:
     void release_records(std::uint32_t file) override;
     void hold_requests(std::uint32_t file) override;
     void release_requests(std::uint32_t file) override;
+    void lose_file(std::uint32_t file, std::uint32_t after_ms, const std::string& why) override;
     void set_tick_period(std::uint32_t period_ms) override;
     void keep_until_gone(std::uint32_t file, std::shared_ptr<const void> memory) override;
 

@@ -68,6 +68,13 @@ void device::release_requests(std::uint32_t file) {
     }
 }
 
+void device::lose_file(std::uint32_t file, std::uint32_t after_ms, const std::string& why) {
+    const auto at = files_.find(file);
+    if (at != files_.end() && !at->second->fsm.lost() && !at->second->untold) {
+        lose(*at->second, VGPU_LOST_HUNG, after_ms, why);
+    }
+}
+
 // What the tap held back is told when the file ends; from then on what is in use is of no interest to the
 // guest any more.
 void device::answer_held(file_entry& f) {

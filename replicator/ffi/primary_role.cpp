@@ -62,6 +62,7 @@ std::unique_ptr<primary_role> primary_role::create(const kagemusha_device_config
 primary_role::primary_role(kagemusha_device& device, const kagemusha_device_config& c)
     : device_(device)
     , digest_interval_ms_(c.digest_interval_ms)
+    , transfer_wait_ms_(c.transfer_wait_ms)
     , ship_(c.differences == KAGEMUSHA_DIFFERENCES_SHIP)
     , ship_kernels_(names_of(text_of(c.ship_kernels)))
     , log_(logger(c)) {}
@@ -83,6 +84,7 @@ void primary_role::attach_tap() {
     agent.first_id = (random_number() & 0x3fffff) << 40;
     mirror::mirror_primary_options options;
     options.digest_interval_ms = digest_interval_ms_;
+    options.transfer_wait_ms = transfer_wait_ms_;
     options.ship = ship_;
     options.ship_kernels = ship_kernels_;
     options.hash_seed = random_number();

@@ -14,6 +14,7 @@ void replication::init(kagemusha_device_config& c) {
     c.heartbeat_ms = mirror::default_heartbeat_ms;
     c.heartbeat_budget_ms = mirror::default_heartbeat_budget_ms;
     c.digest_interval_ms = mirror::mirror_primary_options{}.digest_interval_ms;
+    c.transfer_wait_ms = mirror::default_transfer_wait_ms;
     c.log_bytes = mirror::default_log_bytes;
     c.hold_bytes = mirror::default_hold_bytes;
     c.max_behind_ms = mirror::default_max_behind_ms;

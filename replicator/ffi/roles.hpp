@@ -149,6 +149,7 @@ private:
 
     kagemusha_device& device_;
     const std::uint32_t digest_interval_ms_;
+    const std::uint32_t transfer_wait_ms_;
     const bool ship_;
     const std::vector<std::string> ship_kernels_;
     const std::function<void(kagemusha_log_level, const std::string&)> log_;

@@ -31,6 +31,7 @@ public:
     void on_lost() override { agent_.on_lost(); }
     void on_tick() override { agent_.on_tick(); }
     std::string waiting() const override { return agent_.waiting(); }
+    bool waits_for_guest() const override { return agent_.waits_for_guest(); }
     bool idle() const override { return agent_.idle(); }
     const agent_counters& counters() const override { return agent_.counters(); }
 

@@ -33,6 +33,7 @@ public:
     virtual void on_lost() = 0;
     virtual void on_tick() = 0;
     virtual std::string waiting() const = 0;
+    virtual bool waits_for_guest() const = 0;
     virtual bool idle() const = 0;
     virtual const agent_counters& counters() const = 0;
 };

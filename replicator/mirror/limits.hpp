@@ -107,6 +107,10 @@ inline constexpr std::uint32_t default_stall_budget_ms = 10'000;
 // How far the standby's GPU may be behind the primary's before the guest has to wait for it: a takeover first
 // does what is missing. Many epochs, so that ordinary lateness costs nobody anything.
 inline constexpr std::uint32_t default_max_behind_ms = 2000;
+// A state transfer waits while a program has a user event that is not set, and the VM has no standby
+// meanwhile. Nothing obliges the program to set it, so after this time the program is lost, and not the VM's
+// protection.
+inline constexpr std::uint32_t default_transfer_wait_ms = 300'000;
 // Acks are collected for so long, unless an epoch was committed or much was freed.
 inline constexpr std::uint32_t ack_delay_ms = 2;
 static_assert(default_heartbeat_budget_ms >= 3 * default_heartbeat_ms, "one lost heartbeat is no death");

@@ -350,12 +350,16 @@ void mirror_agent::on_tick() {
     self.pump();
 }
 
+bool mirror_agent::waits_for_guest() const {
+    const impl& self = *impl_;
+    return (self.phase == sync_phase::ready || self.phase == sync_phase::marking) && self.user_events_unset();
+}
+
 std::string mirror_agent::waiting() const {
     const impl& self = *impl_;
     if (self.phase == sync_phase::off)
         return {};
-    if (self.user_events_unset() &&
-        (self.phase == sync_phase::ready || self.phase == sync_phase::marking || !self.repairs.empty()))
+    if (waits_for_guest() || (self.user_events_unset() && !self.repairs.empty()))
         return "a user event of the guest is not set";
     if (self.out_of_memory)
         return "memory for content is full: the link is slower than what is to be sent";

@@ -122,6 +122,8 @@ public:
     // Why a state transfer or repairs do not go on right now, for a person; empty: they do, or there are
     // none.
     std::string waiting() const;
+    // A state transfer does not go on before the guest sets a user event.
+    bool waits_for_guest() const;
     // Nothing of the agent is in flight on the GPU and nothing is queued.
     bool idle() const;
     const agent_counters& counters() const;

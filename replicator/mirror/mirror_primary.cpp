@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -87,6 +88,7 @@ struct mirror_primary::impl {
         told_in_order told;
         bool read_in_hand = false; // the request that is being handed on ships what kernels wrote before it
         bool digest_due = false, digest_everything = false;
+        std::optional<std::uint64_t> waits_since_ms; // nothing but its guest holds a state transfer up
     };
 
     core::mirror_port& device;
@@ -160,6 +162,36 @@ struct mirror_primary::impl {
         if (tick_ms != tick_wanted_ms) {
             tick_wanted_ms = tick_ms;
             device.set_tick_period(tick_ms);
+        }
+    }
+
+    // A program that does not set its user event holds a state transfer up: not for ever.
+    void lose_who_waits_too_long(std::uint64_t now_ms) {
+        // Where the transfer has other things to do, it is not held up.
+        const bool held_up =
+            mode == mirror_mode::syncing && std::all_of(files.begin(), files.end(), [](const auto& at) {
+                const file& f = at.second;
+                return f.mode != mirror_mode::syncing || !f.agent || f.agent->waits_for_guest() ||
+                       f.agent->ready_to_finish();
+            });
+        std::vector<std::uint32_t> too_long;
+        for (auto& [number, f] : files) {
+            if (!held_up || f.mode != mirror_mode::syncing || !f.agent || !f.agent->waits_for_guest()) {
+                f.waits_since_ms.reset();
+            } else if (!f.waits_since_ms) {
+                f.waits_since_ms = now_ms;
+            } else if (options.transfer_wait_ms != 0 &&
+                       now_ms - *f.waits_since_ms >= options.transfer_wait_ms) {
+                too_long.push_back(number);
+            }
+        }
+        for (const std::uint32_t number : too_long) { // on_lost() is called from inside
+            device.lose_file(
+                number, options.transfer_wait_ms,
+                "a user event of the guest that is not set kept the standby's copy from becoming "
+                "complete for " +
+                    std::to_string(options.transfer_wait_ms) +
+                    " ms (transfer-wait-ms), so its worker was killed");
         }
     }
 
@@ -745,6 +777,7 @@ void mirror_primary::on_tick(std::uint64_t now_ms) {
             f.agent->on_tick();
         }
     }
+    impl_->lose_who_waits_too_long(now_ms);
     impl_->settle(nullptr);
     impl_->set_tick();
 }

@@ -26,6 +26,7 @@
 
 #include "core/mirror_tap.hpp"
 #include "mirror/file_agent.hpp"
+#include "mirror/limits.hpp"
 #include "mirror/log_sink.hpp"
 #include "mirror/mirror_file.hpp"
 
@@ -45,6 +46,7 @@ struct mirror_primary_options {
     bool ship = false;
     // Kernels whose results are shipped from their first launch on; each file gets its agent at once, too.
     std::vector<std::string> ship_kernels = {};
+    std::uint32_t transfer_wait_ms = default_transfer_wait_ms; // limits.hpp; 0: for ever
 };
 
 class mirror_primary final : public core::mirror_tap {

@@ -93,6 +93,59 @@ TEST(mirror_primary, a_transfer_ends_without_the_guests_help) {
     EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
 }
 
+std::uint64_t lost_workers(const pair& p) {
+    kagemusha_device_stats stats{};
+    p.primary.device->stats(stats);
+    return stats.workers_lost;
+}
+
+// A program may keep a user event unset for as long as it likes, but not the VM without a standby.
+TEST(mirror_primary, who_does_not_set_its_user_event_is_lost_after_a_time) {
+    pair p;
+    p.agents_may_finish = false;
+    set_up(p, 1);
+    set_up(p, 2);
+    p.run(1, [](auto& b) { b.create_user_event(user_event, context); });
+    p.mirror->start_sync();
+    p.made[1]->allowed = true;
+    const auto tick_after = [&](std::uint64_t ms) {
+        p.primary.now_ms += ms;
+        p.mirror->on_tick(p.primary.now_ms);
+    };
+    tick_after(0);
+    tick_after(default_transfer_wait_ms); // the other file is not there either
+    EXPECT_EQ(lost_workers(p), 0u);
+    p.made[2]->allowed = true;
+    tick_after(0);
+    tick_after(default_transfer_wait_ms - 1);
+    EXPECT_EQ(p.mirror->mode(), mirror_mode::syncing);
+    EXPECT_EQ(lost_workers(p), 0u);
+    tick_after(1);
+    EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
+    EXPECT_EQ(lost_workers(p), 1u);
+    ASSERT_FALSE(p.primary.lines.empty());
+    EXPECT_NE(p.primary.lines.back().find("file 1: a user event of the guest that is not set"),
+              std::string::npos)
+        << p.primary.lines.back();
+    p.run(2, fill(std::byte{9}));
+    p.replay.run();
+    EXPECT_EQ(content(p.standby, 2), std::vector<std::byte>(64, std::byte{9}));
+}
+
+TEST(mirror_primary, a_user_event_that_is_set_in_time_costs_nobody_anything) {
+    pair p;
+    set_up(p, 1);
+    p.run(1, [](auto& b) { b.create_user_event(user_event, context); });
+    p.mirror->start_sync();
+    p.mirror->on_tick(p.primary.now_ms);
+    p.primary.now_ms += default_transfer_wait_ms - 1;
+    p.run(1, [](auto& b) { b.set_user_event(user_event, 0); });
+    p.primary.now_ms += 1;
+    p.mirror->on_tick(p.primary.now_ms);
+    EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
+    EXPECT_EQ(lost_workers(p), 0u);
+}
+
 TEST(mirror_primary, files_finish_one_by_one_and_are_synced_together) {
     pair p;
     p.agents_may_finish = false;

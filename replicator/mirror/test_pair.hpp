@@ -464,6 +464,7 @@ public:
     void on_lost() override { ++*lost; }
     void on_tick() override { calls.push_back("tick"); }
     std::string waiting() const override { return allowed ? "" : "the test says no"; }
+    bool waits_for_guest() const override { return syncing_ && !nothing_waits(); }
     bool idle() const override { return !busy; }
     std::shared_ptr<int> lost = std::make_shared<int>(0);
     const agent_counters& counters() const override { return counters_; }

@@ -135,7 +135,9 @@ typedef struct kagemusha_device_config {
     /* A worker that says that it makes progress, but ends nothing of its work for so long is killed, too;
      * 0: never. Longer than whatever a program enqueues without an event. */
     uint32_t end_timeout_ms;
-    uint32_t pad;
+    /* Primary: a program whose user event is not set holds the transfer of the state to a new standby up;
+     * after so long it is lost, and gets errors. 0: never, the VM has no standby. */
+    uint32_t transfer_wait_ms;
 } kagemusha_device_config;
 
 /*
