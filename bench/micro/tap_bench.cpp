@@ -118,6 +118,7 @@ public:
     void on_lost() override {}
     void on_tick() override {}
     std::string waiting() const override { return {}; }
+    bool waits_for_guest() const override { return false; }
     bool idle() const override { return true; }
     const mirror::agent_counters& counters() const override { return counters_; }
 

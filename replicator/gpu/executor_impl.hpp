@@ -106,6 +106,7 @@ struct sampler_object {
 struct program_object {
     std::unique_ptr<host_program> native;
     bool is_source;
+    bool refused = false; // built, and not for guests: gpu/program_variables.hpp
 };
 
 // What was set last on a kernel object, so that a launch sets only what changed.
@@ -212,6 +213,7 @@ struct executor::impl {
     std::int32_t watch(std::unique_ptr<pending_command> pending);
     // Nothing writes into this payload any more, if anything would have.
     void tell_written(const payload_ptr& data);
+    std::int32_t refuse_program_variables(program_object& program, std::int32_t built, std::int32_t failure);
     // One event for the commands of a queue that have none: it tells of errors and of progress.
     void mark(codec::guest_id id, queue_object& queue);
     void refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int32_t error);

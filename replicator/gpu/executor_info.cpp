@@ -4,11 +4,33 @@
 #include <CL/cl.h>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
 #include "gpu/executor_impl.hpp"
 #include "gpu/info_table.hpp"
+#include "gpu/program_variables.hpp"
 
 namespace kagemusha::gpu {
+
+namespace {
+
+// Of a program that has built, but not for a guest.
+void tell_refusal(std::uint32_t name, std::vector<std::byte>& answer) {
+    if (name == CL_PROGRAM_BUILD_STATUS) {
+        const cl_build_status status = CL_BUILD_ERROR;
+        answer.resize(sizeof status);
+        std::memcpy(answer.data(), &status, sizeof status);
+    } else if (name == CL_PROGRAM_BUILD_LOG) {
+        while (!answer.empty() && answer.back() == std::byte{0})
+            answer.pop_back();
+        const auto text = std::as_bytes(std::span(no_program_variables));
+        answer.insert(answer.end(), text.begin(), text.end());
+        answer.push_back(std::byte{0});
+    }
+}
+
+} // namespace
 
 std::int32_t executor::impl::run(const codec::op_info& op) {
     info_query query{};
@@ -17,6 +39,7 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
     query.index = op.c->index;
     query.input = op.input.inline_bytes;
 
+    bool refused = false; // the program, by us
     switch (query.subject) {
     case VGPU_INFO_PLATFORM:
     case VGPU_INFO_TIMERS:
@@ -52,6 +75,7 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
         if (!program)
             return CL_INVALID_PROGRAM;
         query.program = program->native.get();
+        refused = program->refused;
         break;
     }
     case VGPU_INFO_KERNEL:
@@ -74,6 +98,9 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
     result.clear();
     if (const std::int32_t error = device().info(query, result))
         return error;
+    without_program_variables(query, result);
+    if (refused && query.subject == VGPU_INFO_PROGRAM_BUILD)
+        tell_refusal(query.name, result);
     if (result.size() > VGPU_MAX_RESULT_BYTES)
         return CL_OUT_OF_HOST_MEMORY;
     const payload_ptr out = payload(op.result, true);

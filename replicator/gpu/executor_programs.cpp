@@ -8,6 +8,7 @@
 
 #include "gpu/executor_impl.hpp"
 #include "gpu/host_files.hpp"
+#include "gpu/program_variables.hpp"
 
 namespace kagemusha::gpu {
 
@@ -97,9 +98,21 @@ std::int32_t executor::impl::run(const codec::op_build_program& op) {
     const build_heartbeat alive(build_began_s, shared->progress);
     if (op.options.find("printf") != op.options.npos)
         shared->may_print.store(true, std::memory_order_relaxed);
-    return with_argument_info(program->is_source, *allowed, [&](const std::string& options) {
-        return device().build_program(*program->native, options);
-    });
+    program->refused = false;
+    const std::int32_t built =
+        with_argument_info(program->is_source, *allowed, [&](const std::string& options) {
+            return device().build_program(*program->native, options);
+        });
+    return refuse_program_variables(*program, built, CL_BUILD_PROGRAM_FAILURE);
+}
+
+// The result of a build for the guest.
+std::int32_t executor::impl::refuse_program_variables(program_object& program, std::int32_t built,
+                                                      std::int32_t failure) {
+    if (built != CL_SUCCESS || device().program_variable_bytes(*program.native) == 0)
+        return built;
+    program.refused = true;
+    return failure;
 }
 
 std::int32_t executor::impl::run(const codec::op_compile_program& op) {
@@ -152,7 +165,9 @@ std::int32_t executor::impl::run(const codec::op_link_program& op) {
         return CL_INVALID_LINKER_OPTIONS;
     const build_heartbeat alive(build_began_s, shared->progress);
     program_object object{nullptr, false};
-    const std::int32_t error = device().link_program(*context->native, *allowed, inputs, object.native);
+    std::int32_t error = device().link_program(*context->native, *allowed, inputs, object.native);
+    if (object.native)
+        error = refuse_program_variables(object, error, CL_LINK_PROGRAM_FAILURE);
     if (object.native && (error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE))
         objects.insert(op.c->id, std::move(object));
     return error;
@@ -164,6 +179,8 @@ std::int32_t executor::impl::run(const codec::op_create_kernel& op) {
         return CL_INVALID_PROGRAM;
     if (objects.contains(op.c->id))
         return CL_INVALID_VALUE;
+    if (program->refused)
+        return CL_INVALID_PROGRAM_EXECUTABLE;
     kernel_object object;
     if (const std::int32_t error =
             device().create_kernel(*program->native, std::string(op.name), object.native))

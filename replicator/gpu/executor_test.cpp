@@ -20,6 +20,52 @@ using conformance::session;
 
 constexpr std::string_view source = "kernel void k(global int* x, int y) { x[0] = y; }";
 
+// ---- variables of programs, which no guest gets
+
+TEST(program_variables, AreNotOfferedAndProgramsWithThemDoNotBuild) {
+    session s("null", "variables=1");
+    EXPECT_EQ(s.info_value<std::size_t>(VGPU_INFO_DEVICE, CL_DEVICE_MAX_GLOBAL_VARIABLE_SIZE, 0), 0u);
+    std::int32_t result = 0;
+    const auto features = s.info(VGPU_INFO_DEVICE, CL_DEVICE_OPENCL_C_FEATURES, 0, 0, result);
+    ASSERT_EQ(features.size(), sizeof(cl_name_version));
+    cl_name_version left;
+    std::memcpy(&left, features.data(), sizeof left);
+    EXPECT_STREQ(left.name, "__opencl_c_int64");
+
+    const auto context = s.context();
+    const auto make = [&](std::string_view text) {
+        const auto id = s.new_id();
+        s.ok(stream_builder().create_program(id, context, text));
+        return id;
+    };
+    const auto log_of = [&](std::uint64_t program) {
+        return s.info_text(VGPU_INFO_PROGRAM_BUILD, CL_PROGRAM_BUILD_LOG, program);
+    };
+    const auto status_of = [&](std::uint64_t program) {
+        return s.info_value<cl_int>(VGPU_INFO_PROGRAM_BUILD, CL_PROGRAM_BUILD_STATUS, program);
+    };
+    const auto counting =
+        make("global int counter = 0;\nkernel void k(global int* x, int y) { x[0] = counter++; }");
+    EXPECT_EQ(s.submit(stream_builder().build_program(counting)).result, CL_BUILD_PROGRAM_FAILURE);
+    EXPECT_EQ(status_of(counting), CL_BUILD_ERROR);
+    EXPECT_NE(log_of(counting).find("variables at program scope"), std::string::npos) << log_of(counting);
+    EXPECT_EQ(s.submit(stream_builder().create_kernel(s.new_id(), counting, "k")).result,
+              CL_INVALID_PROGRAM_EXECUTABLE);
+
+    const auto linked = s.new_id();
+    const auto part =
+        make("global int counter = 0;\nkernel void k(global int* x, int y) { x[0] = counter++; }");
+    s.ok(stream_builder().compile_program(part, "", {}, {}));
+    EXPECT_EQ(s.submit(stream_builder().link_program(linked, context, std::vector{part})).result,
+              CL_LINK_PROGRAM_FAILURE);
+    EXPECT_NE(log_of(linked).find("variables at program scope"), std::string::npos) << log_of(linked);
+
+    const auto plain = make(source);
+    s.ok(stream_builder().build_program(plain));
+    EXPECT_EQ(status_of(plain), CL_BUILD_SUCCESS);
+    EXPECT_EQ(log_of(plain), "");
+}
+
 // ---- hostile requests
 // -----------------------------------------------------------------------------------------------
 

@@ -202,6 +202,9 @@ public:
         const std::int32_t error = call(fault_point::build);
         return error ? error : inner_->set_spec_constant(program, constant, value);
     }
+    std::uint64_t program_variable_bytes(host_program& program) override { // no call that a fault counts
+        return inner_->program_variable_bytes(program);
+    }
     std::int32_t build_program(host_program& program, const std::string& options) override {
         const std::int32_t error = call(fault_point::build);
         return error ? error : inner_->build_program(program, options);

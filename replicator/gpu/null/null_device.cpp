@@ -25,15 +25,15 @@ gpu_description null_description() {
     return d;
 }
 
-bool read_options(const backend_options& options, bool& has_memory, std::string& error) {
-    has_memory = false;
+bool read_options(const backend_options& options, null_device_options& out, std::string& error) {
+    out = {};
     for (const auto& [key, value] : options) {
-        if (key != "memory" || (value != "0" && value != "1")) {
+        if ((key != "memory" && key != "variables") || (value != "0" && value != "1")) {
             error = "the null backend does not know the option '" + key + "=" + value +
-                    "'; it has memory=0 and memory=1";
+                    "'; it has memory and variables, each 0 or 1";
             return false;
         }
-        has_memory = value == "1";
+        (key == "memory" ? out.has_memory : out.has_variables) = value == "1";
     }
     return true;
 }
@@ -42,16 +42,15 @@ class null_backend final : public backend_module {
 public:
     std::string_view name() const override { return "null"; }
     std::vector<gpu_description> list(const backend_options& options, std::string& error) const override {
-        bool has_memory;
-        if (!read_options(options, has_memory, error))
+        null_device_options read;
+        if (!read_options(options, read, error))
             return {};
         return {null_description()};
     }
     std::shared_ptr<backend_device> open(const gpu_description& gpu, const backend_options& options,
                                          std::string& error) const override {
-        bool has_memory;
-        return read_options(options, has_memory, error) ? std::make_shared<null_device>(gpu, has_memory)
-                                                        : nullptr;
+        null_device_options read;
+        return read_options(options, read, error) ? std::make_shared<null_device>(gpu, read) : nullptr;
     }
 };
 
@@ -64,8 +63,8 @@ const backend_module& null_module() {
     return module;
 }
 
-null_device::null_device(gpu_description description, bool has_memory)
-    : description_(std::move(description)), has_memory_(has_memory) {}
+null_device::null_device(gpu_description description, const null_device_options& options)
+    : description_(std::move(description)), options_(options) {}
 
 bool null_device::means_lost(std::int32_t status) const {
     return status == CL_DEVICE_NOT_AVAILABLE;
@@ -92,7 +91,7 @@ std::int32_t null_device::create_buffer(host_context&, std::uint64_t flags, std:
     auto memory = std::make_unique<null_memory>();
     memory->bytes = bytes;
     memory->flags = flags;
-    if (has_memory_) {
+    if (options_.has_memory) {
         memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)),
                               [](std::byte* p) { std::free(p); });
         if (!memory->storage)

@@ -96,9 +96,14 @@ struct null_kernel final : host_kernel {
     kernel_signature signature;
 };
 
+struct null_device_options {
+    bool has_memory = false;    // reads give what was written
+    bool has_variables = false; // programs may have variables in global memory
+};
+
 class null_device final : public backend_device {
 public:
-    null_device(gpu_description description, bool has_memory);
+    null_device(gpu_description description, const null_device_options& options);
 
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
@@ -141,7 +146,7 @@ private:
                         bool is_barrier, bool uses_payload, bool wants_event, enqueued& out, Job&& job);
 
     gpu_description description_;
-    bool has_memory_;
+    const null_device_options options_;
 };
 
 // Of the fixed device; shared by its description and its answers.

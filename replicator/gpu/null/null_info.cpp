@@ -224,7 +224,15 @@ std::int32_t program_info(const null_program& p, std::uint32_t name, bytes& resu
     }
 }
 
-std::int32_t build_info(const null_program& p, std::uint32_t name, bytes& result) {
+// Four bytes for each line that begins like a variable at program scope.
+std::size_t variable_bytes(const std::string& source) {
+    std::size_t found = source.starts_with("global int ");
+    for (std::size_t at = 0; (at = source.find("\nglobal int ", at)) != source.npos; ++at)
+        ++found;
+    return 4 * found;
+}
+
+std::int32_t build_info(const null_program& p, bool has_variables, std::uint32_t name, bytes& result) {
     switch (name) {
     case CL_PROGRAM_BUILD_STATUS:
         return put(result, p.built ? CL_BUILD_SUCCESS : CL_BUILD_NONE);
@@ -235,7 +243,8 @@ std::int32_t build_info(const null_program& p, std::uint32_t name, bytes& result
     case CL_PROGRAM_BINARY_TYPE:
         return put(result, p.binary_type);
     default:
-        return put(result, std::size_t{0}); // CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE
+        // CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE
+        return put(result, has_variables ? variable_bytes(p.content) : std::size_t{0});
     }
 }
 
@@ -281,6 +290,14 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
     case VGPU_INFO_PLATFORM:
         return platform_info(description_, query.name, result);
     case VGPU_INFO_DEVICE:
+        if (options_.has_variables && query.name == CL_DEVICE_MAX_GLOBAL_VARIABLE_SIZE)
+            return put(result, std::size_t{65536});
+        if (options_.has_variables && query.name == CL_DEVICE_OPENCL_C_FEATURES) {
+            const cl_name_version list[] = {
+                named("__opencl_c_program_scope_global_variables", CL_MAKE_VERSION(3, 0, 0)),
+                named("__opencl_c_int64", CL_MAKE_VERSION(3, 0, 0))};
+            return put(result, list);
+        }
         return device_info(description_, *find_info(query.subject, query.name), result);
     case VGPU_INFO_IMAGE_FORMATS:
         result.clear();
@@ -292,7 +309,8 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
     case VGPU_INFO_PROGRAM:
         return program_info(static_cast<null_program&>(*query.program), query.name, result);
     case VGPU_INFO_PROGRAM_BUILD:
-        return build_info(static_cast<null_program&>(*query.program), query.name, result);
+        return build_info(static_cast<null_program&>(*query.program), options_.has_variables, query.name,
+                          result);
     case VGPU_INFO_KERNEL: {
         const kernel_signature& k = static_cast<null_kernel&>(*query.kernel).signature;
         if (query.name == CL_KERNEL_NUM_ARGS)
