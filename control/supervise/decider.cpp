@@ -3,6 +3,7 @@
 // See decider.hpp.
 #include "control/supervise/decider.hpp"
 
+#include "control/supervise/urgent_thread.hpp"
 #include "net/link.hpp"
 
 #include <fmt/format.h>
@@ -310,7 +311,11 @@ std::string decider::start(bool as_standby) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    thread_ = std::thread([this] { work_->loop_.run(); });
+    thread_ = std::thread([this] {
+        if (const std::string missing = become_urgent().complaint(); !missing.empty())
+            orders_.event("priority", missing);
+        work_->loop_.run();
+    });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return {};
 }
