@@ -122,7 +122,9 @@ void primary_fsm::begin_opening(std::uint64_t now) {
     ask(arbiter_request::kind::open, now);
 }
 
-void primary_fsm::start_after_takeover(std::uint64_t term, std::uint64_t lease_until, std::uint64_t now) {
+void primary_fsm::start_after_takeover(std::uint64_t term, std::uint64_t lease_until, std::uint64_t now,
+                                       bool planned) {
+    no_gpu_takeover_until_ = planned ? 0 : now + config_.gpu_takeover_ms;
     term_ = told_term_ = term;
     lease_until_ = lease_until;
     last_asked_ = now;

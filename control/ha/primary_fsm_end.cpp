@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kagemusha::ha {
 
@@ -18,6 +19,16 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
     case primary_state::protecting:
         // Without a connection the standby may be as dead as the GPU: the connection comes back, or the
         // standby is lost.
+        if (now < no_gpu_takeover_until_) {
+            std::string said;
+            if (!std::exchange(tells_gpu_failure_, true))
+                said =
+                    fmt::format("the VM was taken over less than {} s ago, so its programs are told of this "
+                                "failure of the GPU, and its standby stays (gpu-takeover-ms): {}",
+                                config_.gpu_takeover_ms / 1000, why);
+            actions_.push_back(act_tell_gpu_failure{std::move(said)});
+            return;
+        }
         if (may_hand_over())
             kill_for_standby("its GPU failed: " + why, now);
         return;

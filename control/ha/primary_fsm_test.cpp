@@ -256,6 +256,39 @@ TEST_F(primary, a_gpu_that_failed_is_left_to_the_standby) {
     EXPECT_TRUE(says<act_send>(take(), supervision_kind::died));
 }
 
+// A program that crashes its worker would take the VM's standby away each time.
+TEST_F(primary, a_gpu_that_fails_again_soon_after_a_takeover_is_told_the_guest) {
+    const auto taken_over = [&](bool planned) {
+        fsm.emplace(config());
+        fsm->start_after_takeover(1, now + 300, now, planned);
+        done();
+        greet();
+        word(supervision_kind::ready);
+        fsm->on_qemu_protecting(fsm->replication(), now);
+        done();
+        word(supervision_kind::paired, 2);
+        fsm->on_marked({}, now);
+        done();
+        granted(2, now + 300);
+        done();
+        ASSERT_EQ(fsm->state(), primary_state::protecting);
+    };
+    taken_over(false);
+    const auto until = now + config().gpu_takeover_ms;
+    fsm->on_gpu_failed("its worker died", now);
+    auto actions = take();
+    EXPECT_FALSE(any<act_kill_qemu>(actions));
+    EXPECT_NE(the<act_tell_gpu_failure>(actions).why.find("its standby stays"), std::string::npos);
+    fsm->on_gpu_failed("its worker died", now); // said again and again
+    EXPECT_EQ(the<act_tell_gpu_failure>(take()).why, "");
+    EXPECT_EQ(fsm->state(), primary_state::protecting);
+    fsm->on_gpu_failed("its worker died", until);
+    EXPECT_TRUE(any<act_kill_qemu>(take())) << "a failure now and then is a GPU's";
+    taken_over(true);
+    fsm->on_gpu_failed("its worker died", now);
+    EXPECT_TRUE(any<act_kill_qemu>(take())) << "a switchover is no failure";
+}
+
 TEST_F(primary, a_gpu_that_failed_waits_for_a_standby_that_is_not_connected) {
     protect();
     fsm->on_link_closed("cut", now);

@@ -20,7 +20,9 @@ TEST_F(standby, takes_over_at_once_with_proof_and_runs_with_the_arbiters_leave) 
     fsm->on_qemu_running(now + 5);
     EXPECT_FALSE(any<act_running>(take()));
     fsm->on_arbiter({verdict::granted, asked, 3, now + 300, {}}, now + 6);
-    EXPECT_EQ(the<act_running>(take()).term, 3u);
+    const auto running = the<act_running>(take());
+    EXPECT_EQ(running.term, 3u);
+    EXPECT_FALSE(running.planned);
 }
 
 TEST_F(standby, proof_of_another_term_is_none) {
@@ -359,7 +361,7 @@ TEST_F(standby, what_is_handed_over_is_claimed_when_it_runs) {
     fsm->on_arbiter({verdict::granted, asked, 3, now + 300, {}}, now);
     actions = take();
     EXPECT_TRUE(says<act_standby_send>(actions, supervision_kind::running));
-    EXPECT_TRUE(any<act_running>(actions));
+    EXPECT_TRUE(the<act_running>(actions).planned);
 }
 
 // Found by the soak: QEMU is killed, UNPAIRED comes first, and another one is ordered before its end is told.

@@ -194,7 +194,11 @@ struct decider::work {
     void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication); }
     void carry_out(act_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
-    void carry_out(act_tell_gpu_failure&) { owner_.orders_.tell_gpu_failure(); }
+    void carry_out(act_tell_gpu_failure& a) {
+        if (!a.why.empty())
+            say("gpu-failure-told", a.why);
+        owner_.orders_.tell_gpu_failure();
+    }
     void carry_out(act_kill_qemu& a) { owner_.orders_.kill(a.why); }
     void carry_out(act_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
 
@@ -223,7 +227,7 @@ struct decider::work {
         config.mark = a.mark;
         config.has_standby = false; // its address is our own; `kage protect` gives another
         successor_.emplace(std::move(config));
-        successor_->start_after_takeover(a.term, a.lease_until, boot_ms());
+        successor_->start_after_takeover(a.term, a.lease_until, boot_ms(), a.planned);
     }
     void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
 

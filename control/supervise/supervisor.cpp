@@ -613,6 +613,7 @@ int supervisor::run() {
     d.primary.has_standby = !options_.standby && !d.standby_address.empty();
     d.primary.anew = options_.anew;
     d.primary.switchover_ms = vm_.supervision.switchover_ms;
+    d.primary.gpu_takeover_ms = vm_.supervision.gpu_takeover_ms;
     d.primary.disks = d.standby.disks = !images_.empty();
     d.primary.mark = d.standby.mark = image_mark_;
     d.primary.image = images_.empty() ? std::string() : images_[0];

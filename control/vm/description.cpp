@@ -371,6 +371,7 @@ void read_supervision(reader& r, const toml::table& t, vm_description& vm) {
                                              key, shortest_bound_ms));
     }
     supervision.number("switchover-ms", s.switchover_ms, shortest_bound_ms, longest);
+    supervision.number("gpu-takeover-ms", s.gpu_takeover_ms, 0, 24 * longest);
     supervision.number("log-mib", s.log_mib, 1, 1 << 20);
     // Else a main loop that stands still at the end of an epoch looked like a standby that does.
     if (const auto least = 2 * vm.protection.max_epoch_ms + 1000;

@@ -64,7 +64,8 @@ struct described_protection {
 struct described_supervision {
     std::uint32_t checkpoint_ms = 0; // set from the longest epoch unless the description has it
     std::uint32_t main_loop_ms = 20000, transfer_ms = 60000, switchover_ms = 10000;
-    std::uint32_t log_mib = 16; // a console's log, and QEMU's; twice that with the older one
+    std::uint32_t gpu_takeover_ms = 3'600'000; // not how long: how often, see ha::primary_config
+    std::uint32_t log_mib = 16;                // a console's log, and QEMU's; twice that with the older one
 };
 
 struct vm_description {

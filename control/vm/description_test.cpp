@@ -368,12 +368,14 @@ TEST(description, who_does_not_get_on_is_given_up_after_these) {
     EXPECT_EQ(before.checkpoint_ms, 10600u) << "longer epochs, more time";
     const auto after =
         good(least + "[supervision]\ncheckpoint-ms = 0\nmain-loop-ms = 500\ntransfer-ms = 7000\n"
-                     "switchover-ms = 800\nlog-mib = 2\n")
+                     "switchover-ms = 800\ngpu-takeover-ms = 60000\nlog-mib = 2\n")
             .supervision;
     EXPECT_EQ(after.checkpoint_ms, 0u);
     EXPECT_EQ(after.main_loop_ms, 500u);
     EXPECT_EQ(after.transfer_ms, 7000u);
     EXPECT_EQ(after.switchover_ms, 800u);
+    EXPECT_EQ(before.gpu_takeover_ms, 3'600'000u);
+    EXPECT_EQ(after.gpu_takeover_ms, 60'000u);
     EXPECT_EQ(after.log_mib, 2u);
     EXPECT_EQ(
         errors_of(least + "[supervision]\nmain-loop-ms = 499\n"),

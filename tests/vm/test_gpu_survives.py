@@ -70,6 +70,8 @@ epoch-ms = 100
 heartbeat-ms = 500
 heartbeat-budget-ms = 10000
 qemu-budget-ms = 60000
+[supervision]
+gpu-takeover-ms = 0
 [arbiter]
 kind = "lock"
 path = "lease"

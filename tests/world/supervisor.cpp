@@ -634,7 +634,7 @@ void supervisor::carry_out(act_running& a) {
     config.has_standby = false;
     config.mark = a.mark;
     successor_.emplace(config);
-    successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms());
+    successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms(), a.planned);
 }
 void supervisor::carry_out(act_standby_ended& a) {
     order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });

@@ -66,6 +66,7 @@ qemu-budget-ms = 8000
 [supervision]
 checkpoint-ms = 6000
 main-loop-ms = 8000
+gpu-takeover-ms = 0
 [arbiter]
 {arbiter}
 """
