@@ -92,9 +92,11 @@ static_assert(max_text_queue_bytes >= 16 * VGPU_MAX_RECORD_BYTES);
 // guest with many queues, or a worker that lies, comes near.
 inline constexpr std::uint32_t max_queue_errors_per_file = 4096;
 
-// Requests that a full port could not take yet. The guest is not told to wait, so the host holds them. How
-// much of it a file may have depends on the others: device::may_wait().
-inline constexpr std::size_t max_waiting_bytes_of_device = std::size_t{256} << 20;
+// Requests that a full port could not take yet. The guest is not told to wait, so the host holds them. A file
+// may have as much as is left for others (device::may_wait()), so one alone gets half: all that our driver
+// sends at a time (896 streams of VGPU_MAX_STREAM_BYTES), however it is spread over files.
+inline constexpr std::size_t max_waiting_bytes_of_device = std::size_t{512} << 20;
+static_assert(896ull * VGPU_MAX_STREAM_BYTES <= max_waiting_bytes_of_device / 2);
 
 // Lines of the log that a guest can cause: a burst, then one per interval.
 inline constexpr std::uint32_t log_burst_lines = 20;
