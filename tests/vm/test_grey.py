@@ -74,12 +74,13 @@ NOWHERE = ("-object", "throttle-group,id=slow", "-blockdev",
            "driver=throttle,node-name=nowhere,throttle-group=slow,file.driver=null-co,file.size=1048576")
 
 
-FAILS = 8  # a sector of the disk below; writes of anything but zeroes to it fail
+DATA_BYTES = 4 << 20
+FAILS = (3 << 20) // 512  # a sector of this disk, far from the others: writes of anything but zeroes to it fail
 
 
 def data_disk(image):
     """A disk beside the VM's own that the same limit can make slow. One file for both hosts, because nobody reads it."""
-    image.write_bytes(bytes(1 << 20))
+    image.write_bytes(bytes(DATA_BYTES))
     return ("-drive", "if=none,id=data-drive,node-name=data,driver=checkpoint-disk,file.driver=blkdebug,"
             f"file.inject-error.0.event=none,file.inject-error.0.iotype=write,file.inject-error.0.sector={FAILS},"
             "file.image.driver=throttle,file.image.throttle-group=slow,file.image.file.driver=file,"
@@ -91,7 +92,7 @@ def write_until_given_up(primary):
     """What the standby's disk has to take. The first write after a rest goes through at any limit, and what one checkpoint brings
     may be one write."""
     with Monitor(primary) as here:
-        def given_up(sectors=itertools.cycle((128, 256, 384))):
+        def given_up(sectors=itertools.cycle((0, 128, 256))):
             if primary.status().get("state", "protecting") != "protecting":
                 return True
             here.ask("human-monitor-command", **write("data-drive", next(sectors)))
