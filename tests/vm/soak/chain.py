@@ -461,9 +461,10 @@ exit $status
 
     def restore(self):
         """The arbiter gets back what it had before this pair was one; the pair has its record made again by itself."""
-        copy = self.copies[0 if self.heads else -1] if self.copies else None
-        if copy is None:
-            return  # the first pair of a VM: nothing is older
+        if not self.copies:  # the first pair of a VM: nothing is older
+            self.fault = self.last_fault = "kill-qemu"
+            return
+        copy = self.copies[0 if self.heads else -1]
         if self.etcd:
             self.etcd[0].restore(copy)
         else:
