@@ -65,7 +65,7 @@ class Peer:
         self.statements, self.announced, self.faults = [], [], []
         self.asked = 0  # the last request that was sent
         self.answered = 0  # the last one that a statement has named
-        self.where = None  # the connection behind which the guest is
+        self.where = None  # the connection behind which the guest is, or was
         self.connections, self.open = {}, True  # socket → host
         self.gap = lambda: RETRY_SECONDS  # how long it waits between an answer and its next request; None: asks nothing
         self.round_trips = []  # seconds from a request, when it was first sent, to its answer
@@ -102,8 +102,6 @@ class Peer:
                     heard.remove(one)
                     with self.lock:
                         self.connections.pop(one[0])
-                        if self.where is one[0]:
-                            self.where = None
                         one[0].close()
             try:
                 end, _ = self.listener.accept()
