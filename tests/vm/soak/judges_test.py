@@ -5,15 +5,17 @@ import json
 import socket
 import struct
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import relay  # pylint: disable=wrong-import-position
-from soak import kinds, leaks, summary  # pylint: disable=wrong-import-position
+from soak import kinds, leaks, pairs, run, summary  # pylint: disable=wrong-import-position
 from soak.ledger import COUNT, FACTOR, PROGRAMS, Ledger, after, begins_with  # pylint: disable=wrong-import-position
 from soak.speakers import Speakers  # pylint: disable=wrong-import-position
 
@@ -247,6 +249,34 @@ class KindsTest(unittest.TestCase):
             of = {kind for kind in kinds.WEIGHTS
                   if kinds.possible(kind, arbiter="etcd", servers=servers, gpu=True, disk=True, mounts=True)}
             self.assertEqual(of & {"restored", "member-dies"}, {also})
+
+
+class PairsTest(unittest.TestCase):
+    def test_each_soak_draws_for_itself_what_all_of_them_may_draw(self):
+        def parse(*words):
+            with unittest.mock.patch.object(sys, "argv", ["test_soak.py", *words]):
+                return run.parse("", kinds.WEIGHTS, faults=4, faults_per_vm=25)
+        many = parse("--pairs", "3", "--directory", "out", "--seed", "7", "--only", "cut,power-off", "--programs", "",
+                     "--arbiter", "etcd", "--faults-per-vm", "9")
+        one = parse(*pairs.words(many, "test_soak.py", 2, Path("/nowhere"), 500)[4:])
+        self.assertEqual((one.seed, one.chain, one.only, one.programs, one.arbiter, one.faults_per_vm, one.pairs),
+                         (7, 2000, ["cut", "power-off"], [], "etcd", 9, None))
+        self.assertLess(one.minutes * 60, one.end_after)
+        self.assertLess(one.end_after, 500)
+        self.assertEqual(one.faults, run.NO_END)
+
+    def test_what_tells_of_a_failure_is_kept_and_images_are_not(self):
+        with tempfile.TemporaryDirectory() as directory:
+            vm = Path(directory, "3", "vm")
+            (vm / "host1.d").mkdir(parents=True)
+            (vm / "why").write_text("it hung", encoding="utf-8")
+            (vm / "machine1.img").write_bytes(bytes(100))
+            (vm / "host1.d" / "console.log").write_bytes(bytes(pairs.FILE_BYTES) + b"the end")
+            pairs.keep([vm], Path(directory, "kept"))
+            with tarfile.open(Path(directory, "kept")) as archive:
+                self.assertEqual(sorted(archive.getnames()), ["3/vm/host1.d/console.log.end", "3/vm/why"])
+                end = archive.extractfile("3/vm/host1.d/console.log.end").read()
+            self.assertEqual((len(end), end[-7:]), (pairs.FILE_BYTES, b"the end"))
 
 
 class BadPathTest(unittest.TestCase):
