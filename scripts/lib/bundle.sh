@@ -30,7 +30,7 @@ put_libraries() {
     for file in "$@"; do
         LD_LIBRARY_PATH=$(dirname "$(asset device_library)") ldd "$file"
     done | awk '$3 ~ /^\// { print $3 }' | sort -u |
-        grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv|ld-linux[^/]*|libnvidia[^/]*|libkagemusha_device)\.so' |
+        grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv|ld-linux[^/]*|libnvidia[^/]*|libblkid|libuuid|libkagemusha_device)\.so' |
         xargs -r -I{} cp -Ln {} "$into/"
 }
 
