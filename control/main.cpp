@@ -235,7 +235,7 @@ int run_shell(session_options& options) {
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 4 && std::strcmp(argv[1], guard_word) == 0)
+    if (argc > 5 && std::strcmp(argv[1], guard_word) == 0)
         guard_main(argv + 2);
     interrupt_fd(); // from here on signals are ours to read
 

@@ -3,6 +3,8 @@
 // See process.hpp.
 #include "control/process.hpp"
 
+#include "control/confine/enter.hpp"
+
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -106,8 +108,9 @@ std::optional<child_process> child_process::start(const spawn_request& request, 
     if (request.guarded) {
         // The kernel's "kill me when my parent dies" is a call that the child has to make: this program
         // again, which makes it and then becomes the wanted one.
-        words.insert(words.begin(), {"/proc/self/exe", guard_word, fmt::format("{}", ::getpid()),
-                                     request.launcher ? with_launcher : without_launcher});
+        words.insert(words.begin(),
+                     {"/proc/self/exe", guard_word, fmt::format("{}", ::getpid()),
+                      request.launcher ? with_launcher : without_launcher, request.confinement});
     }
     const auto program = words.front();
     auto environment = merged_environment(request.environment);
@@ -273,17 +276,30 @@ captured run_captured(const std::vector<std::string>& command,
 }
 
 void guard_main(char** arguments) {
-    // arguments: the guarding process's number, whether a launcher is wanted, then the command.
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (std::to_string(::getppid()) != arguments[0])
-        ::_exit(125); // it died before the call
+    // arguments: the guarding process's number, whether a launcher is wanted, the confinement, then the
+    // command.
+    const auto end_with_guard = [guard = std::string_view(arguments[0])] {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (std::to_string(::getppid()) != guard)
+            ::_exit(125); // it died before the call
+    };
+    end_with_guard();
+    if (*arguments[2] != '\0') {
+        const auto what = parse_confinement(arguments[2]);
+        const auto problem = what ? enter_confinement(*what) : std::string("its plan can't be read");
+        if (!problem.empty()) {
+            fmt::print(stderr, "QEMU can't be confined: {}\n", problem);
+            ::_exit(125);
+        }
+        end_with_guard(); // the kernel forgets it when the user changes
+    }
     // What is inherited from a launcher of our own is none of this QEMU's.
     ::unsetenv("KAGEMUSHA_LAUNCHER");
     if (const char* worker = std::getenv("KAGEMUSHA_WORKER");
         worker != nullptr && std::string_view(arguments[1]) == with_launcher)
         start_launcher(worker);
-    ::execvp(arguments[2], arguments + 2);
-    fmt::print(stderr, "cannot start {}: {}\n", arguments[2], std::strerror(errno));
+    ::execvp(arguments[3], arguments + 3);
+    fmt::print(stderr, "cannot start {}: {}\n", arguments[3], std::strerror(errno));
     ::_exit(125);
 }
 

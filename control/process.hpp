@@ -38,6 +38,9 @@ struct spawn_request {
     // With a launcher of GPU workers beside it (replicator/worker/launcher.hpp), if its environment names the
     // worker: for a QEMU that may not start programs. Only with `guarded`.
     bool launcher = false;
+    // What it has of this host (confine/confinement.hpp, to_text()); empty: what we have. Only with
+    // `guarded`.
+    std::string confinement = {};
 };
 
 class child_process {

@@ -186,17 +186,23 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     if (!config.initramfs.empty())
         add(command, {"-initrd", config.initramfs});
     if (config.console)
-        add(command,
-            {"-chardev",
-             fmt::format("socket,id=console,path={},server=on,wait=off,logfile={},logappend=on",
-                         escape_option(config.console->socket), escape_option(config.console->log))});
+        add(command, {"-chardev",
+                      fmt::format("socket,id=console,{},server=on,wait=off,logfile={},logappend=on",
+                                  config.console->listener ? fmt::format("fd={}", *config.console->listener)
+                                                           : "path=" + escape_option(config.console->socket),
+                                  escape_option(config.console->log))});
     else
         add(command, {"-chardev", "stdio,id=console,signal=off"});
     add(command, {"-serial", "chardev:console"});
     if (config.qmp_fd)
         add(command, {"-chardev", fmt::format("socket,id=qmp,fd={}", *config.qmp_fd), "-mon",
                       "chardev=qmp,mode=control"});
-    for (const auto& socket : {config.qmp_socket, config.status_socket})
+    if (config.status_listener)
+        add(command,
+            {"-chardev", fmt::format("socket,id=status,fd={},server=on,wait=off", *config.status_listener),
+             "-mon", "chardev=status,mode=control"});
+    for (const auto& socket :
+         {config.qmp_socket, config.status_listener ? std::nullopt : config.status_socket})
         if (socket)
             add(command, {"-qmp", fmt::format("unix:{},server=on,wait=off", escape_option(*socket))});
     if (!config.root_image.empty()) {

@@ -35,12 +35,13 @@ std::optional<std::string> content(const std::string& path) {
 }
 
 // Who reads meanwhile gets the old or the new one.
-std::string replace(const std::string& path, const std::string& text) {
+std::string replace(const std::string& path, const std::string& text, std::optional<std::uint32_t> owner) {
     const auto unfinished = path + ".unfinished";
     ::unlink(unfinished.c_str());
     const int fd = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    const bool written =
-        fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const bool written = fd >= 0 &&
+                         ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                         (!owner || ::fchown(fd, *owner, *owner) == 0);
     if (fd >= 0)
         ::close(fd);
     if (written && ::rename(unfinished.c_str(), path.c_str()) == 0)
@@ -70,7 +71,7 @@ std::string link_names(const std::string& directory) {
 } // namespace
 
 std::string copy_qemu_keys(const std::string& keys, const std::string& vm, const std::string& to,
-                           bool& changed) {
+                           bool& changed, std::optional<std::uint32_t> owner) {
     changed = false;
     const auto from = net::keys_directory(keys, vm, net::link_part::qemu);
     std::vector<std::string> names{"ca.pem", "crl.pem"};
@@ -104,7 +105,7 @@ std::string copy_qemu_keys(const std::string& keys, const std::string& vm, const
         return "cannot make " + to + ": " + std::strerror(errno);
     changed = true;
     for (const auto& [path, text] : copies)
-        if (auto error = replace(path, text); !error.empty())
+        if (auto error = replace(path, text, owner); !error.empty())
             return error;
     return link_names(to);
 }

@@ -5,14 +5,16 @@
 // host.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace kagemusha::control {
 
 // Makes `to` as `keys` (a host's directory of `kage keys`) is now, under the device's names and QEMU's own.
 // What does not fit together is not copied: then the former copies stay. `changed`: something was copied.
-// Empty, or a sentence.
+// `owner`: whose the copies are, if not ours. Empty, or a sentence.
 std::string copy_qemu_keys(const std::string& keys, const std::string& vm, const std::string& to,
-                           bool& changed);
+                           bool& changed, std::optional<std::uint32_t> owner = {});
 
 } // namespace kagemusha::control

@@ -49,6 +49,7 @@ struct network_config {
 // The serial console when nobody sits at it.
 struct console_config {
     std::string socket, log;
+    std::optional<int> listener = {}; // the socket, open
 };
 
 // Checkpoints that come before the longest interval is over, because output waits.
@@ -87,6 +88,7 @@ struct vm_config {
     std::optional<int> qmp_fd;                // a connected socket that QEMU inherits
     std::optional<std::string> qmp_socket;    // a second monitor, for somebody else (tests)
     std::optional<std::string> status_socket; // a third one, for `kagemusha status`
+    std::optional<int> status_listener;       // its socket, open
     bool sandboxed = true;                    // QEMU starts no program, raises no privilege, …
     std::vector<std::string> extra;           // appended as they are
 };

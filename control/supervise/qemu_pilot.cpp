@@ -94,9 +94,16 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     words.insert(words.end(), {"-chardev", fmt::format("socket,id=supervisor,fd={}", theirs.get()), "-mon",
                                "chardev=supervisor,mode=control"});
     std::string problem;
-    qemu_ = child_process::start(
-        {words, config_.environment, nothing.get(), log.get(), log.get(), {theirs.get()}, true, true},
-        problem);
+    qemu_ = child_process::start({words,
+                                  config_.environment,
+                                  nothing.get(),
+                                  log.get(),
+                                  log.get(),
+                                  {theirs.get()},
+                                  true,
+                                  true,
+                                  config_.confinement},
+                                 problem);
     if (!qemu_)
         return events_.died(problem, false, number_);
     tick_at_ = clock::now() + tick_period;

@@ -33,6 +33,7 @@ struct pilot_config {
     std::vector<std::string> command;         // of QEMU, without its monitor
     std::vector<std::string> standby_command; // the same for a standby
     std::vector<std::pair<std::string, std::string>> environment;
+    std::string confinement;      // spawn_request's
     std::string log;              // what QEMU says
     std::string state;            // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
     bool state_encrypted = false; // both command lines have the keys

@@ -3,6 +3,7 @@
 // See supervisor.hpp.
 #include "control/supervise/supervisor.hpp"
 
+#include "control/confine/enter.hpp"
 #include "control/json_text.hpp"
 #include "control/key_dates.hpp"
 #include "control/log_file.hpp"
@@ -27,6 +28,7 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <fcntl.h>
 #include <filesystem>
 #include <malloc.h>
 #include <poll.h>
@@ -66,6 +68,7 @@ public:
 
 private:
     bool prepare();
+    bool make_room(const vm_places& places, std::string& error);
     void remove_sockets() const;
     void loop();
     void log(const std::string& event, const std::string& text, const moment& when = {});
@@ -96,7 +99,7 @@ private:
     std::optional<log_keeper> logs_;
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
-    std::string state_address_, gpu_address_, directory_;
+    std::string state_address_, gpu_address_, listen_state_address_, directory_;
     std::string qemu_log() const { return directory_ + "/qemu.log"; }
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
     std::string warning_;                 // what does not get on
@@ -147,7 +150,7 @@ bool supervisor::prepare() {
     registration_.emplace(std::move(*made));
     directory_ = registration_->beside(".d");
     std::error_code failed;
-    fs::create_directories(directory_, failed);
+    fs::create_directories(directory_ + "/root", failed); // where a confined QEMU's is built
     vm_places places;
     places.directory = directory_;
     places.status_socket = registration_->qmp_socket();
@@ -165,6 +168,10 @@ bool supervisor::prepare() {
         return false;
     }
     places.gpu_address = gpu_address_;
+    places.state_address = state_address_;
+    // Of the VM: both its QEMUs find each other there when they are on one machine.
+    places.links = fs::path(directory_).parent_path().string() + "/" + vm_.name + ".links";
+    places.offers = look_at_host();
     if (error = look_at_images(); !error.empty()) {
         complain({error});
         return false;
@@ -175,12 +182,43 @@ bool supervisor::prepare() {
     // What QEMU told of its processors was much, and this process stays for months.
     ::malloc_trim(0);
     gate_ = gate::make(places.gate, error);
+    if (prepared_->confinement.what && !make_room(places, error)) {
+        complain({error});
+        return false;
+    }
+    log("confined", prepared_->confinement.says);
     if (gate_)
         socket_ = control_socket::listen(
             registration_->control_socket(), [this](const json& request) { return answer(request); }, error);
     if (!gate_ || !socket_)
         complain({error});
     return gate_ && socket_;
+}
+
+// What a confined QEMU does not make itself. Who connects to a standby's Unix socket finds the way to where
+// its QEMU can make one.
+bool supervisor::make_room(const vm_places& places, std::string& error) {
+    listen_state_address_ = confined_listen_address(state_address_, places.links);
+    std::error_code failed;
+    fs::create_directories(places.links, failed);
+    const unique_fd log(
+        ::open(places.console_log.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (failed || !log)
+        error = fmt::format("cannot make {}: {}", failed ? places.links : places.console_log,
+                            failed ? failed.message() : std::strerror(errno));
+    constexpr std::string_view prefix = "unix:";
+    for (const std::string& address : {state_address_, gpu_address_}) {
+        if (!options_.standby || !address.starts_with(prefix) || !error.empty())
+            continue;
+        const auto from = address.substr(prefix.size());
+        const auto to = confined_listen_address(address, places.links).substr(prefix.size());
+        ::unlink(from.c_str());
+        ::unlink(to.c_str());
+        qemus_sockets_.insert({from, to});
+        if (::symlink(to.c_str(), from.c_str()) != 0)
+            error = fmt::format("cannot make {}: {}", from, std::strerror(errno));
+    }
+    return error.empty();
 }
 
 void supervisor::remove_sockets() const {
@@ -448,6 +486,7 @@ json supervisor::status() {
             {"paused_percent", pilot_->paused_percent()},
             {"qemu", pilot_->alive()},
             {"qemu_pid", pilot_->pid()},
+            {"confinement", prepared_->confinement.says},
             {"console_log", prepared_->config.console->log},
             {"pid", ::getpid()}};
 }
@@ -628,13 +667,17 @@ int supervisor::run() {
     q.standby_command = prepared_->standby_command;
     q.environment = prepared_->environment;
     q.log = qemu_log();
-    q.state = state_address_;
+    q.state = listen_state_address_.empty() ? state_address_ : listen_state_address_;
+    if (prepared_->confinement.what)
+        q.confinement = to_text(*prepared_->confinement.what);
     q.max_epoch_ms = p.max_epoch_ms;
     q.state_encrypted = !p.tls.empty();
     q.keys = prepared_->keys;
     if (!q.keys.empty())
         q.copy_keys = [this](bool& changed) {
-            return copy_qemu_keys(vm_.protection.tls, vm_.name, prepared_->keys, changed);
+            const auto& confined = prepared_->confinement.what;
+            return copy_qemu_keys(vm_.protection.tls, vm_.name, prepared_->keys, changed,
+                                  confined ? confined->user : std::nullopt);
         };
     q.gpu = vm_.gpu.has_value();
     q.may_be_protected = vm_.arbiter.what != described_arbiter::kind::none;

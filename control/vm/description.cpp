@@ -518,6 +518,41 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     }
 }
 
+void read_confinement(reader& r, const toml::table& t, vm_description& vm) {
+    constexpr std::int64_t highest_id = 0xfffffffe; // the one above is "nobody in particular" for the kernel
+    table confinement(r, t, "[confinement]");
+    auto& c = vm.confinement;
+    confinement.flag("root", c.root);
+    if (const auto* user = confinement.find("user")) {
+        const auto number = user->value_exact<std::int64_t>();
+        const auto word = user->value_exact<std::string>();
+        if (number && *number >= 1 && *number <= highest_id) {
+            c.user = described_confinement::user_kind::given;
+            c.id = static_cast<std::uint32_t>(*number);
+        } else if (word == "caller") {
+            c.user = described_confinement::user_kind::caller;
+        } else if (word != "own") {
+            confinement.complain("user", fmt::format("'user' must be \"own\", \"caller\" or the number of a "
+                                                     "user from 1 to {}",
+                                                     highest_id));
+        }
+    }
+    std::string network = "auto";
+    confinement.choice("network", network, {"auto", "host", "own"});
+    c.network = network == "own"    ? described_confinement::network_kind::own
+                : network == "host" ? described_confinement::network_kind::host
+                                    : described_confinement::network_kind::automatic;
+    confinement.texts("paths", c.paths);
+    for (auto& path : c.paths)
+        path = r.absolute(path);
+    const bool wanted = c.user == described_confinement::user_kind::given ||
+                        c.network == described_confinement::network_kind::own || !c.paths.empty();
+    if (!c.root && wanted)
+        confinement.complain("root",
+                             "with root = false QEMU has its caller's user and network and all of the "
+                             "host's files: leave 'user', 'network' and 'paths' out");
+}
+
 bool is_versioned_machine(const std::string& name) {
     constexpr std::string_view kind = "pc-i440fx-";
     unsigned major = 0, minor = 0;
@@ -630,6 +665,10 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
             read_supervision(r, *t, vm);
         if (const auto* t = top.child("arbiter"))
             read_arbiter(r, *t, vm);
+        if (const auto* t = top.child("confinement"))
+            read_confinement(r, *t, vm);
+        else
+            vm.confinement.root = false;
         for (const auto& network : vm.networks)
             if (const auto what = why_not_sandboxed(network.netdev); vm.sandbox && !what.empty())
                 top.complain("network", fmt::format("QEMU would start {} for '{}', and its sandbox lets it "

@@ -4,6 +4,8 @@
 // Everything is checked when it is read; a mistake is told with the line where it is.
 #pragma once
 
+#include "control/confine/confinement.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -88,6 +90,7 @@ struct vm_description {
     described_protection protection;
     described_supervision supervision;
     described_arbiter arbiter;
+    described_confinement confinement;
 };
 
 // Where, beside a standby's supervisor, its GPU and its QEMU listen unless the description says otherwise:

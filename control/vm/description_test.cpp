@@ -405,5 +405,30 @@ TEST(description, a_gpu_is_as_patient_as_the_supervisors) {
     EXPECT_EQ(of("", "heartbeat-ms = 100\nheartbeat-budget-ms = 200\n", "heartbeat-ms"), "66;66;");
 }
 
+TEST(description, confinement_is_asked_for) {
+    const std::string vm = "name = \"a\"\n[[disk]]\npath = \"d\"\n";
+    std::vector<std::string> errors;
+    const auto read = [&](const std::string& more) {
+        errors.clear();
+        return parse_vm_description(vm + more, "f", "/d", errors);
+    };
+    EXPECT_FALSE(read("")->confinement.root);
+    const auto plain = read("[confinement]\n");
+    ASSERT_TRUE(plain);
+    EXPECT_TRUE(plain->confinement.root);
+    EXPECT_EQ(plain->confinement.user, described_confinement::user_kind::own);
+    const auto all = read("[confinement]\nuser = 990\nnetwork = \"host\"\npaths = [\"switch\"]\n");
+    ASSERT_TRUE(all);
+    EXPECT_EQ(all->confinement.user, described_confinement::user_kind::given);
+    EXPECT_EQ(all->confinement.id, 990u);
+    EXPECT_EQ(all->confinement.network, described_confinement::network_kind::host);
+    EXPECT_EQ(all->confinement.paths, std::vector<std::string>{"/d/switch"});
+    EXPECT_EQ(read("[confinement]\nuser = \"caller\"\n")->confinement.user,
+              described_confinement::user_kind::caller);
+    for (const char* wrong : {"user = 0", "user = 4294967295", "user = \"root\"", "network = \"none\"",
+                              "root = false\nuser = 5", "root = false\npaths = [\"/x\"]", "rooot = true"})
+        EXPECT_FALSE(read(std::string("[confinement]\n") + wrong)) << wrong;
+}
+
 } // namespace
 } // namespace kagemusha::control

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 namespace kagemusha::control {
 
@@ -70,6 +71,73 @@ gpu_config gpu_of(const vm_description& vm, const std::string& address, bool sta
             gpu.properties.emplace_back(name, fmt::format("{}", value));
     return gpu;
 }
+
+namespace {
+
+// The folders of what it loads from elsewhere than the system's: the dynamic linker knows.
+std::vector<std::string>
+folders_of_libraries(const std::string& program,
+                     const std::vector<std::pair<std::string, std::string>>& environment) {
+    std::vector<std::string> folders;
+    std::istringstream lines(run_captured({"ldd", program}, environment).out);
+    for (std::string line; std::getline(lines, line);) {
+        const auto begin = line.find("=> /");
+        const auto end = line.rfind(" (");
+        if (begin != std::string::npos && end != std::string::npos && end > begin + 3)
+            folders.push_back(fs::path(line.substr(begin + 3, end - begin - 3)).parent_path().string());
+    }
+    return folders;
+}
+
+confinement_needs needs_of(const vm_description& vm, const vm_config& config, const vm_places& places,
+                           const prepared_vm& prepared) {
+    confinement_needs needs;
+    needs.vm = vm.name;
+    needs.directory = places.directory;
+    needs.programs = {config.qemu};
+    needs.programs.insert(needs.programs.end(), config.firmware_dirs.begin(), config.firmware_dirs.end());
+    auto libraries = folders_of_libraries(config.qemu, prepared.environment);
+    for (const auto& [name, value] : prepared.environment)
+        if (name == "KAGEMUSHA_WORKER") {
+            needs.programs.push_back(value);
+            for (auto& folder : folders_of_libraries(value, prepared.environment))
+                libraries.push_back(std::move(folder));
+        }
+    // Where runtimes of GPUs are looked for, in workers that this host's owner has told so.
+    if (vm.gpu)
+        for (const char* variable : {"OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH"})
+            if (const char* value = std::getenv(variable); value && *value == '/')
+                needs.programs.emplace_back(value);
+    for (auto& folder : libraries)
+        if (!folder.starts_with("/usr/") && !folder.starts_with("/lib"))
+            needs.programs.push_back(std::move(folder));
+    for (const auto& path : {config.kernel, config.initramfs, config.root_image})
+        needs.images.push_back(path);
+    for (const auto& disk : config.disks)
+        (disk.writable ? needs.writable : needs.images).push_back(disk.path);
+    needs.own_files = {config.payload, places.gate};
+    needs.console_log = places.console_log;
+    needs.keys = prepared.keys;
+    needs.links = places.links;
+    const auto& p = vm.protection;
+    if (!p.standby.empty())
+        needs.addresses = {p.state, p.gpu};
+    for (const auto& address : {places.state_address, places.gpu_address})
+        if (!address.empty())
+            needs.addresses.push_back(address);
+    for (const auto& network : config.networks)
+        needs.netdevs.push_back(network.netdev);
+    needs.options = config.extra;
+    needs.status_socket = places.status_socket;
+    needs.console_socket = places.console_socket;
+    needs.gpu = vm.gpu.has_value();
+    needs.kvm = config.accel == accelerator::kvm;
+    needs.ports = !p.tls.empty();
+    needs.sandboxed = config.sandboxed;
+    return needs;
+}
+
+} // namespace
 
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
     const auto parts = find_assets(vm.guest.empty() ? default_flavour : vm.guest, vm.gpu.has_value());
@@ -141,12 +209,31 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
         return std::nullopt;
     }
     out.fingerprint = std::move(*made);
+    if (places.offers) {
+        out.confinement =
+            decide_confinement(vm.confinement, needs_of(vm, config, places, out), *places.offers);
+        if (!out.confinement.refusal.empty()) {
+            fmt::print(stderr, "kagemusha: {}\n", out.confinement.refusal);
+            return std::nullopt;
+        }
+    }
+    const auto& confined = out.confinement.what;
+    if (confined) {
+        config.status_listener = status_listener_fd;
+        config.console->listener = console_listener_fd;
+        for (const auto& one : confined->descriptors)
+            if (one.what == handed_descriptor::kind::tap) {
+                auto& netdev = config.networks[static_cast<std::size_t>(one.fd - first_tap_fd)].netdev;
+                netdev = netdev_with_tap(netdev, one.fd);
+            }
+    }
     auto standby = config;
     standby.standby = true;
     if (vm.gpu) {
         const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
         config.gpu = gpu_of(vm, address, false, out.keys);
-        standby.gpu = gpu_of(vm, address, true, out.keys);
+        standby.gpu =
+            gpu_of(vm, confined ? confined_listen_address(address, places.links) : address, true, out.keys);
     }
     out.command = qemu_command(config);
     out.standby_command = qemu_command(standby);

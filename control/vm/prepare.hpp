@@ -22,6 +22,9 @@ struct vm_places {
     std::string directory; // for the guest's payload and the logs; exists
     std::string status_socket, gate, console_socket, console_log;
     std::string gpu_address; // of the standby's GPU; "": the description's
+    std::string state_address = {};
+    std::string links = {};                 // directory for the sockets at which a confined QEMU listens
+    std::optional<host_offers> offers = {}; // nothing: QEMU is not confined
 };
 
 struct prepared_vm {
@@ -30,6 +33,7 @@ struct prepared_vm {
     std::vector<std::pair<std::string, std::string>> environment;
     kagemusha::control::fingerprint fingerprint;
     std::string keys; // the directory of QEMU's copies (qemu_keys.hpp); "": it has none
+    confinement_decision confinement;
 };
 
 // Nothing: what is wrong was said on stderr.
