@@ -113,6 +113,44 @@ TEST_F(primary_disks, what_a_standby_is_told_is_durable) {
     EXPECT_TRUE(any<act_replicate>(actions));
 }
 
+// Who is not sure to have the VM could otherwise have the only newest disks overwritten: those of a standby
+// that took it over, and whose release then wrote no lineages, or none that this host knows.
+TEST_F(primary_disks, who_may_have_lost_the_vm_does_not_tell_its_lineage) {
+    for (const bool hands_over : {true, false}) {
+        protect();
+        if (hands_over)
+            fsm->on_qemu_handed_over(fsm->replication(), now);
+        fsm->on_link_closed("cut", now);
+        now += 20;
+        fsm->on_tick(now);
+        done();
+        greet();
+        EXPECT_EQ((told_lineage<act_send>(done())), "");
+        word(supervision_kind::belief, 0); // a new supervisor's
+        EXPECT_EQ(fsm->state(), hands_over ? primary_state::taking_back : primary_state::losing);
+        EXPECT_EQ((told_lineage<act_send>(done())), "");
+        record_alone();
+        fsm->on_marked({}, now);
+        EXPECT_EQ((told_lineage<act_send>(done())), text_of(disk_state::newest, {{a, 1, 2}}));
+    }
+}
+
+// A pair that was not marked yet: the image is newest all the time, and who waits for the lineage is told it.
+TEST_F(primary_disks, the_lineage_is_told_also_when_nothing_has_to_be_marked) {
+    shared_record = false;
+    tell();
+    fsm->on_link_closed("cut", now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    now += 500;
+    fsm->on_tick(now);
+    done();
+    greet();
+    EXPECT_EQ((told_lineage<act_send>(done())), "");
+    const auto actions = record_alone();
+    EXPECT_FALSE(any<act_mark>(actions));
+    EXPECT_EQ((told_lineage<act_send>(actions)), text_of(disk_state::newest, {{a, 1, 1}}));
+}
+
 TEST_F(primary_disks, a_mark_that_fails_is_written_again_before_there_is_another_standby) {
     protect();
     fsm->on_qemu_replication_lost(fsm->replication(), "broken pipe", now);

@@ -59,7 +59,8 @@
 // Which disks are newer (disk_mark.hpp). A VM starts from images that nobody can have gone on with; otherwise
 // the standby is asked first, as one that only compares (it answers no heartbeats, and its right to take over
 // stays what it is). A generation is told to a standby when it is durable here, and the state is sent to one
-// after that. So a mark here is never behind what a standby has.
+// after that. So a mark here is never behind what a standby has. It is only told in alone: in the other
+// states no standby needs it to be ready, and this host may have lost the VM without knowing it.
 //
 // A GPU that failed. QEMU does not tell the guest (virtio-vgpu's hold-failures), and the supervisor hands the
 // VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the

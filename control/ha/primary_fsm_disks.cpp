@@ -107,9 +107,10 @@ void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
     }
 }
 
-// A standby overwrites its disks when it knows that the ones here continue them.
+// A standby overwrites its disks when it knows that the ones here continue them. Not before it is known that
+// the VM is ours: one that took it over may have the newest disks under a mark without a lineage.
 void primary_fsm::tell_lineage() {
-    if (config_.disks && tells_lineage_ && link_ >= link_state::greeted && !over())
+    if (config_.disks && tells_lineage_ && link_ >= link_state::greeted && state_ == primary_state::alone)
         say(supervision_kind::lineage, 0, to_text(mark_));
 }
 

@@ -450,6 +450,8 @@ void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     become(primary_state::alone, why);
     unpair(why, now);
     actions_.push_back(act_go_on_alone{});
+    if (marking_.empty())
+        tell_lineage(); // otherwise when it is durable
     resync_.settle(now);
     connect_if_due(now);
     replicate_if_ready(now);
