@@ -61,7 +61,6 @@ void person::look() {
         w_.say("person", "kage stop on {}: {}", compares->name(), compares->process.primary()->degraded());
         refusals_ = most_refusals;
         compares->stop_unit();
-        only_compared_[compares->index] = true;
         compares->process.stop();
     } else if (compares) {
         somebody_decides = true;
@@ -236,8 +235,8 @@ void person::supervisor_ended(host& h, bool in_order) {
         h.shut_down(off);
     if (std::exchange(upgrades_[h.index], false))
         w_.o.old_release[h.index] = !w_.o.old_release[h.index];
-    if (std::exchange(only_compared_[h.index], false) || !stopping_ || !h.process.was_primary())
-        return;
+    if (!stopping_ || !h.process.had_vm())
+        return; // one that only compared disks, or stood by, is not the VM
     stopping_ = false;
     if (!in_order || !h.process.why_it_ended().starts_with("stopped"))
         return; // it ended in another way

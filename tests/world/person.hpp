@@ -39,7 +39,6 @@ private:
     time_us nobody_since_ = never, claims_since_ = never, compares_since_ = never;
     time_us off_for_[3] = {}; // hosts that shut down once their supervisor has ended
     bool upgrades_[3] = {}, overwrites_[3] = {};
-    bool only_compared_[3] = {}; // the supervisor that a person stops: that is no stop of the VM
 };
 
 } // namespace kagemusha::world

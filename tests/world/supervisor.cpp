@@ -41,34 +41,34 @@ void supervisor::start(const unit& how) {
     alive_ = true;
     frozen_until = 0;
     identity_ = ++w_.arbiter->identities;
-    as_standby_ = how.what == unit::kind::standby;
+    const bool as_standby = how.what == unit::kind::standby;
     primary_.reset();
     standby_.reset();
     successor_.reset();
     line_ = -1;
-    peer_ = as_standby_ ? -1 : how.standby;
+    peer_ = as_standby ? -1 : how.standby;
     gate_until_ms_ = 0;
     tick_at_ = never;
     orders_.clear();
-    main_busy_ = taken_over_ = quitting_ = in_order_ = expects_death_ = false;
+    main_busy_ = had_vm_ = quitting_ = in_order_ = expects_death_ = false;
     told_protecting_ = told_lost_ = told_copy_lost_ = looks_ = false;
     killed_why_.clear();
     ended_why_.clear();
-    w_.say(host_.index, "starts: kage {}{}{}", as_standby_ ? "standby" : "run",
+    w_.say(host_.index, "starts: kage {}{}{}", as_standby ? "standby" : "run",
            how.anew        ? " --anew"
            : how.overwrite ? " --overwrite"
                            : "",
            w_.traces() ? ", its image is " + to_text(host_.image.mark) : "");
-    if (as_standby_ && host_.image.mark.state == disk_state::unmarked)
+    if (as_standby && host_.image.mark.state == disk_state::unmarked)
         if (const auto problem = mark(waits({})); !problem.empty())
             return exit(false, problem);
     host_.image.exists = true;
-    if (!as_standby_ && !how.anew && w_.o.old_release[host_.index] &&
+    if (!as_standby && !how.anew && w_.o.old_release[host_.index] &&
         host_.image.mark.state != disk_state::unmarked)
         return exit(false, "an older release asks nobody what a mark means");
     anew_ = how.anew;
     const auto& o = w_.o;
-    if (as_standby_) {
+    if (as_standby) {
         standby_config c;
         c.vm = "vm";
         c.description = "same";
@@ -560,6 +560,7 @@ void supervisor::carry_out(act_send& a) {
     send(a.what);
 }
 void supervisor::carry_out(act_start_qemu&) {
+    had_vm_ = true;
     order(0, [this] {
         w_.disks.boots(host_.index, anew_);
         host_.vm.start_primary();
@@ -628,7 +629,7 @@ void supervisor::carry_out(act_standby_mark& a) {
 }
 void supervisor::carry_out(act_running& a) {
     peer_ = -1;
-    taken_over_ = true;
+    had_vm_ = true;
     w_.disks.taken_over();
     auto config = config_of_primary();
     config.has_standby = false;

@@ -51,7 +51,7 @@ public:
     bool is_protecting() const { return primary_ && primary_->state() == ha::primary_state::protecting; }
     bool gate_is_open() const;
     std::uint64_t identity() const { return identity_; }
-    bool was_primary() const { return !as_standby_ || taken_over_; } // the process that has ended
+    bool had_vm() const { return had_vm_; } // this process, or the one that has ended
     const std::string& why_it_ended() const { return ended_why_; }
 
     // ---- the network's
@@ -139,7 +139,7 @@ private:
     std::deque<main_order> orders_;
     bool main_busy_ = false;
 
-    bool as_standby_ = false, taken_over_ = false, quitting_ = false, in_order_ = false;
+    bool had_vm_ = false, quitting_ = false, in_order_ = false;
     bool expects_death_ = false; // of a QEMU that it replaces itself
     std::string killed_why_, ended_why_;
     std::uint64_t replication_ = 0; // of which the pilot reports
