@@ -135,11 +135,13 @@ TEST_F(primary_disks, who_may_have_lost_the_vm_does_not_tell_its_lineage) {
     }
 }
 
-// A pair that was not marked yet: the image is newest all the time, and who waits for the lineage is told it.
+// No standby was told PAIR in it, so the generation goes on. Who waits for the lineage is told it.
 TEST_F(primary_disks, the_lineage_is_told_also_when_nothing_has_to_be_marked) {
     shared_record = false;
-    tell();
+    begin_telling();
+    done();
     fsm->on_link_closed("cut", now);
+    granted(1, UINT64_MAX);
     EXPECT_EQ(fsm->state(), primary_state::losing);
     now += 500;
     fsm->on_tick(now);
@@ -189,6 +191,26 @@ TEST_F(primary_disks, a_standby_that_said_paired_is_of_an_older_generation_if_th
     EXPECT_EQ(fsm->state(), primary_state::replicating);
     word(supervision_kind::lost);
     EXPECT_FALSE(any<act_mark>(done())) << "this one was not told its term";
+}
+
+// Found by kagemusha_world with three hosts (seeds 1800717169 and 1200946853): the standby had marked its
+// images with this generation, another one took the VM over in it, and the first one then said that nobody
+// had.
+TEST_F(primary_disks, a_generation_ends_when_a_standby_that_was_told_pair_is_lost) {
+    tell();
+    word(supervision_kind::paired, 2);
+    fsm->on_marked("no space", now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    done();
+    granted(1, now + 300);
+    EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
+    shared_record = false;
+    tell();
+    fsm->on_link_closed("cut", now);
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    done();
+    granted(1, UINT64_MAX);
+    EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
 }
 
 TEST_F(primary_disks, a_stop_leaves_the_newest_disks) {

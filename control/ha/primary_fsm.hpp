@@ -47,7 +47,10 @@
 // What a standby believes. A message can get lost with its connection, so a standby may think that it can
 // take over when it can't any more. Each greeting tells what both believe (BELIEF). A standby that must not
 // take over is told UNPAIRED, again and again until it says that it has nothing any more: READY, LOST or
-// BELIEF 0. READY is also proof that the QEMU which was paired before is gone.
+// BELIEF 0. READY is also proof that the QEMU which was paired before is gone. Between PAIR and PAIRED such a
+// word proves nothing: it may have been said before the standby had PAIR, and PAIRED may follow it. Where
+// only the standby's word ends its right (fence), it counts when a heartbeat that was sent after UNPAIRED is
+// answered: messages keep their order, so the last word before that answer was said after UNPAIRED.
 //
 // A record that is gone (arbiter_answer::verdict::gone) is not another's. The gate closes at once, and the VM
 // is not killed. The record is made again by who may know that nobody took over: no pair was recorded; or our
@@ -262,6 +265,7 @@ private:
     void compare_or_end(const mirror::supervision* m, std::uint64_t now);
     void mark(disk_mark next, bool flush = false);
     const disk_mark& last_mark() const { return marking_.empty() ? mark_ : marking_.back(); }
+    bool may_be_behind() const; // a standby may have all of the disk's present generation
     void mark_alone();
     void tell_lineage();
 
@@ -281,6 +285,7 @@ private:
     void tell_pair();
     void on_goodbye(const mirror::goodbye& m, std::uint64_t now);
     void standby_has_nothing(const std::string& why, std::uint64_t now);
+    void settle_open_pair(std::uint64_t answer_to_ms, std::uint64_t now);
     void replicate_if_ready(std::uint64_t now);
     void lost_standby(const std::string& why, std::uint64_t now);
     void lose(const std::string& why, std::uint64_t now);
@@ -319,7 +324,6 @@ private:
     std::string mark_problem_;      // of the last one
     std::uint64_t mark_again_at_ = 0, compare_by_ = 0;
     bool opened_ = false;              // the arbiter has granted it; the disks are being marked
-    bool told_in_generation_ = false;  // a standby its term, so it may have all of the present one
     bool partner_has_nothing_ = false; // it said so: the record of our pair is of no use to anybody
     std::deque<primary_action> actions_;
 
@@ -331,12 +335,13 @@ private:
     arbiter_request::kind asked_ = arbiter_request::kind::open;
     bool tells_next_ = false; // the last one says that a standby is told its term next
     std::uint64_t last_number_ = 0;
-    std::uint64_t replication_ = 0;               // the last one that was begun
-    std::uint64_t told_term_ = 0;                 // the last one that a standby was told; used once
-    std::uint64_t opening_by_ = 0;                // until then another's lease may run out
-    bool pair_asked_ = false;                     // with told_term_; whether it was done is not known
-    bool pair_told_ = false;                      // PAIR was said with told_term_
-    bool alone_asked_ = false;                    // the same of `alone`, in losing and taking_back
+    std::uint64_t replication_ = 0; // the last one that was begun
+    std::uint64_t told_term_ = 0;   // the last one that a standby was told; used once
+    std::uint64_t opening_by_ = 0;  // until then another's lease may run out
+    bool pair_asked_ = false;       // with told_term_; whether it was done is not known
+    bool pair_told_ = false;        // PAIR was said with told_term_
+    bool generation_told_ = false; // PAIR was said in the disks' present generation: who heard it marks it so
+    bool alone_asked_ = false;     // the same of `alone`, in losing and taking_back
     bool gone_ = false, lease_was_valid_ = false; // the record; and our lease at that moment
     std::uint64_t gone_at_ = 0;
     bool answered_since_gone_ = false; // the standby, a heartbeat
@@ -355,6 +360,10 @@ private:
     bool standby_has_vm_ = false;   // it was paired with term_, and did not say that its QEMU has ended
     bool standby_is_clean_ = false; // on this connection it said that it has nothing, and got nothing since
     bool confirmed_ = false;        // the one that was told the last term said that it will not take over
+    // PAIR was said on this connection, and not answered. What the standby says may be older than PAIR, or
+    // from before PAIRED, so it confirms nothing before an answer to what was said after UNPAIRED.
+    bool pair_is_open_ = false, said_nothing_left_ = false;
+    std::uint64_t unpaired_ms_ = 0;        // since then UNPAIRED is said; 0: it was not
     std::uint64_t unpair_at_ = UINT64_MAX; // when UNPAIRED is said (again)
     std::uint64_t ask_alone_at_ = 0;       // until then the standby may confirm it
     std::string standby_problem_;

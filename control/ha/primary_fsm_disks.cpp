@@ -62,10 +62,16 @@ void primary_fsm::mark(disk_mark next, bool flush) {
     actions_.push_back(act_mark{std::move(next), flush});
 }
 
+bool primary_fsm::may_be_behind() const {
+    if (!config_.disks)
+        return false;
+    return last_mark().state == disk_state::protected_ || generation_told_;
+}
+
 // What the standby has from now on is of an older generation.
 void primary_fsm::mark_alone() {
     mark_problem_.clear();
-    told_in_generation_ = false;
+    generation_told_ = false;
     mark(gone_on(last_mark(), config_.instance));
 }
 

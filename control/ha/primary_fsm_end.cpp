@@ -265,7 +265,7 @@ void primary_fsm::end(bool in_order, const std::string& why, bool alone) {
         actions_.push_back(act_close_link{});
     }
     link_ = link_state::down;
-    if (alone && config_.disks && told_in_generation_) // it ended here, and nobody goes on with it
+    if (alone && may_be_behind()) // it ended here, and nobody goes on with it
         mark_alone();
     become(primary_state::ended, why);
     if (held)

@@ -379,6 +379,60 @@ TEST_F(primary_end, without_a_record_a_standby_that_confirms_is_not_cut_off) {
     EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
 }
 
+// Found by kagemusha_world (seeds 1101682181 and 1500480847): READY of a QEMU that was started before PAIR
+// came, or BELIEF 0 of one whose record could not be read yet; PAIRED followed.
+TEST_F(primary_end, without_a_record_a_word_from_before_paired_confirms_nothing) {
+    for (const bool ready : {true, false}) {
+        shared_record = false;
+        tell();
+        if (ready)
+            word(supervision_kind::ready);
+        else
+            fsm->on_qemu_replication_lost(fsm->replication(), "too slow", now);
+        EXPECT_EQ(fsm->state(), primary_state::losing);
+        auto actions = done();
+        EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
+        EXPECT_FALSE(any<act_ask>(actions));
+        const auto told = now;
+        now += 5;
+        if (!ready)
+            word(supervision_kind::belief, 0, "it does not reach the arbiter");
+        word(supervision_kind::paired, 2);
+        word(supervision_kind::belief, 0); // the answer to UNPAIRED
+        fsm->on_message(mirror::heartbeat{1, told}, now);
+        EXPECT_FALSE(any<act_ask>(done())) << "that was sent before UNPAIRED";
+        fsm->on_message(mirror::heartbeat{1, told + 1}, now);
+        actions = done();
+        EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+        EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
+    }
+}
+
+TEST_F(primary_end, without_a_record_who_says_nothing_after_paired_is_cut_off) {
+    shared_record = false;
+    tell();
+    word(supervision_kind::ready);
+    word(supervision_kind::paired, 2);
+    done();
+    const auto told = now;
+    now += 100;
+    fsm->on_message(mirror::heartbeat{1, told + 1}, now);
+    fsm->on_tick(now);
+    const auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_FALSE(the<act_ask>(actions).request.confirmed);
+}
+
+TEST_F(primary_end, without_a_record_a_standby_that_ends_while_it_is_told_is_not_cut_off) {
+    shared_record = false;
+    tell();
+    word(supervision_kind::lost, 0, "it is stopped");
+    fsm->on_message(mirror::goodbye{mirror::goodbye_reason::shutdown, "stopped"}, now);
+    const auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
+}
+
 TEST_F(primary_end, without_a_record_a_standby_that_was_stopped_is_not_cut_off) {
     shared_record = false;
     protect();

@@ -81,6 +81,7 @@ void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
     if (const auto* beat = std::get_if<mirror::heartbeat>(&m); beat && link_ >= link_state::greeted) {
         if (!described_ || beat->answer_to_ms == 0 || beat->answer_to_ms > now)
             return;
+        settle_open_pair(beat->answer_to_ms, now);
         // Another one at its address knows nothing of the one that was paired.
         if (gone_ && beat->answer_to_ms >= gone_at_ && !answered_since_gone_ &&
             peer_instance_ == paired_instance_) {
@@ -144,7 +145,7 @@ void primary_fsm::link_down(const std::string& why, std::uint64_t now) {
     link_ = link_state::down;
     connect_at_ = now + (is_urgent() ? reconnect_ms : connect_pause_ms);
     lost_why_ = why;
-    described_ = standby_is_clean_ = false;
+    described_ = standby_is_clean_ = pair_is_open_ = false; // what it says at the next greeting is new
     unpair_at_ = never;
     standby_problem_.clear();
     if (state_ == primary_state::leaving)
@@ -163,6 +164,7 @@ void primary_fsm::drop_link(mirror::goodbye_reason reason, const std::string& wh
 
 void primary_fsm::on_goodbye(const mirror::goodbye& m, std::uint64_t now) {
     actions_.push_back(act_close_link{});
+    settle_open_pair(never, now); // it reads nothing any more
     // An older standby's way to say that it runs the VM. (It says LOST before it ends for another reason.)
     if (!tells_belief_ && m.reason == mirror::goodbye_reason::shutdown && told_ && standby_has_vm_) {
         if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
@@ -222,12 +224,14 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         link_ = link_state::ready;
         return standby_has_nothing("the standby's QEMU is a new one", now);
     case supervision_kind::paired:
+        said_nothing_left_ = false;
         if (state_ != primary_state::telling || !pair_told_ || m.term != told_term_) {
             if (m.term == believed_term())
                 return;
             standby_is_clean_ = false; // it said READY before PAIR came there, and believes that now
             return unpair(degraded_, now);
         }
+        pair_is_open_ = false;
         standby_has_vm_ = true;
         marked_ = !config_.disks;
         degraded_ = "the pair is being recorded"; // and what the standby could not do is over
@@ -306,6 +310,10 @@ void primary_fsm::standby_of_another_time(std::uint64_t now) {
 
 // READY, LOST and BELIEF 0: whatever it had, it has no more.
 void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now) {
+    if (pair_is_open_) {
+        said_nothing_left_ = true;
+        return lost_standby(why, now); // from telling, with UNPAIRED
+    }
     standby_is_clean_ = true;
     unpair_at_ = never;
     standby_has_vm_ = false;
@@ -333,6 +341,14 @@ void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now)
     default:
         return;
     }
+}
+
+void primary_fsm::settle_open_pair(std::uint64_t answer_to_ms, std::uint64_t now) {
+    if (!pair_is_open_ || unpaired_ms_ == 0 || answer_to_ms <= unpaired_ms_)
+        return; // it may have been sent before UNPAIRED, in the same millisecond
+    pair_is_open_ = false;
+    if (said_nothing_left_)
+        standby_has_nothing(degraded_, now);
 }
 
 // ---- winning one
@@ -375,8 +391,11 @@ void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t no
 }
 
 void primary_fsm::tell_pair() {
-    pair_told_ = told_in_generation_ = true;
+    pair_told_ = generation_told_ = true;
     confirmed_ = false;
+    pair_is_open_ = !config_.shared_record;
+    said_nothing_left_ = false;
+    unpaired_ms_ = 0;
     say(supervision_kind::pair, told_term_, {});
 }
 
@@ -445,7 +464,7 @@ void primary_fsm::alone_recorded(std::uint64_t now) {
 
 void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     degraded_ = why;
-    if (config_.disks && told_in_generation_)
+    if (may_be_behind())
         mark_alone();
     become(primary_state::alone, why);
     unpair(why, now);
@@ -465,12 +484,18 @@ void primary_fsm::unpair(const std::string& why, std::uint64_t now) {
     link_ = link_state::greeted;
     standby_has_vm_ = false; // what it has does not count any more
     say(supervision_kind::unpaired, told_term_, why);
+    if (unpaired_ms_ == 0)
+        unpaired_ms_ = now;
     unpair_at_ = now + (tells_belief_ ? config_.heartbeat_ms : std::max(budget_ms_, config_.heartbeat_ms));
 }
 
 void primary_fsm::unpair_if_due(std::uint64_t now) {
     if (now < unpair_at_)
         return;
+    if (pair_is_open_ && said_nothing_left_) { // its QEMU would start anew once more
+        unpair_at_ = now + config_.heartbeat_ms;
+        return;
+    }
     unpair_at_ = never;
     unpair(degraded_, now);
 }
