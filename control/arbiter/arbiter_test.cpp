@@ -128,6 +128,16 @@ TEST_F(lock, a_record_that_is_older_is_not_another_ones) {
     EXPECT_EQ(p->decide(again, 1300).term, 2u);
     EXPECT_EQ(s->decide(request(kind::claim, 2), 1600).term, 3u);
 }
+TEST_F(lock, a_record_that_was_put_back_to_paired_says_alone_again) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000); // as it is in a copy that is put back
+    EXPECT_EQ(p->decide(request(kind::renew, 2), 1001).what, verdict::granted);
+    EXPECT_TRUE(s->decide(request(kind::look, 2), 1001).paired);
+    auto renew = request(kind::renew, 2);
+    renew.alone = true;
+    EXPECT_EQ(p->decide(renew, 1002).what, verdict::granted);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 9000).what, verdict::refused);
+}
 TEST_F(lock, proof_that_nothing_was_released_counts_more_than_alone) {
     p->decide(request(kind::open), 1000);
     p->decide(request(kind::pair, 1, 2), 1000);

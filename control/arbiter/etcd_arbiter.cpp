@@ -149,7 +149,8 @@ arbiter_answer etcd_arbiter::renew(const arbiter_request& request) {
         lease_.clear(); // it ran out
     if (!looked->value("succeeded", false))
         known_ = state_in(*looked);
-    else if (!lease_.empty() && known_->term == request.term && known_->owner == identity_.owner) {
+    else if (!lease_.empty() && known_->term == request.term && known_->owner == identity_.owner &&
+             !(request.alone && known_->paired)) {
         lease_until_ms_ = sent + ttl_s_ * 1000;
         return {arbiter_answer::verdict::granted, 0, request.term, lease_until_ms_, {}};
     }

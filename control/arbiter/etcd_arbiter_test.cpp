@@ -207,6 +207,22 @@ TEST_F(etcd, a_record_that_is_anothers_is_found_while_the_lease_lives) {
     EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::refused);
 }
 
+TEST_F(etcd, a_record_that_was_put_back_to_paired_says_alone_again) {
+    ASSERT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    ASSERT_EQ(of_p.ask(*p, request(kind::alone, 2)).what, verdict::granted);
+    auto renew = request(kind::renew, 2);
+    renew.alone = true;
+    ASSERT_EQ(of_p.ask(*p, renew).what, verdict::granted);
+    etcd_client person(described);
+    ASSERT_TRUE(person.ask("/v3/kv/put",
+                           {{"key", to_base64("/kagemusha/vm/state")}, {"value", to_base64("2 paired p")}}));
+    ASSERT_EQ(of_p.ask(*p, renew).what, verdict::granted);
+    EXPECT_FALSE(of_s.ask(*s, request(kind::look, 2)).paired);
+    auto claim = request(kind::claim, 2);
+    claim.proven_dead = true;
+    EXPECT_EQ(of_s.ask(*s, claim).what, verdict::refused);
+}
+
 TEST_F(etcd, a_holder_that_was_deleted_is_written_again) {
     of_p.ask(*p, request(kind::pair, 1, 2));
     etcd_client person(described);
@@ -248,6 +264,17 @@ TEST_F(etcd, a_user_logs_in) {
     EXPECT_EQ(wrong.what, verdict::unreachable);
     EXPECT_NE(wrong.why.find("authentication failed"), std::string::npos) << wrong.why;
     EXPECT_EQ(wrong.why.find("secret"), std::string::npos);
+}
+
+// etcd was put back to when the holder still had a standby.
+TEST(etcd_record, who_goes_on_alone_has_that_written_again) {
+    const etcd_record record{2, true, "p", "7", "p"};
+    auto renew = request(kind::renew, 2);
+    EXPECT_TRUE(std::get<etcd_put>(decide_on(record, renew, "p", 5)).paired);
+    renew.alone = true;
+    const auto put = std::get<etcd_put>(decide_on(record, renew, "p", 5));
+    EXPECT_EQ(put.term, 2u);
+    EXPECT_FALSE(put.paired);
 }
 
 TEST(etcd_record, a_standby_claims_only_what_it_was_told_and_nobody_holds) {

@@ -22,11 +22,15 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
                                                  std::uint64_t now) {
     const bool ours = record.owner == owner;
     const bool others = !record.holder.empty() && record.holder != owner;
-    const arbiter_answer held{verdict::held, 0, 0, now + poll_ms,
+    const auto held = [&] {
+        return arbiter_answer{verdict::held, 0, 0, now + poll_ms,
                               fmt::format("{} has a lease", record.holder)};
-    const arbiter_answer other_term{
-        verdict::refused, 0, 0, 0,
-        fmt::format("term {} is over: {} has term {}", request.term, record.owner, record.term)};
+    };
+    const auto other_term = [&] {
+        return arbiter_answer{
+            verdict::refused, 0, 0, 0,
+            fmt::format("term {} is over: {} has term {}", request.term, record.owner, record.term)};
+    };
     // A look names a term that the record may not have yet.
     if (request.what != kind::open && request.what != kind::restore &&
         (record.revision == "0" || (record.term < request.term && request.what != kind::look)))
@@ -43,7 +47,7 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
     switch (request.what) {
     case kind::open:
         if (others)
-            return held;
+            return held();
         if (record.paired && !request.anew)
             return arbiter_answer{
                 verdict::refused, 0, 0, 0,
@@ -58,27 +62,27 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
         if (ours && record.term == request.term + 1)
             break; // done before, and the answer was lost
         if (record.term != request.term)
-            return other_term;
+            return other_term();
         if (!record.paired && !(request.proven_dead && request.unreleased))
             return arbiter_answer{verdict::refused, 0, 0, 0,
                                   "the primary goes on alone: what this standby has is out of date"};
         if (others && !request.proven_dead)
-            return held;
+            return held();
         term = request.term + 1;
         paired = false;
         nobody_holds = !request.proven_dead;
         break;
     case kind::pair:
         if (!ours || (record.term != request.term && record.term != request.new_term))
-            return other_term;
+            return other_term();
         term = request.new_term;
         paired = true;
         break;
     case kind::alone:
     case kind::renew:
         if (!ours || record.term != request.term)
-            return other_term;
-        if (request.what == kind::alone)
+            return other_term();
+        if (request.what == kind::alone || request.alone)
             paired = false;
         break;
     case kind::look:
@@ -86,9 +90,9 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
     case kind::restore:
         if (record.term > request.term ||
             (record.term == request.term && (!ours || record.paired != request.paired)))
-            return other_term;
+            return other_term();
         if (others)
-            return held;
+            return held();
         term = request.term;
         paired = request.paired;
         nobody_holds = record.holder.empty();

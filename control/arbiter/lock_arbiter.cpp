@@ -224,7 +224,7 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
         case kind::release:
             if (old.term != request.term)
                 other_term();
-            if (request.what == kind::alone)
+            if (request.what == kind::alone || request.alone)
                 wanted.paired = false;
             if (request.what == kind::release)
                 wanted.until_ms = std::min(old.until_ms, now);

@@ -26,7 +26,7 @@ namespace kagemusha::ha {
 struct arbiter_request {
     enum class kind {
         open,    // start the VM anew: nobody holds a lease, no standby is paired → term + 1, alone
-        renew,   // term is ours → the lease is longer
+        renew,   // term is ours → the lease is longer, and the record says what the asker knows
         alone,   // term is ours → no standby may take over any more
         pair,    // term is ours → new_term (larger), paired
         claim,   // a standby: term is the one it was told, paired, and the lease expired (or the holder is
@@ -53,6 +53,9 @@ struct arbiter_request {
     // restore. renew: a standby is told its term next. `fence` writes that down, so that a supervisor that
     // comes back does not open a VM that the standby may have taken over.
     bool paired = false;
+    // renew: the asker goes on alone, and the record said so. One that says `paired` was put back, and says
+    // `alone` again: the standby of that time is out of date.
+    bool alone = false;
     // alone, claim: when the other host was heard last; 0: never. `fence` cuts nobody off for what is older
     // than its owner allows: meanwhile the other one may have done the same to us.
     std::uint64_t heard_ms = 0;

@@ -77,7 +77,10 @@ public:
             r = {r.term + 1, 0, false, run};
             return grant(now + lease_ms);
         case kind::renew:
-            return ours && r.term == q.term ? grant(now + lease_ms) : refused;
+            if (!ours || r.term != q.term)
+                return refused;
+            r.paired = r.paired && (!q.alone || broken_ == mutation::alone_is_not_recorded);
+            return grant(now + lease_ms);
         case kind::alone:
             if (!ours || r.term != q.term)
                 return refused;

@@ -155,6 +155,10 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
     request.paired = (what == kind::restore && state_ == primary_state::protecting) ||
                      (what == kind::renew && state_ == primary_state::telling && !config_.shared_record);
     tells_next_ = what == kind::renew && request.paired;
+    // The other states ask for what the record is to say.
+    request.alone =
+        what == kind::renew && (state_ == primary_state::alone || state_ == primary_state::replicating ||
+                                state_ == primary_state::telling);
     request.heard_ms = last_heard_;
     request_ = request.number;
     asked_ = what;

@@ -119,6 +119,24 @@ TEST_F(primary, goes_on_alone_only_after_the_arbiter_has_recorded_it) {
     EXPECT_EQ(fsm->degraded(), "its QEMU is gone");
 }
 
+// So that a record that was put back to when there was a standby is noticed.
+TEST_F(primary, a_renewal_says_whether_it_goes_on_alone) {
+    const auto renews_alone = [&] {
+        now += 60;
+        fsm->on_tick(now);
+        const auto request = the<act_ask>(done()).request;
+        EXPECT_EQ(request.what, kind::renew);
+        return request.alone;
+    };
+    protect();
+    EXPECT_FALSE(renews_alone());
+    granted(2, now + 300);
+    fsm->on_qemu_replication_lost(fsm->replication(), "its QEMU is gone", now);
+    done();
+    record_alone();
+    EXPECT_TRUE(renews_alone());
+}
+
 // Found by kagemusha_world (seed 1526655): the thread that gives QEMU its orders hangs in a disk, and says of
 // the replication before what it saw of that.
 TEST_F(primary, what_is_reported_of_a_former_replication_is_none_of_this_one) {
