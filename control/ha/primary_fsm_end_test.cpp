@@ -236,6 +236,21 @@ TEST_F(primary_end, a_switchover_that_is_not_answered_goes_on_here_unless_it_was
     EXPECT_TRUE(the<act_ended>(actions).in_order);
 }
 
+// Found by kagemusha_world's checker `ends`: a standby that was stopped before it had greeted on a new
+// connection was taken for one of an older release that runs the VM.
+TEST_F(primary_end, a_goodbye_before_the_greeting_does_not_say_that_the_vm_runs_there) {
+    protect();
+    fsm->on_qemu_handed_over(fsm->replication(), now);
+    fsm->on_link_closed("reset", now);
+    now += 20;
+    fsm->on_tick(now);
+    done();
+    fsm->on_link_up(now);
+    fsm->on_message(mirror::goodbye{mirror::goodbye_reason::shutdown, "stopped"}, now);
+    EXPECT_EQ(fsm->state(), primary_state::handing_over);
+    EXPECT_FALSE(any<act_ended>(done()));
+}
+
 TEST_F(primary_end, a_switchover_can_be_cancelled) {
     protect();
     fsm->on_qemu_handed_over(fsm->replication(), now);

@@ -166,7 +166,8 @@ void primary_fsm::on_goodbye(const mirror::goodbye& m, std::uint64_t now) {
     actions_.push_back(act_close_link{});
     settle_open_pair(never, now); // it reads nothing any more
     // An older standby's way to say that it runs the VM. (It says LOST before it ends for another reason.)
-    if (!tells_belief_ && m.reason == mirror::goodbye_reason::shutdown && told_ && standby_has_vm_) {
+    if (link_ >= link_state::greeted && !tells_belief_ && m.reason == mirror::goodbye_reason::shutdown &&
+        told_ && standby_has_vm_) {
         if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
             return gone_over();
         if (state_ == primary_state::leaving)
