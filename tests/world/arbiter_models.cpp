@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "control/arbiter/etcd_record.hpp"
 #include "control/arbiter/fence_fsm.hpp"
 #include "world/world.hpp"
 
@@ -34,56 +35,62 @@ public:
         answer(host, h.process.generation(), w_.now() + w_.below(1000), a);
     }
     void rebooted() override {
-        term_ = until_ms_ = owner_ = 0;
-        paired_ = false;
+        record_ = {};
+        history_.forget();
+    }
+    void go_back(std::uint32_t choice) override {
+        const auto* const old = history_.older(record_, choice);
+        if (old)
+            record_ = *old;
+        say_went_back(old);
     }
 
 private:
     arbiter_answer decide(const arbiter_request& q, std::uint64_t now, std::uint64_t asker) {
-        if (term_ == 0 && q.what != kind::open && q.what != kind::restore)
-            return make(verdict::gone, q, 0, 0, "there is no record");
-        const bool free = now >= until_ms_;
+        auto& r = record_;
+        if ((r.term == 0 || (r.term < q.term && q.what != kind::look)) && q.what != kind::open &&
+            q.what != kind::restore)
+            return make(verdict::gone, q, 0, 0, "there is no record, or an older one");
+        const bool free = now >= r.lease;
         const auto other_term = [&] { return make(verdict::refused, q, 0, 0, "that term is over"); };
-        const auto held = [&] {
-            return make(verdict::held, q, 0, until_ms_, "the primary's lease is valid");
-        };
-        auto term = term_, until = now + w_.o.lease_ms;
-        auto paired = paired_;
+        const auto held = [&] { return make(verdict::held, q, 0, r.lease, "the primary's lease is valid"); };
+        auto term = r.term, until = now + w_.o.lease_ms;
+        auto paired = r.paired;
         switch (q.what) {
         case kind::open:
             if (!free)
                 return held();
-            if (paired_ && !q.anew)
+            if (r.paired && !q.anew)
                 return make(verdict::refused, q, 0, 0, "a standby may take it over");
-            term = term_ + 1;
+            term = r.term + 1;
             paired = false;
             break;
         case kind::claim:
-            if (term_ != q.term && !w_.broken(mutation::grants_old_terms))
+            if (r.term != q.term && !w_.broken(mutation::grants_old_terms))
                 return other_term();
-            if (!paired_ && !(q.proven_dead && q.unreleased) && !w_.broken(mutation::grants_old_terms))
+            if (!r.paired && !(q.proven_dead && q.unreleased) && !w_.broken(mutation::grants_old_terms))
                 return make(verdict::refused, q, 0, 0, "the primary goes on alone");
             if (!free && !q.proven_dead && !w_.broken(mutation::ignores_lease))
                 return held();
-            term = term_ + 1;
+            term = r.term + 1;
             paired = false;
             break;
         case kind::pair:
-            if (term_ != q.term && (term_ != q.new_term || !paired_))
+            if (r.term != q.term && (r.term != q.new_term || !r.paired))
                 return other_term();
             term = q.new_term;
             paired = true;
             break;
         case kind::look: {
-            auto a = make(verdict::granted, q, term_, 0, "");
-            a.paired = paired_;
-            a.ours = owner_ == asker;
+            auto a = make(verdict::granted, q, r.term, 0, "");
+            a.paired = r.paired;
+            a.ours = r.owner == asker;
             return a;
         }
         case kind::restore:
-            if (term_ > q.term || (term_ == q.term && (owner_ != asker || paired_ != q.paired)))
+            if (r.term > q.term || (r.term == q.term && (r.owner != asker || r.paired != q.paired)))
                 return other_term();
-            if (term_ < q.term && !free)
+            if (r.term < q.term && !free)
                 return held();
             term = q.term;
             paired = q.paired;
@@ -91,24 +98,31 @@ private:
         case kind::renew:
         case kind::alone:
         case kind::release:
-            if (term_ != q.term)
+            if (r.term != q.term)
                 return other_term();
-            if (q.what == kind::alone && !w_.broken(mutation::forgets_alone))
+            if ((q.what == kind::alone || q.alone) && !w_.broken(mutation::forgets_alone))
                 paired = false;
             if (q.what == kind::release)
-                until = std::min(until_ms_, now);
+                until = std::min(r.lease, now);
             break;
         }
-        if (term_ != term)
-            owner_ = asker;
-        term_ = term;
-        until_ms_ = until;
-        paired_ = paired;
+        if (q.what == kind::claim && history_.was_put_back())
+            claimed_too_early();
+        const bool another = r.term != term || r.paired != paired || history_.was_put_back();
+        if (r.term != term)
+            r.owner = asker;
+        r.term = term;
+        r.lease = until;
+        r.paired = paired;
+        if (another) {
+            ++r.revision;
+            history_.put(record_);
+        }
         return make(verdict::granted, q, term, until, "");
     }
 
-    std::uint64_t term_ = 0, until_ms_ = 0, owner_ = 0;
-    bool paired_ = false;
+    kept_record record_;
+    record_history history_;
 };
 
 // ---- etcd
@@ -132,6 +146,16 @@ public:
     }
 
     void client_ended(std::uint8_t host) override { clients_[host] = {}; }
+
+    // Leases come back with their whole length, and the later ones are gone.
+    void go_back(std::uint32_t choice) override {
+        const auto* const old = history_.older(record_, choice);
+        if (old) {
+            record_ = *old;
+            leases_.assign(1, {record_.lease, w_.now() + w_.o.lease_ms * ms});
+        }
+        say_went_back(old);
+    }
 
     void happen(const event& e) override {
         auto& c = clients_[e.host];
@@ -162,10 +186,6 @@ public:
 private:
     enum class part : std::uint64_t { at_server, back, failed };
     enum class trip : std::uint8_t { keepalive, read, grant, put, revoke };
-    struct record {
-        std::uint64_t revision = 0, term = 0, owner = 0;
-        bool paired = false;
-    };
     struct lease {
         std::uint64_t id;
         time_us until;
@@ -179,10 +199,10 @@ private:
         std::uint64_t sent_ms = 0;
         std::uint64_t lease = 0, lease_until_ms = 0;
         // of this request
-        record seen;
-        std::uint64_t holder = 0;
-        std::uint64_t term = 0;
-        bool paired = false, nobody_holds = false, succeeded = false;
+        kept_record seen;         // as it was read or written last
+        std::uint64_t holder = 0; // at that moment; 0: nobody's lease lived
+        control::etcd_put wanted;
+        bool succeeded = false;
     };
 
     bool cut(std::uint8_t host) const {
@@ -208,8 +228,8 @@ private:
     }
     std::uint64_t holder() const {
         for (const auto& l : leases_)
-            if (l.id == holder_lease_ && w_.now() < l.until)
-                return holder_;
+            if (l.id == record_.lease && w_.now() < l.until)
+                return record_.holder;
         return 0;
     }
 
@@ -240,8 +260,9 @@ private:
                 }
             // The record is looked at in the same moment.
             c.lease = c.succeeded ? c.lease : 0;
-            c.succeeded =
-                c.succeeded && record_.owner == c.identity && record_.term == c.requests.front().term;
+            c.succeeded = c.succeeded && record_.revision == c.seen.revision && record_.lease == c.lease &&
+                          record_.owner == c.identity && record_.term == c.requests.front().term &&
+                          !(c.requests.front().alone && record_.paired);
             return;
         case trip::read:
             c.seen = record_;
@@ -261,11 +282,13 @@ private:
                 c.lease = 0; // the transaction fails as a whole
                 return;
             }
-            if (record_.revision != c.seen.revision || (c.nobody_holds && holder() != 0))
+            if (record_.revision != c.seen.revision || (c.wanted.nobody_holds && holder() != 0))
                 return;
-            record_ = {record_.revision + 1, c.term, c.identity, c.paired};
-            holder_ = c.identity;
-            holder_lease_ = c.lease;
+            if (c.requests.front().what == kind::claim && history_.was_put_back())
+                claimed_too_early();
+            record_ = {++revisions_, c.wanted.term, c.identity, c.wanted.paired, c.identity, c.lease};
+            history_.put(record_);
+            c.seen = record_;
             c.succeeded = true;
             return;
         }
@@ -292,88 +315,40 @@ private:
             if (c.lease == 0)
                 return done(host, make(verdict::unreachable, q, 0, 0, "the lease ran out"));
             if (c.succeeded)
-                return done(host, make(verdict::granted, q, c.term, c.lease_until_ms, ""));
+                return done(host, make(verdict::granted, q, c.wanted.term, c.lease_until_ms, ""));
             if (++c.attempt < 3)
                 return send(host, trip::read);
-            return done(host, held(host, q));
+            return done(host, make(verdict::held, q, 0, w_.hosts[host]->clock_ms() + 100,
+                                   "the record changes too fast"));
         case trip::revoke:
             c.lease = 0;
             return done(host, make(verdict::granted, q, q.term, 0, ""));
         }
     }
 
-    arbiter_answer held(std::uint8_t host, const arbiter_request& q) {
-        return make(verdict::held, q, 0, w_.hosts[host]->clock_ms() + 100, "another has a lease");
+    static std::string name(std::uint64_t identity) {
+        return identity == 0 ? std::string() : std::to_string(identity);
     }
 
     void look_at_record(std::uint8_t host, client& c) {
         const auto& q = c.requests.front();
         const auto& r = c.seen;
-        const bool ours = r.owner == c.identity && r.revision != 0;
-        const bool others = c.holder != 0 && c.holder != c.identity;
-        const auto refused = [&](const char* why) { done(host, make(verdict::refused, q, 0, 0, why)); };
-        c.term = r.term;
-        c.paired = r.paired;
-        c.nobody_holds = false;
-        if (q.what != kind::open && q.what != kind::restore &&
-            (r.revision == 0 || (r.term < q.term && c.holder == 0)))
-            return done(host, make(verdict::gone, q, 0, 0, "etcd has no record"));
-        switch (q.what) {
-        case kind::open:
-            if (others)
-                return done(host, held(host, q));
-            if (r.paired && !q.anew)
-                return refused("a standby may take it over");
-            c.term = r.term + 1;
-            c.paired = false;
-            c.nobody_holds = c.holder == 0;
-            break;
-        case kind::claim:
-            if (ours && r.term == q.term + 1)
-                break; // done before
-            if (!w_.broken(mutation::grants_old_terms)) {
-                if (r.term != q.term)
-                    return refused("that term is over");
-                if (!r.paired && !(q.proven_dead && q.unreleased))
-                    return refused("the primary goes on alone");
-            }
-            if (others && !q.proven_dead && !w_.broken(mutation::ignores_lease))
-                return done(host, held(host, q));
-            c.term = r.term + 1;
-            c.paired = false;
-            c.nobody_holds = !q.proven_dead && !w_.broken(mutation::ignores_lease);
-            break;
-        case kind::pair:
-            if (!ours || (r.term != q.term && r.term != q.new_term))
-                return refused("that term is over");
-            c.term = q.new_term;
-            c.paired = true;
-            break;
-        case kind::alone:
-        case kind::renew:
-            if (!ours || r.term != q.term)
-                return refused("that term is over");
-            if (q.what == kind::alone && !w_.broken(mutation::forgets_alone))
-                c.paired = false;
-            break;
-        case kind::look: {
-            auto a = make(verdict::granted, q, r.term, 0, "");
-            a.paired = r.paired;
-            a.ours = ours;
-            return done(host, a);
+        const bool no_lease_needed = q.what == kind::claim && w_.broken(mutation::ignores_lease);
+        control::etcd_record record{r.term, r.paired, name(r.owner), std::to_string(r.revision),
+                                    no_lease_needed ? std::string() : name(c.holder)};
+        if (q.what == kind::claim && r.revision != 0 && w_.broken(mutation::grants_old_terms)) {
+            record.term = q.term;
+            record.paired = true;
         }
-        case kind::restore:
-            if (r.term > q.term || (r.term == q.term && (!ours || r.paired != q.paired)))
-                return refused("that term is over");
-            if (others)
-                return done(host, held(host, q));
-            c.term = q.term;
-            c.paired = q.paired;
-            c.nobody_holds = c.holder == 0;
-            break;
-        case kind::release:
-            break;
+        auto decided = control::decide_on(record, q, name(c.identity), w_.hosts[host]->clock_ms());
+        if (auto* const a = std::get_if<arbiter_answer>(&decided)) {
+            a->number = q.number;
+            return done(host, *a);
         }
+        c.wanted = std::get<control::etcd_put>(decided);
+        if (w_.broken(mutation::forgets_alone) && (q.what == kind::alone || q.alone))
+            c.wanted.paired = r.paired;
+        c.wanted.nobody_holds = c.wanted.nobody_holds && !no_lease_needed;
         const bool has_lease =
             c.lease != 0 && c.lease_until_ms > w_.hosts[host]->clock_ms() + w_.o.lease_ms / 2;
         send(host, has_lease ? trip::put : trip::grant);
@@ -390,8 +365,9 @@ private:
             begin(host);
     }
 
-    record record_;
-    std::uint64_t holder_ = 0, holder_lease_ = 0, lease_ids_ = 0;
+    kept_record record_;
+    record_history history_;
+    std::uint64_t revisions_ = 0, lease_ids_ = 0;
     std::uint32_t epochs_ = 0;
     std::vector<lease> leases_;
     client clients_[most_hosts];
@@ -489,6 +465,36 @@ private:
 };
 
 } // namespace
+
+void record_history::put(const kept_record& r) {
+    records_[count_++ % most] = r;
+    put_back_ = false;
+}
+
+const kept_record* record_history::older(const kept_record& present, std::uint32_t choice) {
+    const kept_record* found[most];
+    std::uint32_t n = 0;
+    for (const auto& r : records_)
+        if (r.revision != 0 && r.owner == present.owner &&
+            (r.term != present.term || r.paired != present.paired))
+            found[n++] = &r;
+    if (n == 0)
+        return nullptr;
+    put_back_ = true;
+    return found[choice % n];
+}
+
+void arbiter_model::say_went_back(const kept_record* to) {
+    went_back = went_back || to;
+    if (to)
+        w_.say("arbiter", "is put back to term {} {}", to->term, to->paired ? "paired" : "alone");
+}
+
+void arbiter_model::claimed_too_early() {
+    w_.say("arbiter", "a record that was put back is claimed, and nobody can know it");
+    ++w_.stats.void_schedules;
+    w_.succeed();
+}
 
 void arbiter_model::heal() {
     away_until = forgets_until = slow_until = member_dead_until = 0;

@@ -97,6 +97,8 @@ void fault_injector::begin(std::uint32_t i) {
         return freeze(w_.arbiter->slow_until);
     case fault_kind::member_dies:
         return freeze(w_.arbiter->member_dead_until);
+    case fault_kind::arbiter_goes_back:
+        return w_.arbiter->go_back(f.extra);
     case fault_kind::primary_gpu:
         return who(0).vm.fail_gpu();
     case fault_kind::standby_gpu:

@@ -36,6 +36,7 @@ void host::power_off(time_us boots_in) {
     up_ = false;
     ++boots_;
     ++starts_;
+    service.anew = service.overwrite = false; // said once, and not on the disk
     sim::rng torn(sim::mixed(w_.o.seed, w_.now()));
     image.lose_power(torn);
     process.end_with_host();

@@ -61,19 +61,20 @@ void network::heal() {
 
 // ---- connections
 
-void network::connect(std::uint8_t from, std::uint32_t generation, std::uint8_t to) {
+void network::connect(std::uint8_t from, std::uint32_t generation, std::uint8_t to, std::uint32_t attempt) {
+    const auto arg = std::uint64_t{attempt} << 8 | to;
     const bool silent = blocked(from, to, port::supervision) || blocked(to, from, port::supervision);
     if (silent)
-        return w_.put(w_.now() + connect_timeout, event_kind::connect_failed, from, generation);
+        return w_.put(w_.now() + connect_timeout, event_kind::connect_failed, from, generation, arg);
     w_.put(arrival(from, to, port::supervision) + w_.o.latency_us, event_kind::connected, from, generation,
-           to);
+           arg);
 }
 
 // The standby takes one connection at a time. One that is not taken is closed.
 void network::connected(const event& e) {
-    const auto to = static_cast<std::uint8_t>(e.arg);
+    const auto to = static_cast<std::uint8_t>(e.arg & 0xff);
     auto& client = w_.hosts[e.host]->process;
-    if (client.generation() != e.generation)
+    if (client.generation() != e.generation || client.attempt() != e.arg >> 8)
         return;
     auto& server = w_.hosts[to]->process;
     if (server.frozen()) // TLS needs the process

@@ -31,7 +31,8 @@ public:
     time_us arrival(std::uint8_t from, std::uint8_t to, port p);
 
     // ---- the supervisors' connections. An end is a host and the generation of its process.
-    void connect(std::uint8_t from, std::uint32_t generation, std::uint8_t to);
+    // One attempt at a time; `attempt` is the process's number of it.
+    void connect(std::uint8_t from, std::uint32_t generation, std::uint8_t to, std::uint32_t attempt);
     void send(std::uint32_t connection, int end, const mirror::message& m);
     // What was sent still goes out.
     void finish(std::uint32_t connection, int end, const std::string& why);

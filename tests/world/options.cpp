@@ -36,7 +36,8 @@ constexpr const char* mutation_names[] = {"none",
                                           "forgets_marks",
                                           "marks_unflushed",
                                           "loses_unpaired",
-                                          "never_reconnects"};
+                                          "never_reconnects",
+                                          "counts_former_ends"};
 static_assert(std::size(mutation_names) == static_cast<std::size_t>(mutation::last) + 1);
 constexpr const char* fault_names[] = {"kill_qemu",
                                        "kill_supervisor",
@@ -64,7 +65,8 @@ constexpr const char* fault_names[] = {"kill_qemu",
                                        "protect",
                                        "upgrade",
                                        "reboot",
-                                       "power_off_all"};
+                                       "power_off_all",
+                                       "arbiter_goes_back"};
 static_assert(std::size(fault_names) == fault_kinds);
 constexpr const char* port_names[] = {"supervision", "state", "gpu"};
 
@@ -83,6 +85,20 @@ std::uint32_t some_time(sim::rng& r, std::uint32_t most_ms) {
     while (most > 20 && r.chance(5000))
         most /= 3;
     return 1 + r.below(most);
+}
+
+// A chance of its own: what is drawn of the other kinds is what it was without this one.
+void draw_backups(options& o) {
+    sim::rng r(sim::mixed(o.seed, 3));
+    if (o.arbiter == arbiter_kind::fence || !r.chance(1500))
+        return;
+    for (auto count = r.between(1, 2); count != 0; --count) {
+        fault f;
+        f.kind = fault_kind::arbiter_goes_back;
+        f.at_ms = r.between(900, o.heal_ms - 1);
+        f.extra = r.below(1000); // which record
+        o.faults.push_back(f);
+    }
 }
 
 } // namespace
@@ -155,13 +171,11 @@ options drawn(std::uint64_t seed, bool any_arbiter, arbiter_kind arbiter, std::u
     bool on[fault_kinds] = {};
     const std::uint32_t density = r.between(500, 4000);
     std::vector<fault_kind> kinds;
-    for (std::size_t i = 0; i < fault_kinds; ++i)
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(fault_kind::power_off_all); ++i)
         if ((on[i] = r.chance(density)))
             kinds.push_back(static_cast<fault_kind>(i));
     o.heal_ms = 2000 + 500 * r.below(14);
-    if (kinds.empty())
-        return o;
-    const auto count = r.chance(3000) ? r.between(1, 2) : r.between(2, 9);
+    const auto count = kinds.empty() ? 0 : r.chance(3000) ? r.between(1, 2) : r.between(2, 9);
     std::uint32_t together = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
         fault f;
@@ -179,6 +193,7 @@ options drawn(std::uint64_t seed, bool any_arbiter, arbiter_kind arbiter, std::u
         f.extra = some_time(r, 1500);
         o.faults.push_back(f);
     }
+    draw_backups(o);
     std::sort(o.faults.begin(), o.faults.end(),
               [](const fault& a, const fault& b) { return a.at_ms < b.at_ms; });
     return o;

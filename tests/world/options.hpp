@@ -40,7 +40,8 @@ enum class mutation : std::uint8_t {
     marks_unflushed,         // an image is marked as the newest before what was written to it is durable
     loses_unpaired,          // UNPAIRED never arrives
     never_reconnects,        // a closed connection is not made again
-    last = never_reconnects,
+    counts_former_ends,      // the end of a QEMU is reported as that of the one that was started since
+    last = counts_former_ends,
 };
 const char* name_of(mutation m);
 bool parse(const std::string& name, mutation& out);
@@ -52,28 +53,29 @@ enum class fault_kind : std::uint8_t {
     freeze_host, // its processes and QEMU stand still
     freeze_supervisor, //
     freeze_qemu,
-    cut,             // links of two hosts drop silently, one or both directions, one port or all
-    reset,           // connections of two hosts are reset, one port or all
-    slow,            // messages of two hosts take longer
-    unplug,          // a host reaches nobody: no host, no arbiter, no client
-    arbiter_away,    // nobody reaches the arbiter
-    arbiter_parted,  // one host does not reach it
-    arbiter_forgets, // what is asked is done, the answer is lost
-    arbiter_slow,    //
-    member_dies,     // etcd: the member that is asked first does not answer
-    primary_gpu,     // a worker dies
-    standby_gpu,     // the copy is lost
-    disk_slow,       //
-    disk_hangs,      //
-    disk_fails,      // writes and flushes fail
-    load_fails,      // the next checkpoint can't be loaded
-    stop,            // a person: kage stop; later the VM is started again
-    switchover,      //
-    protect,         // kage protect of the present standby
-    upgrade,         // a switchover, then the left host's supervisor starts anew
-    reboot,          // in order: SIGTERM to the supervisor, then the host is off for a while
-    power_off_all,   //
-    last = power_off_all,
+    cut,               // links of two hosts drop silently, one or both directions, one port or all
+    reset,             // connections of two hosts are reset, one port or all
+    slow,              // messages of two hosts take longer
+    unplug,            // a host reaches nobody: no host, no arbiter, no client
+    arbiter_away,      // nobody reaches the arbiter
+    arbiter_parted,    // one host does not reach it
+    arbiter_forgets,   // what is asked is done, the answer is lost
+    arbiter_slow,      //
+    member_dies,       // etcd: the member that is asked first does not answer
+    primary_gpu,       // a worker dies
+    standby_gpu,       // the copy is lost
+    disk_slow,         //
+    disk_hangs,        //
+    disk_fails,        // writes and flushes fail
+    load_fails,        // the next checkpoint can't be loaded
+    stop,              // a person: kage stop; later the VM is started again
+    switchover,        //
+    protect,           // kage protect of the present standby
+    upgrade,           // a switchover, then the left host's supervisor starts anew
+    reboot,            // in order: SIGTERM to the supervisor, then the host is off for a while
+    power_off_all,     //
+    arbiter_goes_back, // lock, etcd: it is put back to an older record, as from a backup
+    last = arbiter_goes_back,
 };
 constexpr std::size_t fault_kinds = static_cast<std::size_t>(fault_kind::last) + 1;
 const char* name_of(fault_kind kind);

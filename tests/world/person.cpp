@@ -10,7 +10,7 @@ namespace {
 constexpr time_us look_period = 500 * ms;
 // How long nobody may run the VM before a start is tried, and before the newest disk is looked for by hand.
 constexpr time_us patience = 2000 * ms;
-constexpr time_us most_claiming = 10000 * ms;
+constexpr time_us most_claiming = 10000 * ms, most_standing_still = 8000 * ms;
 constexpr std::uint32_t most_refusals = 2;
 
 } // namespace
@@ -26,6 +26,8 @@ void person::begin() {
 void person::look() {
     w_.put(w_.now() + look_period, event_kind::person_looks);
     if (!w_.healed() && !w_.chance(3000))
+        return;
+    if (ends_what_stands_still())
         return;
     host *primary = nullptr, *compares = nullptr;
     bool somebody_decides = false, somebody_claims = false;
@@ -109,6 +111,33 @@ bool person::upgrades_for_fence(host& primary) {
     return false;
 }
 
+// The arbiter's record was put back, and nobody can know whether the other host took over: both stand still
+// and say so (docs/operations.md, "Its record is older"). The VM is started anew, where its disk is the
+// newest.
+bool person::ends_what_stands_still() {
+    bool stands_still = false;
+    for (const auto& h : w_.hosts) {
+        if (!w_.arbiter->went_back || !w_.healed() || !h->up() || !h->process.alive())
+            continue;
+        const auto* const p = h->process.primary();
+        const auto* const s = h->process.standby();
+        stands_still =
+            stands_still || (s && s->state() == ha::standby_state::taking_over) ||
+            (p && (p->state() == ha::primary_state::leaving ||
+                   p->waiting_for(h->clock_ms()).find("may have taken over") != std::string::npos));
+    }
+    stands_still_since_ = stands_still ? std::min(stands_still_since_, w_.now()) : never;
+    if (!stands_still || w_.now() < stands_still_since_ + most_standing_still)
+        return false;
+    w_.say("person", "ends what stands still");
+    for (const auto& h : w_.hosts) {
+        h->stop_unit();
+        h->process.kill("nobody knows whether another host has the VM");
+    }
+    refusals_ = most_refusals;
+    return true;
+}
+
 // A host that has no supervisor, or one that can't start the VM because it runs elsewhere.
 void person::give_standby(host& primary) {
     const auto present = primary.process.standby_host();
@@ -184,11 +213,21 @@ void person::start_vm() {
             return; // the next time
         if (h.process.alive())
             continue;
-        // There is no record for both hosts that would refuse the second one.
-        if (w_.o.arbiter == arbiter_kind::fence)
+        // There is no record for both hosts that would refuse the second one, and a standby may not have
+        // heard yet what the VM's last supervisor told it.
+        if (w_.o.arbiter == arbiter_kind::fence) {
             for (const auto& other : w_.hosts)
                 if (other->service.what == unit::kind::run)
                     other->stop_unit();
+            bool one_stands_by = false;
+            for (const auto& other : w_.hosts) {
+                if (other->up() && other->process.primary()) // one that stands still, or only compares
+                    other->power_off(w_.o.boot_ms * ms);
+                one_stands_by = (other->up() && stop_standby(*other)) || one_stands_by;
+            }
+            if (one_stands_by)
+                return; // the next time
+        }
         said_anew_ = true;
         return start(i, true);
     }

@@ -29,6 +29,7 @@ public:
 private:
     void give_standby(host& primary);
     bool upgrades_for_fence(host& primary);
+    bool ends_what_stands_still();
     void start_vm();
 
     world& w_;
@@ -36,7 +37,8 @@ private:
     bool said_anew_ = false; // so some host's disks are not wanted any more, whatever their mark says
     time_us start_again_at_ = 0;
     std::uint32_t refusals_ = 0;
-    time_us nobody_since_ = never, claims_since_ = never, compares_since_ = never;
+    time_us nobody_since_ = never, claims_since_ = never, compares_since_ = never,
+            stands_still_since_ = never;
     time_us off_for_[3] = {}; // hosts that shut down once their supervisor has ended
     bool upgrades_[3] = {}, overwrites_[3] = {};
 };

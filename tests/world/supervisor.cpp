@@ -40,6 +40,7 @@ void supervisor::start(const unit& how) {
     ++generation_;
     alive_ = true;
     frozen_until = 0;
+    w_.ends.starts(host_.index);
     identity_ = ++w_.arbiter->identities;
     const bool as_standby = how.what == unit::kind::standby;
     primary_.reset();
@@ -185,19 +186,24 @@ void supervisor::happen(const event& e) {
     case event_kind::look:
         return look(e.arg);
     case event_kind::connect_failed:
-        return connect_failed();
+        return e.arg >> 8 == attempt_ ? connect_failed() : void();
     case event_kind::qemu_ended: {
         // A standby's next one may have been ordered, or run, since.
         const bool present = e.arg == host_.vm.generation();
         if (!present && !standby_)
             return;
         const auto how = killed_why_.empty() ? std::string("killed") : killed_why_;
+        if (!standby_ || died_ == standby_->qemu())
+            w_.ends.qemu_ended(host_.index);
         if (primary_) {
             w_.disks.primary_ended(is_protecting());
             tell([&] { primary_->on_qemu_died(how, false, host_.clock_ms()); });
         }
         if (standby_)
-            tell([&] { standby_->on_qemu_died(how, died_, host_.clock_ms()); });
+            tell([&] {
+                const auto which = w_.broken(mutation::counts_former_ends) ? standby_->qemu() : died_;
+                standby_->on_qemu_died(how, which, host_.clock_ms());
+            });
         if (!present)
             return;
         return quitting_ && alive_ ? exit(in_order_, ended_why_) : void();
@@ -422,11 +428,15 @@ void supervisor::qemu_running() {
 }
 
 void supervisor::takeover_failed(const std::string& why) {
-    if (alive_ && standby_)
-        tell([&] { standby_->on_takeover_failed(why, host_.clock_ms()); });
+    if (!alive_ || !standby_)
+        return;
+    w_.ends.qemu_ended(host_.index);
+    tell([&] { standby_->on_takeover_failed(why, host_.clock_ms()); });
 }
 
 void supervisor::answered(const arbiter_answer& answer) {
+    if (answer.what == arbiter_answer::verdict::refused)
+        w_.ends.refused(host_.index);
     tell([&] {
         if (standby_)
             standby_->on_arbiter(answer, host_.clock_ms());
@@ -440,6 +450,7 @@ void supervisor::answered(const arbiter_answer& answer) {
 void supervisor::stop() {
     if (!alive_ || frozen())
         return;
+    w_.ends.told_to_stop(host_.index);
     tell([&] {
         if (standby_)
             standby_->on_stop(host_.clock_ms());
@@ -489,6 +500,11 @@ void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
         if (understood != *h)
             return arrived(id, understood);
     }
+    const auto* const word = std::get_if<mirror::supervision>(&m);
+    const bool some_are_old = w_.o.old_release[0] || w_.o.old_release[1] || w_.o.old_release[2];
+    if ((word && word->kind == mirror::supervision_kind::running) ||
+        (some_are_old && std::holds_alternative<mirror::goodbye>(m))) // an older release's way to say so
+        w_.ends.runs_elsewhere(host_.index);
     tell([&] {
         if (standby_)
             standby_->on_message(m, host_.clock_ms());
@@ -530,6 +546,7 @@ void supervisor::send(const mirror::message& m) {
 }
 
 void supervisor::close_link() {
+    ++attempt_; // one that is under way is none any more
     if (line_ >= 0)
         w_.net.finish(static_cast<std::uint32_t>(std::exchange(line_, -1)), line_end_, "closed");
 }
@@ -551,7 +568,7 @@ void supervisor::carry_out(act_connect&) {
     if (w_.broken(mutation::never_reconnects) && connected_before_)
         return;
     connected_before_ = true;
-    w_.net.connect(host_.index, generation_, static_cast<std::uint8_t>(peer_));
+    w_.net.connect(host_.index, generation_, static_cast<std::uint8_t>(peer_), ++attempt_);
 }
 void supervisor::carry_out(act_close_link&) {
     close_link();
@@ -589,6 +606,7 @@ void supervisor::carry_out(act_kill_qemu& a) {
     });
 }
 void supervisor::carry_out(act_ended& a) {
+    w_.ends.ends(host_.index, had_vm_, false);
     order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
 }
 void supervisor::carry_out(act_mark& a) {
@@ -615,6 +633,7 @@ void supervisor::carry_out(act_take_over& a) {
 }
 void supervisor::carry_out(act_restart_qemu& a) {
     w_.say(host_.index, "starts its QEMU anew: {}", a.why);
+    w_.ends.starts_qemu_anew(host_.index);
     order(0, [this, qemu = a.qemu] {
         qemu_ = qemu;
         told_copy_lost_ = false;
@@ -638,6 +657,7 @@ void supervisor::carry_out(act_running& a) {
     successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms(), a.planned);
 }
 void supervisor::carry_out(act_standby_ended& a) {
+    w_.ends.ends(host_.index, had_vm_, true);
     order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
 }
 

@@ -58,6 +58,7 @@ public:
     bool takes_connection() const { return alive_ && standby_ && line_ < 0; }
     void connected(std::uint32_t id, int end);
     void connect_failed();
+    std::uint32_t attempt() const { return attempt_; } // to connect, the present one
     void arrived(std::uint32_t id, const mirror::message& m);
     void closed(std::uint32_t id, const std::string& why);
 
@@ -128,6 +129,7 @@ private:
     bool settling_ = false;
     std::int64_t line_ = -1; // the present connection
     int line_end_ = 0;
+    std::uint32_t attempt_ = 0;
     std::int8_t peer_ = -1;
     std::uint64_t gate_until_ms_ = 0;
     time_us tick_at_ = never;

@@ -14,6 +14,7 @@ world::world(const options& options, bool trace)
     , output(*this)
     , disks(*this)
     , liveness(*this)
+    , ends(*this)
     , random_(sim::mixed(options.seed, 2))
     , trace_(trace) {
     for (std::uint8_t i = 0; i < o.hosts; ++i)
@@ -93,6 +94,7 @@ void statistics::add(const statistics& other) {
     switchovers += other.switchovers;
     boots += other.boots;
     replies += other.replies;
+    void_schedules += other.void_schedules;
     checkpoints += other.checkpoints;
     for (std::size_t i = 0; i < fault_kinds; ++i)
         faults[i] += other.faults[i];
@@ -105,9 +107,9 @@ void statistics::add(const statistics& other) {
 std::string statistics::text() const {
     std::string out =
         fmt::format("{} schedules, {} events, {} s simulated: {} protected, {} boots, {} takeovers, "
-                    "{} switchovers, {} checkpoints, {} replies\nfaults:",
+                    "{} switchovers, {} checkpoints, {} replies, {} void\nfaults:",
                     schedules, events, simulated_ms / 1000, was_protected, boots, takeovers, switchovers,
-                    checkpoints, replies);
+                    checkpoints, replies, void_schedules);
     for (std::size_t i = 0; i < fault_kinds; ++i)
         out += fmt::format(" {} {}", name_of(static_cast<fault_kind>(i)), faults[i]);
     return out +

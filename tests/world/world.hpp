@@ -28,8 +28,9 @@
 //
 // Chance has two sources: the options' own, and one for delays and ties. Both come from the seed only.
 //
-// Checkers (checkers/): one speaker, output commit, exactly once, newest disk, liveness. They look at what
-// leaves, starts and ends, and know nothing of the state machines but liveness, which asks for `protecting`.
+// Checkers (checkers/): one speaker, output commit, exactly once, newest disk, liveness, ends. They look at
+// what leaves, starts and ends, and know nothing of the state machines but liveness, which asks for
+// `protecting`.
 #ifndef KAGEMUSHA_TESTS_WORLD_WORLD_HPP
 #define KAGEMUSHA_TESTS_WORLD_WORLD_HPP
 
@@ -42,6 +43,7 @@
 
 #include "sim/rng.hpp"
 #include "world/arbiter_models.hpp"
+#include "world/checkers/ends.hpp"
 #include "world/checkers/liveness.hpp"
 #include "world/checkers/newest_disk.hpp"
 #include "world/checkers/output.hpp"
@@ -59,6 +61,7 @@ namespace kagemusha::world {
 struct statistics {
     std::uint64_t schedules = 0, events = 0, simulated_ms = 0;
     std::uint64_t was_protected = 0, takeovers = 0, switchovers = 0, boots = 0, replies = 0, checkpoints = 0;
+    std::uint64_t void_schedules = 0; // arbiter_models.hpp
     std::uint64_t faults[fault_kinds] = {};
     std::uint64_t slowest_heal_ms = 0, slowest_seed = 0;
     void add(const statistics& other);
@@ -118,6 +121,7 @@ public:
     output_checker output;
     newest_disk_checker disks;
     liveness_checker liveness;
+    ends_checker ends;
 
 private:
     void happen(const event& e);
