@@ -172,7 +172,7 @@ std::string told_lineage(const std::vector<Action>& actions) {
 
 struct standby_test : testing::Test {
     void SetUp() override { begin(); }
-    void begin(bool shared_record = true) {
+    void begin(bool shared_record = true, bool echoes = false) {
         standby_config c;
         c.shared_record = shared_record;
         c.look_ms = 1000;
@@ -183,7 +183,10 @@ struct standby_test : testing::Test {
         fsm.emplace(c);
         fsm->on_qemu_ready(fsm->qemu(), now);
         fsm->on_link_up(now);
-        fsm->on_message(hello_of(mirror::role::primary), now);
+        auto hello = hello_of(mirror::role::primary);
+        if (echoes)
+            hello.capabilities.emplace_back(mirror::heartbeat_echo_capability);
+        fsm->on_message(hello, now);
         fsm->on_message(supervision{supervision_kind::description, 0, "d"}, now);
         take();
     }

@@ -83,7 +83,8 @@ mirror::hello supervisor_hello(mirror::role role, const std::string& vm) {
     h.role = role;
     h.vm = vm;
     h.gpu = "supervisor";
-    h.capabilities = {"supervision", mirror::supervision_2_capability, mirror::lineage_capability};
+    h.capabilities = {"supervision", mirror::supervision_2_capability, mirror::lineage_capability,
+                      mirror::heartbeat_echo_capability};
     h.checkpoint_version = checkpoint_version;
     h.oldest_checkpoint_version = oldest_checkpoint_version;
     return h;

@@ -351,7 +351,8 @@ private:
     link_state link_ = link_state::down;
     std::uint64_t connect_at_ = 0, link_since_ = 0;
     std::uint64_t last_heard_ = 0, last_beat_ = 0;
-    std::uint32_t budget_ms_ = 0; // the shorter one of both ends
+    std::uint64_t their_beat_ = 0; // the time that the standby's last one says; 0: none yet
+    std::uint32_t budget_ms_ = 0;  // the shorter one of both ends
     bool described_ = false, tells_belief_ = false, tells_lineage_ = false;
     peer_identity peer_;
     std::uint64_t peer_instance_ = 0, paired_instance_ = 0; // who greeted; who was told the last term

@@ -58,6 +58,7 @@ void primary_fsm::on_link_up(std::uint64_t now) {
     link_ = link_state::greeting;
     link_since_ = now;
     described_ = tells_belief_ = tells_lineage_ = standby_is_clean_ = false;
+    their_beat_ = 0;
     unpair_at_ = never;
     peer_.on_link_up();
     auto h = supervisor_hello(mirror::role::primary, config_.vm);
@@ -79,6 +80,7 @@ void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
     if (const auto* s = std::get_if<supervision>(&m); s && link_ >= link_state::greeted)
         return on_supervision(*s, now);
     if (const auto* beat = std::get_if<mirror::heartbeat>(&m); beat && link_ >= link_state::greeted) {
+        their_beat_ = beat->time_ms;
         if (!described_ || beat->answer_to_ms == 0 || beat->answer_to_ms > now)
             return;
         settle_open_pair(beat->answer_to_ms, now);
@@ -131,7 +133,7 @@ void primary_fsm::heartbeat_if_due(std::uint64_t now) {
         now < last_beat_ + config_.heartbeat_ms)
         return;
     last_beat_ = now;
-    send(mirror::heartbeat{now, 0});
+    send(mirror::heartbeat{now, their_beat_});
 }
 
 void primary_fsm::on_link_closed(const std::string& why, std::uint64_t now) {

@@ -180,6 +180,20 @@ TEST_F(primary, a_standby_that_was_ready_before_it_was_told_is_unpaired) {
     EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired));
 }
 
+// What the standby said last comes back to it, as its own time: so it knows that this primary lives.
+TEST_F(primary, a_heartbeat_answers_the_standbys) {
+    tell();
+    now += 20;
+    fsm->on_tick(now);
+    done();
+    fsm->on_message(mirror::heartbeat{777, now}, now);
+    now += 20;
+    fsm->on_tick(now);
+    const auto beat = the<act_send>(done());
+    ASSERT_TRUE(std::holds_alternative<mirror::heartbeat>(beat.what));
+    EXPECT_EQ(std::get<mirror::heartbeat>(beat.what), (mirror::heartbeat{now, 777}));
+}
+
 TEST_F(primary, a_refusal_of_the_arbiter_kills_it) {
     protect();
     now += 60;

@@ -163,7 +163,7 @@ void standby_fsm::out_of_date(const std::string& why) {
     term_ = recorded_ = granted_term_ = 0;
     proven_ = unreleased_ = handed_over_ = planned_ = qemu_running_ = gone_ = false;
     record_is_theirs_ = false;
-    mark_again_at_ = 0;
+    may_be_paired_at_ = mark_again_at_ = 0;
     waiting_for_.clear();
     gpu_lost_.clear(); // a new QEMU has a new one
     request_ = 0;      // its answer, if any comes, is nobody's
@@ -177,7 +177,7 @@ void standby_fsm::out_of_date(const std::string& why) {
 
 void standby_fsm::on_link_up(std::uint64_t now) {
     linked_ = true;
-    greeted_ = described_ = tells_belief_ = tells_lineage_ = only_compares_ = false;
+    greeted_ = described_ = tells_belief_ = tells_lineage_ = only_compares_ = echoes_ = false;
     theirs_.reset();
     peer_.on_link_up();
     link_heard_ = link_up_at_ = now;
@@ -231,6 +231,9 @@ void standby_fsm::on_message(const mirror::message& m, std::uint64_t now) {
         if (!described_)
             return;
         heard(now);
+        if (may_be_paired_at_ != 0 && beat->answer_to_ms > may_be_paired_at_ && beat->answer_to_ms <= now &&
+            now - beat->answer_to_ms < config_.heartbeat_budget_ms)
+            be_paired();
         // No promise while something is claimed. Who gave the VM up by itself only wants to know that we
         // live.
         if (state_ != standby_state::claiming && (state_ != standby_state::taking_over || proven_))
@@ -251,6 +254,7 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     greeted_ = true;
     tells_belief_ = mirror::has_capability(theirs, mirror::supervision_2_capability);
     tells_lineage_ = mirror::has_capability(theirs, mirror::lineage_capability);
+    echoes_ = mirror::has_capability(theirs, mirror::heartbeat_echo_capability);
     only_compares_ = mirror::has_capability(theirs, mirror::only_compares_capability);
     send(mine);
     peer_.on_hello(mine, theirs);
@@ -441,14 +445,18 @@ void standby_fsm::on_look(const arbiter_answer& answer, std::uint64_t now) {
     if (state_ == standby_state::proving) {
         const auto problem = record_problem(answer);
         ask_at_ = now + (problem.empty() ? config_.look_ms : config_.retry_ms);
-        has_problem(problem);
         record_is_theirs_ = problem.empty();
+        if (record_is_theirs_ && may_be_paired_at_ != 0)
+            return has_problem(fmt::format("a heartbeat and its answer take longer than "
+                                           "heartbeat-budget-ms ({} ms), so whether the primary lives is "
+                                           "not known. Look at the network, or make it longer",
+                                           config_.heartbeat_budget_ms));
+        has_problem(problem);
+        may_be_paired_at_ = 0;
         if (!record_is_theirs_)
             return;
-        if (!config_.disks) {
-            become(standby_state::synced, {});
-            return say(supervision_kind::paired, term_);
-        }
+        if (!config_.disks)
+            return pair_with_the_living(now);
         if (!marks(disk_state::paired))
             mark(disk_state::paired, theirs_ ? theirs_->of : lineage());
         return;
@@ -470,6 +478,20 @@ void standby_fsm::on_look(const arbiter_answer& answer, std::uint64_t now) {
         return tell_belief();
     out_of_date(answer.term == term_ ? "the primary goes on alone"
                                      : fmt::format("the arbiter's record has term {} by now", answer.term));
+}
+
+// Nothing else is missing.
+void standby_fsm::pair_with_the_living(std::uint64_t now) {
+    if (config_.shared_record || !echoes_)
+        return be_paired();
+    may_be_paired_at_ = now;
+}
+
+void standby_fsm::be_paired() {
+    may_be_paired_at_ = 0;
+    has_problem({});
+    become(standby_state::synced, {});
+    say(supervision_kind::paired, term_);
 }
 
 void standby_fsm::on_claimed(const arbiter_answer& answer, std::uint64_t now) {

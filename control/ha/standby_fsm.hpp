@@ -18,8 +18,9 @@
 //                             here have, and these are marked as a copy: READY
 //   greeted      proving      PAIR: its state is here. The arbiter is asked for the record (`look`):
 //                             who can't read it could not claim either
-//   proving      synced       it was read, and is the primary's, and the images are marked `paired`:
-//                             PAIRED, the VM may be taken over with that term
+//   proving      synced       it was read, and is the primary's, and the images are marked `paired`, and
+//                             without a shared record the primary lives: PAIRED, the VM may be taken over
+//                             with that term
 //   synced       claiming     nothing heard for the budget, whether the connection stands or not
 //   claiming     synced       the primary is heard again, and the claim was not granted
 //   synced, claiming
@@ -37,6 +38,11 @@
 //
 // The promise. A heartbeat is answered only while nothing is claimed, and nothing is claimed before
 // heartbeat_budget_ms after the last one that came. The primary relies on it (primary_fsm.hpp, the gate).
+//
+// A primary that lives. PAIR may be read long after it was said: this supervisor stood still, or the
+// connection did, and the primary died, and a person started the VM anew. A shared record refuses the claim
+// that follows. Without one PAIRED waits for a heartbeat of the primary that answers one of ours, said when
+// nothing else was missing and less than the budget ago.
 //
 // What it believes is told (BELIEF) at each greeting, when it changes, and as the answer to UNPAIRED. While
 // synced it looks at the record now and then, and at once after it left `claiming` without an answer. A
@@ -193,6 +199,8 @@ private:
     void on_lineage(const mirror::supervision& m);
     void refuse_primary(const std::string& why);
     void note_refusal(const std::string& why);
+    void pair_with_the_living(std::uint64_t now);
+    void be_paired();
     void mark(disk_state state, lineage of);
     bool marks(disk_state state) const { return !marking_.empty() && marking_.back().state == state; }
 
@@ -229,15 +237,16 @@ private:
 
     bool linked_ = false, greeted_ = false, described_ = false, tells_belief_ = false;
     peer_identity peer_;
-    bool tells_lineage_ = false, only_compares_ = false; // the peer
-    std::optional<disk_mark> theirs_;                    // its disks', of this connection
-    disk_mark mark_ = config_.mark;                      // of ours, that is durable
-    std::deque<disk_mark> marking_;                      // those that are being made durable
-    std::uint64_t mark_again_at_ = 0;                    // taking_over: one could not be written. 0: none
-    bool record_is_theirs_ = false;                      // proving: it was seen
-    std::uint64_t link_heard_ = 0;                       // anything, on this connection
-    std::uint64_t last_heard_ = 0;                       // of a primary with our VM
-    bool heard_again_ = false;                           // while a claim is under way
+    bool tells_lineage_ = false, only_compares_ = false, echoes_ = false; // the peer
+    std::optional<disk_mark> theirs_;                                     // its disks', of this connection
+    disk_mark mark_ = config_.mark;                                       // of ours, that is durable
+    std::deque<disk_mark> marking_;                                       // those that are being made durable
+    std::uint64_t mark_again_at_ = 0;    // taking_over: one could not be written. 0: none
+    bool record_is_theirs_ = false;      // proving: it was seen
+    std::uint64_t may_be_paired_at_ = 0; // proving: since then only a sign of life is missing; 0: more is
+    std::uint64_t link_heard_ = 0;       // anything, on this connection
+    std::uint64_t last_heard_ = 0;       // of a primary with our VM
+    bool heard_again_ = false;           // while a claim is under way
     std::uint64_t qemu_ = 1;
     std::uint64_t link_up_at_ = 0; // what decides anything is said after our hello, so it is younger
     std::uint64_t late_until_ = 0; // we stood still for the budget: what is read until then may be old

@@ -75,8 +75,7 @@ void standby_fsm::on_marked(const std::string& problem, std::uint64_t now) {
             ask_at_ = now + config_.retry_ms;
             return;
         }
-        become(standby_state::synced, {});
-        return say(supervision_kind::paired, term_);
+        return pair_with_the_living(now);
     case standby_state::taking_over:
         if (done.state != disk_state::newest)
             return run_if_allowed();

@@ -504,6 +504,47 @@ TEST_F(standby, without_a_record_a_claim_that_is_too_old_waits) {
     EXPECT_TRUE(any<act_restart_qemu>(take()));
 }
 
+// kagemusha_world --arbiter fence, seeds 2100251939, 2201886555, 1900582840: PAIR was read from its socket
+// long after the primary had died, and a person had started the VM anew.
+TEST_F(standby, without_a_record_it_is_paired_by_a_primary_that_lives_only) {
+    begin(false, true);
+    word(supervision_kind::pair, 2);
+    take();
+    seen(1, false);
+    const auto is_paired_by = [&](std::uint64_t answer_to) {
+        fsm->on_message(mirror::heartbeat{5000, answer_to}, now);
+        return says<act_standby_send>(take(), supervision_kind::paired);
+    };
+    EXPECT_FALSE(is_paired_by(0));
+    EXPECT_FALSE(is_paired_by(now)) << "what was said before it could be paired";
+    const auto said = now += 20;
+    EXPECT_FALSE(is_paired_by(0));
+    now += 100;
+    EXPECT_FALSE(is_paired_by(said)) << "the primary may have died since";
+    const auto again = now;
+    now += 99;
+    EXPECT_TRUE(is_paired_by(again));
+    EXPECT_EQ(fsm->state(), standby_state::synced);
+}
+
+TEST_F(standby, without_a_record_a_primary_whose_answers_take_too_long_is_told_why_it_has_no_pair) {
+    begin(false, true);
+    word(supervision_kind::pair, 2);
+    take();
+    seen(1, false);
+    take();
+    now += 1000;
+    fsm->on_tick(now);
+    EXPECT_EQ(the<act_standby_ask>(take()).request.what, kind::look);
+    seen(1, false);
+    EXPECT_EQ(std::get<supervision>(the<act_standby_send>(take()).what).kind, supervision_kind::belief);
+    EXPECT_FALSE(fsm->waiting_for().empty());
+    EXPECT_EQ(fsm->state(), standby_state::proving);
+    fsm->on_message(mirror::heartbeat{5000, now}, now + 10);
+    EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::paired));
+    EXPECT_TRUE(fsm->waiting_for().empty());
+}
+
 TEST_F(standby, a_gpu_that_fails_before_it_is_paired_begins_anew) {
     fsm->on_gpu_lost("a worker died", now);
     const auto actions = take();

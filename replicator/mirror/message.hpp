@@ -182,6 +182,8 @@ enum class supervision_kind : std::uint32_t {
 };
 inline constexpr const char* supervision_2_capability = "supervision-2";
 inline constexpr const char* lineage_capability = "lineage";
+// A primary's heartbeat answers the last one that the standby said.
+inline constexpr const char* heartbeat_echo_capability = "heartbeat-echo";
 // Of a primary that does not run the VM, and only wants to know whose disks are newer.
 inline constexpr const char* only_compares_capability = "only-compares";
 

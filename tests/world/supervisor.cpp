@@ -496,6 +496,7 @@ void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
         std::erase(understood.capabilities, mirror::supervision_2_capability);
         std::erase(understood.capabilities, mirror::lineage_capability);
         std::erase(understood.capabilities, mirror::only_compares_capability);
+        std::erase(understood.capabilities, mirror::heartbeat_echo_capability);
         understood.version = 1;
         if (understood != *h)
             return arrived(id, understood);
@@ -539,6 +540,7 @@ void supervisor::send(const mirror::message& m) {
         std::erase(old.capabilities, mirror::supervision_2_capability);
         std::erase(old.capabilities, mirror::lineage_capability);
         std::erase(old.capabilities, mirror::only_compares_capability);
+        std::erase(old.capabilities, mirror::heartbeat_echo_capability);
         old.version = 1;
         return w_.net.send(static_cast<std::uint32_t>(line_), line_end_, old);
     }
