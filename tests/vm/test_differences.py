@@ -45,6 +45,7 @@ class Differences(Chain):
     def __init__(self, program, keys, first="", later=""):
         super().__init__(SEED, 0, ("kill-qemu",), (program,), "lock")
         self.peer.ledgers = [Told(program)]
+        self.cpus = 2
         self.gpu_keys, self.first, self.later = keys, first, later
 
     def host(self, command, *more):

@@ -27,6 +27,7 @@ class Flushes(Chain):
     def __init__(self, seed, number, only=None, *_):
         super().__init__(seed, number, only or KILLS, ("flush", "flush"), "lock", disk=False)
         self.in_flush = 0
+        self.cpus = 2  # each program has one
 
     def draw(self):
         super().draw()
