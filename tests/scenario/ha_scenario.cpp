@@ -259,6 +259,10 @@ private:
         if (p.primary())
             p.primary()->on_qemu_protecting(p.primary()->replication(), p.now());
         step();
+        // With `fence` a standby waits for a heartbeat that answers its own.
+        for (int beats = 0; beats < 3 && p.standby() && p.standby()->state() == ha::standby_state::proving;
+             ++beats)
+            p.pass(100, true);
         const bool good = p.primary() && p.primary()->state() == ha::primary_state::protecting &&
                           p.standby() && p.standby()->state() == ha::standby_state::synced;
         const auto text = p.take_text();
