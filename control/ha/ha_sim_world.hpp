@@ -721,7 +721,7 @@ private:
         h.standby.reset();
         h.replicating = h.held = false;
         h.primary.emplace(c);
-        h.primary->start_after_takeover(a.term, a.lease_until, now_, a.planned);
+        h.primary->start_after_takeover(a.term, a.lease_until, now_, a.gpu_failed);
     }
     void act(host& h, act_standby_ended& a) {
         say("host {}: standby ended: {}", h.index, a.why);

@@ -123,8 +123,8 @@ void primary_fsm::begin_opening(std::uint64_t now) {
 }
 
 void primary_fsm::start_after_takeover(std::uint64_t term, std::uint64_t lease_until, std::uint64_t now,
-                                       bool planned) {
-    no_gpu_takeover_until_ = planned ? 0 : now + config_.gpu_takeover_ms;
+                                       bool gpu_failed) {
+    no_gpu_takeover_until_ = gpu_failed ? now + config_.gpu_takeover_ms : 0;
     term_ = told_term_ = term;
     lease_until_ = lease_until;
     last_asked_ = now;

@@ -69,7 +69,7 @@
 // VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the
 // guest was before the failure. Only while protecting, with a standby that can be told now; otherwise the
 // guest is told (act_tell_gpu_failure, or with act_go_on_alone), as without a standby. It is told, too, for a
-// while after a takeover: a program can make its worker fail as often as it likes.
+// while after a takeover that had this reason: a program can make its worker fail as often as it likes.
 //
 // A QEMU that dies in telling or recording. Its checkpoints already went to the standby, and its output was
 // held for them (on_qemu_protecting came after that began), so the standby has all that was let out. Only its
@@ -124,8 +124,8 @@ struct primary_config {
     // it is said, and going on alone cuts the standby off, unless it has confirmed UNPAIRED.
     bool shared_record = true;
     std::uint32_t opening_ms = 15000; // another's lease holds a start up for so long; longer than any lease
-    // After a takeover a GPU that fails makes no other one for so long: a program that takes its own worker
-    // down again and again must not take the VM's standby away each time. 0: each failure makes one.
+    // After a takeover for a failed GPU another failure makes none for so long: a program that takes its own
+    // worker down again and again must not take the VM's standby away each time. 0: each failure makes one.
     std::uint32_t gpu_takeover_ms = 3'600'000;
     std::uint32_t switchover_ms = 10000; // the VM runs on the standby by then, or goes on here
     std::uint32_t stop_ms = 30000;       // a stop that neither arbiter nor standby hears ends then
@@ -195,9 +195,9 @@ public:
 
     void start(std::uint64_t now); // a VM that does not run yet
     // A VM that runs here since a takeover, with the arbiter's record of it.
-    // `planned`: it was handed over, nothing had failed.
+    // `gpu_failed`: because the former primary's GPU failed.
     void start_after_takeover(std::uint64_t term, std::uint64_t lease_until, std::uint64_t now,
-                              bool planned = false);
+                              bool gpu_failed = false);
 
     void on_arbiter(const arbiter_answer& answer, std::uint64_t now);
     void on_link_up(std::uint64_t now);
@@ -374,6 +374,7 @@ private:
     bool marked_ = false;
     std::uint64_t no_gpu_takeover_until_ = 0; // primary_config::gpu_takeover_ms
     bool tells_gpu_failure_ = false;          // that was said
+    bool gpu_failed_ = false;                 // QEMU is killed for it
     std::uint64_t killing_by_ =
         0; // act_kill_qemu was given, and on_qemu_died follows until then. 0: it was not
 

@@ -22,15 +22,17 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
         if (now < no_gpu_takeover_until_) {
             std::string said;
             if (!std::exchange(tells_gpu_failure_, true))
-                said =
-                    fmt::format("the VM was taken over less than {} s ago, so its programs are told of this "
-                                "failure of the GPU, and its standby stays (gpu-takeover-ms): {}",
-                                config_.gpu_takeover_ms / 1000, why);
+                said = fmt::format("the VM was taken over for a failed GPU less than {} s ago, so its "
+                                   "programs are told of this "
+                                   "failure of the GPU, and its standby stays (gpu-takeover-ms): {}",
+                                   config_.gpu_takeover_ms / 1000, why);
             actions_.push_back(act_tell_gpu_failure{std::move(said)});
             return;
         }
-        if (may_hand_over())
+        if (may_hand_over()) {
+            gpu_failed_ = true;
             kill_for_standby("its GPU failed: " + why, now);
+        }
         return;
     case primary_state::telling:
     case primary_state::recording:

@@ -194,8 +194,10 @@ void primary_fsm::say(supervision_kind kind, std::uint64_t term, const std::stri
     supervision m{kind, term, text};
     if (kind == supervision_kind::pair)
         m.recorded = term_;
-    if (kind == supervision_kind::died)
+    if (kind == supervision_kind::died) {
         m.unreleased = alone_asked_;
+        m.gpu_failed = gpu_failed_;
+    }
     send(std::move(m));
 }
 

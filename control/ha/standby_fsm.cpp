@@ -161,7 +161,7 @@ void standby_fsm::tell_gpu_lost() {
 
 void standby_fsm::out_of_date(const std::string& why) {
     term_ = recorded_ = granted_term_ = 0;
-    proven_ = unreleased_ = handed_over_ = planned_ = qemu_running_ = gone_ = false;
+    proven_ = unreleased_ = handed_over_ = gpu_failed_ = qemu_running_ = gone_ = false;
     record_is_theirs_ = false;
     may_be_paired_at_ = mark_again_at_ = 0;
     waiting_for_.clear();
@@ -345,10 +345,11 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
         return claim("the VM was handed over while this supervisor stood still", now);
     proven_ = true;
     unreleased_ = unreleased_ || m.unreleased;
+    gpu_failed_ = gpu_failed_ || m.gpu_failed;
     if (m.kind == supervision_kind::died)
         handed_over_ = false; // nobody could take it back any more
     if (!taking_over) {
-        handed_over_ = planned_ = m.kind == supervision_kind::handed_over;
+        handed_over_ = m.kind == supervision_kind::handed_over;
         ask_at_ = now; // not when the next look was due
         take_over(what + m.text);
     }
@@ -562,7 +563,7 @@ void standby_fsm::run_if_allowed() {
         linked_ = greeted_ = false;
     }
     become(standby_state::running, {});
-    actions_.push_back(act_running{granted_term_, lease_until_, mark_, planned_});
+    actions_.push_back(act_running{granted_term_, lease_until_, mark_, gpu_failed_});
 }
 
 void standby_fsm::on_stop(std::uint64_t) {

@@ -136,8 +136,8 @@ struct act_standby_mark { // the images, durably; then on_marked. In their order
 struct act_running { // the VM runs here: primary_fsm::start_after_takeover
     std::uint64_t term;
     std::uint64_t lease_until;
-    disk_mark mark;       // of its disks
-    bool planned = false; // it was handed over
+    disk_mark mark;          // of its disks
+    bool gpu_failed = false; // the former primary's GPU
 };
 struct act_standby_ended {
     bool in_order;
@@ -259,7 +259,8 @@ private:
     bool gone_ = false;        // the record, when it was claimed
     std::string waiting_for_, gpu_lost_;
 
-    bool proven_ = false, unreleased_ = false, handed_over_ = false, planned_ = false, qemu_running_ = false;
+    bool proven_ = false, unreleased_ = false, handed_over_ = false, gpu_failed_ = false,
+         qemu_running_ = false;
     std::uint64_t granted_term_ = 0, lease_until_ = 0;
 };
 

@@ -22,7 +22,18 @@ TEST_F(standby, takes_over_at_once_with_proof_and_runs_with_the_arbiters_leave) 
     fsm->on_arbiter({verdict::granted, asked, 3, now + 300, {}}, now + 6);
     const auto running = the<act_running>(take());
     EXPECT_EQ(running.term, 3u);
-    EXPECT_FALSE(running.planned);
+    EXPECT_FALSE(running.gpu_failed);
+}
+
+TEST_F(standby, a_takeover_for_a_failed_gpu_is_told_as_one) {
+    pair();
+    supervision died{supervision_kind::died, 2, "killed, because its GPU failed"};
+    died.gpu_failed = true;
+    fsm->on_message(died, now);
+    take();
+    fsm->on_qemu_running(now);
+    fsm->on_arbiter({verdict::granted, asked, 3, now + 300, {}}, now);
+    EXPECT_TRUE(the<act_running>(take()).gpu_failed);
 }
 
 TEST_F(standby, proof_of_another_term_is_none) {
@@ -361,7 +372,7 @@ TEST_F(standby, what_is_handed_over_is_claimed_when_it_runs) {
     fsm->on_arbiter({verdict::granted, asked, 3, now + 300, {}}, now);
     actions = take();
     EXPECT_TRUE(says<act_standby_send>(actions, supervision_kind::running));
-    EXPECT_TRUE(the<act_running>(actions).planned);
+    EXPECT_FALSE(the<act_running>(actions).gpu_failed);
 }
 
 // Found by the soak: QEMU is killed, UNPAIRED comes first, and another one is ordered before its end is told.

@@ -227,7 +227,7 @@ struct decider::work {
         config.mark = a.mark;
         config.has_standby = false; // its address is our own; `kage protect` gives another
         successor_.emplace(std::move(config));
-        successor_->start_after_takeover(a.term, a.lease_until, boot_ms(), a.planned);
+        successor_->start_after_takeover(a.term, a.lease_until, boot_ms(), a.gpu_failed);
     }
     void carry_out(act_standby_ended& a) { owner_.orders_.ended(a.in_order, a.why); }
 

@@ -212,7 +212,12 @@ const char* take(const replication::Supervision& s, mirror::supervision& out) {
             return "a part of the description is too long";
         }
     }
-    out = {static_cast<mirror::supervision_kind>(s.kind()), s.term(), s.text(), s.unreleased(), s.recorded()};
+    out = {static_cast<mirror::supervision_kind>(s.kind()),
+           s.term(),
+           s.text(),
+           s.unreleased(),
+           s.gpu_failed(),
+           s.recorded()};
     for (const auto& part : s.parts()) {
         out.parts.push_back({static_cast<mirror::part_rule>(part.rule()), part.name(), part.value()});
     }

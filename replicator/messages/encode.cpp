@@ -167,6 +167,7 @@ void fill(replication::Message& out, const mirror::supervision& m) {
     s.set_term(m.term);
     s.set_text(m.text);
     s.set_unreleased(m.unreleased);
+    s.set_gpu_failed(m.gpu_failed);
     s.set_recorded(m.recorded);
     for (const auto& part : m.parts) {
         auto& p = *s.add_parts();

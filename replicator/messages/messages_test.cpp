@@ -141,8 +141,9 @@ TEST(messages, small_ones) {
 TEST(messages, words_of_supervisors) {
     for (auto k = mirror::supervision_kind::description; k <= mirror::supervision_kind::lineage;
          k = static_cast<mirror::supervision_kind>(static_cast<std::uint32_t>(k) + 1))
-        expect_round_trip(mirror::supervision{k, u64_max, "why", k == mirror::supervision_kind::died, 7});
-    mirror::supervision described{mirror::supervision_kind::description, 0, "why", false, 0, {}};
+        expect_round_trip(mirror::supervision{k, u64_max, "why", k == mirror::supervision_kind::died,
+                                              k == mirror::supervision_kind::died, 7});
+    mirror::supervision described{mirror::supervision_kind::description, 0, "why", false, false, 0, {}};
     described.parts = {{mirror::part_rule::equal, "machine", "pc"},
                        {mirror::part_rule::shown, "words", std::string(mirror::max_part_value_bytes, 'a')}};
     expect_round_trip(described);

@@ -108,6 +108,9 @@ struct message_text {
         if (m.unreleased) {
             out += " unreleased";
         }
+        if (m.gpu_failed) {
+            out += " (its GPU failed)";
+        }
         for (const auto& p : m.parts) {
             out += " " + p.name + "=" + quoted(p.value);
         }

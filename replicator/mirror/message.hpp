@@ -204,6 +204,7 @@ struct supervision {
     std::uint64_t term = 0;
     std::string text;
     bool unreleased = false;                  // died: nothing was let out since `alone` was asked for
+    bool gpu_failed = false;                  // died: QEMU was killed because its GPU failed
     std::uint64_t recorded = 0;               // pair: the term that the arbiter's record has now; 0: not told
     std::vector<description_part> parts = {}; // description, from version 2 on
     friend bool operator==(const supervision&, const supervision&) = default;

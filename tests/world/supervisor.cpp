@@ -656,7 +656,7 @@ void supervisor::carry_out(act_running& a) {
     config.has_standby = false;
     config.mark = a.mark;
     successor_.emplace(config);
-    successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms(), a.planned);
+    successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms(), a.gpu_failed);
 }
 void supervisor::carry_out(act_standby_ended& a) {
     w_.ends.ends(host_.index, had_vm_, true);
