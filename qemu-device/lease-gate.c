@@ -12,6 +12,10 @@
  * over while its supervisor still asks for the lease, waits until the page says
  * something: so a planned switchover loses nothing.
  *
+ * A packet that has passed may still wait, in QEMU's queue of a netdev that
+ * takes no more. So it is looked at once more right before the netdev gets it,
+ * and what waits when the lease is over is dropped, too.
+ *
  *     -netdev tap,id=net0 -object filter-buffer,id=hold0,netdev=net0,
  *     queue=rx,interval=0 -device virtio-net-pci,netdev=net0
  *     -device lease-gate,netdev=net0,file=/run/vm.gate
@@ -68,7 +72,8 @@ struct LeaseGate {
     LeasePage *page;            /* shared: only read, each time anew */
     Object *filter;
     uint64_t passed;
-    uint64_t dropped;
+    uint64_t dropped;           /* instead of passing */
+    uint64_t late;              /* dropped although they had passed */
     uint64_t waited;            /* for the first lease */
     bool closed;                /* the last packet was dropped */
 };
@@ -97,10 +102,30 @@ static bool lease_gate_is_open(LeaseGate *s)
     return (uint64_t)now.tv_sec * NANOSECONDS_PER_SECOND + now.tv_nsec < until;
 }
 
+/* The same, told in the log when it has changed. */
+static bool lease_gate_look(LeaseGate *s)
+{
+    bool open = lease_gate_is_open(s);
+
+    if (open == s->closed) {
+        s->closed = !open;
+        if (open) {
+            warn_report("lease-gate of %s: packets may leave again, %" PRIu64
+                        " were dropped until now", s->netdev,
+                        s->dropped + s->late);
+        } else {
+            warn_report("lease-gate of %s: the lease is over, packets are "
+                        "dropped", s->netdev);
+        }
+    }
+    return open;
+}
+
 /* The first lease is there: what waited for it goes before anything else. */
 static void lease_filter_release(LeaseFilter *f)
 {
     if (!lease_gate_is_open(f->gate) || !qemu_net_queue_flush(f->early)) {
+        f->gate->dropped += qemu_net_queue_count(f->early);
         qemu_net_queue_purge(f->early, NETFILTER(f)->netdev->peer);
     }
 }
@@ -125,11 +150,16 @@ static ssize_t lease_filter_receive_iov(NetFilterState *nf,
 {
     LeaseFilter *f = LEASE_FILTER(nf);
     LeaseGate *s = f->gate;
-    bool open = lease_gate_is_open(s);
 
     if (!lease_gate_is_set(s)) {
-        s->waited++;
+        uint32_t held = qemu_net_queue_count(f->early);
+
         qemu_net_queue_append_iov(f->early, sender, flags, iov, iovcnt, NULL);
+        if (qemu_net_queue_count(f->early) == held) {
+            s->dropped++;
+        } else {
+            s->waited++;
+        }
         if (!timer_pending(&f->look)) {
             lease_filter_look(f);
         }
@@ -139,14 +169,10 @@ static ssize_t lease_filter_receive_iov(NetFilterState *nf,
         timer_del(&f->look);
         lease_filter_release(f);
     }
-    if (open == s->closed) {
-        s->closed = !open;
-        warn_report("lease-gate of %s: %s", s->netdev,
-                    open ? "packets may leave again"
-                         : "the lease is over, packets are dropped");
-    }
-    if (!open) {
+    if (!lease_gate_look(s)) {
         s->dropped++;
+        /* Those before it are looked at once more, and dropped. */
+        qemu_flush_queued_packets(nf->netdev);
         return iov_size(iov, iovcnt);
     }
     s->passed++;
@@ -161,6 +187,18 @@ static ssize_t lease_filter_receive_iov(NetFilterState *nf,
         return iov_size(iov, iovcnt);
     }
     return 0;
+}
+
+/* A packet that has passed, perhaps long ago, is received by the netdev now. */
+static bool lease_filter_still_passes(NetFilterState *nf)
+{
+    LeaseGate *s = LEASE_FILTER(nf)->gate;
+
+    if (!lease_gate_look(s)) {
+        s->late++;
+        return false;
+    }
+    return true;
 }
 
 /* Not even a failover switches it off, as it does other filters. */
@@ -196,6 +234,7 @@ static void lease_filter_class_init(ObjectClass *klass, void *data)
     nfc->cleanup = lease_filter_cleanup;
     nfc->receive_iov = lease_filter_receive_iov;
     nfc->handle_event = lease_filter_handle_event;
+    nfc->still_passes = lease_filter_still_passes;
 }
 
 static LeasePage *lease_gate_map(const char *file, Error **errp)
@@ -281,6 +320,8 @@ static void lease_gate_init(Object *obj)
     object_property_add_uint64_ptr(obj, "passed", &s->passed,
                                    OBJ_PROP_FLAG_READ);
     object_property_add_uint64_ptr(obj, "dropped", &s->dropped,
+                                   OBJ_PROP_FLAG_READ);
+    object_property_add_uint64_ptr(obj, "late", &s->late,
                                    OBJ_PROP_FLAG_READ);
     object_property_add_uint64_ptr(obj, "waited", &s->waited,
                                    OBJ_PROP_FLAG_READ);
