@@ -682,8 +682,10 @@ exit $status
         if origin not in self.baseline:
             self.baseline[origin] = leaks.level(leaks.most(look() for _ in range(10)), WORKER)
         # QEMU has fewer files while a checkpoint stops the VM, and more at times. What is left over is always there.
+        # A supervisor keeps its connections to those servers of etcd that it had to ask because the first one was slow.
+        allowed = (*ALLOWED, ("kagemusha socket:", max(0, len(self.etcd) - 1)))
         for _ in range(10):
-            found = leaks.more(self.baseline[origin], look(), ALLOWED)
+            found = leaks.more(self.baseline[origin], look(), allowed)
             if not found:
                 return
             time.sleep(0.2)
