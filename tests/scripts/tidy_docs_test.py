@@ -46,6 +46,10 @@ class TidyDocs(unittest.TestCase):
     def test_a_link_without_a_file(self):
         self.check({"a.md": "x\n[b](b.md)\n"}, "a.md:2: link to b.md: there is no b.md")
 
+    def test_a_link_that_is_defined_elsewhere(self):
+        self.check({"docs/a.md": "[one][b]\n\n[b]: b.md\n[c]: ../c.md\n", "c.md": ""},
+                   "docs/a.md:3: link to b.md: there is no b.md")
+
     def test_a_link_is_relative_to_its_document(self):
         self.check({"docs/a.md": "[b](docs/b.md)\n", "docs/b.md": ""},
                    "docs/a.md:1: link to docs/b.md: there is no docs/b.md")
