@@ -45,6 +45,10 @@ public:
     const decode_error& error() const { return error_; }
     std::uint32_t offset() const { return command_offset_; } // of the command that next() gave last
 
+protected:
+    template <class ReadCommand>
+    decode_status next_by(op& out, ReadCommand&& read_command); // codec/stream_walk.hpp
+
 private:
     std::span<const std::byte> stream_;
     stream_context context_;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Arbitrary bytes as a stream and a payload table into the decoder. Everything that an op points at is read,
-// so that the sanitizers see an op that points outside of its stream.
+// Arbitrary bytes as a stream and a payload table into both decoders, which must agree. Everything that an op
+// points at is read, so that the sanitizers see an op that points outside of its stream.
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
+#include "agreement.hpp"
 #include "codec/decode.hpp"
+#include "codec/table_decode.hpp"
 #include "fuzz_input.hpp"
 
 using namespace kagemusha;
@@ -79,22 +82,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!words.empty()) {
         std::memcpy(words.data(), in.rest().data(), words.size() * 8);
     }
-    codec::stream_decoder decoder(std::as_bytes(std::span(words)), {payloads});
-    codec::op o;
     std::uint64_t bytes = 0;
     volatile unsigned sink = 0;
-    for (;;) {
-        const codec::decode_status status = decoder.next(o);
-        if (status == codec::decode_status::op) {
+    const fuzz::walked w = fuzz::walk_both<codec::stream_decoder, codec::table_decoder>(
+        std::as_bytes(std::span(words)), payloads, [&](const codec::op& o) {
             sink = sink + touch(o);
             bytes += codec::header_of(o).bytes;
-            continue;
-        }
-        // Commands lie one behind the other, and a stream that ends without an error was used up.
-        if (status == codec::decode_status::end ? bytes != words.size() * 8
-                                                : decoder.error().offset != bytes) {
-            std::abort();
-        }
-        return 0;
+        });
+    if (w.difference) {
+        std::fprintf(stderr, "%s\n", w.difference);
+        std::abort();
     }
+    // Commands lie one behind the other, and a stream that ends without an error was used up.
+    if (w.status == codec::decode_status::end ? bytes != words.size() * 8 : w.error.offset != bytes) {
+        std::abort();
+    }
+    return 0;
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// table: all commands, each with its row. What is said about a command once is said in common.hpp (every API)
+// or opencl.hpp; another API gets a file of its own and its line here.
+#ifndef KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
+#define KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <variant>
+
+#include "codec/commands/common.hpp"
+#include "codec/commands/opencl.hpp"
+#include "codec/op.hpp"
+
+namespace kagemusha::codec::commands {
+
+template <class... Row>
+struct rows {
+    static constexpr std::size_t count = sizeof...(Row);
+    // Calls f.operator()<Row>() for each.
+    template <class F>
+    static constexpr void for_each(F&& f) {
+        (f.template operator()<Row>(), ...);
+    }
+};
+
+template <class... Lists>
+struct join;
+template <class... A>
+struct join<rows<A...>> {
+    using type = rows<A...>;
+};
+template <class... A, class... B, class... More>
+struct join<rows<A...>, rows<B...>, More...> {
+    using type = typename join<rows<A..., B...>, More...>::type;
+};
+
+// clang-format off
+using common_rows = rows<
+    create_context, create_program, create_kernel, destroy, flush, await,
+    write_buffer, read_buffer, write_buffer_rect, read_buffer_rect,
+    copy_buffer, copy_buffer_rect, fill_buffer, launch, marker, barrier, write_runs>;
+using opencl_rows = rows<
+    info, create_queue, create_buffer, create_sub_buffer, create_image, create_sampler,
+    build_program, compile_program, link_program, create_user_event, set_user_event, set_spec_constant,
+    write_image, read_image, copy_image, copy_image_to_buffer, copy_buffer_to_image, fill_image, migrate>;
+// clang-format on
+using all_rows = join<common_rows, opencl_rows>::type;
+
+// Whether a row has no fixed structure and is read by hand.
+template <class Row>
+constexpr bool is_packed = requires { Row::packed; };
+
+// ---- the table and proto/abi/vgpu_protocol.h must say the same
+
+// How many rows have this opcode.
+consteval int rows_with(std::uint16_t opcode) {
+    int n = 0;
+    all_rows::for_each([&]<class Row>() { n += Row::opcode == opcode; });
+    return n;
+}
+consteval bool every_opcode_has_one_row() {
+    for (std::uint16_t opcode = 0; opcode < VGPU_OPCODE_COUNT; ++opcode) {
+        const bool used = (opcode >= VGPU_CMD_INFO && opcode <= VGPU_CMD_AWAIT) ||
+                          (opcode >= VGPU_FIRST_ENQUEUE && opcode <= VGPU_CMD_WRITE_RUNS);
+        if (rows_with(opcode) != (used ? 1 : 0)) {
+            return false;
+        }
+    }
+    return VGPU_OPCODE_COUNT == VGPU_CMD_WRITE_RUNS + 1;
+}
+static_assert(every_opcode_has_one_row());
+
+// The header tells by the opcode alone which commands are enqueued.
+consteval bool enqueued_ones_are_behind_the_others() {
+    bool right = true;
+    all_rows::for_each([&]<class Row>() {
+        right = right && (Row::answers == answer::enqueued) == (Row::opcode >= VGPU_FIRST_ENQUEUE);
+    });
+    return right;
+}
+static_assert(enqueued_ones_are_behind_the_others());
+
+// Ops point into a stream: the fixed structures must be as aligned as that.
+consteval bool structures_fit_a_stream() {
+    bool right = true;
+    all_rows::for_each([&]<class Row>() {
+        using wire = typename Row::wire;
+        right = right && alignof(wire) <= 8 && sizeof(wire) % 8 == 0 && offsetof(wire, cmd) == 0;
+        if constexpr (Row::answers == answer::enqueued) {
+            right = right && offsetof(wire, enqueue) == sizeof(vgpu_cmd); // queue_of() relies on it
+        }
+    });
+    return right;
+}
+static_assert(structures_fit_a_stream());
+
+// codec::op is the variant of the rows' ops: none is missing, none is left over.
+template <class Rows, class Variant>
+struct same_ops;
+template <class... Row, class... Op>
+struct same_ops<rows<Row...>, std::variant<Op...>> {
+    template <class Of, class... Among>
+    static constexpr bool among = (std::is_same_v<Of, Among> || ...);
+    static constexpr bool value =
+        (among<Op, typename Row::op...> && ...) && (among<typename Row::op, Op...> && ...);
+};
+static_assert(same_ops<all_rows, codec::op>::value);
+
+// ---- facts by opcode, for whoever has only that
+
+inline constexpr auto answers = [] {
+    std::array<answer, VGPU_OPCODE_COUNT> of{}; // unknown opcodes: answer::call, nobody asks
+    all_rows::for_each([&]<class Row>() { of[Row::opcode] = Row::answers; });
+    return of;
+}();
+
+} // namespace kagemusha::codec::commands
+
+#endif
