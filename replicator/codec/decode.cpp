@@ -510,7 +510,12 @@ stream_decoder::stream_decoder(std::span<const std::byte> stream, const stream_c
 }
 
 decode_status stream_decoder::next(op& out) {
-    return next_by(out, read_command);
+    return next_by(out, [](std::span<const std::byte> command, const stream_context& context,
+                           std::uint64_t* payload_used, op& o) {
+        command_reader r(command, context, payload_used);
+        read_command(r, reinterpret_cast<const vgpu_cmd*>(command.data())->opcode, o);
+        return r.message;
+    });
 }
 
 } // namespace kagemusha::codec

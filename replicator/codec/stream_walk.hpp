@@ -4,12 +4,12 @@
 #ifndef KAGEMUSHA_CODEC_STREAM_WALK_HPP
 #define KAGEMUSHA_CODEC_STREAM_WALK_HPP
 
-#include "codec/command_reader.hpp"
 #include "codec/decode.hpp"
 
 namespace kagemusha::codec {
 
-// `read_command` is called with the reader of a command, its opcode and the op.
+// `read_command` gets a command's bytes, what it may refer to, and the op; it gives null, or the sentence of
+// the rule that was broken.
 template <class ReadCommand>
 decode_status stream_decoder::next_by(op& out, ReadCommand&& read_command) {
     const auto fail = [this](const char* message) {
@@ -42,9 +42,8 @@ decode_status stream_decoder::next_by(op& out, ReadCommand&& read_command) {
     if (bytes % 8 != 0 || bytes < sizeof(vgpu_cmd) || bytes > VGPU_MAX_COMMAND_BYTES || bytes > rest.size()) {
         return fail("a command's length is not a multiple of 8, too long, or beyond the stream");
     }
-    command_reader reader(rest.first(bytes), context_, payload_used_);
-    if (!read_command(reader, header.opcode, out)) {
-        return fail(reader.message);
+    if (const char* why = read_command(rest.first(bytes), context_, payload_used_, out)) {
+        return fail(why);
     }
     call_seen_ = is_call(header.opcode);
     position_ += bytes;

@@ -72,8 +72,10 @@ bool read(reader& r, Op& o, const rules_part<A...>& p) {
     const char* why = p.broken(*o.c);
     return !why || r.refuse(why);
 }
+// A row may have two of those with always_inline, which a compiler would make one function of that reads the
+// offsets of the fields from memory.
 template <class Op, class... A>
-bool read(reader& r, Op& o, const range_part<A...>& p) {
+[[gnu::always_inline]] inline bool read(reader& r, Op& o, const range_part<A...>& p) {
     return r.require((checked_u64(get(*o.c, p.offset)) + get(*o.c, p.bytes)).ok(), p.sentence);
 }
 
@@ -85,7 +87,7 @@ bool read(reader& r, Op& o, const region_part<A...>& p) {
     return sides_are_given(r, get(*o.c, p.region));
 }
 template <class Op, class... A>
-bool read(reader& r, Op& o, const pitches_part<A...>& p) {
+[[gnu::always_inline]] inline bool read(reader& r, Op& o, const pitches_part<A...>& p) {
     const wire_triple& region = get(*o.c, p.region);
     const std::uint64_t row = get(*o.c, p.row);
     return r.require(row >= region[0], "a row pitch is shorter than a row") &&
@@ -93,13 +95,13 @@ bool read(reader& r, Op& o, const pitches_part<A...>& p) {
                      "a slice pitch is shorter than a slice");
 }
 template <class Op, class... A>
-bool read(reader& r, Op& o, const rect_part<A...>& p) {
+[[gnu::always_inline]] inline bool read(reader& r, Op& o, const rect_part<A...>& p) {
     return r.require(
         rect_end(get(*o.c, p.origin), get(*o.c, p.region), get(*o.c, p.row), get(*o.c, p.slice)).ok(),
         "a rectangle's end overflows");
 }
 template <class Op, class... A>
-bool read(reader& r, Op& o, const box_part<A...>& p) {
+[[gnu::always_inline]] inline bool read(reader& r, Op& o, const box_part<A...>& p) {
     const wire_triple& origin = get(*o.c, p.origin);
     const wire_triple& region = get(*o.c, p.region);
     return sides_are_given(r, region) &&
@@ -238,10 +240,9 @@ bool read_packed(reader& r, op_write_runs& o) {
 }
 
 template <class Row>
-bool read_row(reader& r, op& out) {
-    auto& o = out.emplace<typename Row::op>();
+bool read_parts(reader& r, typename Row::op& o) {
     if constexpr (is_packed<Row>) {
-        return read_packed(r, o) && r.done();
+        return read_packed(r, o);
     } else {
         if (!r.fixed(o.c)) {
             return false;
@@ -251,21 +252,34 @@ bool read_row(reader& r, op& out) {
                 return false;
             }
         }
-        return std::apply([&](const auto&... part) { return (read(r, o, part) && ...); }, Row::parts) &&
-               r.done();
+        return std::apply([&](const auto&... part) { return (read(r, o, part) && ...); }, Row::parts);
     }
 }
 
-using row_reader = bool (*)(reader&, op&);
+// Null, or the sentence of the rule that was broken. The reader is made here, not where the row is chosen, so
+// that it can be in registers.
+template <class Row>
+const char* read_row(std::span<const std::byte> command, const stream_context& context,
+                     std::uint64_t* payload_used, op& out) {
+    reader r(command, context, payload_used);
+    if (read_parts<Row>(r, out.emplace<typename Row::op>())) {
+        r.done();
+    }
+    return r.message;
+}
+
+using row_reader = decltype(&read_row<launch>);
 constexpr auto readers = [] {
     std::array<row_reader, VGPU_OPCODE_COUNT> of{};
     all_rows::for_each([&]<class Row>() { of[Row::opcode] = &read_row<Row>; });
     return of;
 }();
 
-bool read_command(reader& r, std::uint16_t opcode, op& out) {
+const char* read_command(std::span<const std::byte> command, const stream_context& context,
+                         std::uint64_t* payload_used, op& out) {
+    const std::uint16_t opcode = reinterpret_cast<const vgpu_cmd*>(command.data())->opcode;
     const row_reader read = opcode < readers.size() ? readers[opcode] : nullptr;
-    return read ? read(r, out) : r.refuse("an unknown opcode");
+    return read ? read(command, context, payload_used, out) : "an unknown opcode";
 }
 
 } // namespace
