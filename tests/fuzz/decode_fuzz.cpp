@@ -7,7 +7,7 @@
 
 #include "agreement.hpp"
 #include "codec/decode.hpp"
-#include "codec/table_decode.hpp"
+#include "decode_by_hand.hpp"
 #include "fuzz_input.hpp"
 
 using namespace kagemusha;
@@ -84,7 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     std::uint64_t bytes = 0;
     volatile unsigned sink = 0;
-    const fuzz::walked w = fuzz::walk_both<codec::stream_decoder, codec::table_decoder>(
+    const fuzz::walked w = fuzz::walk_both<codec::stream_decoder, fuzz::hand_decoder>(
         std::as_bytes(std::span(words)), payloads, [&](const codec::op& o) {
             sink = sink + touch(o);
             bytes += codec::header_of(o).bytes;

@@ -23,7 +23,7 @@
 #include "agreement.hpp"
 #include "codec/commands/table.hpp"
 #include "codec/sample_session.hpp"
-#include "codec/table_decode.hpp"
+#include "decode_by_hand.hpp"
 
 using namespace kagemusha;
 
@@ -199,7 +199,7 @@ int run(std::uint64_t seed, std::uint64_t first, std::uint64_t inputs) {
         }
         // An allocation of exactly this length would cost more than the decoders; decode_fuzz has that.
         const std::span<const std::byte> stream = std::as_bytes(std::span(in.words));
-        const fuzz::walked w = fuzz::walk_both<codec::stream_decoder, codec::table_decoder>(
+        const fuzz::walked w = fuzz::walk_both<codec::stream_decoder, fuzz::hand_decoder>(
             stream, in.payloads, [&](const codec::op& o) { ++opcodes[codec::header_of(o).opcode].accepted; });
         if (w.difference) {
             std::printf("input %" PRIu64 ": %s\nagain: decoder_agreement --seed %" PRIu64 " --first %" PRIu64

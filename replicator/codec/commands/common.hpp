@@ -189,7 +189,7 @@ struct barrier : enqueued<VGPU_CMD_BARRIER, op_sync> {
     static constexpr std::tuple<> parts{};
 };
 
-// Packed: it has no fixed structure, so the decoder reads it by hand (codec/table_decode.cpp) and the parts
+// Packed: it has no fixed structure, so the decoder reads it by hand (codec/decode.cpp) and the parts
 // describe what comes of that.
 struct write_runs : enqueued<VGPU_CMD_WRITE_RUNS, op_write_runs> {
     static constexpr const char* name = "WRITE_RUNS";

@@ -6,7 +6,7 @@
 // flags, pads, ranges, lists and payloads, and the rules that need no object to be checked. The order of the
 // parts is the order of the checks, and that of the variable parts behind the fixed structure.
 //
-// Parts are plain data. What they mean to the decoder is in codec/table_decode.cpp; another consumer gives
+// Parts are plain data. What they mean to the decoder is in codec/decode.cpp; another consumer gives
 // them another meaning by overloads of its own.
 #ifndef KAGEMUSHA_CODEC_COMMANDS_ROW_HPP
 #define KAGEMUSHA_CODEC_COMMANDS_ROW_HPP
