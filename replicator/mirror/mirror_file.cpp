@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "codec/cl_numbers.hpp"
+#include "codec/commands/table.hpp"
 #include "codec/decode.hpp"
 #include "mirror/entry_builder.hpp"
 #include "mirror/host_order.hpp"
@@ -201,16 +202,15 @@ struct mirror_file::impl {
         info.dirty_for_sync = info.dirty_for_digest = info.computed = info.repaired = false;
     }
 
-    void written_by(const op_transfer_buffer& o) { o.write() ? mark(o.c->buffer) : void(); }
-    void written_by(const op_transfer_rect& o) { o.write() ? mark(o.c->buffer) : void(); }
-    void written_by(const op_transfer_image& o) { o.write() ? mark(o.c->image) : void(); }
-    void written_by(const op_copy_buffer& o) { mark_copy(o.c->destination); }
-    void written_by(const op_copy_rect& o) { mark_copy(o.c->destination); }
-    void written_by(const op_copy_image& o) { mark_copy(o.c->destination); }
-    void written_by(const op_copy_image_buffer& o) { mark_copy(o.to_buffer() ? o.c->buffer : o.c->image); }
-    void written_by(const op_fill_buffer& o) { mark(o.c->buffer); }
-    void written_by(const op_fill_image& o) { mark(o.c->image); }
-    void written_by(const op_sync&) {}
+    // By the row of the command. What it copies from other memory may have come from a kernel.
+    template <class Op>
+    void written_by(const Op& o) {
+        commands::with_row(o, [&]<class Row>() {
+            commands::for_each_written<Row>(
+                o, [&](guest_id id) { commands::reads_memory<Row> ? mark_copy(id) : mark(id); });
+        });
+    }
+    // By hand: a flag says whether it does, and what kernels write is among their arguments.
     void written_by(const op_migrate& o) {
         if ((o.c->flags & cl_migrate_content_undefined) != 0) {
             for (const guest_id id : o.objects) {
@@ -218,7 +218,6 @@ struct mirror_file::impl {
             }
         }
     }
-    void written_by(const op_write_runs& o) { mark(o.c->buffer); }
     void written_by(const op_launch& o) {
         note_launch(*o.c);
         written_by(o.arguments);

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <tuple>
 #include <type_traits>
 #include <variant>
 
@@ -115,6 +117,46 @@ inline constexpr auto answers = [] {
     all_rows::for_each([&]<class Row>() { of[Row::opcode] = Row::answers; });
     return of;
 }();
+
+// ---- facts by op
+
+// Calls f.operator()<Row>() for the row of a decoded op: some ops have one for each direction.
+template <class Op, class F>
+void with_row(const Op& o, F&& f) {
+    all_rows::for_each([&]<class Row>() {
+        if constexpr (std::is_same_v<typename Row::op, Op>) {
+            if (Row::opcode == o.c->cmd.opcode) {
+                f.template operator()<Row>();
+            }
+        }
+    });
+}
+
+template <class Field>
+constexpr access access_of(const uses_part<Field>& part) {
+    return part.how;
+}
+constexpr access access_of(const auto&) {
+    return access::none;
+}
+
+// Whether the command reads memory that an id names.
+template <class Row>
+constexpr bool reads_memory =
+    std::apply([](const auto&... part) { return ((access_of(part) == access::read) || ...); }, Row::parts);
+
+// Calls f(id) for the memory that the command writes, as far as its fixed structure names it.
+template <class Row, class F>
+void for_each_written(const typename Row::op& o, F&& f) {
+    const auto visit = [&](const auto& part) {
+        if constexpr (requires { part.how; }) {
+            if (part.how == access::write) {
+                f((*std::to_address(o.c)).*part.id);
+            }
+        }
+    };
+    std::apply([&](const auto&... part) { (visit(part), ...); }, Row::parts);
+}
 
 } // namespace kagemusha::codec::commands
 
