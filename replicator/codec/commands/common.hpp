@@ -197,6 +197,11 @@ struct write_runs : enqueued<VGPU_CMD_WRITE_RUNS, op_write_runs> {
     static constexpr auto parts = std::tuple(
         writes(object::buffer, &wire::buffer));
 };
+
+using common_rows = rows<
+    create_context, create_program, create_kernel, destroy, flush, await, write_buffer, read_buffer,
+    write_buffer_rect, read_buffer_rect, copy_buffer, copy_buffer_rect, fill_buffer, launch, marker, barrier,
+    write_runs>;
 // clang-format on
 
 } // namespace kagemusha::codec::commands

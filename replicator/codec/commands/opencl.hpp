@@ -226,6 +226,11 @@ struct migrate : enqueued<VGPU_CMD_MIGRATE, op_migrate> {
         not_zero(&wire::object_count, "a migration of nothing"),
         ids(object::memory, &op::objects, &wire::object_count));
 };
+
+using opencl_rows = rows<
+    info, create_queue, create_buffer, create_sub_buffer, create_image, create_sampler, build_program,
+    compile_program, link_program, create_user_event, set_user_event, set_spec_constant, write_image,
+    read_image, copy_image, copy_image_to_buffer, copy_buffer_to_image, fill_image, migrate>;
 // clang-format on
 
 } // namespace kagemusha::codec::commands

@@ -11,6 +11,7 @@
 #ifndef KAGEMUSHA_CODEC_COMMANDS_ROW_HPP
 #define KAGEMUSHA_CODEC_COMMANDS_ROW_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -63,6 +64,17 @@ using log_only = command<Opcode, answer::log, Op>;
 // Its first part is implied: queue, event and wait list, as vgpu_enqueue has them.
 template <std::uint16_t Opcode, class Op>
 using enqueued = command<Opcode, answer::enqueued, Op>;
+
+// Rows of one file, or of all.
+template <class... Row>
+struct rows {
+    static constexpr std::size_t count = sizeof...(Row);
+    // Calls f.operator()<Row>() for each.
+    template <class F>
+    static constexpr void for_each(F&& f) {
+        (f.template operator()<Row>(), ...);
+    }
+};
 
 // ---- parts with an id. None of them is 0 but that of `may_use`.
 

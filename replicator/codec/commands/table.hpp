@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// table: all commands, each with its row. What is said about a command once is said in common.hpp (every API)
-// or opencl.hpp; another API gets a file of its own and its line here.
+// table: the rows of all commands (common.hpp: every API's; opencl.hpp), what ties them to the wire format
+// and to the ops, and facts by opcode or op that follow from them.
 #ifndef KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
 #define KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
 
@@ -17,16 +17,6 @@
 
 namespace kagemusha::codec::commands {
 
-template <class... Row>
-struct rows {
-    static constexpr std::size_t count = sizeof...(Row);
-    // Calls f.operator()<Row>() for each.
-    template <class F>
-    static constexpr void for_each(F&& f) {
-        (f.template operator()<Row>(), ...);
-    }
-};
-
 template <class... Lists>
 struct join;
 template <class... A>
@@ -38,16 +28,6 @@ struct join<rows<A...>, rows<B...>, More...> {
     using type = typename join<rows<A..., B...>, More...>::type;
 };
 
-// clang-format off
-using common_rows = rows<
-    create_context, create_program, create_kernel, destroy, flush, await,
-    write_buffer, read_buffer, write_buffer_rect, read_buffer_rect,
-    copy_buffer, copy_buffer_rect, fill_buffer, launch, marker, barrier, write_runs>;
-using opencl_rows = rows<
-    info, create_queue, create_buffer, create_sub_buffer, create_image, create_sampler,
-    build_program, compile_program, link_program, create_user_event, set_user_event, set_spec_constant,
-    write_image, read_image, copy_image, copy_image_to_buffer, copy_buffer_to_image, fill_image, migrate>;
-// clang-format on
 using all_rows = join<common_rows, opencl_rows>::type;
 
 // Whether a row has no fixed structure and is read by hand.
@@ -62,15 +42,18 @@ consteval int rows_with(std::uint16_t opcode) {
     all_rows::for_each([&]<class Row>() { n += Row::opcode == opcode; });
     return n;
 }
+// Calls begin at 1, enqueued commands at VGPU_FIRST_ENQUEUE, without a gap; none is beyond the count.
 consteval bool every_opcode_has_one_row() {
+    std::size_t used = 0, others = 0;
+    all_rows::for_each([&]<class Row>() { others += Row::opcode < VGPU_FIRST_ENQUEUE; });
     for (std::uint16_t opcode = 0; opcode < VGPU_OPCODE_COUNT; ++opcode) {
-        const bool used = (opcode >= VGPU_CMD_INFO && opcode <= VGPU_CMD_AWAIT) ||
-                          (opcode >= VGPU_FIRST_ENQUEUE && opcode <= VGPU_CMD_WRITE_RUNS);
-        if (rows_with(opcode) != (used ? 1 : 0)) {
+        const bool wanted = (opcode >= 1 && opcode <= others) || opcode >= VGPU_FIRST_ENQUEUE;
+        if (rows_with(opcode) != (wanted ? 1 : 0)) {
             return false;
         }
+        used += wanted;
     }
-    return VGPU_OPCODE_COUNT == VGPU_CMD_WRITE_RUNS + 1;
+    return used == all_rows::count;
 }
 static_assert(every_opcode_has_one_row());
 
