@@ -171,8 +171,10 @@ static ssize_t lease_filter_receive_iov(NetFilterState *nf,
     }
     if (!lease_gate_look(s)) {
         s->dropped++;
-        /* Those before it are looked at once more, and dropped. */
-        qemu_flush_queued_packets(nf->netdev);
+        if (qemu_net_queue_count(nf->netdev->incoming_queue) != 0) {
+            /* Those before it are looked at once more, and dropped. */
+            qemu_flush_queued_packets(nf->netdev);
+        }
         return iov_size(iov, iovcnt);
     }
     s->passed++;
