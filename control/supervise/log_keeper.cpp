@@ -22,8 +22,8 @@ namespace kagemusha::control {
 
 namespace {
 
-// A serial port brings less than a megabyte in this time.
-constexpr auto period = std::chrono::milliseconds(250);
+// A serial port brings less than four megabytes in this time.
+constexpr auto period = std::chrono::seconds(1);
 
 std::string problem(const char* what, const std::string& path) {
     return fmt::format("cannot {} {}: {}", what, path, std::strerror(errno));

@@ -21,6 +21,20 @@ bool beyond(std::uint64_t waited, std::uint64_t bound) {
 
 } // namespace
 
+std::uint32_t asking_period_ms(const progress_bounds& bounds) {
+    std::uint32_t period = progress_watch::longest_step_ms;
+    const auto at_most = [&period](std::uint32_t bound, std::uint32_t share) {
+        if (bound != 0)
+            period = std::min(period, bound / share);
+    };
+    at_most(bounds.answer_ms, 5);
+    at_most(bounds.main_loop_ms, 5);
+    at_most(bounds.transfer_ms, 5);
+    // Half of its time may be an epoch; then the main loop's answer must be missing for long enough.
+    at_most(bounds.checkpoint_ms, 10);
+    return std::max(period, 500u);
+}
+
 void progress_watch::started(std::uint64_t now) {
     const auto bounds = bounds_;
     const auto time = time_;

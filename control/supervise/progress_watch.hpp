@@ -43,6 +43,10 @@ struct progress_bounds {
     std::uint32_t checkpoint_ms = 10300;
 };
 
+// How often QEMU is asked, and looked at: several times within each bound, from once to twice a second. Each
+// question wakes this process and QEMU several times, for as long as the VM lives.
+std::uint32_t asking_period_ms(const progress_bounds& bounds);
+
 enum class question { out_of_band, in_band };
 
 enum class watched_phase {

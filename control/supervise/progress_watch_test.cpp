@@ -216,6 +216,14 @@ TEST(progress_watch, time_in_which_the_supervisor_did_not_run_does_not_count) {
     EXPECT_FALSE(w.all(kind::stuck).empty());
 }
 
+TEST(progress_watch, questions_are_as_frequent_as_the_bounds_need) {
+    EXPECT_EQ(asking_period_ms({}), 1000u);
+    EXPECT_EQ(asking_period_ms({0, 0, 0, 0}), 1000u);
+    EXPECT_EQ(asking_period_ms({4000, 20000, 60000, 10300}), 800u);
+    EXPECT_EQ(asking_period_ms({5000, 20000, 60000, 8000}), 800u);
+    EXPECT_EQ(asking_period_ms({500, 20000, 60000, 10300}), 500u);
+}
+
 TEST(progress_watch, no_bound_no_verdict) {
     world w;
     w.watch = progress_watch({0, 0, 0, 0});

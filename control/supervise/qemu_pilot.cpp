@@ -23,12 +23,10 @@ namespace {
 using namespace std::chrono_literals;
 using json = nlohmann::json;
 
-constexpr auto tick_period = 500ms; // of pings, and of looks at what they say
-static_assert(tick_period <= std::chrono::milliseconds(progress_watch::longest_step_ms));
 constexpr auto quit_time = 15s;
 // A process that was killed has ended by then, or the kernel holds a thread of it.
 constexpr auto kill_time = 2s;
-constexpr int most_reads = 64;      // of the monitor in a row, so that nothing else starves
+constexpr int most_reads = 256;     // of the monitor in a row, so that nothing else starves
 constexpr auto look_period = 100ms; // at a standby's copy
 constexpr auto go_on_period = 5s;   // between attempts to let a VM go on that an error has stopped
 // At a GPU after a takeover: its guest may compute at once, or not for hours.
@@ -106,7 +104,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
                                  problem);
     if (!qemu_)
         return events_.died(problem, false, number_);
-    tick_at_ = clock::now() + tick_period;
+    tick_at_ = clock::now() + tick_period_;
 }
 
 qemu_pilot::wanted qemu_pilot::fds() const {
@@ -153,7 +151,7 @@ void qemu_pilot::handle(bool ended_now) {
             fmt::format("it did not end within {} s of QMP's quit", std::chrono::seconds(quit_time).count()));
     }
     if (now >= tick_at_) {
-        tick_at_ = now + tick_period;
+        tick_at_ = now + tick_period_;
         if (negotiated_)
             ping();
     }
@@ -179,7 +177,7 @@ void qemu_pilot::handle(bool ended_now) {
 }
 
 void qemu_pilot::read_answers() {
-    char buffer[65536];
+    char buffer[8192]; // most answers are shorter; a large one would have pages of the stack of its own
     for (int i = 0; qmp_ && i < most_reads; ++i) {
         const auto got = ::recv(qmp_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR)

@@ -83,7 +83,10 @@ public:
     using clock = std::chrono::steady_clock;
 
     qemu_pilot(pilot_config config, pilot_events events)
-        : config_(std::move(config)), events_(std::move(events)), watch_(config_.bounds) {}
+        : config_(std::move(config))
+        , events_(std::move(events))
+        , watch_(config_.bounds)
+        , tick_period_(asking_period_ms(config_.bounds)) {}
 
     // Orders.
     void start_primary() { start(config_.command, false); }
@@ -206,7 +209,7 @@ private:
     bool to_run_ = false;                           // run_if_stopped() is at it
     std::string copy_waits_for_;
     bool told_ = false, looking_ = false, gpu_looking_ = false, lost_told_ = false;
-    clock::time_point look_at_{};
+    clock::time_point look_at_{}, figures_at_{};
     std::optional<clock::time_point> look_at_takeover_; // nothing: told, or there was none
     std::optional<clock::time_point> look_at_copy_;     // of a standby's GPU
     std::chrono::milliseconds takeover_period_{};
@@ -216,6 +219,7 @@ private:
     std::optional<clock::time_point> go_on_at_; // a VM that an error of a device has stopped
     progress_watch watch_{{}};
     bool pinged_ = false, pinged_in_band_ = false;
+    const std::chrono::milliseconds tick_period_; // of pings, and of looks at what they say
     clock::time_point tick_at_{};
 };
 

@@ -17,9 +17,11 @@ using namespace std::chrono_literals;
 using json = nlohmann::json;
 
 constexpr auto run_period = 10ms;   // between attempts to let the VM run again
-constexpr auto look_period = 100ms; // at how checkpoints go; while the first ones are waited for, more often
-constexpr auto first_look_period = 10ms;
-constexpr auto hand_over_period = 2ms; // the VM stands still meanwhile
+constexpr auto look_period = 100ms; // at the GPUs, whose failure makes a takeover
+// At how checkpoints and disks go: for the status, and for bounds of seconds.
+constexpr auto figures_period = 250ms;
+constexpr auto first_look_period = 10ms; // while the first checkpoints are waited for
+constexpr auto hand_over_period = 2ms;   // the VM stands still meanwhile
 // The first may have begun before output was held; what left until then is in the second one.
 constexpr std::uint64_t checkpoints_until_protected = 2;
 constexpr std::uint64_t bandwidth = std::uint64_t{10} << 30; // no limit: what is slow is the link
@@ -126,11 +128,17 @@ void qemu_pilot::on_checkpointing() {
 }
 
 void qemu_pilot::look() {
-    look_at_ = clock::now() + (handing_over_ != 0 ? hand_over_period
-                               : told_            ? look_period
-                                                  : first_look_period);
+    const auto now = clock::now();
+    const bool steady = told_ && handing_over_ == 0;
+    look_at_ = now + (handing_over_ != 0 ? hand_over_period
+                      : !told_           ? first_look_period
+                      : config_.gpu      ? look_period
+                                         : figures_period);
     if (config_.gpu)
         look_at_protected_gpu();
+    if (steady && now < figures_at_)
+        return;
+    figures_at_ = now + figures_period;
     if (!disks_looking_) {
         disks_looking_ = true;
         look_at_disks(0, 0, true);
