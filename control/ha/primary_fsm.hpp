@@ -297,7 +297,7 @@ private:
     std::uint64_t believed_term() const; // with which a standby may take over; 0: none may
 
     // The end, and switchovers.
-    void leave(mirror::supervision_kind word, const std::string& how, std::uint64_t now);
+    void leave(const std::string& how, std::uint64_t now);
     void tell_leaving();
     // It was told, and answers: it may have to wait for the arbiter.
     bool standby_takes_over() const { return told_ && link_ >= link_state::greeted && !stopping_; }
@@ -382,7 +382,6 @@ private:
     bool stopping_ = false, qemu_gone_ = false;
     std::string stop_why_;
     std::uint64_t stop_by_ = 0, hand_by_ = 0, leave_by_ = 0;
-    mirror::supervision_kind last_word_ = mirror::supervision_kind::died;
     std::string how_;
     bool told_ = false;
     bool record_pair_ = false; // leaving: before the last word

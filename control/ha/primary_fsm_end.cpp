@@ -89,10 +89,10 @@ void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint6
     case primary_state::losing:
     case primary_state::taking_back:
         if (standby_has_vm_)
-            return leave(supervision_kind::died, how, now);
+            return leave(how, now);
         break;
-    case primary_state::handing_over:
-        return leave(supervision_kind::handed_over, how, now);
+    case primary_state::handing_over: // nobody takes it back any more
+        return leave(how, now);
     default:
         break;
     }
@@ -100,8 +100,7 @@ void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint6
     end(in_order, how, in_order && !is_paired());
 }
 
-void primary_fsm::leave(supervision_kind word, const std::string& how, std::uint64_t now) {
-    last_word_ = word;
+void primary_fsm::leave(const std::string& how, std::uint64_t now) {
     how_ = how;
     leave_by_ = now + leaving_ms;
     record_pair_ = told_term_ > term_; // it was told a term that may not be recorded yet
@@ -118,7 +117,8 @@ void primary_fsm::leave(supervision_kind word, const std::string& how, std::uint
 void primary_fsm::tell_leaving() {
     if (link_ < link_state::greeted || record_pair_)
         return;
-    say(last_word_, term_, how_);
+    const bool lives = state_ == primary_state::handing_over;
+    say(lives ? supervision_kind::handed_over : supervision_kind::died, term_, how_);
     told_ = true;
 }
 
@@ -154,7 +154,6 @@ void primary_fsm::on_qemu_handed_over(std::uint64_t replication, std::uint64_t n
         return;
     close_gate();
     hand_by_ = now + config_.switchover_ms;
-    last_word_ = supervision_kind::handed_over;
     how_ = "handed over";
     become(primary_state::handing_over, {});
     tell_leaving();
@@ -233,7 +232,7 @@ void primary_fsm::ends_if_due(std::uint64_t now) {
     // It never speaks again: its gate is closed for good, and what it still computes goes nowhere.
     if (state_ == primary_state::protecting && killing_by_ != 0 && now >= killing_by_ && standby_has_vm_) {
         close_gate();
-        return leave(supervision_kind::died, "QEMU was killed and does not end; its output is closed", now);
+        return leave("QEMU was killed and does not end; its output is closed", now);
     }
     if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back) &&
         now >= stop_by_) {

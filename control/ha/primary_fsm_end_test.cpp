@@ -208,6 +208,27 @@ TEST_F(primary_end, a_switchover_keeps_the_vm_until_the_standby_runs_it) {
     EXPECT_FALSE(the<act_ended>(actions).alone);
 }
 
+// Nobody takes the VM back any more, so the standby need not wait for a word, nor ask for one.
+TEST_F(primary_end, a_source_whose_qemu_dies_says_so) {
+    for (const bool shared : {true, false}) {
+        shared_record = shared;
+        protect();
+        fsm->on_qemu_handed_over(fsm->replication(), now);
+        EXPECT_TRUE(says<act_send>(take(), supervision_kind::handed_over));
+        fsm->on_qemu_died("killed", false, now);
+        auto actions = take();
+        EXPECT_TRUE(says<act_send>(actions, supervision_kind::died));
+        EXPECT_FALSE(says<act_send>(actions, supervision_kind::handed_over));
+        fsm->on_link_closed("reset", now);
+        now += 20;
+        fsm->on_tick(now);
+        greet();
+        actions = take();
+        EXPECT_TRUE(says<act_send>(actions, supervision_kind::died)) << "it may not have heard it";
+        EXPECT_FALSE(says<act_send>(actions, supervision_kind::handed_over));
+    }
+}
+
 TEST_F(primary_end, a_switchover_that_fails_goes_on_here) {
     protect();
     fsm->on_qemu_handed_over(fsm->replication(), now);

@@ -246,7 +246,7 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         else
             ask_next(now);
         if (qemu_gone_)
-            leave(supervision_kind::died, how_, now);
+            leave(how_, now);
         return;
     case supervision_kind::lost:
         link_ = std::min(link_, link_state::greeted);
