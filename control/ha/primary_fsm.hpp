@@ -46,7 +46,7 @@
 //
 // What a standby believes. A message can get lost with its connection, so a standby may think that it can
 // take over when it can't any more. Each greeting tells what both believe (BELIEF). A standby that must not
-// take over is told UNPAIRED, again and again until it says that it has nothing any more: READY, LOST or
+// take over is told UNPAIRED, once on a connection until it says that it has nothing any more: READY, LOST or
 // BELIEF 0. READY is also proof that the QEMU which was paired before is gone. Between PAIR and PAIRED such a
 // word proves nothing: it may have been said before the standby had PAIR, and PAIRED may follow it. Where
 // only the standby's word ends its right (fence), it counts when a heartbeat that was sent after UNPAIRED is
@@ -364,8 +364,9 @@ private:
     // PAIR was said on this connection, and not answered. What the standby says may be older than PAIR, or
     // from before PAIRED, so it confirms nothing before an answer to what was said after UNPAIRED.
     bool pair_is_open_ = false, said_nothing_left_ = false;
-    std::uint64_t unpaired_ms_ = 0;        // since then UNPAIRED is said; 0: it was not
-    std::uint64_t unpair_at_ = UINT64_MAX; // when UNPAIRED is said (again)
+    bool unpairing_ = false;               // UNPAIRED was said on this connection, and is not confirmed
+    std::uint64_t unpaired_ms_ = 0;        // when it was said first since PAIR; 0: it was not
+    std::uint64_t unpair_at_ = UINT64_MAX; // when it is said to an older release (again)
     std::uint64_t ask_alone_at_ = 0;       // until then the standby may confirm it
     std::string standby_problem_;
     std::string degraded_ = "no standby has been there yet";

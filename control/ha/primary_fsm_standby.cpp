@@ -59,6 +59,7 @@ void primary_fsm::on_link_up(std::uint64_t now) {
     link_since_ = now;
     described_ = tells_belief_ = tells_lineage_ = standby_is_clean_ = false;
     their_beat_ = 0;
+    unpairing_ = false;
     unpair_at_ = never;
     peer_.on_link_up();
     auto h = supervisor_hello(mirror::role::primary, config_.vm);
@@ -148,6 +149,7 @@ void primary_fsm::link_down(const std::string& why, std::uint64_t now) {
     connect_at_ = now + (is_urgent() ? reconnect_ms : connect_pause_ms);
     lost_why_ = why;
     described_ = standby_is_clean_ = pair_is_open_ = false; // what it says at the next greeting is new
+    unpairing_ = false;
     unpair_at_ = never;
     standby_problem_.clear();
     if (state_ == primary_state::leaving)
@@ -297,9 +299,10 @@ void primary_fsm::on_belief(const supervision& m, std::uint64_t now) {
     if (state_ == primary_state::telling && !m.text.empty())
         degraded_ = "the standby could not take over: " + m.text;
     if (m.term == 0) {
-        if (state_ != primary_state::telling) // it has the state, and not the term yet
-            standby_has_nothing("the standby does not have the VM's state any more", now);
-        return;
+        if (state_ == primary_state::telling) // it has the state, and not the term yet
+            return;
+        link_ = std::min(link_, link_state::greeted); // READY follows
+        return standby_has_nothing("the standby does not have the VM's state any more", now);
     }
     if (m.term != believed_term())
         standby_of_another_time(now);
@@ -320,6 +323,7 @@ void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now)
         return lost_standby(why, now); // from telling, with UNPAIRED
     }
     standby_is_clean_ = true;
+    unpairing_ = false;
     unpair_at_ = never;
     standby_has_vm_ = false;
     if (peer_instance_ == paired_instance_ && !confirmed_) {
@@ -481,27 +485,26 @@ void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     replicate_if_ready(now);
 }
 
-// Until the standby says that it has nothing. It is not ready before it says so again.
+// Once, until the standby says that it has nothing. It is not ready before it says so again. A connection
+// loses nothing, and each UNPAIRED that is read when the next QEMU is ready would cost that one, too.
 void primary_fsm::unpair(const std::string& why, std::uint64_t now) {
-    if (link_ < link_state::greeted || state_ == primary_state::comparing || standby_is_clean_ ||
-        unpair_at_ != never)
+    if (link_ < link_state::greeted || state_ == primary_state::comparing || standby_is_clean_ || unpairing_)
         return;
     link_ = link_state::greeted;
     standby_has_vm_ = false; // what it has does not count any more
+    unpairing_ = true;
     say(supervision_kind::unpaired, told_term_, why);
     if (unpaired_ms_ == 0)
         unpaired_ms_ = now;
-    unpair_at_ = now + (tells_belief_ ? config_.heartbeat_ms : std::max(budget_ms_, config_.heartbeat_ms));
+    // An older release confirms it by READY only, and may overhear it.
+    unpair_at_ = tells_belief_ ? never : now + std::max(budget_ms_, config_.heartbeat_ms);
 }
 
 void primary_fsm::unpair_if_due(std::uint64_t now) {
     if (now < unpair_at_)
         return;
-    if (pair_is_open_ && said_nothing_left_) { // its QEMU would start anew once more
-        unpair_at_ = now + config_.heartbeat_ms;
-        return;
-    }
     unpair_at_ = never;
+    unpairing_ = false;
     unpair(degraded_, now);
 }
 

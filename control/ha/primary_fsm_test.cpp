@@ -432,11 +432,30 @@ TEST_F(primary, a_standby_that_believes_it_is_paired_is_told_otherwise_until_it_
     EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired));
     now += 20;
     fsm->on_tick(now);
-    EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired)) << "again";
+    EXPECT_FALSE(says<act_send>(done(), supervision_kind::unpaired)) << "each one costs it a QEMU";
+    fsm->on_link_closed("reset", now);
+    now += 500;
+    fsm->on_tick(now);
+    done();
+    greet();
+    word(supervision_kind::belief, 2);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired)) << "it may not have heard it";
     word(supervision_kind::belief, 0);
     now += 20;
     fsm->on_tick(now);
     EXPECT_FALSE(says<act_send>(done(), supervision_kind::unpaired)) << "it has understood";
+    word(supervision_kind::ready);
+    EXPECT_TRUE(any<act_replicate>(done()));
+}
+
+// BELIEF 0 says that another QEMU is started; that one is not ready before READY.
+TEST_F(primary, a_standby_that_begins_anew_while_it_is_filled_is_not_filled_before_it_is_ready) {
+    open();
+    greet();
+    word(supervision_kind::ready);
+    EXPECT_TRUE(any<act_replicate>(done()));
+    word(supervision_kind::belief, 0);
+    EXPECT_FALSE(any<act_replicate>(done()));
     word(supervision_kind::ready);
     EXPECT_TRUE(any<act_replicate>(done()));
 }
@@ -471,7 +490,7 @@ TEST_F(primary, a_standby_that_fails_again_and_again_waits_longer_each_time) {
         const auto failed = now;
         while (fsm->state() == primary_state::alone) {
             now += 100;
-            word(supervision_kind::belief, 0); // it lives
+            fsm->on_message(mirror::heartbeat{1, 0}, now); // it lives
             fsm->on_tick(now);
             if (any<act_ask>(take()))
                 fsm->on_arbiter({verdict::unreachable, 0, 0, 0, {}}, now);

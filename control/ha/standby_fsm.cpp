@@ -162,7 +162,7 @@ void standby_fsm::tell_gpu_lost() {
 void standby_fsm::out_of_date(const std::string& why) {
     term_ = recorded_ = granted_term_ = 0;
     proven_ = unreleased_ = handed_over_ = gpu_failed_ = qemu_running_ = gone_ = false;
-    record_is_theirs_ = false;
+    record_is_theirs_ = unpaired_meanwhile_ = false;
     may_be_paired_at_ = mark_again_at_ = 0;
     waiting_for_.clear();
     gpu_lost_.clear(); // a new QEMU has a new one
@@ -311,12 +311,14 @@ void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     case supervision_kind::lineage:
         return on_lineage(m);
     case supervision_kind::unpaired:
-        if (is_cutting_off())
-            return; // it is said again
-        if (state_ == standby_state::greeted || state_ == standby_state::proving || may_claim() ||
-            (state_ == standby_state::taking_over && handed_over_))
-            return out_of_date("the primary goes on without this standby: " + m.text);
-        return tell_belief();
+        if (state_ != standby_state::greeted && state_ != standby_state::proving && !may_claim() &&
+            (state_ != standby_state::taking_over || !handed_over_))
+            return tell_belief();
+        if (is_cutting_off()) {
+            unpaired_meanwhile_ = true;
+            return;
+        }
+        return out_of_date("the primary goes on without this standby: " + m.text);
     case supervision_kind::belief:
         if (may_claim() && !is_cutting_off() && m.term != term_)
             out_of_date("the primary does not know this standby as its own");
@@ -516,6 +518,8 @@ void standby_fsm::on_claimed(const arbiter_answer& answer, std::uint64_t now) {
     case verdict::held:
     case verdict::unreachable:
         gone_ = answer.what == verdict::gone;
+        if (unpaired_meanwhile_)
+            return out_of_date("the primary goes on without this standby");
         waiting_for_ = answer.why;
         ask_at_ = answer.what == verdict::held ? std::max(answer.until_ms, now + 1) : now + config_.retry_ms;
         if (taking_over && is_proven() && (answer.what == verdict::held || (gone_ && !handed_over_)) &&

@@ -255,8 +255,9 @@ private:
     std::uint64_t recorded_ = 0; // proving: the record's term, as the primary says; 0: it does not
     arbiter_request::kind asked_ = arbiter_request::kind::look;
     std::uint64_t request_ = 0, last_number_ = 0;
-    std::uint64_t ask_at_ = 0; // the next request, if none is under way
-    bool gone_ = false;        // the record, when it was claimed
+    std::uint64_t ask_at_ = 0;        // the next request, if none is under way
+    bool gone_ = false;               // the record, when it was claimed
+    bool unpaired_meanwhile_ = false; // UNPAIRED was said while somebody may be cut off: if nobody is
     std::string waiting_for_, gpu_lost_;
 
     bool proven_ = false, unreleased_ = false, handed_over_ = false, gpu_failed_ = false,

@@ -466,9 +466,27 @@ TEST_F(standby, without_a_record_a_source_that_is_silent_after_a_switchover_is_c
     word(supervision_kind::unpaired, 2);
     EXPECT_FALSE(any<act_restart_qemu>(take())) << "the source may be cut off at this moment";
     fsm->on_arbiter({verdict::held, asked, 0, now + 1000, "the switch does not answer"}, now);
-    EXPECT_FALSE(any<act_standby_ask>(take()));
+    const auto actions = take();
+    EXPECT_FALSE(any<act_standby_ask>(actions));
+    EXPECT_TRUE(any<act_restart_qemu>(actions)) << "it is said once";
+    EXPECT_TRUE(says<act_standby_send>(actions, supervision_kind::belief));
+}
+
+// A source that was cut off does not go on, whatever it said before.
+TEST_F(standby, without_a_record_a_source_that_was_cut_off_does_not_go_on) {
+    begin(false);
+    pair();
+    word(supervision_kind::handed_over, 2);
+    fsm->on_qemu_running(now);
+    fsm->on_link_closed("cut", now);
+    take();
+    now += 100;
+    fsm->on_tick(now);
+    take();
+    greet();
     word(supervision_kind::unpaired, 2);
-    EXPECT_TRUE(any<act_restart_qemu>(take()));
+    fsm->on_arbiter({verdict::granted, asked, 3, UINT64_MAX, {}}, now);
+    EXPECT_TRUE(any<act_running>(take()));
 }
 
 TEST_F(standby, what_is_handed_over_and_does_not_run_stays_where_it_was) {
