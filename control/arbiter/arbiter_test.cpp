@@ -213,8 +213,8 @@ struct fence : testing::Test {
         EXPECT_TRUE(file) << error;
         if (!file)
             return nullptr;
-        const auto script = "echo $KAGE_FENCE of $KAGE_VM >>" + directory.path + "/log; test ! -e " +
-                            directory.path + "/broken";
+        const auto script = "echo $KAGE_FENCE of $KAGE_VM at \"$KAGE_ADDRESS\" >>" +
+                            directory.path + "/log; test ! -e " + directory.path + "/broken";
         return std::make_unique<fence_arbiter>(
             fence_commands{{"sh", "-c", script}, {"sh", "-c", "test ! -e " + directory.path + "/broken"}},
             fence_rules{0, 60000}, std::move(*file), arbiter_identity{"vm", name, standby},
@@ -227,6 +227,7 @@ struct fence : testing::Test {
     static ha::arbiter_request heard_now(kind what, std::uint64_t term) {
         auto r = request(what, term);
         r.heard_ms = boot_ms();
+        r.whom = what == kind::alone ? "other:7000" : "";
         return r;
     }
     ha::arbiter_answer begin() {
@@ -245,9 +246,9 @@ TEST_F(fence, cuts_off_before_anything_is_granted) {
     EXPECT_EQ(of_s.ask(*s, request(kind::look, 2)).what, verdict::granted);
     EXPECT_EQ(log(), "");
     EXPECT_EQ(of_p.ask(*p, heard_now(kind::alone, 2)).what, verdict::granted);
-    EXPECT_EQ(log(), "standby of vm\n");
+    EXPECT_EQ(log(), "standby of vm at other:7000\n");
     EXPECT_EQ(of_s.ask(*s, heard_now(kind::claim, 2)).term, 3u);
-    EXPECT_EQ(log(), "standby of vm\nprimary of vm\n");
+    EXPECT_EQ(log(), "standby of vm at other:7000\nprimary of vm at \n");
 }
 
 TEST_F(fence, a_command_that_fails_is_told_and_pairs_nobody) {
@@ -264,7 +265,7 @@ TEST_F(fence, a_command_that_fails_is_told_and_pairs_nobody) {
     EXPECT_NE(failed.why.find("did not cut the primary off: it ended with status 1"), std::string::npos)
         << failed.why;
     EXPECT_EQ(of_s.ask(*s, heard_now(kind::claim, 2)).what, verdict::held) << "not at once again";
-    EXPECT_EQ(log(), "primary of vm\n");
+    EXPECT_EQ(log(), "primary of vm at \n");
 }
 
 TEST_F(fence, a_supervisor_that_comes_back_makes_no_second_vm) {

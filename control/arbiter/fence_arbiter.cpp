@@ -52,8 +52,15 @@ std::string fence_arbiter::run(const fence_run& what) {
     const auto& command = what.check ? commands_.check : commands_.cut_off;
     const char* const whom = what.primary ? "primary" : "standby";
     std::string why;
-    auto child = child_process::start(
-        {command, {{"KAGE_FENCE", whom}, {"KAGE_VM", identity_.vm}}, -1, -1, -1, {}, false}, why);
+    auto child =
+        child_process::start({command,
+                              {{"KAGE_FENCE", whom}, {"KAGE_ADDRESS", what.whom}, {"KAGE_VM", identity_.vm}},
+                              -1,
+                              -1,
+                              -1,
+                              {},
+                              false},
+                             why);
     if (child) {
         std::optional<int> status;
         const auto until = boot_ms() + what.limit_ms;

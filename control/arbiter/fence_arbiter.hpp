@@ -3,8 +3,9 @@
 // The arbiter of two hosts and a power switch: who goes on without the other host first has it cut off, with
 // the owner's command (power switch, hypervisor, network switch). The command gets in its environment
 //
-//   KAGE_FENCE  which of the two is to be cut off: primary or standby
-//   KAGE_VM     the VM's name
+//   KAGE_FENCE    which of the two is to be cut off: primary or standby
+//   KAGE_ADDRESS  of a standby: where its supervisor listens. Another one after `kage protect VM ADDRESS`
+//   KAGE_VM       the VM's name
 //
 // and ends with 0 when that host certainly neither runs the VM nor reaches its network any more. The owner's
 // check of it gets the same, cuts nobody off, and ends with 0 when the command would work.

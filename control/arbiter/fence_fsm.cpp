@@ -153,14 +153,14 @@ fence_step fence_fsm::cut_off(bool primary, bool by_person, std::uint64_t now) {
             now + poll_ms);
     if (now < next_try_ms_)
         return say(verdict::held, problem_, std::min(next_try_ms_, last));
-    return fence_run{false, primary, std::min(longest_run_ms, last - now)};
+    return fence_run{false, primary, std::min(longest_run_ms, last - now), request_.whom};
 }
 
 // A command that can't be run when it is needed protects nobody.
 fence_step fence_fsm::check(std::uint64_t now) {
     if (!rules_.has_check || (checked_ms_ != 0 && now < checked_ms_ + check_again_ms))
         return checked();
-    return fence_run{true, !mine_, longest_check_ms};
+    return fence_run{true, !mine_, longest_check_ms, request_.whom};
 }
 
 fence_step fence_fsm::checked() {

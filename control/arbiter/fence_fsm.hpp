@@ -50,6 +50,7 @@ struct fence_run { // the command, or the one that checks it; then ended()
     bool check = false;
     bool primary = false;       // whom it is about: the primary or the standby
     std::uint64_t limit_ms = 0; // it is killed after this
+    std::string whom = {};      // arbiter_request::whom
     friend bool operator==(const fence_run&, const fence_run&) = default;
 };
 using fence_step = std::variant<fence_answer, fence_write, fence_run>;

@@ -56,6 +56,8 @@ struct arbiter_request {
     // renew: the asker goes on alone, and the record said so. One that says `paired` was put back, and says
     // `alone` again: the standby of that time is out of date.
     bool alone = false;
+    // alone, pair: the address of the standby's supervisor, for the command of `fence`
+    std::string whom = {};
     // alone, claim: when the other host was heard last; 0: never. `fence` cuts nobody off for what is older
     // than its owner allows: meanwhile the other one may have done the same to us.
     std::uint64_t heard_ms = 0;

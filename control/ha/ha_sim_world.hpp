@@ -379,12 +379,12 @@ private:
         if (now_ % 50 == 0 && p && !peer(*p).primary && !peer(*p).standby) {
             say("DO standby on host {}", peer(*p).index);
             start_standby(peer(*p).index);
-            p->primary->on_protect(false, now_);
+            p->primary->on_protect({}, now_);
             carry_out(*p);
             healed_since_ = now_;
         } else if (p && p->primary->state() == primary_state::alone && peer(*p).standby && now_ % 500 == 0 &&
                    p->index != 0) {
-            p->primary->on_protect(false, now_); // it has no address of its own after a takeover
+            p->primary->on_protect({}, now_); // it has no address of its own after a takeover
             carry_out(*p);
         }
         healed_since_ = std::max(healed_since_, heal_at_);

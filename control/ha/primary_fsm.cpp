@@ -144,11 +144,13 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
     request.term = term_;
     if (what == kind::pair) {
         request.new_term = told_term_;
+        request.whom = paired_address_;
         pair_asked_ = true;
     }
     request.anew = what == kind::open && (config_.anew || partner_has_nothing_);
     if (what == kind::alone) {
         request.confirmed = confirmed_;
+        request.whom = paired_address_;
         alone_asked_ = true;
     }
     // In losing it is to say `alone`, and in recording the pair is asked for once it is there again.
@@ -370,6 +372,7 @@ void primary_fsm::on_tick(std::uint64_t now) {
     ends_if_due(now);
     if (state_ == primary_state::ended)
         return;
+    part_if_due(now);
     watch_link(now);
     heartbeat_if_due(now);
     unpair_if_due(now);
@@ -386,6 +389,8 @@ std::uint64_t primary_fsm::deadline() const {
     std::uint64_t at = unpair_at_;
     if (state_ == s::comparing)
         at = compare_by_;
+    if (is_parting() && may_part(part_by_))
+        at = may_part(0) ? 0 : std::min(at, part_by_);
     if (state_ == s::alone && !mark_problem_.empty())
         at = std::min(at, mark_again_at_);
     if ((state_ == s::leaving && !standby_takes_over()) || (state_ == s::telling && qemu_gone_))

@@ -24,8 +24,8 @@
 //   replicating   alone         the standby is lost: act_go_on_alone
 //   telling       alone         the same, where a shared record refuses who was told and never recorded
 //   telling, recording, protecting
-//                 losing        the standby is lost, or the VM is stopped: the arbiter is asked to
-//                               record `alone`
+//                 losing        the standby is lost, another one is wanted, or the VM is stopped: the
+//                               arbiter is asked to record `alone`
 //   losing        alone         it has: act_go_on_alone, UNPAIRED
 //   protecting    handing_over  a switchover: the VM stands still, all of it is on the standby,
 //                               which is told
@@ -114,11 +114,12 @@ struct primary_config {
     std::uint32_t heartbeat_budget_ms = 500;
     std::uint32_t renew_ms = 100; // how often the lease is extended
     loss_policy policy = loss_policy::degraded;
-    bool has_standby = false; // an address to connect to
-    bool anew = false;        // start although a standby may have what was there (arbiter_request::anew)
-    bool disks = false;       // the VM has writable ones, so their mark counts
-    disk_mark mark;           // what it says
-    std::string image;        // one of them, for sentences
+    bool has_standby = false;    // an address to connect to
+    std::string standby_address; // that one; only passed on
+    bool anew = false;           // start although a standby may have what was there (arbiter_request::anew)
+    bool disks = false;          // the VM has writable ones, so their mark counts
+    disk_mark mark;              // what it says
+    std::string image;           // one of them, for sentences
     // The arbiter keeps one record for both hosts (lock, etcd), so it refuses a standby whose pair was never
     // recorded. Without (fence), each host keeps its own: that a standby is told its term is recorded before
     // it is said, and going on alone cuts the standby off, unless it has confirmed UNPAIRED.
@@ -160,7 +161,9 @@ struct act_ask {
 struct act_gate {
     std::uint64_t until_ms;
 };
-struct act_connect {};
+struct act_connect {
+    std::string address; // primary_config::standby_address, or what on_protect gave since
+};
 struct act_close_link {}; // after what was sent
 struct act_send {
     mirror::message what;
@@ -217,9 +220,8 @@ public:
     // The last checkpoint is on the standby, QEMU stands still.
     void on_qemu_handed_over(std::uint64_t replication, std::uint64_t now);
     void on_cancel_switchover(std::uint64_t now); // a person does not want to wait for the standby any more
-    // A person wants it protected: there is an address now, and it is tried at once. `elsewhere`: another one
-    // than that of the present connection.
-    void on_protect(bool elsewhere, std::uint64_t now);
+    // A person wants it protected: there is an address now, and it is tried at once. Empty: the known one.
+    void on_protect(const std::string& address, std::uint64_t now);
     void on_stop(std::uint64_t now); // a person wants the VM to end
     void on_tick(std::uint64_t now);
 
@@ -282,6 +284,9 @@ private:
     void on_description(const mirror::supervision& m, std::uint64_t now);
     void on_belief(const mirror::supervision& m, std::uint64_t now);
     void standby_of_another_time(std::uint64_t now);
+    bool is_parting() const { return link_ != link_state::down && link_address_ != config_.standby_address; }
+    bool may_part(std::uint64_t now) const;
+    void part_if_due(std::uint64_t now);
     void tell_pair();
     void on_goodbye(const mirror::goodbye& m, std::uint64_t now);
     void standby_has_nothing(const std::string& why, std::uint64_t now);
@@ -356,6 +361,8 @@ private:
     bool described_ = false, tells_belief_ = false, tells_lineage_ = false;
     peer_identity peer_;
     std::uint64_t peer_instance_ = 0, paired_instance_ = 0; // who greeted; who was told the last term
+    std::string link_address_, paired_address_;             // where the connection goes; where that one is
+    std::uint64_t part_by_ = 0; // until then it may confirm UNPAIRED, though another one is wanted
 
     // The standby
     bool standby_has_vm_ = false;   // it was paired with term_, and did not say that its QEMU has ended

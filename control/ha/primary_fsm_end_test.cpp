@@ -469,6 +469,93 @@ TEST_F(primary_end, without_a_record_a_standby_that_ends_while_it_is_told_is_not
     EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
 }
 
+// ---- another standby is wanted
+
+TEST_F(primary_end, without_a_record_a_standby_that_another_one_follows_may_confirm_it) {
+    shared_record = false;
+    protect();
+    fsm->on_protect("other:7000", now);
+    auto actions = done();
+    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
+    EXPECT_FALSE(any<act_close_link>(actions)) << "it could not confirm it";
+    EXPECT_FALSE(any<act_ask>(actions));
+    now += 10;
+    word(supervision_kind::belief, 0);
+    actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_TRUE(the<act_ask>(actions).request.confirmed);
+    word(supervision_kind::ready);
+    granted(2, UINT64_MAX);
+    EXPECT_FALSE(any<act_replicate>(done())) << "to the other one only";
+    EXPECT_LE(fsm->deadline(), now);
+    fsm->on_tick(now);
+    actions = done();
+    EXPECT_TRUE(any<act_close_link>(actions));
+    EXPECT_EQ(the<act_connect>(actions).address, "other:7000");
+}
+
+TEST_F(primary_end,
+       without_a_record_a_standby_that_another_one_follows_and_that_does_not_confirm_it_is_cut_off) {
+    shared_record = false;
+    protect();
+    fsm->on_protect("other:7000", now);
+    done();
+    now += 100;
+    EXPECT_LE(fsm->deadline(), now);
+    fsm->on_tick(now);
+    const auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_FALSE(the<act_ask>(actions).request.confirmed);
+    EXPECT_TRUE(any<act_close_link>(actions));
+    EXPECT_EQ(the<act_connect>(actions).address, "other:7000");
+}
+
+// Which host is cut off is that of the standby that was told, wherever the next one is.
+TEST_F(primary_end, the_command_of_fence_learns_where_the_standby_is) {
+    shared_record = false;
+    open();
+    fsm->on_link_closed("nobody there", now);
+    fsm->on_protect("one:7000", now);
+    EXPECT_EQ(the<act_connect>(done()).address, "one:7000");
+    greet();
+    word(supervision_kind::ready);
+    fsm->on_qemu_protecting(fsm->replication(), now);
+    done();
+    granted(1, UINT64_MAX);
+    word(supervision_kind::paired, 2);
+    EXPECT_EQ(the<act_ask>(done()).request.whom, "one:7000") << "of a pair: for the check of the command";
+    granted(2, UINT64_MAX);
+    fsm->on_protect("two:7000", now);
+    now += 100;
+    fsm->on_tick(now);
+    EXPECT_EQ(the<act_ask>(done()).request.whom, "one:7000");
+}
+
+TEST_F(primary_end, a_switchover_is_settled_with_the_standby_that_has_the_vm) {
+    shared_record = false;
+    protect();
+    fsm->on_qemu_handed_over(fsm->replication(), now);
+    fsm->on_protect("other:7000", now);
+    EXPECT_FALSE(any<act_close_link>(done()));
+    fsm->on_link_closed("reset", now);
+    now += 20;
+    fsm->on_tick(now);
+    EXPECT_EQ(the<act_connect>(done()).address, "");
+    greet();
+    word(supervision_kind::running, 3);
+    EXPECT_TRUE(says<act_send>(done(), supervision_kind::died));
+}
+
+TEST_F(primary_end, another_standby_does_not_end_a_vm_that_runs_with_one_only) {
+    policy = loss_policy::stop;
+    protect();
+    fsm->on_protect("other:7000", now);
+    EXPECT_FALSE(any<act_kill_qemu>(done()));
+    EXPECT_FALSE(any<act_kill_qemu>(record_alone()));
+    EXPECT_EQ(fsm->state(), primary_state::alone);
+}
+
 TEST_F(primary_end, without_a_record_a_standby_that_was_stopped_is_not_cut_off) {
     shared_record = false;
     protect();

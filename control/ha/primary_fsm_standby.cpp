@@ -20,6 +20,7 @@ constexpr std::uint64_t never = UINT64_MAX;
 // Between attempts to connect: to a standby that has our state (or must be told something), and to any.
 constexpr std::uint64_t reconnect_ms = 20, connect_pause_ms = 500;
 constexpr std::uint64_t hello_ms = 5000; // also of silence, before anything is at stake
+const char* const another_is_wanted = "another standby is wanted";
 
 } // namespace
 
@@ -49,7 +50,16 @@ void primary_fsm::connect_if_due(std::uint64_t now) {
         state_ == primary_state::opening || state_ == primary_state::ended)
         return;
     link_ = link_state::connecting;
-    actions_.push_back(act_connect{});
+    switch (state_) {
+    case primary_state::handing_over: // it may have the VM
+    case primary_state::taking_back:
+    case primary_state::leaving:
+        link_address_ = paired_address_;
+        break;
+    default:
+        link_address_ = config_.standby_address;
+    }
+    actions_.push_back(act_connect{link_address_});
 }
 
 void primary_fsm::on_link_up(std::uint64_t now) {
@@ -362,22 +372,53 @@ void primary_fsm::settle_open_pair(std::uint64_t answer_to_ms, std::uint64_t now
 
 // ---- winning one
 
-void primary_fsm::on_protect(bool elsewhere, std::uint64_t now) {
+void primary_fsm::on_protect(const std::string& address, std::uint64_t now) {
+    const bool elsewhere = !address.empty() && address != config_.standby_address;
+    if (!address.empty())
+        config_.standby_address = address;
     config_.has_standby = true;
     resync_.forget();
     if (elsewhere && link_ != link_state::down) {
-        const std::string why = "another standby is wanted";
-        if (state_ == primary_state::protecting)
-            lost_standby(why, now); // what it has counts until `alone` is recorded
-        drop_link(mirror::goodbye_reason::shutdown, why, now);
+        // What it has counts until `alone` is recorded. Without a shared record also what it may have been
+        // told.
+        const bool may_have_been_told = !config_.shared_record && (state_ == primary_state::telling ||
+                                                                   state_ == primary_state::recording);
+        if ((state_ == primary_state::protecting && killing_by_ == 0) || (may_have_been_told && !qemu_gone_))
+            lose(another_is_wanted, now);
+        part_by_ = now + budget_ms_;
+        return part_if_due(now);
     }
     connect_at_ = now;
     connect_if_due(now);
     replicate_if_ready(now);
 }
 
+// From a standby at another address than the one that is wanted. Where going on alone means to cut its host
+// off, it has the time of an answer to confirm UNPAIRED first. Who may have the VM is heard to the end.
+bool primary_fsm::may_part(std::uint64_t now) const {
+    switch (state_) {
+    case primary_state::losing:
+        return config_.shared_record || link_ < link_state::greeted || confirmed_ || now >= part_by_;
+    case primary_state::protecting: // only when its QEMU is being killed for that standby
+    case primary_state::handing_over:
+    case primary_state::taking_back:
+    case primary_state::leaving:
+        return false;
+    default:
+        return true;
+    }
+}
+
+void primary_fsm::part_if_due(std::uint64_t now) {
+    if (!is_parting() || !may_part(now))
+        return;
+    drop_link(mirror::goodbye_reason::shutdown, another_is_wanted, now);
+    connect_at_ = now;
+    connect_if_due(now);
+}
+
 void primary_fsm::replicate_if_ready(std::uint64_t now) {
-    if (state_ != primary_state::alone || link_ != link_state::ready || stopping_ ||
+    if (state_ != primary_state::alone || link_ != link_state::ready || stopping_ || is_parting() ||
         now < resync_.not_before() || !marking_.empty() || !mark_problem_.empty())
         return;
     standby_is_clean_ = false;
@@ -392,6 +433,7 @@ void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t no
     pair_asked_ = pair_told_ = false;
     confirmed_ = true; // until it is told
     paired_instance_ = peer_instance_;
+    paired_address_ = link_address_;
     become(primary_state::telling, {});
     if (config_.shared_record)
         tell_pair();

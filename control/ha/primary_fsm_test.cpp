@@ -507,7 +507,7 @@ TEST_F(primary, a_person_does_not_wait_for_the_next_transfer) {
         word(supervision_kind::lost, 0, "a bad block");
         word(supervision_kind::ready);
         now += 1000;
-        fsm->on_protect(false, now);
+        fsm->on_protect({}, now);
         EXPECT_EQ(fsm->state(), primary_state::replicating);
     }
     for (int i = 0; i < 2; ++i) {
@@ -520,7 +520,7 @@ TEST_F(primary, a_person_does_not_wait_for_the_next_transfer) {
 
 TEST_F(primary, a_person_wants_another_standby) {
     protect();
-    fsm->on_protect(true, now);
+    fsm->on_protect("other:7000", now);
     auto actions = done();
     EXPECT_TRUE(any<act_close_link>(actions));
     EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone) << "the old one must not take over";

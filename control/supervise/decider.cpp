@@ -88,9 +88,9 @@ struct decider::work {
             line_->link->send(m);
     }
 
-    net::link_options link_options() const {
+    net::link_options link_options(const std::string& address) const {
         net::link_options options;
-        options.address = owner_.options_.standby_address;
+        options.address = address;
         if (!owner_.options_.tls.empty())
             options.tls = {net::keys_directory(owner_.options_.tls, owner_.options_.primary.vm,
                                                net::link_part::supervisor),
@@ -99,16 +99,16 @@ struct decider::work {
         return options;
     }
 
-    void connect() {
+    void connect(const std::string& address) {
         lines_.push_back(std::make_unique<line>(*this));
         line_ = lines_.back().get();
-        line_->link = net::connect(loop_, link_options(), *line_);
+        line_->link = net::connect(loop_, link_options(address), *line_);
     }
 
     std::string listen() {
         std::string error;
         listener_ = net::listen(
-            loop_, link_options(),
+            loop_, link_options(owner_.options_.standby_address),
             [this](std::unique_ptr<net::link> link, const std::string& peer) -> net::link_sink* {
                 if (!standby_ || line_)
                     return nullptr; // one at a time
@@ -187,7 +187,7 @@ struct decider::work {
             s.decided_ns != 0 && s.gate_opened_ns == 0 && a.until_ms > now / 1'000'000)
             s.gate_opened_ns = now;
     }
-    void carry_out(act_connect&) { connect(); }
+    void carry_out(act_connect& a) { connect(a.address); }
     void carry_out(act_close_link&) { close_link(); }
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
@@ -225,7 +225,8 @@ struct decider::work {
         }
         auto config = owner_.options_.primary;
         config.mark = a.mark;
-        config.has_standby = false; // its address is our own; `kage protect` gives another
+        config.has_standby = false; // its address was our own; `kage protect` gives another
+        config.standby_address.clear();
         successor_.emplace(std::move(config));
         successor_->start_after_takeover(a.term, a.lease_until, boot_ms(), a.gpu_failed);
     }
@@ -479,12 +480,8 @@ void decider::stop() {
 
 void decider::protect(const std::string& standby_address) {
     work_->loop_.post([w = work_.get(), standby_address] {
-        auto& known = w->owner_.options_.standby_address;
-        const bool elsewhere = !standby_address.empty() && standby_address != known;
-        if (elsewhere)
-            known = standby_address;
         if (w->primary_)
-            w->primary_->on_protect(elsewhere, boot_ms());
+            w->primary_->on_protect(standby_address, boot_ms());
         w->settle();
     });
 }

@@ -24,7 +24,7 @@ namespace kagemusha::control {
 struct decider_options {
     ha::primary_config primary; // also for the time after a takeover
     ha::standby_config standby;
-    std::string standby_address; // of the primary's standby; or where we listen
+    std::string standby_address; // of a standby: where it listens
     std::string tls;             // directory
     described_arbiter arbiter;
     arbiter_identity identity;

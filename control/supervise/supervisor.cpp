@@ -649,6 +649,7 @@ int supervisor::run() {
     d.primary.renew_ms = std::max(vm_.arbiter.lease_ms / 4, 5u);
     d.standby.retry_ms = std::min(p.heartbeat_budget_ms / 4 + 1, 500u);
     d.primary.policy = p.stop_without_standby ? ha::loss_policy::stop : ha::loss_policy::degraded;
+    d.primary.standby_address = d.standby_address;
     d.primary.has_standby = !options_.standby && !d.standby_address.empty();
     d.primary.anew = options_.anew;
     d.primary.switchover_ms = vm_.supervision.switchover_ms;

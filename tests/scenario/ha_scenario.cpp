@@ -211,7 +211,7 @@ private:
         else if (what == "cancels")
             p->on_cancel_switchover(now);
         else if (what == "is-to-protect")
-            p->on_protect(false, now);
+            p->on_protect(a.word(2), now);
         else if (what == "is-stopped")
             p->on_stop(now);
         else

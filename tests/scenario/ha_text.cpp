@@ -43,7 +43,9 @@ struct words {
     std::string operator()(const act_gate& a) const {
         return a.until_ms == 0 ? "close the gate" : "open the gate " + time_text(a.until_ms);
     }
-    std::string operator()(const act_connect&) const { return "connect"; }
+    std::string operator()(const act_connect& a) const {
+        return a.address.empty() ? "connect" : "connect to " + a.address;
+    }
     std::string operator()(const act_start_qemu&) const { return "start QEMU"; }
     std::string operator()(const act_replicate& a) const {
         return fmt::format("replicate {}", a.replication);
@@ -86,6 +88,8 @@ std::string to_text(const arbiter_request& q) {
         out += ", anew";
     if (q.confirmed)
         out += ", confirmed";
+    if (!q.whom.empty())
+        out += ", of " + q.whom;
     if (q.paired)
         out += q.what == kind::restore ? ", paired" : ", a standby is told next";
     return out;

@@ -408,11 +408,11 @@ public:
             return w_.put(later);
         }
         const bool fails = w_.now() < std::max(away_until, parted_until[e.host]);
-        // Who goes on alone knows its standby; a standby makes sure of everybody else.
-        const auto standby =
-            k.requests.front().what == kind::alone ? w_.hosts[e.host]->process.standby_host() : -1;
+        // Who goes on alone knows its standby, whose address is its host's number; a standby makes sure of
+        // everybody else.
+        const auto& whom = k.requests.front().whom;
         for (const auto& h : w_.hosts)
-            if (!fails && h->index != e.host && (standby < 0 || h->index == standby)) {
+            if (!fails && h->index != e.host && (whom.empty() || std::to_string(h->index) == whom)) {
                 w_.say(e.host, "FENCES {}", h->name());
                 h->power_off(w_.o.boot_ms * ms);
             }

@@ -118,8 +118,12 @@ void fault_injector::begin(std::uint32_t i) {
         w_.stats.switchovers += who(0).process.switch_over();
         return;
     case fault_kind::protect:
-        if (const auto to = who(0).process.standby_host(); to >= 0)
-            who(0).process.protect(static_cast<std::uint8_t>(to));
+        // By the present standby, or by the third host.
+        if (const auto to = who(0).process.standby_host(); to >= 0) {
+            auto& third = who(2);
+            const bool elsewhere = w_.hosts.size() == 3 && f.extra % 2 == 0 && third.process.standby();
+            who(0).process.protect(elsewhere ? third.index : static_cast<std::uint8_t>(to));
+        }
         return;
     case fault_kind::upgrade:
         w_.stats.switchovers += who(0).process.switch_over();

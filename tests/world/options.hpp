@@ -70,7 +70,7 @@ enum class fault_kind : std::uint8_t {
     load_fails,        // the next checkpoint can't be loaded
     stop,              // a person: kage stop; later the VM is started again
     switchover,        //
-    protect,           // kage protect of the present standby
+    protect,           // kage protect of the present standby, or of the third host
     upgrade,           // a switchover, then the left host's supervisor starts anew
     reboot,            // in order: SIGTERM to the supervisor, then the host is off for a while
     power_off_all,     //

@@ -17,7 +17,8 @@ constexpr std::uint32_t most_refusals = 2;
 
 void person::begin() {
     w_.hosts[0]->service = {unit::kind::run, 1, false};
-    w_.hosts[1]->service = {unit::kind::standby, -1, false};
+    for (std::size_t i = 1; i < w_.hosts.size(); ++i)
+        w_.hosts[i]->service = {unit::kind::standby, -1, false};
     for (const auto& h : w_.hosts)
         h->start_unit();
     w_.put(look_period, event_kind::person_looks);

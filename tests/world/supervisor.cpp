@@ -24,6 +24,14 @@ disk_mark of_old_release(const disk_mark& m) {
     return {m.state == disk_state::newest ? disk_state::unmarked : m.state, {}};
 }
 
+// A standby's address is its host's number.
+std::string address_of(std::int8_t host) {
+    return host < 0 ? std::string() : std::to_string(host);
+}
+std::uint8_t host_at(const std::string& address) {
+    return static_cast<std::uint8_t>(std::stoi(address));
+}
+
 const char* name_of(mirror::supervision_kind kind) {
     static constexpr const char* names[] = {
         "?",           "DESCRIPTION", "READY",  "PAIR",    "PAIRED",          "UNPAIRED", "DIED",
@@ -103,6 +111,7 @@ primary_config supervisor::config_of_primary() const {
     c.renew_ms = std::max(o.lease_ms / 4, 5u);
     c.policy = o.stop_without_standby ? loss_policy::stop : loss_policy::degraded;
     c.has_standby = peer_ >= 0;
+    c.standby_address = address_of(peer_);
     c.anew = anew_;
     c.opening_ms = std::max(15000u, o.lease_ms + 5000);
     c.shared_record = o.arbiter != arbiter_kind::fence;
@@ -466,9 +475,8 @@ bool supervisor::switch_over() {
 void supervisor::protect(std::uint8_t standby) {
     if (!alive_ || frozen() || !primary_)
         return;
-    const bool elsewhere = peer_ != static_cast<std::int8_t>(standby);
     peer_ = static_cast<std::int8_t>(standby);
-    tell([&] { primary_->on_protect(elsewhere, host_.clock_ms()); });
+    tell([&] { primary_->on_protect(address_of(peer_), host_.clock_ms()); });
 }
 
 // ---- the connection
@@ -566,11 +574,11 @@ void supervisor::carry_out(act_ask& a) {
 void supervisor::carry_out(act_gate& a) {
     gate_until_ms_ = a.until_ms;
 }
-void supervisor::carry_out(act_connect&) {
+void supervisor::carry_out(act_connect& a) {
     if (w_.broken(mutation::never_reconnects) && connected_before_)
         return;
     connected_before_ = true;
-    w_.net.connect(host_.index, generation_, static_cast<std::uint8_t>(peer_), ++attempt_);
+    w_.net.connect(host_.index, generation_, host_at(a.address), ++attempt_);
 }
 void supervisor::carry_out(act_close_link&) {
     close_link();
@@ -654,6 +662,7 @@ void supervisor::carry_out(act_running& a) {
     w_.disks.taken_over();
     auto config = config_of_primary();
     config.has_standby = false;
+    config.standby_address.clear();
     config.mark = a.mark;
     successor_.emplace(config);
     successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms(), a.gpu_failed);
