@@ -58,8 +58,8 @@ struct arbiter_request {
     bool alone = false;
     // alone, pair: the address of the standby's supervisor, for the command of `fence`
     std::string whom = {};
-    // alone, claim: when the other host was heard last; 0: never. `fence` cuts nobody off for what is older
-    // than its owner allows: meanwhile the other one may have done the same to us.
+    // alone, claim: when the other host surely lived last; 0: never. `fence` cuts nobody off for what is
+    // older than its owner allows: meanwhile the other one may have done the same to us.
     std::uint64_t heard_ms = 0;
     friend bool operator==(const arbiter_request&, const arbiter_request&) = default;
 };

@@ -161,7 +161,7 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
     request.alone =
         what == kind::renew && (state_ == primary_state::alone || state_ == primary_state::replicating ||
                                 state_ == primary_state::telling);
-    request.heard_ms = last_heard_;
+    request.heard_ms = surely_heard_;
     request_ = request.number;
     asked_ = what;
     last_asked_ = now;

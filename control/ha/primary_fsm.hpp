@@ -272,6 +272,7 @@ private:
     void tell_lineage();
 
     // The connection and the standby.
+    void surely_heard(std::uint64_t said_ms);
     void heartbeat_if_due(std::uint64_t now);
     void connect_if_due(std::uint64_t now);
     void drop_link(mirror::goodbye_reason reason, const std::string& why, std::uint64_t now);
@@ -356,8 +357,9 @@ private:
     link_state link_ = link_state::down;
     std::uint64_t connect_at_ = 0, link_since_ = 0;
     std::uint64_t last_heard_ = 0, last_beat_ = 0;
-    std::uint64_t their_beat_ = 0; // the time that the standby's last one says; 0: none yet
-    std::uint32_t budget_ms_ = 0;  // the shorter one of both ends
+    std::uint64_t surely_heard_ = 0; // the standby lived then: it answered what we said at that time
+    std::uint64_t their_beat_ = 0;   // the time that the standby's last one says; 0: none yet
+    std::uint32_t budget_ms_ = 0;    // the shorter one of both ends
     bool described_ = false, tells_belief_ = false, tells_lineage_ = false;
     peer_identity peer_;
     std::uint64_t peer_instance_ = 0, paired_instance_ = 0; // who greeted; who was told the last term

@@ -556,6 +556,26 @@ TEST_F(primary_end, another_standby_does_not_end_a_vm_that_runs_with_one_only) {
     EXPECT_EQ(fsm->state(), primary_state::alone);
 }
 
+// ---- `fence`: when the standby lived last
+
+// Answers that were in the socket while it stood still are no younger than what they answer.
+TEST_F(primary_end, what_is_read_late_does_not_say_that_the_standby_lives) {
+    shared_record = false;
+    protect();
+    now += 20;
+    fsm->on_tick(now);
+    const auto asked_ms = now;
+    done();
+    now += 90000;
+    fsm->on_message(mirror::heartbeat{5, asked_ms}, now);
+    fsm->on_qemu_replication_lost(fsm->replication(), "broken pipe", now);
+    now += 100;
+    fsm->on_tick(now);
+    const auto actions = done();
+    EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
+    EXPECT_EQ(the<act_ask>(actions).request.heard_ms, asked_ms);
+}
+
 TEST_F(primary_end, without_a_record_a_standby_that_was_stopped_is_not_cut_off) {
     shared_record = false;
     protect();

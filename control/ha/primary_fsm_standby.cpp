@@ -94,6 +94,7 @@ void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
         their_beat_ = beat->time_ms;
         if (!described_ || beat->answer_to_ms == 0 || beat->answer_to_ms > now)
             return;
+        surely_heard(beat->answer_to_ms);
         settle_open_pair(beat->answer_to_ms, now);
         // Another one at its address knows nothing of the one that was paired.
         if (gone_ && beat->answer_to_ms >= gone_at_ && !answered_since_gone_ &&
@@ -121,6 +122,7 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
     tells_lineage_ = mirror::has_capability(theirs, mirror::lineage_capability);
     peer_instance_ = theirs.instance;
     link_ = link_state::greeted;
+    surely_heard(link_since_); // it answers our hello
     peer_.on_hello(mine, theirs);
     send(peer_.description(config_.description, config_.parts));
     tell_lineage();
@@ -137,6 +139,12 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
         (!config_.shared_record && (state_ == primary_state::losing || state_ == primary_state::taking_back)))
         unpair(degraded_, now);
     heartbeat_if_due(now);
+}
+
+// What is read now may be old, if this supervisor stood still. What it answers is not older than that.
+void primary_fsm::surely_heard(std::uint64_t said_ms) {
+    if (state_ != primary_state::losing || link_address_ == paired_address_)
+        surely_heard_ = std::max(surely_heard_, said_ms);
 }
 
 void primary_fsm::heartbeat_if_due(std::uint64_t now) {

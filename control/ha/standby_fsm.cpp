@@ -282,10 +282,11 @@ void standby_fsm::heard(std::uint64_t now) {
     if (only_compares_)
         return;
     // on_tick would have claimed it, had this supervisor not stood still itself.
-    if (state_ == standby_state::synced &&
-        now >= std::max(last_heard_, link_up_at_) + config_.heartbeat_budget_ms)
+    if (may_claim() && now >= std::max(last_heard_, link_up_at_) + config_.heartbeat_budget_ms)
         late_until_ = now + config_.heartbeat_budget_ms;
     last_heard_ = std::max(last_heard_, now);
+    if (now >= late_until_)
+        surely_heard_ = now;
     heard_again_ = true;
     if (state_ == standby_state::claiming && request_ == 0)
         heard_while_claiming(now);
@@ -340,11 +341,18 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
         return drop_link(mirror::goodbye_reason::other,
                          "this standby has nothing of that term to take over with");
     }
-    // Its source may have taken it back since, so the record is asked first. Without a shared one the source
-    // is, and would be cut off by a claim.
-    if (m.kind == supervision_kind::handed_over && state_ == standby_state::synced && config_.shared_record &&
-        now < late_until_)
-        return claim("the VM was handed over while this supervisor stood still", now);
+    if (!taking_over && now < late_until_) {
+        // Its source may have taken it back since, so the record is asked first. Without a shared one the
+        // source is, and would be cut off by a claim.
+        if (m.kind == supervision_kind::handed_over && config_.shared_record &&
+            state_ == standby_state::synced)
+            return claim("the VM was handed over while this supervisor stood still", now);
+        // Without a shared one nothing refuses a claim with proof that is too old: a person may have started
+        // the VM anew since. Who lives says it again on a new connection.
+        if (m.kind == supervision_kind::died && !config_.shared_record)
+            return drop_link(mirror::goodbye_reason::other,
+                             "the primary's QEMU ended while this supervisor stood still");
+    }
     proven_ = true;
     unreleased_ = unreleased_ || m.unreleased;
     gpu_failed_ = gpu_failed_ || m.gpu_failed;
@@ -380,7 +388,7 @@ void standby_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
         request.proven_dead = is_proven();
         request.unreleased = unreleased_;
     }
-    request.heard_ms = last_heard_;
+    request.heard_ms = surely_heard_;
     request_ = request.number;
     asked_ = what;
     ask_at_ = now + config_.retry_ms;

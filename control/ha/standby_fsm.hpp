@@ -42,7 +42,8 @@
 // A primary that lives. PAIR may be read long after it was said: this supervisor stood still, or the
 // connection did, and the primary died, and a person started the VM anew. A shared record refuses the claim
 // that follows. Without one PAIRED waits for a heartbeat of the primary that answers one of ours, said when
-// nothing else was missing and less than the budget ago.
+// nothing else was missing and less than the budget ago. And after standing still DIED is no proof, and what
+// is read is no sign of life as far as the arbiter is told: both are as old as we stood still.
 //
 // What it believes is told (BELIEF) at each greeting, when it changes, and as the answer to UNPAIRED. While
 // synced it looks at the record now and then, and at once after it left `claiming` without an answer. A
@@ -246,6 +247,7 @@ private:
     std::uint64_t may_be_paired_at_ = 0; // proving: since then only a sign of life is missing; 0: more is
     std::uint64_t link_heard_ = 0;       // anything, on this connection
     std::uint64_t last_heard_ = 0;       // of a primary with our VM
+    std::uint64_t surely_heard_ = 0;     // the same, but what may be old does not count
     bool heard_again_ = false;           // while a claim is under way
     std::uint64_t qemu_ = 1;
     std::uint64_t link_up_at_ = 0; // what decides anything is said after our hello, so it is younger

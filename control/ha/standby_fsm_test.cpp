@@ -489,6 +489,51 @@ TEST_F(standby, without_a_record_a_source_that_was_cut_off_does_not_go_on) {
     EXPECT_TRUE(any<act_running>(take()));
 }
 
+// With `fence` nothing refuses a claim with proof. What was in the socket while this supervisor stood still
+// may be of a life that a person has left since.
+TEST_F(standby, without_a_record_a_death_that_was_told_while_it_stood_still_is_no_proof) {
+    begin(false);
+    pair();
+    now += 90000;
+    word(supervision_kind::died, 2, "killed");
+    auto actions = take();
+    EXPECT_FALSE(any<act_take_over>(actions));
+    EXPECT_FALSE(any<act_standby_ask>(actions));
+    EXPECT_TRUE(any<act_standby_close_link>(actions));
+    now += 100;
+    fsm->on_tick(now);
+    actions = take();
+    EXPECT_EQ(the<act_standby_ask>(actions).request.what, kind::claim);
+    EXPECT_FALSE(the<act_standby_ask>(actions).request.proven_dead) << "that host is cut off first";
+    // Who lives and has not gone on says it again.
+    fsm->on_arbiter({verdict::held, asked, 0, now + 1000, "a primary that lives is first"}, now);
+    greet();
+    word(supervision_kind::died, 2, "killed");
+    actions = take();
+    EXPECT_TRUE(any<act_take_over>(actions));
+    EXPECT_TRUE(the<act_standby_ask>(actions).request.proven_dead);
+}
+
+TEST_F(standby, with_a_record_a_death_that_was_told_while_it_stood_still_is_for_the_arbiter) {
+    pair();
+    now += 90000;
+    word(supervision_kind::died, 2, "killed");
+    EXPECT_TRUE(the<act_standby_ask>(take()).request.proven_dead);
+}
+
+TEST_F(standby, what_is_read_late_does_not_say_that_the_primary_lives) {
+    begin(false);
+    pair();
+    const auto heard = now;
+    now += 90000;
+    fsm->on_message(mirror::heartbeat{1, 0}, now);
+    now += 100;
+    fsm->on_tick(now);
+    const auto request = the<act_standby_ask>(take()).request;
+    EXPECT_EQ(request.what, kind::claim);
+    EXPECT_EQ(request.heard_ms, heard);
+}
+
 TEST_F(standby, what_is_handed_over_and_does_not_run_stays_where_it_was) {
     pair();
     word(supervision_kind::handed_over, 2);
