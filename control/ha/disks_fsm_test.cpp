@@ -305,6 +305,53 @@ TEST_F(primary_disks, a_standby_that_may_take_over_is_left_alone) {
     EXPECT_TRUE(any<act_close_link>(done())) << "and asked again";
 }
 
+// While it stood still a person may have started the VM on the other host, and stopped it there: an arbiter
+// with a record grants it to this one then.
+TEST_F(primary_disks, what_is_compared_while_it_stood_still_is_asked_again) {
+    for (const bool timer_first : {false, true}) {
+        compare();
+        greet();
+        done();
+        now += 1000;
+        if (timer_first)
+            fsm->on_tick(now);
+        word(supervision_kind::lineage, 0, text_of(disk_state::paired, {{a, 1, 2}}));
+        EXPECT_EQ(fsm->state(), primary_state::comparing);
+        EXPECT_TRUE(any<act_close_link>(done()));
+        now += 500;
+        EXPECT_LE(fsm->deadline(), now) << "it looks whether it stands still";
+        for (int i = 0; i < 10 && fsm->state() == primary_state::comparing; ++i, now += 500) {
+            fsm->on_tick(now);
+            if (any<act_connect>(done())) {
+                greet();
+                word(supervision_kind::lineage, 0, text_of(disk_state::paired, {{a, 1, 2}}));
+            }
+        }
+        EXPECT_EQ(fsm->state(), primary_state::opening);
+    }
+}
+
+TEST_F(primary_disks, what_was_compared_before_it_stood_still_is_asked_again) {
+    for (const bool timer_first : {false, true}) {
+        compare();
+        greet();
+        word(supervision_kind::lineage, 0, text_of(disk_state::paired, {{a, 1, 2}}));
+        EXPECT_EQ(the<act_ask>(done()).request.what, kind::open);
+        fsm->on_arbiter({verdict::held, asked, 0, now + 300, "its lease of the life before"}, now);
+        now += 50;
+        fsm->on_tick(now);
+        EXPECT_EQ(the<act_ask>(done()).request.what, kind::open);
+        now += 1000;
+        if (timer_first)
+            fsm->on_tick(now);
+        granted(8, now + 300);
+        const auto actions = done();
+        EXPECT_EQ(fsm->state(), primary_state::comparing);
+        EXPECT_FALSE(any<act_mark>(actions));
+        EXPECT_TRUE(any<act_connect>(actions));
+    }
+}
+
 TEST_F(primary_disks, a_person_may_start_it_anew) {
     disk = {disk_state::protected_, lineage_of({{a, 1, 2}})};
     auto c = config();

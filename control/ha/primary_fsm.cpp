@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint64_t never = UINT64_MAX;
 constexpr std::uint64_t hello_ms = 5000;
-constexpr std::uint64_t look_ms = 500; // leaving: whether the standby has the VM by now
+constexpr std::uint64_t look_ms = 500;  // leaving: whether the standby has the VM by now
+constexpr std::uint64_t awake_ms = 500; // comparing: how often it looks whether it stood still
 
 bool is_legal(primary_state from, primary_state to) {
     using s = primary_state;
@@ -225,7 +226,7 @@ void primary_fsm::renew_if_due(std::uint64_t now) {
 
 void primary_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
     using verdict = arbiter_answer::verdict;
-    if (request_ == 0 || answer.number != request_ || state_ == primary_state::ended)
+    if (request_ == 0 || answer.number != request_ || state_ == primary_state::ended || compares_again(now))
         return;
     request_ = 0;
     arbiter_problem_ = answer.what == verdict::granted ? std::string() : answer.why;
@@ -368,6 +369,7 @@ void primary_fsm::on_tick(std::uint64_t now) {
         return;
     if (state_ == primary_state::comparing && now >= compare_by_)
         return compare_or_end(nullptr, now);
+    compares_again(now);
     renew_if_due(now);
     ends_if_due(now);
     if (state_ == primary_state::ended)
@@ -389,6 +391,8 @@ std::uint64_t primary_fsm::deadline() const {
     std::uint64_t at = unpair_at_;
     if (state_ == s::comparing)
         at = compare_by_;
+    if (state_ == s::comparing || (state_ == s::opening && partner_has_nothing_ && !opened_))
+        at = std::min(at, awake_ms_ + awake_ms);
     if (is_parting() && may_part(part_by_))
         at = may_part(0) ? 0 : std::min(at, part_by_);
     if (state_ == s::alone && !mark_problem_.empty())

@@ -13,7 +13,7 @@
 //
 //   from          to            when
 //   opening       comparing     a standby may have gone on with newer disks: it is asked
-//   comparing     opening       it has not
+//   comparing     opening       it has not. And back, if this supervisor stood still meanwhile
 //   opening       alone         the arbiter granted the first lease, and the disks are marked:
 //                               act_start_qemu
 //   alone         replicating   a standby is ready, and may have a transfer now: act_replicate
@@ -264,6 +264,7 @@ private:
 
     // The disks (primary_fsm_disks.cpp).
     void begin_comparing(std::uint64_t now);
+    bool compares_again(std::uint64_t now);
     void compare_or_end(const mirror::supervision* m, std::uint64_t now);
     void mark(disk_mark next, bool flush = false);
     const disk_mark& last_mark() const { return marking_.empty() ? mark_ : marking_.back(); }
@@ -329,6 +330,7 @@ private:
     std::deque<disk_mark> marking_; // those that are being made durable
     std::string mark_problem_;      // of the last one
     std::uint64_t mark_again_at_ = 0, compare_by_ = 0;
+    std::uint64_t awake_ms_ = 0;       // until it starts the VM after comparing: when it last did anything
     bool opened_ = false;              // the arbiter has granted it; the disks are being marked
     bool partner_has_nothing_ = false; // it said so: the record of our pair is of no use to anybody
     std::deque<primary_action> actions_;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace kagemusha::ha {
 
 using mirror::supervision;
@@ -13,6 +15,8 @@ using mirror::supervision_kind;
 namespace {
 
 constexpr std::uint64_t mark_again_ms = 1000; // after one that could not be written
+// Comparing: on_tick is due twice in it (deadline()). In less nobody starts the VM elsewhere and stops it.
+constexpr std::uint64_t stood_still_ms = 1000;
 
 } // namespace
 
@@ -23,9 +27,30 @@ void primary_fsm::begin_comparing(std::uint64_t now) {
     if (mark_.state != disk_state::protected_ || !config_.has_standby)
         return end(false, why);
     compare_by_ = now + config_.opening_ms;
+    awake_ms_ = now;
     degraded_ = why + ". Waiting for the standby's supervisor, to compare the disks";
     become(primary_state::comparing, degraded_);
     connect_if_due(now);
+}
+
+// A supervisor that stood still reads what may be old by now, or acts on it: meanwhile a person may have
+// started the VM on the other host. So it asks again.
+bool primary_fsm::compares_again(std::uint64_t now) {
+    const bool has_compared = state_ == primary_state::opening && partner_has_nothing_ && !opened_;
+    if (state_ != primary_state::comparing && !has_compared)
+        return false;
+    if (now < std::exchange(awake_ms_, now) + stood_still_ms)
+        return false;
+    if (has_compared) {
+        request_ = 0; // its answer, if any comes, is nobody's
+        partner_has_nothing_ = false;
+        connect_at_ = now;
+        begin_comparing(now);
+    } else if (link_ >= link_state::greeting) {
+        drop_link(mirror::goodbye_reason::other, "this supervisor stood still: what was said may be old",
+                  now);
+    }
+    return true;
 }
 
 // `m`: what the standby has; none: it can't be asked.

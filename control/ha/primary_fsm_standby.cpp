@@ -66,7 +66,7 @@ void primary_fsm::on_link_up(std::uint64_t now) {
     if (link_ != link_state::connecting || state_ == primary_state::ended)
         return;
     link_ = link_state::greeting;
-    link_since_ = now;
+    link_since_ = awake_ms_ = now;
     described_ = tells_belief_ = tells_lineage_ = standby_is_clean_ = false;
     their_beat_ = 0;
     unpairing_ = false;
@@ -81,7 +81,7 @@ void primary_fsm::on_link_up(std::uint64_t now) {
 }
 
 void primary_fsm::on_message(const mirror::message& m, std::uint64_t now) {
-    if (link_ < link_state::greeting || state_ == primary_state::ended)
+    if (link_ < link_state::greeting || state_ == primary_state::ended || compares_again(now))
         return;
     last_heard_ = std::max(last_heard_, now);
     if (const auto* bye = std::get_if<mirror::goodbye>(&m))
