@@ -410,7 +410,10 @@ public:
         const bool fails = w_.now() < std::max(away_until, parted_until[e.host]);
         // Who goes on alone knows its standby, whose address is its host's number; a standby makes sure of
         // everybody else.
-        const auto& whom = k.requests.front().whom;
+        const auto wanted = w_.hosts[e.host]->process.standby_host();
+        auto whom = k.requests.front().whom;
+        if (!whom.empty() && wanted >= 0 && w_.broken(mutation::cuts_off_the_wanted))
+            whom = std::to_string(wanted);
         for (const auto& h : w_.hosts)
             if (!fails && h->index != e.host && (whom.empty() || std::to_string(h->index) == whom)) {
                 w_.say(e.host, "FENCES {}", h->name());

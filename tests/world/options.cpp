@@ -37,7 +37,8 @@ constexpr const char* mutation_names[] = {"none",
                                           "marks_unflushed",
                                           "loses_unpaired",
                                           "never_reconnects",
-                                          "counts_former_ends"};
+                                          "counts_former_ends",
+                                          "cuts_off_the_wanted"};
 static_assert(std::size(mutation_names) == static_cast<std::size_t>(mutation::last) + 1);
 constexpr const char* fault_names[] = {"kill_qemu",
                                        "kill_supervisor",

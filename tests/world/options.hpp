@@ -41,7 +41,9 @@ enum class mutation : std::uint8_t {
     loses_unpaired,          // UNPAIRED never arrives
     never_reconnects,        // a closed connection is not made again
     counts_former_ends,      // the end of a QEMU is reported as that of the one that was started since
-    last = counts_former_ends,
+    cuts_off_the_wanted,     // `fence`: the command cuts off the standby that is wanted, not the one that was
+                             // told
+    last = cuts_off_the_wanted,
 };
 const char* name_of(mutation m);
 bool parse(const std::string& name, mutation& out);
