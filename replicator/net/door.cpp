@@ -163,7 +163,10 @@ private:
         error_code ignored;
         const auto endpoint = socket.remote_endpoint(ignored);
         const auto id = ++last_id_;
-        const auto decision = admission_.on_arrival(source_text(endpoint), id, event_loop::now_ms());
+        // Who may open our socket's file is no stranger, or was let in by a relay that knows whence he came
+        // (control/relay): each counts as a source of its own.
+        const auto source = is_local(endpoint) ? std::to_string(id) : source_text(endpoint);
+        const auto decision = admission_.on_arrival(source, id, event_loop::now_ms());
         const auto from = endpoint_text(endpoint);
         if (!decision.admitted) {
             log("refused " + from + ": too many connections from there did not prove who they are");

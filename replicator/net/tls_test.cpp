@@ -443,6 +443,33 @@ TEST_F(stranger_test, a_crowd_of_one_source_ends_no_handshake_of_another) {
     EXPECT_FALSE(failed);
 }
 
+// Its peers are relayed from ports, where each had to get in.
+TEST_F(stranger_test, over_a_unix_socket_a_crowd_ends_no_handshake) {
+    listen(60'000);
+    event_loop other;
+    asio::ssl::context context(asio::ssl::context::tls_client);
+    use(context, good("beta") + "/primary-");
+    const asio::local::stream_protocol::endpoint to(directory.path() + "/link");
+    tls_stream primary(other.native().io, context);
+    primary.next_layer().connect(to);
+    loop.native().io.run_for(std::chrono::milliseconds(20));
+    std::list<asio::local::stream_protocol::socket> crowd;
+    for (unsigned i = 0; i < 40; ++i)
+        crowd.emplace_back(other.native().io).connect(to);
+    loop.native().io.run_for(std::chrono::milliseconds(20));
+    bool done = false, failed = false;
+    primary.async_handshake(asio::ssl::stream_base::client, [&](const boost::system::error_code& error) {
+        done = true;
+        failed = static_cast<bool>(error);
+    });
+    ASSERT_TRUE(run_until(loop, [&] {
+        other.native().io.poll();
+        return (done && there->offered.size() == 1) || failed;
+    }));
+    EXPECT_FALSE(failed);
+    EXPECT_TRUE(there->log.empty()) << there->log[0];
+}
+
 // ---- keys on the disk
 
 class key_files_test : public testing::Test {
