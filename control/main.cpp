@@ -9,6 +9,7 @@
 #include "control/keys.hpp"
 #include "control/metrics.hpp"
 #include "control/process.hpp"
+#include "control/relay/relay.hpp"
 #include "control/session.hpp"
 #include "control/status.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -237,6 +238,8 @@ int run_shell(session_options& options) {
 int main(int argc, char** argv) {
     if (argc > 5 && std::strcmp(argv[1], guard_word) == 0)
         guard_main(argv + 2);
+    if (argc == 3 && std::strcmp(argv[1], relay_word) == 0)
+        relay_main(argv[2]);
     interrupt_fd(); // from here on signals are ours to read
 
     CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};

@@ -242,14 +242,21 @@ int interrupted_by() {
 }
 
 captured run_captured(const std::vector<std::string>& command,
-                      const std::vector<std::pair<std::string, std::string>>& environment) {
+                      const std::vector<std::pair<std::string, std::string>>& environment,
+                      const std::optional<std::string>& confinement) {
     captured result;
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
         return result;
     unique_fd reading(ends[0]), writing(ends[1]);
     std::string error;
-    auto child = child_process::start({command, environment, -1, writing.get(), -1, {}, false}, error);
+    spawn_request request{command, environment, -1, writing.get(), -1, {}, false};
+    if (confinement) {
+        request.err = writing.get();
+        request.guarded = true;
+        request.confinement = *confinement;
+    }
+    auto child = child_process::start(request, error);
     if (!child) {
         fmt::print(stderr, "kagemusha: {}\n", error);
         return result;

@@ -80,12 +80,14 @@ int interrupted_by();
 
 // Runs a program to its end: stdout is captured, stderr is ours. Status as child_process says; 127 when it
 // could not be started, 128 + signal when we were interrupted meanwhile (the child is killed then).
+// With a confinement (spawn_request) stderr is captured, too.
 struct captured {
     int status = 127;
     std::string out;
 };
 captured run_captured(const std::vector<std::string>& command,
-                      const std::vector<std::pair<std::string, std::string>>& environment = {});
+                      const std::vector<std::pair<std::string, std::string>>& environment = {},
+                      const std::optional<std::string>& confinement = {});
 
 // Entry point of the little program between us and a guarded child (see process.cpp); called by main().
 inline constexpr char guard_word[] = "--guarded-by";

@@ -19,8 +19,6 @@ using json = nlohmann::json;
 using user_kind = described_confinement::user_kind;
 using network_kind = described_confinement::network_kind;
 
-constexpr std::string_view unix_prefix = "unix:";
-
 // What programs of a system read: libraries and the linker's tables, names of hosts, what GPU runtimes look
 // up (replicator/worker/sandbox.cpp shows each worker a part of it).
 constexpr const char* system_paths[] = {"/usr",
@@ -58,11 +56,6 @@ std::uint64_t hash_of(std::string_view text) { // FNV-1a, 64 bits
     return hash;
 }
 
-std::string folder_of(const std::string& path) {
-    const auto slash = path.rfind('/');
-    return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
-}
-
 // What an option of QEMU names: "file=/a/b,format=raw" and "unix:/a/b,server=on" have /a/b.
 std::vector<std::string> paths_in(std::string_view option) {
     std::vector<std::string> found;
@@ -89,11 +82,6 @@ std::vector<std::string_view> parts_of(std::string_view netdev) {
 
 // Empty: it does without the host's network.
 std::string why_the_hosts_network(const confinement_needs& needs) {
-    for (const auto& address : needs.addresses)
-        if (!address.starts_with(unix_prefix))
-            return "its GPU and its state go to a port of the standby's";
-    if (needs.ports)
-        return "it has keys, so its standby may be at a port";
     for (const auto& netdev : needs.netdevs) {
         const auto parts = parts_of(netdev);
         const auto has = [&](std::string_view part) {
@@ -135,11 +123,8 @@ void show_all(confinement& out, const confinement_needs& needs, const described_
         show(out, {path, false, true});
     show(out, {needs.console_log, true, true});
     show(out, {needs.keys, false, true});
-    show(out, {needs.links, true, true});
-    // A socket is found in its folder, where it may be made anew at any time.
-    for (const auto& address : needs.addresses)
-        if (address.starts_with(unix_prefix))
-            show(out, {folder_of(address.substr(unix_prefix.size())), false, false, true});
+    show(out, {needs.to_peers});
+    show(out, {needs.of_qemu, true, true});
     for (const auto& netdev : needs.netdevs)
         for (const auto& path : paths_in(netdev))
             show(out, {path, true, false, true});
@@ -152,10 +137,6 @@ void show_all(confinement& out, const confinement_needs& needs, const described_
                      [](const shown_path& a, const shown_path& b) { return a.path < b.path; });
 }
 
-confinement_decision not_at_all(std::string why) {
-    return {std::nullopt, "QEMU has its caller's user, root and network: " + std::move(why), {}};
-}
-
 confinement_decision refused(std::string why) {
     return {std::nullopt, {}, "[confinement]: " + std::move(why)};
 }
@@ -164,12 +145,6 @@ confinement_decision refused(std::string why) {
 
 std::uint32_t user_of_vm(std::string_view vm) {
     return first_vm_user + static_cast<std::uint32_t>(hash_of(vm) % vm_users);
-}
-
-std::string confined_listen_address(const std::string& address, const std::string& links) {
-    if (!address.starts_with(unix_prefix))
-        return address;
-    return fmt::format("unix:{}/{:08x}", links, hash_of(address) & 0xffffffff);
 }
 
 std::string tap_of(std::string_view netdev) {
@@ -198,16 +173,23 @@ std::string netdev_with_tap(std::string_view netdev, int fd) {
     return out;
 }
 
+confinement_decision without_confinement(std::string why) {
+    return {std::nullopt, "QEMU has its caller's user, root and network: " + std::move(why), {}};
+}
+
 confinement_decision decide_confinement(const described_confinement& wanted, const confinement_needs& needs,
                                         const host_offers& offers) {
     if (!wanted.root)
-        return not_at_all("the description has no [confinement], or root = false in it");
+        return without_confinement("so its description says");
     if (!needs.sandboxed)
-        return not_at_all("with sandbox = false it may start programs of this host");
+        return without_confinement("with sandbox = false it may start programs of this host");
+    if (!wanted.described && !needs.options.empty())
+        return without_confinement(
+            "what its 'qemu-options' need is not known; [confinement] confines it all the same");
     if (!offers.privileged && !offers.user_namespaces) {
         if (wanted.user == user_kind::given)
             return refused(fmt::format("only root can give QEMU the user {}", wanted.id));
-        return not_at_all(offers.why_not);
+        return without_confinement(offers.why_not);
     }
     confinement out;
     out.user_namespace = !offers.privileged;

@@ -18,6 +18,7 @@ namespace kagemusha::control {
 
 // [confinement] of a description.
 struct described_confinement {
+    bool described = false; // what can't be had is an error; else the VM does without
     enum class user_kind { own, caller, given };
     enum class network_kind { automatic, host, own };
     user_kind user = user_kind::own;
@@ -47,13 +48,12 @@ struct confinement_needs {
     std::vector<std::string> own_files;        // that the supervisor made, and QEMU reads
     std::string console_log;                   // made for it, and written
     std::string keys;                          // directory of its copies; "": none
-    std::string links;                         // directory in which its sockets are; made for it
-    std::vector<std::string> addresses;        // that it connects to or listens at
+    std::string to_peers;                      // directory of the sockets that it connects to
+    std::string of_qemu;                       // and of those that it makes; made for it
     std::string status_socket, console_socket; // at which others find it
     std::vector<std::string> netdevs;
     std::vector<std::string> options; // of its owner
     bool gpu = false, kvm = false;
-    bool ports = false;     // it may be told to connect to one later
     bool sandboxed = false; // it starts no program
 };
 
@@ -91,15 +91,15 @@ struct confinement_decision {
     std::string refusal;             // the description wants what can't be had
 };
 
+// What its owner has not asked for must not keep a VM from starting.
+confinement_decision without_confinement(std::string why);
+
 confinement_decision decide_confinement(const described_confinement& wanted, const confinement_needs& needs,
                                         const host_offers& offers);
 
 // The same number for a name on every host and at every start, far from those of people and services.
 std::uint32_t user_of_vm(std::string_view vm);
 inline constexpr std::uint32_t first_vm_user = 0x70000000, vm_users = 1 << 20;
-
-// Where QEMU listens when its address is a Unix socket: its own folder. Other addresses stay.
-std::string confined_listen_address(const std::string& address, const std::string& links);
 
 // "tap,ifname=vm0,script=no" → "vm0"; empty: no interface that can be opened before QEMU.
 std::string tap_of(std::string_view netdev);

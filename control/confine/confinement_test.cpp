@@ -19,7 +19,8 @@ confinement_needs needs() {
     n.writable = {"/srv/web.img"};
     n.own_files = {"/run/k/web.gate"};
     n.console_log = "/run/k/web.d/console.log";
-    n.links = "/run/k/web.links";
+    n.to_peers = "/run/k/web.d/peers";
+    n.of_qemu = "/run/k/web.d/listens";
     n.status_socket = "/run/k/web.qmp";
     n.console_socket = "/run/k/web.console";
     n.sandboxed = true;
@@ -30,6 +31,12 @@ host_offers root() {
     host_offers offers;
     offers.privileged = offers.own_ids = true;
     return offers;
+}
+
+described_confinement asked() {
+    described_confinement wanted;
+    wanted.described = true;
+    return wanted;
 }
 
 host_offers person() {
@@ -72,7 +79,9 @@ TEST(confinement, what_qemu_writes_are_its_images_its_log_and_its_links) {
         if (one.writable)
             writable.push_back(one.path);
     EXPECT_EQ(writable,
-              (std::vector<std::string>{"/run/k/web.d/console.log", "/run/k/web.links", "/srv/web.img"}));
+              (std::vector<std::string>{"/run/k/web.d/console.log", "/run/k/web.d/listens", "/srv/web.img"}));
+    ASSERT_TRUE(find(d, "/run/k/web.d/peers"));
+    EXPECT_FALSE(find(d, "/run/k/web.d/peers")->given) << "it can't put anything else there";
     ASSERT_TRUE(find(d, "/srv/base.img"));
     EXPECT_FALSE(find(d, "/srv/base.img")->given) << "an image of its owner's stays its owner's";
     EXPECT_TRUE(find(d, "/run/k/web.gate")->given);
@@ -83,7 +92,7 @@ TEST(confinement, what_qemu_writes_are_its_images_its_log_and_its_links) {
 
 TEST(confinement, folders_come_before_what_is_in_them) {
     auto n = needs();
-    n.addresses = {"unix:/srv/standby.gpu"};
+    n.to_peers = "/srv";
     const auto d = decide_confinement({}, n, root());
     ASSERT_TRUE(d.what && find(d, "/srv"));
     EXPECT_LT(find(d, "/srv"), find(d, "/srv/base.img"));
@@ -135,19 +144,13 @@ TEST(confinement, root_in_a_small_user_namespace_keeps_its_user) {
 
 TEST(confinement, what_needs_the_hosts_network_has_it) {
     const auto has_own = [](const confinement_needs& n) {
-        return decide_confinement({}, n, root()).what->network;
+        return decide_confinement(asked(), n, root()).what->network;
     };
     auto n = needs();
-    n.addresses = {"unix:/srv/standby.gpu", "unix:/srv/standby.state"};
-    EXPECT_TRUE(has_own(n));
-    n.addresses.emplace_back("hostb:7001");
-    EXPECT_FALSE(has_own(n));
-    n = needs();
-    n.ports = true;
-    EXPECT_FALSE(has_own(n));
-    n = needs();
+    EXPECT_TRUE(has_own(n)) << "its links to a standby are carried, whatever their addresses are";
     n.options = {"-device", "pcie-root-port"};
     EXPECT_FALSE(has_own(n));
+    EXPECT_FALSE(decide_confinement({}, n, root()).what) << "nobody asked for it";
     n = needs();
     n.netdevs = {"tap,ifname=vm0,script=no,downscript=no"};
     EXPECT_TRUE(has_own(n));
@@ -192,7 +195,7 @@ TEST(confinement, devices_are_those_of_the_vm) {
 TEST(confinement, files_of_the_owners_options_are_shown) {
     auto n = needs();
     n.options = {"-drive", "file=/srv/data.img,format=raw", "-chardev", "socket,id=a,path=/srv/a.sock", "/"};
-    const auto d = decide_confinement({}, n, root());
+    const auto d = decide_confinement(asked(), n, root());
     ASSERT_TRUE(d.what && find(d, "/srv/data.img") && find(d, "/srv/a.sock"));
     EXPECT_TRUE(find(d, "/srv/data.img")->optional);
     EXPECT_FALSE(find(d, "/"));
@@ -211,13 +214,6 @@ TEST(confinement, an_interface_is_opened_before_qemu) {
     ASSERT_TRUE(d.what);
     EXPECT_EQ(d.what->descriptors.back(),
               (handed_descriptor{handed_descriptor::kind::tap, "vm0", first_tap_fd + 1}));
-}
-
-TEST(confinement, a_standby_listens_where_it_may) {
-    EXPECT_EQ(confined_listen_address("hostb:7001", "/run/k/web.links"), "hostb:7001");
-    const auto at = confined_listen_address("unix:/srv/standby.gpu", "/run/k/web.links");
-    EXPECT_TRUE(at.starts_with("unix:/run/k/web.links/")) << at;
-    EXPECT_NE(at, confined_listen_address("unix:/srv/standby.state", "/run/k/web.links"));
 }
 
 TEST(confinement, is_text_on_its_way) {

@@ -325,8 +325,14 @@ std::string tree::show(const shown_path& one) {
     struct stat status{};
     if (::stat(one.path.c_str(), &status) != 0)
         return one.optional ? std::string() : failed("cannot show " + one.path);
-    if (S_ISSOCK(status.st_mode)) // it may be made anew, so it is its folder that is shown
-        return show({one.path.substr(0, std::max<std::size_t>(one.path.rfind('/'), 1)), false, false, true});
+    if (S_ISSOCK(status.st_mode)) {
+        // It may be made anew, so it is its folder that is shown, if that is everybody's.
+        const auto folder = one.path.substr(0, std::max<std::size_t>(one.path.rfind('/'), 1));
+        struct stat around{};
+        if (::stat(folder.c_str(), &around) == 0 && may(around, false))
+            return show({folder, false, false, true});
+        return bind(one.path, status, true, false);
+    }
     if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode))
         return show_device(one.path);
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))

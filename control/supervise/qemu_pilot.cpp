@@ -70,7 +70,7 @@ void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     hand_over_by_.reset();
     copy_waits_for_.clear();
     to_run_ = held_ = false;
-    replicate_to_.clear();
+    replicate_ = false;
     restart_why_.clear();
     answers_.clear();
     session_ = {};
@@ -228,7 +228,7 @@ void qemu_pilot::renew_keys() {
         if (!keys_problem_.empty())
             events_.log("the former keys are still in use: " + keys_problem_);
     }
-    if (!changed || !config_.state_encrypted)
+    if (!changed || !config_.state_has_keys)
         return;
     for (const auto& [id, end] : {std::pair{state_from_id, "server"}, {state_to_id, "client"}}) {
         ask("object-del", {{"id", id}}, {});
@@ -457,7 +457,7 @@ void qemu_pilot::take(const qmp_message& message) {
                     return kill("it refuses x-colo: " + description(set));
                 if (!standby_)
                     return;
-                if (encrypted(config_.state))
+                if (config_.incoming_is_encrypted)
                     ask("migrate-set-parameters", {{"tls-creds", state_from_id}},
                         [this](const qmp_message& keys) {
                             if (keys.what != qmp_message::kind::success)
@@ -471,8 +471,8 @@ void qemu_pilot::take(const qmp_message& message) {
                     events_.ready(number_);
                 });
             });
-            if (!replicate_to_.empty())
-                replicate(replication_, std::exchange(replicate_to_, {}), gpu_to_);
+            if (std::exchange(replicate_, false))
+                replicate(replication_, to_, encrypted_);
         });
     case qmp_message::kind::event:
         return on_event(message);

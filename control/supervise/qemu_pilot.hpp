@@ -12,6 +12,7 @@
 
 #include "control/process.hpp"
 #include "control/qmp_session.hpp"
+#include "control/relay/relayed_links.hpp"
 #include "control/supervise/checkpoint_count.hpp"
 #include "control/supervise/difference_watch.hpp"
 #include "control/supervise/paused_share.hpp"
@@ -33,11 +34,12 @@ struct pilot_config {
     std::vector<std::string> command;         // of QEMU, without its monitor
     std::vector<std::string> standby_command; // the same for a standby
     std::vector<std::pair<std::string, std::string>> environment;
-    std::string confinement;      // spawn_request's
-    std::string log;              // what QEMU says
-    std::string state;            // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
-    bool state_encrypted = false; // both command lines have the keys
-    std::string keys;             // the directory of QEMU's copies
+    std::string confinement;     // spawn_request's
+    std::string log;             // what QEMU says
+    std::string state;           // where a standby's QEMU listens for the VM's state: HOST:PORT or unix:PATH
+    bool state_has_keys = false; // on both command lines
+    bool incoming_is_encrypted = false; // what a standby's QEMU gets
+    std::string keys;                   // the directory of QEMU's copies
     // Copies them anew. Whether they have changed, or a sentence. Null: there are none.
     std::function<std::string(bool& changed)> copy_keys;
     std::uint32_t max_epoch_ms = 100; // the shortest is on the command lines
@@ -91,10 +93,8 @@ public:
     // Orders.
     void start_primary() { start(config_.command, false); }
     void start_standby() { start(config_.standby_command, true); }
-    // `replication`: the number that what is reported of it has. `gpu_address`: where the standby's GPU
-    // listens.
-    void replicate(std::uint64_t replication, const std::string& state_address,
-                   const std::string& gpu_address);
+    // `replication`: the number that what is reported of it has. `to`: as QEMU finds them.
+    void replicate(std::uint64_t replication, const link_addresses& to, bool encrypted);
     void go_on_alone();
     void tell_gpu_failure(); // to the guest
     void take_over();
@@ -153,7 +153,6 @@ private:
     void look_at_disks(std::size_t index, std::uint64_t missing, bool complete);
     void on_checkpointing();
     void send_state();
-    bool encrypted(const std::string& state_address) const;
     void name_standby_of_gpu();
     void look_at_gpu();
     void look_at_takeover();
@@ -188,8 +187,9 @@ private:
     std::string killed_why_, restart_why_, keys_problem_;
     std::uint64_t number_ = 1, next_number_ = 1; // of QEMU: the one that runs, the one that is wanted
     std::uint64_t replication_ = 0;              // the last one that was ordered
-    std::string replicate_to_, gpu_to_;          // as soon as it takes commands
-    std::string state_to_;                       // when the GPU has been copied
+    bool replicate_ = false;                     // as soon as it takes commands
+    link_addresses to_;                          // the state's when the GPU has been copied
+    bool encrypted_ = false;                     // the state, on its way there
     enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
     // QEMU accepted our `migrate`: from its event `setup` on, events of a stream are this one's. Those of the
     // one before have come by then, because QEMU refuses a second stream while one ends.

@@ -36,12 +36,12 @@ std::uint64_t committed_in(const qmp_message& colo_status) {
 
 } // namespace
 
-void qemu_pilot::replicate(std::uint64_t replication, const std::string& state_address,
-                           const std::string& gpu_address) {
+void qemu_pilot::replicate(std::uint64_t replication, const link_addresses& to, bool encrypted) {
     replication_ = replication;
+    to_ = to;
+    encrypted_ = encrypted;
     if (!negotiated_) { // it has only just been started
-        replicate_to_ = state_address;
-        gpu_to_ = gpu_address;
+        replicate_ = true;
         return;
     }
     abandoned_ = told_ = looking_ = gpu_looking_ = stream_is_ours_ = false;
@@ -52,20 +52,18 @@ void qemu_pilot::replicate(std::uint64_t replication, const std::string& state_a
     enter(watched_phase::none);
     last_ = {};
     paused_ = {};
-    state_to_ = state_address;
     if (!config_.gpu)
         return send_state();
     // A checkpoint names a state of the GPU that the standby must have.
     phase_ = phase::copying_gpu;
     enter(watched_phase::gpu_copy);
     look_at_ = clock::now();
-    gpu_to_ = gpu_address;
     name_standby_of_gpu();
 }
 
 // Refused while it is connected somewhere: to the same place, or to a standby that is gone, which it notices.
 void qemu_pilot::name_standby_of_gpu() {
-    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", gpu_to_}}, {});
+    ask("qom-set", {{"path", gpu_qom_path}, {"property", "replicate-to"}, {"value", to_.gpu}}, {});
 }
 
 void qemu_pilot::look_at_gpu() {
@@ -89,11 +87,6 @@ void qemu_pilot::look_at_gpu() {
     });
 }
 
-// A Unix socket is this machine's own, and has no name that a certificate could have.
-bool qemu_pilot::encrypted(const std::string& state_address) const {
-    return config_.state_encrypted && !state_address.starts_with("unix:");
-}
-
 void qemu_pilot::send_state() {
     phase_ = phase::migrating;
     copy_waits_for_.clear();
@@ -113,8 +106,8 @@ void qemu_pilot::send_state() {
         {{"x-checkpoint-delay", config_.max_epoch_ms},
          {"max-bandwidth", bandwidth},
          {"downtime-limit", downtime_ms},
-         {"tls-creds", encrypted(state_to_) ? state_to_id : ""}},
-        [this, failed, state_address = state_to_](const qmp_message& a) {
+         {"tls-creds", encrypted_ ? state_to_id : ""}},
+        [this, failed, state_address = to_.state](const qmp_message& a) {
             if (failed(a, "the times of checkpoints") || abandoned_)
                 return;
             ask("migrate", {{"uri", uri(state_address)}},
@@ -266,7 +259,7 @@ void qemu_pilot::tell_gpu_failure() {
 }
 
 void qemu_pilot::go_on_alone() {
-    replicate_to_.clear();
+    replicate_ = false;
     tell_gpu_failure();
     if (!qemu_ || phase_ == phase::none)
         return;

@@ -8,6 +8,7 @@
 #include "control/key_dates.hpp"
 #include "control/log_file.hpp"
 #include "control/qemu_keys.hpp"
+#include "control/relay/relayed_links.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
 #include "control/supervise/described_vm.hpp"
@@ -68,7 +69,11 @@ public:
 
 private:
     bool prepare();
+    bool confine(vm_places places, std::string& error);
     bool make_room(const vm_places& places, std::string& error);
+    void replicate(std::uint64_t replication);
+    bool encrypted() const;
+    void look_at_links(bool ended);
     void remove_sockets() const;
     void loop();
     void log(const std::string& event, const std::string& text, const moment& when = {});
@@ -99,7 +104,8 @@ private:
     std::optional<log_keeper> logs_;
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
-    std::string state_address_, gpu_address_, listen_state_address_, directory_;
+    std::optional<relayed_links> links_; // of a confined QEMU
+    std::string state_address_, gpu_address_, directory_;
     std::string qemu_log() const { return directory_ + "/qemu.log"; }
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
     std::string warning_;                 // what does not get on
@@ -168,9 +174,8 @@ bool supervisor::prepare() {
         return false;
     }
     places.gpu_address = gpu_address_;
-    places.state_address = state_address_;
-    // Of the VM: both its QEMUs find each other there when they are on one machine.
-    places.links = fs::path(directory_).parent_path().string() + "/" + vm_.name + ".links";
+    places.to_peers = directory_ + "/peers";
+    places.of_qemu = directory_ + "/listens";
     places.offers = look_at_host();
     if (error = look_at_images(); !error.empty()) {
         complain({error});
@@ -182,7 +187,7 @@ bool supervisor::prepare() {
     // What QEMU told of its processors was much, and this process stays for months.
     ::malloc_trim(0);
     gate_ = gate::make(places.gate, error);
-    if (prepared_->confinement.what && !make_room(places, error)) {
+    if (!confine(places, error)) {
         complain({error});
         return false;
     }
@@ -195,30 +200,62 @@ bool supervisor::prepare() {
     return gate_ && socket_;
 }
 
-// What a confined QEMU does not make itself. Who connects to a standby's Unix socket finds the way to where
-// its QEMU can make one.
+// By default only where QEMU has everything that it loads: a host whose file systems or rights are unusual
+// runs its VMs as before, and says so.
+bool supervisor::confine(vm_places places, std::string& error) {
+    if (!prepared_->confinement.what)
+        return true;
+    const bool has_room = make_room(places, error);
+    if (vm_.confinement.described)
+        return has_room;
+    if (has_room) {
+        auto tried = *prepared_->confinement.what;
+        tried.descriptors.clear(); // which nobody may have open twice
+        const auto version =
+            run_captured({prepared_->config.qemu, "--version"}, prepared_->environment, to_text(tried));
+        if (version.status == 0)
+            return true;
+        error = version.out.empty() ? "QEMU does not start with a root of its own" : version.out;
+    }
+    error.erase(std::find(error.begin(), error.end(), '\n'), error.end());
+    links_.reset();
+    places.offers.reset();
+    prepared_ = prepare_vm(vm_, places);
+    if (prepared_)
+        prepared_->confinement = without_confinement(error);
+    error.clear();
+    return prepared_.has_value();
+}
+
+// What a confined QEMU does not make itself.
 bool supervisor::make_room(const vm_places& places, std::string& error) {
-    listen_state_address_ = confined_listen_address(state_address_, places.links);
-    std::error_code failed;
-    fs::create_directories(places.links, failed);
     const unique_fd log(
         ::open(places.console_log.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-    if (failed || !log)
-        error = fmt::format("cannot make {}: {}", failed ? places.links : places.console_log,
-                            failed ? failed.message() : std::strerror(errno));
-    constexpr std::string_view prefix = "unix:";
-    for (const std::string& address : {state_address_, gpu_address_}) {
-        if (!options_.standby || !address.starts_with(prefix) || !error.empty())
-            continue;
-        const auto from = address.substr(prefix.size());
-        const auto to = confined_listen_address(address, places.links).substr(prefix.size());
-        ::unlink(from.c_str());
-        ::unlink(to.c_str());
-        qemus_sockets_.insert({from, to});
-        if (::symlink(to.c_str(), from.c_str()) != 0)
-            error = fmt::format("cannot make {}: {}", from, std::strerror(errno));
+    if (!log) {
+        error = fmt::format("cannot make {}: {}", places.console_log, std::strerror(errno));
+        return false;
     }
+    links_ = relayed_links::make(
+        {places.to_peers, places.of_qemu, prepared_->confinement.what->user, vm_.gpu.has_value(), qemu_log()},
+        error);
+    if (links_ && options_.standby)
+        error = links_->listen({state_address_, gpu_address_});
     return error.empty();
+}
+
+// The VM's state. A Unix socket is this machine's own, and has no name that a certificate could have.
+bool supervisor::encrypted() const {
+    return !vm_.protection.tls.empty() && needs_tls(state_address_);
+}
+
+void supervisor::replicate(std::uint64_t replication) {
+    link_addresses to{state_address_, gpu_address_};
+    if (links_) {
+        if (const auto problem = links_->aim(to); !problem.empty())
+            return decider_->replication_lost(replication, problem);
+        to = links_in(directory_ + "/peers");
+    }
+    pilot_->replicate(replication, to, encrypted());
 }
 
 void supervisor::remove_sockets() const {
@@ -308,7 +345,7 @@ decider_orders supervisor::orders() {
     orders.tell_gpu_failure = order(&qemu_pilot::tell_gpu_failure);
     orders.take_over = order(&qemu_pilot::take_over);
     orders.replicate = [this](std::uint64_t replication) {
-        inbox_.put([this, replication] { pilot_->replicate(replication, state_address_, gpu_address_); });
+        inbox_.put([this, replication] { replicate(replication); });
     };
     orders.restart_standby = [this](std::string why, std::uint64_t qemu) {
         inbox_.put([this, why = std::move(why), qemu] {
@@ -589,6 +626,14 @@ void supervisor::stop_instead() {
     decider_->stop();
 }
 
+// An order may have started another one meanwhile, which has not ended.
+void supervisor::look_at_links(bool ended) {
+    if (ended && links_->pidfd() >= 0)
+        if (const auto how = links_->ended(); !how.empty())
+            log("links", how);
+    links_->handle();
+}
+
 void supervisor::loop() {
     bool asked_to_stop = false;
     while (!over_) {
@@ -597,11 +642,14 @@ void supervisor::loop() {
         std::vector<pollfd> fds{{interrupt_fd(), POLLIN, 0},
                                 {inbox_.fd(), POLLIN, 0},
                                 {wanted.qmp, POLLIN, 0},
-                                {wanted.pidfd, POLLIN, 0}};
+                                {wanted.pidfd, POLLIN, 0},
+                                {links_ ? links_->pidfd() : -1, POLLIN, 0}};
         const auto own = fds.size();
         socket_->add_to(fds);
         int wait_ms = -1;
-        if (const auto at = pilot_->deadline(); at != qemu_pilot::clock::time_point::max()) {
+        if (const auto at = std::min(pilot_->deadline(),
+                                     links_ ? links_->deadline() : qemu_pilot::clock::time_point::max());
+            at != qemu_pilot::clock::time_point::max()) {
             const auto left =
                 std::chrono::ceil<std::chrono::milliseconds>(at - qemu_pilot::clock::now()).count();
             wait_ms = static_cast<int>(std::clamp<long long>(left, 0, 60000));
@@ -624,6 +672,8 @@ void supervisor::loop() {
         const auto same = pilot_->fds();
         if (same.qmp == wanted.qmp && same.pidfd == wanted.pidfd)
             pilot_->handle(fds[3].revents != 0);
+        if (links_)
+            look_at_links(fds[4].revents != 0);
         fds.erase(fds.begin(), fds.begin() + static_cast<std::ptrdiff_t>(own));
         socket_->handle(fds);
         if (const auto refused = drill_.refusal(boot_ns()))
@@ -668,11 +718,12 @@ int supervisor::run() {
     q.standby_command = prepared_->standby_command;
     q.environment = prepared_->environment;
     q.log = qemu_log();
-    q.state = listen_state_address_.empty() ? state_address_ : listen_state_address_;
+    q.state = links_ ? links_in(directory_ + "/listens").state : state_address_;
+    q.incoming_is_encrypted = encrypted();
     if (prepared_->confinement.what)
         q.confinement = to_text(*prepared_->confinement.what);
     q.max_epoch_ms = p.max_epoch_ms;
-    q.state_encrypted = !p.tls.empty();
+    q.state_has_keys = !p.tls.empty();
     q.keys = prepared_->keys;
     if (!q.keys.empty())
         q.copy_keys = [this](bool& changed) {

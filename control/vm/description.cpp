@@ -522,6 +522,7 @@ void read_confinement(reader& r, const toml::table& t, vm_description& vm) {
     constexpr std::int64_t highest_id = 0xfffffffe; // the one above is "nobody in particular" for the kernel
     table confinement(r, t, "[confinement]");
     auto& c = vm.confinement;
+    c.described = true;
     confinement.flag("root", c.root);
     if (const auto* user = confinement.find("user")) {
         const auto number = user->value_exact<std::int64_t>();
@@ -665,10 +666,10 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
             read_supervision(r, *t, vm);
         if (const auto* t = top.child("arbiter"))
             read_arbiter(r, *t, vm);
-        if (const auto* t = top.child("confinement"))
+        if (const auto* word = top.find("confinement"); word && word->is_boolean())
+            top.flag("confinement", vm.confinement.root);
+        else if (const auto* t = top.child("confinement"))
             read_confinement(r, *t, vm);
-        else
-            vm.confinement.root = false;
         for (const auto& network : vm.networks)
             if (const auto what = why_not_sandboxed(network.netdev); vm.sandbox && !what.empty())
                 top.complain("network", fmt::format("QEMU would start {} for '{}', and its sandbox lets it "

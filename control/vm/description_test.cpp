@@ -405,17 +405,24 @@ TEST(description, a_gpu_is_as_patient_as_the_supervisors) {
     EXPECT_EQ(of("", "heartbeat-ms = 100\nheartbeat-budget-ms = 200\n", "heartbeat-ms"), "66;66;");
 }
 
-TEST(description, confinement_is_asked_for) {
+TEST(description, confinement_is_had_unless_it_is_not_wanted) {
     const std::string vm = "name = \"a\"\n[[disk]]\npath = \"d\"\n";
     std::vector<std::string> errors;
     const auto read = [&](const std::string& more) {
         errors.clear();
         return parse_vm_description(vm + more, "f", "/d", errors);
     };
-    EXPECT_FALSE(read("")->confinement.root);
+    ASSERT_TRUE(read(""));
+    EXPECT_TRUE(read("")->confinement.root);
+    EXPECT_FALSE(read("")->confinement.described);
+    errors.clear();
+    const auto off = parse_vm_description("confinement = false\n" + vm, "f", "/d", errors);
+    ASSERT_TRUE(off);
+    EXPECT_FALSE(off->confinement.root);
+    EXPECT_FALSE(parse_vm_description("confinement = \"no\"\n" + vm, "f", "/d", errors));
     const auto plain = read("[confinement]\n");
     ASSERT_TRUE(plain);
-    EXPECT_TRUE(plain->confinement.root);
+    EXPECT_TRUE(plain->confinement.root && plain->confinement.described);
     EXPECT_EQ(plain->confinement.user, described_confinement::user_kind::own);
     const auto all = read("[confinement]\nuser = 990\nnetwork = \"host\"\npaths = [\"switch\"]\n");
     ASSERT_TRUE(all);

@@ -8,6 +8,7 @@
 #include "control/kvm_probe.hpp"
 #include "control/qemu_command.hpp"
 #include "control/qemu_keys.hpp"
+#include "control/relay/relayed_links.hpp"
 
 #include <fmt/format.h>
 
@@ -118,13 +119,8 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
     needs.own_files = {config.payload, places.gate};
     needs.console_log = places.console_log;
     needs.keys = prepared.keys;
-    needs.links = places.links;
-    const auto& p = vm.protection;
-    if (!p.standby.empty())
-        needs.addresses = {p.state, p.gpu};
-    for (const auto& address : {places.state_address, places.gpu_address})
-        if (!address.empty())
-            needs.addresses.push_back(address);
+    needs.to_peers = places.to_peers;
+    needs.of_qemu = places.of_qemu;
     for (const auto& network : config.networks)
         needs.netdevs.push_back(network.netdev);
     needs.options = config.extra;
@@ -132,7 +128,6 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
     needs.console_socket = places.console_socket;
     needs.gpu = vm.gpu.has_value();
     needs.kvm = config.accel == accelerator::kvm;
-    needs.ports = !p.tls.empty();
     needs.sandboxed = config.sandboxed;
     return needs;
 }
@@ -231,9 +226,8 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     standby.standby = true;
     if (vm.gpu) {
         const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
-        config.gpu = gpu_of(vm, address, false, out.keys);
-        standby.gpu =
-            gpu_of(vm, confined ? confined_listen_address(address, places.links) : address, true, out.keys);
+        config.gpu = gpu_of(vm, confined ? links_in(places.to_peers).gpu : address, false, out.keys);
+        standby.gpu = gpu_of(vm, confined ? links_in(places.of_qemu).gpu : address, true, out.keys);
     }
     out.command = qemu_command(config);
     out.standby_command = qemu_command(standby);

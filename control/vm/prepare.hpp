@@ -22,8 +22,8 @@ struct vm_places {
     std::string directory; // for the guest's payload and the logs; exists
     std::string status_socket, gate, console_socket, console_log;
     std::string gpu_address; // of the standby's GPU; "": the description's
-    std::string state_address = {};
-    std::string links = {};                 // directory for the sockets at which a confined QEMU listens
+    // Directories for the sockets of a confined QEMU's links (relay/relayed_links.hpp).
+    std::string to_peers = {}, of_qemu = {};
     std::optional<host_offers> offers = {}; // nothing: QEMU is not confined
 };
 

@@ -17,7 +17,7 @@ import time
 
 from guest_vm import tool
 from ha_pair import Pair, check_continued, committed_count, contiguous, run_checks, wait
-from processes import processes
+from processes import alive, processes
 from relay import Relay
 
 
@@ -154,6 +154,75 @@ def check_sandboxed(pair):
         assert seccomp_modes(children["memory-keeper"]) == {"2"}, children
 
 
+def status_words(pid, name):
+    """Of proc(5)'s status"""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+        return next(line.split()[1:] for line in status if line.startswith(name + ":"))
+
+
+def inside(qemu, *words):
+    """Runs a program where this QEMU is, as its user; its exit status"""
+    user = status_words(qemu, "Uid")[0]
+    return subprocess.run(["nsenter", "--target", str(qemu), "--mount", "--net", "--setgid", user, "--setuid", user, *words],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
+
+
+def look_at_confined(one, others):
+    """A user, a root and a network of its own, and nothing of `others` in it"""
+    assert "a network of its own" in one.status()["confinement"], one.status()
+    qemu, image = one.qemu(), one.pair.directory / "counter.img"
+    user = status_words(qemu, "Uid")[0]
+    assert int(user) >= 0x70000000 and set(status_words(qemu, "Uid") + status_words(qemu, "Gid")) == {user}, user
+    assert status_words(qemu, "Groups") == [] and int(status_words(qemu, "CapEff")[0], 16) == 0
+    assert status_words(qemu, "NoNewPrivs") == ["1"]
+    for kind in ("mnt", "net"):
+        assert os.readlink(f"/proc/{qemu}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"), kind
+    assert inside(qemu, "test", "-r", image) == 0, "its own image"
+    assert inside(qemu, "test", "-w", image) != 0, "which it only reads"
+    hidden = [*others, "/etc/shadow", "/root/.ssh", "/etc/ssl/private", "/dev/vda", "/proc/1",
+              one.pair.directory / "primary.control", one.pair.directory / "standby.control"]
+    for path in hidden:
+        assert inside(qemu, "test", "-e", path) != 0, path
+    assert inside(qemu, "sh", "-c", "test $(grep -c : /proc/net/dev) = 1") == 0, "interfaces of the host"
+    return user
+
+
+def check_confined(pair):
+    """both QEMUs of a pair have a user, a root and a network of their own, in which nothing of another VM can be opened; a
+    takeover and another standby work from there"""
+    if os.geteuid() != 0:
+        print("not root: only a user namespace can be had, which is not looked at")
+        return
+    others = pair.directory / "other.img"
+    others.write_bytes(b"another VM's")
+    for image in (pair.directory / "counter.img", others):
+        image.chmod(0o600)
+    with open(pair.description, "a", encoding="utf-8") as description:
+        description.write("\n[confinement]\n")
+    primary, standby = protected(pair)
+    for one in (primary, standby):
+        look_at_confined(one, [others])
+    assert (pair.directory / "counter.img").stat().st_uid == 0, "the image has another owner now"
+    committed = committed_count(primary)
+    os.kill(primary.qemu(), signal.SIGKILL)
+    standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    check_continued(primary, standby, committed)
+    assert primary.process.wait(60) == 0, primary.said()
+    address = f"unix:{pair.directory}/another"
+    another = pair.start("standby", "another", "--listen", address)
+    another.wait_state("listening")
+    standby.tell("protect", address)
+    standby.wait_state("protecting")
+    look_at_confined(another, [others])
+    left = {one.qemu() for one in (standby, another)} | {
+        pid for pid, process in processes().items() if process.parent in (standby.process.pid, another.process.pid)}
+    assert len(left) >= 4, f"{left}: no process carries its links"
+    for one in (standby, another):
+        one.process.kill()
+    wait(lambda: not alive(left),
+         "QEMU, which has another user, and what carries its links end with their supervisor")
+
+
 def check_ports_need_keys(pair):
     """a port of this machine without keys: refused, because any local user could be the primary"""
     text = pair.description.read_text(encoding="utf-8")
@@ -274,6 +343,9 @@ def check_encrypted(pair):
     make_keys(pair)
     primary, standby, seen = eavesdropped(pair, "secret", 'tls = "keys/here"\n')
     assert not seen, "the guest's program was in the stream"
+    if os.geteuid() == 0:  # without a word in the description, and with ports
+        for one in (primary, standby):
+            look_at_confined(one, [])
     committed = committed_count(primary)
     os.kill(primary.qemu(), signal.SIGKILL)
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
@@ -291,7 +363,7 @@ def check_encrypted(pair):
 
 
 def main(names):
-    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_sandboxed, check_ports_need_keys, check_stop,
+    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_sandboxed, check_confined, check_ports_need_keys, check_stop,
                        check_encrypted, check_writable_disk], Pair, names)
 
 
