@@ -223,6 +223,23 @@ def check_confined(pair):
          "QEMU, which has another user, and what carries its links end with their supervisor")
 
 
+def check_not_confined(pair):
+    """where QEMU can't be confined it runs all the same and says why, unless its description wants it confined"""
+    (pair.directory / "primary.d").mkdir(0o700)
+    (pair.directory / "primary.d" / "root").write_text("where its root would be", encoding="utf-8")
+    primary = pair.start("run", "primary")
+    wait(primary.counts, "the guest counts")
+    said = primary.status()["confinement"]
+    assert "caller's user, root and network" in said and "cannot mount" in said, said
+    primary.tell("stop")
+    assert primary.process.wait(60) == 0, primary.said()
+    with open(pair.description, "a", encoding="utf-8") as description:
+        description.write("\n[confinement]\n")
+    primary = pair.start("run", "primary")
+    assert primary.process.wait(60) == 1, primary.said()
+    assert "can't be confined" in primary.said(), primary.said()
+
+
 def check_ports_need_keys(pair):
     """a port of this machine without keys: refused, because any local user could be the primary"""
     text = pair.description.read_text(encoding="utf-8")
@@ -363,7 +380,7 @@ def check_encrypted(pair):
 
 
 def main(names):
-    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_sandboxed, check_confined, check_ports_need_keys, check_stop,
+    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_sandboxed, check_confined, check_not_confined, check_ports_need_keys, check_stop,
                        check_encrypted, check_writable_disk], Pair, names)
 
 
