@@ -186,6 +186,9 @@ confinement_decision decide_confinement(const described_confinement& wanted, con
     if (!wanted.described && !needs.options.empty())
         return without_confinement(
             "what its 'qemu-options' need is not known; [confinement] confines it all the same");
+    if (!wanted.described && needs.gpu && !offers.gpu_nodes.empty())
+        return without_confinement(
+            "no GPU's driver was tried in a root of its own; [confinement] confines it all the same");
     if (!offers.privileged && !offers.user_namespaces) {
         if (wanted.user == user_kind::given)
             return refused(fmt::format("only root can give QEMU the user {}", wanted.id));

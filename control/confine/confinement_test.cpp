@@ -180,7 +180,7 @@ TEST(confinement, devices_are_those_of_the_vm) {
     auto offers = root();
     offers.gpu_nodes = {"/dev/nvidia0"};
     const auto devices = [&](const confinement_needs& n) {
-        return decide_confinement({}, n, offers).what->devices;
+        return decide_confinement(asked(), n, offers).what->devices;
     };
     const auto has = [](const std::vector<std::string>& all, const char* one) {
         return std::find(all.begin(), all.end(), one) != all.end();
@@ -190,6 +190,9 @@ TEST(confinement, devices_are_those_of_the_vm) {
     n.gpu = n.kvm = true;
     EXPECT_TRUE(has(devices(n), "/dev/kvm") && has(devices(n), "/dev/nvidia0") &&
                 has(devices(n), "/dev/null"));
+    EXPECT_FALSE(decide_confinement({}, n, offers).what) << "nobody has asked for it";
+    n.gpu = false;
+    EXPECT_TRUE(decide_confinement({}, n, offers).what) << "the host's GPUs are not this VM's";
 }
 
 TEST(confinement, files_of_the_owners_options_are_shown) {
