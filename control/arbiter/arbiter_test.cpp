@@ -213,8 +213,8 @@ struct fence : testing::Test {
         EXPECT_TRUE(file) << error;
         if (!file)
             return nullptr;
-        const auto script = "echo $KAGE_FENCE of $KAGE_VM at \"$KAGE_ADDRESS\" >>" +
-                            directory.path + "/log; test ! -e " + directory.path + "/broken";
+        const auto script = "echo $KAGE_FENCE of $KAGE_VM at \"$KAGE_ADDRESS\" >>" + directory.path +
+                            "/log; test ! -e " + directory.path + "/broken";
         return std::make_unique<fence_arbiter>(
             fence_commands{{"sh", "-c", script}, {"sh", "-c", "test ! -e " + directory.path + "/broken"}},
             fence_rules{0, 60000}, std::move(*file), arbiter_identity{"vm", name, standby},
