@@ -336,8 +336,9 @@ void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
 void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64_t now) {
     const bool taking_over = state_ == standby_state::taking_over;
     if ((!may_claim() && !taking_over) || m.term != term_) {
+        // READY has said it on this connection, and BELIEF 0 would say that another QEMU is started.
         if (tells_belief_)
-            return tell_belief();
+            return state_ == standby_state::greeted ? void() : tell_belief();
         return drop_link(mirror::goodbye_reason::other,
                          "this standby has nothing of that term to take over with");
     }

@@ -42,6 +42,19 @@ TEST_F(standby, proof_of_another_term_is_none) {
     EXPECT_FALSE(any<act_take_over>(take()));
 }
 
+// BELIEF 0 takes READY back. HANDED_OVER that was under way while another QEMU was started would leave a
+// ready standby unused for ever (kagemusha_world --arbiter lock --hosts 3 --seed 3400082596).
+TEST_F(standby, who_is_ready_answers_a_late_word_with_nothing) {
+    pair();
+    fsm->on_qemu_died("killed", fsm->qemu(), now);
+    fsm->on_qemu_ready(fsm->qemu(), now);
+    EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::ready));
+    for (const auto late : {supervision_kind::handed_over, supervision_kind::died}) {
+        word(late, 2);
+        EXPECT_TRUE(take().empty());
+    }
+}
+
 TEST_F(standby, does_not_take_over_before_it_is_paired) {
     fsm->on_message(supervision{supervision_kind::died, 0, "killed"}, now);
     EXPECT_FALSE(any<act_take_over>(take()));
