@@ -138,6 +138,15 @@ TEST_F(lock, a_record_that_was_put_back_to_paired_says_alone_again) {
     EXPECT_EQ(p->decide(renew, 1002).what, verdict::granted);
     EXPECT_EQ(s->decide(request(kind::claim, 2), 9000).what, verdict::refused);
 }
+TEST_F(lock, who_ends_alone_has_that_written_again) {
+    p->decide(request(kind::open), 1000);
+    p->decide(request(kind::pair, 1, 2), 1000); // as it is in a copy that is put back
+    auto release = request(kind::release, 2);
+    release.alone = true;
+    EXPECT_EQ(p->decide(release, 1002).what, verdict::granted);
+    EXPECT_EQ(s->decide(request(kind::claim, 2), 1003).what, verdict::refused);
+    EXPECT_EQ(s->decide(request(kind::open), 1003).what, verdict::granted) << "the lease has ended";
+}
 TEST_F(lock, proof_that_nothing_was_released_counts_more_than_alone) {
     p->decide(request(kind::open), 1000);
     p->decide(request(kind::pair, 1, 2), 1000);

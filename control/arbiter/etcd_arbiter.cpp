@@ -201,6 +201,10 @@ arbiter_answer etcd_arbiter::decide(const arbiter_request& request) {
     if (request.what == arbiter_request::kind::renew)
         return renew(request);
     if (request.what == arbiter_request::kind::release) {
+        if (request.alone) { // what is known may be old: it may have been put back since
+            known_.reset();
+            change(request); // the lease ends all the same
+        }
         if (!lease_.empty() && !etcd_.ask("/v3/lease/revoke", {{"ID", lease_}}))
             return unreachable();
         lease_.clear();

@@ -207,6 +207,19 @@ TEST_F(etcd, a_record_that_is_anothers_is_found_while_the_lease_lives) {
     EXPECT_EQ(of_p.ask(*p, request(kind::renew, 1)).what, verdict::refused);
 }
 
+TEST_F(etcd, who_ends_alone_has_that_written_again) {
+    ASSERT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
+    ASSERT_EQ(of_p.ask(*p, request(kind::alone, 2)).what, verdict::granted);
+    etcd_client person(described);
+    ASSERT_TRUE(person.ask("/v3/kv/put",
+                           {{"key", to_base64("/kagemusha/vm/state")}, {"value", to_base64("2 paired p")}}));
+    auto release = request(kind::release, 2);
+    release.alone = true;
+    ASSERT_EQ(of_p.ask(*p, release).what, verdict::granted);
+    EXPECT_EQ(of_s.ask(*s, request(kind::claim, 2)).what, verdict::refused);
+    EXPECT_EQ(of_s.ask(*s, request(kind::open)).what, verdict::granted) << "the lease has ended";
+}
+
 TEST_F(etcd, a_record_that_was_put_back_to_paired_says_alone_again) {
     ASSERT_EQ(of_p.ask(*p, request(kind::pair, 1, 2)).term, 2u);
     ASSERT_EQ(of_p.ask(*p, request(kind::alone, 2)).what, verdict::granted);
@@ -275,6 +288,18 @@ TEST(etcd_record, who_goes_on_alone_has_that_written_again) {
     const auto put = std::get<etcd_put>(decide_on(record, renew, "p", 5));
     EXPECT_EQ(put.term, 2u);
     EXPECT_FALSE(put.paired);
+}
+
+TEST(etcd_record, who_ends_alone_has_that_written_again) {
+    auto release = request(kind::release, 2);
+    const auto decide = [&](const etcd_record& record) { return decide_on(record, release, "p", 5); };
+    const auto is_put = [](const auto& decided) { return std::holds_alternative<etcd_put>(decided); };
+    EXPECT_FALSE(is_put(decide({2, true, "p", "7", "p"}))) << "a standby may go on";
+    release.alone = true;
+    ASSERT_TRUE(is_put(decide({2, true, "p", "7", "p"})));
+    EXPECT_FALSE(std::get<etcd_put>(decide({2, true, "p", "7", "p"})).paired);
+    EXPECT_FALSE(is_put(decide({2, false, "p", "7", "p"}))) << "it says so already";
+    EXPECT_FALSE(is_put(decide({3, true, "s", "7", "s"}))) << "somebody else's";
 }
 
 TEST(etcd_record, a_standby_claims_only_what_it_was_told_and_nobody_holds) {

@@ -98,7 +98,10 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
         nobody_holds = record.holder.empty();
         break;
     case kind::release:
-        return arbiter_answer{verdict::granted, 0, request.term, 0, {}};
+        if (!request.alone || !record.paired || !ours || record.term != request.term)
+            return arbiter_answer{verdict::granted, 0, request.term, 0, {}};
+        paired = false;
+        break;
     }
     return etcd_put{term, paired, nobody_holds};
 }

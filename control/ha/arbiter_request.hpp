@@ -31,7 +31,7 @@ struct arbiter_request {
         pair,    // term is ours → new_term (larger), paired
         claim,   // a standby: term is the one it was told, paired, and the lease expired (or the holder is
                  // known to be dead) → term + 1, alone, ours
-        release, // term is ours → the lease ends now; nothing else changes
+        release, // term is ours → the lease ends now, and the record says what the asker knows
         look,    // what does the record say? Changes nothing. A standby asks it, to know that its claim would
                  // reach the arbiter. For `fence`: could the command be run?
         restore, // there is no record, or one of a smaller term on which nobody has a lease → term and
@@ -53,8 +53,8 @@ struct arbiter_request {
     // restore. renew: a standby is told its term next. `fence` writes that down, so that a supervisor that
     // comes back does not open a VM that the standby may have taken over.
     bool paired = false;
-    // renew: the asker goes on alone, and the record said so. One that says `paired` was put back, and says
-    // `alone` again: the standby of that time is out of date.
+    // renew, release: the asker goes on alone, or ended alone, and the record said so. One that says
+    // `paired` was put back, and says `alone` again: the standby of that time is out of date.
     bool alone = false;
     // alone, pair: the address of the standby's supervisor, for the command of `fence`
     std::string whom = {};

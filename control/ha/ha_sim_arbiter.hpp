@@ -105,7 +105,10 @@ public:
             r = {r.term + 1, 0, false, run};
             return grant(now + lease_ms);
         case kind::release:
-            return ours && r.term == q.term ? grant(now) : refused;
+            if (!ours || r.term != q.term)
+                return refused;
+            r.paired = r.paired && (!q.alone || broken_ == mutation::alone_is_not_recorded);
+            return grant(now);
         case kind::look:
             return {verdict::granted, q.number, r.term, 0, {}, r.paired, ours};
         case kind::restore:

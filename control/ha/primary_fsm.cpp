@@ -160,8 +160,9 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
     tells_next_ = what == kind::renew && request.paired;
     // The other states ask for what the record is to say.
     request.alone =
-        what == kind::renew && (state_ == primary_state::alone || state_ == primary_state::replicating ||
-                                state_ == primary_state::telling);
+        (what == kind::renew && (state_ == primary_state::alone || state_ == primary_state::replicating ||
+                                 state_ == primary_state::telling)) ||
+        (what == kind::release && ends_alone_);
     request.heard_ms = surely_heard_;
     request_ = request.number;
     asked_ = what;

@@ -398,6 +398,7 @@ private:
     bool told_ = false;
     bool record_pair_ = false; // leaving: before the last word
     bool released_ = false;
+    bool ends_alone_ = false; // nobody may go on with it
 };
 
 } // namespace kagemusha::ha

@@ -269,8 +269,10 @@ void primary_fsm::end(bool in_order, const std::string& why, bool alone) {
     if (alone && may_be_behind()) // it ended here, and nobody goes on with it
         mark_alone();
     become(primary_state::ended, why);
-    if (held)
+    if (held) {
+        ends_alone_ = alone;
         ask(arbiter_request::kind::release, last_asked_);
+    }
     actions_.push_back(act_ended{in_order, why, alone});
 }
 

@@ -187,6 +187,27 @@ TEST_F(primary_end, a_stop_that_the_arbiter_never_answers_says_so) {
     EXPECT_TRUE(the<act_ended>(take()).why.ends_with("the arbiter does not answer"));
 }
 
+// Found by kagemusha_world (seed 3500536825): between the last renewal and the stop, the arbiter was put back
+// to when the pair was recorded, and the standby of then started what a person had stopped.
+TEST_F(primary_end, who_ends_alone_says_so_when_it_releases_its_lease) {
+    protect();
+    fsm->on_stop(now);
+    EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
+    granted(2, now + 300);
+    const auto last = take();
+    ASSERT_TRUE(the<act_ended>(last).alone);
+    EXPECT_EQ(the<act_ask>(last).request.what, kind::release);
+    EXPECT_TRUE(the<act_ask>(last).request.alone);
+}
+
+TEST_F(primary_end, who_leaves_the_vm_to_its_standby_says_nothing_of_alone) {
+    protect();
+    fsm->on_qemu_died("killed", false, now);
+    const auto request = the<act_ask>(done()).request;
+    EXPECT_EQ(request.what, kind::release);
+    EXPECT_FALSE(request.alone);
+}
+
 TEST_F(primary_end, a_guest_that_ends_with_its_qemu_is_a_stop) {
     protect();
     fsm->on_qemu_died("the guest switched itself off", true, now);

@@ -86,7 +86,8 @@ arbiter_answer ha_arbiter::decide(int host, const question& q, std::uint64_t now
         return {verdict::held, q.what.number, 0, now + 100, r.holder + " has a lease"};
     if (q.what.what == kind::pair && r.term != put.term)
         before_ = r;
-    r = {put.term, r.revision + 1, now + lease_ms, put.paired, q.process, q.process};
+    const auto until = q.what.what == kind::release ? now : now + lease_ms;
+    r = {put.term, r.revision + 1, until, put.paired, q.process, q.process};
     return {verdict::granted, q.what.number, r.term, r.lease_until, {}};
 }
 

@@ -240,12 +240,16 @@ private:
         case kind::renew:
             return send(host, c.lease != 0 ? trip::keepalive : trip::read);
         case kind::release:
-            if (c.lease == 0)
-                return done(host, make(verdict::granted, c.requests.front(), c.requests.front().term, 0, ""));
-            return send(host, trip::revoke);
+            return c.requests.front().alone ? send(host, trip::read) : release(host, c);
         default:
             return send(host, trip::read);
         }
+    }
+
+    void release(std::uint8_t host, client& c) {
+        if (c.lease == 0)
+            return done(host, make(verdict::granted, c.requests.front(), c.requests.front().term, 0, ""));
+        send(host, trip::revoke);
     }
 
     void at_server(std::uint8_t, client& c) {
@@ -312,6 +316,8 @@ private:
             c.lease_until_ms = c.sent_ms + w_.o.lease_ms;
             return send(host, trip::put);
         case trip::put:
+            if (q.what == kind::release && (c.lease == 0 || c.succeeded || c.attempt == 2))
+                return release(host, c);
             if (c.lease == 0)
                 return done(host, make(verdict::unreachable, q, 0, 0, "the lease ran out"));
             if (c.succeeded)
@@ -342,6 +348,8 @@ private:
         }
         auto decided = control::decide_on(record, q, name(c.identity), w_.hosts[host]->clock_ms());
         if (auto* const a = std::get_if<arbiter_answer>(&decided)) {
+            if (q.what == kind::release)
+                return release(host, c);
             a->number = q.number;
             return done(host, *a);
         }
