@@ -119,7 +119,11 @@ etcd_client::answer etcd_client::read(const transfer& t, int code) {
         return std::nullopt;
     }
     auto parsed = json::parse(t.answer, nullptr, false);
-    if (parsed.is_object() && !parsed.contains("error"))
+    long status = 0;
+    curl_easy_getinfo(t.easy, CURLINFO_RESPONSE_CODE, &status);
+    // An error has another status; etcd 3.4 also names it "error", 3.5.16 does not. In a stream the status
+    // was sent before the error.
+    if (status == 200 && parsed.is_object() && !parsed.contains("error"))
         return parsed;
     // An unknown or old token, or none where one is needed: "invalid auth token", "user name is empty".
     needs_login_ = needs_login_ || (!described_.user.empty() && parsed.is_object());

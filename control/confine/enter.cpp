@@ -455,7 +455,8 @@ host_offers look_at_host() {
     offers.own_ids = ids_exist("/proc/self/uid_map") && ids_exist("/proc/self/gid_map");
     offers.user_namespaces = !offers.privileged && works_in_a_child(try_in_user_namespace);
     if (!offers.privileged && !offers.user_namespaces)
-        offers.why_not = "this host gives it neither root's rights nor user namespaces with mounts";
+        offers.why_not = "this host gives it neither root's rights nor user namespaces with mounts (in a "
+                         "chroot nobody gets mounts of their own)";
     std::error_code error;
     for (fs::directory_iterator at("/dev", error), end; !error && at != end; at.increment(error)) {
         const auto name = at->path().filename().string();

@@ -483,6 +483,7 @@ void supervisor::protect(std::uint8_t standby) {
 
 void supervisor::connected(std::uint32_t id, int end) {
     line_ = id;
+    line_speaks_version_1_ = false;
     line_end_ = end;
     if (standby_)
         tell([&] { standby_->on_link_up(host_.clock_ms()); });
@@ -510,9 +511,10 @@ void supervisor::arrived(std::uint32_t id, const mirror::message& m) {
             return arrived(id, understood);
     }
     const auto* const word = std::get_if<mirror::supervision>(&m);
-    const bool some_are_old = w_.o.old_release[0] || w_.o.old_release[1] || w_.o.old_release[2];
+    if (const auto* h = std::get_if<mirror::hello>(&m))
+        line_speaks_version_1_ = std::ranges::count(h->capabilities, mirror::supervision_2_capability) == 0;
     if ((word && word->kind == mirror::supervision_kind::running) ||
-        (some_are_old && std::holds_alternative<mirror::goodbye>(m))) // an older release's way to say so
+        (line_speaks_version_1_ && std::holds_alternative<mirror::goodbye>(m))) // its way to say so
         w_.ends.runs_elsewhere(host_.index);
     tell([&] {
         if (standby_)

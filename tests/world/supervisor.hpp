@@ -129,6 +129,7 @@ private:
     bool settling_ = false;
     std::int64_t line_ = -1; // the present connection
     int line_end_ = 0;
+    bool line_speaks_version_1_ = false; // its hello said no newer capability
     std::uint32_t attempt_ = 0;
     std::int8_t peer_ = -1;
     std::uint64_t gate_until_ms_ = 0;
