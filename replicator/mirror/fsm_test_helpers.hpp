@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/action_text.hpp"
+#include "mirror/message_text.hpp"
 
 namespace kagemusha::mirror::testing {
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "mirror/fsm_test_helpers.hpp"
+#include "mirror/standby_text.hpp"
 
 namespace kagemusha::mirror {
 namespace {

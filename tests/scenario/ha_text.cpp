@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "mirror/action_text.hpp"
+#include "mirror/message_text.hpp"
 
 namespace kagemusha::scenario {
 

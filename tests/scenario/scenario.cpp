@@ -8,7 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "mirror/action_text.hpp"
+#include "mirror/message_text.hpp"
+#include "mirror/primary_text.hpp"
+#include "mirror/standby_text.hpp"
 #include "scenario/text_scenario.hpp"
 
 namespace {

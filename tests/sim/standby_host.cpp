@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "mirror/action_text.hpp"
+#include "mirror/message_text.hpp"
+#include "mirror/standby_text.hpp"
 
 namespace kagemusha::sim {
 

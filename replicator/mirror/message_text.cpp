@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "mirror/action_text.hpp"
+#include "mirror/message_text.hpp"
 
 namespace kagemusha::mirror {
 
@@ -119,50 +119,7 @@ struct message_text {
     std::string operator()(const unknown_message&) const { return "unknown_message"; }
 };
 
-struct action_text {
-    std::string operator()(const act_send& a) const { return "send " + to_text(a.what); }
-    std::string operator()(const act_close_link& a) const { return "close_link " + quoted(a.why); }
-    std::string operator()(const act_connect&) const { return "connect"; }
-    std::string operator()(const act_send_entries& a) const {
-        return "send_entries " + n(a.first) + ".." + n(a.last);
-    }
-    std::string operator()(const act_send_content& a) const {
-        return "send_content " + to_text(a.what).substr(8);
-    }
-    std::string operator()(const act_drop_log& a) const { return "drop_log " + n(a.up_to); }
-    std::string operator()(const act_drop_content& a) const { return "drop_content " + n(a.sequence); }
-    std::string operator()(const act_start_sync&) const { return "start_sync"; }
-    std::string operator()(const act_stop_mirror&) const { return "stop_mirror"; }
-    std::string operator()(const act_epoch_wanted&) const { return "epoch_wanted"; }
-    std::string operator()(const act_congestion& a) const {
-        return a.on ? "congestion on" : "congestion off";
-    }
-    std::string operator()(const act_digest_result& a) const { return to_text(message(a.what)); }
-    std::string operator()(const act_state& a) const { return state(name_of(a.state), a.degraded); }
-    std::string operator()(const act_run& a) const { return "run " + n(a.sequence); }
-    std::string operator()(const act_skip& a) const { return "skip " + n(a.sequence); }
-    std::string operator()(const act_resume& a) const { return "resume " + n(a.request.token); }
-    std::string operator()(const act_live&) const { return "live"; }
-    std::string operator()(const act_forget_all&) const { return "forget_all"; }
-    std::string operator()(const act_standby_state& a) const { return state(name_of(a.state), a.why); }
-
-    static std::string state(const char* name, const std::string& why) {
-        return std::string("state ") + name + (why.empty() ? "" : " " + quoted(why));
-    }
-};
-
 } // namespace
-
-const char* name_of(primary_state s) {
-    static constexpr const char* names[] = {"disconnected", "greeting", "syncing", "protecting", "ended"};
-    return names[static_cast<std::size_t>(s)];
-}
-
-const char* name_of(standby_state s) {
-    static constexpr const char* names[] = {"listening", "greeting",   "following",
-                                            "ready",     "taken_over", "ended"};
-    return names[static_cast<std::size_t>(s)];
-}
 
 const char* name_of(entry_kind k) {
     switch (k) {
@@ -192,12 +149,16 @@ std::string to_text(const message& m) {
     return std::visit(message_text{}, m);
 }
 
-std::string to_text(const primary_action& a) {
-    return std::visit(action_text{}, a);
+std::string to_text(const act_send& a) {
+    return "send " + to_text(a.what);
 }
 
-std::string to_text(const standby_action& a) {
-    return std::visit(action_text{}, a);
+std::string to_text(const act_close_link& a) {
+    return "close_link " + quoted(a.why);
+}
+
+std::string state_text(const char* name, const std::string& why) {
+    return std::string("state ") + name + (why.empty() ? "" : " " + quoted(why));
 }
 
 } // namespace kagemusha::mirror
