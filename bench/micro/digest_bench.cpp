@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What comparing GPU memory costs: the hash kernel of mirror/digest on a GPU for several sizes of
+// What comparing GPU memory costs: the hash kernel of mirror/sync/digest on a GPU for several sizes of
 // work-groups, against reading the same memory, and the reference on one core of the host. KAGEMUSHA_TEST_GPU
 // chooses the OpenCL device; KAGEMUSHA_BENCH_BYTES how much memory (64 MiB).
 #include <benchmark/benchmark.h>
@@ -17,7 +17,7 @@
 #include "codec/encode.hpp"
 #include "gpu/backend.hpp"
 #include "gpu/executor.hpp"
-#include "mirror/digest.hpp"
+#include "mirror/sync/digest.hpp"
 
 namespace kagemusha {
 namespace {

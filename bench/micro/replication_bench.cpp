@@ -36,10 +36,10 @@
 #include "codec/encode.hpp"
 #include "core/repeated_launches.hpp"
 #include "messages/messages.hpp"
-#include "mirror/mirror_file.hpp"
-#include "mirror/primary_fsm.hpp"
-#include "mirror/replay_request.hpp"
-#include "mirror/standby_fsm.hpp"
+#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/shadow/mirror_file.hpp"
+#include "mirror/standby/replay_request.hpp"
+#include "mirror/standby/standby_fsm.hpp"
 #include "pair/op_log.hpp"
 
 using namespace kagemusha;

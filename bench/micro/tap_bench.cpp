@@ -34,7 +34,7 @@
 
 #include "codec/encode.hpp"
 #include "core/device.hpp"
-#include "mirror/mirror_primary.hpp"
+#include "mirror/capture/mirror_primary.hpp"
 #include "pair/op_log.hpp"
 
 using namespace kagemusha;

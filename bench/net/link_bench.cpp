@@ -21,7 +21,7 @@
 
 #include "bench/net/plain_transfer.hpp"
 #include "control/keys.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 #include "net/link.hpp"
 
 using namespace kagemusha;

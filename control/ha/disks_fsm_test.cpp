@@ -3,7 +3,7 @@
 // primary_fsm and standby_fsm: marks of disks, which of two hosts has the newer ones, and who may start.
 #include "control/ha/ha_test_helpers.hpp"
 
-#include "mirror/agreement.hpp"
+#include "mirror/protocol/agreement.hpp"
 
 namespace kagemusha::ha {
 namespace {

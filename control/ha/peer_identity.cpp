@@ -3,7 +3,7 @@
 // See peer_identity.hpp.
 #include "control/ha/peer_identity.hpp"
 
-#include "mirror/agreement.hpp"
+#include "mirror/protocol/agreement.hpp"
 
 #include <fmt/format.h>
 

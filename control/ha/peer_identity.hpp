@@ -2,11 +2,12 @@
 //
 // Whether two hosts fit together, as far as their software and what a guest sees of them goes. Supervisors
 // compare it when they greet, before one stands by for the other: first the versions of what they speak
-// (mirror/agreement.hpp), then what the VM is made of, part by part. A guest must find after a takeover what
-// it found at its start; a release or a patch of QEMU may differ, or nobody could upgrade a cluster. Pure.
+// (mirror/protocol/agreement.hpp), then what the VM is made of, part by part. A guest must find after a
+// takeover what it found at its start; a release or a patch of QEMU may differ, or nobody could upgrade a
+// cluster. Pure.
 #pragma once
 
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 
 #include <cstdint>
 #include <string>

@@ -3,8 +3,8 @@
 #include "control/ha/ha_test_helpers.hpp"
 #include "control/ha/peer_identity.hpp"
 
-#include "mirror/agreement.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
+#include "mirror/protocol/agreement.hpp"
 
 namespace kagemusha::ha {
 namespace {

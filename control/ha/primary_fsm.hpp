@@ -94,7 +94,7 @@
 #include "control/ha/disk_mark.hpp"
 #include "control/ha/peer_identity.hpp"
 #include "control/ha/resync_backoff.hpp"
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 
 #include <cstdint>
 #include <deque>

@@ -3,7 +3,7 @@
 // primary_fsm: the connection to the standby's supervisor, what it says, and how a standby is won and lost.
 #include "control/ha/primary_fsm.hpp"
 
-#include "mirror/agreement.hpp"
+#include "mirror/protocol/agreement.hpp"
 
 #include <fmt/format.h>
 

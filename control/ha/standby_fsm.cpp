@@ -3,7 +3,7 @@
 // See standby_fsm.hpp.
 #include "control/ha/standby_fsm.hpp"
 
-#include "mirror/agreement.hpp"
+#include "mirror/protocol/agreement.hpp"
 
 #include <fmt/format.h>
 

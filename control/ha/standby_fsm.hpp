@@ -74,7 +74,7 @@
 #include "control/ha/arbiter_request.hpp"
 #include "control/ha/disk_mark.hpp"
 #include "control/ha/peer_identity.hpp"
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 
 #include <cstdint>
 #include <deque>

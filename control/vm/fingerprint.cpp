@@ -5,7 +5,7 @@
 
 #include "control/process.hpp"
 #include "core/limits.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "ffi/roles.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 
 namespace kagemusha::ffi {
 

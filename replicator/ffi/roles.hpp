@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "ffi/device_impl.hpp"
-#include "mirror/limits.hpp"
-#include "mirror/mirror_primary.hpp"
-#include "mirror/vm_state.hpp"
+#include "mirror/capture/mirror_primary.hpp"
+#include "mirror/log/limits.hpp"
+#include "mirror/standby/vm_state.hpp"
 #include "net/link.hpp"
 #include "pair/primary_side.hpp"
 

@@ -7,7 +7,7 @@
 #include "core/limits.hpp"
 #include "ffi/roles.hpp"
 #include "messages/vm_state.hpp"
-#include "mirror/resumed_request.hpp"
+#include "mirror/standby/resumed_request.hpp"
 #include "pair/standby_side.hpp"
 
 namespace kagemusha::ffi {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// messages: mirror/message.hpp ↔ bytes of the wire. A frame is
+// messages: mirror/protocol/message.hpp ↔ bytes of the wire. A frame is
 //
 //   frame_header (16 bytes, little-endian) │ protobuf kagemusha.replication.Message │ payload bytes
 //
@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "mirror/limits.hpp"
-#include "mirror/message.hpp"
+#include "mirror/log/limits.hpp"
+#include "mirror/protocol/message.hpp"
 
 namespace kagemusha::messages {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 
 namespace kagemusha::messages {
 

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "messages/test_helpers.hpp"
-#include "mirror/agreement.hpp"
+#include "mirror/protocol/agreement.hpp"
 
 namespace kagemusha::messages::test {
 namespace {

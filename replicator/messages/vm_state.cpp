@@ -9,7 +9,7 @@
 #include <google/protobuf/wire_format_lite.h>
 
 #include "core/limits.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 #include "proto/abi/vgpu_protocol.h"
 #include "proto/replication/replication.pb.h"
 

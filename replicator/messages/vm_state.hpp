@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/limits.hpp"
-#include "mirror/vm_state.hpp"
+#include "mirror/standby/vm_state.hpp"
 #include "proto/abi/vgpu_protocol.h"
 
 namespace kagemusha::messages {

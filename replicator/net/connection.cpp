@@ -8,7 +8,7 @@
 #include <cassert>
 #include <chrono>
 
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 #include "net/event_loop_impl.hpp"
 
 namespace kagemusha::net {

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 
 namespace kagemusha::net {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 #include "net/identity.hpp"
 
 namespace kagemusha::net {

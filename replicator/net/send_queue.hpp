@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 
 namespace kagemusha::net {
 

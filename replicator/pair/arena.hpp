@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "mirror/mirror_agent.hpp"
+#include "mirror/sync/mirror_agent.hpp"
 
 namespace kagemusha::pair {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "messages/messages.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 
 namespace kagemusha::pair {
 

@@ -36,9 +36,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "mirror/log_sink.hpp"
-#include "mirror/message.hpp"
-#include "mirror/mirror_agent.hpp"
+#include "mirror/log/log_sink.hpp"
+#include "mirror/protocol/message.hpp"
+#include "mirror/sync/mirror_agent.hpp"
 #include "pair/entry_ring.hpp"
 
 namespace kagemusha::pair {

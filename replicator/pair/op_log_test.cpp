@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "mirror/limits.hpp"
-#include "mirror/packed_stream.hpp"
+#include "mirror/log/limits.hpp"
+#include "mirror/log/packed_stream.hpp"
 
 namespace kagemusha::pair {
 namespace {

@@ -20,8 +20,8 @@
 #include <memory>
 #include <string>
 
-#include "mirror/mirror_primary.hpp"
-#include "mirror/primary_fsm.hpp"
+#include "mirror/capture/mirror_primary.hpp"
+#include "mirror/primary/primary_fsm.hpp"
 #include "net/link.hpp"
 #include "pair/arena.hpp"
 #include "pair/op_log.hpp"

@@ -21,8 +21,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "mirror/message.hpp"
-#include "mirror/mirror_agent.hpp"
+#include "mirror/protocol/message.hpp"
+#include "mirror/sync/mirror_agent.hpp"
 #include "net/link.hpp"
 #include "pair/standby_runner.hpp"
 

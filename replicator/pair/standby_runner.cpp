@@ -7,7 +7,7 @@
 
 #include "codec/cl_numbers.hpp"
 #include "codec/decode.hpp"
-#include "mirror/digest.hpp"
+#include "mirror/sync/digest.hpp"
 
 namespace kagemusha::pair {
 

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "core/device.hpp"
-#include "mirror/replay_request.hpp"
-#include "mirror/resumed_request.hpp"
+#include "mirror/standby/replay_request.hpp"
+#include "mirror/standby/resumed_request.hpp"
 #include "pair/arena.hpp"
 
 namespace kagemusha::pair {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/rate_limiter.hpp"
-#include "mirror/guest_view.hpp"
+#include "mirror/standby/guest_view.hpp"
 #include "pair/connection.hpp"
 #include "pair/inbox.hpp"
 #include "pair/standby_hold.hpp"

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "core/device.hpp"
-#include "mirror/standby_fsm.hpp"
-#include "mirror/vm_state.hpp"
+#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/vm_state.hpp"
 #include "net/link.hpp"
 #include "pair/arena.hpp"
 #include "worker/limits.hpp"

@@ -12,8 +12,8 @@
 #include "core/file_fsm.hpp"
 #include "fuzz_input.hpp"
 #include "messages/messages.hpp"
-#include "mirror/packed_stream.hpp"
-#include "mirror/replay_request.hpp"
+#include "mirror/log/packed_stream.hpp"
+#include "mirror/standby/replay_request.hpp"
 
 using namespace kagemusha;
 

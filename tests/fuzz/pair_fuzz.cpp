@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "mirror/standby_fsm.hpp"
+#include "mirror/standby/standby_fsm.hpp"
 #include "net/frame_reader.hpp"
 #include "pair/arena.hpp"
 #include "pair/standby_hold.hpp"

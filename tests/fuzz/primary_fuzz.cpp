@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "mirror/primary_fsm.hpp"
+#include "mirror/primary/primary_fsm.hpp"
 #include "pair/op_log.hpp"
 #include "peer_messages.hpp"
 

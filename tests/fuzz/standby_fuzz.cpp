@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "mirror/standby_fsm.hpp"
+#include "mirror/standby/standby_fsm.hpp"
 #include "peer_messages.hpp"
 
 using namespace kagemusha;

@@ -6,7 +6,7 @@
 
 #include "core/limits.hpp"
 #include "messages/vm_state.hpp"
-#include "mirror/limits.hpp"
+#include "mirror/log/limits.hpp"
 #include "peer_messages.hpp"
 
 using namespace kagemusha;

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "mirror/message_text.hpp"
+#include "mirror/protocol/message_text.hpp"
 
 namespace kagemusha::scenario {
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "mirror/message_text.hpp"
-#include "mirror/primary_text.hpp"
-#include "mirror/standby_text.hpp"
+#include "mirror/primary/primary_text.hpp"
+#include "mirror/protocol/message_text.hpp"
+#include "mirror/standby/standby_text.hpp"
 #include "scenario/text_scenario.hpp"
 
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // model_device: the primary's device with its guest and its mirror, as far as the log can tell: it appends
 // entries for what a random guest does, transfers state while the guest goes on, takes digests and repairs.
-// It obeys the contract of mirror/log_sink.hpp.
+// It obeys the contract of mirror/log/log_sink.hpp.
 #ifndef KAGEMUSHA_TESTS_SIM_MODEL_DEVICE_HPP
 #define KAGEMUSHA_TESTS_SIM_MODEL_DEVICE_HPP
 

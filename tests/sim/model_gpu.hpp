@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "mirror/log_entry.hpp"
+#include "mirror/log/log_entry.hpp"
 
 namespace kagemusha::sim {
 

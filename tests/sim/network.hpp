@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 #include "sim/model_gpu.hpp"
 #include "sim/rng.hpp"
 

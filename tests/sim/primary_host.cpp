@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "sim/primary_host.hpp"
 
-#include "mirror/message_text.hpp"
-#include "mirror/primary_text.hpp"
+#include "mirror/primary/primary_text.hpp"
+#include "mirror/protocol/message_text.hpp"
 
 namespace kagemusha::sim {
 

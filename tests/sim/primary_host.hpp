@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "mirror/primary_fsm.hpp"
+#include "mirror/primary/primary_fsm.hpp"
 #include "sim/model_device.hpp"
 #include "sim/world.hpp"
 

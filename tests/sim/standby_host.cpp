@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "mirror/message_text.hpp"
-#include "mirror/standby_text.hpp"
+#include "mirror/protocol/message_text.hpp"
+#include "mirror/standby/standby_text.hpp"
 
 namespace kagemusha::sim {
 

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "mirror/standby_fsm.hpp"
+#include "mirror/standby/standby_fsm.hpp"
 #include "sim/world.hpp"
 
 namespace kagemusha::sim {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/message.hpp"
+#include "mirror/protocol/message.hpp"
 #include "world/events.hpp"
 #include "world/options.hpp"
 

@@ -102,8 +102,8 @@ typedef struct kagemusha_device_config {
     void* user_data;
     /*
      * Replication. A device is a primary (`replicate_to`, or `replicable` for later), a standby
-     * (`standby_listen`), or neither; texts may be NULL. 0 means the library's default (mirror/limits.hpp),
-     * except for digest_interval_ms and max_behind_ms.
+     * (`standby_listen`), or neither; texts may be NULL. 0 means the library's default
+     * (mirror/log/limits.hpp), except for digest_interval_ms and max_behind_ms.
      */
     const char* vm_id;          /* of the protected VM: both ends must say the same */
     const char* replicate_to;   /* the standby: "HOST:PORT", "[V6]:PORT" or "unix:PATH" */

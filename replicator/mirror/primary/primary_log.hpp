@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// primary_log: what of the log a standby has, may have and has done, and so what is sent next. Part of
+// primary_fsm, which knows the link, the device and the state; this knows sequences, room and epochs.
+//
+//   dropped <= received (acked)           freed: bytes and entries that the standby has room for again
+//   executed <= committed <= received <= sent <= appended
+//   sent - freed <= what the standby holds
+//
+// How far the standby's GPU is behind. Acknowledgements do not tell: a launch counts as executed when the
+// GPU's queue has it. Comparisons (digests) do: one stands at one point of the order and behind everything
+// before it on both GPUs, so while this side has its result and the standby's answer has not come, the
+// standby's GPU has not done what this one had done then.
+//
+//   behind   = now - the time of the oldest result here that is not answered; 0 without one
+//   too far  from max_behind_ms on, until it is less than half of that: the guest's requests wait
+//
+// So a takeover finds at most about max_behind_ms and the interval of comparisons to catch up with. What
+// comes before that costs the guest nothing, and what is waited for never needs the guest: this side's GPU
+// had it, so everything that it depends on is in the log, and checkpoints go on. Without comparisons (digest
+// interval 0, a file with an unset user event, nothing written) nobody knows, and only the log's size is a
+// bound. A long read of the guest's counts against it: what is behind it in its file does not run on the
+// standby before it is answered (open requests).
+//
+// Cost: an entry is looked at when it is appended, when it is sent and when it is dropped; sums over the log
+// give the rest, whatever lies in it.
+#ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_LOG_HPP
+#define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_LOG_HPP
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "mirror/log/sequence_ring.hpp"
+#include "mirror/primary/primary_followups.hpp"
+#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/protocol/action_queue.hpp"
+
+namespace kagemusha::mirror {
+
+class primary_log {
+public:
+    // Both outlive this.
+    primary_log(const primary_config& config, action_queue<primary_action>& actions)
+        : config_(config), actions_(actions), followups_(actions), checkpoints_(config.epoch_ms == 0) {}
+
+    // A run of the mirror, towards a standby that holds so much.
+    void begin(const hello& standby);
+    void end(); // gives everything up; says that the guest may go on
+    void note_stale(log_sequence s) { last_ever_ = std::max(last_ever_, s); }
+
+    // From the device. A sentence: why the mirror can't go on.
+    std::string on_entry(const entry_meta& meta, std::uint64_t now);
+    void on_outcome(log_sequence entry, bool canceled, std::int32_t result);
+    void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes);
+    void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now);
+    void on_synced(log_sequence last);
+
+    // From the standby. A sentence: which rule it broke.
+    std::string on_ack(const ack& a);
+    std::string on_digest_result(const digest_result& r, std::uint64_t now);
+    void on_standby_full(std::uint64_t now);
+
+    void on_link_queue(std::uint64_t bytes) { link_queued_ = bytes; }
+    // Hands to the link what it and the standby have room for. A sentence: why the mirror can't go on.
+    std::string pump(std::uint64_t now);
+    std::string on_tick(std::uint64_t now);
+    std::uint64_t next_tick() const;
+    std::uint64_t close_epoch(std::uint64_t now);
+    // Whether checkpoints close epochs, or time does.
+    void use_checkpoints(bool on);
+    bool checkpoints() const { return checkpoints_; }
+
+    // The state transfer has arrived and was executed.
+    bool copied() const {
+        return synced_mark_ != 0 && acked_.committed_epoch >= synced_mark_ && acked_.executed >= synced_at_;
+    }
+    void fill(primary_status& s, std::uint64_t now) const;
+
+private:
+    // One entry of the log; sums over this run of the mirror up to it, itself included.
+    struct logged {
+        std::uint64_t hold = 0; // what standbys hold for it
+        std::uint64_t log = 0;  // what this side holds for it, without late content
+    };
+    struct closed_epoch {
+        std::uint64_t epoch;
+        log_sequence sequence;
+        std::uint64_t hold; // sum up to it
+        bool checkpoint;
+    };
+
+    std::uint64_t sent_count() const { return sent_ == 0 ? 0 : sent_ - first_ + 1; }
+    std::uint64_t committed_count() const { return first_ == 0 ? 0 : committed_ - (first_ - 1); }
+    std::uint64_t log_bytes() const { return appended_log_ - dropped_log_ + followups_.waiting_bytes(); }
+    void drop(log_sequence up_to);
+    void check_congestion();
+    void check_behind(std::uint64_t now);
+    std::uint64_t behind(std::uint64_t now) const;
+    bool held_up_by_standby() const;
+    bool send_content();
+    bool send_entries(std::uint64_t now);
+    void send_synced();
+    void send_mark(const closed_epoch& e);
+    void close_at(log_sequence sequence, std::uint64_t hold);
+    void want_epoch();
+    std::string pressure(std::uint64_t now);
+
+    static constexpr std::uint64_t never = UINT64_MAX;
+
+    const primary_config& config_;
+    action_queue<primary_action>& actions_;
+
+    std::uint64_t hold_bytes_ = 0, hold_entries_ = 0; // of the standby
+    std::uint64_t link_queued_ = 0; // bytes handed to the link that it did not send, as far as is known
+    primary_followups followups_;
+
+    // ---- this run of the mirror; empty while the device is off
+    log_sequence last_ever_ = 0;            // of earlier runs
+    log_sequence first_ = 0, appended_ = 0; // 0: nothing yet
+    log_sequence sent_ = 0, dropped_ = 0;
+    sequence_ring<logged> log_; // dropped + 1 … appended
+    std::uint64_t appended_hold_ = 0, sent_hold_ = 0;
+    std::uint64_t appended_log_ = 0, sent_log_ = 0, dropped_log_ = 0;
+    bool content_turn_ = false;
+    std::uint64_t stalled_since_ = never; // the standby has been full, and freed nothing
+    ack acked_;
+    bool congested_ = false;
+    bool too_far_behind_ = false; // the standby's GPU
+    log_sequence synced_at_ = 0;  // 0: not yet
+    bool synced_sent_ = false;
+    std::uint64_t synced_mark_ =
+        0; // the first epoch whose marker followed it: committed means that it arrived
+    std::deque<std::pair<log_sequence, std::uint64_t>> times_; // first entry of a millisecond, which
+
+    // ---- epochs
+    bool checkpoints_ = false;
+    log_sequence checkpoints_from_ = 0;     // what lies before it was committed by time, or will be
+    std::uint64_t epoch_ = 0;               // closed last
+    std::deque<closed_epoch> unsent_marks_; // checkpoints: closed at an entry that was not sent
+    std::deque<closed_epoch> sent_marks_;   // not committed
+    log_sequence marked_ = 0;               // last entry that belongs to a closed epoch, in this run
+    std::uint64_t marked_hold_ = 0;
+    std::uint64_t sent_epoch_ = 0; // its marker was sent in this run
+    log_sequence committed_ = 0;
+    std::uint64_t committed_hold_ = 0;
+    std::uint64_t epoch_ends_ = never;
+    bool epoch_wanted_ = false;
+
+    // ---- for people
+    std::uint64_t sent_bytes_ = 0, digests_compared_ = 0, digests_different_ = 0;
+};
+
+} // namespace kagemusha::mirror
+
+#endif

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// primary_text: what primary_fsm decided, as one line each. For traces, scenarios and tests. Pure.
+#ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_TEXT_HPP
+#define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_TEXT_HPP
+
+#include <string>
+
+#include "mirror/primary/primary_fsm.hpp"
+
+namespace kagemusha::mirror {
+
+const char* name_of(primary_state s);
+std::string to_text(const primary_action& a);
+
+} // namespace kagemusha::mirror
+
+#endif

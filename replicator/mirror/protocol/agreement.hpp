@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// agreement: whether two ends that greeted each other fit together. The same rules and the same sentences on
+// both sides, so that an operator reads the reason whichever log he looks at.
+#ifndef KAGEMUSHA_MIRROR_PROTOCOL_AGREEMENT_HPP
+#define KAGEMUSHA_MIRROR_PROTOCOL_AGREEMENT_HPP
+
+#include <cstdint>
+#include <string>
+
+#include "mirror/protocol/message.hpp"
+
+namespace kagemusha::mirror {
+
+inline constexpr const char* compression_capability = "zstd";
+
+// The highest version that both speak, which both then speak; 0: there is none.
+std::uint32_t common_version(const hello& mine, const hello& theirs);
+
+// Empty: they fit. Else why not, as a sentence.
+std::string disagreement(const hello& mine, const hello& theirs);
+
+bool has_capability(const hello& h, const std::string& name);
+
+} // namespace kagemusha::mirror
+
+#endif

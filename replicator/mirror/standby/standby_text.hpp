@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// standby_text: what standby_fsm decided, as one line each. For traces, scenarios and tests. Pure.
+#ifndef KAGEMUSHA_MIRROR_STANDBY_STANDBY_TEXT_HPP
+#define KAGEMUSHA_MIRROR_STANDBY_STANDBY_TEXT_HPP
+
+#include <string>
+
+#include "mirror/standby/standby_fsm.hpp"
+
+namespace kagemusha::mirror {
+
+const char* name_of(standby_state s);
+std::string to_text(const standby_action& a);
+
+} // namespace kagemusha::mirror
+
+#endif
