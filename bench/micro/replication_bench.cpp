@@ -6,13 +6,12 @@
 //                 file, must be flat
 //   encode        entries → protobuf part of a frame
 //   decode        the way back, every bound checked
-//   primary       make_over + log + primary_fsm + encode + handing the frame to a socket whose other end
-//                 another thread empties, acknowledgements included; the time is that of the calling thread
-//                 alone: what one core needs for everything the primary adds
-//   standby       decode + standby_fsm + a private copy of each stream + the request over the arena +
-//   core::device
-//                 with the null backend on a thread of this process, answers included; the time is the CPU
-//                 time of both threads together, so it is what one core would need
+//   primary       make_over + log + replication_primary_fsm + encode + handing the frame to a socket whose
+//                 other end another thread empties, acknowledgements included; the time is that of the
+//                 calling thread alone: what one core needs for everything the primary adds
+//   standby       decode + replication_standby_fsm + a private copy of each stream + the request over the
+//                 arena + core::device with the null backend on a thread of this process, answers included;
+//                 the time is the CPU time of both threads together, so it is what one core would need
 //
 // `ops` is the figure to read; the target of primary and of standby is 1,000,000 per second, also at 1 op per
 // request.
@@ -36,10 +35,10 @@
 #include "codec/encode.hpp"
 #include "core/repeated_launches.hpp"
 #include "messages/messages.hpp"
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 #include "mirror/shadow/mirror_file.hpp"
 #include "mirror/standby/replay_request.hpp"
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 #include "pair/op_log.hpp"
 
 using namespace kagemusha;
@@ -342,7 +341,7 @@ private:
         fsm_.on_sent(0);
     }
 
-    mirror::primary_fsm fsm_;
+    mirror::replication_primary_fsm fsm_;
     pair::op_log log_;
     drain socket_;
     std::vector<pair::log_event> events_;
@@ -487,7 +486,7 @@ private:
         }
     }
 
-    mirror::standby_fsm fsm_;
+    mirror::replication_standby_fsm fsm_;
     kagemusha_device* device_ = nullptr;
     std::vector<std::byte> arena_, head_;
     std::vector<std::vector<std::uint64_t>> streams_; // of entries from first_ on

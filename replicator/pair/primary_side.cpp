@@ -449,7 +449,7 @@ private:
     // replication thread; what status() needs is behind the lock. Recursive: a link may call its sink while
     // an action is carried out on it.
     mutable std::recursive_mutex mutex_;
-    std::optional<mirror::primary_fsm> fsm_;
+    std::optional<mirror::replication_primary_fsm> fsm_;
     bool acting_ = false, ending_ = false, standby_decompresses_ = false;
     bool checkpoints_ = false; // are wanted
     bool waiting_ = false;     // somebody waits for progress

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_side: what a device that has a standby owns beside itself: the op log, the memory that its agents
-// read into, one thread with the link and primary_fsm, and one that copies guest memory ahead of the link
-// (op_log.hpp). It decides nothing: the state machine's actions are carried out, either on the link or by the
-// device.
+// read into, one thread with the link and replication_primary_fsm, and one that copies guest memory ahead of
+// the link (op_log.hpp). It decides nothing: the state machine's actions are carried out, either on the link
+// or by the device.
 //
-//   device's thread    mirror_primary ──log_sink──▶ op_log ══events══▶ replication thread: primary_fsm ─▶
-//   link
-//                            ▲                                              │
-//                            └────────────── commands (inbox) ◀─────────────┘
+//   device's thread                                  replication thread
+//   mirror_primary ──log_sink──▶ op_log ══events══▶ replication_primary_fsm ─▶ link
+//         ▲                                                   │
+//         └─────────────── commands (inbox) ◀─────────────────┘
 //
-// What a stop of the mirror means for entries on their way is primary_fsm's matter (on_mirror_stopped): the
-// log tells it after the last of them.
+// What a stop of the mirror means for entries on their way is replication_primary_fsm's matter
+// (on_mirror_stopped): the log tells it after the last of them.
 #ifndef KAGEMUSHA_PAIR_PRIMARY_SIDE_HPP
 #define KAGEMUSHA_PAIR_PRIMARY_SIDE_HPP
 
@@ -21,7 +21,7 @@
 #include <string>
 
 #include "mirror/capture/mirror_primary.hpp"
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 #include "net/link.hpp"
 #include "pair/arena.hpp"
 #include "pair/op_log.hpp"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // standby_hold: the bytes of the log that a standby holds, by number: streams in private memory, content in
-// the arena. standby_fsm decides which entries are part of the log; this has what they are made of.
+// the arena. replication_standby_fsm decides which entries are part of the log; this has what they are made
+// of.
 //
-//   on_payload() ──bytes arrive──▶ on_message() ──standby_fsm hears of it──▶ keep() ──▶ take() or skip()
-//                                                          └─refused: nothing of the message stays
+//   on_payload() ──bytes arrive──▶ on_message() ──the state machine──▶ keep() ──▶ take() or skip()
+//                                                        └─refused: nothing of the message stays
 //
 // So what is held is always what the state machine holds, whatever a primary sends, and its bounds hold here.
 // At most one message is under way besides: a frame.

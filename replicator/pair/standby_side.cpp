@@ -422,7 +422,7 @@ private:
     // replication thread; what status() needs is behind the lock. Recursive: a link may call its sink while
     // an action is carried out on it.
     mutable std::recursive_mutex mutex_;
-    mirror::standby_fsm fsm_;
+    mirror::replication_standby_fsm fsm_;
     bool acting_ = false, ending_ = false, forgetting_ = false;
     std::uint64_t armed_ms_ = UINT64_MAX, retry_ms_ = UINT64_MAX;
     std::optional<standby_hold> hold_; // start() makes it

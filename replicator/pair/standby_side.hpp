@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // standby_side: what a device that is a standby owns beside itself: the memory into which content is received
-// (the region 0 of its workers), and one thread with the listener, the link and standby_fsm.
+// (the region 0 of its workers), and one thread with the listener, the link and replication_standby_fsm.
 //
-//   replication thread: link ─▶ standby_fsm ─▶ commands (inbox) ══▶ device's thread: standby_runner ─▶ device
-//                                    ▲                                      │
-//                                    └──────────────── results ◀────────────┘
+//   replication thread                                     device's thread
+//   link ─▶ replication_standby_fsm ─▶ commands (inbox) ══▶ standby_runner ─▶ device
+//                    ▲                                            │
+//                    └────────────────── results ◀────────────────┘
 //
 // Streams are received into private memory, content into the arena. One primary at a time; another one is
 // refused with a sentence.
@@ -20,7 +21,7 @@
 #include <vector>
 
 #include "core/device.hpp"
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 #include "mirror/standby/vm_state.hpp"
 #include "net/link.hpp"
 #include "pair/arena.hpp"
@@ -72,7 +73,7 @@ public:
     virtual void commit(mirror::vm_state state) = 0;
     // The VM has a state that does not fit: until the next commit() there is nothing to go on with.
     virtual void misfit() = 0;
-    // mirror::standby_fsm::keep_copy().
+    // mirror::replication_standby_fsm::keep_copy().
     virtual void keep_copy(bool on) = 0;
     // Empty: the device is the guest's from here on; congested until live(). Else why there is nothing to go
     // on with.

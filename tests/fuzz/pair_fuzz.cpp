@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A standby's end of a pair, from the bytes of the connection to what its device is given: frame_reader,
-// standby_hold with its arena, standby_fsm; without threads and sockets, as pair/standby_side joins them. The
-// peer has proved who it is and keeps no rule: frames near what would be right, cut anywhere, some with a
-// byte changed; connections come and go; checkpoints with any open requests; a takeover.
+// standby_hold with its arena, replication_standby_fsm; without threads and sockets, as pair/standby_side
+// joins them. The peer has proved who it is and keeps no rule: frames near what would be right, cut anywhere,
+// some with a byte changed; connections come and go; checkpoints with any open requests; a takeover.
 //
 // Whatever it says: what is held is what the state machine holds, and keeps its bounds; an entry runs with
 // the bytes that were sent for it; nothing is left when all is over.
@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 #include "net/frame_reader.hpp"
 #include "pair/arena.hpp"
 #include "pair/standby_hold.hpp"
@@ -51,7 +51,7 @@ struct world final : net::frame_sink {
 
     mirror::standby_config config;
     std::uint64_t now = 1000;
-    mirror::standby_fsm fsm;
+    mirror::replication_standby_fsm fsm;
     pair::standby_hold hold{memory(), region, hold_bytes};
     std::optional<net::frame_reader> reader; // of the connection
     bool forgetting = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// mirror::primary_fsm with its pair::op_log against a hostile standby that is authenticated:
+// mirror::replication_primary_fsm with its pair::op_log against a hostile standby that is authenticated:
 // acknowledgements, results and faults in any order, connections that come and go, beside a device that does
 // its work. Whatever the peer says, nothing crashes, entries leave in order and once, never more than the
 // standby has room for, only valid messages are sent, with the bytes that they say, and nothing is left in
@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 #include "pair/op_log.hpp"
 #include "peer_messages.hpp"
 
@@ -28,7 +28,7 @@ struct world {
 
     mirror::primary_config config;
     std::uint64_t now = 1000;
-    mirror::primary_fsm fsm;
+    mirror::replication_primary_fsm fsm;
     pair::op_log log;
     std::vector<pair::log_event> events;
     device dev = device::off;

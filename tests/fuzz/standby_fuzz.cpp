@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// mirror::standby_fsm against a hostile primary that is authenticated: messages in any order, connections
-// that come and go, a device that is slow, fails or loses files, checkpoints, a takeover. Whatever the peer
-// says, nothing crashes, what is held keeps its bound, nothing runs before its commit or twice, and only
-// valid messages are sent.
+// mirror::replication_standby_fsm against a hostile primary that is authenticated: messages in any order,
+// connections that come and go, a device that is slow, fails or loses files, checkpoints, a takeover.
+// Whatever the peer says, nothing crashes, what is held keeps its bound, nothing runs before its commit or
+// twice, and only valid messages are sent.
 #include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
 
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 #include "peer_messages.hpp"
 
 using namespace kagemusha;
@@ -21,7 +21,7 @@ constexpr std::uint64_t hold_bytes = 4096, hold_entries = 16;
 struct world {
     mirror::standby_config config;
     std::uint64_t now = 1000;
-    mirror::standby_fsm fsm;
+    mirror::replication_standby_fsm fsm;
     bool connected = false, forgetting = false;
     std::map<mirror::log_sequence, mirror::entry_meta> held; // arrived in this copy, not run or skipped
     std::map<mirror::log_sequence, mirror::entry_meta> running;

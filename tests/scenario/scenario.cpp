@@ -118,8 +118,8 @@ private:
         s.hold_entries = a.number("hold_entries", 100);
         s.commit_at_marker = !a.has("checkpoints");
         version_ = static_cast<std::uint32_t>(a.number("standby_version", 0));
-        primary_ = std::make_unique<primary_fsm>(p, now_);
-        standby_ = std::make_unique<standby_fsm>(s, now_);
+        primary_ = std::make_unique<replication_primary_fsm>(p, now_);
+        standby_ = std::make_unique<replication_standby_fsm>(s, now_);
     }
 
     void entry(const arguments& a) {
@@ -238,8 +238,8 @@ private:
     }
 
     std::uint64_t now_ = 1000;
-    std::unique_ptr<primary_fsm> primary_;
-    std::unique_ptr<standby_fsm> standby_;
+    std::unique_ptr<replication_primary_fsm> primary_;
+    std::unique_ptr<replication_standby_fsm> standby_;
     std::uint32_t version_ = 0; // that the standby pretends to have
     log_sequence last_ = 0;
     std::map<log_sequence, entry_meta> log_;

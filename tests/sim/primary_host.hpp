@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_host: the process of a primary: device thread (model_device), op log, and the thin layer that does
-// what primary_fsm says.
+// what replication_primary_fsm says.
 #ifndef KAGEMUSHA_TESTS_SIM_PRIMARY_HOST_HPP
 #define KAGEMUSHA_TESTS_SIM_PRIMARY_HOST_HPP
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 #include "sim/model_device.hpp"
 #include "sim/world.hpp"
 
@@ -75,7 +75,7 @@ private:
     void check_log();
 
     world& w_;
-    mirror::primary_fsm fsm_;
+    mirror::replication_primary_fsm fsm_;
     std::deque<command> commands_;
     std::uint32_t steps_behind_ = 0; // of the guest, while commands wait
     bool epoch_wanted_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// standby_host: the process of a standby: the thin layer that does what standby_fsm says, its device's thread
-// and its GPU.
+// standby_host: the process of a standby: the thin layer that does what replication_standby_fsm says, its
+// device's thread and its GPU.
 #ifndef KAGEMUSHA_TESTS_SIM_STANDBY_HOST_HPP
 #define KAGEMUSHA_TESTS_SIM_STANDBY_HOST_HPP
 
@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 #include "sim/world.hpp"
 
 namespace kagemusha::sim {
@@ -91,7 +91,7 @@ private:
     bool accepted() const;
 
     world& w_;
-    mirror::standby_fsm fsm_;
+    mirror::replication_standby_fsm fsm_;
     std::uint64_t copy_ = 0; // how often everything was forgotten
     std::map<mirror::log_sequence, body> held_;
     std::uint64_t held_bytes_ = 0, held_entries_ = 0; // until the device gave them back

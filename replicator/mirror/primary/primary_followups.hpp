@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_followups: what a standby still has to be told about entries after the entries themselves:
-// outcomes, late content, digests, or that they must not run. Part of primary_fsm.
+// outcomes, late content, digests, or that they must not run. Part of replication_primary_fsm.
 //
 //   - Nothing of an entry leaves before the entry was sent.
 //   - What was announced by the entry's flags is told exactly once, or taken back by a cancel: when the
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 #include "mirror/protocol/action_queue.hpp"
 
 namespace kagemusha::mirror {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_log: what of the log a standby has, may have and has done, and so what is sent next. Part of
-// primary_fsm, which knows the link, the device and the state; this knows sequences, room and epochs.
+// replication_primary_fsm, which knows the link, the device and the state; this knows sequences, room and
+// epochs.
 //
 //   dropped <= received (acked)           freed: bytes and entries that the standby has room for again
 //   executed <= committed <= received <= sent <= appended
@@ -34,7 +35,7 @@
 
 #include "mirror/log/sequence_ring.hpp"
 #include "mirror/primary/primary_followups.hpp"
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 #include "mirror/protocol/action_queue.hpp"
 
 namespace kagemusha::mirror {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// primary_text: what primary_fsm decided, as one line each. For traces, scenarios and tests. Pure.
+// primary_text: what replication_primary_fsm decided, as one line each. For traces, scenarios and tests.
+// Pure.
 #ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_TEXT_HPP
 #define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_TEXT_HPP
 
 #include <string>
 
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 
 namespace kagemusha::mirror {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// standby_log: the entries that a standby holds and the order in which they may run. Part of standby_fsm,
-// which knows the link, the time and the epochs; this knows sequences.
+// standby_log: the entries that a standby holds and the order in which they may run. Part of
+// replication_standby_fsm, which knows the link, the time and the epochs; this knows sequences.
 //
 //   arrived ──ready and in order──▶ given (act_run) ──on_executed──▶ ended: its bytes are free
 //      └───────────canceled, or its call had failed──(act_skip)──────▲
@@ -20,7 +20,7 @@
 
 #include "mirror/log/sequence_ring.hpp"
 #include "mirror/protocol/action_queue.hpp"
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 
 namespace kagemusha::mirror {
 

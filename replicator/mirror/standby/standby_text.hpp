@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// standby_text: what standby_fsm decided, as one line each. For traces, scenarios and tests. Pure.
+// standby_text: what replication_standby_fsm decided, as one line each. For traces, scenarios and tests.
+// Pure.
 #ifndef KAGEMUSHA_MIRROR_STANDBY_STANDBY_TEXT_HPP
 #define KAGEMUSHA_MIRROR_STANDBY_STANDBY_TEXT_HPP
 
 #include <string>
 
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 
 namespace kagemusha::mirror {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/file_checkpoint.hpp"
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 
 namespace kagemusha::mirror {
 

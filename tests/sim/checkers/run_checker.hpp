@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 #include "sim/model_gpu.hpp"
 
 namespace kagemusha::sim {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -48,7 +48,7 @@ std::string advice(std::int32_t error) {
 
 } // namespace
 
-struct standby_fsm::impl {
+struct replication_standby_fsm::impl {
     struct comparison {
         std::uint32_t file = 0;
         bool own = false, own_over = false, others = false;
@@ -549,11 +549,11 @@ struct standby_fsm::impl {
     }
 };
 
-standby_fsm::standby_fsm(const standby_config& config, std::uint64_t now_ms)
+replication_standby_fsm::replication_standby_fsm(const standby_config& config, std::uint64_t now_ms)
     : impl_(std::make_unique<impl>(config, now_ms)) {}
-standby_fsm::~standby_fsm() = default;
+replication_standby_fsm::~replication_standby_fsm() = default;
 
-void standby_fsm::on_connected(std::uint64_t now_ms) {
+void replication_standby_fsm::on_connected(std::uint64_t now_ms) {
     impl& i = *impl_;
     i.now = now_ms;
     assert(!i.connected && "the thin layer refuses a second connection");
@@ -570,12 +570,12 @@ void standby_fsm::on_connected(std::uint64_t now_ms) {
     i.become(standby_state::greeting, {});
 }
 
-void standby_fsm::on_message(const message& m, std::uint64_t now_ms) {
+void replication_standby_fsm::on_message(const message& m, std::uint64_t now_ms) {
     impl_->now = now_ms;
     impl_->on_message(m);
 }
 
-void standby_fsm::on_closed(const std::string& why, std::uint64_t now_ms) {
+void replication_standby_fsm::on_closed(const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->connected) {
         impl_->connected = false;
@@ -584,24 +584,25 @@ void standby_fsm::on_closed(const std::string& why, std::uint64_t now_ms) {
     }
 }
 
-void standby_fsm::on_executed(log_sequence entry, std::int32_t result, std::uint64_t now_ms) {
+void replication_standby_fsm::on_executed(log_sequence entry, std::int32_t result, std::uint64_t now_ms) {
     impl_->now = now_ms;
     impl_->on_executed(entry, result);
 }
 
-void standby_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms) {
+void replication_standby_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes,
+                                         std::uint64_t now_ms) {
     impl_->now = now_ms;
     impl_->on_digests(entry, hashes);
 }
 
-void standby_fsm::on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms) {
+void replication_standby_fsm::on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (!impl_->forgetting && impl_->log.file_lives(file)) {
         impl_->on_fault(0, why);
     }
 }
 
-void standby_fsm::on_forgotten(std::uint64_t now_ms) {
+void replication_standby_fsm::on_forgotten(std::uint64_t now_ms) {
     impl_->now = now_ms;
     assert(impl_->forgetting && "nobody asked for it");
     impl_->forgetting = false;
@@ -611,32 +612,33 @@ void standby_fsm::on_forgotten(std::uint64_t now_ms) {
     }
 }
 
-void standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms, std::span<const open_request> open) {
+void replication_standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms,
+                                     std::span<const open_request> open) {
     impl_->now = now_ms;
     assert(epoch <= impl_->complete_epoch && "an epoch that is not complete can't be committed");
     impl_->commit(epoch, open);
     impl_->tell();
 }
 
-void standby_fsm::keep_copy(bool on) {
+void replication_standby_fsm::keep_copy(bool on) {
     impl_->keep = on;
 }
 
-void standby_fsm::takeover(std::uint64_t now_ms, std::uint64_t checkpoint) {
+void replication_standby_fsm::takeover(std::uint64_t now_ms, std::uint64_t checkpoint) {
     impl_->now = now_ms;
     impl_->take_over(checkpoint);
 }
 
-void standby_fsm::on_tick(std::uint64_t now_ms) {
+void replication_standby_fsm::on_tick(std::uint64_t now_ms) {
     impl_->now = now_ms;
     impl_->on_tick();
 }
 
-std::uint64_t standby_fsm::next_tick_ms() const {
+std::uint64_t replication_standby_fsm::next_tick_ms() const {
     return impl_->next_tick();
 }
 
-void standby_fsm::on_shutdown(std::uint64_t now_ms) {
+void replication_standby_fsm::on_shutdown(std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->state != standby_state::ended) {
         impl_->hang_up("the standby was shut down", goodbye_reason::shutdown);
@@ -644,15 +646,15 @@ void standby_fsm::on_shutdown(std::uint64_t now_ms) {
     }
 }
 
-bool standby_fsm::next(standby_action& out) {
+bool replication_standby_fsm::next(standby_action& out) {
     return impl_->actions.pop(out);
 }
 
-log_sequence standby_fsm::received() const {
+log_sequence replication_standby_fsm::received() const {
     return impl_->log.received();
 }
 
-standby_status standby_fsm::status(std::uint64_t) const {
+standby_status replication_standby_fsm::status(std::uint64_t) const {
     const impl& i = *impl_;
     standby_status s;
     s.state = i.state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// standby_fsm: the standby's end, decided in pure code: what it believes of a primary, what it holds, when an
-// entry may run. It knows entries by their metadata; the bytes are with the thin layer under the same
-// numbers.
+// replication_standby_fsm: the standby's end, decided in pure code: what it believes of a primary, what it
+// holds, when an entry may run. It knows entries by their metadata; the bytes are with the thin layer under
+// the same numbers.
 //
 //   listening ──on_connected──▶ greeting ──hello agrees──▶ following ──synced executed──▶ ready
 //       ▲                                                     │                             │
@@ -36,8 +36,8 @@
 //      a later close_file, lose_file or reset ended; after act_forget_all for none before it.
 //   2. Nothing beyond the last committed marker runs. Nothing runs twice.
 //   3. An ack never says more than what was told by on_entries/on_content/on_executed.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_STANDBY_FSM_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_STANDBY_FSM_HPP
+#ifndef KAGEMUSHA_MIRROR_STANDBY_REPLICATION_STANDBY_FSM_HPP
+#define KAGEMUSHA_MIRROR_STANDBY_REPLICATION_STANDBY_FSM_HPP
 
 #include <cstdint>
 #include <memory>
@@ -122,10 +122,10 @@ struct standby_status {
     std::uint64_t bookkeeping = 0; // records in memory, used or not: bounded by what may be held
 };
 
-class standby_fsm {
+class replication_standby_fsm {
 public:
-    standby_fsm(const standby_config& config, std::uint64_t now_ms);
-    ~standby_fsm();
+    replication_standby_fsm(const standby_config& config, std::uint64_t now_ms);
+    ~replication_standby_fsm();
 
     // From the link. A message's bytes (streams, content) have arrived with it.
     void

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The standby's end: scripts of events and the actions that they must cause.
-#include "mirror/standby/standby_fsm.hpp"
+#include "mirror/standby/replication_standby_fsm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,21 +14,21 @@ using testing::meta;
 using testing::primary_hello;
 using testing::submit;
 
-struct standby_fsm_test : ::testing::Test {
-    standby_fsm_test() {
+struct replication_standby_fsm_test : ::testing::Test {
+    replication_standby_fsm_test() {
         config.vm = "vm";
         config.hold_bytes = 1000;
         config.hold_entries = 40;
         config.running_per_file = 3;
         make();
     }
-    void make() { fsm = std::make_unique<standby_fsm>(config, now); }
+    void make() { fsm = std::make_unique<replication_standby_fsm>(config, now); }
 
     standby_config config;
     std::uint64_t now = 1000;
-    std::unique_ptr<standby_fsm> fsm;
+    std::unique_ptr<replication_standby_fsm> fsm;
 
-    std::string actions() { return testing::drain<standby_fsm, standby_action>(*fsm); }
+    std::string actions() { return testing::drain<replication_standby_fsm, standby_action>(*fsm); }
     std::string says(const message& m) {
         fsm->on_message(m, now);
         return actions();
@@ -85,7 +85,7 @@ struct standby_fsm_test : ::testing::Test {
 
 // ---- greeting
 
-TEST_F(standby_fsm_test, greets_and_follows) {
+TEST_F(replication_standby_fsm_test, greets_and_follows) {
     EXPECT_EQ(connect(), "state greeting");
     EXPECT_EQ(says(primary_hello()),
               "send hello standby vm=\"vm\" version=1..2 abi=" + std::to_string(VGPU_STREAM_VERSION) +
@@ -100,7 +100,7 @@ TEST_F(standby_fsm_test, greets_and_follows) {
     EXPECT_EQ(says(synced{8}), "state ready");
 }
 
-TEST_F(standby_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
+TEST_F(replication_standby_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
     struct {
         std::function<void(hello&)> change;
         std::string sentence;
@@ -125,19 +125,19 @@ TEST_F(standby_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
     }
 }
 
-TEST_F(standby_fsm_test, gives_up_a_primary_that_does_not_greet) {
+TEST_F(replication_standby_fsm_test, gives_up_a_primary_that_does_not_greet) {
     connect();
     EXPECT_EQ(fsm->next_tick_ms(), now + hello_timeout_ms);
     EXPECT_NE(at(now + hello_timeout_ms).find("the primary did not greet within 5000 ms"), std::string::npos);
     EXPECT_EQ(fsm->next_tick_ms(), UINT64_MAX);
 }
 
-TEST_F(standby_fsm_test, the_first_message_must_be_a_hello) {
+TEST_F(replication_standby_fsm_test, the_first_message_must_be_a_hello) {
     connect();
     EXPECT_EQ(says(heartbeat{}), broken("its first message is no hello"));
 }
 
-TEST_F(standby_fsm_test, a_new_connection_forgets_the_last_copy_before_it_is_greeted) {
+TEST_F(replication_standby_fsm_test, a_new_connection_forgets_the_last_copy_before_it_is_greeted) {
     become_ready();
     write(4);
     mark(2, 4);
@@ -161,7 +161,7 @@ TEST_F(standby_fsm_test, a_new_connection_forgets_the_last_copy_before_it_is_gre
     EXPECT_EQ(entry(meta(1, entry_kind::reset)), "");
 }
 
-TEST_F(standby_fsm_test, a_primary_that_does_not_wait_for_the_hello_is_refused) {
+TEST_F(replication_standby_fsm_test, a_primary_that_does_not_wait_for_the_hello_is_refused) {
     become_ready();
     fsm->on_closed("cut", now);
     actions();
@@ -176,7 +176,7 @@ TEST_F(standby_fsm_test, a_primary_that_does_not_wait_for_the_hello_is_refused) 
 
 // ---- silence, goodbyes
 
-TEST_F(standby_fsm_test, answers_heartbeats_and_ends_after_silence) {
+TEST_F(replication_standby_fsm_test, answers_heartbeats_and_ends_after_silence) {
     attach();
     now += 100;
     const std::uint64_t heard = now;
@@ -193,13 +193,13 @@ TEST_F(standby_fsm_test, answers_heartbeats_and_ends_after_silence) {
     EXPECT_EQ(fsm->status(now).held_entries, 1u) << "a takeover would need it";
 }
 
-TEST_F(standby_fsm_test, tells_why_the_primary_left) {
+TEST_F(replication_standby_fsm_test, tells_why_the_primary_left) {
     attach();
     EXPECT_EQ(says(goodbye{goodbye_reason::shutdown, "maintenance"}),
               "close_link \"maintenance\"; state listening \"the primary was shut down: maintenance\"");
 }
 
-TEST_F(standby_fsm_test, says_goodbye_at_shutdown) {
+TEST_F(replication_standby_fsm_test, says_goodbye_at_shutdown) {
     attach();
     fsm->on_shutdown(now);
     EXPECT_EQ(actions(),
@@ -214,7 +214,7 @@ TEST_F(standby_fsm_test, says_goodbye_at_shutdown) {
 
 // ---- when an entry runs
 
-TEST_F(standby_fsm_test, nothing_runs_before_its_epoch_is_committed) {
+TEST_F(replication_standby_fsm_test, nothing_runs_before_its_epoch_is_committed) {
     attach();
     write(4);
     write(5);
@@ -223,7 +223,7 @@ TEST_F(standby_fsm_test, nothing_runs_before_its_epoch_is_committed) {
     EXPECT_EQ(fsm->status(now).committed, 5u);
 }
 
-TEST_F(standby_fsm_test, a_file_has_several_running_and_answers_come_in_any_order) {
+TEST_F(replication_standby_fsm_test, a_file_has_several_running_and_answers_come_in_any_order) {
     attach();
     for (log_sequence s = 4; s <= 8; ++s) {
         write(s);
@@ -239,7 +239,7 @@ TEST_F(standby_fsm_test, a_file_has_several_running_and_answers_come_in_any_orde
     EXPECT_EQ(done(7), "send ack received=8 executed=8 committed=2 freed=40B/8") << "much was freed: at once";
 }
 
-TEST_F(standby_fsm_test, files_do_not_wait_for_each_other) {
+TEST_F(replication_standby_fsm_test, files_do_not_wait_for_each_other) {
     attach();
     write(4, 1, 8, entry_awaits_outcome);
     write(5, 2);
@@ -250,7 +250,7 @@ TEST_F(standby_fsm_test, files_do_not_wait_for_each_other) {
     EXPECT_EQ(says(outcome{4, false, 0}), "run 4; run 6");
 }
 
-TEST_F(standby_fsm_test, a_failed_call_is_skipped_and_what_may_fail_runs) {
+TEST_F(replication_standby_fsm_test, a_failed_call_is_skipped_and_what_may_fail_runs) {
     attach();
     write(4, 1, 8, entry_awaits_outcome);
     write(5, 1, 8, entry_awaits_outcome | entry_may_fail);
@@ -263,7 +263,7 @@ TEST_F(standby_fsm_test, a_failed_call_is_skipped_and_what_may_fail_runs) {
     EXPECT_EQ(fsm->status(now).faults, 0u);
 }
 
-TEST_F(standby_fsm_test, a_failure_that_the_primary_did_not_have_is_a_fault) {
+TEST_F(replication_standby_fsm_test, a_failure_that_the_primary_did_not_have_is_a_fault) {
     attach();
     write(4, 1, 8, entry_awaits_outcome | entry_may_fail);
     write(5, 2);
@@ -278,7 +278,7 @@ TEST_F(standby_fsm_test, a_failure_that_the_primary_did_not_have_is_a_fault) {
     EXPECT_EQ(fsm->status(now).faults, 2u);
 }
 
-TEST_F(standby_fsm_test, a_binary_that_only_the_primary_takes_is_a_fault_with_advice) {
+TEST_F(replication_standby_fsm_test, a_binary_that_only_the_primary_takes_is_a_fault_with_advice) {
     attach();
     write(4, 1, 8, entry_awaits_outcome);
     mark(2, 4);
@@ -287,7 +287,7 @@ TEST_F(standby_fsm_test, a_binary_that_only_the_primary_takes_is_a_fault_with_ad
     EXPECT_EQ(fsm->status(now).faults, 1u);
 }
 
-TEST_F(standby_fsm_test, a_lost_worker_is_a_fault_unless_its_file_has_ended) {
+TEST_F(replication_standby_fsm_test, a_lost_worker_is_a_fault_unless_its_file_has_ended) {
     attach();
     entry(meta(4, entry_kind::close_file, 2));
     mark(2, 4);
@@ -297,7 +297,7 @@ TEST_F(standby_fsm_test, a_lost_worker_is_a_fault_unless_its_file_has_ended) {
     EXPECT_EQ(actions(), "send fault 0 \"its worker died\"; state following \"its worker died\"");
 }
 
-TEST_F(standby_fsm_test, late_content_is_waited_for_by_the_commit) {
+TEST_F(replication_standby_fsm_test, late_content_is_waited_for_by_the_commit) {
     attach();
     entry(submit(4, 1, 8, entry_late_content, 24), {{16, false}, {100, true}, {5, false}});
     write(5, 2);
@@ -310,13 +310,13 @@ TEST_F(standby_fsm_test, late_content_is_waited_for_by_the_commit) {
     EXPECT_EQ(fsm->status(now).complete_epoch, 2u);
 }
 
-TEST_F(standby_fsm_test, late_content_of_no_bytes_is_complete) {
+TEST_F(replication_standby_fsm_test, late_content_of_no_bytes_is_complete) {
     attach();
     entry(submit(4, 1, 8, entry_late_content, 0), {{0, false}});
     EXPECT_EQ(mark(2, 4), "run 4; send ack received=4 executed=3 committed=2 freed=0B/3");
 }
 
-TEST_F(standby_fsm_test, a_canceled_entry_is_skipped_and_lets_others_go) {
+TEST_F(replication_standby_fsm_test, a_canceled_entry_is_skipped_and_lets_others_go) {
     attach();
     entry(submit(4, 1, 8, entry_late_content, 16), {{16, false}});
     write(5, 1, 8, entry_awaits_outcome);
@@ -327,7 +327,7 @@ TEST_F(standby_fsm_test, a_canceled_entry_is_skipped_and_lets_others_go) {
               "skip 4; skip 5; run 6; send ack received=6 executed=5 committed=2 freed=32B/5");
 }
 
-TEST_F(standby_fsm_test, the_end_of_a_file_needs_no_answer_of_what_runs_in_it) {
+TEST_F(replication_standby_fsm_test, the_end_of_a_file_needs_no_answer_of_what_runs_in_it) {
     attach();
     write(4);
     write(5);
@@ -343,7 +343,7 @@ TEST_F(standby_fsm_test, the_end_of_a_file_needs_no_answer_of_what_runs_in_it) {
     EXPECT_NE(done(8, -5).find("fault 8"), std::string::npos) << "of the file that is open now";
 }
 
-TEST_F(standby_fsm_test, a_lost_file_can_only_be_closed) {
+TEST_F(replication_standby_fsm_test, a_lost_file_can_only_be_closed) {
     attach();
     entry(meta(4, entry_kind::lose_file, 1));
     entry(meta(5, entry_kind::close_file, 1));
@@ -353,7 +353,7 @@ TEST_F(standby_fsm_test, a_lost_file_can_only_be_closed) {
     EXPECT_EQ(write(8, 2), broken("entry 8 is of file 2, which was lost"));
 }
 
-TEST_F(standby_fsm_test, a_reset_waits_for_all_and_all_wait_for_it) {
+TEST_F(replication_standby_fsm_test, a_reset_waits_for_all_and_all_wait_for_it) {
     attach();
     write(4, 1);
     write(5, 2, 8, entry_awaits_outcome);
@@ -374,7 +374,7 @@ TEST_F(standby_fsm_test, a_reset_waits_for_all_and_all_wait_for_it) {
     EXPECT_EQ(write(10, 1), broken("entry 10 is of file 1, which is not open"));
 }
 
-TEST_F(standby_fsm_test, entries_in_one_message_are_like_several) {
+TEST_F(replication_standby_fsm_test, entries_in_one_message_are_like_several) {
     attach();
     EXPECT_EQ(says(entries{{{submit(4, 1), {}}, {submit(5, 2), {}}, {submit(6, 1), {}}}}), "");
     EXPECT_EQ(mark(2, 6), "run 4; run 5; run 6; send ack received=6 executed=3 committed=2 freed=0B/3");
@@ -382,7 +382,7 @@ TEST_F(standby_fsm_test, entries_in_one_message_are_like_several) {
 
 // ---- commit by checkpoints
 
-struct standby_checkpoint_test : standby_fsm_test {
+struct standby_checkpoint_test : replication_standby_fsm_test {
     standby_checkpoint_test() {
         config.commit_at_marker = false;
         make();
@@ -408,7 +408,7 @@ TEST_F(standby_checkpoint_test, an_epoch_is_committed_when_its_checkpoint_was_ap
     EXPECT_EQ(actions(), "run 2; run 3; send ack received=3 executed=1 committed=2 freed=0B/1");
 }
 
-TEST_F(standby_fsm_test, a_marker_says_whether_a_checkpoint_commits_its_epoch) {
+TEST_F(replication_standby_fsm_test, a_marker_says_whether_a_checkpoint_commits_its_epoch) {
     attach();
     write(4);
     EXPECT_EQ(says(marker{2, 4, true}), "send ack received=4 executed=3 committed=1 freed=0B/3 checkpoint=2");
@@ -426,7 +426,7 @@ TEST_F(standby_fsm_test, a_marker_says_whether_a_checkpoint_commits_its_epoch) {
 
 // ---- requests that the guest waits for at a checkpoint
 
-struct standby_open_request_test : standby_fsm_test {
+struct standby_open_request_test : replication_standby_fsm_test {
     std::string checkpoint(std::uint64_t epoch, log_sequence up_to, std::vector<open_request> open = {}) {
         says(marker{epoch, up_to, true});
         fsm->commit(epoch, now, open);
@@ -555,7 +555,7 @@ TEST_F(standby_open_request_test, what_is_no_copy_any_more_is_said_until_the_end
 
 // ---- digests
 
-TEST_F(standby_fsm_test, digests_of_both_sides_come_in_any_order) {
+TEST_F(replication_standby_fsm_test, digests_of_both_sides_come_in_any_order) {
     attach();
     write(4, 1, 8, entry_compare);
     write(5, 1, 8, entry_compare);
@@ -572,7 +572,7 @@ TEST_F(standby_fsm_test, digests_of_both_sides_come_in_any_order) {
     EXPECT_EQ(fsm->status(now).digests_different, 2u);
 }
 
-TEST_F(standby_fsm_test, a_comparison_may_be_called_off_at_any_time) {
+TEST_F(replication_standby_fsm_test, a_comparison_may_be_called_off_at_any_time) {
     attach();
     const std::uint64_t baseline = fsm->status(now).bookkeeping;
     write(4, 1, 8, entry_compare);
@@ -609,7 +609,7 @@ entries one(const entry_meta& m, std::vector<entry_payload> payloads = {}) {
 
 // After: 4 of file 1, committed and running; 5 late (payload 0: 16 bytes, 1: written), 8 of them there;
 // 6 awaits its outcome; 7 compares.
-struct standby_lie_test : standby_fsm_test, ::testing::WithParamInterface<lie> {};
+struct standby_lie_test : replication_standby_fsm_test, ::testing::WithParamInterface<lie> {};
 
 TEST_P(standby_lie_test, costs_it_the_connection) {
     attach();
@@ -682,20 +682,20 @@ INSTANTIATE_TEST_SUITE_P(
         lie{"fault", fault{}, "it sent a message that only a standby sends"}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(standby_fsm_test, a_log_begins_with_a_reset) {
+TEST_F(replication_standby_fsm_test, a_log_begins_with_a_reset) {
     connect();
     says(primary_hello());
     EXPECT_EQ(entry(meta(1, entry_kind::open_file, 1)), broken("its log does not begin with a reset"));
 }
 
-TEST_F(standby_fsm_test, a_cancel_after_the_last_piece_comes_too_late) {
+TEST_F(replication_standby_fsm_test, a_cancel_after_the_last_piece_comes_too_late) {
     attach();
     entry(submit(4, 1, 8, entry_late_content, 8), {{8, false}});
     says(content{4, 0, 0, 8, 0});
     EXPECT_EQ(says(outcome{4, true, 0}), broken("entry 4 was canceled after it could run"));
 }
 
-TEST_F(standby_fsm_test, an_outcome_comes_once) {
+TEST_F(replication_standby_fsm_test, an_outcome_comes_once) {
     attach();
     write(4, 1, 8, entry_awaits_outcome);
     says(outcome{4, false, 0});
@@ -703,7 +703,7 @@ TEST_F(standby_fsm_test, an_outcome_comes_once) {
 }
 
 // A primary lets the standby compare and never says what it has itself.
-TEST_F(standby_fsm_test, digests_of_this_side_are_bounded) {
+TEST_F(replication_standby_fsm_test, digests_of_this_side_are_bounded) {
     config.hold_entries = 1000;
     config.hold_bytes = 1 << 20;
     config.running_per_file = 1000;
@@ -723,7 +723,7 @@ TEST_F(standby_fsm_test, digests_of_this_side_are_bounded) {
     EXPECT_EQ(actions(), broken("too many digests are open"));
 }
 
-TEST_F(standby_fsm_test, payloads_without_bytes_are_bounded) {
+TEST_F(replication_standby_fsm_test, payloads_without_bytes_are_bounded) {
     config.hold_entries = max_held_payloads;
     make();
     attach();
@@ -739,7 +739,7 @@ TEST_F(standby_fsm_test, payloads_without_bytes_are_bounded) {
               broken("entry " + std::to_string(s + 1) + " has 1 payloads, there was room for 0"));
 }
 
-TEST_F(standby_fsm_test, comparisons_are_bounded) {
+TEST_F(replication_standby_fsm_test, comparisons_are_bounded) {
     config.hold_entries = 2 * max_pending_comparisons;
     config.hold_bytes = 8 * config.hold_entries;
     make();
@@ -751,7 +751,7 @@ TEST_F(standby_fsm_test, comparisons_are_bounded) {
     EXPECT_EQ(write(s, 1, 8, entry_compare), broken("too many comparisons are open"));
 }
 
-TEST_F(standby_fsm_test, payloads_whose_content_is_missing_are_bounded) {
+TEST_F(replication_standby_fsm_test, payloads_whose_content_is_missing_are_bounded) {
     config.hold_bytes = std::uint64_t{1} << 30;
     config.hold_entries = 1000;
     make();
@@ -765,7 +765,7 @@ TEST_F(standby_fsm_test, payloads_whose_content_is_missing_are_bounded) {
               broken("content of too many payloads is missing"));
 }
 
-TEST_F(standby_fsm_test, files_epochs_and_digests_are_bounded) {
+TEST_F(replication_standby_fsm_test, files_epochs_and_digests_are_bounded) {
     config.hold_entries = 100000;
     make();
     attach();
@@ -808,7 +808,7 @@ TEST_F(standby_fsm_test, files_epochs_and_digests_are_bounded) {
 
 // ---- takeover
 
-TEST_F(standby_fsm_test, takeover_runs_what_was_committed_and_drops_the_rest) {
+TEST_F(replication_standby_fsm_test, takeover_runs_what_was_committed_and_drops_the_rest) {
     become_ready();
     write(4, 1, 8, entry_awaits_outcome);
     write(5, 1);
@@ -835,7 +835,7 @@ TEST_F(standby_fsm_test, takeover_runs_what_was_committed_and_drops_the_rest) {
         "send goodbye refused \"this standby has taken over\"; close_link \"this standby has taken over\"");
 }
 
-TEST_F(standby_fsm_test, takeover_with_a_living_link_ends_it) {
+TEST_F(replication_standby_fsm_test, takeover_with_a_living_link_ends_it) {
     become_ready();
     fsm->takeover(now);
     EXPECT_EQ(actions(),
@@ -846,7 +846,7 @@ TEST_F(standby_fsm_test, takeover_with_a_living_link_ends_it) {
     EXPECT_EQ(actions(), "") << "once";
 }
 
-TEST_F(standby_fsm_test, a_reset_that_was_committed_is_finished_by_a_takeover) {
+TEST_F(replication_standby_fsm_test, a_reset_that_was_committed_is_finished_by_a_takeover) {
     become_ready();
     write(4, 1, 8, entry_awaits_outcome);
     entry(meta(5, entry_kind::reset));
@@ -860,7 +860,7 @@ TEST_F(standby_fsm_test, a_reset_that_was_committed_is_finished_by_a_takeover) {
     EXPECT_EQ(fsm->status(now).held_entries, 0u);
 }
 
-TEST_F(standby_fsm_test, takeover_needs_a_complete_copy) {
+TEST_F(replication_standby_fsm_test, takeover_needs_a_complete_copy) {
     attach();
     fsm->on_closed("x", now);
     actions();
@@ -883,7 +883,7 @@ TEST_F(standby_fsm_test, takeover_needs_a_complete_copy) {
         << "it was forgotten";
 }
 
-TEST_F(standby_fsm_test, a_failure_after_a_takeover_does_not_stop_the_rest) {
+TEST_F(replication_standby_fsm_test, a_failure_after_a_takeover_does_not_stop_the_rest) {
     become_ready();
     write(4);
     for (log_sequence s = 5; s < 10; ++s) {
@@ -898,9 +898,9 @@ TEST_F(standby_fsm_test, a_failure_after_a_takeover_does_not_stop_the_rest) {
 
 // ---- the caller's errors
 
-using standby_fsm_death_test = standby_fsm_test;
+using replication_standby_fsm_death_test = replication_standby_fsm_test;
 
-TEST_F(standby_fsm_death_test, broken_contracts_crash) {
+TEST_F(replication_standby_fsm_death_test, broken_contracts_crash) {
     attach();
     EXPECT_DEATH(fsm->on_connected(now), "second connection");
     EXPECT_DEATH(fsm->on_forgotten(now), "nobody asked");
@@ -911,7 +911,7 @@ TEST_F(standby_fsm_death_test, broken_contracts_crash) {
 
 // ---- memory
 
-TEST_F(standby_fsm_test, one_entry_that_takes_for_ever_makes_nothing_grow) {
+TEST_F(replication_standby_fsm_test, one_entry_that_takes_for_ever_makes_nothing_grow) {
     attach();
     write(4, 1);
     log_sequence s = 5;
@@ -932,7 +932,7 @@ TEST_F(standby_fsm_test, one_entry_that_takes_for_ever_makes_nothing_grow) {
     EXPECT_EQ(fsm->status(now).held_bytes, 0u);
 }
 
-TEST_F(standby_fsm_test, memory_returns_to_its_baseline) {
+TEST_F(replication_standby_fsm_test, memory_returns_to_its_baseline) {
     config.hold_bytes = 1u << 30;
     config.hold_entries = 1u << 18;
     make();

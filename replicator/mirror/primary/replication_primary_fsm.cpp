@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -34,7 +34,7 @@ bool legal(primary_state from, primary_state to) {
 
 } // namespace
 
-struct primary_fsm::impl {
+struct replication_primary_fsm::impl {
     // What the device's side does as far as this side knows.
     enum class device : std::uint8_t { off, on, stopping };
     enum class link : std::uint8_t { down, connecting, up };
@@ -277,11 +277,11 @@ struct primary_fsm::impl {
     }
 };
 
-primary_fsm::primary_fsm(const primary_config& config, std::uint64_t now_ms)
+replication_primary_fsm::replication_primary_fsm(const primary_config& config, std::uint64_t now_ms)
     : impl_(std::make_unique<impl>(config, now_ms)) {}
-primary_fsm::~primary_fsm() = default;
+replication_primary_fsm::~replication_primary_fsm() = default;
 
-void primary_fsm::on_entry(const entry_meta& meta, std::uint64_t now_ms) {
+void replication_primary_fsm::on_entry(const entry_meta& meta, std::uint64_t now_ms) {
     impl& i = *impl_;
     i.now = now_ms;
     assert(i.device_state != impl::device::off && "entries before a state transfer was started");
@@ -292,13 +292,14 @@ void primary_fsm::on_entry(const entry_meta& meta, std::uint64_t now_ms) {
     }
 }
 
-void primary_fsm::on_outcome(log_sequence entry, bool canceled, std::int32_t result) {
+void replication_primary_fsm::on_outcome(log_sequence entry, bool canceled, std::int32_t result) {
     if (impl_->mirroring()) {
         impl_->log.on_outcome(entry, canceled, result);
     }
 }
 
-void primary_fsm::on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes) {
+void replication_primary_fsm::on_late_content(log_sequence entry, std::uint32_t payload,
+                                              std::uint64_t bytes) {
     if (impl_->mirroring()) {
         impl_->log.on_late_content(entry, payload, bytes);
     } else {
@@ -306,27 +307,28 @@ void primary_fsm::on_late_content(log_sequence entry, std::uint32_t payload, std
     }
 }
 
-void primary_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms) {
+void replication_primary_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes,
+                                         std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->mirroring()) {
         impl_->log.on_digests(entry, std::move(hashes), now_ms);
     }
 }
 
-void primary_fsm::on_synced(log_sequence last) {
+void replication_primary_fsm::on_synced(log_sequence last) {
     if (impl_->mirroring()) {
         impl_->log.on_synced(last);
     }
 }
 
-void primary_fsm::on_mirror_failed(const std::string& why, std::uint64_t now_ms) {
+void replication_primary_fsm::on_mirror_failed(const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->mirroring()) {
         impl_->leave(why, goodbye_reason::other);
     }
 }
 
-void primary_fsm::on_mirror_stopped(std::uint64_t now_ms) {
+void replication_primary_fsm::on_mirror_stopped(std::uint64_t now_ms) {
     impl_->now = now_ms;
     assert(impl_->device_state == impl::device::stopping && "nobody asked for it");
     impl_->device_state = impl::device::off;
@@ -335,12 +337,12 @@ void primary_fsm::on_mirror_stopped(std::uint64_t now_ms) {
     impl_->connect_if_due();
 }
 
-std::uint64_t primary_fsm::close_epoch(std::uint64_t now_ms) {
+std::uint64_t replication_primary_fsm::close_epoch(std::uint64_t now_ms) {
     impl_->now = now_ms;
     return impl_->log.close_epoch(now_ms);
 }
 
-void primary_fsm::use_checkpoints(bool on, std::uint64_t now_ms) {
+void replication_primary_fsm::use_checkpoints(bool on, std::uint64_t now_ms) {
     impl& i = *impl_;
     i.now = now_ms;
     i.checkpoints_wanted = on;
@@ -349,7 +351,7 @@ void primary_fsm::use_checkpoints(bool on, std::uint64_t now_ms) {
     }
 }
 
-void primary_fsm::on_connected(std::uint64_t now_ms) {
+void replication_primary_fsm::on_connected(std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->link_state != impl::link::connecting) {
         return; // given up meanwhile
@@ -361,48 +363,48 @@ void primary_fsm::on_connected(std::uint64_t now_ms) {
     impl_->actions.push(act_send{impl_->own_hello()});
 }
 
-void primary_fsm::on_message(const message& m, std::uint64_t now_ms) {
+void replication_primary_fsm::on_message(const message& m, std::uint64_t now_ms) {
     impl_->now = now_ms;
     impl_->on_message(m);
 }
 
-void primary_fsm::on_closed(const std::string& why, std::uint64_t now_ms) {
+void replication_primary_fsm::on_closed(const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->link_state != impl::link::down) {
         impl_->on_link_gone(why, primary_state::disconnected);
     }
 }
 
-void primary_fsm::on_sent(std::uint64_t queued_bytes) {
+void replication_primary_fsm::on_sent(std::uint64_t queued_bytes) {
     if (impl_->link_state == impl::link::up) {
         impl_->log.on_link_queue(queued_bytes);
     }
 }
 
-void primary_fsm::on_tick(std::uint64_t now_ms) {
+void replication_primary_fsm::on_tick(std::uint64_t now_ms) {
     impl_->now = now_ms;
     impl_->on_tick();
 }
 
-std::uint64_t primary_fsm::next_tick_ms() const {
+std::uint64_t replication_primary_fsm::next_tick_ms() const {
     return impl_->next_tick();
 }
 
-void primary_fsm::on_shutdown(std::uint64_t now_ms) {
+void replication_primary_fsm::on_shutdown(std::uint64_t now_ms) {
     impl_->now = now_ms;
     if (impl_->state != primary_state::ended) {
         impl_->leave("the primary was shut down", goodbye_reason::shutdown, primary_state::ended);
     }
 }
 
-bool primary_fsm::next(primary_action& out) {
+bool replication_primary_fsm::next(primary_action& out) {
     if (impl_->actions.empty() && impl_->mirroring()) {
         impl_->give_up_if(impl_->log.pump(impl_->now));
     }
     return impl_->actions.pop(out);
 }
 
-primary_status primary_fsm::status(std::uint64_t now_ms) const {
+primary_status replication_primary_fsm::status(std::uint64_t now_ms) const {
     const impl& i = *impl_;
     primary_status s;
     s.state = i.state;

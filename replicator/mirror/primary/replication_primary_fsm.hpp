@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// primary_fsm: the primary's end of the link to a standby, decided in pure code. Events go in, actions come
-// out through next(); time is an argument. It knows entries by their metadata; the bytes are in the log that
-// the thin layer keeps (pair/op_log), under the same numbers.
+// replication_primary_fsm: the primary's end of the link to a standby, decided in pure code. Events go in,
+// actions come out through next(); time is an argument. It knows entries by their metadata; the bytes are in
+// the log that the thin layer keeps (pair/op_log), under the same numbers.
 //
 //   disconnected ──on_connected──▶ greeting ──hello agrees──▶ syncing ──synced, executed──▶ protecting
 //        ▲   │ after a delay: action connect    │                │                             │
@@ -33,8 +33,8 @@
 //   1. Actions are carried out in the order of next().
 //   2. drop_log(up_to) is the only licence to free entries.
 //   3. An entry is sent before its outcome, its content and any marker that covers it.
-#ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_FSM_HPP
-#define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_FSM_HPP
+#ifndef KAGEMUSHA_MIRROR_PRIMARY_REPLICATION_PRIMARY_FSM_HPP
+#define KAGEMUSHA_MIRROR_PRIMARY_REPLICATION_PRIMARY_FSM_HPP
 
 #include <cstdint>
 #include <memory>
@@ -122,10 +122,10 @@ struct primary_status {
     std::uint64_t open_entries = 0; // whose outcome, late content or digests are missing
 };
 
-class primary_fsm {
+class replication_primary_fsm {
 public:
-    primary_fsm(const primary_config& config, std::uint64_t now_ms);
-    ~primary_fsm();
+    replication_primary_fsm(const primary_config& config, std::uint64_t now_ms);
+    ~replication_primary_fsm();
 
     // From the device, in log order. What it had under way when act_stop_mirror was decided comes too, and is
     // ignored, until on_mirror_stopped() says that there is no more of it. Entries that come while no state

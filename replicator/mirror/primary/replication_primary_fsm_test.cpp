@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The primary's end: scripts of events and the actions that they must cause.
-#include "mirror/primary/primary_fsm.hpp"
+#include "mirror/primary/replication_primary_fsm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ using testing::meta;
 using testing::standby_hello;
 using testing::submit;
 
-struct primary_fsm_test : ::testing::Test {
-    explicit primary_fsm_test(std::uint32_t epoch_ms = 50) {
+struct replication_primary_fsm_test : ::testing::Test {
+    explicit replication_primary_fsm_test(std::uint32_t epoch_ms = 50) {
         config.vm = "vm";
         config.epoch_ms = epoch_ms;
         config.log_bytes = 2000;
@@ -23,16 +23,16 @@ struct primary_fsm_test : ::testing::Test {
         make();
     }
     void make() {
-        fsm = std::make_unique<primary_fsm>(config, now);
+        fsm = std::make_unique<replication_primary_fsm>(config, now);
         last = 0;
     }
 
     primary_config config;
     std::uint64_t now = 1000;
-    std::unique_ptr<primary_fsm> fsm;
+    std::unique_ptr<replication_primary_fsm> fsm;
     log_sequence last = 0;
 
-    std::string actions() { return testing::drain<primary_fsm, primary_action>(*fsm); }
+    std::string actions() { return testing::drain<replication_primary_fsm, primary_action>(*fsm); }
     std::string says(const message& m) {
         fsm->on_message(m, now);
         return actions();
@@ -82,7 +82,7 @@ struct primary_fsm_test : ::testing::Test {
 
 // ---- connecting
 
-TEST_F(primary_fsm_test, connects_greets_and_begins_a_state_transfer) {
+TEST_F(replication_primary_fsm_test, connects_greets_and_begins_a_state_transfer) {
     EXPECT_EQ(fsm->next_tick_ms(), now);
     EXPECT_EQ(at(now), "connect");
     fsm->on_connected(now);
@@ -103,7 +103,7 @@ TEST_F(primary_fsm_test, connects_greets_and_begins_a_state_transfer) {
     EXPECT_EQ(fsm->status(now).degraded, "");
 }
 
-TEST_F(primary_fsm_test, tries_again_after_a_growing_delay) {
+TEST_F(replication_primary_fsm_test, tries_again_after_a_growing_delay) {
     std::uint32_t delay = min_reconnect_ms;
     for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(at(now), "connect");
@@ -118,7 +118,7 @@ TEST_F(primary_fsm_test, tries_again_after_a_growing_delay) {
     EXPECT_EQ(delay, max_reconnect_ms);
 }
 
-TEST_F(primary_fsm_test, the_delay_is_short_again_after_protection) {
+TEST_F(replication_primary_fsm_test, the_delay_is_short_again_after_protection) {
     connect();
     fsm->on_closed("x", now);
     actions();
@@ -136,7 +136,7 @@ TEST_F(primary_fsm_test, the_delay_is_short_again_after_protection) {
     EXPECT_EQ(fsm->next_tick_ms(), now + min_reconnect_ms);
 }
 
-TEST_F(primary_fsm_test, does_not_connect_before_the_device_has_stopped) {
+TEST_F(replication_primary_fsm_test, does_not_connect_before_the_device_has_stopped) {
     attach();
     fsm->on_closed("cut", now);
     EXPECT_EQ(actions(), "stop_mirror; drop_log all; state disconnected \"cut\"");
@@ -158,7 +158,7 @@ TEST_F(primary_fsm_test, does_not_connect_before_the_device_has_stopped) {
     EXPECT_EQ(fsm->status(now).connections, 2u);
 }
 
-TEST_F(primary_fsm_test, gives_up_a_standby_that_does_not_greet) {
+TEST_F(replication_primary_fsm_test, gives_up_a_standby_that_does_not_greet) {
     connect();
     EXPECT_EQ(fsm->next_tick_ms(), now + hello_timeout_ms);
     EXPECT_EQ(at(now + hello_timeout_ms), "send goodbye other \"the standby did not greet within 5000 ms\"; "
@@ -166,7 +166,7 @@ TEST_F(primary_fsm_test, gives_up_a_standby_that_does_not_greet) {
                                           "state disconnected \"the standby did not greet within 5000 ms\"");
 }
 
-TEST_F(primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
+TEST_F(replication_primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
     struct {
         std::function<void(hello&)> change;
         std::string sentence;
@@ -196,7 +196,7 @@ TEST_F(primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
         {[](hello& h) { h.heartbeat_budget_ms = 0; }, "the peer gives no heartbeat budget"},
     };
     for (const auto& c : cases) {
-        fsm = std::make_unique<primary_fsm>(config, now);
+        fsm = std::make_unique<replication_primary_fsm>(config, now);
         connect();
         hello h = standby_hello();
         c.change(h);
@@ -205,7 +205,7 @@ TEST_F(primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) {
     }
 }
 
-TEST_F(primary_fsm_test, a_later_standby_that_knows_this_version_is_welcome) {
+TEST_F(replication_primary_fsm_test, a_later_standby_that_knows_this_version_is_welcome) {
     connect();
     hello h = standby_hello();
     h.version = 5;
@@ -213,41 +213,41 @@ TEST_F(primary_fsm_test, a_later_standby_that_knows_this_version_is_welcome) {
     EXPECT_EQ(says(h), "start_sync; state syncing; send heartbeat at 1000");
 }
 
-TEST_F(primary_fsm_test, compression_needs_both) {
+TEST_F(replication_primary_fsm_test, compression_needs_both) {
     config.compression = true;
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     connect();
     hello h = standby_hello();
     h.capabilities = {"zstd"};
     says(h);
     EXPECT_TRUE(fsm->status(now).compression);
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach();
     EXPECT_FALSE(fsm->status(now).compression);
 }
 
-TEST_F(primary_fsm_test, tells_why_the_standby_left) {
+TEST_F(replication_primary_fsm_test, tells_why_the_standby_left) {
     attach();
     EXPECT_EQ(says(goodbye{goodbye_reason::shutdown, "maintenance"}),
               "close_link \"the standby was shut down: maintenance\"; stop_mirror; drop_log all; "
               "state disconnected \"the standby was shut down: maintenance\"");
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     connect();
     EXPECT_EQ(
         says(goodbye{goodbye_reason::refused, "wrong VM"}),
         "close_link \"the standby refused: wrong VM\"; state disconnected \"the standby refused: wrong VM\"");
 }
 
-TEST_F(primary_fsm_test, says_goodbye_at_shutdown_in_every_state) {
+TEST_F(replication_primary_fsm_test, says_goodbye_at_shutdown_in_every_state) {
     EXPECT_EQ((fsm->on_shutdown(now), actions()), "state ended \"the primary was shut down\"");
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     fsm->on_tick(now);
     fsm->on_shutdown(now);
     EXPECT_EQ(actions(),
               "connect; close_link \"the primary was shut down\"; state ended \"the primary was shut down\"");
     fsm->on_connected(now);
     EXPECT_EQ(actions(), "");
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach();
     fsm->on_shutdown(now);
     EXPECT_EQ(actions(), "send goodbye shutdown \"the primary was shut down\"; "
@@ -260,7 +260,7 @@ TEST_F(primary_fsm_test, says_goodbye_at_shutdown_in_every_state) {
     EXPECT_EQ(fsm->next_tick_ms(), UINT64_MAX);
 }
 
-TEST_F(primary_fsm_test, a_mirror_that_failed_is_tried_again_with_its_reason_shown) {
+TEST_F(replication_primary_fsm_test, a_mirror_that_failed_is_tried_again_with_its_reason_shown) {
     attach();
     fsm->on_mirror_failed("an image of 3 dimensions can't be mirrored", now);
     EXPECT_EQ(actions(), "send goodbye other \"an image of 3 dimensions can't be mirrored\"; "
@@ -276,7 +276,7 @@ TEST_F(primary_fsm_test, a_mirror_that_failed_is_tried_again_with_its_reason_sho
     EXPECT_EQ(fsm->status(now).degraded, "an image of 3 dimensions can't be mirrored") << "until it works";
 }
 
-TEST_F(primary_fsm_test, protection_begins_when_the_end_of_the_state_transfer_has_arrived) {
+TEST_F(replication_primary_fsm_test, protection_begins_when_the_end_of_the_state_transfer_has_arrived) {
     attach();
     fsm->close_epoch(now);
     actions();
@@ -289,7 +289,7 @@ TEST_F(primary_fsm_test, protection_begins_when_the_end_of_the_state_transfer_ha
 
 // ---- silence
 
-TEST_F(primary_fsm_test, asks_for_life_and_measures_the_way) {
+TEST_F(replication_primary_fsm_test, asks_for_life_and_measures_the_way) {
     attach();
     EXPECT_EQ(at(1049), "");
     EXPECT_EQ(at(1050), "send heartbeat at 1050; send marker epoch=1 up to 2");
@@ -299,7 +299,7 @@ TEST_F(primary_fsm_test, asks_for_life_and_measures_the_way) {
     EXPECT_EQ(says(heartbeat{5, 0}), "") << "an answer is not answered";
 }
 
-TEST_F(primary_fsm_test, silence_beyond_the_budget_ends_the_connection) {
+TEST_F(replication_primary_fsm_test, silence_beyond_the_budget_ends_the_connection) {
     attach();
     for (std::uint64_t t = 1050; t < 1500; t += 50) {
         EXPECT_NE(at(t), "");
@@ -311,7 +311,7 @@ TEST_F(primary_fsm_test, silence_beyond_the_budget_ends_the_connection) {
                         "state disconnected \"nothing was heard of the standby for 500 ms\"");
 }
 
-TEST_F(primary_fsm_test, any_message_is_a_sign_of_life) {
+TEST_F(replication_primary_fsm_test, any_message_is_a_sign_of_life) {
     attach();
     at(1400);
     says(unknown_message{});
@@ -319,7 +319,7 @@ TEST_F(primary_fsm_test, any_message_is_a_sign_of_life) {
     EXPECT_NE(at(1900).find("close_link"), std::string::npos);
 }
 
-TEST_F(primary_fsm_test, heartbeats_keep_the_peers_budget_too) {
+TEST_F(replication_primary_fsm_test, heartbeats_keep_the_peers_budget_too) {
     hello h = standby_hello();
     h.heartbeat_budget_ms = 30;
     attach(h);
@@ -329,7 +329,7 @@ TEST_F(primary_fsm_test, heartbeats_keep_the_peers_budget_too) {
 
 // ---- flow control
 
-TEST_F(primary_fsm_test, never_sends_more_than_the_standby_holds) {
+TEST_F(replication_primary_fsm_test, never_sends_more_than_the_standby_holds) {
     attach(standby_hello(1000, 100));
     write(400);
     EXPECT_EQ(actions(), "send_entries 3..3");
@@ -344,7 +344,7 @@ TEST_F(primary_fsm_test, never_sends_more_than_the_standby_holds) {
     EXPECT_EQ(acks(5, 4, 1, 800, 4), "drop_log 5; send_entries 6..6");
 }
 
-TEST_F(primary_fsm_test, room_is_counted_in_entries_too) {
+TEST_F(replication_primary_fsm_test, room_is_counted_in_entries_too) {
     attach(standby_hello(1000, 4)); // two of them used
     write(8);
     write(8);
@@ -353,13 +353,13 @@ TEST_F(primary_fsm_test, room_is_counted_in_entries_too) {
     EXPECT_EQ(acks(4, 0, 1, 8, 1), "drop_log 4; send_entries 5..5");
 }
 
-TEST_F(primary_fsm_test, the_epoch_is_closed_before_the_standby_is_full) {
+TEST_F(replication_primary_fsm_test, the_epoch_is_closed_before_the_standby_is_full) {
     attach(standby_hello(1000, 100));
     write(501);
     EXPECT_EQ(actions(), "send_entries 3..3; send marker epoch=1 up to 3");
 }
 
-TEST_F(primary_fsm_test, what_can_never_fit_ends_the_mirror_with_a_sentence) {
+TEST_F(replication_primary_fsm_test, what_can_never_fit_ends_the_mirror_with_a_sentence) {
     attach(standby_hello(1000, 100));
     write(500, 0, 504);
     write(8); // came before anybody could know
@@ -369,9 +369,9 @@ TEST_F(primary_fsm_test, what_can_never_fit_ends_the_mirror_with_a_sentence) {
                              "\"; stop_mirror; drop_log all; state disconnected \"" + why + "\"");
 }
 
-TEST_F(primary_fsm_test, a_standby_that_is_full_and_frees_nothing_is_given_up) {
+TEST_F(replication_primary_fsm_test, a_standby_that_is_full_and_frees_nothing_is_given_up) {
     config.stall_budget_ms = 400;
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach(standby_hello(1000, 100));
     write(600);
     write(600);
@@ -384,16 +384,16 @@ TEST_F(primary_fsm_test, a_standby_that_is_full_and_frees_nothing_is_given_up) {
               std::string::npos);
 }
 
-TEST_F(primary_fsm_test, a_standby_that_is_full_may_ask_for_the_end_of_the_epoch) {
+TEST_F(replication_primary_fsm_test, a_standby_that_is_full_may_ask_for_the_end_of_the_epoch) {
     attach();
     write(8);
     EXPECT_EQ(says(close_epoch{}), "send_entries 3..3; send marker epoch=1 up to 3");
     EXPECT_EQ(says(close_epoch{}), "");
 }
 
-TEST_F(primary_fsm_test, the_links_window_is_kept_and_one_entry_may_be_larger) {
+TEST_F(replication_primary_fsm_test, the_links_window_is_kept_and_one_entry_may_be_larger) {
     config.log_bytes = UINT64_MAX / 2;
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach(standby_hello(std::uint64_t{1} << 40, 1000));
     write(link_window_bytes * 2);
     write(8);
@@ -404,7 +404,7 @@ TEST_F(primary_fsm_test, the_links_window_is_kept_and_one_entry_may_be_larger) {
     EXPECT_EQ(actions(), "send_entries 4..4");
 }
 
-TEST_F(primary_fsm_test, congestion_has_hysteresis) {
+TEST_F(replication_primary_fsm_test, congestion_has_hysteresis) {
     attach(standby_hello(100000, 1000));
     for (int i = 0; i < 19; ++i) {
         write(100);
@@ -420,7 +420,7 @@ TEST_F(primary_fsm_test, congestion_has_hysteresis) {
     EXPECT_EQ(fsm->status(now).log_entries, 10u);
 }
 
-TEST_F(primary_fsm_test, congestion_counts_entries_and_ends_with_the_connection) {
+TEST_F(replication_primary_fsm_test, congestion_counts_entries_and_ends_with_the_connection) {
     attach(standby_hello(100000, 1000));
     for (int i = 0; i < 48; ++i) {
         write(8);
@@ -434,7 +434,7 @@ TEST_F(primary_fsm_test, congestion_counts_entries_and_ends_with_the_connection)
 
 // ---- epochs
 
-TEST_F(primary_fsm_test, the_timer_closes_an_epoch_only_when_there_is_something_in_it) {
+TEST_F(replication_primary_fsm_test, the_timer_closes_an_epoch_only_when_there_is_something_in_it) {
     attach();
     EXPECT_EQ(at(1050), "send heartbeat at 1050; send marker epoch=1 up to 2");
     EXPECT_EQ(at(1100), "send heartbeat at 1100");
@@ -445,7 +445,7 @@ TEST_F(primary_fsm_test, the_timer_closes_an_epoch_only_when_there_is_something_
     EXPECT_EQ(at(1170), "send marker epoch=2 up to 3");
 }
 
-TEST_F(primary_fsm_test, an_epoch_can_be_closed_at_once) {
+TEST_F(replication_primary_fsm_test, an_epoch_can_be_closed_at_once) {
     attach();
     write(8);
     EXPECT_EQ(fsm->close_epoch(now), 1u);
@@ -454,7 +454,7 @@ TEST_F(primary_fsm_test, an_epoch_can_be_closed_at_once) {
     EXPECT_EQ(actions(), "send marker epoch=2 up to 3");
 }
 
-TEST_F(primary_fsm_test, without_a_standby_epochs_are_only_counted) {
+TEST_F(replication_primary_fsm_test, without_a_standby_epochs_are_only_counted) {
     EXPECT_EQ(fsm->close_epoch(now), 1u);
     EXPECT_EQ(actions(), "");
     attach();
@@ -463,7 +463,7 @@ TEST_F(primary_fsm_test, without_a_standby_epochs_are_only_counted) {
 }
 
 // Numbers go on over runs: what was sent last may be of the one before.
-TEST_F(primary_fsm_test, an_epoch_that_ends_before_anything_of_the_run_was_sent_has_no_marker) {
+TEST_F(replication_primary_fsm_test, an_epoch_that_ends_before_anything_of_the_run_was_sent_has_no_marker) {
     for (const log_sequence reset : {1u, 2u}) {
         fsm->on_tick(now);
         fsm->on_connected(now);
@@ -484,8 +484,8 @@ TEST_F(primary_fsm_test, an_epoch_that_ends_before_anything_of_the_run_was_sent_
     }
 }
 
-struct primary_checkpoint_test : primary_fsm_test {
-    primary_checkpoint_test() : primary_fsm_test(0) {}
+struct primary_checkpoint_test : replication_primary_fsm_test {
+    primary_checkpoint_test() : replication_primary_fsm_test(0) {}
 };
 
 TEST_F(primary_checkpoint_test, wants_an_epoch_and_holds_the_guest_back_before_it_could_not_fit) {
@@ -529,7 +529,7 @@ TEST_F(primary_checkpoint_test, the_marker_is_sent_behind_its_last_entry) {
 
 // ---- what follows entries
 
-TEST_F(primary_fsm_test, an_outcome_follows_its_entry) {
+TEST_F(replication_primary_fsm_test, an_outcome_follows_its_entry) {
     attach(standby_hello(1000, 100));
     write(64, entry_awaits_outcome);
     fsm->on_outcome(3, false, -5);
@@ -544,7 +544,7 @@ TEST_F(primary_fsm_test, an_outcome_follows_its_entry) {
     EXPECT_EQ(fsm->status(now).open_entries, 0u);
 }
 
-TEST_F(primary_fsm_test, late_content_goes_in_pieces_with_its_place) {
+TEST_F(replication_primary_fsm_test, late_content_goes_in_pieces_with_its_place) {
     attach(standby_hello(1000, 100));
     write(64, entry_late_content, 48 + 24);
     fsm->on_late_content(3, 0, 32);
@@ -557,7 +557,7 @@ TEST_F(primary_fsm_test, late_content_goes_in_pieces_with_its_place) {
     EXPECT_EQ(actions(), "drop_content 3") << "more than there is";
 }
 
-TEST_F(primary_fsm_test, content_of_an_entry_that_waits_stands_in_nobodys_way) {
+TEST_F(replication_primary_fsm_test, content_of_an_entry_that_waits_stands_in_nobodys_way) {
     attach(standby_hello(1000, 100));
     write(64, entry_late_content, 800);
     write(64, entry_late_content, 800);
@@ -571,9 +571,9 @@ TEST_F(primary_fsm_test, content_of_an_entry_that_waits_stands_in_nobodys_way) {
     EXPECT_EQ(fsm->status(now).late_bytes, 0u);
 }
 
-TEST_F(primary_fsm_test, content_keeps_the_links_window_and_entries_get_their_turn) {
+TEST_F(replication_primary_fsm_test, content_keeps_the_links_window_and_entries_get_their_turn) {
     config.log_bytes = UINT64_MAX / 2;
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach(standby_hello(std::uint64_t{1} << 40, 1000));
     constexpr std::uint64_t piece = content_piece_bytes;
     write(64, entry_late_content, 4 * piece + 8);
@@ -594,7 +594,7 @@ TEST_F(primary_fsm_test, content_keeps_the_links_window_and_entries_get_their_tu
     EXPECT_EQ(actions().substr(0, 18), "send_entries 5..5;") << "content had its turn";
 }
 
-TEST_F(primary_fsm_test, content_that_waits_counts_as_log) {
+TEST_F(replication_primary_fsm_test, content_that_waits_counts_as_log) {
     attach(standby_hello(8000, 100));
     write(64, entry_late_content, 3000);
     EXPECT_EQ(actions(), "send_entries 3..3");
@@ -608,7 +608,7 @@ TEST_F(primary_fsm_test, content_that_waits_counts_as_log) {
     EXPECT_EQ(acks(3, 0, 0), "congestion off");
 }
 
-TEST_F(primary_fsm_test, a_canceled_entry_loses_what_was_not_sent_of_it) {
+TEST_F(replication_primary_fsm_test, a_canceled_entry_loses_what_was_not_sent_of_it) {
     attach(standby_hello(1000, 100));
     write(64, entry_late_content, 64);
     actions();
@@ -626,7 +626,7 @@ TEST_F(primary_fsm_test, a_canceled_entry_loses_what_was_not_sent_of_it) {
     EXPECT_EQ(fsm->status(now).late_bytes, 0u);
 }
 
-TEST_F(primary_fsm_test, what_was_told_completely_is_not_canceled) {
+TEST_F(replication_primary_fsm_test, what_was_told_completely_is_not_canceled) {
     attach(standby_hello(1000, 100));
     write(944);
     write(64, entry_awaits_outcome);
@@ -637,7 +637,7 @@ TEST_F(primary_fsm_test, what_was_told_completely_is_not_canceled) {
     EXPECT_EQ(acks(3, 3, 1, 944, 3), "drop_log 3; send_entries 4..4; send outcome 4 -6");
 }
 
-TEST_F(primary_fsm_test, the_end_of_a_file_calls_off_what_is_open_of_it) {
+TEST_F(replication_primary_fsm_test, the_end_of_a_file_calls_off_what_is_open_of_it) {
     attach(standby_hello(1000, 100));
     entry(meta(0, entry_kind::open_file, 2));
     write(8, entry_awaits_outcome);
@@ -660,7 +660,7 @@ TEST_F(primary_fsm_test, the_end_of_a_file_calls_off_what_is_open_of_it) {
     EXPECT_EQ(fsm->status(now).open_entries, 0u);
 }
 
-TEST_F(primary_fsm_test, digests_and_their_result) {
+TEST_F(replication_primary_fsm_test, digests_and_their_result) {
     attach(standby_hello(1000, 100));
     write(64, entry_compare);
     fsm->on_digests(3, {10, 11, 12}, now);
@@ -671,7 +671,7 @@ TEST_F(primary_fsm_test, digests_and_their_result) {
     EXPECT_EQ(says(digest_result{3, {0, 2}}), "") << "once";
 }
 
-TEST_F(primary_fsm_test, a_fault_of_the_standby_ends_the_run) {
+TEST_F(replication_primary_fsm_test, a_fault_of_the_standby_ends_the_run) {
     attach();
     EXPECT_EQ(says(fault{2, "its worker died"}),
               "send goodbye other \"the standby is no copy any more: its worker died\"; "
@@ -679,7 +679,7 @@ TEST_F(primary_fsm_test, a_fault_of_the_standby_ends_the_run) {
               "state disconnected \"the standby is no copy any more: its worker died\"");
 }
 
-TEST_F(primary_fsm_test, the_age_of_what_was_not_acknowledged_is_the_lag) {
+TEST_F(replication_primary_fsm_test, the_age_of_what_was_not_acknowledged_is_the_lag) {
     attach();
     acks(2, 0, 0);
     EXPECT_EQ(fsm->status(now).lag_ms, 0u);
@@ -699,7 +699,7 @@ TEST_F(primary_fsm_test, the_age_of_what_was_not_acknowledged_is_the_lag) {
 
 // ---- a standby whose GPU is behind
 
-struct primary_behind_test : primary_fsm_test {
+struct primary_behind_test : replication_primary_fsm_test {
     primary_behind_test() {
         config.max_behind_ms = 400;
         make();
@@ -803,7 +803,7 @@ struct lie {
 
 // After attach(): 1 reset, 2 open, 3 of 100 bytes with digests of 2, 4 of 100 bytes; epoch 1 ends at 3; all
 // of it acknowledged as received, up to 2 as executed.
-struct primary_lie_test : primary_fsm_test, ::testing::WithParamInterface<lie> {};
+struct primary_lie_test : replication_primary_fsm_test, ::testing::WithParamInterface<lie> {};
 
 TEST_P(primary_lie_test, costs_it_the_connection) {
     attach(standby_hello(1000, 100));
@@ -856,14 +856,14 @@ INSTANTIATE_TEST_SUITE_P(
         lie{"digests", digests{}, "it sent a message that only a primary sends"}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(primary_fsm_test, the_first_message_must_be_a_hello) {
+TEST_F(replication_primary_fsm_test, the_first_message_must_be_a_hello) {
     connect();
     const std::string why = "the standby broke the protocol: its first message is no hello";
     EXPECT_EQ(says(ack{}), "send goodbye protocol_error \"" + why + "\"; close_link \"" + why +
                                "\"; state disconnected \"" + why + "\"");
 }
 
-TEST_F(primary_fsm_test, messages_without_a_link_are_ignored) {
+TEST_F(replication_primary_fsm_test, messages_without_a_link_are_ignored) {
     EXPECT_EQ(says(standby_hello()), "");
     EXPECT_EQ(says(ack{1, 1, 1, 1, 1}), "");
     fsm->on_closed("x", now);
@@ -872,9 +872,9 @@ TEST_F(primary_fsm_test, messages_without_a_link_are_ignored) {
 
 // ---- the caller's errors
 
-using primary_fsm_death_test = primary_fsm_test;
+using replication_primary_fsm_death_test = replication_primary_fsm_test;
 
-TEST_F(primary_fsm_death_test, broken_contracts_crash) {
+TEST_F(replication_primary_fsm_death_test, broken_contracts_crash) {
     EXPECT_DEATH(fsm->on_entry(meta(1, entry_kind::reset), now), "before a state transfer");
     EXPECT_DEATH(fsm->on_mirror_stopped(now), "nobody asked");
     connect();
@@ -892,10 +892,10 @@ TEST_F(primary_fsm_death_test, broken_contracts_crash) {
 
 // ---- memory and cost
 
-TEST_F(primary_fsm_test, memory_returns_to_its_baseline) {
+TEST_F(replication_primary_fsm_test, memory_returns_to_its_baseline) {
     config.log_bytes = UINT64_MAX / 2;
     config.log_entries = UINT64_MAX / 2;
-    fsm = std::make_unique<primary_fsm>(config, now);
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach(standby_hello(std::uint64_t{1} << 30, 1u << 20));
     for (int i = 0; i < 100000; ++i) {
         write(8, i % 100 == 0 ? std::uint32_t{entry_awaits_outcome} : 0);
