@@ -29,6 +29,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/port.hpp"
 #include "base/rate_limiter.hpp"
 #include "core/counter.hpp"
 #include "core/file_checkpoint.hpp"
@@ -37,7 +38,6 @@
 #include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
 #include "core/worker_starts.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::core {
 

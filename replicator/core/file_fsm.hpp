@@ -25,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "base/port.hpp"
 #include "codec/decode.hpp"
 #include "core/file_checkpoint.hpp"
 #include "core/object_table.hpp"
@@ -32,7 +33,6 @@
 #include "core/repeated_launches.hpp"
 #include "core/request_writes.hpp"
 #include "core/validator.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::core {
 

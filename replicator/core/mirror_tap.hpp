@@ -12,9 +12,9 @@
 #include <span>
 #include <string>
 
+#include "base/port.hpp"
 #include "core/launch_run.hpp"
 #include "core/object_table.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::core {
 

@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/port.hpp"
 #include "codec/decode.hpp"
 #include "codec/encode.hpp"
 #include "core/device.hpp"
 #include "core/file_fsm.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::core::testing {
 

@@ -13,8 +13,8 @@
 #include <memory>
 #include <span>
 
+#include "base/port.hpp"
 #include "proto/abi/vgpu_protocol.h"
-#include "worker/port.hpp"
 
 namespace kagemusha::gpu {
 

@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
+#include "base/port.hpp"
 #include "gpu/executor.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::worker {
 

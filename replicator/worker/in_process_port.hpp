@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/port.hpp"
 #include "worker/executor_factory.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::worker {
 

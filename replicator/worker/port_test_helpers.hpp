@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/port.hpp"
+#include "base/port.hpp"
 
 namespace kagemusha::worker {
 

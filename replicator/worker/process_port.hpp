@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/port.hpp"
+#include "base/port.hpp"
 
 namespace kagemusha::worker {
 

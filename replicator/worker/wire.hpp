@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/port.hpp"
 #include "worker/limits.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::worker {
 

@@ -23,11 +23,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/port.hpp"
 #include "core/launch_run.hpp"
 #include "core/object_table.hpp"
 #include "mirror/log/limits.hpp"
 #include "mirror/log/log_entry.hpp"
-#include "worker/port.hpp"
 
 namespace kagemusha::mirror {
 

@@ -8,8 +8,8 @@
 // records before the guest sees them.
 //
 // Threads: one owner thread calls every method; sinks are called from drain() on that thread.
-#ifndef KAGEMUSHA_WORKER_PORT_HPP
-#define KAGEMUSHA_WORKER_PORT_HPP
+#ifndef KAGEMUSHA_BASE_PORT_HPP
+#define KAGEMUSHA_BASE_PORT_HPP
 
 #include <kagemusha/device.h>
 
