@@ -3,6 +3,7 @@
 // The control tool: options in, one of the commands out. `kage` sets everything up and then hands over to
 // this program.
 #include "control/assets.hpp"
+#include "control/confine/guard.hpp"
 #include "control/demo.hpp"
 #include "control/demo/crash_demo.hpp"
 #include "control/json_text.hpp"

@@ -3,8 +3,6 @@
 // See process.hpp.
 #include "control/process.hpp"
 
-#include "control/confine/enter.hpp"
-
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -17,9 +15,7 @@
 #include <fstream>
 #include <poll.h>
 #include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,29 +30,6 @@ namespace kagemusha::control {
 namespace {
 
 int received_signal = 0;
-
-constexpr char with_launcher[] = "launcher", without_launcher[] = "plain";
-
-// Before this process becomes QEMU. The launcher is a child of it and gets nothing but its end of the socket
-// and the standard error; why it ends is written there.
-void start_launcher(const char* worker) {
-    constexpr int launcher_fd = 3;
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
-        return; // QEMU tells that it can't start workers
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-        const int nothing = ::open("/dev/null", O_RDWR);
-        if (::dup2(nothing, 0) < 0 || ::dup2(nothing, 1) < 0 || ::dup2(ends[1], launcher_fd) < 0)
-            ::_exit(126);
-        ::close_range(launcher_fd + 1, ~0u, 0);
-        const auto fd = std::to_string(launcher_fd);
-        ::execl(worker, worker, "--launcher", fd.c_str(), static_cast<char*>(nullptr));
-        ::_exit(127);
-    }
-    ::close(ends[1]);
-    ::setenv("KAGEMUSHA_LAUNCHER", std::to_string(ends[0]).c_str(), 1);
-}
 
 // Our environment with some variables set.
 std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
@@ -110,7 +83,7 @@ std::optional<child_process> child_process::start(const spawn_request& request, 
         // again, which makes it and then becomes the wanted one.
         words.insert(words.begin(),
                      {"/proc/self/exe", guard_word, fmt::format("{}", ::getpid()),
-                      request.launcher ? with_launcher : without_launcher, request.confinement});
+                      request.launcher ? guard_with_launcher : guard_without_launcher, request.confinement});
     }
     const auto program = words.front();
     auto environment = merged_environment(request.environment);
@@ -280,34 +253,6 @@ captured run_captured(const std::vector<std::string>& command,
     }
     result.status = child->wait_for(std::chrono::milliseconds(-1)).value_or(127);
     return result;
-}
-
-void guard_main(char** arguments) {
-    // arguments: the guarding process's number, whether a launcher is wanted, the confinement, then the
-    // command.
-    const auto end_with_guard = [guard = std::string_view(arguments[0])] {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (std::to_string(::getppid()) != guard)
-            ::_exit(125); // it died before the call
-    };
-    end_with_guard();
-    if (*arguments[2] != '\0') {
-        const auto what = parse_confinement(arguments[2]);
-        const auto problem = what ? enter_confinement(*what) : std::string("its plan can't be read");
-        if (!problem.empty()) {
-            fmt::print(stderr, "QEMU can't be confined: {}\n", problem);
-            ::_exit(125);
-        }
-        end_with_guard(); // the kernel forgets it when the user changes
-    }
-    // What is inherited from a launcher of our own is none of this QEMU's.
-    ::unsetenv("KAGEMUSHA_LAUNCHER");
-    if (const char* worker = std::getenv("KAGEMUSHA_WORKER");
-        worker != nullptr && std::string_view(arguments[1]) == with_launcher)
-        start_launcher(worker);
-    ::execvp(arguments[3], arguments + 3);
-    fmt::print(stderr, "cannot start {}: {}\n", arguments[3], std::strerror(errno));
-    ::_exit(125);
 }
 
 } // namespace kagemusha::control

@@ -89,8 +89,8 @@ captured run_captured(const std::vector<std::string>& command,
                       const std::vector<std::pair<std::string, std::string>>& environment = {},
                       const std::optional<std::string>& confinement = {});
 
-// Entry point of the little program between us and a guarded child (see process.cpp); called by main().
+// The first words of a guarded child's command: the little program between us and it (confine/guard.hpp).
 inline constexpr char guard_word[] = "--guarded-by";
-[[noreturn]] void guard_main(char** arguments);
+inline constexpr char guard_with_launcher[] = "launcher", guard_without_launcher[] = "plain";
 
 } // namespace kagemusha::control
