@@ -2,21 +2,21 @@
 //
 // The control tool: options in, one of the commands out. `kage` sets everything up and then hands over to
 // this program.
-#include "control/assets.hpp"
+#include "control/base/assets.hpp"
+#include "control/base/json_text.hpp"
+#include "control/base/process.hpp"
+#include "control/base/write_all.hpp"
 #include "control/confine/guard.hpp"
-#include "control/demo.hpp"
 #include "control/demo/crash_demo.hpp"
-#include "control/json_text.hpp"
-#include "control/keys.hpp"
-#include "control/metrics.hpp"
-#include "control/process.hpp"
+#include "control/demo/demo.hpp"
+#include "control/keys/keys.hpp"
 #include "control/relay/relay.hpp"
-#include "control/session.hpp"
-#include "control/status.hpp"
+#include "control/run/session.hpp"
+#include "control/status/metrics.hpp"
+#include "control/status/status.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/supervisor.hpp"
 #include "control/supervise/takeover_drill.hpp"
-#include "control/write_all.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "bench/net/plain_transfer.hpp"
-#include "control/keys.hpp"
+#include "control/keys/keys.hpp"
 #include "mirror/log/limits.hpp"
 #include "net/link.hpp"
 

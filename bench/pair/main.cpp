@@ -21,7 +21,7 @@
 #include <string_view>
 
 #include "bed.hpp"
-#include "control/keys.hpp"
+#include "control/keys/keys.hpp"
 #include "net/identity.hpp"
 
 namespace kagemusha::bench {

@@ -5,7 +5,7 @@
 #include "control/arbiter/arbiter_test_helpers.hpp"
 #include "control/arbiter/fence_arbiter.hpp"
 #include "control/arbiter/lock_arbiter.hpp"
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "control/arbiter/arbiter.hpp"
 #include "control/arbiter/endpoint_race.hpp"
-#include "control/json_text.hpp"
+#include "control/base/json_text.hpp"
 #include "messages/text.hpp"
 
 #include <curl/curl.h>

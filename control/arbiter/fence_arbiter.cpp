@@ -3,7 +3,7 @@
 // See fence_arbiter.hpp.
 #include "control/arbiter/fence_arbiter.hpp"
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <fmt/format.h>
 

@@ -12,7 +12,7 @@
 // A file is replaced as a whole (a new one is written, synced and renamed), so it is never half of one.
 #pragma once
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "control/arbiter/arbiter.hpp"
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <atomic>
 #include <sys/types.h>

@@ -3,7 +3,7 @@
 // See confinement.hpp.
 #include "control/confine/confinement.hpp"
 
-#include "control/json_text.hpp"
+#include "control/base/json_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,8 +4,8 @@
 // the tree, its place as root, and last the user, who may do nothing of that.
 #include "control/confine/enter.hpp"
 
-#include "control/process.hpp"
-#include "control/unix_socket.hpp"
+#include "control/base/process.hpp"
+#include "control/base/unix_socket.hpp"
 
 #include <fmt/format.h>
 

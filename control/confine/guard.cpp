@@ -3,8 +3,8 @@
 // See guard.hpp.
 #include "control/confine/guard.hpp"
 
+#include "control/base/process.hpp"
 #include "control/confine/enter.hpp"
-#include "control/process.hpp"
 
 #include <fmt/format.h>
 

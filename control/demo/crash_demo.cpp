@@ -6,19 +6,19 @@
 #include "control/demo/crash_demo.hpp"
 
 #include "control/arbiter/arbiter.hpp"
-#include "control/assets.hpp"
+#include "control/base/assets.hpp"
+#include "control/base/json_text.hpp"
+#include "control/base/log_file.hpp"
+#include "control/base/unix_socket.hpp"
+#include "control/base/write_all.hpp"
 #include "control/demo/crash_fsm.hpp"
 #include "control/demo/guest_lines.hpp"
 #include "control/demo/task.hpp"
 #include "control/demo/timeline_svg.hpp"
-#include "control/json_text.hpp"
-#include "control/kvm_probe.hpp"
-#include "control/log_file.hpp"
-#include "control/qmp_client.hpp"
-#include "control/replication_status.hpp"
+#include "control/qemu/kvm_probe.hpp"
+#include "control/qemu/qmp_client.hpp"
+#include "control/status/replication_status.hpp"
 #include "control/supervise/control_socket.hpp"
-#include "control/unix_socket.hpp"
-#include "control/write_all.hpp"
 
 #include <fmt/format.h>
 

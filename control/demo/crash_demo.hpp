@@ -5,7 +5,7 @@
 // each with a QEMU. Here are files, processes and sockets; what is done when is decided by crash_fsm.
 #pragma once
 
-#include "control/session.hpp"
+#include "control/run/session.hpp"
 
 #include <string>
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "control/demo/task.hpp"
-#include "control/summary.hpp"
+#include "control/status/summary.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -3,7 +3,7 @@
 // See task.hpp.
 #include "control/demo/task.hpp"
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <fmt/format.h>
 

@@ -4,10 +4,10 @@
 // in splice(2), so that a slow receiver holds its sender up and nobody else.
 #include "control/relay/relay.hpp"
 
-#include "control/json_text.hpp"
-#include "control/process.hpp"
+#include "control/base/json_text.hpp"
+#include "control/base/process.hpp"
+#include "control/base/unix_socket.hpp"
 #include "control/relay/sockets.hpp"
-#include "control/unix_socket.hpp"
 #include "net/admission.hpp"
 
 #include <fmt/format.h>

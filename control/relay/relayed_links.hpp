@@ -8,7 +8,7 @@
 // yet, and it is started again if it ends.
 #pragma once
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 #include "control/relay/relay.hpp"
 
 #include <chrono>

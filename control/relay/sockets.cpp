@@ -3,7 +3,7 @@
 // See sockets.hpp.
 #include "control/relay/sockets.hpp"
 
-#include "control/unix_socket.hpp"
+#include "control/base/unix_socket.hpp"
 #include "net/address.hpp"
 
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 // relays.
 #pragma once
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <optional>
 #include <string>

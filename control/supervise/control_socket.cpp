@@ -3,9 +3,9 @@
 // See control_socket.hpp.
 #include "control/supervise/control_socket.hpp"
 
-#include "control/json_text.hpp"
+#include "control/base/json_text.hpp"
 
-#include "control/unix_socket.hpp"
+#include "control/base/unix_socket.hpp"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 // The socket is in a directory that only this user can enter.
 #pragma once
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -3,10 +3,10 @@
 // See described_vm.hpp; and `kage qemu-command`, which prints what would be started for it.
 #include "control/supervise/described_vm.hpp"
 
-#include "control/json_text.hpp"
-#include "control/qemu_command.hpp"
+#include "control/base/json_text.hpp"
+#include "control/qemu/qemu_command.hpp"
 #include "control/vm/prepare.hpp"
-#include "control/vm_registry.hpp"
+#include "control/vm/vm_registry.hpp"
 
 #include <fmt/format.h>
 

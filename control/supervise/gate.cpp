@@ -3,7 +3,7 @@
 // See gate.hpp.
 #include "control/supervise/gate.hpp"
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // inbox: what other threads want done on the supervisor's main thread, which polls its descriptor.
 #pragma once
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <cstdint>
 #include <functional>

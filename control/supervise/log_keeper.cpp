@@ -3,8 +3,8 @@
 // See log_keeper.hpp.
 #include "control/supervise/log_keeper.hpp"
 
-#include "control/process.hpp"
-#include "control/write_all.hpp"
+#include "control/base/process.hpp"
+#include "control/base/write_all.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "control/supervise/log_keeper.hpp"
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 // See qemu_pilot.hpp.
 #include "control/supervise/qemu_pilot.hpp"
 
-#include "control/vm_config.hpp"
+#include "control/qemu/vm_config.hpp"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,8 @@
 // main loop waits in recv() for a peer that has vanished.
 #pragma once
 
-#include "control/process.hpp"
-#include "control/qmp_session.hpp"
+#include "control/base/process.hpp"
+#include "control/qemu/qmp_session.hpp"
 #include "control/relay/relayed_links.hpp"
 #include "control/supervise/checkpoint_count.hpp"
 #include "control/supervise/difference_watch.hpp"

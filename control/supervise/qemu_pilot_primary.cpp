@@ -3,7 +3,7 @@
 // qemu_pilot: the steps of a primary: its standby gets a copy, then checkpoints, then perhaps the VM.
 #include "control/supervise/qemu_pilot.hpp"
 
-#include "control/vm_config.hpp"
+#include "control/qemu/vm_config.hpp"
 
 #include <fmt/format.h>
 

@@ -3,11 +3,11 @@
 // See supervisor.hpp.
 #include "control/supervise/supervisor.hpp"
 
+#include "control/base/json_text.hpp"
+#include "control/base/log_file.hpp"
 #include "control/confine/enter.hpp"
-#include "control/json_text.hpp"
-#include "control/key_dates.hpp"
-#include "control/log_file.hpp"
-#include "control/qemu_keys.hpp"
+#include "control/keys/key_dates.hpp"
+#include "control/keys/qemu_keys.hpp"
 #include "control/relay/relayed_links.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
@@ -19,7 +19,7 @@
 #include "control/supervise/takeover_drill.hpp"
 #include "control/vm/image_mark.hpp"
 #include "control/vm/prepare.hpp"
-#include "control/vm_registry.hpp"
+#include "control/vm/vm_registry.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -4,8 +4,8 @@
 // about what is left, so that a misspelt key is never ignored.
 #include "control/vm/description.hpp"
 
-#include "control/process.hpp"
-#include "control/qemu_command.hpp"
+#include "control/base/process.hpp"
+#include "control/qemu/qemu_command.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>

@@ -3,7 +3,7 @@
 // See fingerprint.hpp.
 #include "control/vm/fingerprint.hpp"
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 #include "core/limits.hpp"
 #include "mirror/log/limits.hpp"
 

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "control/ha/peer_identity.hpp"
+#include "control/qemu/vm_config.hpp"
 #include "control/vm/description.hpp"
 #include "control/vm/qemu_facts.hpp"
-#include "control/vm_config.hpp"
 
 #include <optional>
 #include <string>

@@ -3,7 +3,7 @@
 // See image_mark.hpp.
 #include "control/vm/image_mark.hpp"
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
 
 #include <fmt/format.h>
 

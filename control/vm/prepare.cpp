@@ -3,11 +3,11 @@
 // See prepare.hpp.
 #include "control/vm/prepare.hpp"
 
-#include "control/assets.hpp"
-#include "control/host_clock.hpp"
-#include "control/kvm_probe.hpp"
-#include "control/qemu_command.hpp"
-#include "control/qemu_keys.hpp"
+#include "control/base/assets.hpp"
+#include "control/base/host_clock.hpp"
+#include "control/keys/qemu_keys.hpp"
+#include "control/qemu/kvm_probe.hpp"
+#include "control/qemu/qemu_command.hpp"
 #include "control/relay/relayed_links.hpp"
 
 #include <fmt/format.h>

@@ -5,10 +5,10 @@
 // by for the other.
 #pragma once
 
-#include "control/process.hpp"
+#include "control/base/process.hpp"
+#include "control/qemu/vm_config.hpp"
 #include "control/vm/description.hpp"
 #include "control/vm/fingerprint.hpp"
-#include "control/vm_config.hpp"
 
 #include <optional>
 #include <string>

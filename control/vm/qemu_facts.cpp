@@ -3,9 +3,9 @@
 // See qemu_facts.hpp.
 #include "control/vm/qemu_facts.hpp"
 
-#include "control/process.hpp"
-#include "control/qemu_command.hpp"
-#include "control/qmp_session.hpp"
+#include "control/base/process.hpp"
+#include "control/qemu/qemu_command.hpp"
+#include "control/qemu/qmp_session.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -4,7 +4,7 @@
 // and "max" are other processors on each host or with each QEMU, so their names say nothing.
 #pragma once
 
-#include "control/vm_config.hpp"
+#include "control/qemu/vm_config.hpp"
 
 #include <optional>
 #include <string>

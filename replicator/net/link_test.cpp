@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "control/keys.hpp"
+#include "control/keys/keys.hpp"
 #include "net/address.hpp"
 #include "net/identity.hpp"
 #include "net/test_helpers.hpp"

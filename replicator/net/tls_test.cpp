@@ -13,8 +13,8 @@
 #include <fstream>
 #include <map>
 
-#include "control/certificates.hpp"
-#include "control/keys.hpp"
+#include "control/keys/certificates.hpp"
+#include "control/keys/keys.hpp"
 #include "net/test_helpers.hpp"
 #include "net/tls.hpp"
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-RULES = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"  # as control/qemu_command.cpp has it
+RULES = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"  # as control/qemu/qemu_command.cpp has it
 
 
 def tell(qemu, command, **arguments):

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/keys.hpp"
+#include "control/keys/keys.hpp"
 #include "net/test_helpers.hpp"
 #include "tests/mirror/guest.hpp"
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See assets.hpp.
+#include "control/base/assets.hpp"
+
+#include "control/base/process.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace kagemusha::control {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+// The last line that one of our scripts prints; "" when it failed (it has said why).
+std::string ask_script(const std::string& name, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command{source_root() + "/scripts/" + name};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    auto [status, out] = run_captured(command);
+    if (status != 0) {
+        fmt::print(stderr, "kagemusha: scripts/{} failed with status {}\n", name, status);
+        return {};
+    }
+    while (!out.empty() && out.back() == '\n')
+        out.pop_back();
+    const auto last = out.rfind('\n');
+    return last == std::string::npos ? out : out.substr(last + 1);
+}
+
+// "A B" → its parts.
+std::pair<std::string, std::string> split_pair(const std::string& line) {
+    const auto space = line.find(' ');
+    return space == std::string::npos ? std::pair{line, std::string{}}
+                                      : std::pair{line.substr(0, space), line.substr(space + 1)};
+}
+
+std::optional<assets> from_file(const std::string& path) {
+    std::ifstream file(path);
+    const auto json = nlohmann::json::parse(file, nullptr, false);
+    if (!json.is_object()) {
+        fmt::print(stderr, "kagemusha: KAGE_ASSETS={} is not what `kagemusha assets` prints\n", path);
+        return std::nullopt;
+    }
+    const auto text = [&](const char* key) {
+        const auto found = json.find(key);
+        return found != json.end() && found->is_string() ? found->get<std::string>() : std::string{};
+    };
+    assets found;
+    found.flavour = text("flavour");
+    found.qemu = text("qemu");
+    found.kernel = text("kernel");
+    found.initramfs = text("initramfs");
+    found.root_image = text("root_image");
+    found.module = text("module");
+    found.icd = text("icd");
+    found.device_library = text("device_library");
+    found.worker = text("worker");
+    return found;
+}
+
+} // namespace
+
+nlohmann::json assets::to_json() const {
+    return {{"flavour", flavour},
+            {"qemu", qemu},
+            {"kernel", kernel},
+            {"initramfs", initramfs},
+            {"root_image", root_image},
+            {"module", module},
+            {"icd", icd},
+            {"device_library", device_library},
+            {"worker", worker}};
+}
+
+std::string source_root() {
+    const auto set = variable("KAGE_ROOT");
+    return set.empty() ? KAGEMUSHA_SOURCE_ROOT : set;
+}
+
+std::string find_built(const std::string& name) {
+    auto root = variable("KAGE_BUILD_DIR");
+    std::error_code error;
+    if (root.empty())
+        root = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path().string();
+    for (auto entry = fs::recursive_directory_iterator(root, error);
+         entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+        if (error)
+            break;
+        const auto& path = entry->path();
+        if (path.filename() == "CMakeFiles" || path.filename() == "_deps" ||
+            fs::exists(path / "CMakeCache.txt", error)) // a build of its own, as the fuzzers'
+            entry.disable_recursion_pending();
+        else if (path.filename() == name && entry->is_regular_file(error))
+            return path.string();
+    }
+    return {};
+}
+
+std::vector<std::string> firmware_dirs() {
+    std::vector<std::string> found;
+    for (const char* dir : {"/usr/share/seabios", "/usr/share/qemu"})
+        if (fs::is_directory(dir))
+            found.emplace_back(dir);
+    return found;
+}
+
+std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
+    if (const auto file = variable("KAGE_ASSETS"); !file.empty()) {
+        auto known = from_file(file);
+        if (!known)
+            return std::nullopt;
+        if (known->flavour == flavour && (!with_gpu || !known->module.empty()))
+            return known; // else it is about another kernel, or about guests without a GPU
+    }
+    assets found;
+    found.flavour = flavour;
+    found.qemu = variable("KAGE_QEMU");
+    if (found.qemu.empty())
+        found.qemu = ask_script("build-qemu", {});
+    if (found.qemu.empty())
+        return std::nullopt;
+    std::tie(found.kernel, found.initramfs) = split_pair(ask_script("guest-image", {"initramfs", flavour}));
+    found.root_image = ask_script("guest-image", {"root"});
+    if (found.initramfs.empty() || found.root_image.empty())
+        return std::nullopt;
+    if (with_gpu) {
+        found.module = variable("KAGE_MODULE");
+        if (found.module.empty())
+            found.module = split_pair(ask_script("build-modules", {flavour})).second;
+        if (found.module.empty())
+            return std::nullopt;
+    }
+    const std::pair<std::string assets::*, const char*> built[] = {
+        {&assets::icd, "libkagemusha_opencl.so"},
+        {&assets::device_library, "libkagemusha_device.so"},
+        {&assets::worker, "kagemusha-worker"}};
+    for (const auto& [member, name] : built) {
+        found.*member = find_built(name);
+        if (with_gpu && (found.*member).empty()) {
+            fmt::print(stderr, "kagemusha: {} is not built: run ./kage build\n", name);
+            return std::nullopt;
+        }
+    }
+    return found;
+}
+
+std::string kernel_release(const std::string& bzimage) {
+    // Linux' Documentation/arch/x86/boot.rst: "HdrS" at 0x202; at 0x20e the offset, less 0x200, of the
+    // version string.
+    std::ifstream file(bzimage, std::ios::binary);
+    std::string head(0x8000, '\0');
+    file.read(head.data(), static_cast<std::streamsize>(head.size()));
+    head.resize(static_cast<std::size_t>(file.gcount()));
+    if (head.size() < 0x210 || head.compare(0x202, 4, "HdrS") != 0)
+        return {};
+    const auto at =
+        0x200u + static_cast<unsigned char>(head[0x20e]) + 256u * static_cast<unsigned char>(head[0x20f]);
+    if (at >= head.size())
+        return {};
+    const auto version = head.substr(at, head.find_first_of(std::string_view(" \0", 2), at) - at);
+    return version.size() < 100 ? version : std::string{};
+}
+
+} // namespace kagemusha::control

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// `kagemusha metrics`: what `kagemusha status` tells, for Prometheus. The VMs are asked when Prometheus asks.
+#pragma once
+
+#include "control/status/replication_status.hpp"
+#include "control/status/status.hpp"
+
+#include <string>
+#include <vector>
+
+namespace prometheus {
+struct MetricFamily;
+}
+
+namespace kagemusha::control {
+
+// Pure: one family per figure, one metric per VM and device. Units are in the names, as Prometheus wants
+// them.
+std::vector<prometheus::MetricFamily> metric_families(const std::vector<vm_reading>& vms);
+
+// Serves http://LISTEN/metrics until a signal ends it. Exit status of the tool.
+int run_metrics(const std::string& listen, const status_options& options);
+
+} // namespace kagemusha::control
