@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "worker/guest_session.hpp"
 #include "worker/limits.hpp"
+#include "worker/test_guest_session.hpp"
 
 namespace kagemusha::worker {
 namespace {

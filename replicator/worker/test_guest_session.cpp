@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// guest_session: see guest_session.hpp.
-#include "worker/guest_session.hpp"
+// guest_session: see test_guest_session.hpp.
+#include "worker/test_guest_session.hpp"
 
 #include <sys/mman.h>
 
