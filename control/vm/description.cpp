@@ -6,6 +6,7 @@
 
 #include "control/base/process.hpp"
 #include "control/qemu/qemu_command.hpp"
+#include "control/vm/toml_table.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -20,7 +21,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,164 +33,6 @@ namespace {
 
 constexpr std::uintmax_t longest_file = 1 << 20;
 constexpr std::uint32_t shortest_bound_ms = 500; // of [supervision]
-
-class reader {
-public:
-    reader(std::string file, std::string directory, std::vector<std::string>& errors)
-        : file_(std::move(file)), directory_(std::move(directory)), errors_(errors) {}
-
-    void complain(const toml::source_region& at, const std::string& what) {
-        errors_.push_back(fmt::format("{}:{}:{}: {}", file_, at.begin.line, at.begin.column, what));
-    }
-
-    std::string absolute(const std::string& path) const {
-        if (path.empty() || path.front() == '/' || directory_.empty())
-            return path;
-        return (fs::path(directory_) / path).lexically_normal().string();
-    }
-    // "unix:PATH" may be relative, too.
-    std::string address(const std::string& text) const {
-        return text.starts_with("unix:") ? "unix:" + absolute(text.substr(5)) : text;
-    }
-
-private:
-    std::string file_, directory_;
-    std::vector<std::string>& errors_;
-};
-
-// One table and which of its keys were asked for.
-class table {
-public:
-    table(reader& r, const toml::table& t, std::string name)
-        : reader_(r), table_(t), name_(std::move(name)) {}
-    ~table() {
-        for (const auto& [key, value] : table_)
-            if (!known_.contains(std::string(key.str())))
-                reader_.complain(value.source(), fmt::format("'{}' is no key of {}", key.str(), name_));
-    }
-    table(const table&) = delete;
-    table& operator=(const table&) = delete;
-
-    const toml::node* find(const char* key) {
-        known_.insert(key);
-        return table_.get(key);
-    }
-
-    void text(const char* key, std::string& out) {
-        if (const auto* node = find(key)) {
-            if (const auto value = node->value_exact<std::string>();
-                value && value->find('\0') == std::string::npos)
-                out = *value;
-            else
-                wrong(*node, key, "a text in quotes");
-        }
-    }
-    void path(const char* key, std::string& out) {
-        text(key, out);
-        out = reader_.absolute(out);
-    }
-    void address(const char* key, std::string& out) {
-        text(key, out);
-        out = reader_.address(out);
-    }
-    template <class Number>
-    void number(const char* key, Number& out, std::int64_t least, std::int64_t most) {
-        if (const auto* node = find(key)) {
-            const auto value = node->value_exact<std::int64_t>();
-            if (value && *value >= least && *value <= most)
-                out = static_cast<Number>(*value);
-            else
-                wrong(*node, key, fmt::format("a whole number from {} to {}", least, most));
-        }
-    }
-    void flag(const char* key, bool& out) {
-        if (const auto* node = find(key)) {
-            if (const auto value = node->value_exact<bool>())
-                out = *value;
-            else
-                wrong(*node, key, "true or false");
-        }
-    }
-    void choice(const char* key, std::string& out, std::initializer_list<const char*> allowed) {
-        std::string chosen = out;
-        text(key, chosen);
-        if (std::find(allowed.begin(), allowed.end(), chosen) != allowed.end())
-            out = chosen;
-        else if (const auto* node = table_.get(key))
-            wrong(*node, key, fmt::format("one of: {}", fmt::join(allowed, ", ")));
-    }
-    void texts(const char* key, std::vector<std::string>& out) {
-        const auto* node = find(key);
-        if (!node)
-            return;
-        const auto* array = node->as_array();
-        if (!array)
-            return wrong(*node, key, "a list of texts");
-        for (const auto& item : *array) {
-            if (const auto value = item.value_exact<std::string>())
-                out.push_back(*value);
-            else
-                wrong(item, key, "a list of texts");
-        }
-    }
-    // A size: "2G", "512M", or a number of MiB.
-    void mebibytes(const char* key, std::uint64_t& out) {
-        const auto* node = find(key);
-        if (!node)
-            return;
-        std::uint64_t value = 0;
-        if (const auto whole = node->value_exact<std::int64_t>(); whole && *whole > 0)
-            value = static_cast<std::uint64_t>(*whole);
-        else if (const auto size = node->value_exact<std::string>();
-                 size && size->size() >= 2 && size->size() <= 8) {
-            const char unit = size->back();
-            const auto digits = size->substr(0, size->size() - 1);
-            if (std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); }))
-                value = (unit == 'G' ? 1024u : unit == 'M' ? 1u : 0u) * std::stoull(digits);
-        }
-        if (value >= 1 && value <= (std::uint64_t{1} << 22))
-            out = value;
-        else
-            wrong(*node, key, "a size from 1M to 4096G, as \"512M\" or \"2G\"");
-    }
-    const toml::table* child(const char* key) {
-        const auto* node = find(key);
-        if (node && !node->is_table())
-            wrong(*node, key, fmt::format("a table: [{}]", key));
-        return node ? node->as_table() : nullptr;
-    }
-    std::vector<const toml::table*> children(const char* key) {
-        std::vector<const toml::table*> found;
-        const auto* node = find(key);
-        if (!node)
-            return found;
-        const auto* array = node->as_array();
-        for (std::size_t i = 0; array && i < array->size(); ++i)
-            if (const auto* one = array->get(i)->as_table())
-                found.push_back(one);
-        if (!array || found.size() != array->size())
-            wrong(*node, key, fmt::format("tables: [[{}]]", key));
-        return found;
-    }
-    void missing(const char* key, const std::string& why) {
-        if (!table_.contains(key))
-            reader_.complain(table_.source(), fmt::format("{} needs '{}'{}", name_, key, why));
-    }
-    void complain(const char* key, const std::string& what) {
-        const auto* node = table_.get(key);
-        reader_.complain(node ? node->source() : table_.source(), what);
-    }
-    bool has(const char* key) const { return table_.contains(key); }
-
-private:
-    void wrong(const toml::node& node, const char* key, const std::string& wanted) {
-        reader_.complain(node.source(), fmt::format("'{}' must be {}", key, wanted));
-    }
-    reader& reader_;
-    const toml::table& table_;
-    std::string name_;
-    std::set<std::string> known_;
-};
 
 bool is_name(const std::string& name) {
     return !name.empty() && name.size() <= 32 && name.front() != '.' && name.front() != '-' &&
@@ -212,8 +54,8 @@ std::string beside(const std::string& address, unsigned port_offset, const char*
     return fmt::format("{}:{}", address.substr(0, colon), std::stoul(digits) + port_offset);
 }
 
-void read_boot(reader& r, const toml::table& t, vm_description& vm) {
-    table boot(r, t, "[boot]");
+void read_boot(toml_reader& r, const toml::table& t, vm_description& vm) {
+    toml_table boot(r, t, "[boot]");
     boot.text("guest", vm.guest);
     boot.path("job", vm.job);
     boot.texts("files", vm.files);
@@ -232,8 +74,8 @@ void read_boot(reader& r, const toml::table& t, vm_description& vm) {
         boot.complain("append", "'initramfs' and 'append' are of no use without 'kernel'");
 }
 
-void read_disk(reader& r, const toml::table& t, vm_description& vm) {
-    table disk(r, t, "[[disk]]");
+void read_disk(toml_reader& r, const toml::table& t, vm_description& vm) {
+    toml_table disk(r, t, "[[disk]]");
     described_disk d;
     disk.missing("path", "");
     disk.path("path", d.path);
@@ -242,8 +84,8 @@ void read_disk(reader& r, const toml::table& t, vm_description& vm) {
     vm.disks.push_back(std::move(d));
 }
 
-void read_network(reader& r, const toml::table& t, vm_description& vm) {
-    table network(r, t, "[[network]]");
+void read_network(toml_reader& r, const toml::table& t, vm_description& vm) {
+    toml_table network(r, t, "[[network]]");
     described_network n;
     network.missing("netdev", ": what QEMU's -netdev takes, without an id");
     network.text("netdev", n.netdev);
@@ -264,7 +106,7 @@ bool is_kernel_name(const std::string& name) {
            std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
-void read_ship_kernels(table& gpu, described_gpu& g) {
+void read_ship_kernels(toml_table& gpu, described_gpu& g) {
     constexpr std::size_t most = 64; // each kernel that a guest makes is compared with all of them
     gpu.texts("ship-kernels", g.ship_kernels);
     for (const auto& name : g.ship_kernels)
@@ -282,8 +124,8 @@ void read_ship_kernels(table& gpu, described_gpu& g) {
                                      "what all kernels write");
 }
 
-void read_gpu(reader& r, const toml::table& t, vm_description& vm) {
-    table gpu(r, t, "[gpu]");
+void read_gpu(toml_reader& r, const toml::table& t, vm_description& vm) {
+    toml_table gpu(r, t, "[gpu]");
     described_gpu g;
     gpu.choice("backend", g.backend, {"opencl", "null", "faulty"});
     gpu.text("gpu", g.gpu);
@@ -301,7 +143,7 @@ void read_gpu(reader& r, const toml::table& t, vm_description& vm) {
     vm.gpu = std::move(g);
 }
 
-void read_epochs(table& protection, described_protection& p) {
+void read_epochs(toml_table& protection, described_protection& p) {
     constexpr std::uint32_t longest = 60000;
     std::uint32_t fixed = 0;
     protection.number("epoch-ms", fixed, 1, longest);
@@ -324,8 +166,8 @@ void read_epochs(table& protection, described_protection& p) {
                 key, fmt::format("'{}' is of no use with 'epoch-ms', which makes all epochs that long", key));
 }
 
-void read_protection(reader& r, const toml::table& t, vm_description& vm) {
-    table protection(r, t, "[protection]");
+void read_protection(toml_reader& r, const toml::table& t, vm_description& vm) {
+    toml_table protection(r, t, "[protection]");
     auto& p = vm.protection;
     protection.missing("standby", ": the address at which the standby's supervisor listens");
     protection.address("standby", p.standby);
@@ -356,9 +198,9 @@ void read_protection(reader& r, const toml::table& t, vm_description& vm) {
                          key));
 }
 
-void read_supervision(reader& r, const toml::table& t, vm_description& vm) {
+void read_supervision(toml_reader& r, const toml::table& t, vm_description& vm) {
     constexpr std::uint32_t longest = 3'600'000;
-    table supervision(r, t, "[supervision]");
+    toml_table supervision(r, t, "[supervision]");
     auto& s = vm.supervision;
     for (const auto& [key, out] : {std::pair{"checkpoint-ms", &s.checkpoint_ms},
                                    {"main-loop-ms", &s.main_loop_ms},
@@ -424,7 +266,7 @@ std::string why_not_executable(const std::string& program) {
 }
 
 // A command of the description: its program is looked for now, not when it is needed.
-void read_command(reader& r, table& arbiter, const char* key, std::vector<std::string>& command) {
+void read_command(toml_reader& r, toml_table& arbiter, const char* key, std::vector<std::string>& command) {
     arbiter.texts(key, command);
     if (!arbiter.has(key))
         return;
@@ -436,7 +278,7 @@ void read_command(reader& r, table& arbiter, const char* key, std::vector<std::s
         arbiter.complain(key, fmt::format("'{}' can't be run: {}", key, why));
 }
 
-void read_endpoints(table& arbiter, described_arbiter& a) {
+void read_endpoints(toml_table& arbiter, described_arbiter& a) {
     arbiter.texts("endpoints", a.endpoints);
     constexpr std::size_t most_endpoints = 16;
     if (a.endpoints.size() > most_endpoints)
@@ -471,8 +313,8 @@ std::string read_login(const std::string& path, std::string& user, std::string& 
     return {};
 }
 
-void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
-    table arbiter(r, t, "[arbiter]");
+void read_arbiter(toml_reader& r, const toml::table& t, vm_description& vm) {
+    toml_table arbiter(r, t, "[arbiter]");
     auto& a = vm.arbiter;
     std::string kind;
     arbiter.missing("kind", "");
@@ -518,9 +360,9 @@ void read_arbiter(reader& r, const toml::table& t, vm_description& vm) {
     }
 }
 
-void read_confinement(reader& r, const toml::table& t, vm_description& vm) {
+void read_confinement(toml_reader& r, const toml::table& t, vm_description& vm) {
     constexpr std::int64_t highest_id = 0xfffffffe; // the one above is "nobody in particular" for the kernel
-    table confinement(r, t, "[confinement]");
+    toml_table confinement(r, t, "[confinement]");
     auto& c = vm.confinement;
     c.described = true;
     confinement.flag("root", c.root);
@@ -620,7 +462,7 @@ bool needs_tls(const std::string& address) {
 std::optional<vm_description> parse_vm_description(std::string_view text, const std::string& file,
                                                    const std::string& directory,
                                                    std::vector<std::string>& errors) {
-    reader r(file, directory, errors);
+    toml_reader r(file, directory, errors);
     toml::table root;
     try {
         root = toml::parse(text, file);
@@ -630,7 +472,7 @@ std::optional<vm_description> parse_vm_description(std::string_view text, const 
     }
     vm_description vm;
     {
-        table top(r, root, "a VM's description");
+        toml_table top(r, root, "a VM's description");
         top.missing("name", "");
         top.text("name", vm.name);
         if (top.has("name") && !is_name(vm.name))
