@@ -19,102 +19,88 @@ void primary_log::begin(const hello& standby) {
 }
 
 void primary_log::end() {
-    if (congested_) {
+    if (run_.congested) {
         actions_.push(act_congestion{false});
     }
-    last_ever_ = std::max(last_ever_, appended_);
-    first_ = appended_ = sent_ = dropped_ = 0;
-    log_.restart(1);
-    appended_hold_ = sent_hold_ = appended_log_ = sent_log_ = dropped_log_ = 0;
+    last_ever_ = std::max(last_ever_, run_.appended);
+    run_ = {};
     followups_.clear();
-    acked_ = {};
-    congested_ = too_far_behind_ = false;
-    stalled_since_ = never;
-    synced_at_ = 0;
-    synced_sent_ = false;
-    synced_mark_ = 0;
-    times_.clear();
-    unsent_marks_.clear();
-    sent_marks_.clear();
-    marked_ = committed_ = 0;
-    marked_hold_ = committed_hold_ = sent_epoch_ = 0;
-    epoch_ends_ = never;
-    epoch_wanted_ = false;
     use_checkpoints(config_.epoch_ms == 0);
 }
 
 // ---- what a standby says
 
 std::string primary_log::on_ack(const ack& a) {
-    if (a.received < acked_.received || a.executed < acked_.executed ||
-        a.committed_epoch < acked_.committed_epoch || a.freed_bytes < acked_.freed_bytes ||
-        a.freed_entries < acked_.freed_entries || a.complete_checkpoint < acked_.complete_checkpoint) {
+    if (a.received < run_.acked.received || a.executed < run_.acked.executed ||
+        a.committed_epoch < run_.acked.committed_epoch || a.freed_bytes < run_.acked.freed_bytes ||
+        a.freed_entries < run_.acked.freed_entries ||
+        a.complete_checkpoint < run_.acked.complete_checkpoint) {
         return "an acknowledgement went backwards";
     }
-    if (a.received > sent_ || (a.received != 0 && a.received < first_)) {
+    if (a.received > run_.sent || (a.received != 0 && a.received < run_.first)) {
         return "it acknowledged entry " + std::to_string(a.received) + " as received, the last one sent is " +
-               std::to_string(sent_);
+               std::to_string(run_.sent);
     }
     if (a.executed > a.received) {
         return "it acknowledged entry " + std::to_string(a.executed) + " as executed and only " +
                std::to_string(a.received) + " as received";
     }
-    if (a.freed_bytes > sent_hold_ || a.freed_entries > sent_count()) {
+    if (a.freed_bytes > run_.sent_hold || a.freed_entries > sent_count()) {
         return "it freed more than was sent";
     }
-    if (a.committed_epoch != acked_.committed_epoch &&
-        (sent_marks_.empty() || a.committed_epoch < sent_marks_.front().epoch ||
-         a.committed_epoch > sent_epoch_)) {
+    if (a.committed_epoch != run_.acked.committed_epoch &&
+        (run_.sent_marks.empty() || a.committed_epoch < run_.sent_marks.front().epoch ||
+         a.committed_epoch > run_.sent_epoch)) {
         return "it committed epoch " + std::to_string(a.committed_epoch) +
-               ", the last one that was closed is " + std::to_string(sent_epoch_);
+               ", the last one that was closed is " + std::to_string(run_.sent_epoch);
     }
-    if (a.complete_checkpoint > sent_epoch_) {
+    if (a.complete_checkpoint > run_.sent_epoch) {
         return "it has all of epoch " + std::to_string(a.complete_checkpoint) +
-               ", the last one that was closed is " + std::to_string(sent_epoch_);
+               ", the last one that was closed is " + std::to_string(run_.sent_epoch);
     }
-    while (!sent_marks_.empty() && sent_marks_.front().epoch <= a.committed_epoch) {
-        committed_ = sent_marks_.front().sequence;
-        committed_hold_ = sent_marks_.front().hold;
-        sent_marks_.pop_front();
+    while (!run_.sent_marks.empty() && run_.sent_marks.front().epoch <= a.committed_epoch) {
+        run_.committed = run_.sent_marks.front().sequence;
+        run_.committed_hold = run_.sent_marks.front().hold;
+        run_.sent_marks.pop_front();
     }
-    if (committed_ > a.received) {
+    if (run_.committed > a.received) {
         return "it committed an epoch whose entries it has not received";
     }
-    if (a.executed > committed_) {
+    if (a.executed > run_.committed) {
         return "it executed entry " + std::to_string(a.executed) + " before its epoch was committed";
     }
-    if (a.freed_bytes > committed_hold_ || a.freed_entries > committed_count()) {
+    if (a.freed_bytes > run_.committed_hold || a.freed_entries > committed_count()) {
         return "it freed entries before their epoch was committed";
     }
-    if (a.freed_bytes != acked_.freed_bytes || a.freed_entries != acked_.freed_entries) {
-        stalled_since_ = never;
+    if (a.freed_bytes != run_.acked.freed_bytes || a.freed_entries != run_.acked.freed_entries) {
+        run_.stalled_since = never;
     }
-    acked_ = a;
-    while (times_.size() > 1 && times_[1].first <= acked_.received + 1) {
-        times_.pop_front();
+    run_.acked = a;
+    while (run_.times.size() > 1 && run_.times[1].first <= run_.acked.received + 1) {
+        run_.times.pop_front();
     }
-    if (!times_.empty() && appended_ == acked_.received) {
-        times_.clear();
+    if (!run_.times.empty() && run_.appended == run_.acked.received) {
+        run_.times.clear();
     }
-    drop(acked_.received);
+    drop(run_.acked.received);
     check_congestion();
     return {};
 }
 
 void primary_log::drop(log_sequence up_to) {
-    if (up_to <= dropped_) {
+    if (up_to <= run_.dropped) {
         return;
     }
-    dropped_log_ = log_[up_to].log;
-    while (log_.first() <= up_to) {
-        log_.pop_front();
+    run_.dropped_log = run_.log[up_to].log;
+    while (run_.log.first() <= up_to) {
+        run_.log.pop_front();
     }
-    dropped_ = up_to;
+    run_.dropped = up_to;
     actions_.push(act_drop_log{up_to});
 }
 
 std::string primary_log::on_digest_result(const digest_result& r, std::uint64_t now) {
-    if (r.sequence == 0 || r.sequence > sent_) {
+    if (r.sequence == 0 || r.sequence > run_.sent) {
         return "it compared digests of entry " + std::to_string(r.sequence) + ", which was not sent";
     }
     // None: the entry's file has ended while the answer was under way.
@@ -138,31 +124,31 @@ std::string primary_log::on_digest_result(const digest_result& r, std::uint64_t 
 }
 
 std::string primary_log::on_entry(const entry_meta& meta, std::uint64_t now) {
-    if (first_ == 0) {
+    if (run_.first == 0) {
         assert(meta.kind == entry_kind::reset && "a state transfer begins with a reset");
         assert(meta.sequence > last_ever_ && "numbers are never used twice");
-        first_ = meta.sequence;
-        sent_ = dropped_ = marked_ = committed_ = first_ - 1;
-        log_.restart(first_);
+        run_.first = meta.sequence;
+        run_.sent = run_.dropped = run_.marked = run_.committed = run_.first - 1;
+        run_.log.restart(run_.first);
     } else {
-        assert(meta.sequence == appended_ + 1 && "numbers have no gaps");
+        assert(meta.sequence == run_.appended + 1 && "numbers have no gaps");
     }
     const std::uint64_t hold = meta.stream_bytes + meta.content_bytes;
     assert(hold >= meta.stream_bytes);
     if (hold > hold_bytes_) {
-        appended_ = meta.sequence;
+        run_.appended = meta.sequence;
         return "one request of the guest needs " + std::to_string(hold) +
                " bytes, and the standby can hold " + std::to_string(hold_bytes_) + ": give it a larger hold";
     }
-    appended_ = meta.sequence;
-    appended_hold_ += hold;
-    appended_log_ += (meta.flags & entry_late_content) != 0 ? meta.stream_bytes : hold;
-    log_.push_back({appended_hold_, appended_log_});
-    if (times_.empty() || times_.back().second != now) {
-        times_.emplace_back(appended_, now);
+    run_.appended = meta.sequence;
+    run_.appended_hold += hold;
+    run_.appended_log += (meta.flags & entry_late_content) != 0 ? meta.stream_bytes : hold;
+    run_.log.push_back({run_.appended_hold, run_.appended_log});
+    if (run_.times.empty() || run_.times.back().second != now) {
+        run_.times.emplace_back(run_.appended, now);
     }
     if (meta.kind != entry_kind::submit || meta.flags != 0) {
-        followups_.on_entry(meta, sent_);
+        followups_.on_entry(meta, run_.sent);
     }
     check_congestion();
     return {};
@@ -171,20 +157,21 @@ std::string primary_log::on_entry(const entry_meta& meta, std::uint64_t now) {
 // How far the guest is ahead of the last commit matters only where nobody but a checkpoint closes epochs:
 // an epoch that does not fit into the standby could never be committed.
 void primary_log::check_congestion() {
-    const std::uint64_t bytes = log_bytes(), entries = appended_ - dropped_;
-    const std::uint64_t ahead = checkpoints_ ? appended_hold_ - committed_hold_ : 0;
-    const std::uint64_t entries_ahead = checkpoints_ ? appended_ - committed_ : 0;
-    if (!congested_ && (too_far_behind_ || bytes >= config_.log_bytes || entries >= config_.log_entries ||
-                        ahead > hold_bytes_ / 2 || entries_ahead > hold_entries_ / 2)) {
-        congested_ = true;
+    const std::uint64_t bytes = log_bytes(), entries = run_.appended - run_.dropped;
+    const std::uint64_t ahead = checkpoints_ ? run_.appended_hold - run_.committed_hold : 0;
+    const std::uint64_t entries_ahead = checkpoints_ ? run_.appended - run_.committed : 0;
+    if (!run_.congested &&
+        (run_.too_far_behind || bytes >= config_.log_bytes || entries >= config_.log_entries ||
+         ahead > hold_bytes_ / 2 || entries_ahead > hold_entries_ / 2)) {
+        run_.congested = true;
         actions_.push(act_congestion{true});
-    } else if (congested_ && !too_far_behind_ && bytes <= config_.log_bytes / 2 &&
+    } else if (run_.congested && !run_.too_far_behind && bytes <= config_.log_bytes / 2 &&
                entries <= config_.log_entries / 2 && ahead <= hold_bytes_ / 4 &&
                entries_ahead <= hold_entries_ / 4) {
-        congested_ = false;
+        run_.congested = false;
         actions_.push(act_congestion{false});
     }
-    if (checkpoints_ && !epoch_wanted_ && appended_ > marked_ &&
+    if (checkpoints_ && !run_.epoch_wanted && run_.appended > run_.marked &&
         (ahead > hold_bytes_ / 4 || entries_ahead > hold_entries_ / 4)) {
         want_epoch();
     }
@@ -197,21 +184,22 @@ std::uint64_t primary_log::behind(std::uint64_t now) const {
 
 void primary_log::check_behind(std::uint64_t now) {
     const std::uint64_t ms = behind(now), most = config_.max_behind_ms;
-    const bool too_far = most != 0 && (too_far_behind_ ? ms != 0 && ms >= most / 2 : ms >= most);
-    if (too_far != too_far_behind_) {
-        too_far_behind_ = too_far;
+    const bool too_far = most != 0 && (run_.too_far_behind ? ms != 0 && ms >= most / 2 : ms >= most);
+    if (too_far != run_.too_far_behind) {
+        run_.too_far_behind = too_far;
         check_congestion();
     }
 }
 
 bool primary_log::held_up_by_standby() const {
-    return sent_ < appended_ && (log_[sent_ + 1].hold > acked_.freed_bytes + hold_bytes_ ||
-                                 sent_count() + 1 > acked_.freed_entries + hold_entries_);
+    return run_.sent < run_.appended &&
+           (run_.log[run_.sent + 1].hold > run_.acked.freed_bytes + hold_bytes_ ||
+            sent_count() + 1 > run_.acked.freed_entries + hold_entries_);
 }
 
 // Hands to the link what it and the standby have room for.
 std::string primary_log::pump(std::uint64_t now) {
-    if (first_ == 0) {
+    if (run_.first == 0) {
         return {};
     }
     while (link_queued_ < config_.window_bytes) {
@@ -239,51 +227,52 @@ bool primary_log::send_content() {
 }
 
 bool primary_log::send_entries(std::uint64_t now) {
-    if (sent_ == appended_) {
+    if (run_.sent == run_.appended) {
         return false;
     }
-    const std::uint64_t most_hold = acked_.freed_bytes + hold_bytes_;
-    const log_sequence most_sequence =
-        std::min(appended_, first_ - 1 + std::min(acked_.freed_entries + hold_entries_, most_that_counts));
-    log_sequence last = sent_;
+    const std::uint64_t most_hold = run_.acked.freed_bytes + hold_bytes_;
+    const log_sequence most_sequence = std::min(
+        run_.appended, run_.first - 1 + std::min(run_.acked.freed_entries + hold_entries_, most_that_counts));
+    log_sequence last = run_.sent;
     while (last < most_sequence) {
-        const logged& e = log_[last + 1];
+        const logged& e = run_.log[last + 1];
         // One entry may be larger than the window.
-        const std::uint64_t queued = link_queued_ + (e.log - sent_log_);
-        if (e.hold > most_hold || (queued > config_.window_bytes && (link_queued_ != 0 || last != sent_))) {
+        const std::uint64_t queued = link_queued_ + (e.log - run_.sent_log);
+        if (e.hold > most_hold ||
+            (queued > config_.window_bytes && (link_queued_ != 0 || last != run_.sent))) {
             break;
         }
         ++last;
     }
-    if (last == sent_) {
+    if (last == run_.sent) {
         return false;
     }
-    actions_.push(act_send_entries{sent_ + 1, last});
-    const logged& e = log_[last];
-    link_queued_ += e.log - sent_log_;
-    sent_bytes_ += e.log - sent_log_;
-    sent_log_ = e.log;
-    sent_hold_ = e.hold;
-    sent_ = last;
-    followups_.on_sent(sent_);
+    actions_.push(act_send_entries{run_.sent + 1, last});
+    const logged& e = run_.log[last];
+    link_queued_ += e.log - run_.sent_log;
+    sent_bytes_ += e.log - run_.sent_log;
+    run_.sent_log = e.log;
+    run_.sent_hold = e.hold;
+    run_.sent = last;
+    followups_.on_sent(run_.sent);
     send_synced();
-    while (!unsent_marks_.empty() && unsent_marks_.front().sequence <= sent_) {
-        send_mark(unsent_marks_.front());
-        unsent_marks_.pop_front();
+    while (!run_.unsent_marks.empty() && run_.unsent_marks.front().sequence <= run_.sent) {
+        send_mark(run_.unsent_marks.front());
+        run_.unsent_marks.pop_front();
     }
-    if (!checkpoints_ && epoch_ends_ == never && sent_ > marked_) {
-        epoch_ends_ = now + config_.epoch_ms;
+    if (!checkpoints_ && run_.epoch_ends == never && run_.sent > run_.marked) {
+        run_.epoch_ends = now + config_.epoch_ms;
     }
     return true;
 }
 
 void primary_log::send_synced() {
-    if (synced_at_ != 0 && !synced_sent_ && synced_at_ <= sent_) {
-        synced_sent_ = true;
-        actions_.push(act_send{synced{synced_at_}});
+    if (run_.synced_at != 0 && !run_.synced_sent && run_.synced_at <= run_.sent) {
+        run_.synced_sent = true;
+        actions_.push(act_send{synced{run_.synced_at}});
         if (!checkpoints_) {
-            close_at(sent_, sent_hold_);
-        } else if (!epoch_wanted_) {
+            close_at(run_.sent, run_.sent_hold);
+        } else if (!run_.epoch_wanted) {
             want_epoch();
         }
     }
@@ -293,36 +282,36 @@ void primary_log::send_synced() {
 
 void primary_log::send_mark(const closed_epoch& e) {
     actions_.push(act_send{marker{.epoch = e.epoch, .sequence = e.sequence, .checkpoint = e.checkpoint}});
-    sent_marks_.push_back(e);
-    sent_epoch_ = e.epoch;
-    if (synced_sent_ && synced_mark_ == 0) {
-        synced_mark_ = e.epoch;
+    run_.sent_marks.push_back(e);
+    run_.sent_epoch = e.epoch;
+    if (run_.synced_sent && run_.synced_mark == 0) {
+        run_.synced_mark = e.epoch;
     }
 }
 
 void primary_log::close_at(log_sequence sequence, std::uint64_t hold) {
     ++epoch_;
-    epoch_ends_ = never;
-    epoch_wanted_ = false;
-    if (first_ == 0 || sequence < first_) {
+    run_.epoch_ends = never;
+    run_.epoch_wanted = false;
+    if (run_.first == 0 || sequence < run_.first) {
         return; // nothing of this run belongs to it
     }
-    marked_ = sequence;
-    marked_hold_ = hold;
+    run_.marked = sequence;
+    run_.marked_hold = hold;
     const closed_epoch e{epoch_, sequence, hold, checkpoints_};
-    if (sequence <= sent_) {
+    if (sequence <= run_.sent) {
         send_mark(e);
     } else {
-        unsent_marks_.push_back(e);
+        run_.unsent_marks.push_back(e);
     }
 }
 
 std::uint64_t primary_log::close_epoch(std::uint64_t now) {
     if (checkpoints_) {
-        close_at(appended_, appended_hold_);
+        close_at(run_.appended, run_.appended_hold);
     } else {
         pump(now); // a failure is found again by the next one
-        close_at(sent_, sent_hold_);
+        close_at(run_.sent, run_.sent_hold);
     }
     return epoch_;
 }
@@ -332,25 +321,26 @@ void primary_log::use_checkpoints(bool on) {
     if (on == checkpoints_) {
         return;
     }
-    if (on && sent_ > marked_) {
-        close_at(sent_, sent_hold_);
+    if (on && run_.sent > run_.marked) {
+        close_at(run_.sent, run_.sent_hold);
     }
     checkpoints_ = on;
-    if (!on && sent_ != 0) {
-        close_at(sent_, sent_hold_); // even if it is empty: nothing waits for the guest's answers any more
+    if (!on && run_.sent != 0) {
+        // Even if it is empty: nothing waits for the guest's answers any more.
+        close_at(run_.sent, run_.sent_hold);
     }
-    checkpoints_from_ = marked_ + 1;
-    epoch_ends_ = never;
-    epoch_wanted_ = false;
+    checkpoints_from_ = run_.marked + 1;
+    run_.epoch_ends = never;
+    run_.epoch_wanted = false;
 }
 
 void primary_log::on_standby_full(std::uint64_t now) {
     if (!checkpoints_) {
         pump(now);
-        if (sent_ > marked_) {
-            close_at(sent_, sent_hold_);
+        if (run_.sent > run_.marked) {
+            close_at(run_.sent, run_.sent_hold);
         }
-    } else if (!epoch_wanted_ && appended_ > marked_) {
+    } else if (!run_.epoch_wanted && run_.appended > run_.marked) {
         want_epoch();
     }
 }
@@ -358,92 +348,94 @@ void primary_log::on_standby_full(std::uint64_t now) {
 // An epoch is closed early rather than that the standby is full of what it may not run.
 std::string primary_log::pressure(std::uint64_t now) {
     if (!held_up_by_standby()) {
-        stalled_since_ = never;
-    } else if (stalled_since_ == never) {
-        stalled_since_ = now;
+        run_.stalled_since = never;
+    } else if (run_.stalled_since == never) {
+        run_.stalled_since = now;
     }
     if (!checkpoints_) {
-        const bool much = sent_hold_ - marked_hold_ > hold_bytes_ / 2 || sent_ - marked_ > hold_entries_ / 2;
-        if (sent_ > marked_ && (much || held_up_by_standby())) {
-            close_at(sent_, sent_hold_);
+        const bool much = run_.sent_hold - run_.marked_hold > hold_bytes_ / 2 ||
+                          run_.sent - run_.marked > hold_entries_ / 2;
+        if (run_.sent > run_.marked && (much || held_up_by_standby())) {
+            close_at(run_.sent, run_.sent_hold);
         }
         return {};
     }
     // Nothing that was sent can end any more, and the next entries do not fit.
-    if (!unsent_marks_.empty() && held_up_by_standby() && sent_marks_.empty() &&
-        acked_.freed_bytes == committed_hold_ && acked_.freed_entries == committed_count()) {
-        return "epoch " + std::to_string(unsent_marks_.front().epoch) + " needs " +
-               std::to_string(unsent_marks_.front().hold - committed_hold_) +
+    if (!run_.unsent_marks.empty() && held_up_by_standby() && run_.sent_marks.empty() &&
+        run_.acked.freed_bytes == run_.committed_hold && run_.acked.freed_entries == committed_count()) {
+        return "epoch " + std::to_string(run_.unsent_marks.front().epoch) + " needs " +
+               std::to_string(run_.unsent_marks.front().hold - run_.committed_hold) +
                " bytes, and the standby can hold " + std::to_string(hold_bytes_) + ": give it a larger hold";
     }
     return {};
 }
 
 void primary_log::want_epoch() {
-    epoch_wanted_ = true;
+    run_.epoch_wanted = true;
     actions_.push(act_epoch_wanted{});
 }
 
 // ---- what the device tells of entries
 
 void primary_log::on_outcome(log_sequence entry, bool canceled, std::int32_t result) {
-    followups_.on_outcome(entry, canceled, result, sent_);
+    followups_.on_outcome(entry, canceled, result, run_.sent);
     check_congestion();
 }
 
 void primary_log::on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes) {
-    followups_.on_late_content(entry, payload, bytes, sent_);
+    followups_.on_late_content(entry, payload, bytes, run_.sent);
     check_congestion();
 }
 
 void primary_log::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now) {
-    followups_.on_digests(entry, std::move(hashes), sent_, now);
+    followups_.on_digests(entry, std::move(hashes), run_.sent, now);
 }
 
 void primary_log::on_synced(log_sequence last) {
-    assert(synced_at_ == 0 && last >= first_ && last <= appended_ && last != 0 &&
+    assert(run_.synced_at == 0 && last >= run_.first && last <= run_.appended && last != 0 &&
            "synced() comes once, for an entry of this state transfer");
-    synced_at_ = last;
+    run_.synced_at = last;
     send_synced();
 }
 
 // ---- time
 
 std::string primary_log::on_tick(std::uint64_t now) {
-    if (stalled_since_ != never && now >= stalled_since_ + config_.stall_budget_ms) {
-        return "the standby is full and has freed nothing for " + std::to_string(now - stalled_since_) +
+    if (run_.stalled_since != never && now >= run_.stalled_since + config_.stall_budget_ms) {
+        return "the standby is full and has freed nothing for " + std::to_string(now - run_.stalled_since) +
                " ms: what it holds may wait for the guest; a larger hold would help";
     }
     check_behind(now);
     std::string why = pump(now);
-    if (why.empty() && now >= epoch_ends_) {
-        close_at(sent_, sent_hold_);
+    if (why.empty() && now >= run_.epoch_ends) {
+        close_at(run_.sent, run_.sent_hold);
     }
     return why;
 }
 
 std::uint64_t primary_log::next_tick() const {
     const std::uint64_t since = followups_.unanswered_since();
-    const bool watched = config_.max_behind_ms != 0 && !too_far_behind_ && since != never;
-    return std::min({epoch_ends_, stalled_since_ == never ? never : stalled_since_ + config_.stall_budget_ms,
+    const bool watched = config_.max_behind_ms != 0 && !run_.too_far_behind && since != never;
+    return std::min({run_.epoch_ends,
+                     run_.stalled_since == never ? never : run_.stalled_since + config_.stall_budget_ms,
                      watched ? since + config_.max_behind_ms : never});
 }
 
 void primary_log::fill(primary_status& s, std::uint64_t now) const {
     s.epoch = epoch_;
-    s.committed_epoch = acked_.committed_epoch;
-    s.complete_checkpoint = acked_.complete_checkpoint;
+    s.committed_epoch = run_.acked.committed_epoch;
+    s.complete_checkpoint = run_.acked.complete_checkpoint;
     s.checkpoints = checkpoints_;
     s.checkpoints_from = checkpoints_from_;
-    s.appended = appended_;
-    s.sent = sent_;
-    s.received = acked_.received;
-    s.executed = acked_.executed;
+    s.appended = run_.appended;
+    s.sent = run_.sent;
+    s.received = run_.acked.received;
+    s.executed = run_.acked.executed;
     s.log_bytes = log_bytes();
-    s.log_entries = appended_ - dropped_;
+    s.log_entries = run_.appended - run_.dropped;
     s.late_bytes = followups_.waiting_bytes();
     s.open_entries = followups_.size();
-    s.lag_ms = times_.empty() ? 0 : now - std::min(now, times_.front().second);
+    s.lag_ms = run_.times.empty() ? 0 : now - std::min(now, run_.times.front().second);
     s.behind_ms = behind(now);
     s.sent_bytes = sent_bytes_;
     s.digests_compared = digests_compared_;

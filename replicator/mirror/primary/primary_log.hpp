@@ -75,7 +75,8 @@ public:
 
     // The state transfer has arrived and was executed.
     bool copied() const {
-        return synced_mark_ != 0 && acked_.committed_epoch >= synced_mark_ && acked_.executed >= synced_at_;
+        return run_.synced_mark != 0 && run_.acked.committed_epoch >= run_.synced_mark &&
+               run_.acked.executed >= run_.synced_at;
     }
     void fill(primary_status& s, std::uint64_t now) const;
 
@@ -92,9 +93,11 @@ private:
         bool checkpoint;
     };
 
-    std::uint64_t sent_count() const { return sent_ == 0 ? 0 : sent_ - first_ + 1; }
-    std::uint64_t committed_count() const { return first_ == 0 ? 0 : committed_ - (first_ - 1); }
-    std::uint64_t log_bytes() const { return appended_log_ - dropped_log_ + followups_.waiting_bytes(); }
+    std::uint64_t sent_count() const { return run_.sent == 0 ? 0 : run_.sent - run_.first + 1; }
+    std::uint64_t committed_count() const { return run_.first == 0 ? 0 : run_.committed - (run_.first - 1); }
+    std::uint64_t log_bytes() const {
+        return run_.appended_log - run_.dropped_log + followups_.waiting_bytes();
+    }
     void drop(log_sequence up_to);
     void check_congestion();
     void check_behind(std::uint64_t now);
@@ -117,37 +120,42 @@ private:
     std::uint64_t link_queued_ = 0; // bytes handed to the link that it did not send, as far as is known
     primary_followups followups_;
 
-    // ---- this run of the mirror; empty while the device is off
-    log_sequence last_ever_ = 0;            // of earlier runs
-    log_sequence first_ = 0, appended_ = 0; // 0: nothing yet
-    log_sequence sent_ = 0, dropped_ = 0;
-    sequence_ring<logged> log_; // dropped + 1 … appended
-    std::uint64_t appended_hold_ = 0, sent_hold_ = 0;
-    std::uint64_t appended_log_ = 0, sent_log_ = 0, dropped_log_ = 0;
+    log_sequence last_ever_ = 0; // of earlier runs
     bool content_turn_ = false;
-    std::uint64_t stalled_since_ = never; // the standby has been full, and freed nothing
-    ack acked_;
-    bool congested_ = false;
-    bool too_far_behind_ = false; // the standby's GPU
-    log_sequence synced_at_ = 0;  // 0: not yet
-    bool synced_sent_ = false;
-    std::uint64_t synced_mark_ =
-        0; // the first epoch whose marker followed it: committed means that it arrived
-    std::deque<std::pair<log_sequence, std::uint64_t>> times_; // first entry of a millisecond, which
 
-    // ---- epochs
+    // This run of the mirror: as it is here while the device is off.
+    struct run {
+        log_sequence first = 0, appended = 0; // 0: nothing yet
+        log_sequence sent = 0, dropped = 0;
+        sequence_ring<logged> log; // dropped + 1 … appended
+        std::uint64_t appended_hold = 0, sent_hold = 0;
+        std::uint64_t appended_log = 0, sent_log = 0, dropped_log = 0;
+        std::uint64_t stalled_since = never; // the standby has been full, and freed nothing
+        ack acked;
+        bool congested = false;
+        bool too_far_behind = false; // the standby's GPU
+        log_sequence synced_at = 0;  // 0: not yet
+        bool synced_sent = false;
+        // The first epoch whose marker followed synced(): committed means that it arrived.
+        std::uint64_t synced_mark = 0;
+        std::deque<std::pair<log_sequence, std::uint64_t>> times; // first entry of a millisecond, which
+
+        std::deque<closed_epoch> unsent_marks; // checkpoints: closed at an entry that was not sent
+        std::deque<closed_epoch> sent_marks;   // not committed
+        log_sequence marked = 0;               // last entry that belongs to a closed epoch
+        std::uint64_t marked_hold = 0;
+        std::uint64_t sent_epoch = 0; // its marker was sent
+        log_sequence committed = 0;
+        std::uint64_t committed_hold = 0;
+        std::uint64_t epoch_ends = never;
+        bool epoch_wanted = false;
+    };
+    run run_;
+
+    // ---- epochs, of all runs
     bool checkpoints_ = false;
-    log_sequence checkpoints_from_ = 0;     // what lies before it was committed by time, or will be
-    std::uint64_t epoch_ = 0;               // closed last
-    std::deque<closed_epoch> unsent_marks_; // checkpoints: closed at an entry that was not sent
-    std::deque<closed_epoch> sent_marks_;   // not committed
-    log_sequence marked_ = 0;               // last entry that belongs to a closed epoch, in this run
-    std::uint64_t marked_hold_ = 0;
-    std::uint64_t sent_epoch_ = 0; // its marker was sent in this run
-    log_sequence committed_ = 0;
-    std::uint64_t committed_hold_ = 0;
-    std::uint64_t epoch_ends_ = never;
-    bool epoch_wanted_ = false;
+    log_sequence checkpoints_from_ = 0; // what lies before it was committed by time, or will be
+    std::uint64_t epoch_ = 0;           // closed last
 
     // ---- for people
     std::uint64_t sent_bytes_ = 0, digests_compared_ = 0, digests_different_ = 0;

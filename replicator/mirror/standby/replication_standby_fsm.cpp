@@ -71,18 +71,21 @@ struct replication_standby_fsm::impl {
     std::uint64_t ack_at = never; // when the next one is due
 
     // ---- the copy; it outlives its connection
-    standby_log log;
-    std::deque<marker> open_marks;     // not all content is there
-    std::deque<marker> complete_marks; // may be committed
-    marker last_mark;
-    std::uint64_t complete_epoch = 0, committed_epoch = 0;
-    std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of those with `checkpoint`
-    log_sequence synced_at = 0;
-    bool live = false;  // after a takeover everything was given
-    bool keep = false;  // what belongs to a VM's checkpoint
-    std::string faulty; // not empty: the copy is none any more, and why
-    std::unordered_map<log_sequence, comparison> comparisons;
-    std::uint64_t pending_hashes = 0;
+    struct held_copy {
+        std::deque<marker> open_marks;     // not all content is there
+        std::deque<marker> complete_marks; // may be committed
+        marker last_mark;
+        std::uint64_t complete_epoch = 0, committed_epoch = 0;
+        std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of those with `checkpoint`
+        log_sequence synced_at = 0;
+        std::string faulty; // not empty: the copy is none any more, and why
+        std::unordered_map<log_sequence, comparison> comparisons;
+        std::uint64_t pending_hashes = 0;
+    };
+    held_copy copy;
+    standby_log log;   // of the copy
+    bool live = false; // after a takeover everything was given
+    bool keep = false; // what belongs to a VM's checkpoint
 
     // ---- for people
     std::uint64_t received_bytes = 0, digests_compared = 0, digests_different = 0, faults = 0;
@@ -150,27 +153,20 @@ struct replication_standby_fsm::impl {
         if (!reason.empty()) {
             return leave(reason, goodbye_reason::refused);
         }
-        if (keep && committed_checkpoint != 0) {
-            return leave(!faulty.empty()
-                             ? "this standby's GPU has no copy any more: " + faulty
+        if (keep && copy.committed_checkpoint != 0) {
+            return leave(!copy.faulty.empty()
+                             ? "this standby's GPU has no copy any more: " + copy.faulty
                              : "this standby keeps its copy of the GPU, which belongs to the VM's "
                                "checkpoint of epoch " +
-                                   std::to_string(committed_checkpoint) + ": begin it anew for another one",
+                                   std::to_string(copy.committed_checkpoint) +
+                                   ": begin it anew for another one",
                          goodbye_reason::refused);
         }
         peer = theirs;
         greeted = true;
-        if (log.received() != 0 || !faulty.empty()) {
+        if (log.received() != 0 || !copy.faulty.empty()) {
             log.clear();
-            open_marks.clear();
-            complete_marks.clear();
-            last_mark = {};
-            complete_epoch = committed_epoch = 0;
-            complete_checkpoint = committed_checkpoint = 0;
-            synced_at = 0;
-            faulty.clear();
-            comparisons.clear();
-            pending_hashes = 0;
+            copy = {};
             forgetting = true;
             actions.push(act_forget_all{});
             return;
@@ -192,10 +188,10 @@ struct replication_standby_fsm::impl {
     ack current_ack() const {
         return {.received = log.received(),
                 .executed = log.executed(),
-                .committed_epoch = committed_epoch,
+                .committed_epoch = copy.committed_epoch,
                 .freed_bytes = log.freed_bytes(),
                 .freed_entries = log.freed_entries(),
-                .complete_checkpoint = complete_checkpoint};
+                .complete_checkpoint = copy.complete_checkpoint};
     }
 
     void send_ack() {
@@ -211,15 +207,15 @@ struct replication_standby_fsm::impl {
         if (!connected || !following()) {
             return;
         }
-        if (synced_at != 0 && state == standby_state::following && log.executed() >= synced_at &&
-            faulty.empty()) {
+        if (copy.synced_at != 0 && state == standby_state::following && log.executed() >= copy.synced_at &&
+            copy.faulty.empty()) {
             become(standby_state::ready, {});
         }
         const bool much =
             log.freed_bytes() - told.freed_bytes >= std::max<std::uint64_t>(config.hold_bytes / 8, 1) ||
             log.freed_entries() - told.freed_entries >= std::max<std::uint64_t>(config.hold_entries / 8, 1);
-        if (committed_epoch != told.committed_epoch || complete_checkpoint != told.complete_checkpoint ||
-            much) {
+        if (copy.committed_epoch != told.committed_epoch ||
+            copy.complete_checkpoint != told.complete_checkpoint || much) {
             send_ack();
         } else if (ack_at == never && !(current_ack() == told)) {
             ack_at = now + ack_delay_ms;
@@ -270,10 +266,10 @@ struct replication_standby_fsm::impl {
                 received_bytes += e.meta.content_bytes;
             }
             if ((e.meta.flags & entry_compare) != 0) {
-                if (comparisons.size() >= max_pending_comparisons) {
+                if (copy.comparisons.size() >= max_pending_comparisons) {
                     return "too many comparisons are open";
                 }
-                comparisons[e.meta.sequence].file = e.meta.file;
+                copy.comparisons[e.meta.sequence].file = e.meta.file;
             }
         }
         return {};
@@ -291,7 +287,7 @@ struct replication_standby_fsm::impl {
     std::string on(const outcome& m) {
         if (m.canceled) {
             // A comparison is called off, whether its entry has run or not.
-            if (const auto c = comparisons.find(m.sequence); c != comparisons.end()) {
+            if (const auto c = copy.comparisons.find(m.sequence); c != copy.comparisons.end()) {
                 erase(c);
                 if (!log.waits(m.sequence)) {
                     return {};
@@ -306,28 +302,28 @@ struct replication_standby_fsm::impl {
     }
 
     std::string on(const marker& m) {
-        if (m.epoch <= last_mark.epoch || m.sequence < last_mark.sequence) {
+        if (m.epoch <= copy.last_mark.epoch || m.sequence < copy.last_mark.sequence) {
             return "epoch " + std::to_string(m.epoch) + " was closed at entry " + std::to_string(m.sequence) +
-                   " after epoch " + std::to_string(last_mark.epoch) + " at entry " +
-                   std::to_string(last_mark.sequence);
+                   " after epoch " + std::to_string(copy.last_mark.epoch) + " at entry " +
+                   std::to_string(copy.last_mark.sequence);
         }
         if (m.sequence == 0 || m.sequence > log.received()) {
             return "it closed an epoch at entry " + std::to_string(m.sequence) + ", which was not sent";
         }
-        if (open_marks.size() + complete_marks.size() >= max_pending_markers) {
+        if (copy.open_marks.size() + copy.complete_marks.size() >= max_pending_markers) {
             return "too many epochs are open";
         }
-        last_mark = m;
-        open_marks.push_back(m);
+        copy.last_mark = m;
+        copy.open_marks.push_back(m);
         on_complete();
         return {};
     }
 
     std::string on(const synced& m) {
-        if (synced_at != 0 || m.sequence == 0 || m.sequence > log.received()) {
+        if (copy.synced_at != 0 || m.sequence == 0 || m.sequence > log.received()) {
             return "it ended the state transfer twice, or before its last entry";
         }
-        synced_at = m.sequence;
+        copy.synced_at = m.sequence;
         return {};
     }
 
@@ -340,8 +336,8 @@ struct replication_standby_fsm::impl {
     }
 
     std::string on(const digests& m) {
-        const auto c = comparisons.find(m.sequence);
-        if (c == comparisons.end() || c->second.others) {
+        const auto c = copy.comparisons.find(m.sequence);
+        if (c == copy.comparisons.end() || c->second.others) {
             return "digests came for entry " + std::to_string(m.sequence) + ", which compares none";
         }
         c->second.others = true;
@@ -359,8 +355,8 @@ struct replication_standby_fsm::impl {
     using comparison_iterator = std::unordered_map<log_sequence, comparison>::iterator;
 
     void erase(comparison_iterator c) {
-        pending_hashes -= c->second.hashes.size();
-        comparisons.erase(c);
+        copy.pending_hashes -= c->second.hashes.size();
+        copy.comparisons.erase(c);
     }
 
     std::string compare(comparison_iterator c, const std::vector<std::uint64_t>& hashes) {
@@ -370,12 +366,12 @@ struct replication_standby_fsm::impl {
             return {};
         }
         if (!known.own || !known.others) {
-            if (pending_hashes + hashes.size() > max_pending_hashes) {
+            if (copy.pending_hashes + hashes.size() > max_pending_hashes) {
                 erase(c);
                 return "too many digests are open";
             }
             known.hashes = hashes;
-            pending_hashes += hashes.size();
+            copy.pending_hashes += hashes.size();
             return {};
         }
         if (hashes.size() != known.hashes.size()) {
@@ -405,12 +401,12 @@ struct replication_standby_fsm::impl {
     // Content may have been what an epoch lacked.
     void on_complete() {
         std::uint64_t by_itself = 0;
-        while (!open_marks.empty() && open_marks.front().sequence < log.first_incomplete()) {
-            const marker m = open_marks.front();
-            complete_epoch = m.epoch;
-            (m.checkpoint ? complete_checkpoint : by_itself) = m.epoch;
-            complete_marks.push_back(m);
-            open_marks.pop_front();
+        while (!copy.open_marks.empty() && copy.open_marks.front().sequence < log.first_incomplete()) {
+            const marker m = copy.open_marks.front();
+            copy.complete_epoch = m.epoch;
+            (m.checkpoint ? copy.complete_checkpoint : by_itself) = m.epoch;
+            copy.complete_marks.push_back(m);
+            copy.open_marks.pop_front();
         }
         if (config.commit_at_marker && by_itself != 0) {
             commit(by_itself, {});
@@ -420,11 +416,11 @@ struct replication_standby_fsm::impl {
     void commit(std::uint64_t epoch, std::span<const open_request> open) {
         log_sequence up_to = log.committed();
         bool any = false;
-        while (!complete_marks.empty() && complete_marks.front().epoch <= epoch) {
-            committed_epoch = complete_marks.front().epoch;
-            committed_checkpoint = complete_marks.front().checkpoint ? committed_epoch : 0;
-            up_to = complete_marks.front().sequence;
-            complete_marks.pop_front();
+        while (!copy.complete_marks.empty() && copy.complete_marks.front().epoch <= epoch) {
+            copy.committed_epoch = copy.complete_marks.front().epoch;
+            copy.committed_checkpoint = copy.complete_marks.front().checkpoint ? copy.committed_epoch : 0;
+            up_to = copy.complete_marks.front().sequence;
+            copy.complete_marks.pop_front();
             any = true;
         }
         if (any) {
@@ -439,7 +435,7 @@ struct replication_standby_fsm::impl {
             return;
         }
         const standby_log::ended e = log.on_executed(entry, result);
-        if (const auto c = comparisons.find(entry); c != comparisons.end() && !c->second.own) {
+        if (const auto c = copy.comparisons.find(entry); c != copy.comparisons.end() && !c->second.own) {
             c->second.own_over = true;
             if (c->second.others) {
                 erase(c);
@@ -458,8 +454,8 @@ struct replication_standby_fsm::impl {
         if (forgetting) {
             return;
         }
-        const auto c = comparisons.find(entry);
-        if (c == comparisons.end()) {
+        const auto c = copy.comparisons.find(entry);
+        if (c == copy.comparisons.end()) {
             return; // called off
         }
         assert(!c->second.own && "once");
@@ -471,13 +467,13 @@ struct replication_standby_fsm::impl {
 
     void on_fault(log_sequence entry, std::string reason) {
         ++faults;
-        if (!faulty.empty() || state == standby_state::ended) {
+        if (!copy.faulty.empty() || state == standby_state::ended) {
             return; // why was said
         }
         if (state == standby_state::taken_over) {
             return become(state, std::move(reason)); // there is no better copy to go on with
         }
-        faulty = reason;
+        copy.faulty = reason;
         log.stop();
         if (connected && following()) {
             actions.push(act_send{fault{entry, reason}});
@@ -490,22 +486,22 @@ struct replication_standby_fsm::impl {
         if (dead_end()) {
             return;
         }
-        std::string reason = !faulty.empty() ? faulty
-                             : synced_at == 0 || log.committed() < synced_at
+        std::string reason = !copy.faulty.empty() ? copy.faulty
+                             : copy.synced_at == 0 || log.committed() < copy.synced_at
                                  ? "no state transfer was completed"
-                             : checkpoint != 0 && checkpoint != committed_checkpoint
-                                 ? "the GPU's state is of epoch " + std::to_string(committed_epoch) +
+                             : checkpoint != 0 && checkpoint != copy.committed_checkpoint
+                                 ? "the GPU's state is of epoch " + std::to_string(copy.committed_epoch) +
                                        ", the VM's of checkpoint " + std::to_string(checkpoint)
                                  : "";
         if (!reason.empty()) {
             return become(standby_state::ended, "can't take over: " + reason);
         }
         become(standby_state::taken_over, {});
-        open_marks.clear();
-        complete_marks.clear();
-        comparisons.clear();
-        pending_hashes = 0;
-        log.take_over(synced_at);
+        copy.open_marks.clear();
+        copy.complete_marks.clear();
+        copy.comparisons.clear();
+        copy.pending_hashes = 0;
+        log.take_over(copy.synced_at);
         note_live();
     }
 
@@ -615,7 +611,7 @@ void replication_standby_fsm::on_forgotten(std::uint64_t now_ms) {
 void replication_standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms,
                                      std::span<const open_request> open) {
     impl_->now = now_ms;
-    assert(epoch <= impl_->complete_epoch && "an epoch that is not complete can't be committed");
+    assert(epoch <= impl_->copy.complete_epoch && "an epoch that is not complete can't be committed");
     impl_->commit(epoch, open);
     impl_->tell();
 }
@@ -659,12 +655,12 @@ standby_status replication_standby_fsm::status(std::uint64_t) const {
     standby_status s;
     s.state = i.state;
     s.why = i.why;
-    s.fault = i.faulty;
-    s.epoch = i.last_mark.epoch;
-    s.complete_epoch = i.complete_epoch;
-    s.committed_epoch = i.committed_epoch;
-    s.complete_checkpoint = i.complete_checkpoint;
-    s.committed_checkpoint = i.committed_checkpoint;
+    s.fault = i.copy.faulty;
+    s.epoch = i.copy.last_mark.epoch;
+    s.complete_epoch = i.copy.complete_epoch;
+    s.committed_epoch = i.copy.committed_epoch;
+    s.complete_checkpoint = i.copy.complete_checkpoint;
+    s.committed_checkpoint = i.copy.committed_checkpoint;
     s.primary_instance = i.peer.instance;
     s.received = i.log.received();
     s.executed = i.log.executed();
@@ -677,8 +673,8 @@ standby_status replication_standby_fsm::status(std::uint64_t) const {
     s.faults = i.faults;
     s.primary_gpu = i.peer.gpu;
     s.compression = i.config.compression && has_capability(i.peer, compression_capability);
-    s.bookkeeping =
-        i.log.memory_slots() + i.comparisons.size() + i.open_marks.size() + i.complete_marks.size();
+    s.bookkeeping = i.log.memory_slots() + i.copy.comparisons.size() + i.copy.open_marks.size() +
+                    i.copy.complete_marks.size();
     return s;
 }
 
