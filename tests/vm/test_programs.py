@@ -35,6 +35,8 @@ DIFFERENT = {
     "CL_DEVICE_MAX_MEM_ALLOC_SIZE": "may be limited by the device",
     "CL_DEVICE_SPIR_VERSIONS": "of the extension cl_khr_spir, which is not passed on; clinfo asks where it is",
 }
+# No guest gets variables at program scope (replicator/gpu/program_variables.hpp); PoCL has them since 6.
+VARIABLES = "__opencl_c_program_scope_global_variables"
 NEVER_EXTENSIONS = {"cl_khr_command_buffer"}  # would need a part of the protocol that does not exist
 
 
@@ -49,6 +51,10 @@ def check_clinfo(guest):
     same = [device for device in clinfo_devices(native) if device["CL_DEVICE_NAME"] == ours["CL_DEVICE_NAME"]]
     assert same, f"the host has no device named {ours['CL_DEVICE_NAME']}"
     host = same[0]
+    for name in ("CL_DEVICE_MAX_GLOBAL_VARIABLE_SIZE", "CL_DEVICE_GLOBAL_VARIABLE_PREFERRED_TOTAL_SIZE"):
+        host[name] = "0"
+    features = host.get("CL_DEVICE_OPENCL_C_FEATURES", "").split()
+    host["CL_DEVICE_OPENCL_C_FEATURES"] = " ".join(each for each in features if not each.startswith(VARIABLES))
     standard = {name for name in host if not re.search(r"_(KHR|NV|AMD|INTEL|EXT|POCL|ARM|QCOM)$", name)}
     different = {name: (ours.get(name), host[name]) for name in sorted((standard | host.keys() & ours.keys()) - set(DIFFERENT))
                  if ours.get(name) != host[name]}
