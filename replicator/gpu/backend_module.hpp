@@ -25,12 +25,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "codec/runs.hpp"
 #include "gpu/backend.hpp"
 #include "gpu/guest_memory.hpp"
+#include "gpu/resolved.hpp"
 #include "proto/abi/vgpu_protocol.h"
 
 namespace kagemusha::gpu {
@@ -94,50 +93,6 @@ public:
     // User events only; at most once. `status` is 0 or negative.
     virtual std::int32_t set_status(std::int32_t status) = 0;
 };
-
-// ---- commands
-// ------------------------------------------------------------------------------------------------ The wire
-// structure gives the numbers, the host objects stand beside it. Everything is valid during enqueue() only,
-// except payloads, which are shared.
-
-using payload_ptr = std::shared_ptr<const guest_payload>;
-
-// clang-format off
-struct command_transfer_buffer   { const vgpu_cmd_transfer_buffer& c; bool write; host_memory& memory; payload_ptr data; };
-struct command_transfer_rect     { const vgpu_cmd_transfer_rect& c; bool write; host_memory& memory; payload_ptr data; };
-struct command_transfer_image    { const vgpu_cmd_transfer_image& c; bool write; host_memory& memory; payload_ptr data; };
-struct command_copy_buffer       { const vgpu_cmd_copy_buffer& c; host_memory& source; host_memory& destination; };
-struct command_copy_rect         { const vgpu_cmd_copy_rect& c; host_memory& source; host_memory& destination; };
-struct command_copy_image        { const vgpu_cmd_copy_image& c; host_memory& source; host_memory& destination; };
-struct command_copy_image_buffer { const vgpu_cmd_copy_image_buffer& c; bool to_buffer; host_memory& image; host_memory& buffer; };
-struct command_fill_buffer       { const vgpu_cmd_fill_buffer& c; host_memory& memory; };
-struct command_fill_image        { const vgpu_cmd_fill_image& c; host_memory& memory; };
-struct command_sync              { bool barrier; };
-struct command_migrate           { std::uint64_t flags; std::span<host_memory* const> objects; };
-struct command_write_runs        { const codec::run_list& runs; host_memory& memory; payload_ptr data; }; // data: a private copy
-// clang-format on
-
-struct host_argument {
-    std::uint32_t index;
-    vgpu_argument_kind kind;
-    std::uint64_t bytes;              // of value, or of the local memory
-    std::span<const std::byte> value; // BYTES
-    host_memory* memory;              // MEMORY; nullptr is a null pointer
-    host_sampler* sampler;            // SAMPLER
-};
-
-// `changed` lists the arguments that differ from the last successful launch of this kernel object; the others
-// keep their value. When a launch fails the executor sends all of them again.
-struct command_launch {
-    const vgpu_cmd_launch& c;
-    host_kernel& kernel;
-    std::span<const host_argument> changed;
-};
-
-using command =
-    std::variant<command_transfer_buffer, command_transfer_rect, command_transfer_image, command_copy_buffer,
-                 command_copy_rect, command_copy_image, command_copy_image_buffer, command_fill_buffer,
-                 command_fill_image, command_launch, command_sync, command_migrate, command_write_runs>;
 
 struct enqueued {
     std::unique_ptr<host_event> event; // there when enqueue() succeeds, unless it was not wanted

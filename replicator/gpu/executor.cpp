@@ -8,7 +8,7 @@
 #include <chrono>
 #include <type_traits>
 
-#include "gpu/executor_impl.hpp"
+#include "gpu/executor_resolve.hpp"
 
 namespace kagemusha::gpu {
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_commands: what is enqueued. Each run() finds the objects, and enqueue() does what all commands
-// share.
+// executor_commands: what all enqueued commands share, and those two whose bytes are not fields, so that the
+// command table (executor_resolve.hpp) can't find their objects: launches and packed writes.
 #include <CL/cl.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "base/checked.hpp"
-#include "codec/rect.hpp"
 #include "gpu/executor_impl.hpp"
 
 namespace kagemusha::gpu {
@@ -77,7 +75,7 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
     if (const std::int32_t error = collect_waits(wait_ids))
         return refused(error);
     // A marker that waits for nothing waits for everything.
-    if (waits.empty() && complete_wait && std::holds_alternative<command_sync>(what))
+    if (waits.empty() && complete_wait && std::holds_alternative<resolved<codec::op_sync>>(what))
         waits.push_back(complete_wait);
 
     // A command that waits may fail because of what it waits for, so it has an event of its own.
@@ -151,68 +149,8 @@ void executor::impl::mark(codec::guest_id id, queue_object& queue) {
     watch(std::move(pending));
 }
 
-// ---- buffers
-// --------------------------------------------------------------------------------------------------------
-
-void executor::impl::run(const codec::op_transfer_buffer& op) {
-    auto* memory = find_buffer(op.c->buffer);
-    if (!memory)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    payload_ptr data = payload(op.data, !op.write());
-    if (malformed)
-        return;
-    if (!data || !base::range_inside(op.c->offset, data->bytes(), memory->bytes))
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits,
-            command_transfer_buffer{*op.c, op.write(), *memory->native, data}, data);
-}
-
-void executor::impl::run(const codec::op_transfer_rect& op) {
-    auto* memory = find_buffer(op.c->buffer);
-    if (!memory)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    payload_ptr data = payload(op.data, !op.write());
-    if (malformed)
-        return;
-    const vgpu_cmd_transfer_rect& c = *op.c;
-    // The decoder has checked that sides and pitches make sense and that the payload is as long as the box in
-    // host memory.
-    const auto end =
-        codec::rect_end(c.buffer_origin, c.region, c.buffer_row_pitch, c.buffer_slice_pitch).value();
-    if (!data || !end || *end > memory->bytes)
-        return refuse(c.cmd, c.enqueue, CL_INVALID_VALUE);
-    enqueue(c.cmd, c.enqueue, op.waits, command_transfer_rect{c, op.write(), *memory->native, data}, data);
-}
-
-void executor::impl::run(const codec::op_copy_buffer& op) {
-    auto* source = find_buffer(op.c->source);
-    auto* destination = find_buffer(op.c->destination);
-    if (!source || !destination)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    if (!base::range_inside(op.c->source_offset, op.c->bytes, source->bytes) ||
-        !base::range_inside(op.c->destination_offset, op.c->bytes, destination->bytes))
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits,
-            command_copy_buffer{*op.c, *source->native, *destination->native});
-}
-
-void executor::impl::run(const codec::op_copy_rect& op) {
-    auto* source = find_buffer(op.c->source);
-    auto* destination = find_buffer(op.c->destination);
-    if (!source || !destination)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits,
-            command_copy_rect{*op.c, *source->native, *destination->native});
-}
-
-void executor::impl::run(const codec::op_fill_buffer& op) {
-    auto* memory = find_buffer(op.c->buffer);
-    if (!memory)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    if (!base::range_inside(op.c->offset, op.c->bytes, memory->bytes))
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_buffer{*op.c, *memory->native});
-}
+// ---- packed writes
+// --------------------------------------------------------------------------------------------------
 
 void executor::impl::run(const codec::op_write_runs& op) {
     auto* memory = find_buffer(op.c->buffer);
@@ -221,49 +159,8 @@ void executor::impl::run(const codec::op_write_runs& op) {
     if (op.end > memory->bytes)
         return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
     const payload_ptr data = payload({op.bytes.size(), VGPU_PAYLOAD_INLINE, op.bytes}, false);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_write_runs{op.runs, *memory->native, data}, data);
-}
-
-// ---- images
-// ---------------------------------------------------------------------------------------------------------
-
-void executor::impl::run(const codec::op_transfer_image& op) {
-    auto* memory = find_image(op.c->image);
-    if (!memory)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    payload_ptr data = payload(op.data, !op.write());
-    if (malformed)
-        return;
-    if (!data)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_VALUE);
-    // The backend knows the size of a pixel and with it whether the payload is long enough.
-    enqueue(op.c->cmd, op.c->enqueue, op.waits,
-            command_transfer_image{*op.c, op.write(), *memory->native, data}, data);
-}
-
-void executor::impl::run(const codec::op_copy_image& op) {
-    auto* source = find_image(op.c->source);
-    auto* destination = find_image(op.c->destination);
-    if (!source || !destination)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits,
-            command_copy_image{*op.c, *source->native, *destination->native});
-}
-
-void executor::impl::run(const codec::op_copy_image_buffer& op) {
-    auto* image = find_image(op.c->image);
-    auto* buffer = find_buffer(op.c->buffer);
-    if (!image || !buffer)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits,
-            command_copy_image_buffer{*op.c, op.to_buffer(), *image->native, *buffer->native});
-}
-
-void executor::impl::run(const codec::op_fill_image& op) {
-    auto* memory = find_image(op.c->image);
-    if (!memory)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_fill_image{*op.c, *memory->native});
+    enqueue(op.c->cmd, op.c->enqueue, op.waits, resolved<codec::op_write_runs>{op, {*memory->native, data}},
+            data);
 }
 
 // ---- launch
@@ -322,31 +219,14 @@ void executor::impl::run(const codec::op_launch& op) {
     if (error)
         refuse(op.c->cmd, op.c->enqueue, error);
     else
-        error = enqueue(op.c->cmd, op.c->enqueue, op.waits, command_launch{*op.c, *kernel->native, changed});
+        error = enqueue(op.c->cmd, op.c->enqueue, op.waits,
+                        resolved<codec::op_launch>{op, {*kernel->native, changed}});
     if (error)
         for (argument_cache& cache : kernel->arguments)
             cache.valid = false;
     else
         for (const host_argument& argument : changed)
             kernel->arguments[argument.index].valid = true;
-}
-
-// ---- markers, barriers, migration
-// ---------------------------------------------------------------------------------------
-
-void executor::impl::run(const codec::op_sync& op) {
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_sync{op.barrier()});
-}
-
-void executor::impl::run(const codec::op_migrate& op) {
-    std::vector<host_memory*> list;
-    for (const codec::guest_id id : op.objects) {
-        auto* memory = objects.find<memory_object>(id);
-        if (!memory)
-            return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_MEM_OBJECT);
-        list.push_back(memory->native.get());
-    }
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, command_migrate{op.c->flags, list});
 }
 
 } // namespace kagemusha::gpu

@@ -4,7 +4,8 @@
 //   executor_completion.cpp what happens when a command finishes, on whatever thread
 //   executor_objects.cpp    create and destroy, user events
 //   executor_programs.cpp   programs and kernels
-//   executor_commands.cpp   enqueued commands, wait lists
+//   executor_resolve.hpp    enqueued commands: ids and payloads, as the command table names them
+//   executor_commands.cpp   what they share: wait lists, completions; launches
 //   executor_info.cpp       queries
 //
 // Locking: there is none of its own. `impl` belongs to the thread that calls execute(). What callbacks of the
@@ -186,19 +187,11 @@ struct executor::impl {
     // executor_info.cpp
     std::int32_t run(const codec::op_info& op);
 
-    // executor_commands.cpp. Errors of these are told by records, so they give nothing.
-    void run(const codec::op_transfer_buffer& op);
-    void run(const codec::op_transfer_rect& op);
-    void run(const codec::op_transfer_image& op);
-    void run(const codec::op_copy_buffer& op);
-    void run(const codec::op_copy_rect& op);
-    void run(const codec::op_fill_buffer& op);
-    void run(const codec::op_copy_image& op);
-    void run(const codec::op_copy_image_buffer& op);
-    void run(const codec::op_fill_image& op);
+    // Everything that is enqueued: executor_resolve.hpp, and by hand in executor_commands.cpp. Errors of
+    // these are told by records, so they give nothing.
+    template <enqueued_op Op>
+    void run(const Op& op);
     void run(const codec::op_launch& op);
-    void run(const codec::op_sync& op);
-    void run(const codec::op_migrate& op);
     void run(const codec::op_write_runs& op);
 
     memory_object* find_buffer(codec::guest_id id);

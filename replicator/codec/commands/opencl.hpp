@@ -220,6 +220,7 @@ struct fill_image : enqueued<VGPU_CMD_FILL_IMAGE, op_fill_image> {
 // Whether it leaves the content as it is depends on a flag, so the mirror looks at it by hand.
 struct migrate : enqueued<VGPU_CMD_MIGRATE, op_migrate> {
     static constexpr const char* name = "MIGRATE";
+    static constexpr bool moves = true;
     static constexpr auto parts = std::tuple(
         flags(&wire::flags, cl_migrate_host | cl_migrate_content_undefined),
         pad(&wire::pad),

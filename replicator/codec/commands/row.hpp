@@ -322,6 +322,10 @@ struct arguments_part {
     Count count;
     Bytes bytes;
 };
+template <class Part>
+constexpr bool is_arguments = false;
+template <class... A>
+constexpr bool is_arguments<arguments_part<A...>> = true;
 template <class View, class Count, class Bytes>
 constexpr arguments_part<View, Count, Bytes> arguments(View view, Count count, Bytes bytes) {
     return {view, count, bytes};

@@ -34,6 +34,10 @@ using all_rows = join<common_rows, opencl_rows>::type;
 template <class Row>
 constexpr bool is_packed = requires { Row::packed; };
 
+// Whether a row says that the command moves memory from one place to another although no part reads it.
+template <class Row>
+constexpr bool moves_memory = requires { Row::moves; };
+
 // ---- the table and proto/abi/vgpu_protocol.h must say the same
 
 // How many rows have this opcode.
@@ -102,6 +106,16 @@ inline constexpr auto answers = [] {
 }();
 
 // ---- facts by op
+
+// The first row of an op. Rows that share an op (a write and a read) differ in direction only.
+template <class Op, class Rows>
+struct first_row;
+template <class Op, class Row, class... More>
+struct first_row<Op, rows<Row, More...>>
+    : std::conditional_t<std::is_same_v<Op, typename Row::op>, std::type_identity<Row>,
+                         first_row<Op, rows<More...>>> {};
+template <class Op>
+using row_of = typename first_row<Op, all_rows>::type;
 
 // Calls f.operator()<Row>() for the row of a decoded op: some ops have one for each direction.
 template <class Op, class F>

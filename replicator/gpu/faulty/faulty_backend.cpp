@@ -111,22 +111,41 @@ host_context& inner_of(host_context& context) {
     return *static_cast<faulty_context&>(context).inner;
 }
 
-struct point_of_command {
-    fault_point operator()(const command_transfer_buffer& c) const { return transfer(c.write); }
-    fault_point operator()(const command_transfer_rect& c) const { return transfer(c.write); }
-    fault_point operator()(const command_transfer_image& c) const { return transfer(c.write); }
-    fault_point operator()(const command_copy_buffer&) const { return fault_point::copy; }
-    fault_point operator()(const command_copy_rect&) const { return fault_point::copy; }
-    fault_point operator()(const command_copy_image&) const { return fault_point::copy; }
-    fault_point operator()(const command_copy_image_buffer&) const { return fault_point::copy; }
-    fault_point operator()(const command_fill_buffer&) const { return fault_point::fill; }
-    fault_point operator()(const command_fill_image&) const { return fault_point::fill; }
-    fault_point operator()(const command_launch&) const { return fault_point::launch; }
-    fault_point operator()(const command_sync&) const { return fault_point::sync; }
-    fault_point operator()(const command_migrate&) const { return fault_point::copy; }
-    fault_point operator()(const command_write_runs&) const { return fault_point::write; }
-    static fault_point transfer(bool write) { return write ? fault_point::write : fault_point::read; }
-};
+// What kind of operation a command is, by what its row says that it does to memory.
+template <class Row>
+consteval fault_point point_of_row() {
+    using namespace codec::commands;
+    bool in = is_packed<Row>, out = false, reads = false, writes = false, launches = false;
+    const auto look = [&]<class Part>(const Part& part) {
+        if constexpr (requires { part.way; }) {
+            in = in || part.way == direction::in;
+            out = out || part.way == direction::out;
+        } else if constexpr (requires { part.how; }) {
+            reads = reads || part.how == access::read;
+            writes = writes || part.how == access::write;
+        } else {
+            launches = launches || is_arguments<Part>;
+        }
+    };
+    std::apply([&](const auto&... part) { (look(part), ...); }, Row::parts);
+    if (in || out)
+        return in ? fault_point::write : fault_point::read;
+    if (launches)
+        return fault_point::launch;
+    if (moves_memory<Row> || (reads && writes))
+        return fault_point::copy;
+    return writes ? fault_point::fill : fault_point::sync;
+}
+
+fault_point point_of(const command& what) {
+    fault_point point{};
+    std::visit(
+        [&](const auto& r) {
+            codec::commands::with_row(r.op, [&]<class Row>() { point = point_of_row<Row>(); });
+        },
+        what);
+    return point;
+}
 
 [[noreturn]] void never_return() {
     for (;;)
@@ -233,7 +252,7 @@ public:
     std::int32_t enqueue(host_queue& host, const command& what, std::span<host_event* const> waits,
                          bool wants_event, enqueued& out) override {
         auto& queue = static_cast<faulty_queue&>(host);
-        const std::optional<fault> f = script_.next(std::visit(point_of_command(), what));
+        const std::optional<fault> f = script_.next(point_of(what));
         if (const std::int32_t error = immediate(f))
             return error;
         if (!f)
@@ -248,10 +267,12 @@ public:
         }
         std::vector<host_event*> all(waits.begin(), waits.end());
         enqueued before;
-        if (std::holds_alternative<command_sync>(what) && waits.empty()) {
+        if (std::holds_alternative<resolved<codec::op_sync>>(what) && waits.empty()) {
             // With a wait of ours it would not wait for everything before it any more.
+            const vgpu_cmd_sync marker{{VGPU_CMD_MARKER, 0, sizeof(marker)}, {}};
+            const codec::op_sync op{&marker, {}};
             if (const std::int32_t error =
-                    inner_->enqueue(*queue.inner, command_sync{false}, {}, true, before))
+                    inner_->enqueue(*queue.inner, resolved<codec::op_sync>{op, {}}, {}, true, before))
                 return error;
             all.push_back(before.event.get());
         }

@@ -104,15 +104,6 @@ std::uint64_t box_offset(const __u64 (&origin)[3], const box_pitch& pitch) {
     return origin[2] * pitch.slice + origin[1] * pitch.row + origin[0];
 }
 
-// Where the last byte of the box lies is checked by the executor for transfers; for copies here.
-bool box_inside(const __u64 (&origin)[3], const __u64 (&region)[3], const box_pitch& pitch,
-                std::uint64_t bytes) {
-    const __uint128_t end = static_cast<__uint128_t>(origin[2] + region[2] - 1) * pitch.slice +
-                            static_cast<__uint128_t>(origin[1] + region[1] - 1) * pitch.row + origin[0] +
-                            region[0];
-    return end <= bytes;
-}
-
 // A command that waits for others.
 struct waiting_command {
     std::atomic<std::uint32_t> left;
@@ -259,85 +250,113 @@ std::int32_t null_device::mark(host_queue& queue, std::unique_ptr<host_event>& o
     return error;
 }
 
-std::int32_t null_device::enqueue(host_queue& host, const command& what, std::span<host_event* const> waits,
-                                  bool wants_event, enqueued& out) {
-    auto& queue = static_cast<null_queue&>(host);
-    const auto simple = [&](auto&& job) {
-        return submit(queue, waits, false, false, false, wants_event, out, std::forward<decltype(job)>(job));
-    };
-    if (const auto* c = std::get_if<command_launch>(&what)) {
-        for (const host_argument& a : c->changed)
-            if (a.index >= static_cast<null_kernel&>(c->kernel).signature.arguments.size())
+// One command on its way. What there is no overload for does not compile.
+struct null_device::work {
+    null_device& device;
+    null_queue& queue;
+    std::span<host_event* const> waits;
+    bool wants_event;
+    enqueued& out;
+
+    template <class Job>
+    std::int32_t simple(Job&& job) const {
+        return device.submit(queue, waits, false, false, false, wants_event, out, std::forward<Job>(job));
+    }
+    template <class Job>
+    std::int32_t transfer(Job&& job) const {
+        return device.submit(queue, waits, false, false, true, true, out, std::forward<Job>(job));
+    }
+
+    std::int32_t operator()(const resolved<codec::op_launch>& r) const {
+        const auto& [kernel, changed] = r.parts;
+        for (const host_argument& a : changed)
+            if (a.index >= static_cast<null_kernel&>(kernel).signature.arguments.size())
                 return CL_INVALID_ARG_INDEX;
         return simple([] {});
     }
-    if (const auto* c = std::get_if<command_transfer_buffer>(&what)) {
-        const auto& memory = static_cast<const null_memory&>(c->memory);
-        return submit(queue, waits, false, false, true, true, out,
-                      transfer_job{c->write,
-                                   c->data,
-                                   memory.storage,
-                                   memory.origin + c->c.offset,
-                                   {c->data->bytes(), 1, 1},
-                                   {},
-                                   {}});
+    std::int32_t operator()(const resolved<codec::op_transfer_buffer>& r) const {
+        const auto& [buffer, data] = r.parts;
+        const auto& memory = static_cast<const null_memory&>(buffer);
+        return transfer(transfer_job{r.op.write(),
+                                     data,
+                                     memory.storage,
+                                     memory.origin + r.op.c->offset,
+                                     {data->bytes(), 1, 1},
+                                     {},
+                                     {}});
     }
-    if (const auto* c = std::get_if<command_transfer_rect>(&what)) {
-        const auto& memory = static_cast<const null_memory&>(c->memory);
-        const box_pitch pitch{c->c.buffer_row_pitch, c->c.buffer_slice_pitch};
-        return submit(queue, waits, false, false, true, true, out,
-                      transfer_job{c->write,
-                                   c->data,
-                                   memory.storage,
-                                   memory.origin + box_offset(c->c.buffer_origin, pitch),
-                                   {c->c.region[0], c->c.region[1], c->c.region[2]},
-                                   {c->c.host_row_pitch, c->c.host_slice_pitch},
-                                   pitch});
+    std::int32_t operator()(const resolved<codec::op_transfer_rect>& r) const {
+        const auto& [buffer, data] = r.parts;
+        const auto& memory = static_cast<const null_memory&>(buffer);
+        const vgpu_cmd_transfer_rect& c = *r.op.c;
+        const box_pitch pitch{c.buffer_row_pitch, c.buffer_slice_pitch};
+        return transfer(transfer_job{r.op.write(),
+                                     data,
+                                     memory.storage,
+                                     memory.origin + box_offset(c.buffer_origin, pitch),
+                                     {c.region[0], c.region[1], c.region[2]},
+                                     {c.host_row_pitch, c.host_slice_pitch},
+                                     pitch});
     }
-    if (const auto* c = std::get_if<command_write_runs>(&what)) {
-        const auto& memory = static_cast<const null_memory&>(c->memory);
-        runs_job job{c->data, memory.storage, memory.origin, {}};
-        c->runs.for_each([&](const codec::buffer_run& run) { job.runs.push_back(run); });
-        return submit(queue, waits, false, false, true, true, out, std::move(job));
+    std::int32_t operator()(const resolved<codec::op_write_runs>& r) const {
+        const auto& [buffer, data] = r.parts;
+        const auto& memory = static_cast<const null_memory&>(buffer);
+        runs_job job{data, memory.storage, memory.origin, {}};
+        r.op.runs.for_each([&](const codec::buffer_run& run) { job.runs.push_back(run); });
+        return transfer(std::move(job));
     }
-    if (const auto* c = std::get_if<command_copy_buffer>(&what)) {
-        const auto& from = static_cast<const null_memory&>(c->source);
-        const auto& to = static_cast<const null_memory&>(c->destination);
-        const std::uint64_t a = from.origin + c->c.source_offset, b = to.origin + c->c.destination_offset;
-        if (&from == &to && a < b + c->c.bytes && b < a + c->c.bytes)
+    std::int32_t operator()(const resolved<codec::op_copy_buffer>& r) const {
+        const auto& [source, destination] = r.parts;
+        const auto& from = static_cast<const null_memory&>(source);
+        const auto& to = static_cast<const null_memory&>(destination);
+        const vgpu_cmd_copy_buffer& c = *r.op.c;
+        const std::uint64_t a = from.origin + c.source_offset, b = to.origin + c.destination_offset;
+        if (&from == &to && a < b + c.bytes && b < a + c.bytes)
             return CL_MEM_COPY_OVERLAP;
-        return simple(copy_job{from.storage, to.storage, a, b, {c->c.bytes, 1, 1}, {}, {}});
+        return simple(copy_job{from.storage, to.storage, a, b, {c.bytes, 1, 1}, {}, {}});
     }
-    if (const auto* c = std::get_if<command_copy_rect>(&what)) {
-        const auto& from = static_cast<const null_memory&>(c->source);
-        const auto& to = static_cast<const null_memory&>(c->destination);
-        const box_pitch a{c->c.source_row_pitch, c->c.source_slice_pitch};
-        const box_pitch b{c->c.destination_row_pitch, c->c.destination_slice_pitch};
-        if (!box_inside(c->c.source_origin, c->c.region, a, from.bytes) ||
-            !box_inside(c->c.destination_origin, c->c.region, b, to.bytes))
-            return CL_INVALID_VALUE;
+    std::int32_t operator()(const resolved<codec::op_copy_rect>& r) const {
+        const auto& [source, destination] = r.parts;
+        const auto& from = static_cast<const null_memory&>(source);
+        const auto& to = static_cast<const null_memory&>(destination);
+        const vgpu_cmd_copy_rect& c = *r.op.c;
+        const box_pitch a{c.source_row_pitch, c.source_slice_pitch};
+        const box_pitch b{c.destination_row_pitch, c.destination_slice_pitch};
         return simple(copy_job{from.storage,
                                to.storage,
-                               from.origin + box_offset(c->c.source_origin, a),
-                               to.origin + box_offset(c->c.destination_origin, b),
-                               {c->c.region[0], c->c.region[1], c->c.region[2]},
+                               from.origin + box_offset(c.source_origin, a),
+                               to.origin + box_offset(c.destination_origin, b),
+                               {c.region[0], c.region[1], c.region[2]},
                                a,
                                b});
     }
-    if (const auto* c = std::get_if<command_fill_buffer>(&what)) {
-        const auto& memory = static_cast<const null_memory&>(c->memory);
-        if (c->c.bytes % c->c.pattern_bytes || c->c.offset % c->c.pattern_bytes)
-            return CL_INVALID_VALUE;
-        fill_job job{memory.storage, memory.origin + c->c.offset, c->c.bytes, c->c.pattern_bytes, {}};
-        std::memcpy(job.pattern, c->c.pattern, sizeof(job.pattern));
+    std::int32_t operator()(const resolved<codec::op_fill_buffer>& r) const {
+        const auto& [buffer] = r.parts;
+        const auto& memory = static_cast<const null_memory&>(buffer);
+        const vgpu_cmd_fill_buffer& c = *r.op.c;
+        fill_job job{memory.storage, memory.origin + c.offset, c.bytes, c.pattern_bytes, {}};
+        std::memcpy(job.pattern, c.pattern, sizeof(job.pattern));
         return simple(job);
     }
-    if (const auto* c = std::get_if<command_sync>(&what))
-        return submit(queue, waits, waits.empty() && !queue.in_order, c->barrier, false, wants_event, out,
-                      [] {});
-    if (std::holds_alternative<command_migrate>(what))
+    std::int32_t operator()(const resolved<codec::op_sync>& r) const {
+        return device.submit(queue, waits, waits.empty() && !queue.in_order, r.op.barrier(), false,
+                             wants_event, out, [] {});
+    }
+    std::int32_t operator()(const resolved<codec::op_migrate>&) const {
         return simple([] {});
-    return CL_INVALID_OPERATION; // images
+    }
+    // No images.
+    std::int32_t operator()(const resolved<codec::op_transfer_image>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_copy_image>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_copy_image_buffer>&) const {
+        return CL_INVALID_OPERATION;
+    }
+    std::int32_t operator()(const resolved<codec::op_fill_image>&) const { return CL_INVALID_OPERATION; }
+};
+
+std::int32_t null_device::enqueue(host_queue& host, const command& what, std::span<host_event* const> waits,
+                                  bool wants_event, enqueued& out) {
+    return std::visit(work{*this, static_cast<null_queue&>(host), waits, wants_event, out}, what);
 }
 
 } // namespace kagemusha::gpu

@@ -140,6 +140,8 @@ public:
     bool means_lost(std::int32_t status) const override;
 
 private:
+    struct work; // null_commands.cpp
+
     // Runs `job` now, or keeps it until what it waits for is complete.
     template <class Job>
     std::int32_t submit(null_queue& queue, std::span<host_event* const> waits, bool waits_for_all,

@@ -218,37 +218,19 @@ private:
         cl_uint count;
         const cl_event* events;
     };
+    struct native_call; // any other command: opencl_commands.cpp
     // A read or write of any shape, and what is left to do after it: see opencl_transfer.cpp.
     struct box_transfer;
     class staged_rest;
 
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_buffer& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_rect& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_copy_image_buffer& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_buffer& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_fill_image& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_launch& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_sync& c, wait_list waits,
-                                 cl_event* event);
-    std::int32_t enqueue_command(cl_command_queue queue, const command_migrate& c, wait_list waits,
-                                 cl_event* event);
-
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c, wait_list waits,
-                                  enqueued& out);
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c, wait_list waits,
-                                  enqueued& out);
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_transfer_image& c, wait_list waits,
-                                  enqueued& out);
-    std::int32_t enqueue_transfer(opencl_queue& queue, const command_write_runs& c, wait_list waits,
-                                  enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const resolved<codec::op_transfer_buffer>& r,
+                                  wait_list waits, enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const resolved<codec::op_transfer_rect>& r,
+                                  wait_list waits, enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const resolved<codec::op_transfer_image>& r,
+                                  wait_list waits, enqueued& out);
+    std::int32_t enqueue_transfer(opencl_queue& queue, const resolved<codec::op_write_runs>& r,
+                                  wait_list waits, enqueued& out);
     std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,

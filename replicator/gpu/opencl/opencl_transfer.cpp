@@ -156,8 +156,8 @@ private:
 // The runs of a WRITE_RUNS, whose data is a private copy.
 class runs_job final : public host_job {
 public:
-    runs_job(const command_write_runs& c, std::uint64_t origin) : data_(c.data) {
-        c.runs.for_each([&](codec::buffer_run run) {
+    runs_job(const codec::run_list& runs, payload_ptr data, std::uint64_t origin) : data_(std::move(data)) {
+        runs.for_each([&](codec::buffer_run run) {
             run.offset += origin;
             runs_.push_back(run);
         });
@@ -179,73 +179,78 @@ private:
 // ---- the commands
 // -----------------------------------------------------------------------------------------------
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_buffer& c,
-                                             wait_list waits, enqueued& out) {
-    box_transfer t{c.write, static_cast<opencl_memory&>(c.memory), c.data, {c.data->bytes(), 1, 1}, {}};
-    t.offset = c.c.offset;
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue,
+                                             const resolved<codec::op_transfer_buffer>& r, wait_list waits,
+                                             enqueued& out) {
+    const auto& [buffer, data] = r.parts;
+    box_transfer t{r.op.write(), static_cast<opencl_memory&>(buffer), data, {data->bytes(), 1, 1}, {}};
+    t.offset = r.op.c->offset;
     return transfer(queue, t, waits, out);
 }
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_rect& c,
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved<codec::op_transfer_rect>& r,
                                              wait_list waits, enqueued& out) {
-    box_transfer t{c.write,
-                   static_cast<opencl_memory&>(c.memory),
-                   c.data,
-                   {c.c.region[0], c.c.region[1], c.c.region[2]},
-                   {c.c.host_row_pitch, c.c.host_slice_pitch}};
-    t.buffer = {c.c.buffer_row_pitch, c.c.buffer_slice_pitch};
-    t.offset =
-        c.c.buffer_origin[2] * t.buffer.slice + c.c.buffer_origin[1] * t.buffer.row + c.c.buffer_origin[0];
-    std::copy(std::begin(c.c.buffer_origin), std::end(c.c.buffer_origin), t.origin);
-    std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
+    const auto& [buffer, data] = r.parts;
+    const vgpu_cmd_transfer_rect& c = *r.op.c;
+    box_transfer t{r.op.write(),
+                   static_cast<opencl_memory&>(buffer),
+                   data,
+                   {c.region[0], c.region[1], c.region[2]},
+                   {c.host_row_pitch, c.host_slice_pitch}};
+    t.buffer = {c.buffer_row_pitch, c.buffer_slice_pitch};
+    t.offset = c.buffer_origin[2] * t.buffer.slice + c.buffer_origin[1] * t.buffer.row + c.buffer_origin[0];
+    std::copy(std::begin(c.buffer_origin), std::end(c.buffer_origin), t.origin);
+    std::copy(std::begin(c.region), std::end(c.region), t.region);
     return transfer(queue, t, waits, out);
 }
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_transfer_image& c,
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved<codec::op_transfer_image>& r,
                                              wait_list waits, enqueued& out) {
-    auto& memory = static_cast<opencl_memory&>(c.memory);
-    const auto row_bytes = (base::checked_u64(c.c.region[0]) * memory.element_bytes).value();
+    const auto& [image, data] = r.parts;
+    const vgpu_cmd_transfer_image& c = *r.op.c;
+    auto& memory = static_cast<opencl_memory&>(image);
+    const auto row_bytes = (base::checked_u64(c.region[0]) * memory.element_bytes).value();
     // The layers of a 1D array are one below the other; OpenCL calls their distance the slice pitch.
     const bool layers_are_rows = memory.type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    const std::uint64_t row_pitch = layers_are_rows && c.c.slice_pitch ? c.c.slice_pitch : c.c.row_pitch;
+    const std::uint64_t row_pitch = layers_are_rows && c.slice_pitch ? c.slice_pitch : c.row_pitch;
     if (!row_bytes)
         return CL_INVALID_VALUE;
-    const auto needed =
-        codec::image_linear_bytes(c.c.region, static_cast<std::uint32_t>(memory.element_bytes), row_pitch,
-                                  c.c.slice_pitch)
-            .value();
-    if (!needed || *needed > c.data->bytes() || row_pitch < *row_bytes ||
-        (c.c.region[2] > 1 && c.c.slice_pitch < *row_bytes))
+    const auto needed = codec::image_linear_bytes(c.region, static_cast<std::uint32_t>(memory.element_bytes),
+                                                  row_pitch, c.slice_pitch)
+                            .value();
+    if (!needed || *needed > data->bytes() || row_pitch < *row_bytes ||
+        (c.region[2] > 1 && c.slice_pitch < *row_bytes))
         return CL_INVALID_VALUE;
     box_transfer t{
-        c.write, memory, c.data, {*row_bytes, c.c.region[1], c.c.region[2]}, {row_pitch, c.c.slice_pitch}};
-    std::copy(std::begin(c.c.origin), std::end(c.c.origin), t.origin);
-    std::copy(std::begin(c.c.region), std::end(c.c.region), t.region);
+        r.op.write(), memory, data, {*row_bytes, c.region[1], c.region[2]}, {row_pitch, c.slice_pitch}};
+    std::copy(std::begin(c.origin), std::end(c.origin), t.origin);
+    std::copy(std::begin(c.region), std::end(c.region), t.region);
     return transfer(queue, t, waits, out);
 }
 
-std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const command_write_runs& c,
+std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved<codec::op_write_runs>& r,
                                              wait_list waits, enqueued& out) {
-    const auto& memory = static_cast<const opencl_memory&>(c.memory);
+    const auto& [buffer, data] = r.parts;
+    const auto& memory = static_cast<const opencl_memory&>(buffer);
     if (native_kernels_ && mode_ == transfer_mode::automatic) {
         if (memory.flags & no_host_write)
             return CL_INVALID_OPERATION; // as the runtime's own transfers answer
-        return enqueue_host_job(api_, queue, memory, std::make_unique<runs_job>(c, memory.root_offset),
-                                waits.count, waits.events, out);
+        return enqueue_host_job(api_, queue, memory,
+                                std::make_unique<runs_job>(r.op.runs, data, memory.root_offset), waits.count,
+                                waits.events, out);
     }
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
-    c.runs.for_each([&](const codec::buffer_run& run) {
+    const std::byte* const from = data->contiguous();
+    r.op.runs.for_each([&](const codec::buffer_run& run) {
         cl_event event = nullptr;
         if (error == CL_SUCCESS)
             error = api_.clEnqueueWriteBuffer(queue.native.get(), memory.native.get(), CL_FALSE, run.offset,
-                                              run.bytes, c.data->contiguous() + run.from, waits.count,
-                                              waits.events, &event);
+                                              run.bytes, from + run.from, waits.count, waits.events, &event);
         if (event)
             events.emplace_back(api_, event);
     });
-    return join_parts(queue, std::move(events), std::make_unique<staged_rest>(c.data, true), error, false,
-                      out);
+    return join_parts(queue, std::move(events), std::make_unique<staged_rest>(data, true), error, false, out);
 }
 
 // ---- the four ways
