@@ -5,6 +5,7 @@
 // OpenCL 3.0 are answered from the older ones where the host's driver is older.
 #include "connection.hpp"
 #include "device.hpp"
+#include "extension_functions.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +15,9 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// Extensions that live in the kernel language, or whose host functions are all implemented here. Everything
-/// else is left out: sharing with other APIs, shared virtual memory, external memory, command buffers, queue
-/// hints, …
+/// Extensions that live in the kernel language, or whose host functions are all implemented here. Others with
+/// functions announce themselves (extension_functions.hpp). Everything else is left out: sharing with other
+/// APIs, shared virtual memory, external memory, command buffers, queue hints, …
 constexpr std::array supported_extensions = {
     "cl_amd_fp64",
     "cl_amd_media_ops",
@@ -75,7 +76,8 @@ constexpr std::array own_extensions = {"cl_khr_icd", "cl_khr_create_command_queu
 
 bool is_supported(std::string_view name) {
     return std::find(supported_extensions.begin(), supported_extensions.end(), name) !=
-           supported_extensions.end();
+               supported_extensions.end() ||
+           has_functions_of(name);
 }
 
 template <class Function>

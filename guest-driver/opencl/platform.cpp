@@ -214,11 +214,11 @@ cl_int get_host_timer(cl_device_id handle, cl_ulong* host_timestamp) {
 }
 
 void* get_extension_function_address(const char* name) {
-    return name ? extension_function(name) : nullptr;
+    return name ? find_extension_function(name) : nullptr;
 }
 
 void* get_extension_function_address_for_platform(cl_platform_id handle, const char* name) {
-    return from_handle<platform>(handle) && name ? extension_function(name) : nullptr;
+    return from_handle<platform>(handle) && name ? find_extension_function(name) : nullptr;
 }
 
 cl_int unload_compiler() {
