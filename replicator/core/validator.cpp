@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// In the order of proto/abi/vgpu_protocol.h: calls, silent commands, enqueued commands. The decoder has
-// checked everything that needs no object, so offsets and lengths below are known not to overflow where it
-// says so.
+// What the parts of a row mean to the validator (part_checker), then what is checked by hand, then what every
+// enqueued command shares. The decoder has checked everything that needs no object, so offsets and lengths
+// below are known not to overflow where it says so.
 #include "core/validator.hpp"
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "codec/cl_numbers.hpp"
+#include "codec/commands/table.hpp"
 #include "codec/image_format.hpp"
 #include "codec/rect.hpp"
 #include "core/limits.hpp"
@@ -41,10 +48,295 @@ verdict graver(const verdict& first, const verdict& second) {
     return second.what == verdict::kind::malformed || first.ok() ? second : first;
 }
 
+// ---- by the row
+// -----------------------------------------------------------------------------------------------------
+
+struct table_kind {
+    vgpu_object_kind kind;
+    const char* missing; // what is said when an id names no such object
+};
+constexpr table_kind kind_of(commands::object kind) {
+    switch (kind) {
+    case commands::object::context:
+        return {VGPU_OBJECT_CONTEXT, no_context};
+    case commands::object::queue:
+        return {VGPU_OBJECT_QUEUE, no_queue};
+    case commands::object::sampler:
+        return {VGPU_OBJECT_SAMPLER, no_sampler};
+    case commands::object::program:
+        return {VGPU_OBJECT_PROGRAM, no_program};
+    case commands::object::kernel:
+        return {VGPU_OBJECT_KERNEL, no_kernel};
+    case commands::object::event:
+    case commands::object::user_event:
+        return {VGPU_OBJECT_EVENT, no_event};
+    default: // buffer, image, memory
+        return {VGPU_OBJECT_MEMORY, no_memory};
+    }
+}
+
+// What the row of one op says about objects. All of them belong to one context: an enqueued command's is that
+// of its queue, another's is that of the object that it names first.
+//
+// The order: objects that are named one by one, a new object's id, objects in lists; then what is checked by
+// hand (also()); then ranges. It decides which of two errors a program gets; that a broken rule counts more
+// than any error does not depend on it.
+template <class Op>
+class part_checker {
+    using row = commands::row_of<Op>;
+    static constexpr std::size_t parts = std::tuple_size_v<std::remove_cvref_t<decltype(row::parts)>>;
+
+public:
+    // `context`: a serial, or 0 where no object has been looked at.
+    part_checker(const object_table& table, const Op& op, std::uint64_t context)
+        : table_(table), op_(op), context_(context) {}
+
+    verdict check() {
+        const bool no_rule_broken =
+            for_each([&]<std::size_t I>(const auto& part) { return named<I>(part); }) &&
+            for_each([&]<std::size_t>(const auto& part) { return fresh(part); }) &&
+            for_each([&]<std::size_t>(const auto& part) { return listed(part); });
+        if (no_rule_broken && verdict_.ok()) {
+            verdict_ = also(op_);
+            if (verdict_.ok() && !for_each([&]<std::size_t>(const auto& part) { return inside(part); })) {
+                verdict_ = verdict::refuse(cl_invalid_value);
+            }
+        }
+        return verdict_;
+    }
+
+    std::uint64_t context() const { return context_; }
+
+    // The object that the part with this id named.
+    template <class Field>
+    const object& at(Field id) const {
+        const object* found = nullptr;
+        for_each([&]<std::size_t I>(const auto& part) {
+            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(part)>, commands::uses_part<Field>>) {
+                if (part.id == id) {
+                    found = found_[I];
+                }
+            }
+            return true;
+        });
+        return *found;
+    }
+
+private:
+    // While f.operator()<number of the part>(part) holds.
+    template <class F>
+    static bool for_each(F&& f) {
+        return [&]<std::size_t... I>(std::index_sequence<I...>) {
+            return (f.template operator()<I>(std::get<I>(row::parts)) && ...);
+        }(std::make_index_sequence<parts>());
+    }
+    template <class Field>
+    decltype(auto) get(const Field& field) const {
+        return std::invoke(field, *std::to_address(op_.c));
+    }
+    bool note(const verdict& v) {
+        verdict_ = graver(verdict_, v);
+        return v.what != verdict::kind::malformed;
+    }
+    bool of_this_context(const object& o) {
+        context_ = context_ == 0 ? o.context : context_;
+        return o.context == context_ || note(verdict::refuse(cl_invalid_context));
+    }
+
+    // ---- objects that are named one by one
+
+    template <std::size_t I, class... A>
+    bool named(const commands::uses_part<A...>& part) {
+        constexpr commands::object kind = std::get<I>(row::parts).kind;
+        const object* const o = table_.find(get(part.id), kind_of(kind).kind);
+        found_[I] = o;
+        if (!o) {
+            return note(verdict::malformed(kind_of(kind).missing));
+        }
+        if ((kind == commands::object::buffer && o->is_image()) ||
+            (kind == commands::object::image && !o->is_image())) {
+            return note(verdict::refuse(cl_invalid_mem_object));
+        }
+        return of_this_context(*o);
+    }
+    template <std::size_t>
+    bool named(const auto&) {
+        return true;
+    }
+
+    // ---- a new object's id
+
+    template <class... A>
+    bool fresh(const commands::creates_part<A...>& part) {
+        return !table_.taken(get(part.id)) || note(verdict::malformed(id_taken));
+    }
+    bool fresh(const auto&) { return true; }
+
+    // ---- objects in lists
+
+    template <class... A>
+    bool listed(const commands::ids_part<A...>& part) {
+        for (const guest_id id : op_.*part.view) {
+            const object* const o = table_.find(id, kind_of(part.kind).kind);
+            if (!o) {
+                return note(verdict::malformed(kind_of(part.kind).missing));
+            }
+            of_this_context(*o);
+        }
+        return true;
+    }
+    template <class... A>
+    bool listed(const commands::arguments_part<A...>& part) {
+        bool all = true;
+        (op_.*part.view).for_each([&](const launch_argument& a) {
+            const bool memory = a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0; // 0: a null pointer
+            if (!memory && a.kind != VGPU_ARGUMENT_SAMPLER) {
+                return;
+            }
+            const table_kind kind = kind_of(memory ? commands::object::memory : commands::object::sampler);
+            const object* const o = table_.find(a.object, kind.kind);
+            all = (o ? of_this_context(*o) : note(verdict::malformed(kind.missing))) && all;
+        });
+        return all;
+    }
+    bool listed(const auto&) { return true; }
+
+    // ---- by hand, after the objects
+
+    verdict also(const op_create_queue& o) {
+        return o.c->device_index == 0 ? verdict{} : verdict::refuse(cl_invalid_device);
+    }
+    verdict also(const op_create_sub_buffer&) {
+        return at(&vgpu_cmd_create_sub_buffer::buffer).sub_buffer ? verdict::refuse(cl_invalid_mem_object)
+                                                                  : verdict{};
+    }
+    // How long the payload must be depends on the image.
+    verdict also(const op_transfer_image& o) {
+        const vgpu_cmd_transfer_image& c = *o.c;
+        const std::uint32_t element_bytes = at(&vgpu_cmd_transfer_image::image).element_bytes;
+        if (image_linear_bytes(c.region, element_bytes, c.row_pitch, c.slice_pitch).value() != o.data.bytes) {
+            return verdict::malformed("the payload is not as long as the region in host memory");
+        }
+        const bool pitches_hold =
+            (base::checked_u64(c.region[0]) * element_bytes).within(c.row_pitch) &&
+            (c.region[2] == 1 || (base::checked_u64(c.row_pitch) * c.region[1]).within(c.slice_pitch));
+        return pitches_hold ? verdict{} : verdict::refuse(cl_invalid_value);
+    }
+    // How long the range is too.
+    verdict also(const op_copy_image_buffer& o) {
+        const vgpu_cmd_copy_image_buffer& c = *o.c;
+        const base::checked_u64 end = base::checked_u64(c.region[0]) * c.region[1] * c.region[2] *
+                                          at(&vgpu_cmd_copy_image_buffer::image).element_bytes +
+                                      c.offset;
+        return end.within(at(&vgpu_cmd_copy_image_buffer::buffer).bytes) ? verdict{}
+                                                                         : verdict::refuse(cl_invalid_value);
+    }
+    verdict also(const op_write_runs& o) { // packed: the range is no field
+        return o.end <= at(&write_runs_fields::buffer).bytes ? verdict{} : verdict::refuse(cl_invalid_value);
+    }
+    verdict also(const auto&) { return {}; }
+
+    // ---- ranges
+
+    template <class... A>
+    bool inside(const commands::range_part<A...>& part) {
+        return range_inside(get(part.offset), get(part.bytes), at(part.in).bytes);
+    }
+    template <class... A>
+    bool inside(const commands::rect_part<A...>& part) {
+        return rect_end(get(part.origin), get(part.region), get(part.row), get(part.slice))
+            .within(at(part.in).bytes);
+    }
+    template <class... A>
+    bool inside(const commands::box_part<A...>& part) {
+        return box_inside(get(part.origin), get(part.region), at(part.in).extent);
+    }
+    bool inside(const auto&) { return true; }
+
+    const object_table& table_;
+    const Op& op_;
+    std::uint64_t context_;
+    verdict verdict_;
+    std::array<const object*, parts> found_{}; // by part
+};
+
+// The new object's kind: of the row's part that creates it.
+template <class Op>
+constexpr vgpu_object_kind created_kind() {
+    vgpu_object_kind kind{};
+    std::apply(
+        [&](const auto&... part) {
+            const auto look = [&]<class Part>(const Part& p) {
+                if constexpr (commands::is_creates<Part>) {
+                    kind = kind_of(p.kind).kind;
+                }
+            };
+            (look(part), ...);
+        },
+        commands::row_of<Op>::parts);
+    return kind;
+}
+
 } // namespace
 
-// ---- calls
-// -----------------------------------------------------------------------------------------------------------
+template <class Op>
+verdict validator::check(const Op& o) {
+    part_checker<Op> parts(table_, o, 0);
+    const verdict v = parts.check();
+    if constexpr (commands::creates_object<commands::row_of<Op>>) {
+        if (!v.ok()) {
+            return v;
+        }
+        object made;
+        made.kind = created_kind<Op>();
+        made.context = parts.context();
+        if constexpr (std::is_same_v<Op, op_create_buffer>) {
+            made.bytes = o.c->bytes;
+            return insert_memory(o.c->id, made, made.bytes);
+        } else if constexpr (std::is_same_v<Op, op_create_sub_buffer>) {
+            made.sub_buffer = true;
+            made.bytes = o.c->bytes;
+            return insert_shared_memory(o.c->id, made, parts.at(&vgpu_cmd_create_sub_buffer::buffer));
+        } else {
+            if constexpr (std::is_same_v<Op, op_create_user_event>) {
+                made.event = event_state::user_unset;
+            }
+            return insert(o.c->id, made);
+        }
+    } else {
+        return v;
+    }
+}
+
+verdict validator::insert(guest_id id, const object& o) {
+    if (!table_.room_for_object()) {
+        return verdict::refuse(cl_out_of_host_memory);
+    }
+    created_ = {id, table_.insert(id, o)};
+    return {};
+}
+
+verdict validator::insert_memory(guest_id id, const object& o, std::uint64_t charge) {
+    if (!table_.room_for_object()) {
+        return verdict::refuse(cl_out_of_host_memory);
+    }
+    if (!table_.room_for_memory(charge)) {
+        return verdict::refuse(cl_mem_object_allocation_failure);
+    }
+    created_ = {id, table_.insert_memory(id, o, charge)};
+    return {};
+}
+
+verdict validator::insert_shared_memory(guest_id id, const object& o, const object& owner) {
+    if (!table_.room_for_object()) {
+        return verdict::refuse(cl_out_of_host_memory);
+    }
+    created_ = {id, table_.insert_shared_memory(id, o, owner)};
+    return {};
+}
+
+// ---- by hand
+// --------------------------------------------------------------------------------------------------------
 
 verdict validator::check(const op_info& o) {
     const guest_id id = o.c->object;
@@ -73,88 +365,6 @@ verdict validator::check(const op_info& o) {
     default: // PLATFORM, TIMERS
         return {};
     }
-}
-
-verdict validator::insert(guest_id id, vgpu_object_kind kind, std::uint64_t context) {
-    if (table_.taken(id)) {
-        return verdict::malformed(id_taken);
-    }
-    if (!table_.room_for_object()) {
-        return verdict::refuse(cl_out_of_host_memory);
-    }
-    object o;
-    o.kind = kind;
-    o.context = context;
-    created_ = {id, table_.insert(id, o)};
-    return {};
-}
-
-verdict validator::create(guest_id id, guest_id context, vgpu_object_kind kind) {
-    const object* c = table_.find(context, VGPU_OBJECT_CONTEXT);
-    return c ? insert(id, kind, c->context) : verdict::malformed(no_context);
-}
-
-verdict validator::check(const op_create_context& o) {
-    return insert(o.c->id, VGPU_OBJECT_CONTEXT, 0);
-}
-
-verdict validator::check(const op_create_queue& o) {
-    if (table_.taken(o.c->id)) {
-        return verdict::malformed(id_taken);
-    }
-    if (!table_.find(o.c->context, VGPU_OBJECT_CONTEXT)) {
-        return verdict::malformed(no_context);
-    }
-    return o.c->device_index == 0 ? create(o.c->id, o.c->context, VGPU_OBJECT_QUEUE)
-                                  : verdict::refuse(cl_invalid_device);
-}
-
-verdict validator::check(const op_create_buffer& o) {
-    const object* context = table_.find(o.c->context, VGPU_OBJECT_CONTEXT);
-    if (!context) {
-        return verdict::malformed(no_context);
-    }
-    if (table_.taken(o.c->id)) {
-        return verdict::malformed(id_taken);
-    }
-    if (!table_.room_for_object()) {
-        return verdict::refuse(cl_out_of_host_memory);
-    }
-    if (!table_.room_for_memory(o.c->bytes)) {
-        return verdict::refuse(cl_mem_object_allocation_failure);
-    }
-    object b;
-    b.kind = VGPU_OBJECT_MEMORY;
-    b.context = context->context;
-    b.bytes = o.c->bytes;
-    created_ = {o.c->id, table_.insert_memory(o.c->id, b, o.c->bytes)};
-    return {};
-}
-
-verdict validator::check(const op_create_sub_buffer& o) {
-    const object* parent = table_.find(o.c->buffer, VGPU_OBJECT_MEMORY);
-    if (!parent) {
-        return verdict::malformed(no_memory);
-    }
-    if (table_.taken(o.c->id)) {
-        return verdict::malformed(id_taken);
-    }
-    if (parent->is_image() || parent->sub_buffer) {
-        return verdict::refuse(cl_invalid_mem_object);
-    }
-    if (!range_inside(o.c->origin, o.c->bytes, parent->bytes)) {
-        return verdict::refuse(cl_invalid_value);
-    }
-    if (!table_.room_for_object()) {
-        return verdict::refuse(cl_out_of_host_memory);
-    }
-    object b;
-    b.kind = VGPU_OBJECT_MEMORY;
-    b.sub_buffer = true;
-    b.context = parent->context;
-    b.bytes = o.c->bytes;
-    created_ = {o.c->id, table_.insert_shared_memory(o.c->id, b, *parent)};
-    return {};
 }
 
 verdict validator::check(const op_create_image& o) {
@@ -204,12 +414,6 @@ verdict validator::check(const op_create_image& o) {
             return verdict::refuse(cl_invalid_context);
         }
     }
-    if (!table_.room_for_object()) {
-        return verdict::refuse(cl_out_of_host_memory);
-    }
-    if (!owner && !table_.room_for_memory(*packed.value())) {
-        return verdict::refuse(cl_mem_object_allocation_failure);
-    }
     object i;
     i.kind = VGPU_OBJECT_MEMORY;
     i.context = context->context;
@@ -217,92 +421,8 @@ verdict validator::check(const op_create_image& o) {
     for (int d = 0; d < 3; ++d) {
         i.extent[d] = extent.side[d];
     }
-    created_ = {c.id, owner ? table_.insert_shared_memory(c.id, i, *owner)
-                            : table_.insert_memory(c.id, i, *packed.value())};
-    return {};
+    return owner ? insert_shared_memory(c.id, i, *owner) : insert_memory(c.id, i, *packed.value());
 }
-
-verdict validator::check(const op_create_sampler& o) {
-    return create(o.c->id, o.c->context, VGPU_OBJECT_SAMPLER);
-}
-
-verdict validator::check(const op_create_program& o) {
-    return create(o.c->id, o.c->context, VGPU_OBJECT_PROGRAM);
-}
-
-verdict validator::check(const op_build_program& o) {
-    return table_.find(o.c->program, VGPU_OBJECT_PROGRAM) ? verdict{} : verdict::malformed(no_program);
-}
-
-verdict validator::check(const op_compile_program& o) {
-    const object* program = table_.find(o.c->program, VGPU_OBJECT_PROGRAM);
-    if (!program) {
-        return verdict::malformed(no_program);
-    }
-    verdict v;
-    for (const guest_id id : o.headers) {
-        const object* header = table_.find(id, VGPU_OBJECT_PROGRAM);
-        if (!header) {
-            return verdict::malformed(no_program);
-        }
-        if (header->context != program->context) {
-            v = verdict::refuse(cl_invalid_context);
-        }
-    }
-    return v;
-}
-
-verdict validator::check(const op_link_program& o) {
-    const object* context = table_.find(o.c->context, VGPU_OBJECT_CONTEXT);
-    if (!context) {
-        return verdict::malformed(no_context);
-    }
-    if (table_.taken(o.c->id)) {
-        return verdict::malformed(id_taken);
-    }
-    verdict v;
-    for (const guest_id id : o.inputs) {
-        const object* input = table_.find(id, VGPU_OBJECT_PROGRAM);
-        if (!input) {
-            return verdict::malformed(no_program);
-        }
-        if (input->context != context->context) {
-            v = verdict::refuse(cl_invalid_context);
-        }
-    }
-    return v.ok() ? insert(o.c->id, VGPU_OBJECT_PROGRAM, context->context) : v;
-}
-
-verdict validator::check(const op_create_kernel& o) {
-    const object* program = table_.find(o.c->program, VGPU_OBJECT_PROGRAM);
-    return program ? insert(o.c->id, VGPU_OBJECT_KERNEL, program->context) : verdict::malformed(no_program);
-}
-
-verdict validator::check(const op_create_user_event& o) {
-    const object* context = table_.find(o.c->context, VGPU_OBJECT_CONTEXT);
-    if (!context) {
-        return verdict::malformed(no_context);
-    }
-    if (table_.taken(o.c->id)) {
-        return verdict::malformed(id_taken);
-    }
-    if (!table_.room_for_object()) {
-        return verdict::refuse(cl_out_of_host_memory);
-    }
-    object e;
-    e.kind = VGPU_OBJECT_EVENT;
-    e.event = event_state::user_unset;
-    e.context = context->context;
-    created_ = {o.c->id, table_.insert(o.c->id, e)};
-    return {};
-}
-
-verdict validator::check(const op_set_spec_constant& o) {
-    return table_.find(o.c->program, VGPU_OBJECT_PROGRAM) ? verdict{} : verdict::malformed(no_program);
-}
-
-// ---- silent commands
-// -------------------------------------------------------------------------------------------------
 
 verdict validator::check(const op_set_user_event& o) {
     const object* e = table_.find(o.c->event, VGPU_OBJECT_EVENT);
@@ -328,10 +448,6 @@ verdict validator::check(const op_destroy& o) {
     return unknown_to_worker ? verdict::refuse(cl_success) : verdict{};
 }
 
-verdict validator::check(const op_flush& o) {
-    return table_.find(o.c->queue, VGPU_OBJECT_QUEUE) ? verdict{} : verdict::malformed(no_queue);
-}
-
 // Refused without an error: it is the device's to carry out, so the worker does not get it. Only what is
 // pending now counts: commands behind it may use an id again.
 verdict validator::check(const op_await& o) {
@@ -348,182 +464,6 @@ verdict validator::check(const op_await& o) {
 
 // ---- enqueued commands
 // -----------------------------------------------------------------------------------------------
-
-verdict validator::buffer(guest_id id, const object& queue, const object*& out) {
-    out = table_.find(id, VGPU_OBJECT_MEMORY);
-    if (!out) {
-        return verdict::malformed(no_memory);
-    }
-    if (out->is_image()) {
-        return verdict::refuse(cl_invalid_mem_object);
-    }
-    return out->context == queue.context ? verdict{} : verdict::refuse(cl_invalid_context);
-}
-
-verdict validator::image(guest_id id, const object& queue, const object*& out) {
-    out = table_.find(id, VGPU_OBJECT_MEMORY);
-    if (!out) {
-        return verdict::malformed(no_memory);
-    }
-    if (!out->is_image()) {
-        return verdict::refuse(cl_invalid_mem_object);
-    }
-    return out->context == queue.context ? verdict{} : verdict::refuse(cl_invalid_context);
-}
-
-verdict validator::body(const op_transfer_buffer& o, const object& queue) {
-    const object* b = nullptr;
-    const verdict v = buffer(o.c->buffer, queue, b);
-    return !v.ok() || range_inside(o.c->offset, o.data.bytes, b->bytes) ? v
-                                                                        : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_transfer_rect& o, const object& queue) {
-    const object* b = nullptr;
-    const verdict v = buffer(o.c->buffer, queue, b);
-    const bool inside =
-        v.ok() && rect_end(o.c->buffer_origin, o.c->region, o.c->buffer_row_pitch, o.c->buffer_slice_pitch)
-                      .within(b->bytes);
-    return !v.ok() || inside ? v : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_copy_buffer& o, const object& queue) {
-    const object* source = nullptr;
-    const object* destination = nullptr;
-    const verdict v = buffer(o.c->source, queue, source);
-    const verdict w = buffer(o.c->destination, queue, destination);
-    if (!v.ok() || !w.ok()) {
-        return graver(v, w);
-    }
-    return range_inside(o.c->source_offset, o.c->bytes, source->bytes) &&
-                   range_inside(o.c->destination_offset, o.c->bytes, destination->bytes)
-               ? verdict{}
-               : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_copy_rect& o, const object& queue) {
-    const object* source = nullptr;
-    const object* destination = nullptr;
-    const verdict v = buffer(o.c->source, queue, source);
-    const verdict w = buffer(o.c->destination, queue, destination);
-    if (!v.ok() || !w.ok()) {
-        return graver(v, w);
-    }
-    return rect_end(o.c->source_origin, o.c->region, o.c->source_row_pitch, o.c->source_slice_pitch)
-                       .within(source->bytes) &&
-                   rect_end(o.c->destination_origin, o.c->region, o.c->destination_row_pitch,
-                            o.c->destination_slice_pitch)
-                       .within(destination->bytes)
-               ? verdict{}
-               : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_fill_buffer& o, const object& queue) {
-    const object* b = nullptr;
-    const verdict v = buffer(o.c->buffer, queue, b);
-    return !v.ok() || range_inside(o.c->offset, o.c->bytes, b->bytes) ? v : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_transfer_image& o, const object& queue) {
-    const object* i = nullptr;
-    const verdict v = image(o.c->image, queue, i);
-    if (!v.ok()) {
-        return v;
-    }
-    const wire_triple& region = o.c->region;
-    if (image_linear_bytes(region, i->element_bytes, o.c->row_pitch, o.c->slice_pitch).value() !=
-        o.data.bytes) {
-        return verdict::malformed("the payload is not as long as the region in host memory");
-    }
-    const bool pitches_hold =
-        (base::checked_u64(region[0]) * i->element_bytes).within(o.c->row_pitch) &&
-        (region[2] == 1 || (base::checked_u64(o.c->row_pitch) * region[1]).within(o.c->slice_pitch));
-    return pitches_hold && box_inside(o.c->origin, region, i->extent) ? verdict{}
-                                                                      : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_copy_image& o, const object& queue) {
-    const object* source = nullptr;
-    const object* destination = nullptr;
-    const verdict v = image(o.c->source, queue, source);
-    const verdict w = image(o.c->destination, queue, destination);
-    if (!v.ok() || !w.ok()) {
-        return graver(v, w);
-    }
-    return box_inside(o.c->source_origin, o.c->region, source->extent) &&
-                   box_inside(o.c->destination_origin, o.c->region, destination->extent)
-               ? verdict{}
-               : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_copy_image_buffer& o, const object& queue) {
-    const object* i = nullptr;
-    const object* b = nullptr;
-    const verdict v = image(o.c->image, queue, i);
-    const verdict w = buffer(o.c->buffer, queue, b);
-    if (!v.ok() || !w.ok()) {
-        return graver(v, w);
-    }
-    const base::checked_u64 end =
-        base::checked_u64(o.c->region[0]) * o.c->region[1] * o.c->region[2] * i->element_bytes + o.c->offset;
-    return end.within(b->bytes) && box_inside(o.c->origin, o.c->region, i->extent)
-               ? verdict{}
-               : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_fill_image& o, const object& queue) {
-    const object* i = nullptr;
-    const verdict v = image(o.c->image, queue, i);
-    return !v.ok() || box_inside(o.c->origin, o.c->region, i->extent) ? v : verdict::refuse(cl_invalid_value);
-}
-
-verdict validator::body(const op_launch& o, const object& queue) {
-    const object* kernel = table_.find(o.c->kernel, VGPU_OBJECT_KERNEL);
-    if (!kernel) {
-        return verdict::malformed(no_kernel);
-    }
-    verdict v = kernel->context == queue.context ? verdict{} : verdict::refuse(cl_invalid_context);
-    o.arguments.for_each([&](const launch_argument& a) {
-        const object* argument = nullptr;
-        if (a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0) {
-            argument = table_.find(a.object, VGPU_OBJECT_MEMORY);
-        } else if (a.kind == VGPU_ARGUMENT_SAMPLER) {
-            argument = table_.find(a.object, VGPU_OBJECT_SAMPLER);
-        } else {
-            return; // bytes, local memory, a null pointer
-        }
-        if (!argument) {
-            v = verdict::malformed(a.kind == VGPU_ARGUMENT_MEMORY ? no_memory : no_sampler);
-        } else if (v.ok() && argument->context != queue.context) {
-            v = verdict::refuse(cl_invalid_context);
-        }
-    });
-    return v;
-}
-
-verdict validator::body(const op_sync&, const object&) {
-    return {};
-}
-
-verdict validator::body(const op_migrate& o, const object& queue) {
-    verdict v;
-    for (const guest_id id : o.objects) {
-        const object* memory = table_.find(id, VGPU_OBJECT_MEMORY);
-        if (!memory) {
-            return verdict::malformed(no_memory);
-        }
-        if (memory->context != queue.context) {
-            v = verdict::refuse(cl_invalid_context);
-        }
-    }
-    return v;
-}
-
-verdict validator::body(const op_write_runs& o, const object& queue) {
-    const object* b = nullptr;
-    const verdict v = buffer(o.c->buffer, queue, b);
-    return !v.ok() || o.end <= b->bytes ? v : verdict::refuse(cl_invalid_value);
-}
 
 // The queue, the wait list, and whether the event's id is free.
 verdict validator::enqueue(const vgpu_enqueue& e, id_list waits, const object*& queue) {
@@ -616,7 +556,8 @@ verdict validator::check(const op& o) {
                 if (v.what == verdict::kind::malformed) {
                     return v;
                 }
-                const verdict of_body = body(x, *queue);
+                const verdict of_body =
+                    part_checker<std::decay_t<decltype(x)>>(table_, x, queue->context).check();
                 if (of_body.what == verdict::kind::malformed) {
                     return of_body;
                 }

@@ -76,46 +76,22 @@ public:
     std::uint64_t context() const { return context_; }
 
 private:
+    // By hand: an object whose kind is a number of the command, an image, what changes or ends an object, and
+    // what only a log contains.
     verdict check(const codec::op_info& o);
-    verdict check(const codec::op_create_context& o);
-    verdict check(const codec::op_create_queue& o);
-    verdict check(const codec::op_create_buffer& o);
-    verdict check(const codec::op_create_sub_buffer& o);
     verdict check(const codec::op_create_image& o);
-    verdict check(const codec::op_create_sampler& o);
-    verdict check(const codec::op_create_program& o);
-    verdict check(const codec::op_build_program& o);
-    verdict check(const codec::op_compile_program& o);
-    verdict check(const codec::op_link_program& o);
-    verdict check(const codec::op_create_kernel& o);
-    verdict check(const codec::op_create_user_event& o);
     verdict check(const codec::op_set_user_event& o);
     verdict check(const codec::op_destroy& o);
-    verdict check(const codec::op_flush& o);
     verdict check(const codec::op_await& o);
-    verdict check(const codec::op_set_spec_constant& o);
-
-    // The body of an enqueued command, given its queue.
-    verdict body(const codec::op_transfer_buffer& o, const object& queue);
-    verdict body(const codec::op_transfer_rect& o, const object& queue);
-    verdict body(const codec::op_copy_buffer& o, const object& queue);
-    verdict body(const codec::op_copy_rect& o, const object& queue);
-    verdict body(const codec::op_fill_buffer& o, const object& queue);
-    verdict body(const codec::op_transfer_image& o, const object& queue);
-    verdict body(const codec::op_copy_image& o, const object& queue);
-    verdict body(const codec::op_copy_image_buffer& o, const object& queue);
-    verdict body(const codec::op_fill_image& o, const object& queue);
-    verdict body(const codec::op_launch& o, const object& queue);
-    verdict body(const codec::op_sync& o, const object& queue);
-    verdict body(const codec::op_migrate& o, const object& queue);
-    verdict body(const codec::op_write_runs& o, const object& queue);
+    // By the row, calls and silent commands.
+    template <class Op>
+    verdict check(const Op& o);
 
     verdict enqueue(const vgpu_enqueue& e, codec::id_list waits, const object*& queue);
     verdict finish_enqueue(const vgpu_enqueue& e, const object& queue, verdict v);
-    verdict create(guest_id id, guest_id context, vgpu_object_kind kind);
-    verdict insert(guest_id id, vgpu_object_kind kind, std::uint64_t context);
-    verdict buffer(guest_id id, const object& queue, const object*& out);
-    verdict image(guest_id id, const object& queue, const object*& out);
+    verdict insert(guest_id id, const object& o);
+    verdict insert_memory(guest_id id, const object& o, std::uint64_t charge);
+    verdict insert_shared_memory(guest_id id, const object& o, const object& owner);
 
     object_table& table_;
     event_credit& events_;

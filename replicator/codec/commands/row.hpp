@@ -83,6 +83,10 @@ struct creates_part {
     object kind;
     Field id;
 };
+template <class Part>
+constexpr bool is_creates = false;
+template <class Field>
+constexpr bool is_creates<creates_part<Field>> = true;
 template <class Field>
 constexpr creates_part<Field> creates(object kind, Field id) {
     return {kind, id};

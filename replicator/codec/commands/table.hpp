@@ -34,6 +34,13 @@ using all_rows = join<common_rows, opencl_rows>::type;
 template <class Row>
 constexpr bool is_packed = requires { Row::packed; };
 
+template <class Row>
+constexpr bool creates_object = [] {
+    return std::apply(
+        [](const auto&... part) { return (is_creates<std::remove_cvref_t<decltype(part)>> || ...); },
+        Row::parts);
+}();
+
 // Whether a row says that the command moves memory from one place to another although no part reads it.
 template <class Row>
 constexpr bool moves_memory = requires { Row::moves; };
