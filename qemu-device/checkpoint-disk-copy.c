@@ -2,11 +2,11 @@
 /*
  * checkpoint-disk: the first copy is read while the guest runs
  *
- * A new secondary gets all of the disk, some of it with each checkpoint. If that
- * were read when the VM stands still, a slow disk would stop the guest for as
- * long as it takes. So a coroutine reads it before: after a commit it begins
- * with what the next checkpoint is to bring, and stops as soon as somebody wants
- * the disk at rest, as a checkpoint does.
+ * A new secondary gets all of the disk, some of it with each checkpoint. If
+ * that were read when the VM stands still, a slow disk would stop the guest for
+ * as long as it takes. So a coroutine reads it before: after a commit it begins
+ * with what the next checkpoint is to bring, and stops as soon as somebody
+ * wants the disk at rest, as a checkpoint does.
  *
  * What the guest writes meanwhile is no harm. A part that it has written since
  * it was read, or while it was, is marked as changed at the checkpoint, which
@@ -26,8 +26,8 @@
 #define COPY_ZERO_BYTES (64 * MiB)
 
 /*
- * With the lock. False: enough, nothing is missing, or not now. Whole parts: the
- * end of a disk whose size is none may be among what was read before.
+ * With the lock. False: enough, nothing is missing, or not now. Whole parts:
+ * the end of a disk whose size is none may be among what was read before.
  */
 static bool next_range(CheckpointDisk *s, unsigned int run, DiskRange *r)
 {
@@ -48,8 +48,8 @@ static bool next_range(CheckpointDisk *s, unsigned int run, DiskRange *r)
 }
 
 /*
- * Shortens @r to what is all zeroes without a look at it, or to what can be read
- * at once.
+ * Shortens @r to what is all zeroes without a look at it, or to what can be
+ * read at once.
  */
 static void coroutine_fn GRAPH_RDLOCK
 look_at_range(CheckpointDisk *s, DiskRange *r, bool *zeroes)

@@ -8,8 +8,8 @@
  *
  * checkpoint-disk-stream.c knows how that is as bytes.
  *
- * All of it with the BQL, while no request of the guest is on its way. The first
- * copy of the disk is read before: checkpoint-disk-copy.c.
+ * All of it with the BQL, while no request of the guest is on its way. The
+ * first copy of the disk is read before: checkpoint-disk-copy.c.
  */
 
 #include "qemu/osdep.h"
@@ -319,7 +319,7 @@ const VMStateDescription vmstate_checkpoint_disk = {
     },
 };
 
-/* ---- replication ---------------------------------------------------------- */
+/* ---- replication --------------------------------------------------------- */
 
 static void checkpoint_disk_free_bitmaps(CheckpointDisk *s)
 {

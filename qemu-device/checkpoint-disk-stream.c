@@ -8,7 +8,7 @@
 
 #include "checkpoint-disk-stream.h"
 
-/* ---- numbers -------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------- */
 
 static void put_number(uint8_t *bytes, size_t n, uint64_t value)
 {
@@ -28,7 +28,7 @@ static uint64_t number_at(const uint8_t *bytes, size_t n)
     return value;
 }
 
-/* ---- written (primary) ---------------------------------------------------- */
+/* ---- written (primary) --------------------------------------------------- */
 
 void checkpoint_disk_write_head(uint8_t bytes[CHECKPOINT_DISK_HEAD_BYTES],
                                 const CheckpointDiskHead *head)
@@ -46,7 +46,7 @@ void checkpoint_disk_write_range(uint8_t bytes[CHECKPOINT_DISK_RANGE_BYTES],
     bytes[12] = range->data;
 }
 
-/* ---- read (secondary) ----------------------------------------------------- */
+/* ---- read (secondary) ---------------------------------------------------- */
 
 static const char stream_ended[] = "the stream ends in it";
 

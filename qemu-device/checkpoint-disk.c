@@ -195,7 +195,7 @@ static void checkpoint_disk_drain_end(BlockDriverState *bs)
     s->draining--;
 }
 
-/* ---- life ------------------------------------------------------------------ */
+/* ---- life ---------------------------------------------------------------- */
 
 static void checkpoint_disk_close(BlockDriverState *bs)
 {

@@ -78,7 +78,7 @@ struct CheckpointDisk {
     uint64_t missing_bytes;
 };
 
-/* checkpoint-disk.c; with the lock: as many writes as there is room for go on */
+/* checkpoint-disk.c; with the lock: as many writes as there is room for */
 void checkpoint_disk_let_writes_go(CheckpointDisk *s);
 
 /* checkpoint-disk-copy.c */

@@ -177,6 +177,7 @@ static int keeper_run(void *opaque)
     /* Still our parent: so it is its number and not somebody else's. */
     while (keeper_syscall(SYS_getppid, 0, 0, 0, 0, 0) == s->qemu &&
            keeper_syscall(SYS_ppoll, (long)&end, 1, 0, 0, 0) != 1) {
+        /* a timeout or a signal: look again */
     }
     keeper_syscall(SYS_ppoll, 0, 0, (long)&delay, 0, 0);
     keeper_syscall(SYS_exit_group, 0, 0, 0, 0, 0);

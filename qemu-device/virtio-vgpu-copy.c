@@ -142,6 +142,7 @@ static inline QEMU_ALWAYS_INLINE void
 virtio_vgpu_walk_inline(void *to, const void *now, const void *before,
                         struct vgpu_page_copy *entry)
 {
+    /* volatile: the guest stores while it is read, each byte is read once */
     const volatile Bytes *a = now;
     const Bytes *b = before;
     Bytes *copy = to;
@@ -391,7 +392,7 @@ void virtio_vgpu_ask_copies(VirtIOVGPU *s)
     result = virtio_vgpu_make_copies(s, le64_to_cpu(question.address),
                                      pages & ~VGPU_COPIES_BEGIN,
                                      pages & VGPU_COPIES_BEGIN);
-    /* The next write of another field asks nothing; a question has all fields. */
+    /* The next write of another field asks nothing: a question has them all */
     question.pages = 0;
     question.address = UINT64_MAX;
     question.result = cpu_to_le32(result);

@@ -144,7 +144,7 @@ void virtio_vgpu_ask_log(VirtIOVGPU *s)
     result = virtio_vgpu_answer_question(s, le64_to_cpu(question.offset),
                                          le32_to_cpu(question.pages),
                                          le64_to_cpu(question.address));
-    /* The next write of another field asks nothing; a question has all fields. */
+    /* The next write of another field asks nothing: a question has them all */
     question.pages = 0;
     question.offset = UINT64_MAX;
     question.result = cpu_to_le32(result);

@@ -337,7 +337,8 @@ static void virtio_vgpu_handle_request(VirtIOVGPU *s, VirtIOVGPURequest *req)
             if (head.type == VGPU_REQUEST_CLOSE) {
                 virtio_vgpu_refuse(s, req, VGPU_STATUS_OK);
             } else {
-                virtio_vgpu_malformed(s, req, "request changed while in flight");
+                virtio_vgpu_malformed(s, req,
+                                      "request changed while in flight");
             }
         } else if (head.type == VGPU_REQUEST_OPEN) {
             virtio_vgpu_handle_open(s, req, head.file);

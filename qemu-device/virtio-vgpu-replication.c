@@ -104,8 +104,8 @@ void virtio_vgpu_stop_standby(VirtIOVGPU *s)
 /*
  * Without a driver the device is not started, and yet it may get a standby,
  * whose copy of nothing has to be made like any other. There are no requests
- * then, so nothing can reach the guest. Main's own handlers: unlike those of its
- * AioContext no wait inside of something else runs them.
+ * then, so nothing can reach the guest. Main's own handlers: unlike those of
+ * its AioContext no wait inside of something else runs them.
  */
 void virtio_vgpu_serve_without_driver(VirtIOVGPU *s, bool on)
 {

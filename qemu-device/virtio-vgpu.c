@@ -11,8 +11,8 @@
  * GPU may still be at work for requests in flight and write into their buffers;
  * that memory becomes dirty when the library hears of it, after the VM goes on
  * and before the guest is told. A checkpoint says which requests were in flight
- * (virtio-vgpu-checkpoint.c), and the library which of their memory was written;
- * who goes on from it lets the GPU write the rest.
+ * (virtio-vgpu-checkpoint.c), and the library which of their memory was
+ * written; who goes on from it lets the GPU write the rest.
  */
 #include "qemu/osdep.h"
 

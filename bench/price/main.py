@@ -473,6 +473,7 @@ def main(arguments):
     os.environ["KAGE_TOOL"] = str(Path(__file__).resolve().parent / "tied.sh")
     os.environ["KAGE_BUILD_DIR"] = str(options.build)
     sys.path.insert(0, str(ROOT / "tests" / "vm"))
+
     # To be ended by a signal is to be interrupted: what was started has to be ended too.
     def interrupted(*_):
         raise KeyboardInterrupt

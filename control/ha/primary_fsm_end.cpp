@@ -11,7 +11,6 @@
 
 namespace kagemusha::ha {
 
-using mirror::supervision;
 using mirror::supervision_kind;
 
 void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {

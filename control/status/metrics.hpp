@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace prometheus {
-struct MetricFamily;
+struct MetricFamily; // NOLINT(readability-identifier-naming): its name is not ours
 }
 
 namespace kagemusha::control {

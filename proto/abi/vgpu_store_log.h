@@ -23,7 +23,7 @@
  * Behind struct vgpu_config. Writing `pages`, as the last of the three, asks: which of these pages of the window were stored into since
  * they were asked for last. When the write is done, the answer is at `address`: (pages + 7) / 8 bytes, a bit for each page, that of
  * the first one the lowest of the first byte. A bit too many may be set, none is missing; all are set when a page is asked for
- * for the first time since the driver began, or since the VM goes on at another host.
+ * the first time since the driver began, or since the VM goes on at another host.
  * A store may be told before it is in memory, but never after the processor's instruction has ended.
  */
 struct vgpu_store_log {

@@ -18,7 +18,7 @@ void byte_relay_free(ByteRelay *relay);
 /* Where it listens; valid as long as the relay */
 const char *byte_relay_address(ByteRelay *relay);
 
-/* What the side that connected sends from now on stays in the relay's socket. */
+/* What the side that connected sends from now on stays in the relay's socket */
 void byte_relay_hold(ByteRelay *relay);
 void byte_relay_release(ByteRelay *relay);
 

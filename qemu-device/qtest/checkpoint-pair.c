@@ -48,21 +48,24 @@ static void tell_threads(int pid)
 /* SIGALRM. What it calls is not for signals, but the test is lost already. */
 static void hangs(int number)
 {
+    struct sigaction ends = { .sa_handler = SIG_DFL };
+
     fprintf(stderr, "%s hangs. Threads of primary and secondary:\n",
             g_test_get_path());
     for (int i = 0; i < 2; i++) {
         fprintf(stderr, "  process %d\n", watched[i]);
         tell_threads(watched[i]);
     }
-    signal(SIGALRM, SIG_DFL);
+    sigaction(SIGALRM, &ends, NULL);
     raise(SIGALRM);
 }
 
 void pairs_begin(void)
 {
-    signal(SIGALRM, hangs);
+    struct sigaction hang = { .sa_handler = hangs };
     g_autoptr(GError) error = NULL;
 
+    sigaction(SIGALRM, &hang, NULL);
     pair_directory = g_dir_make_tmp("checkpoint-test-XXXXXX", &error);
     g_assert_no_error(error);
 }

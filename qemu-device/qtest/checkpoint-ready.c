@@ -146,7 +146,7 @@ static void test_ready_secondary_lost(void)
     pair_end(&pair);
 }
 
-/* ---- disks ---------------------------------------------------------------- */
+/* ---- disks --------------------------------------------------------------- */
 
 #define DISK "/objects/d"
 #define DISK_BYTES (9 * MiB)    /* more than two checkpoints copy */

@@ -220,7 +220,7 @@ static void marker(Driver *d, uint32_t file, uint64_t event)
     driver_call(d, file, &s);
 }
 
-/* ---- tests ---------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------- */
 
 /* What the guest finds of a queue when it asks the transport */
 static void expect_queue(Driver *d, uint16_t index, const QVirtQueue *vq)
@@ -456,7 +456,7 @@ static void test_chain(void)
     driver_free(d);
 }
 
-/* ---- tests: what is refused ------------------------------------------------ */
+/* ---- tests: what is refused ---------------------------------------------- */
 
 static void expect_migration_fails(QTestState *qts, const char *sentence)
 {
@@ -491,7 +491,7 @@ static void test_refused(void)
     driver_free(d);
 }
 
-/* ---- tests: a hostile primary ---------------------------------------------- */
+/* ---- tests: a hostile primary -------------------------------------------- */
 
 /*
  * What comes right before the generation in the device's state: the limits
@@ -545,7 +545,7 @@ static void test_generation(void)
     unlink(uri + strlen("unix:"));
 }
 
-/* ---- tests: failures that are held ------------------------------------------ */
+/* ---- tests: failures that are held --------------------------------------- */
 
 /* What the property `failure` says of the GPU */
 static char *failure(QTestState *qts)

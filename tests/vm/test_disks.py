@@ -29,6 +29,8 @@ from test_network import NetPair, taken_over
 
 KILLS = int(os.environ.get("KAGE_KILLS") or 3)
 DISK_BYTES = 48 << 20
+
+
 class DiskPair(NetPair):
     """Whoever is started gets an image of its own: the first primary's has the file system, others have rubbish."""
 

@@ -35,7 +35,7 @@ def check_stop(guest):
     guest.wait_stats(lambda s: s["launches"] > 0, "launches")
     for _ in range(3):
         guest.qmp("stop")
-        time.sleep(0.5) # what was in flight ends
+        time.sleep(0.5)  # what was in flight ends
         before = guest.stats()["commands"]
         time.sleep(1)
         assert guest.stats()["commands"] == before, "commands were taken while the VM was stopped"

@@ -102,7 +102,7 @@ def check_switchover(pair):
     last = primary.counts()[-1]
     check_continued(primary, standby, last)
     first = standby.counts()[0]
-    assert first in (last, last + 1), f"{last} there, then {first} here" # `last` when it was in the middle of printing it
+    assert first in (last, last + 1), f"{last} there, then {first} here"  # `last` when it was in the middle of printing it
 
 
 def check_switchover_fails(pair):

@@ -152,7 +152,7 @@ static int commit(struct kvg_request *request, u64 *sequence)
 		ret = kvg_request_commit(request, sequence);
 		if (ret != -ENOMEM || fatal_signal_pending(current))
 			return ret;
-		msleep(1);
+		usleep_range(1000, 2000);
 	}
 }
 

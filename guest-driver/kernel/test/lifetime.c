@@ -85,8 +85,8 @@ static void run_child(enum child_kind kind, int ready)
 			_exit(2);
 		break;
 	case IN_CREDITS:
-		for (uint64_t i = 1; i <= limits.events; i++) { /* one is used already: the last
-								   does not fit */
+		/* one is used already: the last does not fit */
+		for (uint64_t i = 1; i <= limits.events; i++) {
 			add_marker(&stream, QUEUE, FIRST_EVENT + i, 0);
 			if (i % 1000 == 0 || i == limits.events) {
 				submit(fd, &stream, 0, NULL);

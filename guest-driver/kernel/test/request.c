@@ -14,6 +14,7 @@
 #include "uapi_test.h"
 
 #define CL_PLATFORM_NAME 0x0902
+#define NO_SUCH_QUEUE (QUEUE + 12345)
 
 /* Only the first SUBMIT makes the file on the device. */
 void test_lazy_open(void)
@@ -99,8 +100,7 @@ void test_malformed(void)
 
 			stream_reset(&stream);
 			for (uint32_t i = 0; i < count; i++)
-				add_marker(&stream, QUEUE + 12345, FIRST_EVENT + i, 0); /* no such
-											   queue */
+				add_marker(&stream, NO_SUCH_QUEUE, FIRST_EVENT + i, 0);
 			CHECK_EQUAL(call(fd, &stream, NULL), VGPU_STATUS_MALFORMED);
 			left -= count;
 		}
@@ -164,8 +164,8 @@ void test_large_payload(void)
 		      -1, 0);
 	MUST(memory != MAP_FAILED);
 	madvise(memory, 2 * bytes + 65536, MADV_NOHUGEPAGE);
-	for (uint64_t page = 0; page < bytes / 4096; page++) /* touched in an order far from the
-								address' */
+	/* touched in an order far from the addresses' */
+	for (uint64_t page = 0; page < bytes / 4096; page++)
 		memory[(page * 7919 % (bytes / 4096)) * 4096] = 1;
 	round_trip(fd, bytes, 0, bytes, memory, 3);
 	close(fd);

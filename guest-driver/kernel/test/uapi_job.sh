@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=sh
 #
 # Runs in the guest, as root: the tests of the driver's user interface, then what the kernel itself has to say, then the
 # module must go. `uapi_options` may have come along with options of the test program.

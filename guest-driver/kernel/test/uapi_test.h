@@ -117,8 +117,10 @@ int submit(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequen
 int submit_behind_stores(int fd, const struct stream *stream, uint32_t flags, uint64_t *sequence);
 int wait_answer(int fd, uint64_t sequence, uint64_t deadline_ns,
 		struct kagemusha_vgpu_wait *answer);
-/* Submits waitably and waits: the answer's status, and its result in *result. Bails out if the
- * ioctls fail. */
+/*
+ * Submits waitably and waits: the answer's status, and its result in *result. Bails out if the
+ * ioctls fail.
+ */
 uint32_t call(int fd, const struct stream *stream, int32_t *result);
 /* Submits what must be accepted, and waits for the answer. */
 void call_ok(int fd, const struct stream *stream);

@@ -317,6 +317,7 @@ exit $status
     def speaks(self, host):
         """Each program does, from this host, and hears. Everything fits, and all rounds up to now are known."""
         qemu, said, answers, rounds = host.qemu(), self.peer.last(), self.peer.answers(), self.peer.rounds()
+
         def look():
             assert "FAILED" not in console(host), console(host)[-2000:]
             assert host.alive(), f"{host.name} ended; {host.said()}"

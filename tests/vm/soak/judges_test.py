@@ -207,7 +207,6 @@ class SummaryTest(unittest.TestCase):
                      "faults by arbiter: lock 2", "faults by disk: with 2"):
             self.assertIn(part, text)
 
-
     def test_what_was_checked_counts_once_for_each_life(self):
         """A fault has all that was checked since the guest was started; a VM that was cut short has no end."""
         known = {"statements": 0, "looks": 0}
