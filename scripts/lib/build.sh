@@ -5,6 +5,7 @@
 # What later parts and the tests need is exported: KAGE_BUILD_DIR, KAGE_QEMU, KAGE_KERNEL.
 
 export KAGE_KERNEL=${KAGE_KERNEL:-6.12-cloud}
+# shellcheck disable=SC2034 # kage uses it
 KAGE_CLANG_FORMAT=clang-format-19 # by version: each lays out a little differently, and both Debians have this one
 
 # build_cpp PRESET: replicator, guest OpenCL driver, tools and tests.
@@ -36,7 +37,7 @@ build_guest() {
     "$KAGE_ROOT/scripts/build-modules" "$@" >/dev/null
 }
 
-# ---- checks that need no build -------------------------------------------------------------------------------------
+# ---- layout (the other checks: scripts/tidy) -------------------------------------------------------------------------
 
 # Our C++ only: kernel and QEMU code keep the layout of their projects.
 cpp_files() {
@@ -44,36 +45,4 @@ cpp_files() {
     local folders=()
     mapfile -t folders < <(ls -d replicator guest-driver/opencl tracer control tests bench 2>/dev/null)
     find "${folders[@]}" -type f \( -name '*.cpp' -o -name '*.hpp' -o -path 'replicator/*.h' \) | LC_ALL=C sort
-}
-
-check_format() {
-    local files=()
-    cd "$KAGE_ROOT" || return
-    mapfile -t files < <(cpp_files)
-    [ ${#files[@]} -gt 0 ] || die "no C++ files found below $KAGE_ROOT"
-    if ! "$KAGE_CLANG_FORMAT" --dry-run -Werror "${files[@]}"; then
-        echo
-        echo "The layout of these files differs from .clang-format; this mends it:"
-        echo "    ./kage format"
-        return 1
-    fi
-}
-
-# Programs in bash or sh, by their first line, and what they source.
-shell_files() {
-    local file
-    cd "$KAGE_ROOT" || return
-    find kage .ci scripts qemu-device tests bench control -type f 2>/dev/null | LC_ALL=C sort | while read -r file; do
-        case $file in
-        *.sh) echo "$file" ;;
-        *) ! head -n 1 "$file" | grep -qaE '^#!/bin/(bash|sh)' || echo "$file" ;;
-        esac
-    done
-}
-
-check_scripts() {
-    local files=()
-    cd "$KAGE_ROOT" || return
-    mapfile -t files < <(shell_files)
-    shellcheck --severity=warning -x -P SCRIPTDIR "${files[@]}"
 }
