@@ -212,7 +212,8 @@ static int read_limits(struct kvg_device *dev, struct vgpu_config *config)
 	if (pinned_limit_mib)
 		dev->pinned_limit = (unsigned long)pinned_limit_mib << (20 - PAGE_SHIFT);
 	dev->pinned_limit = min(dev->pinned_limit, KVG_MAX_PINNED_PAGES);
-	segments = min3(config->max_segments, VGPU_MAX_SEGMENTS, ring_segments(ring, limits->stream_bytes));
+	segments = min3(config->max_segments, VGPU_MAX_SEGMENTS,
+			ring_segments(ring, limits->stream_bytes));
 	limits->pages = min_t(unsigned long, segments, dev->pinned_limit / 2);
 	/*
 	 * a payload touches at most two pages more than its length has, so these bounds hold

@@ -132,8 +132,9 @@ static int kvg_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-static int get_param(struct kvg_file *file, struct kagemusha_vgpu_get_param *args)
+static int get_param(struct kvg_file *file, void *data)
 {
+	struct kagemusha_vgpu_get_param *args = data;
 	const struct kvg_limits *limits = &file->dev->limits;
 
 	if (args->pad)
@@ -163,20 +164,9 @@ static int get_param(struct kvg_file *file, struct kagemusha_vgpu_get_param *arg
 	return 0;
 }
 
-union ioctl_args {
-	struct kagemusha_vgpu_get_param get_param;
-	struct kagemusha_vgpu_submit submit;
-	struct kagemusha_vgpu_wait wait;
-	struct kagemusha_vgpu_window_alloc window_alloc;
-	struct kagemusha_vgpu_window_free window_free;
-	struct kagemusha_vgpu_set_eventfd set_eventfd;
-	struct kagemusha_vgpu_window_trace window_trace;
-	struct kagemusha_vgpu_window_flush window_flush;
-	struct kagemusha_vgpu_window_discard window_discard;
-};
-
-static int window_flush(struct kvg_file *file, struct kagemusha_vgpu_window_flush *args)
+static int window_flush(struct kvg_file *file, void *data)
 {
+	struct kagemusha_vgpu_window_flush *args = data;
 	const u32 known =
 		KAGEMUSHA_VGPU_SUBMIT_NONBLOCK | KAGEMUSHA_VGPU_SUBMIT_FLUSH_BARRIER;
 	struct kvt_target target = {
@@ -191,50 +181,33 @@ static int window_flush(struct kvg_file *file, struct kagemusha_vgpu_window_flus
 	return kvt_flush(file, &target, &args->flushed_bytes);
 }
 
-static int dispatch(struct kvg_file *file, unsigned int number, union ioctl_args *args)
-{
-	switch (number) {
-	case _IOC_NR(KAGEMUSHA_VGPU_GET_PARAM):
-		return get_param(file, &args->get_param);
-	case _IOC_NR(KAGEMUSHA_VGPU_SUBMIT):
-		return kvg_submit(file, &args->submit);
-	case _IOC_NR(KAGEMUSHA_VGPU_WAIT):
-		return kvg_wait(file, &args->wait);
-	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_ALLOC):
-		return kvg_window_alloc(file, &args->window_alloc);
-	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_FREE):
-		return kvg_window_free(file, &args->window_free);
-	case _IOC_NR(KAGEMUSHA_VGPU_SET_EVENTFD):
-		return kvg_set_eventfd(file, &args->set_eventfd);
-	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_TRACE):
-		return kvt_window_trace(file, &args->window_trace);
-	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_FLUSH):
-		return window_flush(file, &args->window_flush);
-	case _IOC_NR(KAGEMUSHA_VGPU_WINDOW_DISCARD):
-		return kvt_window_discard(file, &args->window_discard);
-	}
-	return -ENOTTY;
-}
+/* Room for the largest structure. */
+#define MAX_IOCTL_BYTES 64
 
-static const unsigned int known_ioctls[] = {
-	[_IOC_NR(KAGEMUSHA_VGPU_GET_PARAM)] = KAGEMUSHA_VGPU_GET_PARAM,
-	[_IOC_NR(KAGEMUSHA_VGPU_SUBMIT)] = KAGEMUSHA_VGPU_SUBMIT,
-	[_IOC_NR(KAGEMUSHA_VGPU_WAIT)] = KAGEMUSHA_VGPU_WAIT,
-	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_ALLOC)] = KAGEMUSHA_VGPU_WINDOW_ALLOC,
-	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_FREE)] = KAGEMUSHA_VGPU_WINDOW_FREE,
-	[_IOC_NR(KAGEMUSHA_VGPU_SET_EVENTFD)] = KAGEMUSHA_VGPU_SET_EVENTFD,
-	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_TRACE)] = KAGEMUSHA_VGPU_WINDOW_TRACE,
-	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_FLUSH)] = KAGEMUSHA_VGPU_WINDOW_FLUSH,
-	[_IOC_NR(KAGEMUSHA_VGPU_WINDOW_DISCARD)] = KAGEMUSHA_VGPU_WINDOW_DISCARD,
+struct kvg_ioctl {
+	unsigned int command;
+	u32 first_size; /* of its structure in the first version that had it */
+	int (*handle)(struct kvg_file *file, void *data);
 };
 
-/* The size of an ioctl's structure in the first version that had it. */
-static u32 first_size(unsigned int number)
-{
-	if (number == _IOC_NR(KAGEMUSHA_VGPU_SUBMIT))
-		return offsetof(struct kagemusha_vgpu_submit, flush_queue);
-	return _IOC_SIZE(known_ioctls[number]);
-}
+#define IOCTL_SINCE(command, bytes, handle) \
+	[_IOC_NR(command)] = { command, bytes, handle }
+#define IOCTL(command, handle) \
+	IOCTL_SINCE(command, _IOC_SIZE(command) + \
+		    BUILD_BUG_ON_ZERO(_IOC_SIZE(command) > MAX_IOCTL_BYTES), handle)
+#define FIRST_SUBMIT_BYTES offsetof(struct kagemusha_vgpu_submit, flush_queue)
+
+static const struct kvg_ioctl ioctls[] = {
+	IOCTL(KAGEMUSHA_VGPU_GET_PARAM, get_param),
+	IOCTL_SINCE(KAGEMUSHA_VGPU_SUBMIT, FIRST_SUBMIT_BYTES, kvg_submit),
+	IOCTL(KAGEMUSHA_VGPU_WAIT, kvg_wait),
+	IOCTL(KAGEMUSHA_VGPU_WINDOW_ALLOC, kvg_window_alloc),
+	IOCTL(KAGEMUSHA_VGPU_WINDOW_FREE, kvg_window_free),
+	IOCTL(KAGEMUSHA_VGPU_SET_EVENTFD, kvg_set_eventfd),
+	IOCTL(KAGEMUSHA_VGPU_WINDOW_TRACE, kvt_window_trace),
+	IOCTL(KAGEMUSHA_VGPU_WINDOW_FLUSH, window_flush),
+	IOCTL(KAGEMUSHA_VGPU_WINDOW_DISCARD, kvt_window_discard),
+};
 
 /*
  * The size in the ioctl's number may be larger than ours, if what lies beyond is 0, and smaller
@@ -245,23 +218,26 @@ static long kvg_ioctl(struct file *filp, unsigned int command, unsigned long arg
 	struct kvg_file *file = filp->private_data;
 	void __user *user = (void __user *)argument;
 	unsigned int number = _IOC_NR(command);
-	union ioctl_args args = {};
-	unsigned int known;
+	u64 data[MAX_IOCTL_BYTES / sizeof(u64)] = {};
+	const struct kvg_ioctl *known;
+	size_t bytes;
 	int ret;
 
-	if (_IOC_TYPE(command) != KAGEMUSHA_VGPU_IOCTL_BASE || number >= ARRAY_SIZE(known_ioctls))
+	BUILD_BUG_ON(sizeof(struct kagemusha_vgpu_submit) > MAX_IOCTL_BYTES);
+	if (_IOC_TYPE(command) != KAGEMUSHA_VGPU_IOCTL_BASE || number >= ARRAY_SIZE(ioctls))
 		return -ENOTTY;
-	known = known_ioctls[number];
-	if (_IOC_DIR(command) != _IOC_DIR(known))
+	known = &ioctls[number];
+	if (_IOC_DIR(command) != _IOC_DIR(known->command))
 		return -ENOTTY;
-	if (_IOC_SIZE(command) < first_size(number))
+	if (_IOC_SIZE(command) < known->first_size)
 		return -EINVAL;
-	ret = copy_struct_from_user(&args, _IOC_SIZE(known), user, _IOC_SIZE(command));
+	bytes = _IOC_SIZE(known->command);
+	ret = copy_struct_from_user(data, bytes, user, _IOC_SIZE(command));
 	if (ret)
 		return ret;
-	ret = dispatch(file, number, &args);
-	if (!ret && (_IOC_DIR(known) & _IOC_READ) &&
-	    copy_to_user(user, &args, min(_IOC_SIZE(command), _IOC_SIZE(known))))
+	ret = known->handle(file, data);
+	if (!ret && (_IOC_DIR(known->command) & _IOC_READ) &&
+	    copy_to_user(user, data, min_t(size_t, _IOC_SIZE(command), bytes)))
 		ret = -EFAULT;
 	return ret;
 }

@@ -32,9 +32,9 @@
  *	kvg_srcu is held over every use of a virtqueue by a process, so that stopping can wait for
  *	them; nothing sleeps inside it.
  *
- * Contexts: the answer interrupt only takes elements off the ring, gives back their slots and wakes.
- * Everything that may sleep (unpinning, freeing, credits, records) happens in done_work. Records are
- * read in event_work.
+ * Contexts: the answer interrupt only takes elements off the ring, gives back their slots and
+ * wakes. Everything that may sleep (unpinning, freeing, credits, records) happens in done_work.
+ * Records are read in event_work.
  */
 #ifndef KVG_H
 #define KVG_H
@@ -249,7 +249,8 @@ struct kvg_request {
 	unsigned long pages;		/* reserved from pinned_pages */
 	struct kvg_range_use *ranges;	/* one for each window payload */
 	u32 range_count;
-	struct kvg_range *lender;	/* a reference: the payloads are pages of its trace, not pinned */
+	/* a reference: the payloads are pages of its trace, not pinned */
+	struct kvg_range *lender;
 
 	struct list_head link;		/* backlog, then done; request_lock */
 	wait_queue_head_t wait;
@@ -341,9 +342,9 @@ int kvg_user_take_file(struct kvg_file *file);
 void kvg_user_return_file(struct kvg_file *file);
 
 /* submit.c */
-int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args);
+int kvg_submit(struct kvg_file *file, void *data);
 int kvg_request_commit(struct kvg_request *request, u64 *sequence);
-int kvg_wait(struct kvg_file *file, struct kagemusha_vgpu_wait *args);
+int kvg_wait(struct kvg_file *file, void *data);
 
 /* request.c */
 struct kvg_request *kvg_request_new(struct kvg_file *file, u32 type, u32 capacity);
@@ -387,7 +388,7 @@ void kvg_file_end(struct kvg_file *file);
 void kvg_record_queue(struct kvg_file *file, const struct vgpu_record *record);
 ssize_t kvg_records_read(struct kvg_file *file, char __user *buffer, size_t bytes, bool nonblock);
 __poll_t kvg_records_poll(struct kvg_file *file, struct file *filp, struct poll_table_struct *wait);
-int kvg_set_eventfd(struct kvg_file *file, const struct kagemusha_vgpu_set_eventfd *args);
+int kvg_set_eventfd(struct kvg_file *file, void *data);
 void kvg_records_free(struct kvg_file *file);
 
 /* event.c */
@@ -400,8 +401,8 @@ void kvg_event_work(struct work_struct *work);
 void kvg_window_init(struct kvg_device *dev, u64 configured_bytes);
 void kvg_window_stop(struct kvg_device *dev);
 void kvg_window_free_memory(struct kvg_device *dev);
-int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *args);
-int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_free *args);
+int kvg_window_alloc(struct kvg_file *file, void *data);
+int kvg_window_free(struct kvg_file *file, void *data);
 struct kvg_range *kvg_range_find(struct kvg_file *file, u64 offset, u64 bytes);
 struct kvg_range *kvg_range_next_traced(struct kvg_file *file, u64 group, u64 from);
 void kvg_range_put(struct kvg_range *range);

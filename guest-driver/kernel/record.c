@@ -393,8 +393,9 @@ __poll_t kvg_records_poll(struct kvg_file *file, struct file *filp, struct poll_
 	return mask;
 }
 
-int kvg_set_eventfd(struct kvg_file *file, const struct kagemusha_vgpu_set_eventfd *args)
+int kvg_set_eventfd(struct kvg_file *file, void *data)
 {
+	const struct kagemusha_vgpu_set_eventfd *args = data;
 	struct eventfd_ctx *context = NULL;
 
 	if (args->pad || args->fd < -1)

@@ -3,14 +3,17 @@
  * SUBMIT and WAIT.
  *
  * Life of a SUBMIT
- *	checked and copied -> event credits taken -> traced pages flushed (tracer/kernel; the flush's request takes small ones
- *	along) -> room taken (a slot of the ring, pages of the pinned bound) -> pages pinned -> sequence number, on the ring
- *	(one step, submit_mutex)
+ *	checked and copied
+ *	-> event credits taken
+ *	-> traced pages flushed (tracer/kernel; the flush's request takes small ones along)
+ *	-> room taken (a slot of the ring, pages of the pinned bound)
+ *	-> pages pinned
+ *	-> sequence number, on the ring (one step, submit_mutex)
  *	-> answered (interrupt: off the ring, slot back, waiters woken)
  *	-> released (done_work: pages unpinned, pages back, credits of what was not executed back)
  *
  * All waiting happens before pages are pinned, and no lock is held meanwhile: while one thread
- *waits for room for a payload, another one can submit the small stream that makes the room.
+ * waits for room for a payload, another one can submit the small stream that makes the room.
  */
 #include <linux/hrtimer.h>
 #include <linux/sched/signal.h>
@@ -128,8 +131,9 @@ int kvg_request_commit(struct kvg_request *request, u64 *sequence)
 	return ret;
 }
 
-int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
+int kvg_submit(struct kvg_file *file, void *data)
 {
+	struct kagemusha_vgpu_submit *args = data;
 	bool nonblock = args->flags & KAGEMUSHA_VGPU_SUBMIT_NONBLOCK;
 	bool waitable = args->flags & KAGEMUSHA_VGPU_SUBMIT_WAITABLE;
 	struct kvt_target target = {
@@ -166,8 +170,9 @@ int kvg_submit(struct kvg_file *file, struct kagemusha_vgpu_submit *args)
 	if (ret)
 		goto out_answer;
 	/*
-	 * Not with a payload, whose room may be long in coming. Not if somebody waits for the answer: it would
-	 * come when what was flushed has been read, which may be after what only the waiting program does.
+	 * Not with a payload, whose room may be long in coming. Not if somebody waits for the
+	 * answer: it would come when what was flushed has been read, which may be after what only
+	 * the waiting program does.
 	 */
 	if (!waitable && !request->payload_count)
 		target.follower = request;
@@ -239,8 +244,9 @@ static int answer_wait(struct kvg_request *request, ktime_t *deadline)
 	return ret;
 }
 
-int kvg_wait(struct kvg_file *file, struct kagemusha_vgpu_wait *args)
+int kvg_wait(struct kvg_file *file, void *data)
 {
+	struct kagemusha_vgpu_wait *args = data;
 	struct kvg_request *request;
 	ktime_t deadline;
 	int ret = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What one user of the guest may hold of a device, so that nobody can keep the others from computing.
+ * What one user of the guest may hold of a device, so that nobody can keep the others from
+ * computing.
  *
  * Slots of the ring, slots for payloads, pinned pages, open files and the window are shared by all
  * users. Anybody may use three quarters of each. The last quarter is for users who have less than a

@@ -141,8 +141,9 @@ static bool clear_range(struct kvg_device *dev, u64 offset, u64 bytes)
 	return true;
 }
 
-int kvg_window_alloc(struct kvg_file *file, struct kagemusha_vgpu_window_alloc *args)
+int kvg_window_alloc(struct kvg_file *file, void *data)
 {
+	struct kagemusha_vgpu_window_alloc *args = data;
 	struct kvg_device *dev = file->dev;
 	struct kvg_range *range;
 	unsigned long address = 0;
@@ -204,8 +205,9 @@ static void range_retire(struct kvg_range *range)
 	kvg_range_put(range);
 }
 
-int kvg_window_free(struct kvg_file *file, const struct kagemusha_vgpu_window_free *args)
+int kvg_window_free(struct kvg_file *file, void *data)
 {
+	const struct kagemusha_vgpu_window_free *args = data;
 	struct kvg_device *dev = file->dev;
 	struct kvg_range *range;
 

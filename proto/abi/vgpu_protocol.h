@@ -2,15 +2,19 @@
 /*
  * The wire format between the guest and the virtio-vgpu device.
  *
- * Included by the guest's kernel module, the guest's OpenCL driver, the QEMU device and the replicator, so that every constant and every
- * structure is written down once. The specification in words is docs/spec/device.md.
+ * Included by the guest's kernel module, the guest's OpenCL driver, the QEMU device and the
+ * replicator, so that every constant and every structure is written down once. The specification in
+ * words is docs/spec/device.md.
  *
  * Conventions
  *  - little-endian; every structure has a size that is a multiple of 8 and no implicit padding;
- *  - a field named pad or reserved, and every unknown flag bit, must be 0 or the request is refused;
+ *  - a field named pad or reserved, and every unknown flag bit, must be 0 or the request is
+ *    refused;
  *  - `bytes` is a length in bytes, `count` a number of entries, an id of 0 means "none";
- *  - ids of objects are chosen by the guest, are never 0, and belong to one open file; one id names at most one live object of that file, of any kind;
- *  - ids with VGPU_HOST_ID_BIT belong to the host: a guest that makes an object with one is refused.
+ *  - ids of objects are chosen by the guest, are never 0, and belong to one open file; one id names
+ *    at most one live object of that file, of any kind;
+ *  - ids with VGPU_HOST_ID_BIT belong to the host: a guest that makes an object with one is
+ *    refused.
  */
 #ifndef KAGEMUSHA_VGPU_PROTOCOL_H
 #define KAGEMUSHA_VGPU_PROTOCOL_H
@@ -20,19 +24,27 @@
 #define VGPU_ABI_VERSION 1u
 
 /* Feature bits of the virtio device. Without the bit a driver does not use what it stands for. */
-#define VGPU_F_WRITE_RUNS 1 /* the device knows VGPU_CMD_WRITE_RUNS. Bit 0 was an earlier form of it */
+#define VGPU_F_WRITE_RUNS 1 /* VGPU_CMD_WRITE_RUNS is known. Bit 0 was an earlier form of it */
 
-/* Of the commands that streams may contain: one more for each new opcode. The hosts of a pair execute the same streams, so theirs must be equal. */
+/*
+ * Of the commands that streams may contain: one more for each new opcode. The hosts of a pair
+ * execute the same streams, so theirs must be equal.
+ */
 #define VGPU_STREAM_VERSION 4u
 
 /* Objects that replication puts between the guest's own in the same file. */
 #define VGPU_HOST_ID_BIT (1ull << 63)
 
-/* Virtio device id (PCI 1af4:107f). 42..63 are unassigned and accepted by Linux' modern PCI transport. */
+/*
+ * Virtio device id (PCI 1af4:107f). 42..63 are unassigned and accepted by Linux' modern PCI
+ * transport.
+ */
 #define VGPU_VIRTIO_ID 63
 
-#define VGPU_QUEUE_REQUEST 0 /* driver -> device: struct vgpu_request and what follows it; device answers struct vgpu_response */
-#define VGPU_QUEUE_EVENT 1   /* device -> driver: empty buffers of VGPU_EVENT_BUFFER_BYTES, filled with struct vgpu_event_batch */
+/* driver -> device: struct vgpu_request and what follows it; device answers struct vgpu_response */
+#define VGPU_QUEUE_REQUEST 0
+/* device -> driver: buffers of VGPU_EVENT_BUFFER_BYTES, filled with struct vgpu_event_batch */
+#define VGPU_QUEUE_EVENT 1
 #define VGPU_QUEUE_COUNT 2
 
 #define VGPU_SHM_WINDOW 1 /* id of the virtio shared-memory region that is the VRAM window */
@@ -42,7 +54,7 @@
 /* Hard caps of the format itself; the device's configuration may lower them, never raise them. */
 #define VGPU_MAX_STREAM_BYTES (256u << 10)   /* commands of one request */
 #define VGPU_MAX_PAYLOADS 4096u              /* payload table entries of one request */
-#define VGPU_MAX_SEGMENTS (1u << 17)         /* segments of one request: 512 MiB in scattered 4 KiB pages */
+#define VGPU_MAX_SEGMENTS (1u << 17)         /* of one request: 512 MiB in scattered 4 KiB pages */
 #define VGPU_MAX_COMMAND_BYTES (64u << 10)   /* one command with everything inline */
 #define VGPU_MAX_INLINE_PAYLOAD_BYTES (16u << 10)
 #define VGPU_MAX_WAIT_COUNT 1024u
@@ -61,15 +73,20 @@ struct vgpu_config {
 	__u64 window_bytes;          /* size of the VRAM window, 0: none */
 	__u32 max_stream_bytes;
 	__u32 max_segments;
-	__u32 max_requests_per_file; /* requests in flight; one more is answered VGPU_STATUS_LIMIT */
+	/* requests in flight; one more is answered VGPU_STATUS_LIMIT */
+	__u32 max_requests_per_file;
 	__u32 max_events_per_file;   /* commands with an event that have not completed */
 };
 
-/* ---- requests ------------------------------------------------------------------------------------------------ */
+/* ---- requests ---- */
 
 enum vgpu_request_type {
 	VGPU_REQUEST_OPEN = 1,   /* a new file; `file` must not be open */
-	VGPU_REQUEST_CLOSE = 2,  /* everything of `file` is destroyed; answered when nothing of it touches guest memory any more */
+	/*
+	 * everything of `file` is destroyed; answered when nothing of it touches guest memory any
+	 * more
+	 */
+	VGPU_REQUEST_CLOSE = 2,
 	VGPU_REQUEST_SUBMIT = 3, /* commands */
 };
 
@@ -81,8 +98,8 @@ enum vgpu_request_type {
  *   segment_count x struct vgpu_segment          (SUBMIT only)
  * Device-writable part: struct vgpu_response.
  *
- * The element is answered when every command was handed to the GPU's API or failed, and every payload of the request
- * has been read or written: the driver may then unpin its pages.
+ * The element is answered when every command was handed to the GPU's API or failed, and every
+ * payload of the request has been read or written: the driver may then unpin its pages.
  */
 struct vgpu_request {
 	__u32 type;
@@ -106,7 +123,8 @@ struct vgpu_payload {
 	__u32 pad;
 };
 
-#define VGPU_SEGMENT_WINDOW 1u /* address is an offset into the VRAM window instead of a guest-physical address */
+/* address is an offset into the VRAM window instead of a guest-physical address */
+#define VGPU_SEGMENT_WINDOW 1u
 
 struct vgpu_segment {
 	__u64 address;
@@ -117,24 +135,31 @@ struct vgpu_segment {
 
 enum vgpu_status {
 	VGPU_STATUS_OK = 0,
-	VGPU_STATUS_MALFORMED = 1, /* a rule of this file was broken; nothing was executed: the whole stream is checked first */
+	/*
+	 * a rule of this file was broken; nothing was executed: the whole stream is checked first
+	 */
+	VGPU_STATUS_MALFORMED = 1,
 	VGPU_STATUS_NO_FILE = 2,
-	VGPU_STATUS_LIMIT = 3,  /* a configured limit (files, requests in flight); nothing was executed */
-	VGPU_STATUS_LOST = 4,   /* the file's worker died or hung, see VGPU_RECORD_LOST; open a new file */
+	/* a configured limit (files, requests in flight); nothing was executed */
+	VGPU_STATUS_LIMIT = 3,
+	/* the file's worker died or hung, see VGPU_RECORD_LOST; open a new file */
+	VGPU_STATUS_LOST = 4,
 	VGPU_STATUS_CANCELED = 5, /* the file was closed or the device reset meanwhile */
 	VGPU_STATUS_NO_MEMORY = 6, /* the host could not hold the request */
 };
 
 struct vgpu_response {
 	__u32 status; /* enum vgpu_status */
-	__s32 result; /* OpenCL error code of the last command if it is a call (see below), else 0 */
+	/* OpenCL error code of the last command if it is a call (see below), else 0 */
+	__s32 result;
 	__u32 failed_offset; /* MALFORMED: offset into the stream, ~0 if not in the stream */
 	__u32 pad;
-	__u64 result_bytes; /* a call with a result: its full size, even where the payload was smaller */
+	/* a call with a result: its full size, even where the payload was smaller */
+	__u64 result_bytes;
 	__u64 value;        /* BUILD/COMPILE/LINK: 0; others reserved, 0 */
 };
 
-/* ---- records: what the device tells without being asked ------------------------------------------------------- */
+/* ---- records: what the device tells without being asked ---- */
 
 struct vgpu_event_batch {
 	__u32 bytes; /* of the records that follow */
@@ -147,7 +172,8 @@ enum vgpu_record_type {
 	VGPU_RECORD_QUEUE_ERROR = 3,  /* an enqueued command without an event failed */
 	VGPU_RECORD_LOST = 4,         /* last record of its file */
 	VGPU_RECORD_TEXT_DROPPED = 5, /* printf output that did not fit a bound */
-	VGPU_RECORD_OVERFLOW = 6,     /* written by the guest's kernel: records were lost, treat every queue as failed */
+	/* written by the guest's kernel: records were lost, treat every queue as failed */
+	VGPU_RECORD_OVERFLOW = 6,
 };
 
 struct vgpu_record {
@@ -164,7 +190,8 @@ struct vgpu_record_completion {
 	__u64 event;
 	__s32 status; /* 0 complete, < 0 an OpenCL error code */
 	__u32 pad;
-	__u64 queued_ns, submit_ns, start_ns, end_ns; /* the GPU's clock; 0 where the queue does not profile */
+	/* the GPU's clock; 0 where the queue does not profile */
+	__u64 queued_ns, submit_ns, start_ns, end_ns;
 };
 
 struct vgpu_record_text {
@@ -199,18 +226,21 @@ struct vgpu_record_text_dropped {
 	__u64 dropped_bytes;
 };
 
-/* ---- commands -------------------------------------------------------------------------------------------------- */
+/* ---- commands ---- */
 
 /*
  * A stream is a sequence of commands, each a multiple of 8 bytes long:
  *   fixed structure of the opcode; then, where the structure names them and in this order:
- *   wait list (wait_count ids), id lists, text or argument bytes, inline payload; each padded with 0 to a multiple of 8.
+ *   wait list (wait_count ids), id lists, text or argument bytes, inline payload; each padded with
+ *   0 to a multiple of 8.
  *
- * Calls (opcode < VGPU_FIRST_ENQUEUE, except DESTROY, FLUSH, SET_USER_EVENT and AWAIT) answer in vgpu_response.result, so a call must be
- * the last command of its stream. Enqueued commands answer by VGPU_RECORD_COMPLETION if they name an event, and only in
- * case of failure by VGPU_RECORD_QUEUE_ERROR if they do not.
+ * Calls (opcode < VGPU_FIRST_ENQUEUE, except DESTROY, FLUSH, SET_USER_EVENT and AWAIT) answer in
+ * vgpu_response.result, so a call must be the last command of its stream. Enqueued commands answer
+ * by VGPU_RECORD_COMPLETION if they name an event, and only in case of failure by
+ * VGPU_RECORD_QUEUE_ERROR if they do not.
  *
- * Enumerations that OpenCL defines (flags, image formats, info names, error codes) keep OpenCL's numbers.
+ * Enumerations that OpenCL defines (flags, image formats, info names, error codes) keep OpenCL's
+ * numbers.
  */
 enum vgpu_opcode {
 	VGPU_CMD_INFO = 1,
@@ -267,12 +297,14 @@ enum vgpu_object_kind {
 struct vgpu_cmd {
 	__u16 opcode;
 	__u16 flags; /* 0 */
-	__u32 bytes; /* of the whole command; WRITE_RUNS alone has neither, but a header of its own */
+	/* of the whole command; WRITE_RUNS alone has neither, but a header of its own */
+	__u32 bytes;
 };
 
 /* Where the bytes of a transfer are. */
 #define VGPU_PAYLOAD_NONE 0xfffffffeu   /* bytes is 0 */
-#define VGPU_PAYLOAD_INLINE 0xffffffffu /* at the end of the command; only for data the device reads */
+/* at the end of the command; only for data the device reads */
+#define VGPU_PAYLOAD_INLINE 0xffffffffu
 
 struct vgpu_payload_ref {
 	__u64 bytes; /* must equal the payload table's entry */
@@ -290,19 +322,29 @@ struct vgpu_enqueue {
 enum vgpu_info_subject {
 	VGPU_INFO_PLATFORM = 1,        /* name: CL_PLATFORM_* */
 	VGPU_INFO_DEVICE = 2,          /* name: CL_DEVICE_*; index: device */
-	VGPU_INFO_IMAGE_FORMATS = 3,   /* object: context; name: image type; index: memory flags; result: cl_image_format[] */
+	/* object: context; name: image type; index: memory flags; result: cl_image_format[] */
+	VGPU_INFO_IMAGE_FORMATS = 3,
 	VGPU_INFO_MEMORY = 4,          /* CL_MEM_* that only the host knows */
-	VGPU_INFO_IMAGE = 5,           /* CL_IMAGE_ROW_PITCH, CL_IMAGE_SLICE_PITCH, CL_IMAGE_ELEMENT_SIZE */
-	VGPU_INFO_PROGRAM = 6,         /* BINARY_SIZES -> u64[1], BINARIES -> the device's binary bytes, NUM_KERNELS, KERNEL_NAMES, IL, … */
+	/* CL_IMAGE_ROW_PITCH, CL_IMAGE_SLICE_PITCH, CL_IMAGE_ELEMENT_SIZE */
+	VGPU_INFO_IMAGE = 5,
+	/*
+	 * BINARY_SIZES -> u64[1], BINARIES -> the device's binary bytes, NUM_KERNELS, KERNEL_NAMES,
+	 * IL, …
+	 */
+	VGPU_INFO_PROGRAM = 6,
 	VGPU_INFO_PROGRAM_BUILD = 7,
 	VGPU_INFO_KERNEL = 8,
 	VGPU_INFO_KERNEL_ARG = 9,      /* index: argument */
 	VGPU_INFO_KERNEL_WORK_GROUP = 10,
 	VGPU_INFO_KERNEL_SUB_GROUP = 11, /* inline payload: input value */
-	VGPU_INFO_TIMERS = 12,         /* result: u64 device, u64 host (ns), as clGetDeviceAndHostTimer */
+	/* result: u64 device, u64 host (ns), as clGetDeviceAndHostTimer */
+	VGPU_INFO_TIMERS = 12,
 };
 
-/* Result: the bytes that OpenCL's query gives, with pointers and handles left out; names that would give a handle are refused with CL_INVALID_VALUE. */
+/*
+ * Result: the bytes that OpenCL's query gives, with pointers and handles left out; names that would
+ * give a handle are refused with CL_INVALID_VALUE.
+ */
 struct vgpu_cmd_info {
 	struct vgpu_cmd cmd;
 	__u32 subject;
@@ -328,8 +370,11 @@ struct vgpu_cmd_create_queue {
 	__u32 pad;
 };
 
-/* Flags: the access bits CL_MEM_READ_WRITE, WRITE_ONLY, READ_ONLY, HOST_WRITE_ONLY, HOST_READ_ONLY, HOST_NO_ACCESS, ALLOC_HOST_PTR, KERNEL_READ_AND_WRITE. Host
- * pointers do not cross: the driver gives initial content as payload and keeps USE_HOST_PTR to itself. */
+/*
+ * Flags: the access bits CL_MEM_READ_WRITE, WRITE_ONLY, READ_ONLY, HOST_WRITE_ONLY, HOST_READ_ONLY,
+ * HOST_NO_ACCESS, ALLOC_HOST_PTR, KERNEL_READ_AND_WRITE. Host pointers do not cross: the driver
+ * gives initial content as payload and keeps USE_HOST_PTR to itself.
+ */
 struct vgpu_cmd_create_buffer {
 	struct vgpu_cmd cmd;
 	__u64 id;
@@ -397,7 +442,10 @@ struct vgpu_cmd_build_program {
 	__u32 pad;
 };
 
-/* Lists: header_count program ids; then options; then header_count names, each ended by a 0 byte, names_bytes together. */
+/*
+ * Lists: header_count program ids; then options; then header_count names, each ended by a 0 byte,
+ * names_bytes together.
+ */
 struct vgpu_cmd_compile_program {
 	struct vgpu_cmd cmd;
 	__u64 program;
@@ -407,7 +455,10 @@ struct vgpu_cmd_compile_program {
 	__u32 pad;
 };
 
-/* Lists: input_count program ids; then options. Creates program `id`, also when linking fails (as long as result is CL_LINK_PROGRAM_FAILURE, for its log). */
+/*
+ * Lists: input_count program ids; then options. Creates program `id`, also when linking fails (as
+ * long as result is CL_LINK_PROGRAM_FAILURE, for its log).
+ */
 struct vgpu_cmd_link_program {
 	struct vgpu_cmd cmd;
 	__u64 id;
@@ -445,9 +496,10 @@ struct vgpu_cmd_destroy {
 };
 
 /*
- * AWAIT: the request waits, in the host, until these events have completed; what comes behind it in its file waits with it. An id
- * that names no command in flight is passed over. Before all other commands of its stream. Not for guests, who wait themselves:
- * this is how the log says that one did.
+ * AWAIT: the request waits, in the host, until these events have completed; what comes behind it in
+ * its file waits with it. An id that names no command in flight is passed over. Before all other
+ * commands of its stream. Not for guests, who wait themselves: this is how the log says that one
+ * did.
  */
 struct vgpu_cmd_await {
 	struct vgpu_cmd cmd;
@@ -477,9 +529,10 @@ struct vgpu_cmd_transfer_buffer {
 };
 
 /*
- * WRITE_BUFFER_RECT, READ_BUFFER_RECT. The payload begins at the first byte of the host region (the driver adds the
- * host origin to the pointer), so its length is (z-1)*host_slice_pitch + (y-1)*host_row_pitch + x. Pitches are given, never 0.
- * A read writes only the bytes of the rectangle; what lies between the rows stays as it is.
+ * WRITE_BUFFER_RECT, READ_BUFFER_RECT. The payload begins at the first byte of the host region (the
+ * driver adds the host origin to the pointer), so its length is (z-1)*host_slice_pitch +
+ * (y-1)*host_row_pitch + x. Pitches are given, never 0. A read writes only the bytes of the
+ * rectangle; what lies between the rows stays as it is.
  */
 struct vgpu_cmd_transfer_rect {
 	struct vgpu_cmd cmd;
@@ -519,7 +572,10 @@ struct vgpu_cmd_fill_buffer {
 	__u8 pattern[128]; /* unused bytes are 0 */
 };
 
-/* WRITE_IMAGE, READ_IMAGE. Pitches of the host side, never 0 (slice_pitch 0 where the image has no slices); payload as in transfer_rect. */
+/*
+ * WRITE_IMAGE, READ_IMAGE. Pitches of the host side, never 0 (slice_pitch 0 where the image has no
+ * slices); payload as in transfer_rect.
+ */
 struct vgpu_cmd_transfer_image {
 	struct vgpu_cmd cmd;
 	struct vgpu_enqueue enqueue;
@@ -573,7 +629,10 @@ struct vgpu_argument {
 
 #define VGPU_LAUNCH_LOCAL_SIZE 1u /* local[] is given, else the GPU chooses */
 
-/* A launch carries its whole argument list. Lists: wait list, then argument_count x vgpu_argument, argument_bytes together. */
+/*
+ * A launch carries its whole argument list. Lists: wait list, then argument_count x vgpu_argument,
+ * argument_bytes together.
+ */
 struct vgpu_cmd_launch {
 	struct vgpu_cmd cmd;
 	struct vgpu_enqueue enqueue;
@@ -603,21 +662,25 @@ struct vgpu_cmd_migrate {
 };
 
 /*
- * WRITE_RUNS: what WRITE_BUFFER does, for many short runs of bytes of one buffer. What a program stores between two submits is often a few bytes, so
- * the command is as short as can be: half a header, then numbers and bytes without padding between them, at the end 0 up to a multiple of 8 bytes.
- * It names no event and waits for nothing.
+ * WRITE_RUNS: what WRITE_BUFFER does, for many short runs of bytes of one buffer. What a program
+ * stores between two submits is often a few bytes, so the command is as short as can be: half a
+ * header, then numbers and bytes without padding between them, at the end 0 up to a multiple of 8
+ * bytes. It names no event and waits for nothing.
  *
  *   queue │ buffer │ run_bytes │ run_bytes of entries │ data: the runs' bytes one behind the other
  *
- * run_bytes is 1 .. VGPU_MAX_RUN_BYTES. The entries say where the runs go; each begins with a number n:
+ * run_bytes is 1 .. VGPU_MAX_RUN_BYTES. The entries say where the runs go; each begins with a
+ * number n:
  *
  *   n & 3
- *   0  a run n >> 2 bytes behind the end of the one before (the first one: behind the buffer's first byte); its length is a second number
+ *   0  a run n >> 2 bytes behind the end of the one before (the first one: behind the buffer's
+ *      first byte); its length is a second number
  *   1  the same, as long as the run before
  *   2  n >> 2 more runs (at least one), each with the distance and the length of the run before
  *
- * A number has up to 64 bits, in 7-bit groups, the low ones first; the top bit of a byte says that another one follows, and the last byte is not 0
- * unless it is the only one. Runs are not empty, at most VGPU_MAX_RUNS, and have at most VGPU_MAX_INLINE_PAYLOAD_BYTES together.
+ * A number has up to 64 bits, in 7-bit groups, the low ones first; the top bit of a byte says that
+ * another one follows, and the last byte is not 0 unless it is the only one. Runs are not empty, at
+ * most VGPU_MAX_RUNS, and have at most VGPU_MAX_INLINE_PAYLOAD_BYTES together.
  */
 #define VGPU_RUN_NEW 0u
 #define VGPU_RUN_SAME_LENGTH 1u

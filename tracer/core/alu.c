@@ -32,7 +32,8 @@ static u64 result_flags(u64 result, u64 sign)
 }
 
 #define ALL_FLAGS \
-	(TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF | TRACE_FLAG_OF)
+	(TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF | \
+	 TRACE_FLAG_OF)
 
 u64 trace_alu_do(enum trace_alu operation, u64 old, u64 source, u32 bytes, u64 *flags)
 {

@@ -109,7 +109,8 @@ static void write_gpr(struct trace_cpu *cpu, const struct gpr_part *part, u64 va
 
 /* ---- the destination ---- */
 
-static bool effective_address(const struct decoding *d, const ZydisDecodedOperand *operand, u64 *address)
+static bool effective_address(const struct decoding *d, const ZydisDecodedOperand *operand,
+			      u64 *address)
 {
 	u64 sum = operand->mem.disp.has_displacement ? (u64)operand->mem.disp.value : 0;
 	u64 value;
@@ -206,6 +207,7 @@ static bool find_vector(ZydisRegister name, u32 *index)
 static bool vector_move(struct decoding *d, u32 skip)
 {
 	const ZydisDecodedInstructionAvx *avx = &d->instruction->avx;
+	const ZydisDecodedOperand *source;
 	u8 content[TRACE_MAX_STORE_BYTES];
 	u32 bytes = d->plan->bytes + skip;
 	u32 index;
@@ -217,8 +219,8 @@ static bool vector_move(struct decoding *d, u32 skip)
 	/* behind a mask register where there is one */
 	if (d->instruction->operand_count_visible < 2)
 		return refuse(d->plan, TRACE_REASON_OPERAND);
-	if (!find_vector(d->operands[d->instruction->operand_count_visible - 1].reg.value, &index) ||
-	    d->operands[d->instruction->operand_count_visible - 1].type != ZYDIS_OPERAND_TYPE_REGISTER)
+	source = &d->operands[d->instruction->operand_count_visible - 1];
+	if (!find_vector(source->reg.value, &index) || source->type != ZYDIS_OPERAND_TYPE_REGISTER)
 		return refuse(d->plan, TRACE_REASON_OPERAND);
 	/* whole registers are read: 16, 32 or 64 bytes */
 	if (!d->access->read_vector(d->access->context, index, bytes <= 16 ? 16 : bytes, content))
@@ -236,7 +238,8 @@ static bool string_store(struct decoding *d, bool copies)
 	struct trace_plan *plan = d->plan;
 
 	/* downwards, and with registers cut to 32 bits in a 64-bit program: rare */
-	if ((cpu->flags & TRACE_FLAG_DF) || instruction->address_width != (cpu->is_64_bit ? 64 : 32))
+	if ((cpu->flags & TRACE_FLAG_DF) ||
+	    instruction->address_width != (cpu->is_64_bit ? 64 : 32))
 		return refuse(plan, TRACE_REASON_OPERAND);
 	plan->repeats = instruction->attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
 						   ZYDIS_ATTRIB_HAS_REPNE);
@@ -270,8 +273,9 @@ static bool string_store(struct decoding *d, bool copies)
 static bool read_old(const struct decoding *d, u64 *value)
 {
 	*value = 0;
-	return d->plan->bytes <= 8 && d->access->read_destination(d->access->context, d->plan->address,
-								  d->plan->bytes, (u8 *)value);
+	return d->plan->bytes <= 8 &&
+	       d->access->read_destination(d->access->context, d->plan->address, d->plan->bytes,
+					   (u8 *)value);
 }
 
 /* destination = destination OP source, with flags. */

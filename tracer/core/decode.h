@@ -35,7 +35,8 @@ enum trace_class {
 	TRACE_OPEN,   /* not ours: let the processor do it */
 	TRACE_STORE,  /* `data`, `bytes` long */
 	TRACE_FILL,   /* `count` times `data`, each `bytes` long, upwards (STOS) */
-	TRACE_COPY,   /* `count` * `bytes` bytes from `source`, upwards, element by element (MOVS) */
+	/* `count` * `bytes` bytes from `source`, upwards, element by element (MOVS) */
+	TRACE_COPY,
 };
 
 /* Why it is TRACE_OPEN. */

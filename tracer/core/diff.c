@@ -10,8 +10,8 @@
 #define STEP_BYTES 32u
 
 /*
- * Some compilers make a call of each word's load otherwise (GCC 12, with the kernel's checked memcpy),
- * and a flush then takes several times as long.
+ * Some compilers make a call of each word's load otherwise (GCC 12, with the kernel's checked
+ * memcpy), and a flush then takes several times as long.
  */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -45,8 +45,9 @@ INLINE u32 first_byte(u64 word)
 /* The first position in [at, end) with different bytes, else `end`. */
 static u32 compare_bytes(const struct trace_diff *diff, u32 at, u32 end)
 {
-	while (end - at >= STEP_BYTES && !(difference_at(diff, at) | difference_at(diff, at + 8) |
-					    difference_at(diff, at + 16) | difference_at(diff, at + 24)))
+	while (end - at >= STEP_BYTES &&
+	       !(difference_at(diff, at) | difference_at(diff, at + 8) |
+		 difference_at(diff, at + 16) | difference_at(diff, at + 24)))
 		at += STEP_BYTES;
 	while (end - at >= sizeof(u64)) {
 		u64 difference = difference_at(diff, at);
@@ -102,7 +103,8 @@ static u32 compare_equal(const struct trace_diff *diff, u32 at, u32 end)
 		return at;
 	while (end - at >= STEP_BYTES &&
 	       !(zero_bytes(difference_at(diff, at)) | zero_bytes(difference_at(diff, at + 8)) |
-		 zero_bytes(difference_at(diff, at + 16)) | zero_bytes(difference_at(diff, at + 24))))
+		 zero_bytes(difference_at(diff, at + 16)) |
+		 zero_bytes(difference_at(diff, at + 24))))
 		at += STEP_BYTES;
 	while (end - at >= sizeof(u64)) {
 		u64 zero = zero_bytes(difference_at(diff, at));

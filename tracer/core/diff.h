@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 /*
- * Equal bytes that are fewer than this do not end a run: they cost less as data than as a run (runs.h).
- * They are sent as they are, which is what the program sees.
+ * Equal bytes that are fewer than this do not end a run: they cost less as data than as a run
+ * (runs.h). They are sent as they are, which is what the program sees.
  */
 #define TRACE_MERGE_GAP 3u
 
@@ -35,8 +35,8 @@ struct trace_diff {
 	u32 bytes;
 	struct trace_run whole;
 	/*
-	 * A bit for each block, the first one's the lowest; one that is not set says that the block is known to be
-	 * equal. Anything but TRACE_ALL_BLOCKS for a whole page only.
+	 * A bit for each block, the first one's the lowest; one that is not set says that the block
+	 * is known to be equal. Anything but TRACE_ALL_BLOCKS for a whole page only.
 	 */
 	u64 blocks;
 };

@@ -2,8 +2,8 @@
 /*
  * Copies of pages; page.h has the idea.
  *
- * With the general registers: a kernel must save those of SSE first, and processors that are emulated
- * take longer with them.
+ * With the general registers: a kernel must save those of SSE first, and processors that are
+ * emulated take longer with them.
  */
 #include "page.h"
 

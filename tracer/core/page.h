@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Whole pages: what a flush spends its time with where a program fills memory. All pages are aligned as
- * pages are.
+ * Whole pages: what a flush spends its time with where a program fills memory. All pages are
+ * aligned as pages are.
  */
 #ifndef TRACER_CORE_PAGE_H
 #define TRACER_CORE_PAGE_H
@@ -15,14 +15,14 @@ extern "C" {
 #define TRACE_PAGE_BYTES 4096u
 
 /*
- * Copies a page that may be stored into meanwhile. Returns true if each byte of the copy differs from
- * the one in `before`. One walk, because each costs as much as the other.
+ * Copies a page that may be stored into meanwhile. Returns true if each byte of the copy differs
+ * from the one in `before`. One walk, because each costs as much as the other.
  */
 bool trace_page_copy_differs(u8 *to, const u8 *from, const u8 *before);
 
 /*
- * A look at some bytes: false if the two pages are equal in any of them, so not all of the page differs. It
- * costs next to nothing.
+ * A look at some bytes: false if the two pages are equal in any of them, so not all of the page
+ * differs. It costs next to nothing.
  */
 bool trace_page_may_differ(const u8 *now, const u8 *before);
 

@@ -3,11 +3,12 @@
  * What to do about a store to a closed page, and about a dirty page at a flush, in mode `adaptive`.
  * Pure: counts in, decisions out.
  *
- *	cold: a store is carried out; a second one before the flush opens the page. A fault costs about as
- *	      much as opening and comparing a page, so where many get a second one, the first one opens it
+ *	cold: a store is carried out; a second one before the flush opens the page. A fault costs
+ *	      about as much as opening and comparing a page, so where many get a second one, the
+ *	      first one opens it
  *	warm: opened at once, because it was in the interval before
- *	hot:  dirty for many intervals in a row: stays open, and is compared at each flush without a fault;
- *	      unchanged for some, it cools down
+ *	hot:  dirty for many intervals in a row: stays open, and is compared at each flush without
+ *	      a fault; unchanged for some, it cools down
  */
 #ifndef TRACER_CORE_POLICY_H
 #define TRACER_CORE_POLICY_H
@@ -61,8 +62,8 @@ void trace_habit_flush(struct trace_habit *habit);
 void trace_heat_open(struct trace_heat *heat, u32 interval);
 
 /*
- * A flush has compared the page, which had changed, and it is hot: the most frequent case of trace_heat_flush,
- * without a call. False: it is another case, and nothing was done.
+ * A flush has compared the page, which had changed, and it is hot: the most frequent case of
+ * trace_heat_flush, without a call. False: it is another case, and nothing was done.
  */
 static inline bool trace_heat_stays(struct trace_heat *heat)
 {

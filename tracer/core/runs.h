@@ -17,7 +17,10 @@ extern "C" {
 #define TRACE_NUMBER_MAX_BYTES 10u
 /* What lies beyond can't be written down, and no buffer is so large. */
 #define TRACE_MAX_OFFSET (1ull << 62)
-/* What one run can need in `bytes` at most: its distance, its length, and repetitions of the one before it. */
+/*
+ * What one run can need in `bytes` at most: its distance, its length, and repetitions of the one
+ * before it.
+ */
 #define TRACE_RUN_MAX_BYTES (TRACE_NUMBER_MAX_BYTES + 5u + 5u)
 
 struct trace_runs {
@@ -41,8 +44,9 @@ u32 trace_put_number(u8 *to, u64 n);
 void trace_runs_begin(struct trace_runs *runs, u8 *bytes, u32 capacity, u32 max_count);
 
 /*
- * `length` bytes, `gap` bytes behind the end of those before, or behind the buffer's first byte. Returns
- * false, and changes nothing, if it needs a command of its own: no room, too many runs, or too far away.
+ * `length` bytes, `gap` bytes behind the end of those before, or behind the buffer's first byte.
+ * Returns false, and changes nothing, if it needs a command of its own: no room, too many runs, or
+ * too far away.
  */
 bool trace_runs_add(struct trace_runs *runs, u64 gap, u32 length);
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Copies of dirty pages that the device makes. A flush copies each page and compares the copy with the
- * page's shadow. Where the processor is emulated the device does that several times as fast, so where many
- * pages are dirty it is asked, for some at a time, by a write to its configuration. That is done when the
- * copies are; or, where the host has processors to spare, these make them while the flush goes on with those
- * that are there. A checkpoint comes before the question or after the answer either way. Without the
- * device, and for few pages, the flush does it all by itself (flush.c).
+ * Copies of dirty pages that the device makes. A flush copies each page and compares the copy with
+ * the page's shadow. Where the processor is emulated the device does that several times as fast, so
+ * where many pages are dirty it is asked, for some at a time, by a write to its configuration. That
+ * is done when the copies are; or, where the host has processors to spare, these make them while
+ * the flush goes on with those that are there. A checkpoint comes before the question or after the
+ * answer either way. Without the device, and for few pages, the flush does it all by itself
+ * (flush.c).
  *
- * What holds for a copy that is made here holds for those. They are made with the trace's lock held, so
- * "closing and comparing is one step" stays true: pages are closed before, a closed page can't change, and
- * the copy of an open one is its shadow afterwards, so what is stored later differs from it. A processor that
- * is emulated does no store late: what was logged before the question for the log was in memory when that
- * had been answered (log.c), and a page is closed when every processor has ended its instruction.
+ * What holds for a copy that is made here holds for those. They are made with the trace's lock
+ * held, so "closing and comparing is one step" stays true: pages are closed before, a closed page
+ * can't change, and the copy of an open one is its shadow afterwards, so what is stored later
+ * differs from it. A processor that is emulated does no store late: what was logged before the
+ * question for the log was in memory when that had been answered (log.c), and a page is closed when
+ * every processor has ended its instruction.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -80,7 +82,10 @@ static bool ask(struct kvg_device *dev, const struct kvt_copies *copies)
 	return READ_ONCE(copies->list[0].answer) != VGPU_COPY_NONE; /* all, or none */
 }
 
-/* Looks so often before it lets this processor take part in the copies: a thread's wake-up takes longer. */
+/*
+ * Looks so often before it lets this processor take part in the copies: a thread's wake-up takes
+ * longer.
+ */
 #define KVT_POLLS 4
 
 /* The device has made all copies that it was asked for. */
@@ -155,8 +160,8 @@ static void fill_list(struct kvt_copies *copies, const struct kvg_range *range)
 }
 
 /*
- * The flush has come to page `index`, which is dirty. If it is not among those that were looked at, copies
- * are made of it and of those behind it. The trace's lock and the window's are held.
+ * The flush has come to page `index`, which is dirty. If it is not among those that were looked at,
+ * copies are made of it and of those behind it. The trace's lock and the window's are held.
  */
 void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 index)
 {

@@ -21,7 +21,8 @@
 #include "tracer/core/decode.h"
 
 #define ARITHMETIC_FLAGS \
-	(TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF | TRACE_FLAG_OF)
+	(TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF | \
+	 TRACE_FLAG_OF)
 
 struct emulation {
 	struct kvg_range *range;

@@ -122,8 +122,8 @@ static int add_entry(pte_t *place, unsigned long address, void *data)
 }
 
 /*
- * The page at `address` has an entry; those behind it, which have none, get theirs in one walk. What has no
- * entry afterwards faults again.
+ * The page at `address` has an entry; those behind it, which have none, get theirs in one walk.
+ * What has no entry afterwards faults again.
  */
 static void add_entries(struct vm_area_struct *vma, unsigned long address, u32 count)
 {
@@ -152,17 +152,21 @@ static u32 pages_to_open(const struct vm_fault *vmf, struct kvg_range *range, u3
 }
 
 /*
- * The page that faulted, and some ahead for whoever stores into page after page. The entries are made under
- * the lock, so a flush comes before both the dirty bit and the entry, or after both.
+ * The page that faulted, and some ahead for whoever stores into page after page. The entries are
+ * made under the lock, so a flush comes before both the dirty bit and the entry, or after both.
  */
 static vm_fault_t open_pages(struct vm_fault *vmf, struct kvg_range *range, u32 index, bool present)
 {
 	unsigned long address = vmf->address & PAGE_MASK;
 	u32 count = pages_to_open(vmf, range, index);
-	bool open = test_bit(index, range->trace->open); /* for another program, or another thread */
+	/* for another program, or another thread */
+	bool open = test_bit(index, range->trace->open);
 	vm_fault_t ret;
 
-	/* entries that allow loads would stay; all at once, as each time costs every CPU an interrupt */
+	/*
+	 * entries that allow loads would stay; all at once, as each time costs every CPU an
+	 * interrupt
+	 */
 	if (present || count > 1)
 		zap_vma_ptes(vmf->vma, address, (unsigned long)count << PAGE_SHIFT);
 	if (!begin_open(range, index))

@@ -16,8 +16,8 @@
 #define KVT_NEVER_HOT 255u
 
 /*
- * A page stays open at this flush after so many intervals. Not while the device may write into the range: what
- * it writes would differ from the shadow, and count as stored.
+ * A page stays open at this flush after so many intervals. Not while the device may write into the
+ * range: what it writes would differ from the shadow, and count as stored.
  */
 static u32 intervals_until_hot(const struct kvg_range *range)
 {
@@ -33,7 +33,10 @@ static u32 intervals_until_hot(const struct kvg_range *range)
 }
 static_assert(TRACE_INTERVALS_UNTIL_HOT < KVT_NEVER_HOT);
 
-/* Not with bytes that are sent whatever the comparison says: these are sent once, from a closed page. */
+/*
+ * Not with bytes that are sent whatever the comparison says: these are sent once, from a closed
+ * page.
+ */
 static inline bool is_hot(const struct kvt_page *page, u32 intervals)
 {
 	return page->heat.intervals >= intervals && page->shadow &&
@@ -160,9 +163,9 @@ static int commit(struct kvg_request *request, u64 *sequence)
 #define KVT_AHEAD_PAGES 128u
 
 /*
- * Where many pages are dirty, the first ones go ahead in a request of their own: the device's threads and the
- * GPU wake up and work on them while the others are collected. Not on a host that has no processor to spare for
- * that.
+ * Where many pages are dirty, the first ones go ahead in a request of their own: the device's
+ * threads and the GPU wake up and work on them while the others are collected. Not on a host that
+ * has no processor to spare for that.
  */
 static u32 pages_to_lend(struct kvg_range *range, u32 cursor)
 {
@@ -174,8 +177,8 @@ static u32 pages_to_lend(struct kvg_range *range, u32 cursor)
 }
 
 /*
- * One request's worth of a range, from page *cursor on. flush_mutex is held. `last`: of the ranges that have
- * anything to flush.
+ * One request's worth of a range, from page *cursor on. flush_mutex is held. `last`: of the ranges
+ * that have anything to flush.
  */
 static int flush_step(struct kvg_file *file, struct kvg_range *range, bool last, u32 *cursor,
 		      struct kvt_target *target, u64 *flushed_bytes)
@@ -281,7 +284,8 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range, bool last
 /* All ranges of the target's group. flush_mutex is held. */
 static int flush_ranges(struct kvg_file *file, struct kvt_target *target, u64 *flushed_bytes)
 {
-	struct kvg_range *range, *dirty = NULL; /* not flushed before it is known whether it is the last one */
+	/* not flushed before it is known whether it is the last one */
+	struct kvg_range *range, *dirty = NULL;
 	u64 from = 0;
 	int ret = 0;
 
@@ -327,10 +331,11 @@ int kvt_flush(struct kvg_file *file, struct kvt_target *target, u64 *flushed_byt
 }
 
 /*
- * The device is about to write into these bytes of the range. Pages that stayed open, or were stored into
- * without a change, are clean again, so the next store to them finds what the device has written and takes that
- * as what was there before. Otherwise it would be taken for stores and sent back, maybe when the buffer has
- * changed. Pages with stores that nobody has flushed remain as they are.
+ * The device is about to write into these bytes of the range. Pages that stayed open, or were
+ * stored into without a change, are clean again, so the next store to them finds what the device
+ * has written and takes that as what was there before. Otherwise it would be taken for stores and
+ * sent back, maybe when the buffer has changed. Pages with stores that nobody has flushed remain as
+ * they are.
  */
 void kvt_device_writes(struct kvg_range *range, u64 offset, u64 bytes)
 {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Shadows that are kept across a flush. Where a flush has closed a page and left a shadow that is the same
- * as the page, whoever stores into the page next needs no copy of it. That holds as long as nothing but a
- * store, which faults, changes the page. The device does, at some time while a request lets it write into the
- * range: then no shadow is kept there, and what was kept goes (kvt_device_writes).
+ * Shadows that are kept across a flush. Where a flush has closed a page and left a shadow that is
+ * the same as the page, whoever stores into the page next needs no copy of it. That holds as long
+ * as nothing but a store, which faults, changes the page. The device does, at some time while a
+ * request lets it write into the range: then no shadow is kept there, and what was kept goes
+ * (kvt_device_writes).
  *
- * A shadow that nobody needed for two intervals goes, and all of a range do when flushes find nothing for
- * long or memory is short. The trace's lock is held.
+ * A shadow that nobody needed for two intervals goes, and all of a range do when flushes find
+ * nothing for long or memory is short. The trace's lock is held.
  */
 #include <linux/bitmap.h>
 
@@ -17,8 +18,8 @@
 #define KVT_KEEP_INTERVALS 2u
 
 /*
- * The pages are closed and clean, and their shadows the same as they. Returns whether these stay: all, or
- * none.
+ * The pages are closed and clean, and their shadows the same as they. Returns whether these stay:
+ * all, or none.
  */
 bool kvt_keep_shadows(struct kvg_range *range, u32 index, u32 count)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Pages that changed as a whole do not travel inside the stream: the request's payloads are pages that
- * hold the content of the moment, one reference each. So a large flush is copied once here, and the
- * device reads it from there.
+ * Pages that changed as a whole do not travel inside the stream: the request's payloads are pages
+ * that hold the content of the moment, one reference each. So a large flush is copied once here,
+ * and the device reads it from there.
  *
  * A page that is lent is not written to until the device has answered: shadow.c recycles only pages
  * with no reference but its own. It may be a shadow meanwhile, which is only read.
@@ -19,7 +19,10 @@
 /* Fewer are not worth a payload's slot of the ring. */
 #define KVT_LEND_FROM 4u
 
-/* Takes room for payloads of so many pages, or fewer, if there is some now. Returns false if nothing can be lent. */
+/*
+ * Takes room for payloads of so many pages, or fewer, if there is some now. Returns false if
+ * nothing can be lent.
+ */
 bool kvt_lend_begin(struct kvt_stream *stream, struct kvg_range *range, u32 pages)
 {
 	struct kvg_request *request = stream->request;
@@ -132,8 +135,8 @@ static u32 next_segment(const struct kvt_lent *lent, u32 from, u32 to, struct vg
 }
 
 /*
- * The stream is complete: behind it come the tables that name the pages. After success they belong to
- * the request, and kvg_payloads_release gives them back.
+ * The stream is complete: behind it come the tables that name the pages. After success they belong
+ * to the request, and kvg_payloads_release gives them back.
  */
 int kvt_lend_end(struct kvt_stream *stream)
 {
@@ -197,8 +200,8 @@ void kvt_lend_cancel(struct kvt_stream *stream)
 }
 
 /*
- * All of a request's pages come back in one go: the program may be storing again already, and what is not
- * back when it faults is made anew.
+ * All of a request's pages come back in one go: the program may be storing again already, and what
+ * is not back when it faults is made anew.
  */
 void kvt_lender_lock(struct kvg_range *lender)
 {
@@ -210,7 +213,10 @@ void kvt_lender_unlock(struct kvg_range *lender)
 	mutex_unlock(&lender->trace->lock);
 }
 
-/* The device is through with a segment of pages: the lender, whose lock is held, can use them again. */
+/*
+ * The device is through with a segment of pages: the lender, whose lock is held, can use them
+ * again.
+ */
 void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment)
 {
 	u64 at;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Mode `host`: pages are opened by their first store and stay open. Which of them were stored into since the
- * last flush is told by the hypervisor, from the log that it also makes checkpoints with. The flush compares
- * these, as it does with hot pages. For comparison with the tracer's own ways.
+ * Mode `host`: pages are opened by their first store and stay open. Which of them were stored into
+ * since the last flush is told by the hypervisor, from the log that it also makes checkpoints with.
+ * The flush compares these, as it does with hot pages. For comparison with the tracer's own ways.
  *
  * A question is a write to the device's configuration, which is answered when the write is done: no
- * request is in flight, so a checkpoint comes before the question or after the answer. What was told and is
- * not looked at yet is kept here, in the guest's memory; a VM that goes on at another host is told that
- * every page was stored into.
+ * request is in flight, so a checkpoint comes before the question or after the answer. What was
+ * told and is not looked at yet is kept here, in the guest's memory; a VM that goes on at another
+ * host is told that every page was stored into.
  *
  * The device answers for groups of pages, which may belong to several ranges. So what it tells is
  * collected for the whole window.
@@ -83,8 +83,8 @@ static void ask(struct kvg_range *range, u32 first, u32 count)
 }
 
 /*
- * When it returns, kvt_log_has is true for every page of the range that was stored into before the call, and
- * the stores are in memory.
+ * When it returns, kvt_log_has is true for every page of the range that was stored into before the
+ * call, and the stores are in memory.
  */
 void kvt_log_read(struct kvg_range *range)
 {
@@ -108,8 +108,8 @@ void kvt_log_read(struct kvg_range *range)
 	mutex_unlock(&log->lock);
 	kvt_count(range, KVT_LOG_PAGES, told);
 	/*
-	 * A processor that is emulated logs a store just before it does it, and then not again. After the
-	 * interrupt it has ended the instruction.
+	 * A processor that is emulated logs a store just before it does it, and then not again.
+	 * After the interrupt it has ended the instruction.
 	 */
 	kick_all_cpus_sync();
 }

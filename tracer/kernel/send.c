@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What a flush does with one page, or with many that are alike: how it is compared with its shadow, what of it
- * goes into the stream, and what it is afterwards. The trace's lock and the window's are held.
+ * What a flush does with one page, or with many that are alike: how it is compared with its shadow,
+ * what of it goes into the stream, and what it is afterwards. The trace's lock and the window's are
+ * held.
  */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
@@ -53,9 +54,9 @@ static struct known take_snapshot(struct kvt_trace *trace, const struct kvt_page
 }
 
 /*
- * A page that holds `content` and can be lent, or NULL. The trace's snapshot, which becomes the page's
- * shadow, can be as it is; else the content is that of the window, and the page's shadow, with which
- * it was compared, becomes a copy of it.
+ * A page that holds `content` and can be lent, or NULL. The trace's snapshot, which becomes the
+ * page's shadow, can be as it is; else the content is that of the window, and the page's shadow,
+ * with which it was compared, becomes a copy of it.
  */
 static u8 *lendable(struct kvt_trace *trace, struct kvt_page *page, const u8 *content)
 {
@@ -155,8 +156,8 @@ const u8 *kvt_page_in_window(const struct kvg_range *range, u32 index)
 }
 
 /*
- * Nobody can store into the page: it is compared as it is. Where all of it may have changed, comparing and
- * copying what is to be lent is one.
+ * Nobody can store into the page: it is compared as it is. Where all of it may have changed,
+ * comparing and copying what is to be lent is one.
  */
 int kvt_send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 index)
 {
@@ -258,8 +259,8 @@ static void end_whole_pages(struct kvt_stream *stream, struct kvg_range *range, 
 }
 
 /*
- * As send_hot or send_closed for each of `count` pages, of which the device has told that each byte has changed:
- * where a program fills memory, what is done for each page is most of a flush.
+ * As send_hot or send_closed for each of `count` pages, of which the device has told that each byte
+ * has changed: where a program fills memory, what is done for each page is most of a flush.
  */
 int kvt_send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index, u32 count)
 {

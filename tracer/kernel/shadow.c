@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Pages for shadows. A fault takes one for each page that it opens, so they are not asked from the
- * kernel (which clears them first) each time: what one interval needed, the next one finds here. The
- * trace's lock is held.
+ * kernel (which clears them first) each time: what one interval needed, the next one finds here.
+ * The trace's lock is held.
  *
- * A page may also be lent to a request (lend.c): it then has a second reference, and is not written to.
+ * A page may also be lent to a request (lend.c): it then has a second reference, and is not written
+ * to.
  *
- * They are made many at once, neighbours in memory, and used in turn: what was given back first is taken
- * first. So where a program fills page after page, interval after interval, shadows and copies of neighbours
- * are neighbours, and a request needs a few segments to name hundreds of them.
+ * They are made many at once, neighbours in memory, and used in turn: what was given back first is
+ * taken first. So where a program fills page after page, interval after interval, shadows and
+ * copies of neighbours are neighbours, and a request needs a few segments to name hundreds of them.
  */
 #include <linux/gfp.h>
 #include <linux/log2.h>

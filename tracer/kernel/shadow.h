@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Taking and giving back pages for shadows (shadow.c): done for each page of a large flush, so without calls.
+ * Taking and giving back pages for shadows (shadow.c): done for each page of a large flush, so
+ * without calls.
  */
 #ifndef KVT_SHADOW_H
 #define KVT_SHADOW_H

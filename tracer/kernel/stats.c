@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a line for each counter, with its
- * sum and what each mode has of it. The first line names the columns. Writing to the file sets all of
- * them to 0. `tracer_without` beside it is for tests: the sum of what is to fail (enum kvt_without).
+ * What the tracer did, in /sys/kernel/debug/kagemusha-vgpuN/tracer: a line for each counter, with
+ * its sum and what each mode has of it. The first line names the columns. Writing to the file sets
+ * all of them to 0. `tracer_without` beside it is for tests: the sum of what is to fail (enum
+ * kvt_without).
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * What a flush found, as commands in the stream of a request. The bytes travel inside them: a copy
- * of the moment, so primary and standby see the same ones however the program goes on storing, and a
- * flush never waits for room for payloads, which other requests may hold for long.
+ * of the moment, so primary and standby see the same ones however the program goes on storing, and
+ * a flush never waits for room for payloads, which other requests may hold for long.
  */
 #include <linux/slab.h>
 

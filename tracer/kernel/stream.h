@@ -29,8 +29,8 @@ struct kvt_open_runs {
 };
 
 /*
- * At a time. One processor's copies, and the pages with their shadows, are to stay in its cache; threads of the
- * host are to be woken up for something.
+ * At a time. One processor's copies, and the pages with their shadows, are to stay in its cache;
+ * threads of the host are to be woken up for something.
  */
 #define KVT_MAX_COPIES_ALONE 128u
 #define KVT_MAX_COPIES 512u
@@ -117,14 +117,17 @@ static inline u32 kvt_stream_can_lend(const struct kvt_stream *stream)
 		       0;
 }
 
-/* So many pages of data go behind the stream, as references to `pages`, which nobody writes to any more. */
+/*
+ * So many pages of data go behind the stream, as references to `pages`, which nobody writes to any
+ * more.
+ */
 int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, u8 *const *pages, u32 count);
 
 /* Nothing was written. */
 bool kvt_stream_is_empty(const struct kvt_stream *stream);
 /*
- * The request can be committed after this. `follower`: a request without payloads, or NULL; its commands come
- * last, if there is room, and `followed` says so.
+ * The request can be committed after this. `follower`: a request without payloads, or NULL; its
+ * commands come last, if there is room, and `followed` says so.
  */
 int kvt_stream_end(struct kvt_stream *stream, bool barrier, const struct kvg_request *follower);
 
@@ -139,7 +142,9 @@ void kvt_lend_cancel(struct kvt_stream *stream);
 /* After kvt_stream_end. */
 u64 kvt_lent_bytes(const struct kvt_stream *stream);
 
-/* Whether a flush has to look at this page, which is dirty. In mode `host` most are, and stay so. */
+/*
+ * Whether a flush has to look at this page, which is dirty. In mode `host` most are, and stay so.
+ */
 static inline bool kvt_is_due(const struct kvg_range *range, u32 index)
 {
 	const struct kvt_trace *trace = range->trace;

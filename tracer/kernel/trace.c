@@ -101,8 +101,9 @@ static struct kvt_trace *trace_new(const struct kagemusha_vgpu_window_trace *arg
 	return trace;
 }
 
-int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *args)
+int kvt_window_trace(struct kvg_file *file, void *data)
 {
+	struct kagemusha_vgpu_window_trace *args = data;
 	struct kvg_device *dev = file->dev;
 	struct kvt_trace *trace;
 	struct kvg_range *range;
@@ -198,8 +199,9 @@ static void discard_in_page(struct kvt_page *page, u32 from, u32 to)
 	}
 }
 
-int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window_discard *args)
+int kvt_window_discard(struct kvg_file *file, void *data)
 {
+	const struct kagemusha_vgpu_window_discard *args = data;
 	struct kvg_device *dev = file->dev;
 	struct kvt_trace *trace;
 	struct kvg_range *range;

@@ -6,8 +6,9 @@
  * A traced page is closed (no page table allows a store), or open (some do). The first store since
  * the last flush makes a page *dirty*: its content is copied into a shadow just before. A flush
  * closes every dirty page, compares it with its shadow and sends what differs as ordinary write
- * commands, then forgets the shadow, or keeps it for a while if it is the same as the page (keep.c). What
- * the device writes into a page that is not dirty is never mistaken for a store of the program.
+ * commands, then forgets the shadow, or keeps it for a while if it is the same as the page
+ * (keep.c). What the device writes into a page that is not dirty is never mistaken for a store of
+ * the program.
  *
  *	closed, clean ──store──▶ open, dirty ──flush──▶ closed, clean
  *
@@ -71,8 +72,8 @@ enum kvt_counter {
 };
 
 /*
- * For tests: what the tracer does without, as if it had failed (debugfs, `tracer_without`). The bytes end the
- * same all the same.
+ * For tests: what the tracer does without, as if it had failed (debugfs, `tracer_without`). The
+ * bytes end the same all the same.
  */
 enum kvt_without {
 	KVT_WITHOUT_EMULATION = 1,	/* the page is opened */
@@ -99,15 +100,15 @@ struct kvt_page {
 };
 
 /*
- * Pages for shadows. Those that a flush gave back are kept for the next interval: as many as the last
- * two needed at once, and for so many flushes that found nothing.
+ * Pages for shadows. Those that a flush gave back are kept for the next interval: as many as the
+ * last two needed at once, and for so many flushes that found nothing.
  */
 #define KVT_KEEP_SPARE_FLUSHES 64u
 
 struct kvt_shadows {
 	/*
-	 * The addresses are not in the pages: a processor that is emulated looks for a page's place in memory
-	 * each time, which takes longer than all else that is done for the page here.
+	 * The addresses are not in the pages: a processor that is emulated looks for a page's place
+	 * in memory each time, which takes longer than all else that is done for the page here.
 	 */
 	u8 **spare; /* a ring */
 	u32 first, spare_count, max_spare;
@@ -141,8 +142,9 @@ struct kvt_trace {
 	unsigned long *dirty;
 	unsigned long *open;
 	/*
-	 * Clean pages that have a shadow, because the last flush left one that is the same as the page: the
-	 * next store has nothing to copy. Not while a request lets the device write into the range.
+	 * Clean pages that have a shadow, because the last flush left one that is the same as the
+	 * page: the next store has nothing to copy. Not while a request lets the device write into
+	 * the range.
 	 */
 	unsigned long *kept;
 	u32 kept_count;
@@ -165,8 +167,8 @@ void kvt_shadows_trim(struct kvt_shadows *shadows);
 void kvt_shadows_free(struct kvt_shadows *shadows);
 
 /* trace.c */
-int kvt_window_trace(struct kvg_file *file, struct kagemusha_vgpu_window_trace *args);
-int kvt_window_discard(struct kvg_file *file, const struct kagemusha_vgpu_window_discard *args);
+int kvt_window_trace(struct kvg_file *file, void *data);
+int kvt_window_discard(struct kvg_file *file, void *data);
 void kvt_trace_free(struct kvt_trace *trace);
 bool kvt_mark_dirty(struct kvg_range *range, u32 index);
 
@@ -216,8 +218,9 @@ struct kvt_target {
 	bool barrier;	/* the queue runs out of order: what is submitted later waits */
 	bool nonblock;	/* -EAGAIN instead of waiting for room; the next flush sends the rest */
 	/*
-	 * What the caller sends behind the flush, or NULL. It has no payloads, nobody waits for its answer, and
-	 * its credits are taken. It need not be a request of its own: the flush's last one can take its commands.
+	 * What the caller sends behind the flush, or NULL. It has no payloads, nobody waits for its
+	 * answer, and its credits are taken. It need not be a request of its own: the flush's last
+	 * one can take its commands.
 	 */
 	const struct kvg_request *follower;
 	/* --- out: */

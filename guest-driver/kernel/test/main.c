@@ -5,10 +5,10 @@
  *	kagemusha_vgpu_uapi_test [--contents] [--stores N] [--node /dev/kagemusha-vgpuN] [name…]
  *
  * --contents: the backend stores what is written (any but `null`), so read it back and compare.
- * --stores: so many of several threads at once are checked in the tracer's modes page and adaptive, a hundredth in
- * emulate, a ten-thousandth in step.
- * With names only these tests run. Prints TAP; the exit status is 0 if every test passed. Nothing
- * else may use the device meanwhile: the tests compare its counters.
+ * --stores: so many of several threads at once are checked in the tracer's modes page and adaptive,
+ * a hundredth in emulate, a ten-thousandth in step. With names only these tests run. Prints TAP;
+ * the exit status is 0 if every test passed. Nothing else may use the device meanwhile: the tests
+ * compare its counters.
  */
 #include <fcntl.h>
 #include <signal.h>

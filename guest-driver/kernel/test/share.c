@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What several users of one guest share: one of them takes all it can get, and another one, who comes later,
- * still computes.
+ * What several users of one guest share: one of them takes all it can get, and another one, who
+ * comes later, still computes.
  */
 #include <fcntl.h>
 #include <grp.h>

@@ -79,7 +79,8 @@ void test_trace_rejections(void)
 void test_short_submit(void)
 {
 	const unsigned long shorter =
-		_IOC(_IOC_READ | _IOC_WRITE, KAGEMUSHA_VGPU_IOCTL_BASE, _IOC_NR(KAGEMUSHA_VGPU_SUBMIT),
+		_IOC(_IOC_READ | _IOC_WRITE, KAGEMUSHA_VGPU_IOCTL_BASE,
+		     _IOC_NR(KAGEMUSHA_VGPU_SUBMIT),
 		     offsetof(struct kagemusha_vgpu_submit, flush_queue));
 	struct kagemusha_vgpu_submit args;
 	struct stream stream;
@@ -319,7 +320,10 @@ static void read_into_window(struct traced *t, struct stream *stream)
 		     BYTES);
 }
 
-/* What the device writes into the window is no store and is not sent back, whether its pages are open or not. */
+/*
+ * What the device writes into the window is no store and is not sent back, whether its pages are
+ * open or not.
+ */
 static void writes_of_the_device(struct traced *t)
 {
 	uint8_t *other = malloc(BYTES);

@@ -370,7 +370,8 @@ static unsigned steps_of(uint32_t mode, uint64_t *steps)
 		MUST(ptrace(PTRACE_GETREGS, child, NULL, &regs) == 0);
 		steps[count++] = regs.rip;
 		/* behind the second int3 */
-		if (count > 1 && (ptrace(PTRACE_PEEKTEXT, child, regs.rip - 1, NULL) & 0xff) == 0xcc)
+		if (count > 1 &&
+		    (ptrace(PTRACE_PEEKTEXT, child, regs.rip - 1, NULL) & 0xff) == 0xcc)
 			break;
 		MUST(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0);
 		MUST(waitpid(child, &status, 0) == child);
@@ -444,8 +445,8 @@ static void do_without(unsigned what)
 }
 
 /*
- * A copy of the buffer, by a command that comes behind the flush, whether in its request or not. What the copy
- * is afterwards is that of the stores before.
+ * A copy of the buffer, by a command that comes behind the flush, whether in its request or not.
+ * What the copy is afterwards is that of the stores before.
  */
 static void copy_behind_stores(struct traced *t, unsigned round)
 {
@@ -497,7 +498,9 @@ static void every_way(struct traced *t)
 	threads_on_one_page(t);
 }
 
-/* Each thing that may fail is made to, in turn and all together; every mode ends in the same bytes. */
+/*
+ * Each thing that may fail is made to, in turn and all together; every mode ends in the same bytes.
+ */
 void test_trace_fallbacks(void)
 {
 	/* enum kvt_without: what counts what is left out */
@@ -507,7 +510,8 @@ void test_trace_fallbacks(void)
 	} ways[] = {
 		{ 1, "emulation", "emulated" }, { 2, "steps", "stepped" },
 		{ 4, "lending", "pages_lent" }, { 8, "snapshots", "kept_open" },
-		{ 16, "opening ahead", "opened_ahead" }, { 32, "the hypervisor's log", "log_reads" },
+		{ 16, "opening ahead", "opened_ahead" },
+		{ 32, "the hypervisor's log", "log_reads" },
 		{ 64, "the device's copies", "pages_copied" },
 		{ 128, "kept shadows", "shadows_kept" }, { 256, "followers", "followed" },
 		{ 511, "all of them", NULL },
