@@ -37,6 +37,18 @@ build_guest() {
     "$KAGE_ROOT/scripts/build-modules" "$@" >/dev/null
 }
 
+# build_docs: pages of the public headers (docs/Doxyfile), whose warnings are errors.
+build_docs() {
+    cd "$KAGE_ROOT" || return
+    mkdir -p build/docs
+    {
+        cat docs/Doxyfile
+        echo "OUTPUT_DIRECTORY = build/docs"
+    } >build/docs/Doxyfile
+    step "Making the pages of the public headers" doxygen build/docs/Doxyfile
+    note "$KAGE_ROOT/build/docs/html/index.html"
+}
+
 # ---- layout (the other checks: scripts/tidy) -------------------------------------------------------------------------
 
 # Our C++ only: kernel and QEMU code keep the layout of their projects.
