@@ -21,7 +21,6 @@ def load():
 
 sys.dont_write_bytecode = True
 tidy = load()
-LIST = tidy.LONG_LINES
 
 
 class TidyDocs(unittest.TestCase):
@@ -97,11 +96,6 @@ class TidyDocs(unittest.TestCase):
     def test_a_long_address_stands_alone(self):
         address = "<https://a.example/" + "x" * 100 + ">"
         self.check({"a.md": f"{address}\nsee {address}\n"}, "a.md:2: 124 columns, 100 at most")
-
-    def test_the_list_only_shrinks(self):
-        self.check({"a.md": "x " * 60, "b.md": "short\n", LIST: "# why\na.md\nb.md\nc.md\n"},
-                   f"{LIST}: there is no c.md",
-                   f"b.md:1: has no long line any more: take it out of {LIST}")
 
 
 if __name__ == "__main__":
