@@ -57,27 +57,7 @@ std::string uri(const std::string& address) {
 void qemu_pilot::start(const std::vector<std::string>& command, bool standby) {
     standby_ = standby;
     number_ = next_number_;
-    negotiated_ = quitting_ = shut_down_ = taking_over_ = abandoned_ = told_ = false;
-    killed_why_.clear();
-    phase_ = phase::none;
-    stream_is_ours_ = false;
-    counted_ = {};
-    differences_ = {};
-    looking_ = gpu_looking_ = lost_told_ = false;
-    look_at_takeover_.reset();
-    look_at_copy_.reset();
-    handing_over_ = 0;
-    hand_over_by_.reset();
-    copy_waits_for_.clear();
-    to_run_ = held_ = false;
-    replicate_ = false;
-    restart_why_.clear();
-    answers_.clear();
-    session_ = {};
-    pinged_ = pinged_in_band_ = false;
-    quit_by_.reset();
-    killed_at_.reset();
-    run_at_.reset();
+    life_ = {};
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return events_.died(fmt::format("no descriptors left: {}", std::strerror(errno)), false, number_);
@@ -115,21 +95,21 @@ qemu_pilot::clock::time_point qemu_pilot::deadline() const {
     auto at = clock::time_point::max();
     if (!qemu_)
         return at;
-    if (negotiated_ || killed_at_)
+    if (life_.negotiated || life_.killed_at)
         at = tick_at_;
-    if (run_at_)
-        at = std::min(at, *run_at_);
-    if (hand_over_by_)
-        at = std::min(at, *hand_over_by_);
-    if (phase_ == phase::checkpointing || phase_ == phase::copying_gpu)
+    if (life_.run_at)
+        at = std::min(at, *life_.run_at);
+    if (life_.hand_over_by)
+        at = std::min(at, *life_.hand_over_by);
+    if (life_.phase == phase::checkpointing || life_.phase == phase::copying_gpu)
         at = std::min(at, look_at_);
-    if (look_at_takeover_)
-        at = std::min(at, *look_at_takeover_);
-    if (look_at_copy_)
-        at = std::min(at, *look_at_copy_);
+    if (life_.look_at_takeover)
+        at = std::min(at, *life_.look_at_takeover);
+    if (life_.look_at_copy)
+        at = std::min(at, *life_.look_at_copy);
     if (look_at_flush_)
         at = std::min(at, *look_at_flush_);
-    return quit_by_ ? std::min(at, *quit_by_) : at;
+    return life_.quit_by ? std::min(at, *life_.quit_by) : at;
 }
 
 void qemu_pilot::handle(bool ended_now) {
@@ -141,36 +121,36 @@ void qemu_pilot::handle(bool ended_now) {
     const auto now = clock::now();
     if (!qemu_)
         return;
-    if (killed_at_)
+    if (life_.killed_at)
         look_at_kill();
     if (!qemu_)
         return;
-    if (quit_by_ && now >= *quit_by_) {
-        quit_by_.reset();
+    if (life_.quit_by && now >= *life_.quit_by) {
+        life_.quit_by.reset();
         kill(
             fmt::format("it did not end within {} s of QMP's quit", std::chrono::seconds(quit_time).count()));
     }
     if (now >= tick_at_) {
         tick_at_ = now + tick_period_;
-        if (negotiated_)
+        if (life_.negotiated)
             ping();
     }
-    if (negotiated_)
+    if (life_.negotiated)
         watch();
-    if (hand_over_by_ && now >= *hand_over_by_)
+    if (life_.hand_over_by && now >= *life_.hand_over_by)
         cancel_hand_over(
             fmt::format("the standby did not have all of the VM within {} ms", config_.hand_over_ms));
-    if (run_at_ && now >= *run_at_) {
-        run_at_.reset();
+    if (life_.run_at && now >= *life_.run_at) {
+        life_.run_at.reset();
         run_if_stopped();
     }
-    if (phase_ == phase::checkpointing && now >= look_at_)
+    if (life_.phase == phase::checkpointing && now >= look_at_)
         look();
-    else if (phase_ == phase::copying_gpu && now >= look_at_)
+    else if (life_.phase == phase::copying_gpu && now >= look_at_)
         look_at_gpu();
-    if (look_at_takeover_ && now >= *look_at_takeover_)
+    if (life_.look_at_takeover && now >= *life_.look_at_takeover)
         look_at_takeover();
-    if (look_at_copy_ && now >= *look_at_copy_)
+    if (life_.look_at_copy && now >= *life_.look_at_copy)
         look_at_copy();
     if (look_at_flush_ && now >= *look_at_flush_)
         look_at_flush();
@@ -186,7 +166,7 @@ void qemu_pilot::read_answers() {
             return;
         if (got <= 0)
             return qmp_.reset(); // the pidfd tells the rest
-        for (const auto& message : session_.feed({buffer, static_cast<std::size_t>(got)}))
+        for (const auto& message : life_.session.feed({buffer, static_cast<std::size_t>(got)}))
             take(message);
         if (static_cast<std::size_t>(got) < sizeof buffer)
             return; // that was all; what has come since wakes the caller
@@ -197,24 +177,24 @@ void qemu_pilot::read_answers() {
 void qemu_pilot::ping() {
     if (config_.copy_keys)
         renew_keys();
-    if (!pinged_) {
-        pinged_ = true;
+    if (!life_.pinged) {
+        life_.pinged = true;
         watch_.asked(question::out_of_band);
         ask_out_of_band("query-yank", {}, [this](const qmp_message&) {
-            pinged_ = false;
+            life_.pinged = false;
             watch_.answered(question::out_of_band);
         });
     }
-    if (!pinged_in_band_) {
-        pinged_in_band_ = true;
+    if (!life_.pinged_in_band) {
+        life_.pinged_in_band = true;
         watch_.asked(question::in_band);
         ask("query-status", {}, [this](const qmp_message& a) {
-            pinged_in_band_ = false;
+            life_.pinged_in_band = false;
             watch_.answered(question::in_band);
             if (a.body.is_object())
                 look_at_error(!standby_ && a.body.value("status", std::string()) == "io-error");
         });
-        if (phase_ == phase::migrating)
+        if (life_.phase == phase::migrating)
             look_at_transfer();
     }
 }
@@ -251,7 +231,7 @@ void qemu_pilot::renew_keys() {
 // The bytes of the first copy.
 void qemu_pilot::look_at_transfer() {
     ask("query-migrate", {}, [this](const qmp_message& a) {
-        if (phase_ != phase::migrating || a.what != qmp_message::kind::success || !a.body.is_object())
+        if (life_.phase != phase::migrating || a.what != qmp_message::kind::success || !a.body.is_object())
             return;
         const auto ram = a.body.find("ram");
         const auto bytes =
@@ -272,11 +252,11 @@ void qemu_pilot::watch() {
             yank();
             break;
         case progress_event::kind::replication_lost:
-            if (!std::exchange(abandoned_, true))
+            if (!std::exchange(life_.abandoned, true))
                 events_.replication_lost(replication_, event.why);
             break;
         case progress_event::kind::stuck:
-            if (killed_why_.empty() && !taking_over_)
+            if (life_.killed_why.empty() && !life_.taking_over)
                 events_.stuck(event.why);
             break;
         }
@@ -296,15 +276,16 @@ void qemu_pilot::warn(concern what, const std::string& text) {
 // memory did not end before the guest reset the device. A standby goes on; without one it is tried again,
 // when no worker is left.
 void qemu_pilot::look_at_error(bool stands_still) {
-    if (!stands_still || !killed_why_.empty()) {
+    if (!stands_still || !life_.killed_why.empty()) {
         go_on_at_.reset();
         return warn(concern::error, {});
     }
     warn(concern::error, "a device has stopped the VM after an error: qemu.log says which");
     const auto now = clock::now();
-    if (phase_ == phase::checkpointing && told_ && !abandoned_)
+    if (life_.phase == phase::checkpointing && life_.told && !life_.abandoned)
         return events_.stuck("a device has stopped the VM after an error");
-    if (now < go_on_at_.value_or(now) || phase_ == phase::migrating || hand_over_by_ || shut_down_)
+    if (now < go_on_at_.value_or(now) || life_.phase == phase::migrating || life_.hand_over_by ||
+        life_.shut_down)
         return;
     const auto go_on = [this] {
         go_on_at_ = clock::now() + go_on_period;
@@ -320,10 +301,10 @@ void qemu_pilot::look_at_error(bool stands_still) {
 
 // Once for each stream. While the main loop is under suspicion the watch says which of both it was.
 void qemu_pilot::report_loss(const std::string& why) {
-    if (abandoned_ || !killed_why_.empty()) // its end is no fault of the standby's
+    if (life_.abandoned || !life_.killed_why.empty()) // its end is no fault of the standby's
         return;
     if (watch_.may_report_loss(why)) {
-        abandoned_ = true;
+        life_.abandoned = true;
         events_.replication_lost(replication_, why);
     }
 }
@@ -336,9 +317,10 @@ void qemu_pilot::ended() {
     const auto status = qemu_->wait_for(0ms);
     if (!status)
         return;
-    const bool in_order = *status == 0 && (shut_down_ || quitting_);
-    auto how = killed_why_.empty() ? how_it_ended(*status) : fmt::format("killed, because {}", killed_why_);
-    const auto restart_why = std::exchange(restart_why_, {});
+    const bool in_order = *status == 0 && (life_.shut_down || life_.quitting);
+    auto how = life_.killed_why.empty() ? how_it_ended(*status)
+                                        : fmt::format("killed, because {}", life_.killed_why);
+    const auto restart_why = std::exchange(life_.restart_why, {});
     forget_process();
     if (restart_why.empty())
         return events_.died(how, in_order, number_);
@@ -349,16 +331,16 @@ void qemu_pilot::ended() {
 // A process that waits in the kernel for storage or a GPU ends when that wait does. It never comes back to
 // its own code, so nobody hears of it any more, and a standby may go on; but what it has open stays open.
 void qemu_pilot::look_at_kill() {
-    if (clock::now() < *killed_at_ + kill_time)
+    if (clock::now() < *life_.killed_at + kill_time)
         return;
     const bool held = only_held_threads(qemu_->pid());
-    if (!std::exchange(held_, true))
+    if (!std::exchange(life_.held, true))
         warn(concern::kill,
              fmt::format("QEMU (process {}) was killed and has not ended{}", qemu_->pid(),
                          held ? ": the kernel holds it in a wait for a device, as storage that hangs" : ""));
-    if (!held || !restart_why_.empty())
+    if (!held || !life_.restart_why.empty())
         return; // another standby's QEMU would find its images and addresses in use
-    auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", killed_why_);
+    auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", life_.killed_why);
     qemu_->abandon();
     forget_process();
     events_.died(how, false, number_);
@@ -367,17 +349,17 @@ void qemu_pilot::look_at_kill() {
 void qemu_pilot::forget_process() {
     qemu_.reset();
     qmp_.reset();
-    answers_.clear();
-    phase_ = phase::none;
+    life_.answers.clear();
+    life_.phase = phase::none;
     enter(watched_phase::none);
-    look_at_takeover_.reset();
-    look_at_copy_.reset();
-    hand_over_by_.reset();
-    run_at_.reset();
-    killed_at_.reset();
-    copy_waits_for_.clear();
+    life_.look_at_takeover.reset();
+    life_.look_at_copy.reset();
+    life_.hand_over_by.reset();
+    life_.run_at.reset();
+    life_.killed_at.reset();
+    life_.copy_waits_for.clear();
     go_on_at_.reset();
-    held_ = false;
+    life_.held = false;
     warn(concern::error, {});
     warn(concern::kill, {});
     flushed("QEMU ended before its disks were flushed");
@@ -386,11 +368,11 @@ void qemu_pilot::forget_process() {
 void qemu_pilot::kill(const std::string& why) {
     if (!qemu_)
         return;
-    if (killed_why_.empty())
-        killed_why_ = why;
-    if (!killed_at_) {
-        killed_at_ = clock::now();
-        tick_at_ = *killed_at_ + kill_time;
+    if (life_.killed_why.empty())
+        life_.killed_why = why;
+    if (!life_.killed_at) {
+        life_.killed_at = clock::now();
+        tick_at_ = *life_.killed_at + kill_time;
     }
     qemu_->kill();
 }
@@ -398,9 +380,9 @@ void qemu_pilot::kill(const std::string& why) {
 void qemu_pilot::quit() {
     if (!qemu_)
         return;
-    quitting_ = true;
-    quit_by_ = clock::now() + quit_time;
-    if (phase_ == phase::none && negotiated_)
+    life_.quitting = true;
+    life_.quit_by = clock::now() + quit_time;
+    if (life_.phase == phase::none && life_.negotiated)
         return ask("quit", {}, {});
     // In the middle of checkpoints its main loop may wait for a peer that is gone; at its start it takes no
     // command.
@@ -410,7 +392,7 @@ void qemu_pilot::quit() {
 void qemu_pilot::restart_standby(const std::string& why, std::uint64_t qemu) {
     next_number_ = qemu;
     if (qemu_) {
-        restart_why_ = why;
+        life_.restart_why = why;
         return kill(why); // ended() goes on
     }
     events_.log("QEMU is started anew: " + why);
@@ -427,15 +409,15 @@ void qemu_pilot::send(const std::string& bytes) {
 
 void qemu_pilot::ask(const char* command, json arguments, answer then) {
     std::uint64_t id = 0;
-    const auto bytes = session_.command(command, arguments, id);
-    answers_[id] = std::move(then);
+    const auto bytes = life_.session.command(command, arguments, id);
+    life_.answers[id] = std::move(then);
     send(bytes);
 }
 
 void qemu_pilot::ask_out_of_band(const char* command, json arguments, answer then) {
     std::uint64_t id = 0;
-    const auto bytes = session_.command(command, arguments, id, true);
-    answers_[id] = std::move(then);
+    const auto bytes = life_.session.command(command, arguments, id, true);
+    life_.answers[id] = std::move(then);
     send(bytes);
 }
 
@@ -445,7 +427,7 @@ void qemu_pilot::take(const qmp_message& message) {
         return ask("qmp_capabilities", {{"enable", json::array({"oob"})}}, [this](const qmp_message& done) {
             if (done.what != qmp_message::kind::success)
                 return kill("its monitor has no out-of-band commands");
-            negotiated_ = true;
+            life_.negotiated = true;
             watch_.started(ms_of(clock::now()));
             tick_at_ = clock::now();
             find_writable_disks();
@@ -467,20 +449,20 @@ void qemu_pilot::take(const qmp_message& message) {
                     if (listening.what != qmp_message::kind::success)
                         return kill("it cannot listen for the VM's state: " + description(listening));
                     if (config_.gpu)
-                        look_at_copy_ = clock::now();
+                        life_.look_at_copy = clock::now();
                     events_.ready(number_);
                 });
             });
-            if (std::exchange(replicate_, false))
+            if (std::exchange(life_.replicate, false))
                 replicate(replication_, to_, encrypted_);
         });
     case qmp_message::kind::event:
         return on_event(message);
     case qmp_message::kind::success:
     case qmp_message::kind::failure:
-        if (const auto found = answers_.find(message.id); found != answers_.end()) {
+        if (const auto found = life_.answers.find(message.id); found != life_.answers.end()) {
             const auto then = std::move(found->second);
-            answers_.erase(found);
+            life_.answers.erase(found);
             if (then)
                 then(message);
         }
@@ -520,14 +502,15 @@ void qemu_pilot::on_event(const qmp_message& message) {
     };
     if (message.name == "MIGRATION" && !standby_) {
         const auto status = text("status");
-        if (status == "setup" && phase_ == phase::migrating)
-            stream_is_ours_ = true;
-        if (!stream_is_ours_)
+        if (status == "setup" && life_.phase == phase::migrating)
+            life_.stream_is_ours = true;
+        if (!life_.stream_is_ours)
             return;
-        if (status == "colo" && phase_ == phase::migrating) {
-            phase_ = phase::checkpointing;
+        if (status == "colo" && life_.phase == phase::migrating) {
+            life_.phase = phase::checkpointing;
             on_checkpointing();
-        } else if ((status == "failed" || status == "cancelled") && phase_ != phase::none && !abandoned_) {
+        } else if ((status == "failed" || status == "cancelled") && life_.phase != phase::none &&
+                   !life_.abandoned) {
             ask("query-migrate", {}, [this, of = replication_](const qmp_message& a) {
                 if (of != replication_)
                     return;
@@ -537,16 +520,17 @@ void qemu_pilot::on_event(const qmp_message& message) {
                             (why.empty() ? std::string() : ": " + why));
             });
         }
-    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ && stream_is_ours_) {
+    } else if (message.name == "COLO_EXIT" && text("reason") == "error" && !standby_ &&
+               life_.stream_is_ours) {
         report_loss("the checkpoints to the standby's QEMU failed");
-    } else if (message.name == "RESUME" && taking_over_) {
-        taking_over_ = false;
+    } else if (message.name == "RESUME" && life_.taking_over) {
+        life_.taking_over = false;
         standby_ = false;
-        phase_ = phase::none;
-        look_at_copy_.reset();
+        life_.phase = phase::none;
+        life_.look_at_copy.reset();
         if (config_.gpu) {
             takeover_period_ = first_takeover_period;
-            look_at_takeover_ = clock::now() + takeover_period_;
+            life_.look_at_takeover = clock::now() + takeover_period_;
         }
         events_.running();
     } else if (message.name == "RESET" && message.body.value("guest", false)) {
@@ -559,12 +543,12 @@ void qemu_pilot::on_event(const qmp_message& message) {
 void qemu_pilot::on_shutdown(bool by_guest, const std::string& reason) {
     // A signal to QEMU's own process (all of a service's processes may get one when the host shuts down) is
     // no wish of the guest's: who has a standby goes on there.
-    if (!by_guest && told_ && phase_ == phase::checkpointing && !quitting_)
+    if (!by_guest && life_.told && life_.phase == phase::checkpointing && !life_.quitting)
         return kill(fmt::format("it was ended from outside ({})", reason));
-    shut_down_ = true;
+    life_.shut_down = true;
     // -no-shutdown keeps it. While a standby has the VM, that has to be told first: else it would go on
     // from its last checkpoint, and the guest would end a second time.
-    if (phase_ == phase::none)
+    if (life_.phase == phase::none)
         return quit();
     events_.guest_ended(reason == "guest-panic" ? "the guest has panicked"
                                                 : "the guest has switched itself off");
@@ -575,11 +559,11 @@ void qemu_pilot::on_shutdown(bool by_guest, const std::string& reason) {
 void qemu_pilot::take_over() {
     if (!qemu_)
         return events_.takeover_failed("it does not run");
-    taking_over_ = true;
+    life_.taking_over = true;
     yank();
     ask("x-colo-lost-heartbeat", {}, [this](const qmp_message& a) {
-        if (a.what != qmp_message::kind::success && taking_over_) {
-            taking_over_ = false;
+        if (a.what != qmp_message::kind::success && life_.taking_over) {
+            life_.taking_over = false;
             events_.takeover_failed(description(a));
         }
     });
@@ -588,27 +572,27 @@ void qemu_pilot::take_over() {
 // Whether there is still something to take over with. (A connection that was cut costs nothing: the copy is
 // kept.)
 void qemu_pilot::look_at_copy() {
-    look_at_copy_.reset(); // until the answer
+    life_.look_at_copy.reset(); // until the answer
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         if (!standby_ || a.what != qmp_message::kind::success || !a.body.is_object())
             return; // unplugged
         tell_lost_copy(a.body);
-        if (!lost_told_)
-            look_at_copy_ = clock::now() + look_period;
+        if (!life_.lost_told)
+            life_.look_at_copy = clock::now() + look_period;
     });
 }
 
 void qemu_pilot::tell_lost_copy(const json& replication) {
-    if (lost_told_ || replication.value("copy-lost", std::uint64_t{0}) == 0)
+    if (life_.lost_told || replication.value("copy-lost", std::uint64_t{0}) == 0)
         return;
-    lost_told_ = true;
+    life_.lost_told = true;
     events_.gpu_lost(replication.value("degraded", std::string()));
 }
 
 // The device notes the times; here they are only fetched.
 void qemu_pilot::look_at_takeover() {
     takeover_period_ = std::min(takeover_period_ * 2, std::chrono::milliseconds(longest_takeover_period));
-    look_at_takeover_.reset(); // until the answer
+    life_.look_at_takeover.reset(); // until the answer
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
         if (a.what != qmp_message::kind::success || !a.body.is_object())
             return; // unplugged
@@ -616,7 +600,7 @@ void qemu_pilot::look_at_takeover() {
         const auto completed = a.body.value("first-completion-at-ns", std::uint64_t{0});
         if (completed != 0)
             return events_.gpu_computes(a.body.value("committed-at-ns", std::uint64_t{0}), completed);
-        look_at_takeover_ = clock::now() + takeover_period_;
+        life_.look_at_takeover = clock::now() + takeover_period_;
     });
 }
 

@@ -132,10 +132,10 @@ public:
     double paused_percent() const { return paused_.percent(); }
     // Since the standby's last checkpoint; 0 without checkpoints.
     std::uint64_t checkpoint_age_ms() const {
-        return phase_ == phase::checkpointing ? watch_.progress_age_ms() : 0;
+        return life_.phase == phase::checkpointing ? watch_.progress_age_ms() : 0;
     }
     // While the GPU's state is copied: the device's own word about what that waits for.
-    const std::string& copy_waits_for() const { return copy_waits_for_; }
+    const std::string& copy_waits_for() const { return life_.copy_waits_for; }
 
 private:
     using answer = std::function<void(const qmp_message&)>;
@@ -176,49 +176,57 @@ private:
     void ended();
     void forget_process();
 
+    enum class phase { none, copying_gpu, migrating, checkpointing };
+
+    // What is known of one QEMU process, and what it was told.
+    struct life {
+        qmp_session session;
+        std::map<std::uint64_t, answer> answers;
+        bool negotiated = false, quitting = false, shut_down = false, taking_over = false, abandoned = false;
+        std::string killed_why, restart_why;
+        bool replicate = false; // as soon as it takes commands
+        qemu_pilot::phase phase = qemu_pilot::phase::none;
+        // QEMU accepted our `migrate`: from its event `setup` on, events of a stream are this one's. Those of
+        // the one before have come by then, because QEMU refuses a second stream while one ends.
+        bool stream_is_ours = false;
+        checkpoint_count counted;
+        difference_watch differences;
+        std::uint64_t handing_over = 0;                // done with this checkpoint; 0: nobody wants it
+        std::optional<clock::time_point> hand_over_by; // somebody does
+        bool to_run = false;                           // run_if_stopped() is at it
+        std::string copy_waits_for;
+        bool told = false, looking = false, gpu_looking = false, lost_told = false;
+        std::optional<clock::time_point> look_at_takeover; // nothing: told, or there was none
+        std::optional<clock::time_point> look_at_copy;     // of a standby's GPU
+        std::optional<clock::time_point> quit_by, killed_at, run_at;
+        bool held = false; // killed, and has not ended in time
+        bool pinged = false, pinged_in_band = false;
+    };
+
     pilot_config config_;
     pilot_events events_;
     std::optional<child_process> qemu_;
     unique_fd qmp_;
-    qmp_session session_;
-    std::map<std::uint64_t, answer> answers_;
-    bool negotiated_ = false, standby_ = false, quitting_ = false, shut_down_ = false, taking_over_ = false,
-         abandoned_ = false;
-    std::string killed_why_, restart_why_, keys_problem_;
+    life life_; // of qemu_
+    bool standby_ = false;
+    std::string keys_problem_;
     std::uint64_t number_ = 1, next_number_ = 1; // of QEMU: the one that runs, the one that is wanted
     std::uint64_t replication_ = 0;              // the last one that was ordered
-    bool replicate_ = false;                     // as soon as it takes commands
     link_addresses to_;                          // the state's when the GPU has been copied
     bool encrypted_ = false;                     // the state, on its way there
-    enum class phase { none, copying_gpu, migrating, checkpointing } phase_ = phase::none;
-    // QEMU accepted our `migrate`: from its event `setup` on, events of a stream are this one's. Those of the
-    // one before have come by then, because QEMU refuses a second stream while one ends.
-    bool stream_is_ours_ = false;
-    checkpoint_count counted_;
     figures last_;
     paused_share paused_;
-    difference_watch differences_;
     std::vector<std::string> disks_; // in the checkpoints, by their nodes
     std::uint64_t disk_missing_bytes_ = 0;
     bool disks_looking_ = false, disks_complete_ = false;
     std::function<void(const std::string& problem)> flush_done_; // flush_disks(), under way
     std::size_t flushing_ = 0;                                   // which disk
     std::optional<clock::time_point> look_at_flush_;
-    std::uint64_t handing_over_ = 0;                // done with this checkpoint; 0: nobody wants it
-    std::optional<clock::time_point> hand_over_by_; // somebody does
-    bool to_run_ = false;                           // run_if_stopped() is at it
-    std::string copy_waits_for_;
-    bool told_ = false, looking_ = false, gpu_looking_ = false, lost_told_ = false;
     clock::time_point look_at_{}, figures_at_{};
-    std::optional<clock::time_point> look_at_takeover_; // nothing: told, or there was none
-    std::optional<clock::time_point> look_at_copy_;     // of a standby's GPU
     std::chrono::milliseconds takeover_period_{};
-    std::optional<clock::time_point> quit_by_, killed_at_, run_at_;
-    bool held_ = false; // killed, and has not ended in time
     std::map<concern, std::string> warnings_;
     std::optional<clock::time_point> go_on_at_; // a VM that an error of a device has stopped
     progress_watch watch_{{}};
-    bool pinged_ = false, pinged_in_band_ = false;
     const std::chrono::milliseconds tick_period_; // of pings, and of looks at what they say
     clock::time_point tick_at_{};
 };

@@ -40,22 +40,22 @@ void qemu_pilot::replicate(std::uint64_t replication, const link_addresses& to, 
     replication_ = replication;
     to_ = to;
     encrypted_ = encrypted;
-    if (!negotiated_) { // it has only just been started
-        replicate_ = true;
+    if (!life_.negotiated) { // it has only just been started
+        life_.replicate = true;
         return;
     }
-    abandoned_ = told_ = looking_ = gpu_looking_ = stream_is_ours_ = false;
+    life_.abandoned = life_.told = life_.looking = life_.gpu_looking = life_.stream_is_ours = false;
     disks_looking_ = disks_complete_ = false;
     disk_missing_bytes_ = 0;
-    handing_over_ = 0;
-    hand_over_by_.reset();
+    life_.handing_over = 0;
+    life_.hand_over_by.reset();
     enter(watched_phase::none);
     last_ = {};
     paused_ = {};
     if (!config_.gpu)
         return send_state();
     // A checkpoint names a state of the GPU that the standby must have.
-    phase_ = phase::copying_gpu;
+    life_.phase = phase::copying_gpu;
     enter(watched_phase::gpu_copy);
     look_at_ = clock::now();
     name_standby_of_gpu();
@@ -68,15 +68,15 @@ void qemu_pilot::name_standby_of_gpu() {
 
 void qemu_pilot::look_at_gpu() {
     look_at_ = clock::now() + look_period;
-    if (looking_)
+    if (life_.looking)
         return;
-    looking_ = true;
+    life_.looking = true;
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
-        looking_ = false;
-        if (phase_ != phase::copying_gpu || a.what != qmp_message::kind::success || !a.body.is_object())
+        life_.looking = false;
+        if (life_.phase != phase::copying_gpu || a.what != qmp_message::kind::success || !a.body.is_object())
             return;
         const auto state = a.body.value("state", std::string());
-        copy_waits_for_ = a.body.value("degraded", std::string());
+        life_.copy_waits_for = a.body.value("degraded", std::string());
         watch_.progress(std::hash<std::string>{}(state) +
                         a.body.value("transferred-bytes", std::uint64_t{0}) +
                         a.body.value("connections", std::uint64_t{0}));
@@ -88,8 +88,8 @@ void qemu_pilot::look_at_gpu() {
 }
 
 void qemu_pilot::send_state() {
-    phase_ = phase::migrating;
-    copy_waits_for_.clear();
+    life_.phase = phase::migrating;
+    life_.copy_waits_for.clear();
     enter(watched_phase::transfer);
     const auto failed = [this](const qmp_message& answer, const char* what) {
         if (answer.what == qmp_message::kind::success)
@@ -101,14 +101,14 @@ void qemu_pilot::send_state() {
         {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
         [failed](const qmp_message& a) { failed(a, "x-colo"); });
     // That was accepted only if no stream is under way, so the count is final.
-    ask("query-colo-status", {}, [this](const qmp_message& a) { counted_.begin(committed_in(a)); });
+    ask("query-colo-status", {}, [this](const qmp_message& a) { life_.counted.begin(committed_in(a)); });
     ask("migrate-set-parameters",
         {{"x-checkpoint-delay", config_.max_epoch_ms},
          {"max-bandwidth", bandwidth},
          {"downtime-limit", downtime_ms},
          {"tls-creds", encrypted_ ? state_to_id : ""}},
         [this, failed, state_address = to_.state](const qmp_message& a) {
-            if (failed(a, "the times of checkpoints") || abandoned_)
+            if (failed(a, "the times of checkpoints") || life_.abandoned)
                 return;
             ask("migrate", {{"uri", uri(state_address)}},
                 [failed](const qmp_message& b) { failed(b, "to send the VM's state"); });
@@ -122,11 +122,11 @@ void qemu_pilot::on_checkpointing() {
 
 void qemu_pilot::look() {
     const auto now = clock::now();
-    const bool steady = told_ && handing_over_ == 0;
-    look_at_ = now + (handing_over_ != 0 ? hand_over_period
-                      : !told_           ? first_look_period
-                      : config_.gpu      ? look_period
-                                         : figures_period);
+    const bool steady = life_.told && life_.handing_over == 0;
+    look_at_ = now + (life_.handing_over != 0 ? hand_over_period
+                      : !life_.told           ? first_look_period
+                      : config_.gpu           ? look_period
+                                              : figures_period);
     if (config_.gpu)
         look_at_protected_gpu();
     if (steady && now < figures_at_)
@@ -136,27 +136,28 @@ void qemu_pilot::look() {
         disks_looking_ = true;
         look_at_disks(0, 0, true);
     }
-    if (looking_)
+    if (life_.looking)
         return;
-    looking_ = true;
+    life_.looking = true;
     ask("query-colo-status", {}, [this](const qmp_message& a) {
-        looking_ = false;
+        life_.looking = false;
         const auto found = a.body.find("checkpoints");
-        if (phase_ != phase::checkpointing || found == a.body.end() || !found->is_object())
+        if (life_.phase != phase::checkpointing || found == a.body.end() || !found->is_object())
             return;
         const auto number = [found](const char* key) { return found->value(key, std::uint64_t{0}); };
-        last_ = {counted_.read(number("committed")), number("early"), number("pause-us"), number("epoch-us"),
-                 number("total-pause-us")};
+        last_ = {life_.counted.read(number("committed")), number("early"), number("pause-us"),
+                 number("epoch-us"), number("total-pause-us")};
         paused_.read(clock::now(), std::chrono::microseconds(last_.total_pause_us));
         // Whatever is still missing is a sign of progress, too.
-        watch_.progress(last_.checkpoints ^ (told_ ? 0 : disk_missing_bytes_ << 16));
-        if (handing_over_ != 0 && last_.checkpoints >= handing_over_ && !abandoned_) {
-            handing_over_ = 0;
-            hand_over_by_.reset();
+        watch_.progress(last_.checkpoints ^ (life_.told ? 0 : disk_missing_bytes_ << 16));
+        if (life_.handing_over != 0 && last_.checkpoints >= life_.handing_over && !life_.abandoned) {
+            life_.handing_over = 0;
+            life_.hand_over_by.reset();
             events_.handed_over(replication_);
         }
-        if (last_.checkpoints >= checkpoints_until_protected && disks_complete_ && !told_ && !abandoned_) {
-            told_ = true;
+        if (last_.checkpoints >= checkpoints_until_protected && disks_complete_ && !life_.told &&
+            !life_.abandoned) {
+            life_.told = true;
             enter(watched_phase::protected_);
             events_.protecting(replication_);
         }
@@ -175,7 +176,7 @@ void qemu_pilot::look_at_disks(std::size_t index, std::uint64_t missing, bool co
     const auto read = [this, path = "/objects/" + disks_[index]](const char* property, answer then) {
         ask("qom-get", {{"path", path}, {"property", property}},
             [this, then = std::move(then)](const qmp_message& a) {
-                if (phase_ == phase::checkpointing && !abandoned_)
+                if (life_.phase == phase::checkpointing && !life_.abandoned)
                     then(a);
             });
     };
@@ -194,20 +195,20 @@ void qemu_pilot::look_at_disks(std::size_t index, std::uint64_t missing, bool co
 
 // Both GPUs must be well: ours, and the standby's, without whose copy no checkpoint is one.
 void qemu_pilot::look_at_protected_gpu() {
-    if (gpu_looking_ || abandoned_)
+    if (life_.gpu_looking || life_.abandoned)
         return;
-    gpu_looking_ = true;
+    life_.gpu_looking = true;
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "failure"}}, [this](const qmp_message& a) {
-        if (phase_ == phase::checkpointing && a.body.is_string() && !a.body.get<std::string>().empty())
+        if (life_.phase == phase::checkpointing && a.body.is_string() && !a.body.get<std::string>().empty())
             events_.gpu_failed(a.body.get<std::string>());
     });
     ask("qom-get", {{"path", gpu_qom_path}, {"property", "replication"}}, [this](const qmp_message& a) {
-        gpu_looking_ = false;
-        if (phase_ != phase::checkpointing || abandoned_ || !a.body.is_object())
+        life_.gpu_looking = false;
+        if (life_.phase != phase::checkpointing || life_.abandoned || !a.body.is_object())
             return;
         for (const auto& what :
-             differences_.read(clock::now(), a.body.value("digests-different", std::uint64_t{0}),
-                               a.body.value("memory-shipped", std::uint64_t{0})))
+             life_.differences.read(clock::now(), a.body.value("digests-different", std::uint64_t{0}),
+                                    a.body.value("memory-shipped", std::uint64_t{0})))
             events_.differences(what);
         if (a.body.value("state", std::string("protecting")) == "protecting")
             return;
@@ -218,24 +219,24 @@ void qemu_pilot::look_at_protected_gpu() {
 
 // The VM stops, and the checkpoint after that has everything. One that was under way may not.
 void qemu_pilot::hand_over() {
-    if (!qemu_ || phase_ != phase::checkpointing || abandoned_)
+    if (!qemu_ || life_.phase != phase::checkpointing || life_.abandoned)
         return events_.hand_over_failed("no checkpoints reach a standby");
-    if (hand_over_by_)
+    if (life_.hand_over_by)
         return;
-    hand_over_by_ = clock::now() + std::chrono::milliseconds(config_.hand_over_ms);
+    life_.hand_over_by = clock::now() + std::chrono::milliseconds(config_.hand_over_ms);
     ask("stop", {}, [this](const qmp_message& a) {
-        if (!hand_over_by_)
+        if (!life_.hand_over_by)
             return run_if_stopped(); // it was cancelled, or the standby was lost, meanwhile
         if (a.what != qmp_message::kind::success) {
-            hand_over_by_.reset();
+            life_.hand_over_by.reset();
             return events_.hand_over_failed(description(a));
         }
         events_.stopped();
         ask("query-colo-status", {}, [this](const qmp_message& b) {
-            if (!hand_over_by_ || phase_ != phase::checkpointing)
+            if (!life_.hand_over_by || life_.phase != phase::checkpointing)
                 return;
-            handing_over_ = counted_.read(committed_in(b)) + 2;
-            told_ = true;
+            life_.handing_over = life_.counted.read(committed_in(b)) + 2;
+            life_.told = true;
             // Setting it asks for a checkpoint at once; the interval is short until both are through.
             ask("migrate-set-parameters", {{"x-checkpoint-delay", 1}}, {});
             look_at_ = clock::now();
@@ -244,10 +245,10 @@ void qemu_pilot::hand_over() {
 }
 
 void qemu_pilot::cancel_hand_over(const std::string& why) {
-    if (!qemu_ || !hand_over_by_)
+    if (!qemu_ || !life_.hand_over_by)
         return;
-    hand_over_by_.reset();
-    handing_over_ = 0;
+    life_.hand_over_by.reset();
+    life_.handing_over = 0;
     ask("migrate-set-parameters", {{"x-checkpoint-delay", config_.max_epoch_ms}}, {});
     run_if_stopped();
     events_.hand_over_failed(why);
@@ -259,18 +260,18 @@ void qemu_pilot::tell_gpu_failure() {
 }
 
 void qemu_pilot::go_on_alone() {
-    replicate_ = false;
+    life_.replicate = false;
     tell_gpu_failure();
-    if (!qemu_ || phase_ == phase::none)
+    if (!qemu_ || life_.phase == phase::none)
         return;
-    abandoned_ = true;
-    const bool checkpointing = phase_ == phase::checkpointing;
-    const bool sends = phase_ != phase::copying_gpu;
-    phase_ = phase::none;
+    life_.abandoned = true;
+    const bool checkpointing = life_.phase == phase::checkpointing;
+    const bool sends = life_.phase != phase::copying_gpu;
+    life_.phase = phase::none;
     enter(watched_phase::none);
-    copy_waits_for_.clear();
-    handing_over_ = 0;
-    if (std::exchange(hand_over_by_, std::nullopt))
+    life_.copy_waits_for.clear();
+    life_.handing_over = 0;
+    if (std::exchange(life_.hand_over_by, std::nullopt))
         events_.hand_over_failed("the standby was lost");
     if (!sends)
         return;
@@ -286,18 +287,19 @@ void qemu_pilot::go_on_alone() {
 // An error in the middle of a checkpoint, or a switchover that failed, may leave the VM stopped. While
 // checkpoints are taken it is also stopped for a moment by each: `cont` is refused then.
 void qemu_pilot::run_if_stopped() {
-    if (to_run_)
+    if (life_.to_run)
         return;
-    to_run_ = true;
+    life_.to_run = true;
     ask("query-status", {}, [this](const qmp_message& a) {
-        to_run_ = false;
-        if (a.what != qmp_message::kind::success || a.body.value("running", true) || hand_over_by_ ||
-            phase_ == phase::migrating || shut_down_ || a.body.value("status", std::string()) == "io-error")
+        life_.to_run = false;
+        if (a.what != qmp_message::kind::success || a.body.value("running", true) || life_.hand_over_by ||
+            life_.phase == phase::migrating || life_.shut_down ||
+            a.body.value("status", std::string()) == "io-error")
             return; // look_at_error() knows when that may go on
         ask("cont", {}, [this](const qmp_message& b) {
             // Refused while the checkpoint's thread is at it: look again.
             if (b.what != qmp_message::kind::success && qemu_)
-                run_at_ = clock::now() + run_period;
+                life_.run_at = clock::now() + run_period;
         });
     });
 }
