@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -23,9 +22,6 @@ namespace {
 using namespace std::chrono_literals;
 using json = nlohmann::json;
 
-constexpr auto quit_time = 15s;
-// A process that was killed has ended by then, or the kernel holds a thread of it.
-constexpr auto kill_time = 2s;
 constexpr int most_reads = 256;     // of the monitor in a row, so that nothing else starves
 constexpr auto look_period = 100ms; // at a standby's copy
 constexpr auto go_on_period = 5s;   // between attempts to let a VM go on that an error has stopped
@@ -35,12 +31,6 @@ constexpr auto first_takeover_period = 10ms, longest_takeover_period = 2000ms;
 std::uint64_t ms_of(qemu_pilot::clock::time_point at) {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(at.time_since_epoch()).count());
-}
-
-std::string how_it_ended(int status) {
-    if (status > 128)
-        return fmt::format("signal {} ({})", status - 128, ::strsignal(status - 128));
-    return fmt::format("status {}", status);
 }
 
 } // namespace
@@ -127,8 +117,7 @@ void qemu_pilot::handle(bool ended_now) {
         return;
     if (life_.quit_by && now >= *life_.quit_by) {
         life_.quit_by.reset();
-        kill(
-            fmt::format("it did not end within {} s of QMP's quit", std::chrono::seconds(quit_time).count()));
+        kill(fmt::format("it did not end within {} s of QMP's quit", quit_time.count()));
     }
     if (now >= tick_at_) {
         tick_at_ = now + tick_period_;
@@ -311,92 +300,6 @@ void qemu_pilot::report_loss(const std::string& why) {
 
 void qemu_pilot::yank() {
     ask_out_of_band("yank", {{"instances", json::array({{{"type", "migration"}}})}}, {});
-}
-
-void qemu_pilot::ended() {
-    const auto status = qemu_->wait_for(0ms);
-    if (!status)
-        return;
-    const bool in_order = *status == 0 && (life_.shut_down || life_.quitting);
-    auto how = life_.killed_why.empty() ? how_it_ended(*status)
-                                        : fmt::format("killed, because {}", life_.killed_why);
-    const auto restart_why = std::exchange(life_.restart_why, {});
-    forget_process();
-    if (restart_why.empty())
-        return events_.died(how, in_order, number_);
-    events_.log("QEMU is started anew: " + restart_why);
-    start_standby();
-}
-
-// A process that waits in the kernel for storage or a GPU ends when that wait does. It never comes back to
-// its own code, so nobody hears of it any more, and a standby may go on; but what it has open stays open.
-void qemu_pilot::look_at_kill() {
-    if (clock::now() < *life_.killed_at + kill_time)
-        return;
-    const bool held = only_held_threads(qemu_->pid());
-    if (!std::exchange(life_.held, true))
-        warn(concern::kill,
-             fmt::format("QEMU (process {}) was killed and has not ended{}", qemu_->pid(),
-                         held ? ": the kernel holds it in a wait for a device, as storage that hangs" : ""));
-    if (!held || !life_.restart_why.empty())
-        return; // another standby's QEMU would find its images and addresses in use
-    auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", life_.killed_why);
-    qemu_->abandon();
-    forget_process();
-    events_.died(how, false, number_);
-}
-
-void qemu_pilot::forget_process() {
-    qemu_.reset();
-    qmp_.reset();
-    life_.answers.clear();
-    life_.phase = phase::none;
-    enter(watched_phase::none);
-    life_.look_at_takeover.reset();
-    life_.look_at_copy.reset();
-    life_.hand_over_by.reset();
-    life_.run_at.reset();
-    life_.killed_at.reset();
-    life_.copy_waits_for.clear();
-    go_on_at_.reset();
-    life_.held = false;
-    warn(concern::error, {});
-    warn(concern::kill, {});
-    flushed("QEMU ended before its disks were flushed");
-}
-
-void qemu_pilot::kill(const std::string& why) {
-    if (!qemu_)
-        return;
-    if (life_.killed_why.empty())
-        life_.killed_why = why;
-    if (!life_.killed_at) {
-        life_.killed_at = clock::now();
-        tick_at_ = *life_.killed_at + kill_time;
-    }
-    qemu_->kill();
-}
-
-void qemu_pilot::quit() {
-    if (!qemu_)
-        return;
-    life_.quitting = true;
-    life_.quit_by = clock::now() + quit_time;
-    if (life_.phase == phase::none && life_.negotiated)
-        return ask("quit", {}, {});
-    // In the middle of checkpoints its main loop may wait for a peer that is gone; at its start it takes no
-    // command.
-    kill("the VM is stopped");
-}
-
-void qemu_pilot::restart_standby(const std::string& why, std::uint64_t qemu) {
-    next_number_ = qemu;
-    if (qemu_) {
-        life_.restart_why = why;
-        return kill(why); // ended() goes on
-    }
-    events_.log("QEMU is started anew: " + why);
-    start_standby();
 }
 
 // ---- the monitor

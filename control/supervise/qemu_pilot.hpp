@@ -176,6 +176,7 @@ private:
     void ended();
     void forget_process();
 
+    static constexpr std::chrono::seconds quit_time{15}; // then it is killed
     enum class phase { none, copying_gpu, migrating, checkpointing };
 
     // What is known of one QEMU process, and what it was told.
