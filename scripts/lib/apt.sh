@@ -82,7 +82,7 @@ Dir::State::lists "$home/state/lists";
 Dir::State::status "/var/lib/dpkg/status";
 Dir::Cache "$home/cache";
 Dir::Cache::archives "$home/cache/archives";
-Dir::Cache::pkgcache "";
+Dir::Cache::pkgcache "$home/cache/pkgcache.bin";
 Dir::Cache::srcpkgcache "";
 Acquire::Languages "none";
 Acquire::Retries "3";

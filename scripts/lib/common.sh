@@ -22,6 +22,8 @@ kage_jobs() { # how many compile jobs: KAGEMUSHA_JOBS, else one per core
     echo "${KAGEMUSHA_JOBS:-$(nproc)}"
 }
 
+# On a terminal the seconds of a step tick; not when several run at once, each of which would write over the others.
+_ticks=${KAGE_TICKS:-$([ -t 2 ] && echo 1 || echo 0)}
 if [ -t 2 ]; then
     _bold=$'\e[1m' _red=$'\e[31m' _plain=$'\e[0m'
 else
@@ -61,13 +63,13 @@ step() {
         rc=0
         wait $! || rc=$?
     else
-        if [ ! -t 2 ]; then
+        if [ "$_ticks" = 0 ]; then
             note "  ... $title"
         fi
         # In the background and not in an `if`: there bash would ignore set -e inside functions that run as a step.
         ("$@") >"$log" 2>&1 </dev/null &
         pid=$!
-        if [ -t 2 ]; then
+        if [ "$_ticks" = 1 ]; then
             while kill -0 "$pid" 2>/dev/null; do
                 printf '\r  %4ds %s %s' $((SECONDS - started)) "$title" "$tick" >&2
                 sleep 1
@@ -85,6 +87,42 @@ step() {
         return "$rc"
     fi
     printf '  %4ds %s\n' $((SECONDS - started)) "$title" >&2
+}
+
+# together PART…: runs these functions at the same time; their steps show when they begin and what they took. The first that
+# fails ends the others, with all that they have started, and its status is the result. Ctrl-C ends all of them.
+together() {
+    local part pids=() left rc=0
+    set -m # each gets a process group of its own, which can be ended as a whole
+    for part in "$@"; do
+        (
+            set +m
+            _ticks=0
+            export KAGE_TICKS=0 # for scripts that it calls
+            "$part"
+        ) </dev/null &
+        pids+=($!)
+    done
+    set +m
+    # shellcheck disable=SC2064 # the groups of this call
+    trap "_end_groups ${pids[*]}; exit 130" INT TERM HUP
+    left=$#
+    while [ "$left" -gt 0 ]; do
+        wait -n || rc=$?
+        [ "$rc" -eq 0 ] || break
+        left=$((left - 1))
+    done
+    [ "$rc" -eq 0 ] || _end_groups "${pids[@]}"
+    trap - INT TERM HUP
+    return "$rc"
+}
+
+_end_groups() { # PID…: of their leaders
+    local pid
+    for pid in "$@"; do
+        kill -TERM -- "-$pid" 2>/dev/null || true
+    done
+    wait
 }
 
 # Logs of more than two weeks ago help nobody.

@@ -115,11 +115,55 @@ said=$(step 'A good step' echo hidden 2>&1)
 check 'a good step hides its output' no "$([[ $said = *hidden* ]] && echo yes || echo no)"
 check 'but keeps it in a log' 1 "$(grep -rl hidden "$KAGE_LOGS" | wc -l)"
 
+# ---- together ---------------------------------------------------------------------------------------------------------
+
+# Each waits for the other's file: one after the other they would never end.
+meets() { # meets MINE OTHER
+    touch "$place/$1"
+    timeout 60 bash -c "until [ -e '$place/$2' ]; do sleep 0.05; done"
+}
+first_part() { step 'The first part' meets one-is-here two-is-here; }
+second_part() { step 'The second part' meets two-is-here one-is-here; }
+fails_soon() { step 'A part that fails' bash -c 'exit 3'; }
+runs_long() { step 'A part that runs long' bash -c "echo \$\$ >'$place/long'; exec sleep 300"; }
+gone() { # gone PID: it may take the kernel a moment
+    timeout 60 bash -c "while kill -0 $1 2>/dev/null; do sleep 0.05; done" && echo gone
+}
+fails_when_the_other_runs() {
+    timeout 60 bash -c "until [ -s '$place/long' ]; do sleep 0.05; done"
+    fails_soon
+}
+rc=0
+(together first_part second_part) >"$place/said" 2>&1 &
+wait $! || rc=$?
+said=$(cat "$place/said")
+check 'parts run at the same time' 0 "$rc"
+contains 'the steps of the one are shown' 'The first part' "$said"
+contains 'and of the other' 'The second part' "$said"
+rc=0
+(together runs_long fails_when_the_other_runs) >/dev/null 2>&1 &
+wait $! || rc=$?
+check 'the status of the one that fails is the result' 3 "$rc"
+check 'and the other is ended, with what it had started' gone \
+    "$(gone "$(cat "$place/long")")"
+rm "$place/long"
+(together runs_long) >/dev/null 2>&1 &
+until [ -s "$place/long" ]; do sleep 0.05; done
+kill -TERM $!
+rc=0
+wait $! || rc=$?
+check 'who is ended ends its parts' '130 gone' \
+    "$rc $(gone "$(cat "$place/long")")"
+
 # ---- packages ---------------------------------------------------------------------------------------------------------------
 
 contains 'Debian 13 has its own meson' meson "$(needed_packages trixie)"
 check 'Debian 12 does not use its own meson' 0 "$(needed_packages bookworm | grep -cx meson)"
 check 'no package twice' "$(needed_packages trixie | sort | uniq | wc -l)" "$(needed_packages trixie | wc -l)"
+check 'what is not installed is found' 'no-such-package' "$(
+    needed_packages() { printf 'bash\nno-such-package\ndpkg\n'; }
+    missing_packages bookworm
+)"
 rc=0
 said=$( (
     _supported_release() { return 1; }
