@@ -4,6 +4,7 @@
 # when the machine has it, and the include directory of the formats that two parties agree on (proto/).
 
 set(KAGEMUSHA_SANITIZE "" CACHE STRING "Sanitizers for every target, as the compiler spells them: address,undefined or thread")
+option(KAGEMUSHA_TOGETHER "Compile several files as one: once from scratch is faster, after a change slower" OFF)
 option(KAGEMUSHA_WERROR "Treat warnings as errors" ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -41,3 +42,22 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 # Shared headers live at fixed places: "proto/abi/….h" and "guest-driver/kernel/uapi/….h" are included by these names.
 include_directories(${CMAKE_SOURCE_DIR})
+
+# kagemusha_compile_together(TARGET [ALONE file…]): with KAGEMUSHA_TOGETHER the files of each folder of this target are
+# one for the compiler, which then reads the headers of libraries and makes their templates once and not for each
+# file. ALONE: files that have a name of their own twice, in two anonymous namespaces.
+function(kagemusha_compile_together target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
+    if(NOT KAGEMUSHA_TOGETHER)
+        return()
+    endif()
+    get_target_property(sources ${target} SOURCES)
+    foreach(source IN LISTS sources)
+        if(source MATCHES "\\.cpp$" AND NOT source IN_LIST arg_ALONE)
+            get_filename_component(folder ${source} DIRECTORY)
+            string(MAKE_C_IDENTIFIER "folder_${folder}" group)
+            set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+        endif()
+    endforeach()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()

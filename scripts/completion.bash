@@ -6,7 +6,11 @@
 _kagemusha() {
     local word=${COMP_WORDS[COMP_CWORD]} tool=${COMP_WORDS[0]} command=${COMP_WORDS[1]:-} words
     case $tool in
-    *kage) tool=$(dirname "$tool")/build/default/control/kagemusha ;;
+    *kage)
+        tool=$(dirname "$tool")/build
+        if [ -x "$tool/default/control/kagemusha" ]; then tool+=/default; else tool+=/runtime; fi
+        tool+=/control/kagemusha
+        ;;
     esac
     COMPREPLY=()
     if [ "$command" = bench ] && [ "$COMP_CWORD" -gt 1 ] && [[ ${COMP_WORDS[0]} = *kage ]]; then

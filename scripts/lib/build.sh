@@ -8,6 +8,10 @@ export KAGE_KERNEL=${KAGE_KERNEL:-6.12-cloud}
 # shellcheck disable=SC2034 # kage uses it
 KAGE_CLANG_FORMAT=clang-format-19 # by version: each lays out a little differently, and both Debians have this one
 
+# Where the tool and what VMs run with are built: beside the tests, when somebody has ever built those here, else by the
+# preset `runtime`, which compiles many files as one. That takes a newcomer half of the time.
+runtime_preset() { [ -e "$KAGE_ROOT/build/default/build.ninja" ] && echo default || echo runtime; }
+
 # build_cpp PRESET [TARGET…]: all of the C++ parts, or these targets only.
 build_cpp() {
     local preset=$1 target=()
@@ -19,19 +23,17 @@ build_cpp() {
     fi
     step "Building the C++ parts ($preset${*:+: }$*)" nice cmake --build --preset "$preset" -j "$(kage_jobs)" \
         "${target[@]}"
-    if [ "$preset" = default ]; then
-        export KAGE_BUILD_DIR=$KAGE_ROOT/build/default
-    fi
+    export KAGE_BUILD_DIR=$KAGE_ROOT/build/$preset
 }
 
 # ---- what a VM consists of -----------------------------------------------------------------------------------------
 #
-# QEMU, kernel, initramfs, root image and module of the guest: where they are is kept in build/default/parts, a file for
-# each that says NAME=PATH, and handed to the tool as KAGE_ASSETS (control/assets.cpp). Each script looks up by itself
+# QEMU, kernel, initramfs, root image and module of the guest: where they are is kept in build/parts, in files that say
+# NAME=PATH, and handed to the tool as KAGE_ASSETS (control/assets.cpp). Each script looks up by itself
 # whether it has anything to do, but that means asking the archive, which takes seconds; so nothing is asked while
 # nothing has changed that the answers come from: parts_key.
 
-parts_dir() { echo "$KAGE_ROOT/build/default/parts"; }
+parts_dir() { echo "$KAGE_ROOT/build/parts"; }
 
 # One word for: our sources of these parts, the choices in the environment, and the archive's lists. Those are refreshed
 # once a day, so what the archive has that is new is seen by then.
@@ -89,7 +91,7 @@ build_kernels() { # build_kernels FLAVOUR…: what guests with these need
 
 # Tells the tool and the tests where everything is. Who has set KAGE_ASSETS or KAGE_MODULE has other plans.
 use_parts() {
-    local dir line file=$KAGE_ROOT/build/default/assets.json
+    local dir line file=$KAGE_BUILD_DIR/assets.json
     dir=$(parts_dir)
     while read -r line; do
         touch -c "$(dirname "${line#*=}")/.complete" # last use, for `kage clean`
@@ -97,7 +99,7 @@ use_parts() {
     KAGE_QEMU=$(sed -n 's/^qemu=//p' "$dir/qemu")
     export KAGE_QEMU
     [ -z "${KAGE_ASSETS:-}" ] && [ -z "${KAGE_MODULE:-}" ] || return 0
-    "$KAGE_PYTHON" - "$KAGE_KERNEL" "$KAGE_ROOT/build/default" "$dir/qemu" "$dir/guest" >"$file.new" <<'PYTHON'
+    "$KAGE_PYTHON" - "$KAGE_KERNEL" "$KAGE_BUILD_DIR" "$dir/qemu" "$dir/guest" >"$file.new" <<'PYTHON'
 import json, sys
 flavour, build, *files = sys.argv[1:]
 assets = {"flavour": flavour, "icd": build + "/guest-driver/opencl/libkagemusha_opencl.so",
@@ -112,11 +114,11 @@ PYTHON
     export KAGE_ASSETS=$file
 }
 
-# build_vm [TARGET…]: everything that a VM needs; of the C++ parts these targets (default: all, with tests and benches).
-# QEMU and C++ take longest, and most of the guest is waiting for the archive: all of it at the same time.
+# build_vm PRESET [TARGET…]: everything that a VM needs; of the C++ parts these targets (default: all, with tests and
+# benches). QEMU and C++ take longest, and most of the guest is waiting for the archive: all of it at the same time.
 build_vm() {
     local key
-    cpp_targets=("$@")
+    cpp_part=("$@")
     private_apt_update # once, before all of them want it
     if parts_are_fresh; then
         build_cpp_part
@@ -126,11 +128,11 @@ build_vm() {
         together build_qemu build_cpp_part build_guest
         keep_part key "$key"
     fi
-    export KAGE_BUILD_DIR=$KAGE_ROOT/build/default
+    export KAGE_BUILD_DIR=$KAGE_ROOT/build/$1
     use_parts
 }
 
-build_cpp_part() { build_cpp default "${cpp_targets[@]}"; }
+build_cpp_part() { build_cpp "${cpp_part[@]}"; }
 
 # build_docs: pages of the public headers (docs/Doxyfile), whose warnings are errors.
 build_docs() {
