@@ -76,8 +76,7 @@ constexpr std::array own_extensions = {"cl_khr_icd", "cl_khr_create_command_queu
 
 bool is_supported(std::string_view name) {
     return std::find(supported_extensions.begin(), supported_extensions.end(), name) !=
-               supported_extensions.end() ||
-           has_functions_of(name);
+           supported_extensions.end();
 }
 
 template <class Function>
@@ -150,8 +149,10 @@ const std::string& device::extensions() {
     std::call_once(extensions_once_, [this] {
         for (const char* own : own_extensions)
             extensions_ += std::string(extensions_.empty() ? "" : " ") + own;
-        for_each_word(host_info(CL_DEVICE_EXTENSIONS)->text(), [this](std::string_view name) {
-            if (is_supported(name))
+        const auto own_link = link();
+        const std::uint64_t commands = own_link ? known_commands(*own_link) : 0;
+        for_each_word(host_info(CL_DEVICE_EXTENSIONS)->text(), [&](std::string_view name) {
+            if (is_supported(name) || has_functions_of(name, commands))
                 extensions_ += " " + std::string(name);
         });
     });

@@ -61,15 +61,19 @@ namespace {
 
 // The loader's own, and those that were in an extension before the core had them.
 const extension_function named_functions[] = {
-    {nullptr, "clIcdGetPlatformIDsKHR", untyped(entry<api::get_platform_ids>::call)},
-    {nullptr, "clCreateCommandQueueWithPropertiesKHR",
+    {nullptr, {}, "clIcdGetPlatformIDsKHR", untyped(entry<api::get_platform_ids>::call)},
+    {nullptr,
+     {},
+     "clCreateCommandQueueWithPropertiesKHR",
      untyped(entry<api::create_command_queue_with_properties>::call)},
-    {nullptr, "clCreateProgramWithILKHR", untyped(entry<api::create_program_with_il>::call)},
-    {nullptr, "clGetKernelSubGroupInfoKHR", untyped(entry<api::get_kernel_sub_group_info_khr>::call)},
+    {nullptr, {}, "clCreateProgramWithILKHR", untyped(entry<api::create_program_with_il>::call)},
+    {nullptr, {}, "clGetKernelSubGroupInfoKHR", untyped(entry<api::get_kernel_sub_group_info_khr>::call)},
     // The loader asks for these three by name before it has a table.
-    {nullptr, "clGetPlatformInfo", untyped(entry<api::get_platform_info>::call)},
-    {nullptr, "clGetExtensionFunctionAddress", untyped(entry<api::get_extension_function_address>::call)},
-    {nullptr, "clGetExtensionFunctionAddressForPlatform",
+    {nullptr, {}, "clGetPlatformInfo", untyped(entry<api::get_platform_info>::call)},
+    {nullptr, {}, "clGetExtensionFunctionAddress", untyped(entry<api::get_extension_function_address>::call)},
+    {nullptr,
+     {},
+     "clGetExtensionFunctionAddressForPlatform",
      untyped(entry<api::get_extension_function_address_for_platform>::call)},
 };
 
@@ -82,9 +86,9 @@ void* find_extension_function(const char* name) noexcept {
     return nullptr;
 }
 
-bool has_functions_of(std::string_view extension) noexcept {
+bool has_functions_of(std::string_view extension, std::uint64_t commands) noexcept {
     for (const extension_function* one = extension_function::first; one; one = one->next)
-        if (one->extension && one->extension == extension)
+        if (one->extension && one->extension == extension && (commands >> one->command & 1) != 0)
             return true;
     return false;
 }

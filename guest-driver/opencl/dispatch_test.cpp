@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // The dispatch table is complete, what is not there says so, and no handle of a wrong kind gets through.
+#include "extension_functions.hpp"
 #include "test_fixture.hpp"
 
 namespace kagemusha::opencl {
@@ -95,7 +96,51 @@ TEST_F(dispatch, functions_by_name) {
     EXPECT_NE(cl.clGetExtensionFunctionAddressForPlatform(platform, "clCreateCommandQueueWithPropertiesKHR"),
               nullptr);
     EXPECT_EQ(cl.clGetExtensionFunctionAddress("clNoSuchFunctionKHR"), nullptr);
+    EXPECT_NE(cl.clGetExtensionFunctionAddress("clGetKernelSuggestedLocalWorkSizeKHR"), nullptr);
     EXPECT_EQ(cl.clGetExtensionFunctionAddress(nullptr), nullptr);
+}
+
+TEST_F(dispatch, an_extension_with_functions_needs_a_device_that_knows_its_commands) {
+    EXPECT_TRUE(has_functions_of("cl_khr_suggested_local_work_size", ~std::uint64_t{0}));
+    EXPECT_FALSE(has_functions_of("cl_khr_suggested_local_work_size", 0));
+    EXPECT_FALSE(has_functions_of("cl_khr_gl_sharing", ~std::uint64_t{0}));
+}
+
+TEST_F(dispatch, suggested_group_size) {
+    const auto ask = reinterpret_cast<clGetKernelSuggestedLocalWorkSizeKHR_fn>(
+        cl.clGetExtensionFunctionAddressForPlatform(platform, "clGetKernelSuggestedLocalWorkSizeKHR"));
+    ASSERT_NE(ask, nullptr);
+    gpu->kernels["k"] = {{CL_KERNEL_ARG_ADDRESS_PRIVATE, "int"}};
+    cl_kernel kernel = make_kernel("k");
+    const std::size_t global[2] = {64, 8}, empty[2] = {64, 0}, offset[2] = {1, SIZE_MAX};
+    std::size_t local[3] = {77, 77, 77};
+    EXPECT_EQ(ask(queue, kernel, 2, nullptr, global, local), CL_INVALID_KERNEL_ARGS);
+    const cl_int value = 7;
+    ASSERT_EQ(cl.clSetKernelArg(kernel, 0, sizeof value, &value), CL_SUCCESS);
+    gpu->forget();
+    ASSERT_EQ(ask(queue, kernel, 2, nullptr, global, local), CL_SUCCESS);
+    EXPECT_EQ(local[0], 32u);
+    EXPECT_EQ(local[1], 2u);
+    EXPECT_EQ(local[2], 77u); // not a dimension of this launch
+    const auto sent = gpu->commands(VGPU_CMD_SUGGESTED_GROUP_SIZE);
+    ASSERT_EQ(sent.size(), 1u);
+    const auto command = sent[0].as<vgpu_cmd_suggested_group_size>();
+    EXPECT_EQ(command.argument_count, 1u);
+    EXPECT_EQ(command.global[1], 8u);
+    EXPECT_EQ(command.global[2], 1u);
+
+    EXPECT_EQ(ask(nullptr, kernel, 2, nullptr, global, local), CL_INVALID_COMMAND_QUEUE);
+    EXPECT_EQ(ask(queue, nullptr, 2, nullptr, global, local), CL_INVALID_KERNEL);
+    EXPECT_EQ(ask(queue, kernel, 4, nullptr, global, local), CL_INVALID_WORK_DIMENSION);
+    EXPECT_EQ(ask(queue, kernel, 2, nullptr, nullptr, local), CL_INVALID_GLOBAL_WORK_SIZE);
+    EXPECT_EQ(ask(queue, kernel, 2, nullptr, empty, local), CL_INVALID_GLOBAL_WORK_SIZE);
+    EXPECT_EQ(ask(queue, kernel, 2, offset, global, local), CL_INVALID_GLOBAL_OFFSET);
+    EXPECT_EQ(ask(queue, kernel, 2, nullptr, global, nullptr), CL_INVALID_VALUE);
+    gpu->tells_commands = false; // as after a takeover by an older host: nothing that it does not know
+    gpu->forget();
+    EXPECT_EQ(ask(queue, kernel, 2, nullptr, global, local), CL_INVALID_OPERATION);
+    EXPECT_TRUE(gpu->commands(VGPU_CMD_SUGGESTED_GROUP_SIZE).empty());
+    cl.clReleaseKernel(kernel);
 }
 
 TEST_F(dispatch, device_tells_only_what_is_forwarded) {
@@ -103,6 +148,7 @@ TEST_F(dispatch, device_tells_only_what_is_forwarded) {
     ASSERT_EQ(cl.clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, sizeof extensions, extensions, nullptr),
               CL_SUCCESS);
     EXPECT_NE(std::strstr(extensions, "cl_khr_fp64"), nullptr);
+    EXPECT_NE(std::strstr(extensions, "cl_khr_suggested_local_work_size"), nullptr);
     EXPECT_EQ(std::strstr(extensions, "cl_khr_gl_sharing"), nullptr);
     EXPECT_EQ(std::strstr(extensions, "cl_khr_command_buffer"), nullptr);
     cl_device_svm_capabilities shared = 77;

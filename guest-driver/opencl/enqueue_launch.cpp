@@ -3,7 +3,9 @@
 // Launches. What the standard reports synchronously is checked here, before the launch becomes one command in
 // the batch.
 #include "api.hpp"
+#include "connection.hpp"
 #include "enqueue.hpp"
+#include "extension_functions.hpp"
 #include "kernel.hpp"
 
 #include <algorithm>
@@ -79,6 +81,29 @@ cl_int check_local(const launch_limits& limits, const kernel& launched, cl_uint 
     return CL_SUCCESS;
 }
 
+/// Offsets and sizes of a launch; `nothing`: a side is 0 or not given.
+template <class Command>
+cl_int set_range(Command& command, const launch_limits& limits, cl_uint dimensions, const size_t* offset,
+                 const size_t* global, bool& nothing) {
+    if (dimensions < 1 || dimensions > limits.dimensions)
+        return CL_INVALID_WORK_DIMENSION;
+    nothing = !global;
+    command.work_dim = dimensions;
+    for (cl_uint i = 0; i < 3; ++i) {
+        const bool used = i < dimensions;
+        command.offset[i] = used && offset ? offset[i] : 0;
+        command.global[i] = used && global ? global[i] : 1;
+        nothing = nothing || command.global[i] == 0;
+        const std::uint64_t largest =
+            limits.address_bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << limits.address_bits) - 1;
+        if (command.global[i] > largest)
+            return CL_INVALID_GLOBAL_WORK_SIZE;
+        if (command.offset[i] > largest - command.global[i])
+            return CL_INVALID_GLOBAL_OFFSET;
+    }
+    return CL_SUCCESS;
+}
+
 cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl_uint dimensions,
               const size_t* offset, const size_t* global, const size_t* local, cl_uint count,
               const cl_event* list, cl_event* out) {
@@ -93,24 +118,12 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
     if (!launched->complete())
         return CL_INVALID_KERNEL_ARGS;
     const launch_limits& limits = limits_of(call.owner().gpu());
-    if (dimensions < 1 || dimensions > limits.dimensions)
-        return CL_INVALID_WORK_DIMENSION;
-
     auto command = make_command<vgpu_cmd_launch>(VGPU_CMD_LAUNCH);
-    bool nothing = !global;
-    for (cl_uint i = 0; i < 3; ++i) {
-        const bool used = i < dimensions;
-        command.offset[i] = used && offset ? offset[i] : 0;
-        command.global[i] = used && global ? global[i] : 1;
-        command.local[i] = used && local ? local[i] : 1;
-        nothing = nothing || command.global[i] == 0;
-        const std::uint64_t largest =
-            limits.address_bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << limits.address_bits) - 1;
-        if (command.global[i] > largest)
-            return CL_INVALID_GLOBAL_WORK_SIZE;
-        if (command.offset[i] > largest - command.global[i])
-            return CL_INVALID_GLOBAL_OFFSET;
-    }
+    bool nothing = false;
+    if (const cl_int error = set_range(command, limits, dimensions, offset, global, nothing))
+        return error;
+    for (cl_uint i = 0; i < 3; ++i)
+        command.local[i] = local && i < dimensions ? local[i] : 1;
     if (nothing) // allowed since 2.1: only waits and tells
         return limits.version < CL_MAKE_VERSION(2, 1, 0) ? CL_INVALID_GLOBAL_WORK_SIZE : call.join();
     const cl_int error = check_local(limits, *launched, dimensions, global, local);
@@ -118,7 +131,6 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
         return error;
 
     command.kernel = launched->id();
-    command.work_dim = dimensions;
     command.flags = local ? VGPU_LAUNCH_LOCAL_SIZE : 0;
     command.argument_count = static_cast<__u32>(launched->description().arguments.size());
     return launched->with_arguments([&](std::span<const std::byte> encoded) {
@@ -126,6 +138,58 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
         return call.send(command, {{encoded.data(), encoded.size()}});
     });
 }
+
+/// cl_khr_suggested_local_work_size: what a launch without a local size would be given.
+cl_int suggest_group_size(cl_command_queue where, cl_kernel handle, cl_uint dimensions, const size_t* offset,
+                          const size_t* global, size_t* suggested) {
+    queue* const asked = from_handle<queue>(where);
+    if (!asked)
+        return CL_INVALID_COMMAND_QUEUE;
+    kernel* const launched = from_handle<kernel>(handle);
+    if (!launched)
+        return CL_INVALID_KERNEL;
+    if (&launched->owner().owner() != &asked->owner())
+        return CL_INVALID_CONTEXT;
+    device& gpu = asked->owner().gpu();
+    if (!gpu.has_extension("cl_khr_suggested_local_work_size"))
+        return CL_INVALID_OPERATION;
+    if (!launched->complete())
+        return CL_INVALID_KERNEL_ARGS;
+    auto command = make_command<vgpu_cmd_suggested_group_size>(VGPU_CMD_SUGGESTED_GROUP_SIZE);
+    bool nothing = false;
+    if (const cl_int error = set_range(command, limits_of(gpu), dimensions, offset, global, nothing))
+        return error;
+    if (nothing)
+        return CL_INVALID_GLOBAL_WORK_SIZE;
+    if (!suggested)
+        return CL_INVALID_VALUE;
+
+    connection& link = asked->owner().link();
+    if ((known_commands(link) >> VGPU_CMD_SUGGESTED_GROUP_SIZE & 1) == 0)
+        return CL_INVALID_OPERATION; // another host since a takeover
+    command.queue = asked->id();
+    command.kernel = launched->id();
+    command.argument_count = static_cast<__u32>(launched->description().arguments.size());
+    std::uint64_t size[3] = {1, 1, 1};
+    std::uint64_t ticket = 0;
+    cl_int error = launched->with_arguments([&](std::span<const std::byte> encoded) {
+        command.argument_bytes = static_cast<__u32>(encoded.size());
+        const part arguments{encoded.data(), encoded.size()};
+        outgoing out = make_outgoing(command, {&arguments, 1});
+        out.reference = &command.result;
+        out.data = {size, sizeof size, true};
+        return link.begin_call(out, ticket);
+    });
+    if (error == CL_SUCCESS)
+        error = link.finish_call(ticket, nullptr);
+    if (error == CL_SUCCESS)
+        std::copy_n(size, dimensions, suggested);
+    return error;
+}
+
+const extension_function suggested_local_work_size{
+    "cl_khr_suggested_local_work_size", VGPU_CMD_SUGGESTED_GROUP_SIZE, "clGetKernelSuggestedLocalWorkSizeKHR",
+    untyped(entry<suggest_group_size>::call)};
 
 } // namespace
 

@@ -7,7 +7,9 @@
 #pragma once
 
 #include "opencl_headers.hpp"
+#include "proto/abi/vgpu_protocol.h"
 
+#include <cstdint>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -45,16 +47,18 @@ void* untyped(Function* function) {
 }
 
 /// A function that is found by name, declared beside it as a constant of its file. With `extension`, the
-/// device reports that extension if the host's device has it.
+/// device reports that extension if the host's device has it and ours knows the command.
 struct extension_function {
-    extension_function(const char* its_extension, const char* its_name, void* its_address) noexcept
-        : extension(its_extension), name(its_name), address(its_address), next(first) {
+    extension_function(const char* its_extension, vgpu_opcode its_command, const char* its_name,
+                       void* its_address) noexcept
+        : extension(its_extension), command(its_command), name(its_name), address(its_address), next(first) {
         first = this;
     }
     extension_function(const extension_function&) = delete;
     extension_function& operator=(const extension_function&) = delete;
 
     const char* const extension; // null: none that a device reports
+    const vgpu_opcode command;   // that it sends
     const char* const name;
     void* const address;
     const extension_function* const next;
@@ -65,6 +69,6 @@ struct extension_function {
 
 /// Null for a name that is not an extension's function of this driver.
 void* find_extension_function(const char* name) noexcept;
-bool has_functions_of(std::string_view extension) noexcept;
+bool has_functions_of(std::string_view extension, std::uint64_t commands) noexcept;
 
 } // namespace kagemusha::opencl

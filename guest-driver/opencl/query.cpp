@@ -87,6 +87,10 @@ std::vector<answer> ask_all(connection& link, std::span<const question> asked) {
     return results;
 }
 
+std::uint64_t known_commands(connection& link) {
+    return ask(link, {VGPU_INFO_PLATFORM, VGPU_PLATFORM_COMMANDS}).as<std::uint64_t>().value_or(0);
+}
+
 cl_int forward(connection& link, const question& asked, const info_answer& to) {
     const answer result = ask(link, asked);
     return result.error != CL_SUCCESS ? result.error : to.bytes(result.bytes.data(), result.bytes.size());

@@ -52,6 +52,9 @@ answer ask(connection& link, const question& asked);
 /// Several at once: all are sent before the first answer is awaited.
 std::vector<answer> ask_all(connection& link, std::span<const question> asked);
 
+/// A bit for each opcode that the device says it knows; 0 from an older one.
+std::uint64_t known_commands(connection& link);
+
 /// Gives the host's answer to the program as it is.
 cl_int forward(connection& link, const question& asked, const info_answer& to);
 

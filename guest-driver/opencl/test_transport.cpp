@@ -347,6 +347,13 @@ std::int32_t test_device::execute(const recorded_command& command, std::span<con
     switch (command.opcode) {
     case VGPU_CMD_INFO:
         return answer_query(command, payloads, answer);
+    case VGPU_CMD_SUGGESTED_GROUP_SIZE: {
+        const auto asked = command.as<vgpu_cmd_suggested_group_size>();
+        const std::uint64_t size[3] = {asked.global[0] / 2, asked.work_dim, 1};
+        std::memcpy(payloads[asked.result.index].address, size, sizeof size);
+        answer.result_bytes = sizeof size;
+        break;
+    }
     case VGPU_CMD_CREATE_BUFFER: {
         const auto create = command.as<vgpu_cmd_create_buffer>();
         auto& bytes = content(create.id);
@@ -384,13 +391,19 @@ std::int32_t test_device::answer_query(const recorded_command& command, std::spa
     const auto info = command.as<vgpu_cmd_info>();
     std::vector<std::byte> value;
     switch (info.subject) {
+    case VGPU_INFO_PLATFORM:
+        if (info.name != VGPU_PLATFORM_COMMANDS || !tells_commands)
+            return CL_INVALID_VALUE;
+        value = bytes_of(std::uint64_t{1} << VGPU_CMD_SUGGESTED_GROUP_SIZE);
+        break;
     case VGPU_INFO_DEVICE:
         if (info.name == CL_DEVICE_TYPE)
             value = bytes_of(cl_device_type{CL_DEVICE_TYPE_GPU});
         else if (info.name == CL_DEVICE_VERSION)
             value = bytes_of(std::string("OpenCL 3.0 test"));
         else if (info.name == CL_DEVICE_EXTENSIONS)
-            value = bytes_of(std::string("cl_khr_fp64 cl_khr_gl_sharing cl_khr_command_buffer"));
+            value = bytes_of(std::string(
+                "cl_khr_fp64 cl_khr_gl_sharing cl_khr_command_buffer cl_khr_suggested_local_work_size"));
         else if (info.name == CL_DEVICE_IMAGE_SUPPORT)
             value = bytes_of(cl_bool{CL_TRUE});
         else if (info.name == CL_DEVICE_MAX_MEM_ALLOC_SIZE)

@@ -97,6 +97,7 @@ public:
     };
     std::map<std::string, std::vector<argument>> kernels;
     bool argument_info_available = true;
+    bool tells_commands = true; // false: a device from before VGPU_PLATFORM_COMMANDS
     /// What VGPU_INFO_KERNEL_WORK_GROUP says of every kernel. 0: nothing.
     std::size_t max_work_group = 0;
     std::array<std::size_t, 3> required_group{};

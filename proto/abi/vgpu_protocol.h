@@ -27,8 +27,9 @@
 #define VGPU_F_WRITE_RUNS 1 /* VGPU_CMD_WRITE_RUNS is known. Bit 0 was an earlier form of it */
 
 /*
- * Of the commands that streams may contain: one more for each new opcode. The hosts of a pair
- * execute the same streams, so theirs must be equal.
+ * Of the commands that a log may contain: one more for each new opcode that is not a query (a call
+ * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
+ * equal.
  */
 #define VGPU_STREAM_VERSION 4u
 
@@ -261,6 +262,7 @@ enum vgpu_opcode {
 	VGPU_CMD_FLUSH = 16,
 	VGPU_CMD_SET_SPEC_CONSTANT = 17,
 	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
+	VGPU_CMD_SUGGESTED_GROUP_SIZE = 19,
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -340,6 +342,13 @@ enum vgpu_info_subject {
 	/* result: u64 device, u64 host (ns), as clGetDeviceAndHostTimer */
 	VGPU_INFO_TIMERS = 12,
 };
+
+/*
+ * A name of PLATFORM that is the device's own, not OpenCL's. Result: u64, a bit for each opcode
+ * that a guest may send. A device from before the name answers CL_INVALID_VALUE; it knows the
+ * opcodes up to SET_SPEC_CONSTANT and those that are enqueued. A takeover may change the answer.
+ */
+#define VGPU_PLATFORM_COMMANDS 0x80000001u
 
 /*
  * Result: the bytes that OpenCL's query gives, with pointers and handles left out; names that would
@@ -642,6 +651,23 @@ struct vgpu_cmd_launch {
 	__u64 offset[3]; /* unused dimensions: 0, 1, 1 */
 	__u64 global[3];
 	__u64 local[3];
+	__u32 argument_count;
+	__u32 argument_bytes;
+};
+
+/*
+ * SUGGESTED_GROUP_SIZE: the local size that the GPU would choose for this launch. Lists: as a
+ * launch's arguments.
+ */
+struct vgpu_cmd_suggested_group_size {
+	struct vgpu_cmd cmd;
+	__u64 queue;
+	__u64 kernel;
+	__u32 work_dim; /* 1..3 */
+	__u32 pad;
+	__u64 offset[3]; /* unused dimensions: 0, 1 */
+	__u64 global[3];
+	struct vgpu_payload_ref result; /* u64[3], 1 where a dimension is unused */
 	__u32 argument_count;
 	__u32 argument_bytes;
 };

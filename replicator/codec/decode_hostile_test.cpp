@@ -83,11 +83,22 @@ std::byte& octet(stream_builder& b, std::size_t at) {
     return b.mutable_stream()[at];
 }
 
+// A question for a group size, with room for the answer.
+vgpu_cmd_suggested_group_size group_size(stream_builder& b, std::uint64_t room = 24) {
+    return {{}, 1, 2, 1, 0, {0, 0, 0}, {64, 1, 1}, b.payload(true, 0, 0, room), 0, 0};
+}
+
 // clang-format off
 const hostile table[] = {
+    {"group size: room", [](auto& b) { b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, group_size(b, 16)); }, "room for a suggested size"},
+    {"group size: no room", [](auto& b) { auto c = group_size(b); c.result = no_payload; b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c); }, "room for a suggested size"},
+    {"group size: dimensions", [](auto& b) { auto c = group_size(b); c.work_dim = 4; b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c); }, "more than 3 dimensions"},
+    {"group size: unused dimension", [](auto& b) { auto c = group_size(b); c.global[1] = 2; b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c); }, "unused dimension"},
+    {"group size: overflow", [](auto& b) { auto c = group_size(b); c.offset[0] = UINT64_MAX; b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c); }, "overflow"},
+
     // header
     {"unknown opcode 0", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = 0; }, "unknown opcode"},
-    {"opcode in the gap", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = 19; }, "unknown opcode"},
+    {"opcode in the gap", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = VGPU_FIRST_ENQUEUE - 1; }, "unknown opcode"},
     {"opcode beyond the last", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).opcode = VGPU_OPCODE_COUNT; }, "unknown opcode"},
     {"header flags", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).flags = 1; }, "unknown flag"},
     {"length 0", [](auto& b) { b.flush(1); command<vgpu_cmd>(b).bytes = 0; }, "command's length"},

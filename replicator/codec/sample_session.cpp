@@ -4,6 +4,7 @@
 #include <array>
 
 #include "codec/cl_numbers.hpp"
+#include "codec/commands/table.hpp"
 
 namespace kagemusha::codec {
 
@@ -29,6 +30,47 @@ enum : std::uint64_t {
     user_event,
     first_event = 100,
 };
+
+std::uint64_t id_of(commands::object kind) {
+    switch (kind) {
+    case commands::object::context:
+        return context;
+    case commands::object::queue:
+        return queue;
+    case commands::object::image:
+        return image;
+    case commands::object::sampler:
+        return sampler;
+    case commands::object::program:
+        return program;
+    case commands::object::kernel:
+        return kernel;
+    case commands::object::user_event:
+        return user_event;
+    default:
+        return buffer;
+    }
+}
+
+// A row with a sample says what the numbers of its command are; ids and payloads follow from the parts. The
+// lists are empty.
+template <class Row>
+void build_sample(stream_builder& b) {
+    typename Row::wire c{};
+    Row::sample(c);
+    const auto fill = [&]<class Part>(const Part& part) {
+        if constexpr (requires { part.how; }) {
+            c.*part.id = id_of(part.kind);
+        } else if constexpr (requires { part.way; }) {
+            c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
+        }
+    };
+    std::apply([&](const auto&... part) { (fill(part), ...); }, Row::parts);
+    if constexpr (Row::answers == commands::answer::enqueued) {
+        c.enqueue.queue = queue;
+    }
+    b.begin(Row::opcode, c);
+}
 
 template <class... Bytes>
 std::vector<std::byte> octets(Bytes... b) {
@@ -181,6 +223,12 @@ std::vector<sample_request> sample_session() {
                      argument_builder{}.memory(0, buffer).scalar(1, std::int32_t{i}));
     }
     batch.flush(queue);
+
+    commands::all_rows::for_each([&]<class Row>() {
+        if constexpr (requires { &Row::sample; }) {
+            build_sample<Row>(add(Row::name));
+        }
+    });
 
     stream_builder& end = add("set user event and destroy everything");
     end.set_user_event(user_event, 0);

@@ -86,6 +86,20 @@ vgpu_payload_ref out(stream_builder& b, std::uint64_t bytes) {
     return b.payload(true, 0, 0, bytes);
 }
 
+// A call whose row names two objects and arguments.
+void group_size(stream_builder& b, std::uint64_t on, std::uint64_t of,
+                const argument_builder& arguments = {}) {
+    vgpu_cmd_suggested_group_size c{};
+    c.queue = on;
+    c.kernel = of;
+    c.work_dim = 1;
+    c.global[0] = c.global[1] = c.global[2] = 1;
+    c.result = out(b, 24);
+    c.argument_count = arguments.count();
+    c.argument_bytes = static_cast<std::uint32_t>(arguments.bytes().size());
+    b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c).bytes(arguments.bytes());
+}
+
 // clang-format off
 const broken malformed[] = {
     {"await of a guest", [](auto& b) { b.await(std::array<std::uint64_t, 1>{event}); }},
@@ -160,6 +174,10 @@ const broken malformed[] = {
     {"copy image from unknown", [](auto& b) { b.copy_image({queue, 0, {}}, unknown, image, {{0, 0, 0}}, {{0, 0, 0}}, {{1, 1, 1}}); }},
     {"copy image to unknown buffer", [](auto& b) { b.copy_image_buffer(true, {queue, 0, {}}, image, unknown, {{0, 0, 0}}, {{1, 1, 1}}, 0); }},
     {"fill unknown image", [](auto& b) { b.fill_image({queue, 0, {}}, unknown, {{0, 0, 0}}, {{1, 1, 1}}); }},
+    {"group size on unknown", [](auto& b) { group_size(b, unknown, kernel); }},
+    {"group size of unknown", [](auto& b) { group_size(b, queue, unknown); }},
+    {"group size of a program of another context", [](auto& b) { group_size(b, queue, other_program); }},
+    {"group size with unknown memory", [](auto& b) { group_size(b, queue, other_kernel, argument_builder{}.memory(0, unknown)); }},
     {"launch unknown", [](auto& b) { b.launch({queue, 0, {}}, unknown, {}); }},
     {"launch a program", [](auto& b) { b.launch({queue, 0, {}}, program, {}); }},
     {"launch with unknown memory", [](auto& b) { b.launch({queue, 0, {}}, kernel, {}, argument_builder{}.memory(0, unknown)); }},
@@ -192,6 +210,8 @@ const failing failing_calls[] = {
     {"image in a buffer of another context", [](auto& b) { b.create_image_2d(fresh, context, 8, 8); reinterpret_cast<vgpu_cmd_create_image*>(b.mutable_stream().data())->buffer = other_buffer; }, cl_invalid_context},
     {"image in an image", [](auto& b) { b.create_image_2d(fresh, context, 8, 8); reinterpret_cast<vgpu_cmd_create_image*>(b.mutable_stream().data())->buffer = image; }, cl_invalid_image_descriptor},
     {"compile with a header of another context", [](auto& b) { b.compile_program(program, "", std::array<std::uint64_t, 1>{other_program}, std::array<std::string_view, 1>{"h"}); }, cl_invalid_context},
+    {"group size of another context", [](auto& b) { group_size(b, queue, other_kernel); }, cl_invalid_context},
+    {"group size with memory of another context", [](auto& b) { group_size(b, queue, kernel, argument_builder{}.memory(0, other_buffer)); }, cl_invalid_context},
     {"link across contexts", [](auto& b) { b.link_program(fresh, context, std::array<std::uint64_t, 1>{other_program}); }, cl_invalid_context},
 };
 

@@ -122,6 +122,9 @@ public:
     // Names were checked against gpu/info_table.hpp. `result` becomes the bytes that OpenCL's query gives.
     virtual std::int32_t info(const info_query& query, std::vector<std::byte>& result) = 0;
 
+    // The other queries, each with objects of its own.
+    virtual std::int32_t answer(const query& what, std::vector<std::byte>& result) = 0;
+
     // Of an executable, the bytes of its variables at program scope in global memory; 0: none, or this device
     // has none (gpu/program_variables.hpp). Not asked for by the guest.
     virtual std::uint64_t program_variable_bytes(host_program& program);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_commands: what all enqueued commands share, and those two whose bytes are not fields, so that the
-// command table (executor_resolve.hpp) can't find their objects: launches and packed writes.
+// executor_commands: what all enqueued commands share, arguments of kernels, and packed writes, whose bytes
+// are not fields, so that the command table (executor_resolve.hpp) can't find their objects.
 #include <CL/cl.h>
 
 #include <algorithm>
@@ -163,14 +163,13 @@ void executor::impl::run(const codec::op_write_runs& op) {
             data);
 }
 
-// ---- launch
+// ---- arguments
 // ---------------------------------------------------------------------------------------------------------
 
-// Fills `changed` with the arguments whose bytes or objects differ from what the kernel object has.
-std::int32_t executor::impl::changed_arguments(const codec::op_launch& op, kernel_object& kernel) {
+std::int32_t executor::impl::changed_arguments(const codec::argument_list& arguments, kernel_object& kernel) {
     changed.clear();
     std::int32_t error = CL_SUCCESS;
-    op.arguments.for_each([&](const codec::launch_argument& a) {
+    arguments.for_each([&](const codec::launch_argument& a) {
         if (error || a.index >= VGPU_MAX_ARGUMENTS) {
             error = error ? error : CL_INVALID_ARG_INDEX;
             return;
@@ -211,22 +210,13 @@ std::int32_t executor::impl::changed_arguments(const codec::op_launch& op, kerne
     return error;
 }
 
-void executor::impl::run(const codec::op_launch& op) {
-    auto* kernel = objects.find<kernel_object>(op.c->kernel);
-    if (!kernel)
-        return refuse(op.c->cmd, op.c->enqueue, CL_INVALID_KERNEL);
-    std::int32_t error = changed_arguments(op, *kernel);
+void executor::impl::arguments_set(kernel_object& kernel, std::int32_t error) {
     if (error)
-        refuse(op.c->cmd, op.c->enqueue, error);
-    else
-        error = enqueue(op.c->cmd, op.c->enqueue, op.waits,
-                        resolved<codec::op_launch>{op, {*kernel->native, changed}});
-    if (error)
-        for (argument_cache& cache : kernel->arguments)
+        for (argument_cache& cache : kernel.arguments)
             cache.valid = false;
     else
         for (const host_argument& argument : changed)
-            kernel->arguments[argument.index].valid = true;
+            kernel.arguments[argument.index].valid = true;
 }
 
 } // namespace kagemusha::gpu

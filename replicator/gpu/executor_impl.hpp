@@ -4,8 +4,8 @@
 //   executor_completion.cpp what happens when a command finishes, on whatever thread
 //   executor_objects.cpp    create and destroy, user events
 //   executor_programs.cpp   programs and kernels
-//   executor_resolve.hpp    enqueued commands: ids and payloads, as the command table names them
-//   executor_commands.cpp   what they share: wait lists, completions; launches
+//   executor_resolve.hpp    enqueued commands and queries: ids and payloads, as the command table names them
+//   executor_commands.cpp   what they share: wait lists, completions; arguments
 //   executor_info.cpp       queries
 //
 // Locking: there is none of its own. `impl` belongs to the thread that calls execute(). What callbacks of the
@@ -191,12 +191,19 @@ struct executor::impl {
     // these are told by records, so they give nothing.
     template <enqueued_op Op>
     void run(const Op& op);
-    void run(const codec::op_launch& op);
     void run(const codec::op_write_runs& op);
+    // Queries but INFO. They give an OpenCL error code.
+    template <query_op Op>
+    std::int32_t run(const Op& op);
+    // Copies `result` to where the guest wants it.
+    std::int32_t give_result(const codec::payload_source& to);
 
     memory_object* find_buffer(codec::guest_id id);
     memory_object* find_image(codec::guest_id id);
-    std::int32_t changed_arguments(const codec::op_launch& op, kernel_object& kernel);
+    // Fills `changed` with the arguments whose bytes or objects differ from what the kernel object has.
+    std::int32_t changed_arguments(const codec::argument_list& arguments, kernel_object& kernel);
+    // What became of the launch or query that set them.
+    void arguments_set(kernel_object& kernel, std::int32_t error);
     std::int32_t collect_waits(codec::id_list ids);
     // Resolves queue and wait list, enqueues, and arranges for the completion. Gives the error that was
     // reported.

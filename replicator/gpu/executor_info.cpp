@@ -15,6 +15,17 @@ namespace kagemusha::gpu {
 
 namespace {
 
+// VGPU_PLATFORM_COMMANDS
+constexpr std::uint64_t commands_of_guests = [] {
+    static_assert(VGPU_OPCODE_COUNT <= 64);
+    std::uint64_t bits = 0;
+    codec::commands::all_rows::for_each([&]<class Row>() {
+        if (Row::answers != codec::commands::answer::log)
+            bits |= std::uint64_t{1} << Row::opcode;
+    });
+    return bits;
+}();
+
 // Of a program that has built, but not for a guest.
 void tell_refusal(std::uint32_t name, std::vector<std::byte>& answer) {
     if (name == CL_PROGRAM_BUILD_STATUS) {
@@ -39,6 +50,12 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
     query.index = op.c->index;
     query.input = op.input.inline_bytes;
 
+    result.clear();
+    if (query.subject == VGPU_INFO_PLATFORM && query.name == VGPU_PLATFORM_COMMANDS) {
+        const auto bytes = std::as_bytes(std::span(&commands_of_guests, 1));
+        result.assign(bytes.begin(), bytes.end());
+        return give_result(op.result);
+    }
     bool refused = false; // the program, by us
     switch (query.subject) {
     case VGPU_INFO_PLATFORM:
@@ -95,15 +112,18 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
     if (named && !find_info(query.subject, query.name))
         return CL_INVALID_VALUE;
 
-    result.clear();
     if (const std::int32_t error = device().info(query, result))
         return error;
     without_program_variables(query, result);
     if (refused && query.subject == VGPU_INFO_PROGRAM_BUILD)
         tell_refusal(query.name, result);
+    return give_result(op.result);
+}
+
+std::int32_t executor::impl::give_result(const codec::payload_source& to) {
     if (result.size() > VGPU_MAX_RESULT_BYTES)
         return CL_OUT_OF_HOST_MEMORY;
-    const payload_ptr out = payload(op.result, true);
+    const payload_ptr out = payload(to, true);
     if (malformed)
         return CL_INVALID_VALUE;
     if (out && !out->write(0, result.data(), std::min<std::uint64_t>(result.size(), out->bytes())))

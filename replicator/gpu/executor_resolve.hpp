@@ -6,8 +6,8 @@
 // core's validator has checked all of this; the ring in between is memory that others can write. What is left
 // unchecked here, a backend or its runtime refuses: boxes of images (it knows their sides).
 //
-// Three walks over the parts: ids, payloads, ranges. An id that names nothing refuses the command; a payload
-// that does not fit the request ends the request.
+// Three walks over the parts: ids; payloads and arguments; ranges. An id that names nothing refuses the
+// command; a payload that does not fit the request ends the request.
 #ifndef KAGEMUSHA_GPU_EXECUTOR_RESOLVE_HPP
 #define KAGEMUSHA_GPU_EXECUTOR_RESOLVE_HPP
 
@@ -51,6 +51,14 @@ public:
     }
     const payload_ptr& data() const { return data_; }
 
+    // To be called with what became of the op, also when it was refused.
+    void ended(std::int32_t error) {
+        if constexpr (requires { op_.arguments; }) {
+            if (kernel_)
+                self_.arguments_set(*kernel_, error);
+        }
+    }
+
 private:
     template <class F>
     static void each_part(F&& f) {
@@ -61,26 +69,53 @@ private:
 
     // ---- ids
 
-    memory_object* find_memory(codec::commands::object kind, codec::guest_id id) {
-        memory_object* memory = kind == codec::commands::object::buffer ? self_.find_buffer(id)
-                                : kind == codec::commands::object::image
-                                    ? self_.find_image(id)
-                                    : self_.objects.template find<memory_object>(id);
-        if (!memory)
-            error_ = CL_INVALID_MEM_OBJECT;
-        return memory;
+    // How the executor holds what an id names, and the error when it names nothing.
+    template <codec::commands::object Kind>
+    static constexpr auto held_as() {
+        using enum codec::commands::object;
+        if constexpr (Kind == context)
+            return held<context_object>{CL_INVALID_CONTEXT};
+        else if constexpr (Kind == queue)
+            return held<queue_object>{CL_INVALID_COMMAND_QUEUE};
+        else if constexpr (Kind == sampler)
+            return held<sampler_object>{CL_INVALID_SAMPLER};
+        else if constexpr (Kind == program)
+            return held<program_object>{CL_INVALID_PROGRAM};
+        else if constexpr (Kind == kernel)
+            return held<kernel_object>{CL_INVALID_KERNEL};
+        else
+            return held<memory_object>{CL_INVALID_MEM_OBJECT};
+    }
+    template <class Object>
+    struct held {
+        using type = Object;
+        std::int32_t error;
+    };
+    template <std::size_t I>
+    using held_type = typename decltype(held_as<std::get<I>(row::parts).kind>())::type;
+
+    template <std::size_t I>
+    held_type<I>* find_object(codec::guest_id id) {
+        constexpr codec::commands::object kind = std::get<I>(row::parts).kind;
+        held_type<I>* found = self_.objects.template find<held_type<I>>(id);
+        if constexpr (kind == codec::commands::object::buffer || kind == codec::commands::object::image) {
+            if (found && found->is_image != (kind == codec::commands::object::image))
+                found = nullptr;
+        }
+        if (!found && error_ == CL_SUCCESS)
+            error_ = held_as<kind>().error;
+        return found;
     }
     template <std::size_t I, class... A>
     void find(const codec::commands::uses_part<A...>& part) {
-        static_assert(std::is_same_v<part_of_host<I>, std::tuple<host_memory&>>,
-                      "only launches name something else");
-        memory_[I] = find_memory(part.kind, std::invoke(part.id, *op_.c));
+        found_[I] = find_object<I>(std::invoke(part.id, *op_.c));
+        if constexpr (std::is_same_v<held_type<I>, kernel_object>)
+            kernel_ = static_cast<kernel_object*>(found_[I]);
     }
     template <std::size_t I, class... A>
     void find(const codec::commands::ids_part<A...>& part) {
-        static_assert(std::is_same_v<part_of_host<I>, std::tuple<std::span<host_memory* const>>>);
         for (const codec::guest_id id : op_.*part.view)
-            if (memory_object* memory = find_memory(part.kind, id))
+            if (memory_object* memory = find_object<I>(id))
                 list_.push_back(memory->native.get());
     }
     template <std::size_t>
@@ -90,6 +125,8 @@ private:
 
     template <std::size_t I, class... A>
     void take_payload(const codec::commands::payload_part<A...>& part) {
+        if constexpr (codec::commands::is_query<row>)
+            return; // its answer is not there yet
         bool gpu_writes = false;
         codec::commands::with_row(op_, [&]<class Row>() { // a write and a read share an op
             gpu_writes = std::get<I>(Row::parts).way == codec::commands::direction::out;
@@ -97,6 +134,10 @@ private:
         data_ = self_.payload(op_.*part.view, gpu_writes);
         if (!data_ && !self_.malformed)
             error_ = CL_INVALID_VALUE;
+    }
+    template <std::size_t, class... A>
+    void take_payload(const codec::commands::arguments_part<A...>& part) {
+        error_ = self_.changed_arguments(op_.*part.view, *kernel_);
     }
     template <std::size_t>
     void take_payload(const auto&) {}
@@ -111,7 +152,7 @@ private:
             if constexpr (std::is_same_v<std::remove_cvref_t<decltype(part)>,
                                          codec::commands::uses_part<Field>>) {
                 if (part.id == id)
-                    bytes = memory_[I]->bytes;
+                    bytes = static_cast<const memory_object*>(found_[I])->bytes;
             }
         });
         return bytes;
@@ -133,20 +174,24 @@ private:
 
     // ---- the result
 
-    template <std::size_t I>
-    using part_of_host = typename host_part<row, I, part_type<row, I>>::type;
-
     template <std::size_t I, class... A>
-    std::tuple<host_memory&> on_host(const codec::commands::uses_part<A...>&) const {
-        return {*memory_[I]->native};
+    auto on_host(const codec::commands::uses_part<A...>&) const {
+        return std::tie(*static_cast<held_type<I>*>(found_[I])->native);
     }
     template <std::size_t, class... A>
     std::tuple<std::span<host_memory* const>> on_host(const codec::commands::ids_part<A...>&) const {
         return {list_};
     }
     template <std::size_t, class... A>
-    std::tuple<payload_ptr> on_host(const codec::commands::payload_part<A...>&) const {
-        return {data_};
+    auto on_host(const codec::commands::payload_part<A...>&) const {
+        if constexpr (codec::commands::is_query<row>)
+            return std::tuple<>();
+        else
+            return std::tuple<payload_ptr>(data_);
+    }
+    template <std::size_t, class... A>
+    std::tuple<std::span<const host_argument>> on_host(const codec::commands::arguments_part<A...>&) const {
+        return {self_.changed};
     }
     template <std::size_t>
     std::tuple<> on_host(const auto&) const {
@@ -156,20 +201,34 @@ private:
     Executor& self_;
     const Op& op_;
     std::int32_t error_ = CL_SUCCESS;
-    std::array<memory_object*, part_count<row>> memory_{}; // by part
-    std::vector<host_memory*> list_;                       // a row has at most one list
-    payload_ptr data_;                                     // and at most one payload
+    std::array<void*, part_count<row>> found_{}; // by part, a held_type
+    kernel_object* kernel_ = nullptr;            // whose arguments the op has
+    std::vector<host_memory*> list_;             // a row has at most one list
+    payload_ptr data_;                           // and at most one payload
 };
 
 template <enqueued_op Op>
 void executor::impl::run(const Op& op) {
     op_resolver<impl, Op> resolver(*this, op);
-    const std::int32_t error = resolver.resolve();
+    std::int32_t error = resolver.resolve();
     if (malformed)
         return;
     if (error != CL_SUCCESS)
-        return refuse(op.c->cmd, op.c->enqueue, error);
-    enqueue(op.c->cmd, op.c->enqueue, op.waits, resolver.result(), resolver.data());
+        refuse(op.c->cmd, op.c->enqueue, error);
+    else
+        error = enqueue(op.c->cmd, op.c->enqueue, op.waits, resolver.result(), resolver.data());
+    resolver.ended(error);
+}
+
+template <query_op Op>
+std::int32_t executor::impl::run(const Op& op) {
+    op_resolver<impl, Op> resolver(*this, op);
+    std::int32_t error = resolver.resolve();
+    result.clear();
+    if (error == CL_SUCCESS)
+        error = device().answer(resolver.result(), result);
+    resolver.ended(error);
+    return error == CL_SUCCESS ? give_result(op.result) : error;
 }
 
 } // namespace kagemusha::gpu

@@ -88,9 +88,10 @@ template <class Row, std::size_t I, class... A>
 struct host_part<Row, I, codec::commands::ids_part<A...>> {
     using type = std::tuple<std::span<typename host_object<std::get<I>(Row::parts).kind>::type* const>>;
 };
+// A query's answer goes there when the backend has returned it, so the backend does not see the place.
 template <class Row, std::size_t I, class... A>
 struct host_part<Row, I, codec::commands::payload_part<A...>> {
-    using type = std::tuple<payload_ptr>;
+    using type = std::conditional_t<codec::commands::is_query<Row>, std::tuple<>, std::tuple<payload_ptr>>;
 };
 // Those that differ from the last successful launch of this kernel object; the others keep their value. When
 // a launch fails the executor sends all of them again.
@@ -113,6 +114,13 @@ auto host_parts_of(std::index_sequence<I...>)
 template <class Row>
 using host_parts = decltype(host_parts_of<Row>(std::make_index_sequence<part_count<Row>>()));
 
+template <class Op>
+concept enqueued_op = codec::commands::row_of<Op>::answers == codec::commands::answer::enqueued;
+// INFO's object depends on its subject, so it has a structure of its own: info_query.
+template <class Op>
+concept query_op =
+    codec::commands::is_query<codec::commands::row_of<Op>> && !std::is_same_v<Op, codec::op_info>;
+
 // Of each part that names objects or data: what it is here, in the order of the parts. Rows of one op (a
 // write and a read) have the same.
 template <class Op>
@@ -125,7 +133,7 @@ consteval bool rows_of_one_op_resolve_equally() {
     bool right = true;
     codec::commands::all_rows::for_each([&]<class Row>() {
         using first = codec::commands::row_of<typename Row::op>;
-        if constexpr (Row::answers == codec::commands::answer::enqueued) {
+        if constexpr (enqueued_op<typename Row::op> || query_op<typename Row::op>) {
             right = right && std::is_same_v<host_parts<Row>, host_parts<first>>;
         }
     });
@@ -133,23 +141,26 @@ consteval bool rows_of_one_op_resolve_equally() {
 }
 static_assert(rows_of_one_op_resolve_equally());
 
-// ---- what a backend can be asked to enqueue: the resolved ops of all rows that are enqueued
+// ---- the resolved ops of all rows that are enqueued, or are queries
 
-template <class Op>
-concept enqueued_op = codec::commands::row_of<Op>::answers == codec::commands::answer::enqueued;
-
-template <class Variant, class... Chosen>
-struct choose_enqueued;
-template <class... Chosen>
-struct choose_enqueued<std::variant<>, Chosen...> {
+template <template <class> class Wanted, class Variant, class... Chosen>
+struct choose_ops;
+template <template <class> class Wanted, class... Chosen>
+struct choose_ops<Wanted, std::variant<>, Chosen...> {
     using type = std::variant<resolved<Chosen>...>;
 };
-template <class Op, class... More, class... Chosen>
-struct choose_enqueued<std::variant<Op, More...>, Chosen...>
-    : std::conditional_t<enqueued_op<Op>, choose_enqueued<std::variant<More...>, Chosen..., Op>,
-                         choose_enqueued<std::variant<More...>, Chosen...>> {};
+template <template <class> class Wanted, class Op, class... More, class... Chosen>
+struct choose_ops<Wanted, std::variant<Op, More...>, Chosen...>
+    : std::conditional_t<Wanted<Op>::value, choose_ops<Wanted, std::variant<More...>, Chosen..., Op>,
+                         choose_ops<Wanted, std::variant<More...>, Chosen...>> {};
 
-using command = choose_enqueued<codec::op>::type;
+template <class Op>
+using is_enqueued_op = std::bool_constant<enqueued_op<Op>>;
+template <class Op>
+using is_query_op = std::bool_constant<query_op<Op>>;
+
+using command = choose_ops<is_enqueued_op, codec::op>::type;
+using query = choose_ops<is_query_op, codec::op>::type;
 
 } // namespace kagemusha::gpu
 

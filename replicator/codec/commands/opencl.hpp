@@ -5,6 +5,7 @@
 #ifndef KAGEMUSHA_CODEC_COMMANDS_OPENCL_HPP
 #define KAGEMUSHA_CODEC_COMMANDS_OPENCL_HPP
 
+#include <algorithm>
 #include <tuple>
 
 #include "codec/cl_numbers.hpp"
@@ -160,6 +161,31 @@ struct set_spec_constant : call<VGPU_CMD_SET_SPEC_CONSTANT, op_set_spec_constant
         octets(&op::value, &wire::value_bytes));
 };
 
+struct suggested_group_size : call<VGPU_CMD_SUGGESTED_GROUP_SIZE, op_suggested_group_size> {
+    static constexpr const char* name = "SUGGESTED_GROUP_SIZE";
+    static constexpr auto parts = std::tuple(
+        uses(object::queue, &wire::queue),
+        uses(object::kernel, &wire::kernel),
+        pad(&wire::pad),
+        rules([](const wire& c) {
+            vgpu_cmd_launch launch{};
+            launch.work_dim = c.work_dim;
+            std::copy_n(c.offset, 3, launch.offset);
+            std::copy_n(c.global, 3, launch.global);
+            return launch_size_error(launch);
+        }),
+        payload_out(&op::result, &wire::result),
+        rule("the room for a suggested size is not 24 bytes",
+             [](const wire& c) { return c.result.bytes == 3 * sizeof(__u64); }),
+        arguments(&op::arguments, &wire::argument_count, &wire::argument_bytes));
+    static void sample(wire& c) {
+        c.work_dim = 2;
+        c.global[0] = c.global[1] = 64;
+        c.global[2] = 1;
+        c.result.bytes = 24;
+    }
+};
+
 // ---- enqueued
 
 // WRITE_IMAGE, READ_IMAGE. How long the payload must be depends on the image.
@@ -230,7 +256,7 @@ struct migrate : enqueued<VGPU_CMD_MIGRATE, op_migrate> {
 
 using opencl_rows = rows<
     info, create_queue, create_buffer, create_sub_buffer, create_image, create_sampler, build_program,
-    compile_program, link_program, create_user_event, set_user_event, set_spec_constant, write_image,
+    compile_program, link_program, create_user_event, set_user_event, set_spec_constant, suggested_group_size, write_image,
     read_image, copy_image, copy_image_to_buffer, copy_buffer_to_image, fill_image, migrate>;
 // clang-format on
 

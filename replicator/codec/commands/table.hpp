@@ -41,6 +41,19 @@ constexpr bool creates_object = [] {
         Row::parts);
 }();
 
+template <class... A>
+constexpr bool gives_data(const payload_part<A...>& part) {
+    return part.way == direction::out;
+}
+constexpr bool gives_data(const auto&) {
+    return false;
+}
+// A call that only asks: it changes nothing, so a standby need not execute it.
+template <class Row>
+constexpr bool is_query =
+    Row::answers == answer::call &&
+    std::apply([](const auto&... part) { return (gives_data(part) || ...); }, Row::parts);
+
 // Whether a row says that the command moves memory from one place to another although no part reads it.
 template <class Row>
 constexpr bool moves_memory = requires { Row::moves; };
@@ -48,7 +61,7 @@ constexpr bool moves_memory = requires { Row::moves; };
 // ---- the table and proto/abi/vgpu_protocol.h must say the same
 
 // How many rows have this opcode.
-consteval int rows_with(std::uint16_t opcode) {
+constexpr int rows_with(std::uint16_t opcode) {
     int n = 0;
     all_rows::for_each([&]<class Row>() { n += Row::opcode == opcode; });
     return n;

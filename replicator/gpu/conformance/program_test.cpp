@@ -87,6 +87,82 @@ TEST_P(programs, ArgumentsAreRememberedOnlyWhileTheyAreTheSame) {
     EXPECT_EQ(s->guest_as<std::int32_t>(64)[15], 3);
 }
 
+// What it suggests is the runtime's affair, but a launch of that size must be possible.
+TEST_P(programs, SuggestedGroupSizeIsOneThatALaunchCanHave) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto kernel = s->kernel(s->program(context, vector_add), "scale");
+    const auto buffer = s->buffer(context, 256);
+    const auto arguments = argument_builder().memory(0, buffer).scalar(1, 2).local(2, 16);
+    stream_builder b;
+    vgpu_cmd_suggested_group_size c{};
+    c.queue = queue;
+    c.kernel = kernel;
+    c.work_dim = 1;
+    c.global[0] = 64;
+    c.global[1] = c.global[2] = 1;
+    c.result = b.payload(true, 0, 0, 24);
+    c.argument_count = arguments.count();
+    c.argument_bytes = static_cast<std::uint32_t>(arguments.bytes().size());
+    b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c).bytes(arguments.bytes());
+    const vgpu_response answer = s->submit(b);
+    EXPECT_EQ(answer.status, VGPU_STATUS_OK);
+    if (answer.result == CL_INVALID_OPERATION)
+        GTEST_SKIP() << "this runtime has no cl_khr_suggested_local_work_size";
+    ASSERT_EQ(answer.result, CL_SUCCESS);
+    EXPECT_EQ(answer.result_bytes, 24u);
+    const auto* local = s->guest_as<std::uint64_t>();
+    ASSERT_NE(local[0], 0u);
+    EXPECT_EQ(64 % local[0], 0u);
+    EXPECT_EQ(local[1], 1u);
+    EXPECT_EQ(local[2], 1u);
+    launch_size size{1, {64, 1, 1}};
+    size.local[0] = local[0], size.local[1] = size.local[2] = 1;
+    const auto event = s->new_id();
+    s->ok(stream_builder().launch({queue, event}, kernel, size, arguments));
+    EXPECT_EQ(s->sink.wait_event(event).status, 0);
+}
+
+TEST_P(programs, TheDeviceSaysWhichCommandsItKnows) {
+    stream_builder b;
+    b.info(VGPU_INFO_PLATFORM, VGPU_PLATFORM_COMMANDS, 0, 0, b.payload(true, 0, 0, 8));
+    const vgpu_response answer = s->submit(b);
+    ASSERT_EQ(answer.result, CL_SUCCESS);
+    ASSERT_EQ(answer.result_bytes, 8u);
+    const std::uint64_t known = *s->guest_as<std::uint64_t>();
+    for (const int opcode : {VGPU_CMD_INFO, VGPU_CMD_SUGGESTED_GROUP_SIZE, VGPU_CMD_WRITE_RUNS})
+        EXPECT_EQ(known >> opcode & 1, 1u) << opcode;
+    for (const int opcode : {0, int{VGPU_CMD_AWAIT}, VGPU_FIRST_ENQUEUE - 1})
+        EXPECT_EQ(known >> opcode & 1, 0u) << opcode;
+}
+
+// What a query sets is set: the launch behind it sends the argument again only if it changed.
+TEST_P(programs, AQuestionThatFailsDoesNotHideArguments) {
+    const auto context = s->context(), queue = s->queue(context);
+    const auto kernel = s->kernel(s->program(context, vector_add), "scale");
+    stream_builder b;
+    vgpu_cmd_suggested_group_size c{};
+    c.queue = queue;
+    c.kernel = kernel;
+    c.work_dim = 1;
+    c.global[0] = c.global[1] = c.global[2] = 1;
+    c.result = b.payload(true, 0, 0, 24);
+    const auto arguments = argument_builder().memory(0, 987654);
+    c.argument_count = arguments.count();
+    c.argument_bytes = static_cast<std::uint32_t>(arguments.bytes().size());
+    b.begin(VGPU_CMD_SUGGESTED_GROUP_SIZE, c).bytes(arguments.bytes());
+    EXPECT_EQ(s->submit(b).result, CL_INVALID_MEM_OBJECT);
+    const auto buffer = s->buffer(context, 64);
+    std::fill_n(s->guest_as<std::int32_t>(), 16, 1);
+    ASSERT_EQ(s->write(queue, buffer, 0, 64), 0);
+    launch_size size{1, {16, 1, 1}};
+    size.local[0] = 4, size.local[1] = size.local[2] = 1;
+    s->ok(stream_builder().launch({queue}, kernel, size,
+                                  argument_builder().memory(0, buffer).scalar(1, 3).local(2, 16)));
+    ASSERT_EQ(s->read(queue, buffer, 0, 64), 0);
+    KAGEMUSHA_NEEDS(executes);
+    EXPECT_EQ(s->guest_as<std::int32_t>()[15], 3);
+}
+
 TEST_P(programs, NullMemoryArgument) {
     const auto context = s->context(), queue = s->queue(context);
     const auto kernel = s->kernel(s->program(context, vector_add), "is_null");

@@ -110,6 +110,12 @@ struct faulty_queue final : host_queue {
 host_context& inner_of(host_context& context) {
     return *static_cast<faulty_context&>(context).inner;
 }
+host_queue& inner_of(host_queue& queue) {
+    return *static_cast<faulty_queue&>(queue).inner;
+}
+auto& inner_of(auto& other) {
+    return other;
+}
 
 // What kind of operation a command is, by what its row says that it does to memory.
 template <class Row>
@@ -165,6 +171,20 @@ public:
         q.context = query.context ? &inner_of(*query.context) : nullptr;
         const std::int32_t error = call(fault_point::info);
         return error ? error : inner_->info(q, result);
+    }
+    std::int32_t answer(const query& what, std::vector<std::byte>& result) override {
+        const std::int32_t error = call(fault_point::info);
+        if (error)
+            return error;
+        return std::visit(
+            [&]<class Op>(const resolved<Op>& r) {
+                return std::apply(
+                    [&](auto&... part) {
+                        return inner_->answer(resolved<Op>{r.op, {inner_of(part)...}}, result);
+                    },
+                    r.parts);
+            },
+            what);
     }
     std::int32_t create_context(std::unique_ptr<host_context>& out) override {
         std::unique_ptr<host_context> inner;

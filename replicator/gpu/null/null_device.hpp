@@ -107,6 +107,7 @@ public:
 
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
+    std::int32_t answer(const query& what, std::vector<std::byte>& result) override;
     std::int32_t create_context(std::unique_ptr<host_context>& out) override;
     std::int32_t create_queue(host_context& context, std::uint64_t properties,
                               std::unique_ptr<host_queue>& out) override;

@@ -115,13 +115,14 @@ std::int32_t device_info(const gpu_description& d, const info_entry& entry, byte
     case CL_DEVICE_EXTENSIONS:
         return put_text(result, "cl_khr_byte_addressable_store cl_khr_fp64 cl_khr_global_int32_base_atomics "
                                 "cl_khr_global_int32_extended_atomics cl_khr_local_int32_base_atomics "
-                                "cl_khr_local_int32_extended_atomics");
+                                "cl_khr_local_int32_extended_atomics cl_khr_suggested_local_work_size");
     case CL_DEVICE_EXTENSIONS_WITH_VERSION: {
         const cl_version v = CL_MAKE_VERSION(1, 0, 0);
         const cl_name_version list[] = {
             named("cl_khr_byte_addressable_store", v),    named("cl_khr_fp64", v),
             named("cl_khr_global_int32_base_atomics", v), named("cl_khr_global_int32_extended_atomics", v),
-            named("cl_khr_local_int32_base_atomics", v),  named("cl_khr_local_int32_extended_atomics", v)};
+            named("cl_khr_local_int32_base_atomics", v),  named("cl_khr_local_int32_extended_atomics", v),
+            named("cl_khr_suggested_local_work_size", v)};
         return put(result, list);
     }
     case CL_DEVICE_OPENCL_C_ALL_VERSIONS: {
@@ -327,6 +328,27 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
         break;
     }
     return CL_INVALID_OPERATION;
+}
+
+namespace {
+
+struct null_query {
+    bytes& result;
+
+    // Powers of two, at most 64 together.
+    std::int32_t operator()(const resolved<codec::op_suggested_group_size>& r) const {
+        std::uint64_t local[3] = {1, 1, 1}, left = 64;
+        for (std::uint32_t d = 0; d < r.op.c->work_dim; ++d)
+            for (; left > 1 && r.op.c->global[d] % (local[d] * 2) == 0; left /= 2)
+                local[d] *= 2;
+        return put(result, local);
+    }
+};
+
+} // namespace
+
+std::int32_t null_device::answer(const query& what, std::vector<std::byte>& result) {
+    return std::visit(null_query{result}, what);
 }
 
 } // namespace kagemusha::gpu

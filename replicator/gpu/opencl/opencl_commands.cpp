@@ -19,6 +19,33 @@ struct triple {
 
 } // namespace
 
+cl_int set_arguments(const opencl_api& api, cl_kernel kernel, std::span<const host_argument> arguments) {
+    for (const host_argument& a : arguments) {
+        cl_int error = CL_SUCCESS;
+        switch (a.kind) {
+        case VGPU_ARGUMENT_BYTES:
+            error = api.clSetKernelArg(kernel, a.index, a.bytes, a.value.data());
+            break;
+        case VGPU_ARGUMENT_MEMORY: {
+            const cl_mem memory = a.memory ? native_of(*a.memory) : nullptr;
+            error = api.clSetKernelArg(kernel, a.index, sizeof(memory), &memory);
+            break;
+        }
+        case VGPU_ARGUMENT_SAMPLER: {
+            const cl_sampler sampler = static_cast<opencl_sampler*>(a.sampler)->native.get();
+            error = api.clSetKernelArg(kernel, a.index, sizeof(sampler), &sampler);
+            break;
+        }
+        case VGPU_ARGUMENT_LOCAL:
+            error = api.clSetKernelArg(kernel, a.index, a.bytes, nullptr);
+            break;
+        }
+        if (error != CL_SUCCESS)
+            return error;
+    }
+    return CL_SUCCESS;
+}
+
 // The native call of each command that moves no guest memory. What there is no overload for, here or as
 // enqueue_transfer(), does not compile.
 struct opencl_device::native_call {
@@ -75,29 +102,8 @@ struct opencl_device::native_call {
     cl_int operator()(const resolved<codec::op_launch>& r) const {
         const auto& [host_kernel, changed] = r.parts;
         const cl_kernel kernel = static_cast<opencl_kernel&>(host_kernel).native.get();
-        for (const host_argument& a : changed) {
-            cl_int error = CL_SUCCESS;
-            switch (a.kind) {
-            case VGPU_ARGUMENT_BYTES:
-                error = device.api_.clSetKernelArg(kernel, a.index, a.bytes, a.value.data());
-                break;
-            case VGPU_ARGUMENT_MEMORY: {
-                const cl_mem memory = a.memory ? native_of(*a.memory) : nullptr;
-                error = device.api_.clSetKernelArg(kernel, a.index, sizeof(memory), &memory);
-                break;
-            }
-            case VGPU_ARGUMENT_SAMPLER: {
-                const cl_sampler sampler = static_cast<opencl_sampler*>(a.sampler)->native.get();
-                error = device.api_.clSetKernelArg(kernel, a.index, sizeof(sampler), &sampler);
-                break;
-            }
-            case VGPU_ARGUMENT_LOCAL:
-                error = device.api_.clSetKernelArg(kernel, a.index, a.bytes, nullptr);
-                break;
-            }
-            if (error != CL_SUCCESS)
-                return error;
-        }
+        if (const cl_int error = set_arguments(device.api_, kernel, changed))
+            return error;
         const vgpu_cmd_launch& c = *r.op.c;
         const triple offset(c.offset), global(c.global), local(c.local);
         const bool has_local = (c.flags & VGPU_LAUNCH_LOCAL_SIZE) != 0;

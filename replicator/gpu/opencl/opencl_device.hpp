@@ -181,6 +181,7 @@ public:
 
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
+    std::int32_t answer(const query& what, std::vector<std::byte>& result) override;
     std::int32_t create_context(std::unique_ptr<host_context>& out) override;
     std::int32_t create_queue(host_context& context, std::uint64_t properties,
                               std::unique_ptr<host_queue>& out) override;
@@ -218,7 +219,8 @@ private:
         cl_uint count;
         const cl_event* events;
     };
-    struct native_call; // any other command: opencl_commands.cpp
+    struct native_call;  // any other command: opencl_commands.cpp
+    struct native_query; // opencl_info.cpp
     // A read or write of any shape, and what is left to do after it: see opencl_transfer.cpp.
     struct box_transfer;
     class staged_rest;
@@ -248,6 +250,12 @@ private:
                   std::span<host_event* const> waits) const;
     std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
 
+    // A function of the platform that OpenCL 1.2 does not have; nullptr: it has none.
+    template <class Function>
+    Function extension(const char* name) const {
+        return reinterpret_cast<Function>(api_.clGetExtensionFunctionAddressForPlatform(platform_, name));
+    }
+
     const opencl_api& api_;
     cl_platform_id platform_;
     cl_device_id device_;
@@ -265,6 +273,8 @@ private:
     std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;
 };
+
+cl_int set_arguments(const opencl_api& api, cl_kernel kernel, std::span<const host_argument> arguments);
 
 // The answer of one of OpenCL's clGet…Info functions, called twice: for the size, then for the bytes.
 template <class Ask>

@@ -2,6 +2,7 @@
 // opencl_info: queries. The executor has refused names that would give a handle.
 #include <CL/cl_ext.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "gpu/opencl/opencl_device.hpp"
@@ -127,11 +128,40 @@ std::int32_t opencl_device::info(const info_query& query, std::vector<std::byte>
         cl_ulong timers[2] = {};
         if (const cl_int error = api_.clGetDeviceAndHostTimer(device_, &timers[0], &timers[1]))
             return error;
-        answer(result, timers);
+        gpu::answer(result, timers);
         return CL_SUCCESS;
     }
     }
     return CL_INVALID_VALUE;
+}
+
+struct opencl_device::native_query {
+    const opencl_device& device;
+    std::vector<std::byte>& result;
+
+    std::int32_t operator()(const resolved<codec::op_suggested_group_size>& r) const {
+        const auto& [host_queue, host_kernel, arguments] = r.parts;
+        const cl_kernel kernel = static_cast<opencl_kernel&>(host_kernel).native.get();
+        const auto ask =
+            device.extension<clGetKernelSuggestedLocalWorkSizeKHR_fn>("clGetKernelSuggestedLocalWorkSizeKHR");
+        if (!ask)
+            return CL_INVALID_OPERATION;
+        if (const cl_int error = set_arguments(device.api_, kernel, arguments))
+            return error;
+        const vgpu_cmd_suggested_group_size& c = *r.op.c;
+        std::size_t offset[3], global[3], local[3] = {1, 1, 1};
+        std::copy_n(c.offset, 3, offset);
+        std::copy_n(c.global, 3, global);
+        if (const cl_int error = ask(static_cast<opencl_queue&>(host_queue).native.get(), kernel, c.work_dim,
+                                     offset, global, local))
+            return error;
+        gpu::answer(result, local);
+        return CL_SUCCESS;
+    }
+};
+
+std::int32_t opencl_device::answer(const query& what, std::vector<std::byte>& result) {
+    return std::visit(native_query{*this, result}, what);
 }
 
 } // namespace kagemusha::gpu

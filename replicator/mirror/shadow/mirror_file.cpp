@@ -533,8 +533,8 @@ struct mirror_file::impl {
                     if (mode != mirror_mode::off) {
                         entry.command(command);
                     }
-                } else if constexpr (!std::is_same_v<type, op_info> && !std::is_same_v<type, op_flush> &&
-                                     !std::is_same_v<type, op_await>) {
+                } else if constexpr (!commands::is_query<commands::row_of<type>> &&
+                                     !std::is_same_v<type, op_flush> && !std::is_same_v<type, op_await>) {
                     call(o, command);
                 }
             },
