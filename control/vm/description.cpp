@@ -399,8 +399,9 @@ void read_confinement(toml_reader& r, const toml::table& t, vm_description& vm) 
 bool is_versioned_machine(const std::string& name) {
     constexpr std::string_view kind = "pc-i440fx-";
     unsigned major = 0, minor = 0;
-    char more = 0;
+    char more = 0; // the numbers have at most seven digits together, so they fit
     return name.starts_with(kind) && name.size() < kind.size() + 8 &&
+           // NOLINTNEXTLINE(cert-err34-c): see above
            std::sscanf(name.c_str() + kind.size(), "%u.%u%c", &major, &minor, &more) == 2;
 }
 
