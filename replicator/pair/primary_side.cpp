@@ -157,10 +157,25 @@ public:
 
 private:
     // ---- replication thread
-    // An event for the state machine and what it wants done because of it.
+    // An event for the state machine and what it wants done because of it. A link may call its sink while an
+    // action is carried out on it, so a step can begin within a step: the outer one has the lock.
     template <class F>
     void step(F&& event) {
-        const std::lock_guard lock(mutex_);
+        if (stepping_) {
+            return step_locked(event);
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            stepping_ = true;
+            step_locked(event);
+            stepping_ = false;
+        }
+        if (std::exchange(epoch_wanted_, false)) {
+            options_.epoch_wanted();
+        }
+    }
+    template <class F>
+    void step_locked(F&& event) {
         const std::uint64_t now = event_loop::now_ms();
         event(now);
         if (!fsm_) {
@@ -335,9 +350,7 @@ private:
         });
     }
     void act(const mirror::act_epoch_wanted&, std::uint64_t) {
-        if (options_.epoch_wanted) {
-            options_.epoch_wanted();
-        }
+        epoch_wanted_ = options_.epoch_wanted != nullptr; // outside the lock: it is somebody else's code
     }
     void act(const mirror::act_congestion& a, std::uint64_t) {
         inbox_.push({command::kind::congestion, a.on});
@@ -446,15 +459,16 @@ private:
     std::vector<command> commands_;
     bool held_back_ = false;
 
-    // replication thread; what status() needs is behind the lock. Recursive: a link may call its sink while
-    // an action is carried out on it.
-    mutable std::recursive_mutex mutex_;
+    // replication thread; what status() needs is behind the lock
+    mutable std::mutex mutex_;
+    bool stepping_ = false; // step() has the lock
+    bool epoch_wanted_ = false;
     std::optional<mirror::replication_primary_fsm> fsm_;
     bool acting_ = false, ending_ = false, standby_decompresses_ = false;
     bool checkpoints_ = false; // are wanted
     bool waiting_ = false;     // somebody waits for progress
     bool waits_ended_ = false; // nobody does any more
-    std::condition_variable_any progress_;
+    std::condition_variable progress_;
     bool populating_ = false; // a state transfer begins when that is done
     std::uint64_t populate_run_ = 0;
     std::uint64_t armed_ms_ = UINT64_MAX;

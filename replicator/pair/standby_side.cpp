@@ -194,9 +194,20 @@ private:
     }
 
     // ---- replication thread
+    // An event for the state machine and what it wants done because of it. A link may call its sink while an
+    // action is carried out on it, so a step can begin within a step: the outer one has the lock.
     template <class F>
     void step(F&& event) {
+        if (stepping_) {
+            return step_locked(event);
+        }
         const std::lock_guard lock(mutex_);
+        stepping_ = true;
+        step_locked(event);
+        stepping_ = false;
+    }
+    template <class F>
+    void step_locked(F&& event) {
         const std::uint64_t now = event_loop::now_ms();
         event(now);
         if (acting_) {
@@ -419,9 +430,9 @@ private:
     std::mutex results_mutex_;
     std::vector<run_result> results_;
 
-    // replication thread; what status() needs is behind the lock. Recursive: a link may call its sink while
-    // an action is carried out on it.
-    mutable std::recursive_mutex mutex_;
+    // replication thread; what status() needs is behind the lock
+    mutable std::mutex mutex_;
+    bool stepping_ = false; // step() has the lock
     mirror::replication_standby_fsm fsm_;
     bool acting_ = false, ending_ = false, forgetting_ = false;
     std::uint64_t armed_ms_ = UINT64_MAX, retry_ms_ = UINT64_MAX;
