@@ -56,36 +56,22 @@ constexpr std::size_t longest_log_line = 65536, end_of_log_lines = 5;
 
 // A standby of another kind can't have the binaries that hashcat keeps of its kernels.
 constexpr char forget_binaries[] = "fresh=yes\n";
-// The guest's job: hashcat as often as it is told to, to its end or until it is told that this is enough.
-// Each run has a file of its own for what it finds, which hashcat also prints. Each set of words has its own
-// list.
+// The guest's job: hashcat as often as it is told to. Each run has a file of its own for what it finds, which
+// hashcat also prints. Each set of words has its own list.
 constexpr char job[] = R"(stty -F /dev/ttyS0 -echo 2>/dev/null
 cd /tmp
-attack() {
+while echo "KAGEMUSHA-DEMO ready" && read -r what run words mask endings; do
+    [ -n "$what" ] || continue
+    [ "$what" = run ] || break
     [ -z "$fresh" ] || rm -rf /root/.cache/hashcat /root/.local/share/hashcat
     echo "KAGEMUSHA-DEMO begun $run"
     hashcat -m 0 -a 3 -D 1,2 --self-test-disable --hwmon-disable --potfile-path="/tmp/found-$run" \
         --status --status-timer=1 -1 "$endings" "/payload/$words" "$mask" </dev/null
     echo "KAGEMUSHA-DEMO ended $run $?"
-}
-while echo "KAGEMUSHA-DEMO ready" && read -r what run words mask endings; do
-    case $what in
-    '') ;;
-    probe)
-        attack &
-        while read -r what && [ "$what" != enough ]; do :; done
-        pkill -x hashcat
-        wait
-        ;;
-    run)
-        attack
-        while read -r found; do
-            echo "KAGEMUSHA-DEMO result $run $found"
-        done <"/tmp/found-$run"
-        echo "KAGEMUSHA-DEMO results-end $run"
-        ;;
-    *) break ;;
-    esac
+    while read -r found; do
+        echo "KAGEMUSHA-DEMO result $run $found"
+    done <"/tmp/found-$run"
+    echo "KAGEMUSHA-DEMO results-end $run"
 done </dev/ttyS0
 )";
 

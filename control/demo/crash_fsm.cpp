@@ -32,13 +32,6 @@ void crash_fsm::finish(std::string why) {
     act(end{std::move(why)});
 }
 
-// How long this GPU takes for the words is chosen by its speed, so that is measured first: as run 0, which is
-// ended as soon as it has said how fast it is.
-void crash_fsm::probe() {
-    act(tell_guest{demo_host::primary, fmt::format("probe 0 {} {} {}", words_->name(), words_->mask(),
-                                                   words_->ending_letters())});
-}
-
 // The program's next run.
 void crash_fsm::run() {
     ++run_;
@@ -61,11 +54,10 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
         ready_ = true;
         if (state_ == state::booting) {
             story_.booted_ns = now_ns;
-            act(say{"the guest is up; how fast is this GPU?"});
-            enter(state::probing);
-            probe();
-        } else if (state_ == state::probing && has_speed_) {
-            after_probe();
+            act(say{"the guest is up; run 1: nothing fails, and there is no standby"});
+            act(read_gpu{from, reading::before_reference});
+            enter(state::reference);
+            run();
         } else if (state_ == state::attaching) {
             begin_if_ready();
         }
@@ -73,8 +65,7 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
     case kind::begun:
         if (!counts || event.run != run_)
             return;
-        if (state_ != state::probing)
-            (state_ == state::reference ? story_.reference_begun_ns : story_.begun_ns) = now_ns;
+        (state_ == state::reference ? story_.reference_begun_ns : story_.begun_ns) = now_ns;
         act(show{from, "hashcat starts, and builds its kernels for the GPU"});
         return;
     case kind::progress:
@@ -84,11 +75,8 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
             act(show{from, "found " + event.text});
         return;
     case kind::ended:
-        if (!counts || event.run != run_ || (state_ == state::probing && has_speed_))
+        if (!counts || event.run != run_)
             return;
-        if (state_ == state::probing)
-            return finish(
-                fmt::format("hashcat ended with status {} before its speed was known", event.status));
         if (event.status != 0)
             return finish(fmt::format("hashcat ended with status {} on the {}", event.status, to_text(from)));
         if (state_ == state::computing)
@@ -113,21 +101,18 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
     }
 }
 
-// The smallest set with which this GPU is busy for long enough: its host is to die in the middle of it.
-void crash_fsm::after_probe() {
-    const auto sets = word_sets();
-    const auto enough = std::find_if(sets.begin(), sets.end(), [this](const auto& set) {
-        return set.size() >= config_.least_seconds * fastest_;
-    });
-    words_ = enough == sets.end() ? &sets.back() : &*enough;
-    act(say{fmt::format("{:.1f} million per second, so it gets {}", fastest_ * 1e-6, words_->describe())});
-    act(say{"run 1: nothing fails, and there is no standby"});
-    act(read_gpu{demo_host::primary, reading::before_reference});
-    enter(state::reference);
-    run();
-}
-
+// On a fast GPU the run is over before its host can die in the middle of it.
 void crash_fsm::after_reference() {
+    const auto* const largest = &word_sets().back();
+    const auto* words = words_;
+    while (fastest_ > 0 && words != largest && words->size() < config_.least_seconds * fastest_)
+        ++words;
+    if (words != words_) {
+        words_ = words;
+        act(say{fmt::format("this GPU is too fast for that: once more, with {}", words->describe())});
+        act(read_gpu{demo_host::primary, reading::before_reference});
+        return run();
+    }
     story_.words = *words_;
     story_.reference = results_;
     act(read_gpu{demo_host::primary, reading::after_reference});
@@ -140,22 +125,16 @@ void crash_fsm::after_reference() {
 void crash_fsm::on_progress(demo_host from, const guest_event& event, std::uint64_t now_ns) {
     if (state_ == state::over)
         return;
-    if (state_ == state::probing) {
-        fastest_ = std::max(fastest_, event.per_second);
-        if (event.per_second > 0 && ++samples_ == config_.samples) {
-            has_speed_ = true;
-            act(tell_guest{from, "enough"});
-        }
-        return;
-    }
     if (from != shown_of_ || event.fraction < shown_ || event.fraction >= shown_ + config_.show_every ||
         event.fraction >= 1) {
         act(show{from, fmt::format("{:3.0f} %, {}", event.fraction * 100, event.text)});
         shown_ = event.fraction;
         shown_of_ = from;
     }
-    if (state_ == state::reference)
+    if (state_ == state::reference) {
+        fastest_ = std::max(fastest_, event.per_second);
         return;
+    }
     story_.progress.push_back({from, now_ns, event.fraction});
     if (state_ == state::computing && from == demo_host::primary && event.fraction >= config_.kill_at) {
         act(read_gpu{demo_host::primary, reading::before_kill});

@@ -3,12 +3,10 @@
 // crash_fsm: the course of a demo in which a VM's host dies. Pure: what the guest, the supervisors and the
 // clock say comes in, what is to be done goes out.
 //
-//   booting ─ guest is ready ─▶ probing ─ has its speed ─▶ reference ─ has its results ─▶ attaching
-//                                                                                            │
-//                                          in the middle      protected, and the guest ready │
-//   over ◀─ both supervisors ended ─ ending       killed ◀─────────────────────── computing ◀┘
-//                                      ▲            │ the standby runs
-//                                      └─ results ─ survived
+//   booting ─ guest is ready ─▶ reference ─ has its results ─▶ attaching ─ protected, ready ─▶ computing
+//                                 ▲      │ was over too soon                                       │ in the
+//                                 middle └──────┘ for this GPU: more words                                ▼
+//   over ◀─ both supervisors ended ─ ending ◀─ results are there ─ survived ◀─ the standby runs ─ killed
 //
 // Whatever else happens ends it with a sentence.
 #pragma once
@@ -59,8 +57,7 @@ using any = std::variant<start_standby, tell_guest, read_gpu, kill_primary, show
 } // namespace demo_action
 
 struct crash_config {
-    double least_seconds = 8; // for which this GPU is to be busy with all words of the set, alone
-    unsigned samples = 3;     // of its speed, one per second: the first are still low
+    double least_seconds = 8; // for which this GPU is to be busy with all words of the set
     double kill_at = 0.4;
     std::uint64_t checkpoints = 3; // on the standby before the run begins
     double show_every = 0.05;
@@ -92,13 +89,11 @@ public:
     demo_story& story() { return story_; }
 
 private:
-    enum class state { booting, probing, reference, attaching, computing, killed, survived, ending, over };
+    enum class state { booting, reference, attaching, computing, killed, survived, ending, over };
     void enter(state to) { state_ = to; }
     void act(demo_action::any action) { actions_.push_back(std::move(action)); }
     void finish(std::string why); // "": as it should
-    void probe();
     void run();
-    void after_probe();
     void after_reference();
     void on_progress(demo_host from, const guest_event& event, std::uint64_t now_ns);
     void begin_if_ready();
@@ -106,12 +101,11 @@ private:
 
     const crash_config config_;
     state state_ = state::booting;
-    const word_set* words_ = &word_sets().back(); // more than it can do while it is measured
+    const word_set* words_ = word_sets().data();
     unsigned run_ = 0;
     std::set<std::string> results_; // of the present run
     double fastest_ = 0;            // candidates per second
-    unsigned samples_ = 0;
-    bool has_speed_ = false, ready_ = false, protected_ = false, standby_heard_ = false, has_results_ = false;
+    bool ready_ = false, protected_ = false, standby_heard_ = false, has_results_ = false;
     double shown_ = -1;
     demo_host shown_of_ = demo_host::primary;
     std::map<demo_host, int> ended_;

@@ -71,17 +71,9 @@ protected:
         guest(from, kind::results_end, run);
         guest(from, kind::ready);
     }
-    void until_probed(double per_second = 20e6) {
-        guest(primary, kind::ready);
-        guest(primary, kind::begun, 0);
-        for (unsigned i = 0; i < crash_config{}.samples; ++i)
-            progress(primary, 0, per_second);
-        guest(primary, kind::ended, 0, {}, 143); // it was killed
-        guest(primary, kind::ready);
-    }
     void until_reference() {
         fsm.on_console(primary);
-        until_probed();
+        guest(primary, kind::ready);
         guest(primary, kind::begun, 1);
         progress(primary, 0.5);
         results(primary, 1);
@@ -113,25 +105,9 @@ TEST_F(course, all_goes_well) {
     fsm.on_console(primary);
     EXPECT_EQ(actions(), std::vector<std::string>{"tell primary: "});
     guest(primary, kind::ready);
-    EXPECT_EQ(actions(),
-              (std::vector<std::string>{
-                  "tell primary: probe 0 words-9-26 ?l?l?l?l?l?l?l?l?1 abcdefghijklmnopqrstuvwxyz"}));
-    guest(primary, kind::ready); // heard twice
-    guest(primary, kind::begun, 0);
-    progress(primary, 0, 0); // it still builds its kernels
-    progress(primary, 0, 5e6);
-    progress(primary, 0, 20e6);
-    EXPECT_TRUE(actions().empty());
-    progress(primary, 0, 19e6);
-    EXPECT_EQ(actions(), std::vector<std::string>{"tell primary: enough"});
-    progress(primary, 0, 19e6); // before it has heard that
-    guest(primary, kind::ended, 0, {}, 143);
-    EXPECT_TRUE(actions().empty());
-    guest(primary, kind::ready);
-    // 8 s at 20 million per second are 160 million; the next smaller set has 154.
-    EXPECT_EQ(actions(),
-              (std::vector<std::string>{"read primary 0",
-                                        "tell primary: run 1 words-6-18 ?l?l?l?l?l?1 abcdefghijklmnopqr"}));
+    EXPECT_EQ(actions(), (std::vector<std::string>{
+                             "read primary 0",
+                             "tell primary: run 1 words-6-26 ?l?l?l?l?l?1 abcdefghijklmnopqrstuvwxyz"}));
     guest(primary, kind::ready); // heard twice
     guest(primary, kind::begun, 1);
     progress(primary, 0.99);
@@ -144,9 +120,9 @@ TEST_F(course, all_goes_well) {
     status(primary, "protecting", 3);
     EXPECT_TRUE(actions().empty()); // the standby's guest would not be heard
     fsm.on_console(standby);
-    EXPECT_EQ(actions(),
-              (std::vector<std::string>{"read primary 2",
-                                        "tell primary: run 2 words-6-18 ?l?l?l?l?l?1 abcdefghijklmnopqr"}));
+    EXPECT_EQ(actions(), (std::vector<std::string>{
+                             "read primary 2",
+                             "tell primary: run 2 words-6-26 ?l?l?l?l?l?1 abcdefghijklmnopqrstuvwxyz"}));
     guest(primary, kind::begun, 2);
     progress(primary, 0.39);
     EXPECT_TRUE(actions().empty());
@@ -180,33 +156,30 @@ TEST_F(course, all_goes_well) {
 }
 
 TEST_F(course, a_fast_gpu_gets_longer_words) {
-    // All 26^7 in 1.6 s; of 26^8 with four endings 6.4 s, with six 9.6 s.
-    until_probed(5e9);
-    EXPECT_EQ(actions().back(), "tell primary: run 1 words-8-6 ?l?l?l?l?l?l?l?1 abcdef");
+    guest(primary, kind::ready);
     guest(primary, kind::begun, 1);
+    progress(primary, 1,
+             5e9); // 26^6 in 0.06 s, all 26^7 in 1.6 s; of 26^8 with three endings 4.8 s, with nine 14.5 s
+    actions();
     results(primary, 1);
+    EXPECT_EQ(actions(), (std::vector<std::string>{
+                             "read primary 0", "tell primary: run 2 words-8-9 ?l?l?l?l?l?l?l?1 abcdefghi"}));
+    guest(primary, kind::begun, 2);
+    progress(primary, 0.2, 5e9);
+    results(primary, 2);
     EXPECT_EQ(actions(), (std::vector<std::string>{"read primary 1", "start standby"}));
-    EXPECT_EQ(fsm.words(), (word_set{8, 6}));
+    EXPECT_EQ(fsm.words(), (word_set{8, 9}));
 }
 
 TEST_F(course, words_have_an_end_too) {
-    until_probed(1e18);
-    EXPECT_EQ(fsm.words(), (word_set{9, 26}));
-}
-
-TEST_F(course, a_slow_gpu_gets_the_fewest_words) {
-    until_probed(1);
-    EXPECT_EQ(fsm.words(), (word_set{6, 6}));
-}
-
-TEST_F(course, a_program_that_ends_before_its_speed_is_known_ends_it) {
     guest(primary, kind::ready);
-    guest(primary, kind::begun, 0);
-    progress(primary, 0, 20e6);
+    progress(primary, 1, 1e18);
+    results(primary, 1);
     actions();
-    guest(primary, kind::ended, 0, {}, 255);
-    EXPECT_EQ(actions(),
-              std::vector<std::string>{"end: hashcat ended with status 255 before its speed was known"});
+    EXPECT_EQ(fsm.words(), (word_set{9, 26}));
+    progress(primary, 1, 1e18);
+    results(primary, 2);
+    EXPECT_EQ(actions(), (std::vector<std::string>{"read primary 1", "start standby"}));
 }
 
 TEST_F(course, what_a_dead_primary_says_about_results_does_not_count) {

@@ -135,7 +135,7 @@ std::string story_summary(const demo_story& s) {
                                    format_count(s.checkpoints), static_cast<double>(s.pause_us) * 1e-3));
     line("time", fmt::format("{} from the program's start to its result, with the crash",
                              format_duration(seconds_between(s.begun_ns, s.ended_ns))));
-    line("", fmt::format("{} without one and without a standby",
+    line("", fmt::format("{} without one and without a standby; that run also compiled hashcat's kernels",
                          format_duration(seconds_between(s.reference_begun_ns, s.reference_ended_ns))));
     line("", fmt::format("{} for all of it, {} of that for booting",
                          format_duration(seconds_between(s.started_ns, s.ended_ns)),

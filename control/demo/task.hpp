@@ -24,7 +24,7 @@ struct word_set {
     std::string describe() const; // "words of 6 letters"
     bool operator==(const word_set&) const = default;
 };
-// From the smallest on, each at most twice as large as the one before it.
+// From the smallest on, each at most some three times as large as the one before it.
 std::span<const word_set> word_sets();
 
 std::string random_word(const word_set& of);
