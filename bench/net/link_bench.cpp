@@ -184,7 +184,7 @@ void compare_bulk(const std::string& keys, const char* name, std::uint64_t mib, 
 
 int main(int argc, char** argv) {
     const std::uint64_t mib = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1024;
-    const unsigned rounds = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 5;
+    const unsigned rounds = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : 5;
     if (mib == 0 || rounds == 0)
         die("link_bench [MIB_PER_ROUND [ROUNDS]]");
     directory = (std::filesystem::temp_directory_path() / "kagemusha-bench-XXXXXX").string();

@@ -93,7 +93,7 @@ bool add_revoked(X509_CRL* list, const ASN1_INTEGER* serial, const ASN1_TIME* wh
         X509_REVOKED_set_revocationDate(entry.get(), const_cast<ASN1_TIME*>(when)) != 1 ||
         X509_CRL_add0_revoked(list, entry.get()) != 1)
         return false;
-    static_cast<void>(entry.release()); // the list's
+    [[maybe_unused]] const auto* const of_the_list = entry.release();
     return true;
 }
 
