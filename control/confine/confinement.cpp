@@ -192,6 +192,10 @@ confinement_decision decide_confinement(const described_confinement& wanted, con
     if (!offers.privileged && !offers.user_namespaces) {
         if (wanted.user == user_kind::given)
             return refused(fmt::format("only root can give QEMU the user {}", wanted.id));
+        if (wanted.described)
+            return refused(fmt::format("QEMU can't be confined: {}; without [confinement] it has its "
+                                       "caller's user, root and network",
+                                       offers.why_not));
         return without_confinement(offers.why_not);
     }
     confinement out;

@@ -122,6 +122,9 @@ TEST(confinement, where_nothing_can_be_had_it_is_said) {
     EXPECT_FALSE(d.what);
     EXPECT_TRUE(d.refusal.empty());
     EXPECT_NE(d.says.find("no namespaces"), std::string::npos) << d.says;
+    const auto wanted = decide_confinement(asked(), needs(), none);
+    EXPECT_FALSE(wanted.what);
+    EXPECT_NE(wanted.refusal.find("no namespaces"), std::string::npos) << wanted.refusal;
 }
 
 TEST(confinement, a_given_user_is_had_or_refused) {

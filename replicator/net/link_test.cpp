@@ -3,6 +3,8 @@
 // they end, and what bad peers cost. Who is let in: tls_test.cpp.
 #include <gtest/gtest.h>
 
+#include <netdb.h>
+
 #include <thread>
 
 #include "control/keys/keys.hpp"
@@ -451,10 +453,21 @@ TEST_F(address_test, forms) {
     EXPECT_FALSE(parse_address("unix:" + std::string(200, 'x'), error));
 }
 
+// A minimal system has no /etc/hosts, and nobody who knows the name.
+bool localhost_is_known() {
+    addrinfo* found = nullptr;
+    const bool known = ::getaddrinfo("localhost", nullptr, nullptr, &found) == 0;
+    if (known)
+        ::freeaddrinfo(found);
+    return known;
+}
+
 // Each user of this machine can connect to its ports.
 TEST_F(address_test, ports_need_tls) {
     EXPECT_NE(why_not_connected("127.0.0.1:7000").find("needs TLS"), std::string::npos);
-    EXPECT_NE(why_not_connected("localhost:7000").find("needs TLS"), std::string::npos);
+    if (localhost_is_known()) {
+        EXPECT_NE(why_not_connected("localhost:7000").find("needs TLS"), std::string::npos);
+    }
     EXPECT_NE(why_not_listening("127.0.0.1:0").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_listening("127.8.9.10:0").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_listening("[::1]:0").find("needs TLS"), std::string::npos);
@@ -484,6 +497,8 @@ TEST_F(address_test, failures_are_sentences) {
 }
 
 TEST_F(address_test, a_name_is_looked_up) {
+    if (!localhost_is_known())
+        GTEST_SKIP() << "this machine has no name 'localhost' (/etc/hosts)";
     link_options options;
     options.address = "127.0.0.1:0";
     options.tls = shared_keys();
