@@ -126,8 +126,9 @@ first_part() { step 'The first part' meets one-is-here two-is-here; }
 second_part() { step 'The second part' meets two-is-here one-is-here; }
 fails_soon() { step 'A part that fails' bash -c 'exit 3'; }
 runs_long() { step 'A part that runs long' bash -c "echo \$\$ >'$place/long'; exec sleep 300"; }
-gone() { # gone PID: it may take the kernel a moment
-    timeout 60 bash -c "while kill -0 $1 2>/dev/null; do sleep 0.05; done" && echo gone
+gone() { # gone PID: it may take the kernel a moment, and its new parent for ever to ask for its status
+    timeout 60 bash -c "while grep -qs '^State:[[:space:]]*[^Z[:space:]]' /proc/$1/status; do sleep 0.05; done" &&
+        echo gone
 }
 fails_when_the_other_runs() {
     timeout 60 bash -c "until [ -s '$place/long' ]; do sleep 0.05; done"
