@@ -175,6 +175,12 @@ bool only_held(std::string_view states) {
            states.find_first_not_of("DZX") == std::string_view::npos;
 }
 
+std::string how_it_ended(int status) {
+    if (status > 128)
+        return fmt::format("signal {} ({})", status - 128, ::strsignal(status - 128));
+    return fmt::format("status {}", status);
+}
+
 bool only_held_threads(int pid) {
     namespace fs = std::filesystem;
     std::string states;

@@ -67,6 +67,9 @@ private:
     std::optional<int> status_;
 };
 
+// "status 1" or "signal 9 (Killed)", of what wait_for() returned.
+std::string how_it_ended(int status);
+
 // Of a process that was killed: no thread of it will run its own code again, but the kernel still holds at
 // least one in a wait that a signal does not end. The states are the letters of /proc/PID/task/TID/stat.
 bool only_held_threads(int pid);

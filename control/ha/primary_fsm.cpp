@@ -137,7 +137,7 @@ void primary_fsm::start_after_takeover(std::uint64_t term, std::uint64_t lease_u
 
 // ---- the arbiter
 
-void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
+void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now, bool ends_alone) {
     using kind = arbiter_request::kind;
     arbiter_request request;
     request.what = what;
@@ -162,7 +162,7 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now) {
     request.alone =
         (what == kind::renew && (state_ == primary_state::alone || state_ == primary_state::replicating ||
                                  state_ == primary_state::telling)) ||
-        (what == kind::release && ends_alone_);
+        ends_alone;
     request.heard_ms = surely_heard_;
     request_ = request.number;
     asked_ = what;

@@ -248,7 +248,8 @@ private:
     void close_gate();
 
     // The arbiter.
-    void ask(arbiter_request::kind what, std::uint64_t now);
+    // `ends_alone`: a release after which nobody may go on with the VM.
+    void ask(arbiter_request::kind what, std::uint64_t now, bool ends_alone = false);
     void ask_next(std::uint64_t now); // what the state wants to know now
     std::uint64_t ask_at() const;
     void renew_if_due(std::uint64_t now);
@@ -398,7 +399,6 @@ private:
     bool told_ = false;
     bool record_pair_ = false; // leaving: before the last word
     bool released_ = false;
-    bool ends_alone_ = false; // nobody may go on with it
 };
 
 } // namespace kagemusha::ha

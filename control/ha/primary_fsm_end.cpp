@@ -268,10 +268,8 @@ void primary_fsm::end(bool in_order, const std::string& why, bool alone) {
     if (alone && may_be_behind()) // it ended here, and nobody goes on with it
         mark_alone();
     become(primary_state::ended, why);
-    if (held) {
-        ends_alone_ = alone;
-        ask(arbiter_request::kind::release, last_asked_);
-    }
+    if (held)
+        ask(arbiter_request::kind::release, last_asked_, alone);
     actions_.push_back(act_ended{in_order, why, alone});
 }
 

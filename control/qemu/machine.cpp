@@ -258,9 +258,7 @@ void machine::console_closed() {
         over_ = true;
         return;
     }
-    const auto how = *status > 128 ? fmt::format("signal {} ({})", *status - 128, ::strsignal(*status - 128))
-                                   : fmt::format("status {}", *status);
-    finish(machine_result::end::failed, fmt::format("QEMU ended with {}", how));
+    finish(machine_result::end::failed, fmt::format("QEMU ended with {}", how_it_ended(*status)));
 }
 
 void machine::read_qmp() {

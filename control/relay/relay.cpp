@@ -213,7 +213,8 @@ void entrance::accept() {
     c->id = ++last_id_;
     if (peer.ss_family != AF_UNIX) {
         no_delay(c->from.get());
-        const auto decision = admission_.on_arrival(source_of(peer), c->id, now_us() / 1000);
+        const auto decision = admission_.on_arrival(net::source_of(reinterpret_cast<const sockaddr&>(peer)),
+                                                    c->id, now_us() / 1000);
         if (!decision.admitted)
             return;
         if (const auto oldest = find(decision.ends)) {

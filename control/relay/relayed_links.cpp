@@ -43,28 +43,24 @@ std::optional<relayed_links> relayed_links::make(config c, std::string& error) {
     return relayed_links(std::move(c));
 }
 
-std::string relayed_links::listen(const link_addresses& at) {
+std::string relayed_links::carry(const link_addresses& from, user listeners, const link_addresses& to,
+                                 user targets) {
     std::string error;
-    const auto to = links_in(config_.of_qemu);
-    const auto owner = config_.user.value_or(::geteuid());
     routes_.clear();
-    routes_.push_back({listen_at(at.state, std::nullopt, error), to.state, owner});
+    routes_.push_back({listen_at(from.state, listeners, error), to.state, targets});
     if (config_.gpu && error.empty())
-        routes_.push_back({listen_at(at.gpu, std::nullopt, error), to.gpu, owner});
+        routes_.push_back({listen_at(from.gpu, listeners, error), to.gpu, targets});
     return error.empty() ? start() : error;
+}
+
+std::string relayed_links::listen(const link_addresses& at) {
+    return carry(at, std::nullopt, links_in(config_.of_qemu), config_.user.value_or(::geteuid()));
 }
 
 std::string relayed_links::aim(const link_addresses& at) {
     if (at == target_ && process_)
         return {};
-    std::string error;
-    const auto from = links_in(config_.to_peers);
-    routes_.clear();
-    routes_.push_back({listen_at(from.state, config_.user, error), at.state, std::nullopt});
-    if (config_.gpu && error.empty())
-        routes_.push_back({listen_at(from.gpu, config_.user, error), at.gpu, std::nullopt});
-    if (error.empty())
-        error = start();
+    auto error = carry(links_in(config_.to_peers), config_.user, at, std::nullopt);
     target_ = error.empty() ? at : link_addresses();
     return error;
 }

@@ -57,6 +57,9 @@ private:
         std::optional<std::uint32_t> owner;
     };
     explicit relayed_links(config c) : config_(std::move(c)) {}
+    using user = std::optional<std::uint32_t>;
+    // Sockets of `from`, the listeners' owner, lead to `to`, whose sockets must have the other owner.
+    std::string carry(const link_addresses& from, user listeners, const link_addresses& to, user targets);
     std::string start();
 
     config config_;

@@ -119,20 +119,4 @@ void no_delay(int fd) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-std::string source_of(const sockaddr_storage& peer) {
-    if (peer.ss_family == AF_INET) {
-        in_addr ip{};
-        std::memcpy(&ip, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, sizeof ip);
-        return {reinterpret_cast<const char*>(&ip), sizeof ip};
-    }
-    if (peer.ss_family != AF_INET6)
-        return {};
-    in6_addr ip{};
-    std::memcpy(&ip, &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, sizeof ip);
-    const auto* const bytes = reinterpret_cast<const char*>(&ip);
-    if (IN6_IS_ADDR_V4MAPPED(&ip))
-        return {bytes + 12, 4};
-    return {bytes, 8};
-}
-
 } // namespace kagemusha::control

@@ -8,7 +8,6 @@
 
 #include <optional>
 #include <string>
-#include <sys/socket.h>
 
 namespace kagemusha::control {
 
@@ -20,8 +19,5 @@ unique_fd connect_tcp(const std::string& address, int time_ms, int beside, std::
 
 void set_blocking(int fd);
 void no_delay(int fd);
-// Whom a peer shares its part of a listener with (net/admission.hpp): its address without the port; of IPv6
-// its network of 64 bits, because a host has all of those addresses.
-std::string source_of(const sockaddr_storage& peer);
 
 } // namespace kagemusha::control

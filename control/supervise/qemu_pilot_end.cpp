@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 namespace kagemusha::control {
@@ -16,12 +15,6 @@ using namespace std::chrono_literals;
 
 // A process that was killed has ended by then, or the kernel holds a thread of it.
 constexpr auto kill_time = 2s;
-
-std::string how_it_ended(int status) {
-    if (status > 128)
-        return fmt::format("signal {} ({})", status - 128, ::strsignal(status - 128));
-    return fmt::format("status {}", status);
-}
 
 } // namespace
 

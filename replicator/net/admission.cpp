@@ -1,9 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "net/admission.hpp"
 
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <cstring>
 
 namespace kagemusha::net {
+
+std::string source_of(const sockaddr& peer) {
+    if (peer.sa_family == AF_INET) {
+        in_addr ip{};
+        std::memcpy(&ip, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, sizeof ip);
+        return {reinterpret_cast<const char*>(&ip), sizeof ip};
+    }
+    if (peer.sa_family != AF_INET6)
+        return {};
+    in6_addr ip{};
+    std::memcpy(&ip, &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, sizeof ip);
+    const auto* const bytes = reinterpret_cast<const char*>(&ip);
+    if (IN6_IS_ADDR_V4MAPPED(&ip))
+        return {bytes + 12, 4};
+    return {bytes, 8};
+}
 
 bool admission::may_try(source_state& s, std::uint64_t now_ms) {
     if (now_ms > s.counted_ms) {

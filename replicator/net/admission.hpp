@@ -7,7 +7,7 @@
 //   - All together may have max_half_open; one more ends the oldest one of the source that has most.
 //   - A source may try try_burst times, then once each try_interval_ms. A try that succeeds does not count.
 //
-// Pure: no sockets, no clock. For the sources of this folder only.
+// Pure: no sockets, no clock. For listeners: of links (door) and of relays (control/relay).
 #ifndef KAGEMUSHA_NET_ADMISSION_HPP
 #define KAGEMUSHA_NET_ADMISSION_HPP
 
@@ -17,7 +17,13 @@
 #include <string>
 #include <unordered_map>
 
+struct sockaddr;
+
 namespace kagemusha::net {
+
+// Whom a peer shares its part with, as bytes: its address without the port; of IPv6 its network of 64 bits,
+// because a host has all of those addresses. Empty for a Unix socket.
+std::string source_of(const sockaddr& peer);
 
 class admission {
 public:

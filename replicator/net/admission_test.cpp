@@ -3,12 +3,38 @@
 
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <set>
 
 namespace kagemusha::net {
 namespace {
 
 constexpr std::uint64_t now_ms = 1'000'000;
+
+std::string source_of_ip(const char* text, std::uint16_t port) {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = htons(port);
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
+        return source_of(reinterpret_cast<const sockaddr&>(four));
+    }
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(port);
+    EXPECT_EQ(inet_pton(AF_INET6, text, &six.sin6_addr), 1) << text;
+    return source_of(reinterpret_cast<const sockaddr&>(six));
+}
+
+TEST(admission, a_source_is_an_address_or_a_network_of_64_bits) {
+    EXPECT_EQ(source_of_ip("192.0.2.1", 1), source_of_ip("192.0.2.1", 2));
+    EXPECT_EQ(source_of_ip("192.0.2.1", 1), source_of_ip("::ffff:192.0.2.1", 1));
+    EXPECT_NE(source_of_ip("192.0.2.1", 1), source_of_ip("192.0.2.2", 1));
+    EXPECT_EQ(source_of_ip("2001:db8:0:1::1", 1), source_of_ip("2001:db8:0:1:ffff::2", 1));
+    EXPECT_NE(source_of_ip("2001:db8:0:1::1", 1), source_of_ip("2001:db8:0:2::1", 1));
+    EXPECT_NE(source_of_ip("2001:db8:0:1::1", 1), source_of_ip("192.0.2.1", 1));
+}
 
 TEST(admission, who_floods_the_port_ends_no_handshake_but_his_own) {
     admission a;

@@ -165,7 +165,7 @@ private:
         const auto id = ++last_id_;
         // Who may open our socket's file is no stranger, or was let in by a relay that knows whence he came
         // (control/relay): each counts as a source of its own.
-        const auto source = is_local(endpoint) ? std::to_string(id) : source_text(endpoint);
+        const auto source = is_local(endpoint) ? std::to_string(id) : source_of(*endpoint.data());
         const auto decision = admission_.on_arrival(source, id, event_loop::now_ms());
         const auto from = endpoint_text(endpoint);
         if (!decision.admitted) {

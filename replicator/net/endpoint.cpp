@@ -7,7 +7,6 @@
 
 #include <sys/un.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -48,20 +47,6 @@ std::string endpoint_text(const stream_endpoint& endpoint) {
         return "unix:" + std::string(name->sun_path, strnlen(name->sun_path, bytes));
     }
     return "a Unix socket without a name";
-}
-
-std::string source_text(const stream_endpoint& endpoint) {
-    const auto tcp = as_tcp(endpoint);
-    if (!tcp)
-        return "a Unix socket";
-    const auto ip = tcp->address();
-    if (!ip.is_v6())
-        return ip.to_string();
-    if (ip.to_v6().is_v4_mapped())
-        return asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).to_string();
-    auto network = ip.to_v6().to_bytes();
-    std::fill(network.begin() + network.size() / 2, network.end(), std::uint8_t{0});
-    return asio::ip::make_address_v6(network).to_string();
 }
 
 bool is_local(const stream_endpoint& endpoint) {

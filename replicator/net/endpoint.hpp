@@ -19,9 +19,6 @@ using stream_endpoint = stream_protocol::endpoint;
 std::optional<stream_endpoint> numeric_endpoint(const address& a);
 
 std::string endpoint_text(const stream_endpoint& endpoint);
-// Whom a peer shares its part of a listener with: its address without the port; of IPv6 its network of 64
-// bits, because a host has all of those addresses.
-std::string source_text(const stream_endpoint& endpoint);
 // Whether only who may open a file of ours can connect: a Unix socket. A port of this machine is open to each
 // of its users, and whoever connects first is the primary.
 bool is_local(const stream_endpoint& endpoint);
