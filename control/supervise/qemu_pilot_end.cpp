@@ -25,7 +25,7 @@ void qemu_pilot::ended() {
     const bool in_order = *status == 0 && (life_.shut_down || life_.quitting);
     auto how = life_.killed_why.empty() ? how_it_ended(*status)
                                         : fmt::format("killed, because {}", life_.killed_why);
-    const auto restart_why = std::exchange(life_.restart_why, {});
+    const auto restart_why = std::move(life_.restart_why);
     forget_process();
     if (restart_why.empty())
         return events_.died(how, in_order, number_);
@@ -54,17 +54,9 @@ void qemu_pilot::look_at_kill() {
 void qemu_pilot::forget_process() {
     qemu_.reset();
     qmp_.reset();
-    life_.answers.clear();
-    life_.phase = phase::none;
+    life_ = {};
     enter(watched_phase::none);
-    life_.look_at_takeover.reset();
-    life_.look_at_copy.reset();
-    life_.hand_over_by.reset();
-    life_.run_at.reset();
-    life_.killed_at.reset();
-    life_.copy_waits_for.clear();
     go_on_at_.reset();
-    life_.held = false;
     warn(concern::error, {});
     warn(concern::kill, {});
     flushed("QEMU ended before its disks were flushed");
