@@ -156,41 +156,78 @@ void compare_from_here(compare_item& item, memory_info& m) {
 
 } // namespace
 
+// The entry of this context and kind that has room, or a new one; null: no more in this part.
+mirror_agent::impl::open_digest_entry* mirror_agent::impl::digest_entry_with_room(digest_part& part,
+                                                                                  agent_context& c, bool host,
+                                                                                  std::uint64_t hashes,
+                                                                                  std::uint64_t bytes) {
+    for (open_digest_entry& e : part) {
+        const std::uint64_t used = e.entry.used_bytes;
+        const bool room = host ? e.entry.targets.size() < max_units_per_request &&
+                                     used + bytes <= e.entry.block.bytes.size()
+                               : e.entry.targets.size() < max_targets_per_entry &&
+                                     e.entry.hashes + hashes <= max_hashes_per_entry;
+        if (e.context == &c && e.host == host && room)
+            return &e;
+    }
+    if (part.size() >= max_entries_per_digest_part)
+        return nullptr;
+    open_digest_entry fresh{&c, host, {}};
+    const std::uint64_t wanted =
+        host ? std::max(options.content_chunk_bytes, bytes) : max_hashes_per_entry * 8;
+    if (!memory.allocate(wanted, fresh.entry.block)) {
+        out_of_memory = true;
+        return nullptr;
+    }
+    fresh.entry.context_serial = c.serial;
+    part.push_back(std::move(fresh));
+    return &part.back();
+}
+
+// All of the memory at once: its GPU makes the hashes. False: the part has no room for it.
+bool mirror_agent::impl::add_hashed_by_kernel(digest_part& part, compare_item& item, memory_info& m,
+                                              agent_context& c) {
+    digest_target target;
+    target.whole = {m.id, item.serial, c.id, false, m.bytes, 0, {}, {}, 0, 0};
+    target.chunk_bytes =
+        std::max(options.digest_chunk_bytes, rounded_up(divide_up(m.bytes, max_hashes_per_entry)));
+    target.chunks = divide_up(m.bytes, target.chunk_bytes);
+    open_digest_entry* e = digest_entry_with_room(part, c, false, target.chunks, 0);
+    if (!e)
+        return false;
+    compare_from_here(item, m);
+    target.written = item.written;
+    target.first = e->entry.hashes;
+    e->entry.hashes += target.chunks;
+    e->entry.targets.push_back(target);
+    return true;
+}
+
+// Piece by piece: the content is read and hashed here. False: the part has no room for the rest.
+bool mirror_agent::impl::add_hashed_by_host(digest_part& part, compare_item& item, memory_info& m,
+                                            agent_context& c) {
+    std::vector<piece> pieces;
+    append_pieces(m, item.serial, options.digest_chunk_bytes, pieces);
+    while (item.next_piece < pieces.size()) {
+        const piece& p = pieces[item.next_piece];
+        open_digest_entry* e = digest_entry_with_room(part, c, true, 1, rounded_up(p.bytes));
+        if (!e)
+            return false;
+        // What the guest writes between two parts is for the next digest.
+        if (item.next_piece == 0)
+            compare_from_here(item, m);
+        e->entry.targets.push_back({p, 0, e->entry.hashes++, 1, item.written});
+        e->entry.used_bytes += rounded_up(p.bytes);
+        ++item.next_piece;
+    }
+    return true;
+}
+
 // False: not now; nothing has happened then.
 bool mirror_agent::impl::next_digest_part() {
     if (!backlog.empty() && user_events_unset())
         return false;
-    struct open_entry {
-        agent_context* context;
-        bool host;
-        digest_entry entry;
-    };
-    std::vector<open_entry> entries;
-    // The entry of this context and kind that has room, or a new one; null: no more in this part.
-    const auto entry_with_room = [&](agent_context& c, bool host, std::uint64_t hashes,
-                                     std::uint64_t bytes) -> open_entry* {
-        for (open_entry& e : entries) {
-            const std::uint64_t used = e.entry.used_bytes;
-            const bool room = host ? e.entry.targets.size() < max_units_per_request &&
-                                         used + bytes <= e.entry.block.bytes.size()
-                                   : e.entry.targets.size() < max_targets_per_entry &&
-                                         e.entry.hashes + hashes <= max_hashes_per_entry;
-            if (e.context == &c && e.host == host && room)
-                return &e;
-        }
-        open_entry fresh{&c, host, {}};
-        const std::uint64_t wanted =
-            host ? std::max(options.content_chunk_bytes, bytes) : max_hashes_per_entry * 8;
-        if (entries.size() >= max_entries_per_digest_part)
-            return nullptr;
-        if (!memory.allocate(wanted, fresh.entry.block)) {
-            out_of_memory = true;
-            return nullptr;
-        }
-        fresh.entry.context_serial = c.serial;
-        entries.push_back(std::move(fresh));
-        return &entries.back();
-    };
+    digest_part part;
     while (!backlog.empty()) {
         compare_item& item = backlog.front();
         memory_info* m = state.find_memory(item.memory);
@@ -202,64 +239,34 @@ bool mirror_agent::impl::next_digest_part() {
             continue;
         }
         const bool host = c->way == digest_way::host || m->bytes == 0;
-        bool stop = false;
-        if (!host) {
-            digest_target target;
-            target.whole = {m->id, o->serial, c->id, false, m->bytes, 0, {}, {}, 0, 0};
-            target.chunk_bytes =
-                std::max(options.digest_chunk_bytes, rounded_up(divide_up(m->bytes, max_hashes_per_entry)));
-            target.chunks = divide_up(m->bytes, target.chunk_bytes);
-            if (open_entry* e = entry_with_room(*c, false, target.chunks, 0)) {
-                compare_from_here(item, *m);
-                target.written = item.written;
-                target.first = e->entry.hashes;
-                e->entry.hashes += target.chunks;
-                e->entry.targets.push_back(target);
-            } else {
-                stop = true;
-            }
-        } else {
-            std::vector<piece> pieces;
-            append_pieces(*m, o->serial, options.digest_chunk_bytes, pieces);
-            while (item.next_piece < pieces.size()) {
-                const piece& p = pieces[item.next_piece];
-                open_entry* e = entry_with_room(*c, true, 1, rounded_up(p.bytes));
-                if (!e) {
-                    stop = true;
-                    break;
-                }
-                // What the guest writes between two parts is for the next digest.
-                if (item.next_piece == 0)
-                    compare_from_here(item, *m);
-                e->entry.targets.push_back({p, 0, e->entry.hashes++, 1, item.written});
-                e->entry.used_bytes += rounded_up(p.bytes);
-                ++item.next_piece;
-            }
-            stop = stop || item.next_piece < pieces.size();
-        }
-        if (stop)
+        if (!(host ? add_hashed_by_host(part, item, *m, *c) : add_hashed_by_kernel(part, item, *m, *c)))
             break;
         backlog.pop_front();
     }
-    if (entries.empty()) {
-        if (!backlog.empty())
-            return false;
-        digest_running = false;
-        ++counters.digests;
-        std::erase_if(differed, [&](const auto& d) {
-            const core::object* o = object(d.second.memory);
-            return !o || o->serial != d.first;
-        });
+    if (!part.empty()) {
+        start_digest_part(part);
         return true;
     }
+    if (!backlog.empty())
+        return false;
+    digest_running = false;
+    ++counters.digests;
+    std::erase_if(differed, [&](const auto& d) {
+        const core::object* o = object(d.second.memory);
+        return !o || o->serial != d.first;
+    });
+    return true;
+}
+
+void mirror_agent::impl::start_digest_part(digest_part& part) {
     std::vector<agent_context*> list;
-    for (const open_entry& e : entries)
+    for (const open_digest_entry& e : part)
         if (std::find(list.begin(), list.end(), e.context) == list.end())
             list.push_back(e.context);
     const hold_ptr point = begin_hold(list, false);
     for (agent_context* c : list) {
         log_before(*c);
-        for (open_entry& e : entries) {
+        for (open_digest_entry& e : part) {
             if (e.context != c)
                 continue;
             ++point->uses;
@@ -270,7 +277,24 @@ bool mirror_agent::impl::next_digest_part() {
         }
         log_after(*c);
     }
-    return true;
+}
+
+// `read` brings what the hashes are made of: once it has, and the point is known to hold, they go to the log.
+void mirror_agent::impl::hashes_follow(agent_entry& logged, digest_entry entry, const step_ptr& read,
+                                       const hold_ptr& point, bool host) {
+    const log_sequence sequence = append(logged);
+    read->keep.push_back(entry.block.keep);
+    digests.emplace(sequence, std::move(entry));
+    read->then = [this, sequence, point, host](agent_step& w) {
+        when_marked(point, [this, sequence, host, failed = w.error() != 0](const hold& h) {
+            if (failed || h.broken || h.shaky)
+                cancel_digest(sequence, h);
+            else
+                digest_read(sequence, host);
+        });
+        if (host)
+            end_use(point); // a kernel's hashes are read after the guest went on
+    };
 }
 
 void mirror_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry, const hold_ptr& point) {
@@ -299,17 +323,7 @@ void mirror_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry
     stream.read_buffer({c.queue, event}, c.hashes, 0, stream.payload(true, {segment}));
     stream.destroy(VGPU_OBJECT_EVENT, event);
     logged.stream.read_buffer({c.queue}, c.hashes, 0, logged.payload(segment.bytes, true));
-    const log_sequence sequence = append(logged);
-    read->keep.push_back(entry.block.keep);
-    digests.emplace(sequence, std::move(entry));
-    read->then = [this, sequence, point](agent_step& w) {
-        when_marked(point, [this, sequence, failed = w.error() != 0](const hold& h) {
-            if (failed || h.broken || h.shaky)
-                cancel_digest(sequence, h);
-            else
-                digest_read(sequence, false);
-        });
-    };
+    hashes_follow(logged, std::move(entry), read, point, false);
     requests.inject(stream, read);
     requests.arm(launched); // which arms `read`
 }
@@ -329,18 +343,7 @@ void mirror_agent::impl::start_host_entry(agent_context& c, digest_entry entry, 
         append_transfer(logged.stream, false, {c.queue}, t.whole, logged.payload(segment.bytes, true));
         stream.destroy(VGPU_OBJECT_EVENT, event);
     }
-    const log_sequence sequence = append(logged);
-    read->keep.push_back(entry.block.keep);
-    digests.emplace(sequence, std::move(entry));
-    read->then = [this, sequence, point](agent_step& w) {
-        when_marked(point, [this, sequence, failed = w.error() != 0](const hold& h) {
-            if (failed || h.broken || h.shaky)
-                cancel_digest(sequence, h);
-            else
-                digest_read(sequence, true);
-        });
-        end_use(point);
-    };
+    hashes_follow(logged, std::move(entry), read, point, true);
     requests.inject(stream, read);
     requests.arm(read);
 }

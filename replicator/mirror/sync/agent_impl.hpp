@@ -246,7 +246,20 @@ struct mirror_agent::impl {
     bool prepare_digests(); // of every context; true: they are prepared
     void prepare_digests(agent_context& c);
     void digests_prepared(std::uint64_t serial, const agent_memory::block& block, const agent_step& w);
+    struct open_digest_entry {
+        agent_context* context;
+        bool host; // hashes are made there
+        digest_entry entry;
+    };
+    using digest_part = std::vector<open_digest_entry>;
     bool next_digest_part();
+    open_digest_entry* digest_entry_with_room(digest_part& part, agent_context& c, bool host,
+                                              std::uint64_t hashes, std::uint64_t bytes);
+    bool add_hashed_by_kernel(digest_part& part, compare_item& item, memory_info& m, agent_context& c);
+    bool add_hashed_by_host(digest_part& part, compare_item& item, memory_info& m, agent_context& c);
+    void start_digest_part(digest_part& part);
+    void hashes_follow(agent_entry& logged, digest_entry entry, const step_ptr& read, const hold_ptr& point,
+                       bool host);
     void start_kernel_entry(agent_context& c, digest_entry entry, const hold_ptr& point);
     void start_host_entry(agent_context& c, digest_entry entry, const hold_ptr& point);
     void digest_read(log_sequence entry, bool host);
