@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The checks of scripts/tidy: `sources` reads, `programs` and `clang` call others, scripts/tidy-docs reads documents."""
+"""The checks of scripts/tidy: `sources` and `documents` read, `programs` and `clang` call others; `tree` is what."""

@@ -1,26 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""scripts/tidy-docs on small trees: each fault that it is for is found, and nothing else."""
+"""`scripts/tidy documents` on small trees: each fault that it is for is found, and nothing else."""
 
-import importlib.machinery
-import importlib.util
 import pathlib
 import sys
 import tempfile
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "tidy-docs"
-
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("tidy_docs", str(SCRIPT))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("tidy_docs", loader))
-    loader.exec_module(module)
-    return module
-
-
 sys.dont_write_bytecode = True
-tidy = load()
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "lib"))
+
+from tidy import documents  # noqa: E402
+from tidy.tree import Tree  # noqa: E402
 
 
 class TidyDocs(unittest.TestCase):
@@ -30,7 +21,7 @@ class TidyDocs(unittest.TestCase):
             for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text, encoding="utf-8")
-            return list(tidy.faults(root))
+            return list(documents.faults(Tree(root)))
 
     def check(self, files, *expected):
         self.assertEqual(self.faults(files), list(expected))

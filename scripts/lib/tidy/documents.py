@@ -1,10 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Keeps the documents right: what they point to exists, and a line fits into 100 columns.
 
-    scripts/tidy-docs [ROOT]     prints one line for each fault; status 1 if there is one
-
-Documents are the tree's Markdown files. Checked are
+`scripts/tidy documents` runs it. Documents are the tree's Markdown files. Checked are
 
   link      a relative link: its file exists, and so does the heading behind '#'
   path      a path that begins with a folder of the tree's root, in text or in `code`: it exists. Globs,
@@ -17,13 +14,10 @@ In sources (comments, scripts, CMake) the documents that they name are checked: 
 their sections. Code between ``` or behind four spaces is an example: only its columns are checked.
 """
 
-import pathlib
 import re
-import sys
 
 COLUMNS = 100
-SKIPPED_FOLDERS = {"build", "corpus", "testdata", "__pycache__"}  # besides hidden ones
-OWN_TESTS = {"tests/scripts/tidy_docs_test.py", "tests/scripts/tidy_test.py"}  # their examples name what is not there
+OWN_TESTS = {"tests/scripts/tidy_documents_test.py", "tests/scripts/tidy_test.py"}  # their examples name what is not there
 BUILT = {"build"}  # what only a build makes can be named without being there
 SOURCES = {"", ".c", ".cpp", ".h", ".hpp", ".py", ".sh", ".txt", ".cmake", ".proto", ".toml", ".build", ".1"}
 PATTERN = re.compile(r"NNNN|[A-Z]{3,}\b(?!\.md)|[<>…$%]|\.\.\.")
@@ -33,19 +27,6 @@ DEFINITION = re.compile(r"^\[[^\]]+\]:\s+(\S+)")  # of [text][name]
 FENCE = re.compile(r"^\s*(```|~~~)")
 SECTION = re.compile(r"([\w./-]*[\w-]\.md\)?),?\s+section\s+(\d+)")
 NAMED_DOCUMENT = re.compile(r"(?<![\w./-])((?:[\w.-]+/)+[\w.-]+\.md)\b")
-
-
-def documents(root):
-    """The tree's files, without what was built: (path, is it a document)."""
-    for path in sorted(root.iterdir()):
-        if path.name.startswith(".") or path.name in SKIPPED_FOLDERS or path.is_symlink():
-            continue
-        if path.is_dir():
-            yield from documents(path)
-        elif path.suffix == ".md":
-            yield path, True
-        elif path.suffix in SOURCES:
-            yield path, False
 
 
 def text_lines(text):
@@ -93,7 +74,7 @@ def exists(root, path):
     return True
 
 
-class Tree:
+class Places:
     """Where documents lead. Reads each file that is asked for once."""
 
     def __init__(self, root):
@@ -169,28 +150,17 @@ class Tree:
                 yield number, fault
 
 
-def faults(root):
+def faults(tree):
     """Sentences, each with its place."""
-    tree = Tree(root)
-    for path, is_document in documents(root):
-        name = path.relative_to(root).as_posix()
-        if name in OWN_TESTS:
+    places = Places(tree.root)
+    for name, path in tree.paths.items():
+        if name.startswith(".") or name in OWN_TESTS:
             continue
-        found = tree.document_faults(path) if is_document else tree.source_faults(path)
+        if path.suffix == ".md":
+            found = places.document_faults(path)
+        elif path.suffix in SOURCES:
+            found = places.source_faults(path)
+        else:
+            continue
         for number, fault in found:
             yield f"{name}:{number}: {fault}"
-
-
-def main(arguments):
-    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
-    count = 0
-    for fault in faults(root):
-        print(fault)
-        count += 1
-    if count:
-        print(f"{count} faults. `scripts/tidy-docs` says in its first lines what is checked.")
-    return 1 if count else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
