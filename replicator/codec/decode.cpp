@@ -287,19 +287,19 @@ const char* read_command(std::span<const std::byte> command, const stream_contex
 
 const char* launch_size_error(const vgpu_cmd_launch& c) {
     if (c.work_dim < 1 || c.work_dim > 3) {
-        return "a launch has less than 1 or more than 3 dimensions";
+        return launch_size_errors[0];
     }
     const bool local_given = (c.flags & VGPU_LAUNCH_LOCAL_SIZE) != 0;
     for (std::uint32_t d = 0; d < 3; ++d) {
         const bool unused = d >= c.work_dim;
         if (unused && (c.offset[d] != 0 || c.global[d] != 1 || (local_given && c.local[d] != 1))) {
-            return "an unused dimension of a launch is not 0, 1, 1";
+            return launch_size_errors[1];
         }
         if (!(checked_u64(c.offset[d]) + c.global[d]).ok()) {
-            return "offset + global size of a launch overflow";
+            return launch_size_errors[2];
         }
         if (local_given && c.local[d] == 0) {
-            return "a local size of 0";
+            return launch_size_errors[3];
         }
     }
     return nullptr;

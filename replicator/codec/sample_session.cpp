@@ -52,29 +52,38 @@ std::uint64_t id_of(commands::object kind) {
     }
 }
 
-// A row with a sample says what the numbers of its command are; ids and payloads follow from the parts. The
-// lists are empty.
+template <class... Bytes>
+std::vector<std::byte> octets(Bytes... b) {
+    return {static_cast<std::byte>(b)...};
+}
+
+argument_builder arguments_of_all_kinds() {
+    return argument_builder{}.memory(0, buffer).value(1, octets(1, 2, 3)).sampler(2, sampler).local(3, 1024);
+}
+
+// A row with a sample says what the numbers of its command are; ids, payloads and arguments follow from the
+// parts.
 template <class Row>
 void build_sample(stream_builder& b) {
     typename Row::wire c{};
     Row::sample(c);
+    argument_builder arguments;
     const auto fill = [&]<class Part>(const Part& part) {
         if constexpr (requires { part.how; }) {
             c.*part.id = id_of(part.kind);
         } else if constexpr (requires { part.way; }) {
             c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
+        } else if constexpr (commands::is_arguments<Part>) {
+            arguments = arguments_of_all_kinds();
+            c.*part.count = arguments.count();
+            c.*part.bytes = static_cast<std::uint32_t>(arguments.bytes().size());
         }
     };
     std::apply([&](const auto&... part) { (fill(part), ...); }, Row::parts);
     if constexpr (Row::answers == commands::answer::enqueued) {
         c.enqueue.queue = queue;
     }
-    b.begin(Row::opcode, c);
-}
-
-template <class... Bytes>
-std::vector<std::byte> octets(Bytes... b) {
-    return {static_cast<std::byte>(b)...};
+    b.begin(Row::opcode, c).bytes(arguments.bytes());
 }
 
 } // namespace
@@ -205,9 +214,9 @@ std::vector<sample_request> sample_session() {
     tiled.local[0] = tiled.local[1] = 8;
     add("launch").launch({queue_out_of_order, event + 4, {user_event, event + 3}}, kernel, tiled,
                          argument_builder{}.memory(0, buffer).scalar(1, std::int32_t{7}));
-    add("launch all argument kinds")
-        .launch({queue, 0, {}}, kernel, launch_size{},
-                argument_builder{}.memory(0, 0).value(1, octets(1, 2, 3)).sampler(2, sampler).local(3, 1024));
+    add("launch all argument kinds").launch({queue, 0, {}}, kernel, launch_size{}, arguments_of_all_kinds());
+    add("launch with a null pointer")
+        .launch({queue, 0, {}}, kernel, launch_size{}, argument_builder{}.memory(0, 0));
     add("marker").marker({queue_out_of_order, event + 5, {event + 4}});
     add("barrier").barrier({queue, event + 6, {}});
     add("migrate").migrate({queue, 0, {}}, std::array<std::uint64_t, 2>{buffer, image}, cl_migrate_host);

@@ -6,6 +6,7 @@
 #define KAGEMUSHA_CODEC_COMMANDS_OPENCL_HPP
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 
 #include "codec/cl_numbers.hpp"
@@ -167,7 +168,7 @@ struct suggested_group_size : call<VGPU_CMD_SUGGESTED_GROUP_SIZE, op_suggested_g
         uses(object::queue, &wire::queue),
         uses(object::kernel, &wire::kernel),
         pad(&wire::pad),
-        rules([](const wire& c) {
+        rules(std::span(launch_size_errors).first(3), [](const wire& c) { // it has no local size
             vgpu_cmd_launch launch{};
             launch.work_dim = c.work_dim;
             std::copy_n(c.offset, 3, launch.offset);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 
 #include "codec/op.hpp"
@@ -186,11 +187,12 @@ constexpr rule_part<Holds> rule(const char* sentence, Holds holds) {
 // The same with several sentences: `broken` gives the one that fits, or null.
 template <class Broken>
 struct rules_part {
+    std::span<const char* const> sentences; // all that it gives: each has a hostile test
     Broken broken;
 };
 template <class Broken>
-constexpr rules_part<Broken> rules(Broken broken) {
-    return {broken};
+constexpr rules_part<Broken> rules(std::span<const char* const> sentences, Broken broken) {
+    return {sentences, broken};
 }
 
 // [offset, offset + bytes) of what the id `in` names. Here it must not overflow; whether it lies inside the
