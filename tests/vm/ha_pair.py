@@ -217,7 +217,7 @@ def contiguous(counts):
         assert after == before + 1, f"{after} came after {before}"
 
 
-def check_continued(before, after, committed):
+def must_continue(before, after, committed):
     """`after` went on with the VM that `before` had. `committed`: a number that was in a committed checkpoint."""
     first = wait(after.counts, "the guest counts after the takeover")
     last = before.counts()[-1]

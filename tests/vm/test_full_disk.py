@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-from ha_pair import check_continued, committed_count, counts_on, run_checks, wait
+from ha_pair import must_continue, committed_count, counts_on, run_checks, wait
 from test_grey import Monitor
 from test_power_off import BYTES, PowerPair
 
@@ -95,7 +95,7 @@ def check_standbys_disk_full(pair):
     primary.process.kill()
     primary.process.wait()
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     expected = [number + 1 if number < written else 0 for number in range(BYTES // PIECE_BYTES)]
     assert pieces(pair.image("b")) == expected, f"{pieces(pair.image('b'))}, {written} written"
 

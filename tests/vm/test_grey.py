@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 
-from ha_pair import SECONDS, Pair, check_continued, committed_count, contiguous, counts_on, run_checks, wait
+from ha_pair import SECONDS, Pair, must_continue, committed_count, contiguous, counts_on, run_checks, wait
 from relay import Relay
 
 BOUNDS = """
@@ -176,7 +176,7 @@ def check_main_loop(pair):
             here.send("human-monitor-command", **write("nowhere", sector))
     status = standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert "its main loop has stood still" in status["last_takeover"], status
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     assert primary.process.wait(60) == 0, primary.said()
 
 
@@ -213,7 +213,7 @@ def check_sigterm(pair):
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert primary.process.wait(60) == 0, primary.said()
     last = primary.counts()[-1]
-    check_continued(primary, standby, last)
+    must_continue(primary, standby, last)
     assert standby.counts()[0] in (last, last + 1), f"{last} there, then {standby.counts()[0]} here"
 
 
@@ -223,7 +223,7 @@ def check_qemu_ended(pair):
     committed = committed_count(primary)
     os.kill(primary.qemu(), signal.SIGTERM)
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
 
 
 def since_the_start(host):
@@ -263,7 +263,7 @@ def check_device_error(pair):
         here.ask("qom-set", path="/machine/peripheral/broken", property="io-error", value=True)
     status = standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert "a device has stopped the VM" in status["last_takeover"], status
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     with Monitor(standby) as here:
         here.ask("qom-set", path="/machine/peripheral/broken", property="io-error", value=True)
         wait(lambda: said(standby, "a device has stopped the VM"), f"a warning; {standby.said()}")
@@ -279,7 +279,7 @@ def check_drill(pair):
     times = json.loads(primary.ask("drill", "--json"))
     assert times["running_ms"] > 0 and times["noticed_ms"] > 0, times
     assert standby.status()["role"] == "primary", standby.said()
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     assert primary.process.wait(60) == 0, primary.said()
     refused = standby.ask("drill", status=125)
     assert "not protected" in refused, refused

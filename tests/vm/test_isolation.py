@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: one guest with one GPU and a short hang time-out; several programs in it.
@@ -7,12 +6,15 @@ Programs that are killed, crash the GPU's worker or hang it: each gets the error
 it had is freed, QEMU lives on, and the others do not notice.
 """
 import os
-import sys
 
-import checks
+import pytest
+
+from fixtures import one_guest
 
 JOB = os.environ["KAGE_CL_JOB"]
 HANG_MS = 20000  # longer than any honest launch of the jobs here, also on a busy machine
+
+guest = one_guest(name="isolation", files=[f"{JOB}:cl_job"], device_options=[f"hang-timeout-ms={HANG_MS}"])
 
 
 def beside_honest_program(guest, script):
@@ -25,19 +27,6 @@ def beside_honest_program(guest, script):
     guest.must("rm -f /tmp/enough")
     assert honest.status == 0, f"the other program noticed: {honest}"
     return result
-
-
-def hostile(how, counter, what):
-    def check(guest):
-        before = guest.stats()
-        result = beside_honest_program(guest, f"/payload/cl_job {how}")
-        assert result.status == 0, f"the program saw no error of OpenCL: {result}"
-        after = guest.wait_idle()
-        assert after[counter] > before[counter], f"{counter} did not grow: {after}"
-        guest.must("/payload/cl_job add 1000")
-        assert guest.qmp("query-status")["status"] == "running"
-    check.__doc__ = what
-    return check
 
 
 def check_kill(guest):
@@ -68,21 +57,25 @@ def check_many_kills(guest):
     guest.must("/payload/cl_job add 1000")
 
 
+@pytest.mark.parametrize("how,counter,what", [
+    ("trap", "workers-lost", "a kernel that traps: OpenCL errors for its program, the other one goes on"),
+    ("wild-write", "workers-lost", "a kernel that writes where nothing is: its worker dies, the other program goes on"),
+    ("wild-read", "workers-lost", "a kernel that reads where nothing is: its worker dies, the other program goes on"),
+    ("endless", "workers-killed-hung", "a kernel that never ends: its worker is killed after the hang time-out"),
+], ids=["trap", "wild-write", "wild-read", "endless"])
+def check_hostile(guest, how, counter, what):
+    """{what}"""
+    del what
+    before = guest.stats()
+    result = beside_honest_program(guest, f"/payload/cl_job {how}")
+    assert result.status == 0, f"the program saw no error of OpenCL: {result}"
+    after = guest.wait_idle()
+    assert after[counter] > before[counter], f"{counter} did not grow: {after}"
+    guest.must("/payload/cl_job add 1000")
+    assert guest.qmp("query-status")["status"] == "running"
+
+
 def check_kernel_log(guest):
     """the guest's kernel had nothing to complain about"""
     bad = guest.run("dmesg | grep -E 'BUG|WARNING|Oops|Call Trace|refcount|general protection|hung task'")
     assert bad.status == 1, bad.output
-
-
-CHECKS = [
-    check_kill, check_kill_mapped, check_many_kills,
-    hostile("trap", "workers-lost", "a kernel that traps: OpenCL errors for its program, the other one goes on"),
-    hostile("wild-write", "workers-lost", "a kernel that writes where nothing is: its worker dies, the other program goes on"),
-    hostile("wild-read", "workers-lost", "a kernel that reads where nothing is: its worker dies, the other program goes on"),
-    hostile("endless", "workers-killed-hung", "a kernel that never ends: its worker is killed after the hang time-out"),
-    check_kernel_log,
-]
-
-if __name__ == "__main__":
-    sys.exit(checks.main(("killed, crashing and hanging programs", {
-        "name": "isolation", "files": [f"{JOB}:cl_job"], "device_options": [f"hang-timeout-ms={HANG_MS}"]}, CHECKS)))

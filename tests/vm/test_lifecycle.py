@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: guests with one GPU each (once two), one after the other; QEMU is driven through QMP.
@@ -7,14 +6,16 @@ The device and its driver come and go while programs compute: driver unloaded an
 VM stopped and continued, guest switched off and reset with work in flight. QEMU ends in order each time.
 """
 import os
-import sys
 import time
 
-import checks
+from fixtures import one_guest, own_guest
 from processes import WORKER, alive, processes
 
 JOB = os.environ["KAGE_CL_JOB"]
 GUEST = {"name": "lifecycle", "files": [f"{JOB}:cl_job"]}
+
+guest = one_guest(**GUEST)  # which check_power_off ends
+fresh = own_guest(**GUEST)
 
 
 def check_reload(guest):
@@ -99,21 +100,21 @@ def check_power_off(guest):
     guest.end()
 
 
-def check_quit(guest):
+def check_quit(fresh):
     """QEMU is told to quit with work in flight: it ends with status 0, and no worker is left"""
-    job = guest.start("/payload/cl_job in-flight 1000")
-    guest.wait_output(job, "in flight")
-    assert guest.stats()["files-open"] > 0
-    before = workers(guest)
+    job = fresh.start("/payload/cl_job in-flight 1000")
+    fresh.wait_output(job, "in flight")
+    assert fresh.stats()["files-open"] > 0
+    before = workers(fresh)
     assert before, "no worker process is there"
-    guest.qmp_socket.send('{"execute": "quit"}')
-    guest.process.wait(60)
+    fresh.qmp_socket.send('{"execute": "quit"}')
+    fresh.process.wait(60)
     deadline = time.monotonic() + 30
     while alive(before):
         assert time.monotonic() < deadline, f"workers are left: {alive(before)}"
         time.sleep(0.1)
-    said = (guest.directory / "console").read_text(errors="replace")
-    assert "QEMU ended with" not in said and "without saying how its job went" in said, guest.tail()
+    said = (fresh.directory / "console").read_text(errors="replace")
+    assert "QEMU ended with" not in said and "without saying how its job went" in said, fresh.tail()
 
 
 def workers(guest):
@@ -125,19 +126,12 @@ def workers(guest):
     return {pid for pid in found if pid in known and known[pid].name == WORKER}
 
 
-def check_reset(guest):
+def check_reset(fresh):
     """a reset of the machine with work in flight closes every file; no worker touches its memory any more"""
-    job = guest.start("/payload/cl_job in-flight 1000")
-    guest.wait_output(job, "in flight")
-    guest.qmp("set-action", reboot="reset")
-    guest.qmp("system_reset")
-    guest.wait_event("RESET")
-    guest.wait_stats(lambda s: s["files-open"] == 0 and s["requests-in-flight"] == 0, "every file closed")
-    guest.kill()
-
-
-if __name__ == "__main__":
-    sys.exit(checks.main(
-        ("driver and device come and go", GUEST, [check_reload, check_stop, check_two, check_unplug, check_kernel_log, check_power_off]),
-        ("quit with work in flight", GUEST, [check_quit]),
-        ("reset with work in flight", GUEST, [check_reset])))
+    job = fresh.start("/payload/cl_job in-flight 1000")
+    fresh.wait_output(job, "in flight")
+    fresh.qmp("set-action", reboot="reset")
+    fresh.qmp("system_reset")
+    fresh.wait_event("RESET")
+    fresh.wait_stats(lambda s: s["files-open"] == 0 and s["requests-in-flight"] == 0, "every file closed")
+    fresh.kill()

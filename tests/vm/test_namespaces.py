@@ -12,7 +12,7 @@ connections, a cut here is a silence: packets vanish, nobody is told.
 import time
 
 from cluster import SUPERVISORS, Cluster, ThreeMembers, address, run_cluster_checks
-from ha_pair import check_continued, contiguous, counts_on, gate_is_closed, wait
+from ha_pair import must_continue, contiguous, counts_on, gate_is_closed, wait
 
 
 def check_parted(hosts):
@@ -43,7 +43,7 @@ def check_unplugged(hosts):
     hosts.network.unplug("primary")
     hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert gate_is_closed(hosts.primary), "two may speak"
-    check_continued(hosts.primary, hosts.standby, committed)
+    must_continue(hosts.primary, hosts.standby, committed)
     assert gate_is_closed(hosts.primary), "two may speak"
     hosts.network.plug("primary")
     assert hosts.primary.process.wait(120) == 1, hosts.primary.said()
@@ -72,7 +72,7 @@ def check_member_dies(hosts):
     hosts.primary.process.wait()
     hosts.etcd[0].kill()
     hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(hosts.primary, hosts.standby, committed)
+    must_continue(hosts.primary, hosts.standby, committed)
     wait(lambda: not gate_is_closed(hosts.standby), "its gate opens: two of three servers are enough")
     hosts.network.plug("primary")
     hosts.etcd[0].start(hosts.etcd)

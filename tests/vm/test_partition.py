@@ -13,7 +13,7 @@ import sys
 import time
 
 from etcd import ETCD, Etcd
-from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
+from ha_pair import Pair, must_continue, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
 from relay import Relay
 
 
@@ -114,7 +114,7 @@ def check_primary_cut_off(hosts):
     hosts.cut(hosts.to_etcd)
     hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert gate_is_closed(hosts.primary), "two may speak"
-    check_continued(hosts.primary, hosts.standby, committed)
+    must_continue(hosts.primary, hosts.standby, committed)
     assert gate_is_closed(hosts.primary), "two may speak"
     hosts.mend(hosts.to_etcd)
     assert hosts.primary.process.wait(120) == 1, hosts.primary.said()
@@ -134,7 +134,7 @@ def check_arbiter_away(hosts):
     status = hosts.primary.wait("checkpoints go on", lambda s: s["checkpoints"] > checkpoints)
     assert status["state"] == "protecting", status
     os.kill(hosts.primary.qemu(), signal.SIGKILL)
-    check_continued(hosts.primary, hosts.standby, committed)
+    must_continue(hosts.primary, hosts.standby, committed)
     status = hosts.standby.wait("it waits for etcd", lambda s: s["waiting_for"])
     assert status["role"] == "standby" and gate_is_closed(hosts.standby), status
     hosts.etcd.freeze(False)
@@ -167,7 +167,7 @@ def check_arbiter_away_primary_silent(hosts):
     assert not hosts.standby.counts(), "it has started without leave"
     hosts.etcd.freeze(False)
     hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(hosts.primary, hosts.standby, committed)
+    must_continue(hosts.primary, hosts.standby, committed)
     hosts.primary.freeze(False)
     assert hosts.primary.process.wait(120) == 1, hosts.primary.said()
 
@@ -178,7 +178,7 @@ def check_qemu_frozen(hosts):
     os.kill(hosts.primary.qemu(), signal.SIGSTOP)
     status = hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert "its monitor gave no answer" in status["last_takeover"], status
-    check_continued(hosts.primary, hosts.standby, committed)
+    must_continue(hosts.primary, hosts.standby, committed)
     assert hosts.primary.process.wait(60) == 0, hosts.primary.said()
 
 

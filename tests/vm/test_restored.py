@@ -13,7 +13,7 @@ import signal
 import sys
 
 from etcd import ETCD
-from ha_pair import Pair, check_continued, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
+from ha_pair import Pair, must_continue, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
 from test_partition import Hosts
 
 
@@ -29,7 +29,7 @@ def still_protected(primary, standby):
     committed = committed_count(primary)
     os.kill(primary.qemu(), signal.SIGKILL)
     standby.wait("it runs the VM", lambda s: s["role"] == "primary" and not gate_is_closed(standby))
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     assert primary.process.wait(60) == 0, primary.said()
 
 
@@ -52,7 +52,7 @@ def check_before_the_takeover(hosts):
     hosts.primary.process.wait()
     runs = hosts.standby
     runs.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(hosts.primary, runs, committed)
+    must_continue(hosts.primary, runs, committed)
     hosts.etcd.restore(copy)
     counts_on(runs)
     wait(lambda: not gate_is_closed(runs), f"its gate is open; {runs.said()}")

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine, joined by Unix sockets, with the arbiter `lock`; the guest counts (guest/counter.S).
@@ -12,13 +11,15 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 
+from fixtures import own
 from guest_vm import tool
-from ha_pair import Pair, check_continued, committed_count, contiguous, run_checks, wait
+from ha_pair import Pair, committed_count, contiguous, must_continue, wait
 from processes import alive, processes
 from relay import Relay
+
+pair = own(Pair)
 
 
 def protected(pair):
@@ -39,7 +40,7 @@ def check_chain(pair):
         assert status["takeovers"] == 1 and "killed" in status["last_takeover"].lower(), status
         assert not status["protected"] and status["degraded"], status
         assert any(e["event"] == "takeover" for e in standby.events()), standby.said()
-        check_continued(primary, standby, committed)
+        must_continue(primary, standby, committed)
         assert primary.process.wait(60) == 0, f"status {primary.process.returncode}; {primary.said()}"
         if turn == 2:
             break
@@ -59,7 +60,7 @@ def check_frozen(pair):
     gate = primary.pair.directory / "primary.gate"
     until_ns = int.from_bytes(gate.read_bytes()[8:16], "little")
     assert 0 < until_ns < time.clock_gettime_ns(time.CLOCK_BOOTTIME), "the frozen primary's gate is open"
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     primary.freeze(False)
     assert primary.process.wait(60) == 1, primary.said()
     assert "must not run here any more" in primary.said(), primary.said()
@@ -74,7 +75,7 @@ def check_supervisor_killed(pair):
     primary.process.kill()
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert not os.path.exists(f"/proc/{qemu}/exe") or "Z" in open(f"/proc/{qemu}/stat").read().rsplit(")", 1)[1].split()[0]
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
 
 
 def check_standby_lost(pair):
@@ -100,7 +101,7 @@ def check_switchover(pair):
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
     assert primary.process.wait(60) == 0, primary.said()
     last = primary.counts()[-1]
-    check_continued(primary, standby, last)
+    must_continue(primary, standby, last)
     first = standby.counts()[0]
     assert first in (last, last + 1), f"{last} there, then {first} here"  # `last` when it was in the middle of printing it
 
@@ -215,7 +216,7 @@ def check_confined(pair):
     committed = committed_count(primary)
     os.kill(primary.qemu(), signal.SIGKILL)
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     assert primary.process.wait(60) == 0, primary.said()
     address = f"unix:{pair.directory}/another"
     another = pair.start("standby", "another", "--listen", address)
@@ -274,20 +275,6 @@ def check_stop(pair):
     assert standby.process.wait(60) == 0, standby.said()
     left = [p.name for p in pair.directory.iterdir() if p.suffix in (".json", ".gate", ".control", ".qmp")]
     assert not left, left
-
-
-def check_writable_disk(pair):
-    """a writable disk among QEMU's own options: the VM is not started, and a sentence says why"""
-    path = pair.directory / "data.img"
-    path.write_bytes(bytes(1 << 20))
-    text = pair.description.read_text(encoding="utf-8")
-    pair.description.write_text(f'qemu-options = ["-drive", "file={path},format=raw,if=virtio"]\n{text}', encoding="utf-8")
-    primary = pair.start("run", "primary")
-    assert primary.process.wait(60) == 1, primary.said()
-    assert "is writable" in primary.said() and str(path) in primary.said(), primary.said()
-    pair.description.write_text(f'qemu-options = ["-drive", "file={path},format=raw,if=virtio,readonly=on"]\n{text}',
-                                encoding="utf-8")
-    protected(pair)
 
 
 def free_base():
@@ -377,7 +364,7 @@ def check_encrypted(pair):
     committed = committed_count(primary)
     os.kill(primary.qemu(), signal.SIGKILL)
     standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    check_continued(primary, standby, committed)
+    must_continue(primary, standby, committed)
     address = f"127.0.0.1:{free_base()}"
     another = pair.start("standby", "another", "--listen", address)
     another.wait_state("listening")
@@ -390,10 +377,15 @@ def check_encrypted(pair):
     standby.wait_state("protecting")
 
 
-def main(names):
-    return run_checks([check_chain, check_frozen, check_supervisor_killed, check_standby_lost, check_switchover, check_switchover_fails, check_private, check_sandboxed, check_confined, check_not_confined, check_ports_need_keys, check_stop,
-                       check_encrypted, check_writable_disk], Pair, names)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def check_writable_disk(pair):
+    """a writable disk among QEMU's own options: the VM is not started, and a sentence says why"""
+    path = pair.directory / "data.img"
+    path.write_bytes(bytes(1 << 20))
+    text = pair.description.read_text(encoding="utf-8")
+    pair.description.write_text(f'qemu-options = ["-drive", "file={path},format=raw,if=virtio"]\n{text}', encoding="utf-8")
+    primary = pair.start("run", "primary")
+    assert primary.process.wait(60) == 1, primary.said()
+    assert "is writable" in primary.said() and str(path) in primary.said(), primary.said()
+    pair.description.write_text(f'qemu-options = ["-drive", "file={path},format=raw,if=virtio,readonly=on"]\n{text}',
+                                encoding="utf-8")
+    protected(pair)

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: one guest without a GPU, started by the control tool.
@@ -9,13 +8,14 @@ no QEMU behind, QMP and the agent work.
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-import checks
+from fixtures import one_guest
 from guest_vm import environment, tool
+
+guest = one_guest(name="tool", backend="none")
 
 
 def run_tool(*arguments, **options):
@@ -58,7 +58,19 @@ def qemu_of(process):
     raise AssertionError("the tool started no QEMU")
 
 
-def check_status_and_files(_guest):
+def check_agent(guest):
+    """commands run in the guest one after the other and in the background; QEMU answers on QMP"""
+    assert guest.must("echo one; echo two >&2").split() == ["one", "two"]
+    assert guest.run("exit 9").status == 9
+    assert guest.run("sleep 100", seconds=2).status in (124, 137)
+    job = guest.start("echo begun; read -r -t 2 <> <(:); echo 'it'\"'\"'s over'; exit 4")
+    guest.wait_output(job, "begun")
+    result = guest.finish(job)
+    assert result.status == 4 and "it's over" in result.output, result
+    assert guest.qmp("query-status")["status"] == "running"
+
+
+def check_status_and_files():
     """a job's output, exit status and files come out of the guest; files go in"""
     with tempfile.TemporaryDirectory() as directory:
         source = Path(directory) / "source"
@@ -70,13 +82,13 @@ def check_status_and_files(_guest):
         assert (Path(directory) / "out/copy").read_bytes() == source.read_bytes(), "the file changed on its way"
 
 
-def check_time_limit(_guest):
+def check_time_limit():
     """a guest that never ends is ended at its time limit, with status 124"""
     done = run_tool("--timeout", "20", "--", "sleep", "1000")
     assert done.returncode == 124, f"status {done.returncode}: {done.stderr}"
 
 
-def check_panic(_guest):
+def check_panic():
     """a guest kernel that panics is reported, with status 125 and the end of its console"""
     done = run_tool("--", "bash", "-c", "echo c >/proc/sysrq-trigger; sleep 100")
     assert done.returncode == 125, f"status {done.returncode}: {done.stderr}"
@@ -101,28 +113,11 @@ def ended_with_tool(sent, status):
             process.wait()
 
 
-def check_terminated(_guest):
+def check_terminated():
     """SIGTERM to the tool ends its guest"""
     ended_with_tool(signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-def check_killed(_guest):
+def check_killed():
     """kill -9 of the tool ends its guest"""
     ended_with_tool(signal.SIGKILL, -signal.SIGKILL)
-
-
-def check_agent(guest):
-    """commands run in the guest one after the other and in the background; QEMU answers on QMP"""
-    assert guest.must("echo one; echo two >&2").split() == ["one", "two"]
-    assert guest.run("exit 9").status == 9
-    assert guest.run("sleep 100", seconds=2).status in (124, 137)
-    job = guest.start("echo begun; read -r -t 2 <> <(:); echo 'it'\"'\"'s over'; exit 4")
-    guest.wait_output(job, "begun")
-    result = guest.finish(job)
-    assert result.status == 4 and "it's over" in result.output, result
-    assert guest.qmp("query-status")["status"] == "running"
-
-
-if __name__ == "__main__":
-    sys.exit(checks.main(("the control tool, without a GPU", {"name": "tool", "backend": "none"},
-                          [check_agent, check_status_and_files, check_time_limit, check_panic, check_terminated, check_killed])))

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: one guest with the `null` backend.
@@ -7,9 +6,10 @@ The kernel driver's user interface, by its own test program (guest-driver/kernel
 limits, waits, records, the window. Without a GPU's own errors and speed in the way.
 """
 import os
-import sys
 
-import checks
+from fixtures import one_guest
+
+guest = one_guest(name="uapi", backend="null", files=[f"{os.environ['KAGE_UAPI_TEST']}:uapi_test"])
 
 
 def check_uapi(guest):
@@ -29,9 +29,3 @@ def check_kernel_log(guest):
     """the guest's kernel had nothing to complain about"""
     bad = guest.run("dmesg | grep -E 'BUG|WARNING|Oops|Call Trace|refcount|general protection|hung task'")
     assert bad.status == 1, bad.output
-
-
-if __name__ == "__main__":
-    sys.exit(checks.main(("the driver's user interface, backend null", {
-        "name": "uapi", "backend": "null", "files": [f"{os.environ['KAGE_UAPI_TEST']}:uapi_test"]},
-        [check_uapi, check_idle, check_kernel_log])))

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from guest_vm import tool
-from ha_pair import Pair, check_continued, committed_count, contiguous, run_checks, wait
+from ha_pair import Pair, must_continue, committed_count, contiguous, run_checks, wait
 
 
 class TwoReleases(Pair):
@@ -54,7 +54,7 @@ def check_upgrade(pair):
     runs(newer)
     assert older.process.wait(60) == 0, older.said()
     last = older.counts()[-1]
-    check_continued(older, newer, last)
+    must_continue(older, newer, last)
     # The other host has this release now, too.
     address = f"unix:{pair.directory}/second"
     second = pair.start("standby", "second", "--listen", address)
@@ -73,7 +73,7 @@ def check_downgrade(pair):
     newer.tell("switchover")
     runs(older)
     assert newer.process.wait(60) == 0, newer.said()
-    check_continued(newer, older, newer.counts()[-1])
+    must_continue(newer, older, newer.counts()[-1])
 
 
 def check_kills(pair):
@@ -86,7 +86,7 @@ def check_kills(pair):
         committed = committed_count(primary)
         os.kill(primary.qemu(), signal.SIGKILL)
         runs(standby)
-        check_continued(primary, standby, committed)
+        must_continue(primary, standby, committed)
         assert primary.process.wait(60) == 0, primary.said()
         address = f"unix:{pair.directory}/again{turn}"
         again = pair.start("standby", f"{one}-again", "--listen", address)
