@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Hosts as network namespaces at a switch, a bridge in the namespace of the test: `primary`, `standby`, and etcd as arbiter on a
-third one. What a test does to the network are silences: packets vanish, nobody is told.
+Hosts as network namespaces at a switch, a bridge in the namespace of the test (in-namespace): `primary`, `standby`, and etcd as
+arbiter on a third one. What a test does to the network are silences: packets vanish, nobody is told.
 """
 import os
 import subprocess
-import sys
 
-from etcd import ETCD, Etcd, Member
+from etcd import Etcd, Member
 from guest_vm import environment
-from ha_pair import Pair, committed_count, contiguous, run_checks, wait
+from ha_pair import Pair, committed_count, contiguous, wait
 
-SKIPPED = 77
 NETWORK = "10.77.0"
 HOSTS = {"primary": 1, "standby": 2, "arbiter": 3}
 SUPERVISORS, GPU, STATE = 7000, 7001, 7002  # the standby's ports
@@ -160,25 +158,3 @@ class ThreeMembers(Cluster):
         for one in members:
             wait(one.answers, f"etcd answers on {one.name}")
         return members
-
-
-def in_a_network_of_its_own(script):
-    """Again, as root of a user and a network namespace; where there are none, the reason why the test is skipped."""
-    if not os.path.exists(ETCD):
-        return "there is no etcd on this machine (package etcd-server)"
-    own = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
-    tried = subprocess.run([*own, "sh", "-c", "ip link add try0 type veth peer name try1 && ip link add try2 type bridge"],
-                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if tried.returncode != 0:
-        return f"no network namespaces for us here: {tried.stdout.strip()}"
-    os.execvp(own[0], [*own, sys.executable, "-u", script, "--inside", *sys.argv[1:]])
-
-
-def run_cluster_checks(script, *groups):
-    """The main program of a test of clusters: groups are pairs, the hosts to make and the checks, each of which has hosts of
-    its own; 77 where there can be no networks."""
-    os.environ["PATH"] += ":/usr/sbin:/sbin"  # Debian leaves them out of an ordinary user's
-    if sys.argv[1:2] == ["--inside"]:
-        sys.exit(max(run_checks(checks, make, sys.argv[2:]) for make, checks in groups))
-    print("skipped:", in_a_network_of_its_own(script), flush=True)
-    sys.exit(SKIPPED)

@@ -135,6 +135,7 @@ def story_of(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
+    failures_before.setdefault(item.path, item.session.testsfailed)
     if story_of(item) in failed_stories:
         pytest.skip("the story has failed before")
     for thing in shared_by(item):
@@ -183,7 +184,9 @@ def pytest_report_teststatus(report):
     return None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session, exitstatus):
+    kill_what_is_left()
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if exitstatus == pytest.ExitCode.OK and reporter and not reporter.stats.get("passed") and reporter.stats.get("skipped"):
         session.exitstatus = SKIPPED
@@ -204,20 +207,30 @@ def left_behind():
     return alive(below(processes(), {os.getpid()}))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nothing_left(request):
-    """A process that outlives its module is killed, and is a failure; after a failure it is only killed."""
-    failures = request.session.testsfailed
-    yield
-    failed = request.session.testsfailed > failures
-    until = time.monotonic() + request.config.getoption("--leave")
-    while (left := left_behind()) and not failed and time.monotonic() < until:
-        time.sleep(0.05)
-    everybody = processes()
+def kill_what_is_left():
+    """Those that outlived their file, as text."""
+    everybody, left = processes(), left_behind()
     names = [described(everybody, pid) for pid in left if pid in everybody]
     for pid in left:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+    return names
+
+
+failures_before = {}  # of each file
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """A process that outlives its file is killed, and is a failure; after a failure it is only killed. No fixture: pytest may
+    end what others have made after it."""
+    if nextitem and nextitem.path == item.path:
+        return
+    failed = item.session.testsfailed > failures_before[item.path]
+    until = time.monotonic() + item.config.getoption("--leave")
+    while left_behind() and not failed and time.monotonic() < until:
+        time.sleep(0.05)
+    names = kill_what_is_left()
     assert failed or not names, "left behind: " + "; ".join(names)

@@ -5,13 +5,11 @@ kagemusha standby), the counting guest of guest/counter.S, and what each of them
 """
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 from guest_vm import HERE, environment, tool
@@ -243,25 +241,3 @@ def gate_is_closed(one):
     """Nothing of its VM may leave, whatever its supervisor believes."""
     until_ns = int.from_bytes((one.pair.directory / f"{one.name}.gate").read_bytes()[8:16], "little")
     return until_ns < time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-def run_checks(checks, make_hosts, names):
-    """Each check with hosts of its own, a line for each; only those of these names, if there are any. The exit status."""
-    failures = 0
-    for check in checks:
-        if names and check.__name__ not in names:
-            continue
-        started = time.monotonic()
-        hosts = None
-        try:
-            hosts = make_hosts()
-            with hosts:
-                check(hosts)
-            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
-            shutil.rmtree(hosts.directory, ignore_errors=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failures += 1
-            traceback.print_exc()
-            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {hosts and hosts.directory}", flush=True)
-    print(f"{failures} failures" if failures else "all good", flush=True)
-    return 1 if failures else 0

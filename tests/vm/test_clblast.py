@@ -1,20 +1,22 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: one guest, one GPU; the same programs natively on the host for comparison.
 
-clblast_test_* of Debian: the counts of passed, skipped and failed tests of every routine are those of the host. The words
-on the command line choose programs by the beginnings of their names (default: all).
+clblast_test_* of Debian: the counts of passed, skipped and failed tests of every routine are those of the host. --clblast
+chooses programs (default: all); where the host has none there is nothing to compare with, and the test is skipped.
 """
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-import checks
+import pytest
+
+from fixtures import one_guest
 from programs import clblast_results, failed, plain
 
 HOURS = 3600
+
+guest = one_guest(name="clblast", life=24 * HOURS)
 
 
 def natively(program):
@@ -27,32 +29,22 @@ def natively(program):
     return done.returncode, clblast_results(done.stdout)
 
 
-def same_as_host(program):
-    def check(guest):
-        ours = guest.run(program, seconds=2 * HOURS)
-        results = clblast_results(ours.output)
-        assert results, f"no results: {plain(ours.output)[-500:]}"
-        host = natively(program)
-        if host is None:
-            assert not failed(results), f"failed: {failed(results)}"
-            raise checks.Skip("nothing failed; not compared, because it is not installed on the host (clblast-tests)")
-        assert (ours.status, results) == host, f"guest: {ours.status} {results}, host: {host}"
-    check.__doc__ = f"{program}: the same counts as on the host"
-    return check
-
-
-def programs(chosen):
+def pytest_generate_tests(metafunc):
+    """A check for each program that --clblast names, or for each that this machine has."""
     names = sorted(path.name for path in Path("/usr/bin").glob("clblast_test_*"))
-    if not names:
-        print("clblast-tests is not installed on the host, so there is nothing to compare with")
-        sys.exit(77)
-    return [name for name in names
-            if not chosen or any(name.removeprefix("clblast_test_") in group.split(",") for group in chosen)]
+    chosen = [name for name in metafunc.config.getoption("--clblast").split(",") if name]
+    unknown = [name for name in chosen if f"clblast_test_{name}" not in names] if names else []
+    assert not unknown, f"no programs of these names: {unknown}"
+    metafunc.parametrize("program", [name for name in names if not chosen or name.removeprefix("clblast_test_") in chosen])
 
 
-if __name__ == "__main__":
-    selected = programs(sys.argv[1:])
-    if not selected:
-        raise SystemExit("no program of these names")
-    sys.exit(checks.main(("CLBlast's tests", {"name": "clblast", "life": 24 * HOURS},
-                          [same_as_host(program) for program in selected])))
+def check_same_as_host(guest, program):
+    """{program}: the same counts as on the host"""
+    ours = guest.run(program, seconds=2 * HOURS)
+    results = clblast_results(ours.output)
+    assert results, f"no results: {plain(ours.output)[-500:]}"
+    host = natively(program)
+    if host is None:
+        assert not failed(results), f"failed: {failed(results)}"
+        pytest.skip("nothing failed; not compared, because it is not installed on the host (clblast-tests)")
+    assert (ours.status, results) == host, f"guest: {ours.status} {results}, host: {host}"

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 `kagemusha demo` as a newcomer runs it: the VM's host dies in the middle, the answer is right all the same, the timeline is
@@ -9,13 +8,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import xml.etree.ElementTree
 from pathlib import Path
 
-import checks
 from guest_vm import environment, tool
 
 SECONDS = 2400  # nobody waits for ever
@@ -66,7 +63,47 @@ class Demo:
         return json.loads((self.directory / "report.json").read_text(encoding="utf-8"))
 
 
-def check_demo(_):
+def watch(runtime):
+    """Two readings of `kagemusha status --watch`, which Ctrl-C ends."""
+    process = subprocess.Popen([tool(), "status", "--watch", "--json"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               env=dict(os.environ, KAGEMUSHA_RUNTIME_DIR=runtime))
+    readings = [json.loads(process.stdout.readline()) for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0, process.returncode
+    return readings
+
+
+def check_failure():
+    """a demo that cannot begin says why, and where its logs are"""
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run([tool(), "demo", "--gpu", "no such GPU", "--svg", "", "--timeout", "300"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                              env=dict(environment(), TMPDIR=directory), check=False)
+        assert done.returncode == 125, f"status {done.returncode}: {done.stderr}"
+        logs = re.search(r"^logs: (\S+)", done.stderr, re.MULTILINE)
+        assert logs and (Path(logs.group(1)) / "primary.log").exists(), done.stderr
+        assert "no such GPU" in done.stderr, done.stderr
+
+
+def check_interrupted():
+    """the demo can be watched; Ctrl-C in the middle of it ends it, with its status, and leaves nothing"""
+    demo = Demo()
+    seen = []
+    for line in demo.process.stdout:
+        seen.append(line)
+        if "the guest is up" in line:
+            runtime = re.search(r"KAGEMUSHA_RUNTIME_DIR=(\S+)", "".join(seen)).group(1)
+            for reading in watch(runtime):
+                assert [vm["name"] for vm in reading] == ["demo"] and reading[0]["supervisor"]["role"] == "primary", reading
+            demo.process.send_signal(signal.SIGINT)
+            break
+    rest = demo.process.communicate(timeout=300)[0]
+    assert demo.process.returncode == 128 + signal.SIGINT, f"status {demo.process.returncode}:\n{''.join(seen)}{rest}"
+    demo.check_nothing_left()
+
+
+def check_demo():
     """the demo kills a VM's host in the middle of a program, whose answer is right, and leaves nothing"""
     demo = Demo()
     output, _ = demo.process.communicate(timeout=SECONDS + 120)
@@ -94,49 +131,3 @@ def check_demo(_):
     picture = xml.etree.ElementTree.parse(demo.directory / "demo.svg").getroot()
     assert picture.tag.endswith("svg") and "kill -9" in "".join(picture.itertext())
     demo.check_nothing_left()
-
-
-def watch(runtime):
-    """Two readings of `kagemusha status --watch`, which Ctrl-C ends."""
-    process = subprocess.Popen([tool(), "status", "--watch", "--json"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               env=dict(os.environ, KAGEMUSHA_RUNTIME_DIR=runtime))
-    readings = [json.loads(process.stdout.readline()) for _ in range(2)]
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 0, process.returncode
-    return readings
-
-
-def check_interrupted(_):
-    """the demo can be watched; Ctrl-C in the middle of it ends it, with its status, and leaves nothing"""
-    demo = Demo()
-    seen = []
-    for line in demo.process.stdout:
-        seen.append(line)
-        if "the guest is up" in line:
-            runtime = re.search(r"KAGEMUSHA_RUNTIME_DIR=(\S+)", "".join(seen)).group(1)
-            for reading in watch(runtime):
-                assert [vm["name"] for vm in reading] == ["demo"] and reading[0]["supervisor"]["role"] == "primary", reading
-            demo.process.send_signal(signal.SIGINT)
-            break
-    rest = demo.process.communicate(timeout=300)[0]
-    assert demo.process.returncode == 128 + signal.SIGINT, f"status {demo.process.returncode}:\n{''.join(seen)}{rest}"
-    demo.check_nothing_left()
-
-
-def check_failure(_):
-    """a demo that cannot begin says why, and where its logs are"""
-    with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run([tool(), "demo", "--gpu", "no such GPU", "--svg", "", "--timeout", "300"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                              env=dict(environment(), TMPDIR=directory), check=False)
-        assert done.returncode == 125, f"status {done.returncode}: {done.stderr}"
-        logs = re.search(r"^logs: (\S+)", done.stderr, re.MULTILINE)
-        assert logs and (Path(logs.group(1)) / "primary.log").exists(), done.stderr
-        assert "no such GPU" in done.stderr, done.stderr
-
-
-if __name__ == "__main__":
-    failures = checks.run_without_guest("the demo", [check_failure, check_interrupted, check_demo])
-    print(f"{failures} failures" if failures else "all good", flush=True)
-    sys.exit(1 if failures else 0)

@@ -1,25 +1,20 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine, again and again others; a Linux guest with a GPU, and a peer that hears it. The guest
 runs guest/differ_job.cpp, whose kernel gives something else each time: a race and an address decide which item gets which slot
 of a table. Its host is killed again and again, under each policy for such kernels (docs/vm.md).
 
-    tests/vm/test_differences.py [CHECK…]
-
-Environment: KAGE_KILLS (default 3) of the VM that ships; KAGE_SEED
+--kills (default 3) is of the VM that ships; --seed repeats what was drawn.
 """
+import contextlib
 import os
 import random
 import re
-import shutil
-import sys
-import time
-import traceback
 
 import mirror
+from fixtures import own
 from ha_pair import wait
-from soak.chain import Chain, console
+from soak.chain import Chain
 from soak.ledger import Ledger
 
 KILLS = int(os.environ.get("KAGE_KILLS") or 3)
@@ -67,6 +62,21 @@ class Differences(Chain):
                 for line in re.findall(r"CONTRADICTED .*", path.read_text(encoding="utf-8", errors="replace"))]
 
 
+repairs = own(lambda: Differences("differ-counts", "", SELDOM, SELDOM))
+names = own(lambda: Differences("differ", 'ship-kernels = ["another", "take"]', SELDOM, SELDOM))
+ships = own(lambda: Differences("differ", 'differences = "ship"', OFTEN, OFTEN))
+
+
+@contextlib.contextmanager
+def computing(vm):
+    """It is protected, and its metrics are asked; then its programs end, and every result was right."""
+    print(f"       seed {SEED}", flush=True)
+    with metrics_of(vm) as metrics:
+        vm.begin()
+        yield metrics
+        print(f"       {vm.finish()['rounds']} rounds", flush=True)
+
+
 def figures(metrics, host):
     return metrics.of(host.name)
 
@@ -76,31 +86,13 @@ def metrics_of(vm):
     return mirror.Metrics({**vm.hosts.environment, "KAGEMUSHA_RUNTIME_DIR": f"{vm.directory}/"})
 
 
-def check_repair(vm, metrics):
-    """repair does not promise it: before comparisons, the survivor contradicts what the program was told"""
-    # The first comparison comes soon after the program's memory is there, and repairs it; then none for long.
-    for kill in range(1, ENOUGH_KILLS + 1):
-        answers_after(vm, ROUNDS)
-        vm.survives(1)
-        answers_after(vm, 3)  # it looks at what it was told with each round
-        if vm.contradicted():
-            break
-        # A kill while a round's request is open makes that round anew on the survivor: it fits what the survivor has.
-    # Else the checks of `ship` could not fail.
-    assert vm.contradicted(), f"the program finds nothing else than it was told, after {kill} kills"
-    print(f"       after {kill} kills: {vm.contradicted()[0]}", flush=True)
-    vm.later = OFTEN
-    vm.survives(2)  # the first one's standby compares often, and has the VM after the second
-    check_repair_becomes_ship(vm, metrics)
-
-
 def answers_after(vm, rounds):
     """The peer hears of so many more rounds."""
     before = vm.peer.rounds()
     wait(lambda: all(now >= then + rounds for now, then in zip(vm.peer.rounds(), before)), "the program computes")
 
 
-def check_repair_becomes_ship(vm, metrics):
+def becomes_ship(vm, metrics):
     """differences that repeat are seen by people, and what differs is shipped from then on without anybody's doing"""
     primary = vm.primary
     wait(lambda: figures(metrics, primary).get("shipped_objects", 0) >= DIFFERENT_OBJECTS,
@@ -116,49 +108,40 @@ def check_repair_becomes_ship(vm, metrics):
     assert len(vm.contradicted()) == before, vm.contradicted()
 
 
-def check_named(vm, metrics):
+def check_repair(repairs):
+    """repair does not promise it: before comparisons, the survivor contradicts what the program was told; then it ships"""
+    vm = repairs
+    with computing(vm) as metrics:
+        # The first comparison comes soon after the program's memory is there, and repairs it; then none for long.
+        for kill in range(1, ENOUGH_KILLS + 1):
+            answers_after(vm, ROUNDS)
+            vm.survives(1)
+            answers_after(vm, 3)  # it looks at what it was told with each round
+            if vm.contradicted():
+                break
+            # A kill while a round's request is open makes that round anew on the survivor: it fits what the survivor has.
+        # Else the checks of `ship` could not fail.
+        assert vm.contradicted(), f"the program finds nothing else than it was told, after {kill} kills"
+        print(f"       after {kill} kills: {vm.contradicted()[0]}", flush=True)
+        vm.later = OFTEN
+        vm.survives(2)  # the first one's standby compares often, and has the VM after the second
+        becomes_ship(vm, metrics)
+
+
+def check_named(names):
     """kernels that the administrator names: what they tell stays true from their first launch on, without a comparison"""
-    vm.survives(2)
-    assert not vm.contradicted(), vm.contradicted()
-    found = figures(metrics, vm.primary)
-    assert not found["shipped_objects"], f"it was shipped because it differed: {found}"
+    with computing(names) as metrics:
+        names.survives(2)
+        assert not names.contradicted(), names.contradicted()
+        found = figures(metrics, names.primary)
+        assert not found["shipped_objects"], f"it was shipped because it differed: {found}"
 
 
-def check_ship(vm, metrics):
+def check_ship(ships):
     """ship: whatever the program was told stays true, over and over"""
-    vm.survives(KILLS)
-    assert not vm.contradicted(), vm.contradicted()
-    # Else its kernel gave the same everywhere, and nothing was tested.
-    wait(lambda: figures(metrics, vm.primary).get("digests_different_total"), f"its memory differs; {figures(metrics, vm.primary)}")
-
-
-CHECKS = ((check_repair, Differences, ("differ-counts", "", SELDOM, SELDOM)),
-          (check_named, Differences, ("differ", 'ship-kernels = ["another", "take"]', SELDOM, SELDOM)),
-          (check_ship, Differences, ("differ", 'differences = "ship"', OFTEN, OFTEN)))
-
-
-def main(names):
-    failures = 0
-    print(f"KAGE_SEED={SEED}", flush=True)
-    for check, make, arguments in CHECKS:
-        if names and check.__name__ not in names:
-            continue
-        started, vm = time.monotonic(), make(*arguments)
-        try:
-            with vm, metrics_of(vm) as metrics:
-                vm.begin()
-                check(vm, metrics)
-                end = vm.finish()
-            print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s, {end['rounds']} rounds)", flush=True)
-            shutil.rmtree(vm.directory, ignore_errors=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failures += 1
-            traceback.print_exc()
-            print(f"FAIL   {check.__doc__}: {error}\n   logs kept: {vm.directory}; {console(vm.primary)[-2000:] if vm.primary else ''}",
-                  flush=True)
-    print(f"{failures} failures" if failures else "all good", flush=True)
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with computing(ships) as metrics:
+        ships.survives(KILLS)
+        assert not ships.contradicted(), ships.contradicted()
+        # Else its kernel gave the same everywhere, and nothing was tested.
+        wait(lambda: figures(metrics, ships.primary).get("digests_different_total"),
+             f"its memory differs; {figures(metrics, ships.primary)}")

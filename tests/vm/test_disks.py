@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: as in test_network.py, two supervisors on one machine and a peer that both cards reach. The guest has an ext4 file
@@ -8,24 +7,25 @@ before the peer is told.
 Whatever happens to the primary: what the peer was told is on the disk of whoever goes on, intact; the file is one history,
 without a gap or a second version; and the file system, whose memory and disk come from the same checkpoint, is clean.
 
-With `qcow2` the images have that format, and the guest has a GPU, too, which computes all the time beside it.
+The guest [qcow2] has images of that format, and a GPU, too, which computes all the time beside it.
 """
 import os
 import random
-import shutil
 import signal
 import struct
 import subprocess
-import sys
 import time
-from pathlib import Path
+
+import pytest
 
 import images
 import records
-from ha_pair import Pair, wait
+from faults import mark
+from fixtures import own, shared
 from guest_vm import environment, tool
+from ha_pair import Pair, wait
+from net_pair import NetPair, taken_over
 from net_peer import PEER, SETUP, udp_frame
-from test_network import NetPair, taken_over
 
 KILLS = int(os.environ.get("KAGE_KILLS") or 3)
 DISK_BYTES = 48 << 20
@@ -119,9 +119,51 @@ wait $! || echo FAILED >>/tmp/disk/churn"""
         print(f"       {text.splitlines()[-1]}", flush=True)
 
 
-def check_kills(pair, primary, standby):
+FORMATS = {"raw": DiskPair, "qcow2": QcowGpuPair}
+keeps = shared(lambda image_format: FORMATS[image_format](), params=list(FORMATS))
+counts = own(Pair)
+
+
+@pytest.fixture
+def pair(keeps):
+    """The guest that lives through all of it. After each check: whatever it has said fits together."""
+    yield keeps
+    keeps.peer.check()
+
+
+def check_unreadable(counts):
+    """a disk that can't be read: the VM goes on alone and says why, it is never called protected"""
+    path = counts.directory / "bad.img"
+    path.write_bytes(os.urandom(1 << 20))
+    bad = ("if=none,id=bad-drive,node-name=bad,driver=checkpoint-disk,file.driver=blkdebug,file.inject-error.0.event=none,"
+           "file.inject-error.0.iotype=read,file.inject-error.0.sector=1024,"
+           f"file.image.driver=file,file.image.locking=off,file.image.filename={path}")
+    text = counts.description.read_text(encoding="utf-8")
+    counts.description.write_text(f'qemu-options = ["-drive", "{bad}", "-device", "virtio-blk-pci,drive=bad-drive"]\n{text}',
+                                  encoding="utf-8")
+    counts.start("standby", "standby").wait_state("listening")
+    primary = counts.start("run", "primary")
+    status = primary.wait("it is alone", lambda s: s["degraded"])
+    assert not status["protected"], status
+    wait(lambda: any("can't be read" in e.get("text", "") for e in primary.events()), f"the reason; {primary.said()}")
+    count = wait(primary.counts, "the guest counts")[-1]
+    wait(lambda: primary.counts()[-1] > count + 50, "it counts on")
+    assert not any(e["event"] == "protecting" for e in primary.events()), primary.said()
+
+
+@pytest.mark.story
+def check_missing(pair):
+    """no image for a writable disk: the standby is not started, and a sentence says why"""
+    done = subprocess.run([tool(), "standby", str(pair.description), "--name", "missing"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env=pair.environment, check=False, timeout=300)
+    assert done.returncode == 125 and "Each host has one of its own" in done.stdout, f"{done.returncode}: {done.stdout}"
+
+
+@pytest.mark.story
+def check_kills(pair):
     """QEMU killed at random moments: each record that the peer was told of is on the standby's disk, intact"""
-    for turn in range(KILLS):
+    for _ in range(KILLS):
+        primary, standby = pair.protected()
         status = primary.status()
         assert status["disk_missing_bytes"] == 0, status
         time.sleep(random.uniform(0, 0.5))
@@ -131,13 +173,13 @@ def check_kills(pair, primary, standby):
         pair.check_disk(standby, told)
         pair.goes_on(standby)
         assert primary.process.wait(60) == 0, primary.said()
-        if turn < KILLS - 1:
-            primary, standby = standby, pair.another(standby)
-    return standby
+        pair.runs, pair.waits = standby, None
 
 
-def check_standby_lost(pair, primary, standby):
+@pytest.mark.story
+def check_standby_lost(pair):
     """the standby dies: the guest goes on writing; the same image is a standby's again, and gets what it missed"""
+    primary, standby = pair.protected()
     standby.process.kill()
     status = primary.wait("it is alone", lambda s: s["state"] == "alone")
     assert status["degraded"] and not status["protected"], status
@@ -150,27 +192,25 @@ def check_standby_lost(pair, primary, standby):
     pair.check_disk(standby, pair.peer.said())
     pair.goes_on(standby)
     assert primary.process.wait(60) == 0, primary.said()
-    return standby
+    pair.runs, pair.waits = standby, None
 
 
-def check_switchover(pair, primary, standby):
+@pytest.mark.story
+def check_switchover(pair):
     """switchover: the disk goes with the VM"""
+    primary, standby = pair.protected()
     primary.tell("switchover")
     taken_over(standby)
     assert primary.process.wait(60) == 0, primary.said()
     pair.check_disk(standby, pair.peer.said())
     pair.goes_on(standby)
-    return standby
+    pair.runs, pair.waits = standby, None
 
 
-def mark(image):
-    """The state that the mark beside an image says: that of its newer slot."""
-    text = Path(f"{image}.kagemusha").read_text(encoding="utf-8")
-    return max((int(words[1]), words[3]) for words in map(str.split, text.splitlines()) if words)[1]
-
-
-def check_history(pair, host):
+@pytest.mark.story
+def check_history(pair):
     """the guest unmounts the disk and ends: the file system is clean, the file is all that was said, once and in order"""
+    host = pair.runs or pair.protected()[0]
     frame = udp_frame(b"FINISH01" + bytes(16))
 
     def ended():
@@ -190,75 +230,10 @@ def check_history(pair, host):
     print(f"       {count} records, {told} of them told", flush=True)
 
 
+@pytest.mark.story
 def check_old(pair):
     """the VM is not started from the image of a host that it ran on before"""
     done = subprocess.run([tool(), "run", str(pair.description), "--disk", str(pair.image("primary"))], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, env=pair.environment, check=False, timeout=300)
     assert done.returncode == 1 and "may have gone on with newer disks" in done.stdout, f"{done.returncode}: {done.stdout}"
     assert "could not be compared" in done.stdout, done.stdout
-
-
-def check_missing(pair):
-    """no image for a writable disk: the standby is not started, and a sentence says why"""
-    done = subprocess.run([tool(), "standby", str(pair.description), "--name", "missing"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=pair.environment, check=False, timeout=300)
-    assert done.returncode == 125 and "Each host has one of its own" in done.stdout, f"{done.returncode}: {done.stdout}"
-
-
-def check_unreadable():
-    """a disk that can't be read: the VM goes on alone and says why, it is never called protected"""
-    with Pair() as pair:
-        path = pair.directory / "bad.img"
-        path.write_bytes(os.urandom(1 << 20))
-        bad = ("if=none,id=bad-drive,node-name=bad,driver=checkpoint-disk,file.driver=blkdebug,file.inject-error.0.event=none,"
-               "file.inject-error.0.iotype=read,file.inject-error.0.sector=1024,"
-               f"file.image.driver=file,file.image.locking=off,file.image.filename={path}")
-        text = pair.description.read_text(encoding="utf-8")
-        pair.description.write_text(f'qemu-options = ["-drive", "{bad}", "-device", "virtio-blk-pci,drive=bad-drive"]\n{text}',
-                                    encoding="utf-8")
-        pair.start("standby", "standby").wait_state("listening")
-        primary = pair.start("run", "primary")
-        status = primary.wait("it is alone", lambda s: s["degraded"])
-        assert not status["protected"], status
-        wait(lambda: any("can't be read" in e.get("text", "") for e in primary.events()), f"the reason; {primary.said()}")
-        count = wait(primary.counts, "the guest counts")[-1]
-        wait(lambda: primary.counts()[-1] > count + 50, "it counts on")
-        assert not any(e["event"] == "protecting" for e in primary.events()), primary.said()
-
-
-def main(names):
-    qcow2 = "qcow2" in names
-    names = [name for name in names if name != "qcow2"]
-    if not names and not qcow2 or "check_unreadable" in names:
-        started = time.monotonic()
-        check_unreadable()
-        print(f"ok     {check_unreadable.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
-    if names == ["check_unreadable"]:
-        return 0
-    pair = QcowGpuPair() if qcow2 else DiskPair()
-
-    def step(check, *hosts):
-        started = time.monotonic()
-        result = check(pair, *hosts)
-        pair.peer.check()
-        print(f"ok     {check.__doc__} ({time.monotonic() - started:.1f} s)", flush=True)
-        return result
-
-    with pair:
-        step(check_missing)
-        runs, standby = pair.begin()
-        if not names or "check_kills" in names:
-            runs = step(check_kills, runs, standby)
-            standby = None
-        for check in (check_standby_lost, check_switchover):
-            if not names or check.__name__ in names:
-                runs = step(check, runs, standby or pair.another(runs))
-                standby = None
-        step(check_history, runs)
-        step(check_old)
-    shutil.rmtree(pair.directory, ignore_errors=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine and the counting guest, with a writable disk (test_power_off.py). The standby's image
@@ -7,39 +6,16 @@ becomes full.
 
 The VM goes on alone and says why. When there is room the same standby protects it again, with all that was written meanwhile.
 """
-import os
-import subprocess
-import sys
+import pytest
 
-from ha_pair import must_continue, committed_count, counts_on, run_checks, wait
-from test_grey import Monitor
-from test_power_off import BYTES, PowerPair
+from faults import BYTES, Monitor, PowerPair, fill, make_room, remove_room
+from fixtures import namespace, own
+from ha_pair import committed_count, counts_on, must_continue, wait
 
-SKIPPED = 77
 PIECE_BYTES = 64 << 10
 
-
-def make_room(directory, size_bytes):
-    """A file system of its own, in memory."""
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", directory], check=True)
-    return directory
-
-
-def remove_room(directory):
-    subprocess.run(["umount", directory], check=True)
-    directory.rmdir()
-
-
-def fill(room):
-    """Not a byte is left."""
-    with open(room / "filler", "wb", buffering=0) as filler:
-        for piece in (bytes(1 << 20), bytes(4096)):
-            try:
-                while filler.write(piece):
-                    pass
-            except OSError:
-                pass
+mounts = namespace("mount")
+pytestmark = pytest.mark.usefixtures("mounts")
 
 
 class FullPair(PowerPair):
@@ -57,6 +33,9 @@ class FullPair(PowerPair):
 
     def image(self, host):
         return self.room / "b.img" if host == "b" and self.room else super().image(host)
+
+
+pair = own(FullPair)
 
 
 def pieces(image):
@@ -98,15 +77,3 @@ def check_standbys_disk_full(pair):
     must_continue(primary, standby, committed)
     expected = [number + 1 if number < written else 0 for number in range(BYTES // PIECE_BYTES)]
     assert pieces(pair.image("b")) == expected, f"{pieces(pair.image('b'))}, {written} written"
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] != ["--inside"]:
-        own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
-        tried = subprocess.run([*own, "mount", "-t", "tmpfs", "none", "/mnt"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, check=False)
-        if tried.returncode:
-            print(f"skipped: no mounts for us here: {tried.stdout.strip()}", flush=True)
-            sys.exit(SKIPPED)
-        os.execvp(own[0], [*own, sys.executable, "-u", __file__, "--inside", *sys.argv[1:]])
-    sys.exit(run_checks([check_standbys_disk_full], FullPair, sys.argv[2:]))

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine, joined by Unix sockets, with the arbiter `lock`; the guest counts (guest/counter.S).
@@ -9,14 +8,13 @@ Nobody dies here: something stands still while the supervisors' heartbeats go on
 bounds in [supervision] is given up, and says why. And the ends that somebody wants: a signal, a switchover that is called off,
 a guest that starts anew, a drill.
 """
-import itertools
 import json
 import os
 import signal
-import socket
-import sys
 
-from ha_pair import SECONDS, Pair, must_continue, committed_count, contiguous, counts_on, run_checks, wait
+from faults import NOWHERE, Monitor, data_disk, write, write_until_given_up
+from fixtures import own
+from ha_pair import Pair, committed_count, contiguous, counts_on, must_continue, wait
 from relay import Relay
 
 BOUNDS = """
@@ -28,76 +26,6 @@ log-mib = 1
 """
 # For what nobody waits: a busy host is not to be taken for a broken one.
 LONG = 120000
-
-
-class Monitor:
-    """QMP to a QEMU under a supervisor: as if somebody were at its machine."""
-
-    def __init__(self, host):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(SECONDS)
-        self.socket.connect(str(host.pair.directory / f"{host.name}.qmp"))
-        self.file = self.socket.makefile("rw", encoding="utf-8")
-        self.file.readline()
-        self.ask("qmp_capabilities")
-
-    def send(self, command, **arguments):
-        self.file.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
-        self.file.flush()
-
-    def ask(self, command, **arguments):
-        self.send(command, **arguments)
-        while True:
-            answer = json.loads(self.file.readline())
-            if "error" in answer:
-                raise AssertionError(f"{command}: {answer['error']}")
-            if "return" in answer:
-                return answer["return"]
-
-    def throttle(self, bytes_per_second):
-        self.ask("qom-set", path="/objects/slow", property="limits", value={"bps-write": bytes_per_second})
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-
-def write(disk, sector, size="64k"):
-    """A command of qemu-io. `disk`: a drive, or a node that no device uses"""
-    return {"command-line": f'qemu-io {disk} "write {sector * 512} {size}"'}
-
-
-# What QEMU's main loop can be made to wait for: a disk that no device uses, and that a limit can make slow.
-NOWHERE = ("-object", "throttle-group,id=slow", "-blockdev",
-           "driver=throttle,node-name=nowhere,throttle-group=slow,file.driver=null-co,file.size=1048576")
-
-
-DATA_BYTES = 4 << 20
-FAILS = (3 << 20) // 512  # a sector of this disk, far from the others: writes of anything but zeroes to it fail
-
-
-def data_disk(image):
-    """A disk beside the VM's own that the same limit can make slow. One file for both hosts, because nobody reads it."""
-    image.write_bytes(bytes(DATA_BYTES))
-    return ("-drive", "if=none,id=data-drive,node-name=data,driver=checkpoint-disk,file.driver=blkdebug,"
-            f"file.inject-error.0.event=none,file.inject-error.0.iotype=write,file.inject-error.0.sector={FAILS},"
-            "file.image.driver=throttle,file.image.throttle-group=slow,file.image.file.driver=file,"
-            f"file.image.file.locking=off,file.image.file.filename={image}",
-            "-device", "virtio-blk-pci,drive=data-drive")
-
-
-def write_until_given_up(primary):
-    """What the standby's disk has to take. The first write after a rest goes through at any limit, and what one checkpoint brings
-    may be one write."""
-    with Monitor(primary) as here:
-        def given_up(sectors=itertools.cycle((0, 128, 256))):
-            if primary.status().get("state", "protecting") != "protecting":
-                return True
-            here.ask("human-monitor-command", **write("data-drive", next(sectors)))
-            return False
-        wait(given_up, f"the standby is given up; {primary.said()}")
 
 
 class GreyPair(Pair):
@@ -128,6 +56,9 @@ class GreyPair(Pair):
         super().__exit__(*what)
         for relay in self.relays:
             relay.close()
+
+
+pair = own(GreyPair)
 
 
 def said(host, text):
@@ -298,10 +229,3 @@ def check_logs(pair):
         assert 0 < (directory / f"{name}.1").stat().st_size <= 1 << 20, name
     counts_on(primary)
     contiguous(primary.counts())
-
-
-CHECKS = [check_state_silent, check_standbys_disk, check_main_loop, check_main_loop_alone, check_switchover_called_off,
-          check_sigterm, check_qemu_ended, check_reset, check_device_error, check_drill, check_logs]
-
-if __name__ == "__main__":
-    sys.exit(run_checks(CHECKS, GreyPair, sys.argv[1:]))

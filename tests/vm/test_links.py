@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: that of test_namespaces.py (cluster.py). Links that are neither whole nor cut: one port, one direction or large
@@ -10,8 +9,16 @@ The arbiter is always reached, so the primary goes on alone and the standby neve
 """
 import time
 
-from cluster import GPU, STATE, SUPERVISORS, Cluster, address, run_cluster_checks
+import pytest
+
+from cluster import GPU, STATE, SUPERVISORS, Cluster, address
+from etcd import ETCD
+from fixtures import namespace, needs, own
 from ha_pair import counts_on, wait
+
+etcd, network = needs(ETCD, "etcd-server"), namespace("net")
+pytestmark = pytest.mark.usefixtures("etcd", "network")
+hosts = own(Cluster)
 
 REASONS = ("silent", "no checkpoint has reached", "stood still", "stands still", "connection", "peer")
 # A link that carries nothing of a kind for so long is found out by these; the rest is heartbeats (2 s).
@@ -101,8 +108,3 @@ def check_slow(hosts):
     counts_on(hosts.primary)
     hosts.network.throttle("standby")
     hosts.is_protected_again()
-
-
-if __name__ == "__main__":
-    run_cluster_checks(__file__, (Cluster, [check_supervisors_port, check_state_port, check_gpu_port, check_primary_not_heard,
-                                            check_standby_not_heard, check_large_packets, check_slow]))

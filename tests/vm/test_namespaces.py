@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: three hosts, each a network namespace, at a switch (a bridge in a fourth one, where this program is): the primary,
@@ -11,8 +10,16 @@ connections, a cut here is a silence: packets vanish, nobody is told.
 """
 import time
 
-from cluster import SUPERVISORS, Cluster, ThreeMembers, address, run_cluster_checks
-from ha_pair import must_continue, contiguous, counts_on, gate_is_closed, wait
+import pytest
+
+from cluster import SUPERVISORS, Cluster, ThreeMembers, address
+from etcd import ETCD
+from fixtures import namespace, needs, own
+from ha_pair import contiguous, counts_on, gate_is_closed, must_continue, wait
+
+etcd, network = needs(ETCD, "etcd-server"), namespace("net")
+pytestmark = pytest.mark.usefixtures("etcd", "network")
+hosts, three = own(Cluster), own(ThreeMembers)
 
 
 def check_parted(hosts):
@@ -64,26 +71,21 @@ def check_short(hosts):
     assert events[events.index("protecting"):] == ["protecting"], events
 
 
-def check_member_dies(hosts):
+def check_member_dies(three):
     """one of three etcd servers dies with the primary's host: the standby takes over; the host comes back and protects it"""
-    committed = hosts.begin()
-    hosts.network.unplug("primary")  # nothing tells anybody
-    hosts.primary.process.kill()
-    hosts.primary.process.wait()
-    hosts.etcd[0].kill()
-    hosts.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
-    must_continue(hosts.primary, hosts.standby, committed)
-    wait(lambda: not gate_is_closed(hosts.standby), "its gate opens: two of three servers are enough")
-    hosts.network.plug("primary")
-    hosts.etcd[0].start(hosts.etcd)
-    again = hosts.on("primary", "standby", 2, "primary")
+    committed = three.begin()
+    three.network.unplug("primary")  # nothing tells anybody
+    three.primary.process.kill()
+    three.primary.process.wait()
+    three.etcd[0].kill()
+    three.standby.wait("it runs the VM", lambda s: s["role"] == "primary")
+    must_continue(three.primary, three.standby, committed)
+    wait(lambda: not gate_is_closed(three.standby), "its gate opens: two of three servers are enough")
+    three.network.plug("primary")
+    three.etcd[0].start(three.etcd)
+    again = three.on("primary", "standby", 2, "primary")
     again.wait_state("listening")
-    hosts.standby.tell("protect", f"{address('primary')}:{SUPERVISORS}")
+    three.standby.tell("protect", f"{address('primary')}:{SUPERVISORS}")
     again.wait_state("synced")
-    hosts.standby.wait_state("protecting")
-    contiguous(hosts.standby.counts())
-
-
-if __name__ == "__main__":
-    run_cluster_checks(__file__, (Cluster, [check_parted, check_standbys_link, check_unplugged, check_short]),
-                       (ThreeMembers, [check_member_dies]))
+    three.standby.wait_state("protecting")
+    contiguous(three.standby.counts())

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine with etcd as arbiter (skipped without Debian's etcd-server); the guest counts
@@ -9,57 +8,18 @@ that stands still, both hosts dead.
 """
 import os
 import signal
-import sys
 import time
 
-from etcd import ETCD, Etcd
-from ha_pair import Pair, must_continue, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
-from relay import Relay
+import pytest
 
+from etcd import ETCD
+from etcd_pair import EtcdPair
+from fixtures import needs, own
+from ha_pair import contiguous, counts_on, gate_is_closed, must_continue, wait
 
-class Hosts(Pair):
-    """`network`: the relays between both hosts; `to_etcd`: the primary's to the arbiter."""
-
-    def __init__(self):
-        super().__init__()
-        self.etcd = Etcd(self.directory)
-        self.to_etcd = Relay(0, self.etcd.address[1])
-        self.network = [Relay(f"{self.directory}/near{of}", f"{self.directory}/far{of}") for of in ("", ".state")]
-        self.text = self.description.read_text(encoding="utf-8").replace('"unix:standby"', '"unix:near"')
-        self.text = self.text[:self.text.index("[arbiter]")].replace("qemu-budget-ms = 60000", "qemu-budget-ms = 5000")
-        self.primary, self.standby = None, None
-
-    def __exit__(self, *what):
-        super().__exit__(*what)
-        for relay in (*self.network, self.to_etcd):
-            relay.close()
-        self.etcd.end()
-
-    def start_here(self, command, name, etcd_port, *more):
-        self.description = self.directory / f"{name}.toml"
-        self.description.write_text(
-            f'{self.text}[arbiter]\nkind = "etcd"\nendpoints = ["http://127.0.0.1:{etcd_port}"]\nlease-ms = 3000\n',
-            encoding="utf-8")
-        return self.start(command, name, *more)
-
-    def begin(self):
-        self.primary = self.start_here("run", "primary", self.to_etcd.port)
-        return self.begin_standby()
-
-    def begin_standby(self):
-        """The primary is there already."""
-        self.standby = self.start_here("standby", "standby", self.etcd.address[1], "--listen", f"unix:{self.directory}/far")
-        self.standby.wait_state("synced")
-        self.primary.wait_state("protecting")
-        return committed_count(self.primary)
-
-    def cut(self, *more):
-        for relay in (*self.network, *more):
-            relay.cut()
-
-    def mend(self, *more):
-        for relay in (*self.network, *more):
-            relay.mend()
+etcd = needs(ETCD, "etcd-server")
+pytestmark = pytest.mark.usefixtures("etcd")
+hosts = own(EtcdPair)
 
 
 def check_partition(hosts):
@@ -193,15 +153,3 @@ def check_both_die(hosts):
     anew = hosts.start_here("run", "anew", hosts.etcd.address[1], "--anew")
     anew.wait_state("alone")
     counts_on(anew)
-
-
-def main(names):
-    if not os.path.exists(ETCD):
-        print("skipped: there is no etcd on this machine (package etcd-server)", flush=True)
-        return 77
-    return run_checks([check_partition, check_unpaired_lost, check_stop_without_arbiter, check_primary_cut_off, check_arbiter_away, check_arbiter_away_standby_lost,
-                       check_arbiter_away_primary_silent, check_qemu_frozen, check_both_die], Hosts, names)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

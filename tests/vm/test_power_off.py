@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine and the counting guest, with a writable disk of which each host has an image. Both
@@ -7,48 +6,11 @@ hosts lose their power and are started again, in either order (docs/spec/takeove
 The VM runs again where its newest disks are and is protected again, without a word from a person if nobody went on with it;
 a host with older disks says where to start it, and so does one that can't ask the other.
 """
-import sys
+from faults import PowerPair, mark, power_off
+from fixtures import own
+from ha_pair import counts_on
 
-from ha_pair import Pair, counts_on, run_checks
-from test_disks import mark
-
-BYTES = 4 << 20
-
-
-class PowerPair(Pair):
-    """Hosts `a` and `b`, by the images that they have."""
-
-    def __init__(self):
-        super().__init__()
-        text = self.description.read_text(encoding="utf-8")
-        text = text.replace("[protection]", '[[disk]]\npath = "none.img"\nwritable = true\n[protection]')
-        self.description.write_text(text, encoding="utf-8")
-        self.turn = 0
-        for host in "ab":
-            with open(self.image(host), "wb") as image:
-                image.truncate(BYTES)
-
-    def image(self, host):
-        return self.directory / f"{host}.img"
-
-    def on(self, host, command, *more):
-        self.turn += 1
-        return self.start(command, f"{host}{self.turn}", "--disk", str(self.image(host)), *more)
-
-    def begin(self):
-        """The VM runs on a, b is its standby. → both supervisors"""
-        standby = self.on("b", "standby")
-        primary = self.on("a", "run")
-        standby.wait_state("synced")
-        primary.wait_state("protecting")
-        return primary, standby
-
-
-def power_off(*supervisors):
-    for one in supervisors:
-        one.process.kill()  # the kernel kills its QEMU
-    for one in supervisors:
-        one.process.wait()
+pair = own(PowerPair)
 
 
 def protected(primary, standby):
@@ -106,9 +68,3 @@ def check_other_host_stays_off(pair):
     anew.wait_state("alone")
     counts_on(anew)
     assert mark(pair.image("a")) == "newest", mark(pair.image("a"))
-
-
-CHECKS = [check_primary_first, check_standby_first, check_newer_elsewhere, check_other_host_stays_off]
-
-if __name__ == "__main__":
-    sys.exit(run_checks(CHECKS, PowerPair, sys.argv[1:]))

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: one guest, one GPU (the host's default one, or KAGE_GPU).
@@ -11,13 +10,18 @@ import os
 import random
 import re
 import string
-import sys
 
-import checks
+import pytest
+
+from fixtures import one_guest
 from programs import clblast_results, clinfo_devices, failed, on_host
 
 JOB = os.environ["KAGE_CL_JOB"]
 CHECK = os.environ["KAGE_CL_CHECK"]
+# All of clpeak maps 512 MiB that it has beside as much of its own: with 1 GiB the guest's kernel kills it.
+MEMORY_MIB = 3072 if os.environ.get("KAGE_LONG") else 1024
+
+guest = one_guest(name="programs", files=[f"{JOB}:cl_job", f"{CHECK}:cl_check"], memory=MEMORY_MIB)
 
 # What may differ between guest and host, and why.
 DIFFERENT = {
@@ -47,7 +51,7 @@ def check_clinfo(guest):
     ours = devices[0]
     native = on_host(["clinfo", "--raw"])
     if native is None:
-        raise checks.Skip("clinfo is not installed on the host")
+        pytest.skip("clinfo is not installed on the host")
     same = [device for device in clinfo_devices(native) if device["CL_DEVICE_NAME"] == ours["CL_DEVICE_NAME"]]
     assert same, f"the host has no device named {ours['CL_DEVICE_NAME']}"
     host = same[0]
@@ -95,17 +99,22 @@ def check_build_failure(guest):
     assert "this_is_nowhere_declared" in guest.must("/payload/cl_job nonsense")
 
 
-def check_memory_limit(guest):
-    """taking ever more memory ends with an OpenCL error, and the next program works"""
-    guest.must("/payload/cl_job too-much-memory", seconds=200)
-    guest.must("/payload/cl_job add 100")
-    guest.wait_idle()
-
-
 def check_threads(guest):
     """four programs at once, each with right results"""
     guest.must("for i in 1 2 3 4; do /payload/cl_job churn 2 & jobs=\"$jobs $!\"; done;"
                "for job in $jobs; do wait $job || exit 1; done")
+
+
+def right_results(guest, name):
+    results = clblast_results(guest.must(f"clblast_test_{name}", seconds=3600))  # PoCL compiles most of the time
+    assert results, "no results in its output"
+    assert not failed(results), f"failed: {failed(results)}"
+    assert any(isinstance(counts, dict) and counts["passed"] for counts in results.values()), results
+
+
+def check_xaxpy(guest):
+    """clblast_test_xaxpy: every result is right"""
+    right_results(guest, "xaxpy")
 
 
 def check_hashcat(guest):
@@ -124,40 +133,32 @@ def check_clpeak(guest):
     assert re.search(r"latency\s+: [0-9.]+ us", output), output
 
 
-def check_clpeak_whole(guest):
-    """all of clpeak runs and gives a figure for every test that its first lines on the host show, too"""
-    output = guest.must("clpeak", seconds=3600)
-    native = on_host(["clpeak"], seconds=3600)
-    if native is None:
-        raise checks.Skip("clpeak is not installed on the host")
-    names = [re.findall(r"^\s+([\w ]+?)\s+: [0-9.]+", text, re.MULTILINE) for text in (output, native)]
-    # Each of the two has its own name for the platform and lists of facts; the tests and their order are the same.
-    assert names[0] == names[1] and names[0], f"guest: {names[0]}, host: {names[1]}"
-
-
-def clblast(name):
-    def check(guest):
-        results = clblast_results(guest.must(f"clblast_test_{name}", seconds=3600))  # PoCL compiles most of the time
-        assert results, "no results in its output"
-        assert not failed(results), f"failed: {failed(results)}"
-        assert any(isinstance(counts, dict) and counts["passed"] for counts in results.values()), results
-    check.__doc__ = f"clblast_test_{name}: every result is right"
-    return check
-
-
 def check_idle(guest):
     """nothing of all these programs is left in the device"""
     stats = guest.wait_idle()
     assert stats["workers-lost"] == 0 and stats["workers-killed-hung"] == 0, stats
 
 
-SHORT = [check_clinfo, check_cl_check, check_add, check_await_store, check_printf, check_build_failure, check_threads, clblast("xaxpy"), check_hashcat,
-         check_clpeak, check_idle, check_memory_limit]
+def check_memory_limit(guest):
+    """taking ever more memory ends with an OpenCL error, and the next program works"""
+    guest.must("/payload/cl_job too-much-memory", seconds=200)
+    guest.must("/payload/cl_job add 100")
+    guest.wait_idle()
 
-LONG = SHORT + [clblast("xgemm"), check_clpeak_whole]
 
-if __name__ == "__main__":
-    long = bool(os.environ.get("KAGE_LONG"))
-    # All of clpeak maps 512 MiB that it has beside as much of its own: with 1 GiB the guest's kernel kills it.
-    options = {"name": "programs", "files": [f"{JOB}:cl_job", f"{CHECK}:cl_check"], "memory": 3072 if long else 1024}
-    sys.exit(checks.main(("real programs in one guest", options, LONG if long else SHORT)))
+@pytest.mark.long
+def check_xgemm(guest):
+    """clblast_test_xgemm: every result is right"""
+    right_results(guest, "xgemm")
+
+
+@pytest.mark.long
+def check_clpeak_whole(guest):
+    """all of clpeak runs and gives a figure for every test that its first lines on the host show, too"""
+    output = guest.must("clpeak", seconds=3600)
+    native = on_host(["clpeak"], seconds=3600)
+    if native is None:
+        pytest.skip("clpeak is not installed on the host")
+    names = [re.findall(r"^\s+([\w ]+?)\s+: [0-9.]+", text, re.MULTILINE) for text in (output, native)]
+    # Each of the two has its own name for the platform and lists of facts; the tests and their order are the same.
+    assert names[0] == names[1] and names[0], f"guest: {names[0]}, host: {names[1]}"

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: two supervisors on one machine, the guest counts (guest/counter.S). The arbiter is put back to what it was before:
@@ -10,11 +9,17 @@ twice, and the pair has it made again by itself.
 import os
 import shutil
 import signal
-import sys
+
+import pytest
 
 from etcd import ETCD
-from ha_pair import Pair, must_continue, committed_count, contiguous, counts_on, gate_is_closed, run_checks, wait
-from test_partition import Hosts
+from etcd_pair import EtcdPair
+from faults import put_back
+from fixtures import needs, own
+from ha_pair import Pair, committed_count, contiguous, counts_on, gate_is_closed, must_continue, wait
+
+etcd = needs(ETCD, "etcd-server")
+hosts, pair = own(EtcdPair), own(Pair)
 
 
 def still_protected(primary, standby):
@@ -33,6 +38,7 @@ def still_protected(primary, standby):
     assert primary.process.wait(60) == 0, primary.said()
 
 
+@pytest.mark.usefixtures("etcd")
 def check_before_the_pair(hosts):
     """etcd is put back to before there was a standby: the VM goes on and is protected"""
     hosts.primary = hosts.start_here("run", "primary", hosts.to_etcd.port)
@@ -44,6 +50,7 @@ def check_before_the_pair(hosts):
     still_protected(hosts.primary, hosts.standby)
 
 
+@pytest.mark.usefixtures("etcd")
 def check_before_the_takeover(hosts):
     """etcd is put back to before a takeover: who went on goes on, and is protected when there is a standby again"""
     committed = hosts.begin()
@@ -62,12 +69,6 @@ def check_before_the_takeover(hosts):
     still_protected(runs, another)
 
 
-def put_back(copy, record):
-    """In its place: who has it open, has the old one again."""
-    with open(record, "r+b") as file:
-        file.write(copy.read_bytes())
-
-
 def check_lock(pair):
     """the file of `lock` is put back to before there was a standby: the VM goes on and is protected"""
     primary = pair.start("run", "primary")
@@ -80,12 +81,3 @@ def check_lock(pair):
     primary.wait_state("protecting")
     put_back(copy, record)
     still_protected(primary, standby)
-
-
-def main(names):
-    etcd = [check_before_the_pair, check_before_the_takeover] if os.path.exists(ETCD) else []
-    return max(run_checks(etcd, Hosts, names), run_checks([check_lock], Pair, names))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

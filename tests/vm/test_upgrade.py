@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Topology: as test_supervisors.py, but one host has an older release: its own tool, and its own QEMU if KAGE_OLDER_ASSETS
@@ -9,10 +8,10 @@ between costs nothing that was seen.
 """
 import os
 import signal
-import sys
 
+from fixtures import own
 from guest_vm import tool
-from ha_pair import Pair, must_continue, committed_count, contiguous, run_checks, wait
+from ha_pair import Pair, committed_count, contiguous, must_continue, wait
 
 
 class TwoReleases(Pair):
@@ -24,6 +23,9 @@ class TwoReleases(Pair):
     def variables(self, name):
         older = os.environ.get("KAGE_OLDER_ASSETS")
         return dict(self.environment, KAGE_ASSETS=older) if older and name.startswith("older") else self.environment
+
+
+pair = own(TwoReleases)
 
 
 def protected(pair, primary, standby):
@@ -95,11 +97,3 @@ def check_kills(pair):
         standby.wait_state("protecting")
         standby.tell("stop")
         wait(lambda: standby.process.poll() is not None, "it ends")
-
-
-def main(names):
-    return run_checks([check_upgrade, check_downgrade, check_kills], TwoReleases, names)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

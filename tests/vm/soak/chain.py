@@ -16,6 +16,9 @@ from pathlib import Path
 
 import records
 from etcd import ETCD, Etcd, Member, free_port
+from faults import (FAILS, NOWHERE, Monitor, data_disk, fill, make_room, power_off, put_back, remove_room, write,
+                    write_until_given_up)
+from gpu_pair import tell
 from guest_vm import HERE, Socket, environment
 from ha_pair import Hosts, gate_is_closed, wait, workers
 from net_peer import GUEST_MAC, PEER, SETUP
@@ -24,11 +27,6 @@ from relay import Relay
 from soak import leaks
 from soak.kinds import ALONE, BAD, CUTS, ENDED, ENDS, FENCED, FENCED_ENDS, MUST_NOT, WAYS, WEIGHTS, needs_relay, possible
 from soak.peer import Peer
-from test_full_disk import fill, make_room, remove_room
-from test_gpu_survives import tell
-from test_grey import FAILS, NOWHERE, Monitor, data_disk, write, write_until_given_up
-from test_power_off import power_off
-from test_restored import put_back
 
 # Which programs compute in a VM; net_job speaks and is spoken to in each. None: a VM without a GPU.
 PROGRAMS = (("compute",), ("transfers",), ("commands",), ("mapped",), ("register",), ("compute", "mapped"),
