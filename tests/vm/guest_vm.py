@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 START_SECONDS = 600  # TCG on a busy machine; nothing is timed here, only hung guests are found
+SECONDS = 300  # as long for anything else
 
 
 class GuestError(Exception):
@@ -181,7 +182,7 @@ class Machine:
             else:
                 return answer["return"]
 
-    def wait_event(self, name, seconds=120, **data):
+    def wait_event(self, name, seconds=SECONDS, **data):
         """Waits for a QMP event with (at least) this data."""
         def found():
             return any(event["event"] == name and all(event.get("data", {}).get(key) == value
@@ -198,7 +199,7 @@ class Machine:
     def stats(self):
         return self.qmp("qom-get", path="/machine/peripheral/vgpu0", property="stats")
 
-    def wait_stats(self, condition, what, seconds=60):
+    def wait_stats(self, condition, what, seconds=SECONDS):
         """Polls the statistics until the condition holds."""
         deadline = time.monotonic() + seconds
         while True:
@@ -209,7 +210,7 @@ class Machine:
                 raise AssertionError(f"{what}: never true; statistics: {stats}")
             time.sleep(0.2)
 
-    def wait_idle(self, seconds=60):
+    def wait_idle(self, seconds=SECONDS):
         """Nothing is left of the guest's programs in the device."""
         return self.wait_stats(lambda s: s["files-open"] == 0 and s["objects"] == 0 and s["memory-bytes"] == 0
                                and s["requests-in-flight"] == 0, "all files closed and nothing left", seconds)
@@ -291,7 +292,7 @@ class Guest(Machine):
     def output(self, job):
         return self.must(f"cat {job}.out 2>/dev/null || true")
 
-    def wait_output(self, job, text, seconds=120):
+    def wait_output(self, job, text, seconds=SECONDS):
         """Waits until the background job has printed `text`."""
         script = f"for i in $(seq {seconds * 5}); do grep -qF '{text}' {job}.out && exit 0; [ ! -e {job}.status ] || exit 3; sleep 0.2; done; exit 4"
         result = self.run(script, seconds + 60)
