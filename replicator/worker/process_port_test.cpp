@@ -87,6 +87,12 @@ struct process_port_fixture : ::testing::Test {
     }
 };
 
+// Workers of other tests, which were killed and may still be on their way out.
+void wait_for_other_tests() {
+    while (sweep_reaped() != 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 std::size_t open_descriptors() {
     std::size_t count = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
@@ -360,6 +366,7 @@ TEST_F(stuck_worker, is_told_lost_before_it_is_gone) {
 }
 
 TEST_F(stuck_worker, is_reaped_although_its_port_has_ended) {
+    wait_for_other_tests();
     stuck->kill();
     wait_until_killed();
     stuck.reset();
@@ -375,8 +382,7 @@ TEST_F(process_port_fixture, kills_at_random_points_leave_nothing_behind) {
     {
         const auto first = start(); // whatever is made once per program is there now
         ASSERT_TRUE(end_port(*first));
-        while (sweep_reaped() != 0) // of other tests
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        wait_for_other_tests();
     }
     const std::size_t descriptors = open_descriptors();
     for (unsigned round = 0; round < 30; ++round) {
