@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -106,11 +107,14 @@ std::string find_built(const std::string& name) {
     return {};
 }
 
-std::vector<std::string> firmware_dirs() {
+std::vector<std::string> firmware_dirs(const std::string& qemu) {
     std::vector<std::string> found;
-    for (const char* dir : {"/usr/share/seabios", "/usr/share/qemu"})
-        if (fs::is_directory(dir))
-            found.emplace_back(dir);
+    const auto own = fs::path(qemu).parent_path().parent_path() / "share" / "qemu";
+    for (const auto& dir : {own, fs::path("/usr/share/seabios"), fs::path("/usr/share/qemu")}) {
+        std::error_code error;
+        if (fs::is_directory(dir, error) && std::ranges::find(found, dir.string()) == found.end())
+            found.push_back(dir.string());
+    }
     return found;
 }
 

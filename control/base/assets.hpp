@@ -27,7 +27,9 @@ inline constexpr char default_flavour[] = "6.12-cloud";
 // `kagemusha assets` prints): nothing is looked up then.
 std::optional<assets> find_assets(const std::string& flavour, bool with_gpu);
 
-std::vector<std::string> firmware_dirs();
+// Where there is firmware for this QEMU, the first one first: the folder that was installed with it
+// (../share/qemu), then Debian's. Named to QEMU, so that it also finds it in a root of its own.
+std::vector<std::string> firmware_dirs(const std::string& qemu);
 std::string source_root();                       // of the checkout: KAGE_ROOT, else where this was built from
 std::string find_built(const std::string& name); // a file in the build directory; "" if it is not there
 

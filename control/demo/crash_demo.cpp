@@ -240,7 +240,7 @@ bool crash_demo::prepare() {
     }
     vm_config probe;
     probe.qemu = parts->qemu;
-    probe.firmware_dirs = firmware_dirs();
+    probe.firmware_dirs = firmware_dirs(parts->qemu);
     probe.kernel = parts->kernel;
     probe.initramfs = parts->initramfs;
     const auto cpu = choose_accelerator(options_.accel, probe, directory_);

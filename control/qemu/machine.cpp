@@ -106,8 +106,8 @@ bool machine::start() {
     console_out_ = unique_fd(from[0]);
     qmp_ = unique_fd(monitor[0]);
     ::fcntl(console_in_.get(), F_SETFL, O_NONBLOCK);
-    unique_fd errors(
-        ::open((run_.directory + "/qemu.log").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    unique_fd errors(::open((run_.directory + (run_.probe ? "/kvm-probe.log" : "/qemu.log")).c_str(),
+                            O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     console_log_ = unique_fd(
         ::open((run_.directory + "/console.log").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (!errors || !console_log_) {

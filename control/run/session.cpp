@@ -127,7 +127,7 @@ std::optional<vm_config> configure(const session_options& options, const assets&
                                    const std::string& directory) {
     vm_config config;
     config.qemu = parts.qemu;
-    config.firmware_dirs = firmware_dirs();
+    config.firmware_dirs = firmware_dirs(parts.qemu);
     config.kernel = parts.kernel;
     config.initramfs = parts.initramfs;
     config.root_image = parts.root_image;

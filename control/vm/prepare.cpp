@@ -142,7 +142,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     auto& config = out.config;
     config.described = true;
     config.qemu = parts->qemu;
-    config.firmware_dirs = firmware_dirs();
+    config.firmware_dirs = firmware_dirs(config.qemu);
     if (!vm.machine.empty())
         config.machine = vm.machine;
     config.cpu = vm.cpu;
