@@ -93,19 +93,37 @@ void pending_events::take_followers(std::uint64_t told, std::vector<std::uint64_
     for (const std::uint64_t number : waiting.mapped()) {
         entry& one = entries_.at(number);
         std::erase(one.waits, told);
-        if (one.waits.empty())
-            take_ready(lanes_.at(one.lane), ready);
+        if (!one.waits.empty() || !one.held_by_waits)
+            continue;
+        lane& in = lanes_.at(one.lane);
+        one.held_by_waits = false;
+        --in.held_by_waits;
+        in.held.emplace(one.after, number);
+        take_ready(in, ready);
     }
 }
 
+// Each is looked at when it is put there and when it is taken: behind one that is told late there may be as
+// many as a file may have pending, and whoever looked at all of them for each that is told would do nothing
+// else for minutes.
 void pending_events::take_ready(lane& from, std::vector<std::uint64_t>& ready) {
-    std::sort(from.held.begin(), from.held.end());
-    std::erase_if(from.held, [&](std::uint64_t number) {
-        const bool turn = may_be_told(entries_.at(number));
-        if (turn)
-            ready.push_back(number);
-        return turn;
-    });
+    const std::uint64_t turn = *from.untold.begin();
+    const auto begun = static_cast<std::ptrdiff_t>(ready.size());
+    while (!from.held.empty() && from.held.begin()->first <= turn) {
+        ready.push_back(from.held.begin()->second);
+        from.held.erase(from.held.begin());
+    }
+    std::sort(ready.begin() + begun, ready.end());
+}
+
+void pending_events::hold(entry& one, std::uint64_t number) {
+    lane& in = lanes_.at(one.lane);
+    if (one.waits.empty()) {
+        in.held.emplace(one.after, number);
+        return;
+    }
+    one.held_by_waits = true;
+    ++in.held_by_waits;
 }
 
 void pending_events::tell(lock& held, std::uint64_t number, bool on_thread) {
@@ -119,7 +137,7 @@ void pending_events::tell(lock& held, std::uint64_t number, bool on_thread) {
             continue;
         }
         if (!may_be_told(one)) {
-            lanes_.at(one.lane).held.push_back(next);
+            hold(one, next);
             continue;
         }
         opencl_event* const event = one.event;
@@ -209,7 +227,8 @@ void pending_events::look_at(lock& held, std::uint64_t number) {
     at->second.pinned = false;
     if (!at->second.over) {
         // A callback of success will come, unless the runtime forgot it while others wait for it.
-        const bool others_wait = !lanes_.at(at->second.lane).held.empty() || followers_.contains(number);
+        const lane& in = lanes_.at(at->second.lane);
+        const bool others_wait = !in.held.empty() || in.held_by_waits != 0 || followers_.contains(number);
         if (status > CL_COMPLETE || (status == CL_COMPLETE && !others_wait))
             return;
         at->second.over = true;

@@ -38,6 +38,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gpu/opencl/opencl_api.hpp"
@@ -78,12 +79,14 @@ private:
         std::uint64_t after; // those of its lane with smaller numbers are told before it
         bool pinned = false; // the thread asks for its status
         bool over = false;   // with `status`
+        bool held_by_waits = false;
         std::int32_t status = 0;
         std::vector<std::uint64_t> waits = {}; // told before it, too; in any lane
     };
     struct lane {
         std::set<std::uint64_t> untold;
-        std::vector<std::uint64_t> held; // over, but not their turn
+        std::set<std::pair<std::uint64_t, std::uint64_t>> held; // over, but not their turn: after, number
+        std::size_t held_by_waits = 0;                          // others that are over
         std::uint64_t last_barrier = 0;
     };
 
@@ -94,6 +97,7 @@ private:
     // the lock in between.
     void tell(lock& held, std::uint64_t number, bool on_thread);
     bool may_be_told(const entry& one);
+    void hold(entry& one, std::uint64_t number); // over, and may not be told
     void take_ready(lane& from, std::vector<std::uint64_t>& ready);
     void take_followers(std::uint64_t told, std::vector<std::uint64_t>& ready);
     void settle_reads(const opencl_event* told, std::int32_t status); // on the thread, unlocked
