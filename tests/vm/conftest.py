@@ -164,7 +164,7 @@ def pytest_runtest_makereport(item, call):
             if not value.log.closed:
                 value.note(report.longreprtext)
             if isinstance(call.excinfo.value, (GuestError, Hung)):
-                value.lost = str(call.excinfo.value).splitlines()[0]
+                value.lost = (str(call.excinfo.value) or "for no reason that was said").splitlines()[0]
     for place in places.known.values():
         place.failed = True
         report.sections.append((f"logs kept: {place.directory}", place.ends_of_logs()))
