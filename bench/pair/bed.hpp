@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/mirror/guest.hpp"
+#include "tests/support/guest.hpp"
 
 namespace kagemusha::bench {
 

@@ -15,7 +15,7 @@
 #include <set>
 #include <utility>
 
-#include "tests/mirror/protected_guest.hpp"
+#include "tests/support/protected_guest.hpp"
 
 namespace kagemusha::test {
 namespace {

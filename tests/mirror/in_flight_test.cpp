@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codec/cl_numbers.hpp"
-#include "tests/mirror/protected_guest.hpp"
+#include "tests/support/protected_guest.hpp"
 
 namespace kagemusha::test {
 namespace {

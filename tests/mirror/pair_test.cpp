@@ -11,7 +11,7 @@
 #include "codec/cl_numbers.hpp"
 #include "codec/sample_session.hpp"
 #include "tests/mirror/cut_link.hpp"
-#include "tests/mirror/guest.hpp"
+#include "tests/support/guest.hpp"
 
 namespace kagemusha::test {
 namespace {

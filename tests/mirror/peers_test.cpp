@@ -13,7 +13,7 @@
 
 #include "control/keys/keys.hpp"
 #include "net/test_helpers.hpp"
-#include "tests/mirror/guest.hpp"
+#include "tests/support/guest.hpp"
 
 namespace kagemusha::test {
 namespace {

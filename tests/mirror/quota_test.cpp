@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codec/cl_numbers.hpp"
-#include "tests/mirror/guest.hpp"
+#include "tests/support/guest.hpp"
 
 namespace kagemusha::test {
 namespace {

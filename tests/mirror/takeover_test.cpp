@@ -9,7 +9,7 @@
 #include <random>
 
 #include "codec/cl_numbers.hpp"
-#include "tests/mirror/protected_guest.hpp"
+#include "tests/support/protected_guest.hpp"
 
 namespace kagemusha::test {
 namespace {

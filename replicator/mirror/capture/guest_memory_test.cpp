@@ -20,7 +20,7 @@ using namespace testing;
 
 // ---- guest memory in use
 
-struct uploads : pair {
+struct uploads : instant_pair {
     uploads() {
         mirror->start_sync();
         set_up(*this, 1);

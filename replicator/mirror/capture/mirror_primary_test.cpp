@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing;
 
-bool tick_comes(pair& p) {
+bool tick_comes(instant_pair& p) {
     pollfd fd{p.primary.device->poll_fd(), POLLIN, 0};
     return poll(&fd, 1, 20000) == 1;
 }
@@ -24,7 +24,7 @@ bool tick_comes(pair& p) {
 // ---- state transfer
 
 TEST(mirror_primary, a_standby_that_is_there_first_is_synced_at_once) {
-    pair p(false); // no agent is needed
+    instant_pair p(false); // no agent is needed
     p.mirror->start_sync();
     EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
     EXPECT_EQ(p.log.synced_at, std::vector<log_sequence>{1});
@@ -39,7 +39,7 @@ TEST(mirror_primary, a_standby_that_is_there_first_is_synced_at_once) {
 }
 
 TEST(mirror_primary, objects_without_memory_need_no_agent) {
-    pair p(false);
+    instant_pair p(false);
     set_up(p, 1, false);
     p.mirror->start_sync();
     EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
@@ -48,7 +48,7 @@ TEST(mirror_primary, objects_without_memory_need_no_agent) {
 }
 
 TEST(mirror_primary, memory_that_nobody_can_read_fails_with_a_sentence) {
-    pair p(false);
+    instant_pair p(false);
     set_up(p, 1);
     p.mirror->start_sync();
     EXPECT_EQ(p.mirror->mode(), mirror_mode::off);
@@ -62,7 +62,7 @@ TEST(mirror_primary, memory_that_nobody_can_read_fails_with_a_sentence) {
 }
 
 TEST(mirror_primary, content_crosses_in_the_last_round) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 1);
     p.run(1, fill(std::byte{7}));
@@ -83,7 +83,7 @@ TEST(mirror_primary, content_crosses_in_the_last_round) {
 }
 
 TEST(mirror_primary, a_transfer_ends_without_the_guests_help) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 1);
     p.mirror->start_sync();
@@ -93,7 +93,7 @@ TEST(mirror_primary, a_transfer_ends_without_the_guests_help) {
     EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
 }
 
-std::uint64_t lost_workers(const pair& p) {
+std::uint64_t lost_workers(const instant_pair& p) {
     kagemusha_device_stats stats{};
     p.primary.device->stats(stats);
     return stats.workers_lost;
@@ -101,7 +101,7 @@ std::uint64_t lost_workers(const pair& p) {
 
 // A program may keep a user event unset for as long as it likes, but not the VM without a standby.
 TEST(mirror_primary, who_does_not_set_its_user_event_is_lost_after_a_time) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 1);
     set_up(p, 2);
@@ -133,7 +133,7 @@ TEST(mirror_primary, who_does_not_set_its_user_event_is_lost_after_a_time) {
 }
 
 TEST(mirror_primary, a_user_event_that_is_set_in_time_costs_nobody_anything) {
-    pair p;
+    instant_pair p;
     set_up(p, 1);
     p.run(1, [](auto& b) { b.create_user_event(user_event, context); });
     p.mirror->start_sync();
@@ -147,7 +147,7 @@ TEST(mirror_primary, a_user_event_that_is_set_in_time_costs_nobody_anything) {
 }
 
 TEST(mirror_primary, files_finish_one_by_one_and_are_synced_together) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 2);
     set_up(p, 1);
@@ -173,7 +173,7 @@ TEST(mirror_primary, files_finish_one_by_one_and_are_synced_together) {
 }
 
 TEST(mirror_primary, a_file_that_is_opened_meanwhile_is_mirrored_from_its_first_request) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 1);
     p.mirror->start_sync();
@@ -189,7 +189,7 @@ TEST(mirror_primary, a_file_that_is_opened_meanwhile_is_mirrored_from_its_first_
 }
 
 TEST(mirror_primary, a_lost_file_ends_its_transfer_and_is_told_of_in_the_next) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 1);
     p.mirror->start_sync();
@@ -209,7 +209,7 @@ TEST(mirror_primary, a_lost_file_ends_its_transfer_and_is_told_of_in_the_next) {
 }
 
 TEST(mirror_primary, a_reset_ends_every_transfer) {
-    pair p;
+    instant_pair p;
     p.agents_may_finish = false;
     set_up(p, 1);
     set_up(p, 2);
@@ -225,7 +225,7 @@ TEST(mirror_primary, a_reset_ends_every_transfer) {
 }
 
 TEST(mirror_primary, memory_whose_creation_is_under_way_holds_the_end_of_a_transfer_back) {
-    pair p;
+    instant_pair p;
     set_up(p, 1);
     p.primary.submit(
         1, stream_builder{}.create_buffer_inline(50, context, std::vector<std::byte>(64, std::byte{3})));
@@ -240,7 +240,7 @@ TEST(mirror_primary, memory_whose_creation_is_under_way_holds_the_end_of_a_trans
 }
 
 TEST(mirror_primary, a_creation_under_way_that_fails_is_no_object_of_the_standby) {
-    pair p;
+    instant_pair p;
     set_up(p, 1);
     p.primary.submit(1, stream_builder{}.create_image_2d(50, context, 4, 4));
     p.mirror->start_sync();
@@ -256,7 +256,7 @@ TEST(mirror_primary, can_be_stopped_and_started_anywhere) {
     for (int stop_at = 0; stop_at < 16; ++stop_at) {
         for (const bool again : {false, true}) {
             SCOPED_TRACE(stop_at);
-            pair p;
+            instant_pair p;
             p.agents_may_finish = false;
             int step = 0;
             const auto next = [&] {
@@ -340,7 +340,7 @@ TEST(mirror_primary, can_be_stopped_and_started_anywhere) {
 TEST(mirror_primary, calls_of_files_that_end_are_canceled) {
     enum class end { close, lost, reset };
     for (const end how : {end::close, end::lost, end::reset}) {
-        pair p;
+        instant_pair p;
         p.mirror->start_sync();
         set_up(p, 1);
         p.primary.submit(1, stream_builder{}.create_buffer(50, context, 64));
@@ -366,7 +366,7 @@ TEST(mirror_primary, calls_of_files_that_end_are_canceled) {
 }
 
 TEST(mirror_primary, nobody_hears_of_outcomes_when_the_standby_is_gone) {
-    pair p;
+    instant_pair p;
     p.mirror->start_sync();
     set_up(p, 1);
     p.primary.submit(1, stream_builder{}.create_buffer(50, context, 64));
@@ -379,7 +379,7 @@ TEST(mirror_primary, nobody_hears_of_outcomes_when_the_standby_is_gone) {
 // ---- budget, agents, digests
 
 TEST(mirror_primary, a_guest_with_too_many_objects_is_not_mirrored_and_says_so) {
-    pair p(true, {0, 10'000, 5});
+    instant_pair p(true, {0, 10'000, 5});
     p.mirror->start_sync();
     set_up(p, 1);
     for (guest_id id = 1000; id < 1100; ++id) {
@@ -397,7 +397,7 @@ TEST(mirror_primary, a_guest_with_too_many_objects_is_not_mirrored_and_says_so) 
 }
 
 TEST(mirror_primary, an_agent_that_fails_ends_the_mirror_once) {
-    pair p;
+    instant_pair p;
     set_up(p, 1);
     set_up(p, 2);
     p.mirror->start_sync();
@@ -412,7 +412,7 @@ TEST(mirror_primary, an_agent_that_fails_ends_the_mirror_once) {
 }
 
 TEST(mirror_primary, digests_are_taken_in_their_interval_and_on_request) {
-    pair p(true, {20, max_catalog_bytes, 5});
+    instant_pair p(true, {20, max_catalog_bytes, 5});
     set_up(p, 1);
     p.mirror->start_sync();
     auto& agent = *p.made[1];
@@ -435,7 +435,7 @@ TEST(mirror_primary, digests_are_taken_in_their_interval_and_on_request) {
 }
 
 TEST(mirror_primary, a_new_context_is_prepared_for_digests) {
-    pair p(true, {1000, max_catalog_bytes, 5});
+    instant_pair p(true, {1000, max_catalog_bytes, 5});
     p.mirror->start_sync();
     set_up(p, 1);
     ASSERT_TRUE(p.made.count(1));
@@ -447,14 +447,14 @@ TEST(mirror_primary, a_new_context_is_prepared_for_digests) {
     p.run(1, [](auto& b) { b.create_context(501); });
     EXPECT_EQ(std::count(agent.calls.begin(), agent.calls.end(), "prepare"), 1);
 
-    pair without;
+    instant_pair without;
     without.mirror->start_sync();
     set_up(without, 1);
     EXPECT_FALSE(without.made.count(1)) << "nobody wants digests";
 }
 
 TEST(mirror_primary, results_of_comparisons_find_their_agent) {
-    pair p;
+    instant_pair p;
     set_up(p, 1);
     set_up(p, 2);
     p.mirror->start_sync();
@@ -473,7 +473,7 @@ TEST(mirror_primary, results_of_comparisons_find_their_agent) {
 }
 
 TEST(mirror_primary, an_agent_hears_of_each_request_and_of_its_own) {
-    pair p;
+    instant_pair p;
     set_up(p, 1);
     p.mirror->start_sync();
     auto& agent = *p.made[1];
@@ -492,7 +492,7 @@ TEST(mirror_primary, an_agent_hears_of_each_request_and_of_its_own) {
 }
 
 TEST(mirror_primary, ticks_come_while_an_agent_is_busy) {
-    pair p; // digests are off
+    instant_pair p; // digests are off
     set_up(p, 1);
     p.mirror->start_sync();
     pollfd fd{p.primary.device->poll_fd(), POLLIN, 0};

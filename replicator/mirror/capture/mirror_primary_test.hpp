@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/capture/test_pair.hpp"
+#include "tests/support/instant_pair.hpp"
 
 namespace kagemusha::mirror::testing {
 
@@ -17,7 +17,7 @@ enum : std::uint64_t { context = 1, queue, buffer, user_event, event = 100 };
 inline constexpr std::uint64_t large = copy_content_bytes * 2; // stays in guest memory
 
 // The log as "kind file" with the flags that count here.
-inline lines log_of(const pair& p, std::size_t from = 0) {
+inline lines log_of(const instant_pair& p, std::size_t from = 0) {
     static constexpr const char* kinds[] = {"?", "open", "close", "submit", "lose", "reset"};
     lines out;
     for (std::size_t i = from; i < p.log.items.size(); ++i) {
@@ -35,7 +35,7 @@ inline lines log_of(const pair& p, std::size_t from = 0) {
     return out;
 }
 
-inline void set_up(pair& p, std::uint32_t file, bool with_memory = true) {
+inline void set_up(instant_pair& p, std::uint32_t file, bool with_memory = true) {
     p.open(file);
     p.run(file, [](auto& b) { b.create_context(context); });
     p.run(file, [](auto& b) { b.create_queue(queue, context); });
@@ -50,7 +50,7 @@ inline stream_builder fill(std::byte value) {
     return b;
 }
 
-inline std::vector<std::byte> content(testing::host& h, std::uint32_t file) {
+inline std::vector<std::byte> content(instant_device& h, std::uint32_t file) {
     return h.content(file, context, buffer, 64);
 }
 

@@ -9,12 +9,12 @@
 #include <set>
 
 #include "codec/cl_numbers.hpp"
-#include "mirror/capture/test_pair.hpp"
+#include "tests/support/instant_pair.hpp"
 
 namespace kagemusha::mirror {
 namespace {
 
-using testing::pair;
+using testing::instant_pair;
 using testing::stream_builder;
 
 constexpr std::uint64_t ids = 40;
@@ -34,7 +34,8 @@ struct guest_object {
 // One open file's guest: knows what it made, and makes only what is allowed.
 class random_guest {
 public:
-    random_guest(pair& p, std::uint32_t file, std::uint64_t seed) : p_(p), file_(file), random_(seed) {}
+    random_guest(instant_pair& p, std::uint32_t file, std::uint64_t seed)
+        : p_(p), file_(file), random_(seed) {}
 
     std::map<guest_id, guest_object> objects;
 
@@ -371,7 +372,7 @@ private:
         }
     }
 
-    pair& p_;
+    instant_pair& p_;
     const std::uint32_t file_;
     std::mt19937_64 random_;
     std::uint64_t contexts_made_ = 0;
@@ -379,13 +380,13 @@ private:
     std::map<std::uint64_t, std::uint64_t> owners_; // allocation: serial of its queue
     int in_hand_ = 0;                               // commands of the stream that is built
     std::set<guest_id> in_stream_;                  // new ids in it
-    static constexpr std::uint64_t zone_bytes = testing::guest_bytes / 3;
+    static constexpr std::uint64_t zone_bytes = testing::instant_device::guest_bytes / 3;
     std::uint64_t next_byte_ = (file_ - 1) * zone_bytes;
 };
 
 std::size_t buffers_compared = 0; // of a test: shows that it looked at something
 
-void expect_same(pair& p, std::uint32_t file, const random_guest& guest) {
+void expect_same(instant_pair& p, std::uint32_t file, const random_guest& guest) {
     const core::object_table* here = p.primary.device->objects(file);
     const core::object_table* there = p.standby.device->objects(file);
     ASSERT_NE(there, nullptr);
@@ -417,7 +418,7 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ", attached at " + std::to_string(attach_at) +
                  ", detached at " + std::to_string(detach_at));
     std::mt19937_64 random(seed * 77);
-    pair p;
+    instant_pair p;
     p.agent_patience = static_cast<int>(seed % 12);
     if (full_ports) {
         p.primary.is_full = [&random] { return random() % 3 == 0; };

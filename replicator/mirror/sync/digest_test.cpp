@@ -2,13 +2,14 @@
 // The hash of chunks: the kernel on a real device against the reference, and what the reference tells apart.
 #include <set>
 
-#include "mirror/sync/mirrored_pair.hpp"
+#include "mirror/sync/digest.hpp"
+#include "tests/support/executing_pair.hpp"
 
 namespace kagemusha::mirror::testing {
 namespace {
 
 TEST(digest, TheKernelGivesTheReferencesHashForEveryLengthAndWorkGroup) {
-    mirrored_pair p;
+    executing_pair p;
     const auto context = p.context(), queue = p.queue(context);
     const auto kernel = p.kernel(context, digest_kernel_source(), digest_kernel_name);
     constexpr std::uint64_t most = 70001;
@@ -20,7 +21,7 @@ TEST(digest, TheKernelGivesTheReferencesHashForEveryLengthAndWorkGroup) {
         std::vector<std::byte> content(p.guest(), p.guest() + bytes);
         for (const std::uint64_t chunk : {24ull, 4096ull, 65536ull}) {
             for (const std::uint64_t local : {1ull, 3ull, 64ull, 256ull}) {
-                const std::uint64_t chunks = (bytes + chunk - 1) / chunk, first = 5, event = p.id();
+                const std::uint64_t chunks = (bytes + chunk - 1) / chunk, first = 5, event = p.new_id();
                 codec::launch_size size;
                 size.global[0] = chunks * local;
                 size.local[0] = local;
@@ -32,7 +33,7 @@ TEST(digest, TheKernelGivesTheReferencesHashForEveryLengthAndWorkGroup) {
                                                  .scalar(2, chunk)
                                                  .memory(3, hashes)
                                                  .scalar(4, first)));
-                ASSERT_EQ(p.wait_event(event), 0);
+                ASSERT_EQ(p.complete(event), 0);
                 const auto got = p.on_primary(queue, hashes, (first + chunks) * 8);
                 for (std::uint64_t i = 0; i < chunks; ++i) {
                     std::uint64_t hash;

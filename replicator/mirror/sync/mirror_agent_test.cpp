@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "mirror/sync/mirrored_pair.hpp"
+#include "tests/support/executing_pair.hpp"
 
 namespace kagemusha::mirror::testing {
 namespace {
@@ -21,15 +21,15 @@ kernel void add(global uint* to, global const uint* from, uint value) {
 })";
 
 struct guest_program {
-    explicit guest_program(mirrored_pair& p)
+    explicit guest_program(executing_pair& p)
         : context(p.context())
         , in_order(p.queue(context))
         , any_order(p.queue(context, out_of_order))
         , kernel(p.kernel(context, add_source, "add")) {}
     std::uint64_t context, in_order, any_order, kernel;
 
-    void add(mirrored_pair& p, std::uint64_t queue, std::uint64_t to, std::uint64_t from, std::uint32_t value,
-             std::uint64_t count, std::uint64_t event = 0) const {
+    void add(executing_pair& p, std::uint64_t queue, std::uint64_t to, std::uint64_t from,
+             std::uint32_t value, std::uint64_t count, std::uint64_t event = 0) const {
         codec::launch_size size;
         size.global[0] = count;
         p.ok(stream_builder().launch({queue, event}, kernel, size,
@@ -37,13 +37,13 @@ struct guest_program {
     }
 };
 
-void expect_same(mirrored_pair& p, std::uint64_t queue, std::uint64_t buffer, std::uint64_t bytes) {
+void expect_same(executing_pair& p, std::uint64_t queue, std::uint64_t buffer, std::uint64_t bytes) {
     p.finish(queue);
     EXPECT_TRUE(p.on_primary(queue, buffer, bytes) == p.on_standby(queue, buffer, bytes)) << buffer;
 }
 
 TEST(mirror_agent, AttachesToAnEmptyFile) {
-    mirrored_pair p;
+    executing_pair p;
     p.attach();
     EXPECT_EQ(p.mirror->mode(), mirror_mode::on);
     const guest_program g(p);
@@ -56,7 +56,7 @@ TEST(mirror_agent, AttachesToAnEmptyFile) {
 }
 
 TEST(mirror_agent, ContentCrossesWhenAStandbyAttaches) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> buffers;
     for (const std::uint64_t bytes :
@@ -64,7 +64,7 @@ TEST(mirror_agent, ContentCrossesWhenAStandbyAttaches) {
         buffers.emplace_back(p.buffer(g.context, bytes), bytes);
         p.fill(g.in_order, buffers.back().first, 0, bytes, static_cast<std::uint32_t>(bytes));
     }
-    const auto part = p.id();
+    const auto part = p.new_id();
     p.ok(stream_builder().create_sub_buffer(part, buffers[3].first, mib, mib));
     p.fill(g.any_order, part, 16, 1000, 99);
     p.attach();
@@ -86,7 +86,7 @@ TEST(mirror_agent, AttachesWhileKernelsRun) {
     pair_options o;
     o.agent.content_chunk_bytes = 64 << 10;
     o.agent.final_round_bytes = 256 << 10;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     constexpr std::uint64_t bytes = mib;
     const auto a = p.buffer(g.context, bytes), b = p.buffer(g.context, bytes), c = p.buffer(g.context, bytes);
@@ -96,10 +96,10 @@ TEST(mirror_agent, AttachesWhileKernelsRun) {
     std::deque<std::uint64_t> running;
     const auto compute = [&] {
         if (running.size() >= 4) {
-            p.wait_event(running.front());
+            p.complete(running.front());
             running.pop_front();
         }
-        running.push_back(p.id());
+        running.push_back(p.new_id());
         ++value;
         // `a` changes all the time, `b` now and then, `c` never.
         g.add(p, value % 2 ? g.in_order : g.in_order, value % 16 == 0 ? b : a, c, value, bytes / 4,
@@ -108,9 +108,9 @@ TEST(mirror_agent, AttachesWhileKernelsRun) {
     for (int i = 0; i < 10; ++i)
         compute();
     p.mirror->start_sync();
-    while (!p.is_synced && p.failed_why.empty())
+    while (!p.is_synced() && p.failed_why().empty())
         compute();
-    ASSERT_EQ(p.failed_why, "");
+    ASSERT_EQ(p.failed_why(), "");
     const std::uint32_t at_sync = value;
     while (value < at_sync + 20)
         compute();
@@ -122,7 +122,7 @@ TEST(mirror_agent, AttachesWhileKernelsRun) {
 TEST(mirror_agent, ANewContextHasTheKernelOfDigestsBeforeOneIsTaken) {
     pair_options o;
     o.digest_interval_ms = ~0u; // as good as never
-    mirrored_pair p(o);
+    executing_pair p(o);
     p.attach();
     const guest_program g(p);
     p.wait([&] {
@@ -140,7 +140,7 @@ TEST(mirror_agent, ANewContextHasTheKernelOfDigestsBeforeOneIsTaken) {
 TEST(mirror_agent, AContextMayEndBeforeItIsPrepared) {
     pair_options o;
     o.digest_interval_ms = ~0u;
-    mirrored_pair p(o);
+    executing_pair p(o);
     p.attach();
     for (int i = 0; i < 20; ++i) {
         const auto context = p.context();
@@ -149,11 +149,11 @@ TEST(mirror_agent, AContextMayEndBeforeItIsPrepared) {
         p.ok(stream_builder().destroy(VGPU_OBJECT_CONTEXT, context));
     }
     p.settle();
-    EXPECT_EQ(p.failed_why, "");
+    EXPECT_EQ(p.failed_why(), "");
 }
 
 TEST(mirror_agent, ADifferenceIsFoundAtItsChunkAndRepaired) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
     constexpr std::uint64_t chunk = 256 << 10, bytes = 5 * chunk + 13;
     const auto small = p.buffer(g.context, 100), large = p.buffer(g.context, bytes);
@@ -174,7 +174,7 @@ TEST(mirror_agent, ADifferenceIsFoundAtItsChunkAndRepaired) {
 }
 
 TEST(mirror_agent, OnlyWhatWasWrittenIsComparedUnlessAskedForEverything) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
     const auto a = p.buffer(g.context, 4096), b = p.buffer(g.context, 4096);
     p.fill(g.in_order, a, 0, 4096, 1);
@@ -187,7 +187,7 @@ TEST(mirror_agent, OnlyWhatWasWrittenIsComparedUnlessAskedForEverything) {
 }
 
 TEST(mirror_agent, WhatWasRepairedIsComparedAgain) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
     const auto a = p.buffer(g.context, 4096), b = p.buffer(g.context, 4096);
     p.fill(g.in_order, a, 0, 4096, 1);
@@ -210,7 +210,7 @@ TEST(mirror_agent, WhatWasRepairedIsComparedAgain) {
 TEST(mirror_agent, DifferencesBeyondWhatCanBeRepairedAtOnceAreFoundAgain) {
     pair_options o;
     o.agent.max_repairs = 1;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     std::vector<std::uint64_t> buffers;
     for (std::uint32_t i = 0; i < 3; ++i) {
@@ -232,7 +232,7 @@ TEST(mirror_agent, ARepairWhoseReadFailsIsFoundAgain) {
     o.backend = "faulty";
     // Read 1 is of the state transfer, 2 of the digest kernel's trial, 3 of hashes; the repair has three.
     o.options = "backend=opencl,on=read:4,do=error:-5,on=read:5,do=error:-5,on=read:6,do=error:-5";
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto buffer = p.buffer(g.context, 4096);
     p.fill(g.in_order, buffer, 0, 4096, 1);
@@ -252,7 +252,7 @@ TEST(mirror_agent, WhatIsWrittenBetweenTwoPartsOfADigestIsComparedByTheNext) {
     o.agent_bytes = 64 << 10;
     o.agent.content_chunk_bytes = 16 << 10;
     o.agent.digest_chunk_bytes = 16 << 10;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const auto context = p.context(), queue = p.queue(context);
     const auto buffer = p.buffer(context, 512 << 10);
     p.fill(queue, buffer, 0, 512 << 10, 1);
@@ -275,7 +275,7 @@ kernel void address(global ulong* to) {
 TEST(mirror_agent, WhatDiffersAgainAndAgainIsShippedInstead) {
     pair_options o;
     o.agent.differences_before_shipping = 2;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto kernel = p.kernel(g.context, address_source, "address");
     const auto buffer = p.buffer(g.context, 64 << 10);
@@ -321,7 +321,7 @@ TEST(mirror_agent, SumsOfFloatsWithAtomicsDifferAndAreShipped) {
         GTEST_SKIP() << "the one thread of PoCL's device always adds in the same order";
     pair_options o;
     o.agent.differences_before_shipping = 2;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto kernel = p.kernel(g.context, float_source, "accumulate");
     const auto sums = p.buffer(g.context, 64);
@@ -361,7 +361,7 @@ TEST(mirror_agent, ReadsThatFailAreRepeated) {
     o.backend = "faulty";
     o.options = "backend=opencl,on=read:1,do=error:-5,on=read:3,do=error:-5";
     o.agent.content_chunk_bytes = 64 << 10;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto buffer = p.buffer(g.context, mib);
     p.fill(g.in_order, buffer, 0, mib, 1);
@@ -373,13 +373,13 @@ TEST(mirror_agent, ReadsThatNeverSucceedEndTheTransferWithASentence) {
     pair_options o;
     o.backend = "faulty";
     o.options = "backend=opencl,on=read:*,do=error:-5";
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto buffer = p.buffer(g.context, 1000);
     p.fill(g.in_order, buffer, 0, 1000, 1);
     p.mirror->start_sync();
-    p.wait([&] { return !p.failed_why.empty(); });
-    EXPECT_EQ(p.failed_why,
+    p.wait([&] { return !p.failed_why().empty(); });
+    EXPECT_EQ(p.failed_why(),
               "the content of a memory object of 1000 bytes could not be read (OpenCL error -5)");
     EXPECT_EQ(p.mirror->mode(), mirror_mode::off);
     p.finish(g.in_order); // the guest goes on
@@ -394,17 +394,17 @@ TEST(mirror_agent, WithoutTheObjectsThatItNeedsItEndsWithASentence) {
         pair_options o;
         o.backend = "faulty";
         o.options = "backend=opencl,on=create:" + std::to_string(first) + "+,do=error:-5";
-        mirrored_pair p(o);
+        executing_pair p(o);
         const auto context = p.context(), queue = p.queue(context), buffer = p.buffer(context, 4096);
         p.fill(queue, buffer, 0, 4096, 1);
         p.mirror->start_sync();
-        p.wait([&] { return p.is_synced || !p.failed_why.empty(); });
-        if (p.failed_why.empty()) {
+        p.wait([&] { return p.is_synced() || !p.failed_why().empty(); });
+        if (p.failed_why().empty()) {
             p.mirror->request_digest(true);
-            p.wait([&] { return p.mirror->counters().digests != 0 || !p.failed_why.empty(); });
+            p.wait([&] { return p.mirror->counters().digests != 0 || !p.failed_why().empty(); });
         }
-        compared = p.failed_why.empty() && p.mirror->counters().chunks_compared != 0;
-        why.insert(p.failed_why);
+        compared = p.failed_why().empty() && p.mirror->counters().chunks_compared != 0;
+        why.insert(p.failed_why());
         p.finish(queue); // the guest goes on
     }
     EXPECT_TRUE(compared);
@@ -412,9 +412,9 @@ TEST(mirror_agent, WithoutTheObjectsThatItNeedsItEndsWithASentence) {
 }
 
 TEST(mirror_agent, AUserEventHoldsTheLastRoundUpAndSaysSo) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
-    const auto buffer = p.buffer(g.context, 4096), gate = p.id(), late = p.id();
+    const auto buffer = p.buffer(g.context, 4096), gate = p.new_id(), late = p.new_id();
     p.fill(g.in_order, buffer, 0, 4096, 1);
     p.ok(stream_builder().create_user_event(gate, g.context));
     const std::uint8_t one = 1;
@@ -425,10 +425,10 @@ TEST(mirror_agent, AUserEventHoldsTheLastRoundUpAndSaysSo) {
     EXPECT_EQ(p.mirror->waiting(), "a user event of the guest is not set");
     for (int i = 0; i < 50; ++i)
         p.step();
-    EXPECT_FALSE(p.is_synced);
+    EXPECT_FALSE(p.is_synced());
     p.ok(stream_builder().set_user_event(gate, 0));
-    p.wait([&] { return p.is_synced; });
-    EXPECT_EQ(p.wait_event(late), 0);
+    p.wait([&] { return p.is_synced(); });
+    EXPECT_EQ(p.complete(late), 0);
     expect_same(p, g.in_order, buffer, 4096);
 }
 
@@ -437,7 +437,7 @@ TEST(mirror_agent, WithoutKernelsContentIsReadAndHashedOnTheHost) {
     o.backend = o.standby_backend = "null";
     o.options = o.standby_options = "memory=1";
     o.agent.digest_chunk_bytes = 64 << 10;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const auto context = p.context(), queue = p.queue(context);
     const auto buffer = p.buffer(context, 9 * mib + 3);
     p.fill(queue, buffer, 0, 9 * mib + 3, 1);
@@ -457,7 +457,7 @@ TEST(mirror_agent, StoppedAtAnyStepItLeavesNothingBehindAndCanBeginAgain) {
     for (const int steps : {0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 25, 40}) {
         pair_options o;
         o.agent.content_chunk_bytes = 32 << 10;
-        mirrored_pair p(o);
+        executing_pair p(o);
         const guest_program g(p);
         const auto buffer = p.buffer(g.context, 300 << 10);
         p.fill(g.in_order, buffer, 0, 300 << 10, 1);
@@ -493,7 +493,7 @@ TEST(mirror_agent, MuchThatIsDirtyIsCopiedOnTheGpuFirst) {
         o.agent.now_ns = [] {
             return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
         };
-        mirrored_pair p(o);
+        executing_pair p(o);
         const guest_program g(p);
         constexpr std::uint64_t bytes = 2 * mib;
         const auto a = p.buffer(g.context, bytes), b = p.buffer(g.context, 1000);
@@ -501,12 +501,12 @@ TEST(mirror_agent, MuchThatIsDirtyIsCopiedOnTheGpuFirst) {
         p.fill(g.in_order, b, 0, 1000, 2);
         p.mirror->start_sync();
         std::uint32_t value = 0;
-        while (!p.is_synced && p.failed_why.empty()) {
+        while (!p.is_synced() && p.failed_why().empty()) {
             g.add(p, g.in_order, a, a, ++value, bytes / 4);
             g.add(p, g.any_order, b, b, value, 250);
             p.finish(g.any_order);
         }
-        ASSERT_EQ(p.failed_why, "");
+        ASSERT_EQ(p.failed_why(), "");
         p.wait([&] { return p.mirror->counters().final_round_ns != 0; }); // the last barrier has let go
         RecordProperty(faults.empty() ? "held_us" : "held_us_in_place",
                        std::to_string(p.mirror->counters().final_round_ns / 1000));
@@ -521,22 +521,22 @@ TEST(mirror_agent, RoundsThatLeaveAsMuchDirtyAsTheySendEnd) {
     pair_options o;
     o.agent.content_chunk_bytes = 64 << 10;
     o.agent.final_round_bytes = 64 << 10;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     constexpr std::uint64_t bytes = 2 * mib;
     const auto a = p.buffer(g.context, bytes);
     p.fill(g.in_order, a, 0, bytes, 1);
     p.mirror->start_sync();
-    for (std::uint32_t value = 0; !p.is_synced && p.failed_why.empty(); ++value) {
+    for (std::uint32_t value = 0; !p.is_synced() && p.failed_why().empty(); ++value) {
         g.add(p, g.in_order, a, a, value, bytes / 4); // nothing that a round sends is of use
     }
-    ASSERT_EQ(p.failed_why, "");
+    ASSERT_EQ(p.failed_why(), "");
     expect_same(p, g.in_order, a, bytes);
     EXPECT_LE(p.mirror->counters().content_bytes, 3 * bytes); // two rounds and the last one
 }
 
 TEST(mirror_agent, MemoryThatTheGuestsProgramMayNotReadOrWriteCrossesToo) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
     const auto seed = p.buffer(g.context, 4096);
     p.fill(g.in_order, seed, 0, 4096, 3);
@@ -560,9 +560,9 @@ struct test_image {
     std::uint64_t bytes;
 };
 
-test_image image(mirrored_pair& p, std::uint64_t context, std::uint32_t type, codec::box sides) {
+test_image image(executing_pair& p, std::uint64_t context, std::uint32_t type, codec::box sides) {
     test_image i{};
-    i.create.id = p.id();
+    i.create.id = p.new_id();
     i.create.context = context;
     i.create.flags = 1;
     i.create.channel_order = 0x10B5; // CL_RGBA
@@ -587,7 +587,7 @@ TEST(mirror_agent, ImagesCrossAndAreComparedAndRepaired) {
     pair_options o;
     o.agent.content_chunk_bytes = 16 << 10; // several pieces for each
     o.agent.digest_chunk_bytes = 8 << 10;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const auto context = p.context(), queue = p.queue(context);
     const auto linear = p.buffer(context, mib);
     std::vector<test_image> images;
@@ -613,7 +613,7 @@ TEST(mirror_agent, ImagesCrossAndAreComparedAndRepaired) {
     EXPECT_EQ(p.digest().chunks_different, 0u);
     std::uint64_t different = 0;
     for (const test_image& i : images) {
-        const auto event = p.id();
+        const auto event = p.new_id();
         p.settle();
         p.run_on_standby(stream_builder().fill_image({queue, event}, i.create.id, {{3, 0, 0}}, {{1, 1, 1}}),
                          event);
@@ -628,27 +628,27 @@ TEST(mirror_agent, AQueueThatIsMadeWhileTheGuestIsHeldIsHeldToo) {
     pair_options o;
     o.backend = "faulty";
     o.options = "backend=opencl,on=read:*,do=delay:20"; // the last round's reads take long
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto buffer = p.buffer(g.context, 4096);
     p.fill(g.in_order, buffer, 0, 4096, 1);
     p.mirror->start_sync();
     std::uint32_t value = 0;
-    while (!p.is_synced && p.failed_why.empty()) {
+    while (!p.is_synced() && p.failed_why().empty()) {
         const auto fresh = p.queue(g.context);
-        const auto event = p.id();
+        const auto event = p.new_id();
         g.add(p, fresh, buffer, buffer, ++value, 1024, event);
         // Once synced the launch is in the log: it must run on what was there before it, on both sides. The
         // next one is on another queue, and only this wait orders the two.
-        EXPECT_EQ(p.wait_event(event), 0);
-        if (!p.is_synced)
+        EXPECT_EQ(p.complete(event), 0);
+        if (!p.is_synced())
             p.ok(stream_builder().destroy(VGPU_OBJECT_QUEUE, fresh));
     }
-    ASSERT_EQ(p.failed_why, "");
+    ASSERT_EQ(p.failed_why(), "");
     for (int i = 0; i < 3; ++i) {
-        const auto fresh = p.queue(g.context), event = p.id();
+        const auto fresh = p.queue(g.context), event = p.new_id();
         g.add(p, fresh, buffer, buffer, ++value, 1024, event);
-        EXPECT_EQ(p.wait_event(event), 0);
+        EXPECT_EQ(p.complete(event), 0);
     }
     expect_same(p, g.in_order, buffer, 4096);
     EXPECT_EQ(p.digest().chunks_different, 0u);
@@ -656,7 +656,7 @@ TEST(mirror_agent, AQueueThatIsMadeWhileTheGuestIsHeldIsHeldToo) {
 
 // Nothing but the program, which waits, puts its commands on different queues in an order.
 TEST(mirror_agent, WhatTheHostWaitedForHasRunOnTheStandbyToo) {
-    mirrored_pair p;
+    executing_pair p;
     p.attach();
     const guest_program g(p);
     const auto slow = p.kernel(g.context, R"(
@@ -677,7 +677,7 @@ kernel void slow(global uint* to, uint value) {
         // event that is set because the slow command is over.
         const std::uint64_t first = round % 3 == 1 ? g.any_order : g.in_order;
         const std::uint64_t second = round % 3 == 2 ? g.any_order : other_queue;
-        const auto done = p.id(), gate = p.id(), after = p.id();
+        const auto done = p.new_id(), gate = p.new_id(), after = p.new_id();
         if (round >= 3) {
             p.ok(stream_builder().create_user_event(gate, g.context));
             codec::launch_size one;
@@ -690,20 +690,20 @@ kernel void slow(global uint* to, uint value) {
         size.global[0] = count;
         p.ok(stream_builder().launch({first, done}, slow, size,
                                      argument_builder().memory(0, buffer).scalar(1, round)));
-        EXPECT_EQ(p.wait_event(done), 0);
+        EXPECT_EQ(p.complete(done), 0);
         p.ok(stream_builder().destroy(VGPU_OBJECT_EVENT, done));
         if (round >= 3)
             p.ok(stream_builder().set_user_event(gate, 0));
         else
             g.add(p, second, buffer, buffer, round, count, after);
-        EXPECT_EQ(p.wait_event(after), 0);
+        EXPECT_EQ(p.complete(after), 0);
     }
     expect_same(p, g.in_order, buffer, 4096);
     EXPECT_EQ(p.digest().chunks_different, 0u);
 }
 
 TEST(mirror_agent, CommandsThatFailAreNoneOfTheAgentsBusiness) {
-    mirrored_pair p;
+    executing_pair p;
     const guest_program g(p);
     const auto buffer = p.buffer(g.context, 4096);
     p.fill(g.in_order, buffer, 0, 4096, 1);
@@ -711,12 +711,12 @@ TEST(mirror_agent, CommandsThatFailAreNoneOfTheAgentsBusiness) {
     const std::uint8_t one = 1;
     for (int round = 0; round < 3; ++round) {
         for (const auto queue : {g.in_order, g.any_order}) {
-            const auto gate = p.id(), failed = p.id();
+            const auto gate = p.new_id(), failed = p.new_id();
             p.ok(stream_builder().create_user_event(gate, g.context));
             p.ok(stream_builder().fill_buffer({queue, failed, {gate}}, buffer, 0, 64,
                                               std::as_bytes(std::span(&one, 1))));
             p.ok(stream_builder().set_user_event(gate, -7));
-            EXPECT_LT(p.wait_event(failed), 0);
+            EXPECT_LT(p.complete(failed), 0);
         }
         p.corrupt(g.in_order, buffer, 1000, static_cast<std::uint8_t>(0x40 + round));
         p.digest();
@@ -731,7 +731,7 @@ TEST(mirror_agent, ObjectsThatEndMeanwhileAreLeftOut) {
     o.options = "backend=opencl,on=read:*,do=delay:2";
     o.agent.content_chunk_bytes = 16 << 10;
     o.agent.max_reads_in_flight = 2;
-    mirrored_pair p(o);
+    executing_pair p(o);
     const guest_program g(p);
     const auto kept = p.buffer(g.context, 256 << 10);
     p.fill(g.in_order, kept, 0, 256 << 10, 1);
@@ -753,8 +753,8 @@ TEST(mirror_agent, ObjectsThatEndMeanwhileAreLeftOut) {
         p.ok(stream_builder().destroy(VGPU_OBJECT_QUEUE, queue));
     p.ok(stream_builder().destroy(VGPU_OBJECT_KERNEL, other.kernel));
     p.ok(stream_builder().destroy(VGPU_OBJECT_CONTEXT, other.context));
-    p.wait([&] { return p.is_synced || !p.failed_why.empty(); });
-    EXPECT_EQ(p.failed_why, "");
+    p.wait([&] { return p.is_synced() || !p.failed_why().empty(); });
+    EXPECT_EQ(p.failed_why(), "");
     expect_same(p, g.in_order, kept, 256 << 10);
     EXPECT_EQ(p.digest().chunks_different, 0u);
 }
@@ -766,19 +766,19 @@ TEST(mirror_agent, ALostFileIsOver) {
         o.backend = "faulty";
         o.options = std::string("backend=opencl,") + when;
         o.agent.content_chunk_bytes = 16 << 10;
-        mirrored_pair p(o);
+        executing_pair p(o);
         const guest_program g(p);
         const auto buffer = p.buffer(g.context, 128 << 10);
         p.fill(g.in_order, buffer, 0, 128 << 10, 1);
         p.mirror->start_sync();
-        p.wait([&] { return p.is_synced || !p.failed_why.empty() || !p.primary.failures.empty(); });
+        p.wait([&] { return p.is_synced() || !p.failed_why().empty() || !p.primary.failures.empty(); });
         for (int i = 0; i < 100 && p.primary.failures.empty(); ++i) {
             p.mirror->request_digest(true);
             p.step();
         }
         p.wait([&] { return !p.primary.failures.empty(); });
         EXPECT_EQ(p.primary.failures, std::vector<std::string>{"the file was lost"}) << when;
-        EXPECT_EQ(p.failed_why, "") << when;
+        EXPECT_EQ(p.failed_why(), "") << when;
         p.wait([&] { return p.memory.blocks() == 0; });
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // protected_guest: a guest, the standby of its device, and its checkpoints, for tests in which the first
 // device dies and the guest goes on with the second one.
-#ifndef KAGEMUSHA_TESTS_MIRROR_PROTECTED_GUEST_HPP
-#define KAGEMUSHA_TESTS_MIRROR_PROTECTED_GUEST_HPP
+#ifndef KAGEMUSHA_TESTS_SUPPORT_PROTECTED_GUEST_HPP
+#define KAGEMUSHA_TESTS_SUPPORT_PROTECTED_GUEST_HPP
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/mirror/guest.hpp"
+#include "tests/support/guest.hpp"
 
 namespace kagemusha::test {
 

@@ -7,8 +7,8 @@
 // (SIGSEGV), and the device's, where nobody looks.
 //
 // Threads: the guest's mapping is written by one thread. Signals: the first object installs a handler.
-#ifndef KAGEMUSHA_TESTS_MIRROR_GUEST_MEMORY_HPP
-#define KAGEMUSHA_TESTS_MIRROR_GUEST_MEMORY_HPP
+#ifndef KAGEMUSHA_TESTS_SUPPORT_GUEST_MEMORY_HPP
+#define KAGEMUSHA_TESTS_SUPPORT_GUEST_MEMORY_HPP
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "tests/mirror/guest.hpp"
+#include "tests/support/guest.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -227,96 +227,6 @@ std::uint64_t guest::submit(const codec::stream_builder& b) {
     const kagemusha_request request = kept.second.request(file_, token);
     kagemusha_device_submit(device(), &request);
     return token;
-}
-
-vgpu_response guest::run(const codec::stream_builder& b) {
-    const std::uint64_t token = submit(b);
-    if (!wait([&] { return done_.contains(token); }, "an answer")) {
-        return {};
-    }
-    return done_.at(token);
-}
-
-void guest::ok(const codec::stream_builder& b) {
-    const vgpu_response r = run(b);
-    EXPECT_EQ(r.status, static_cast<std::uint32_t>(VGPU_STATUS_OK)) << "at " << r.failed_offset;
-    EXPECT_EQ(r.result, 0);
-}
-
-std::int32_t guest::complete(std::uint64_t event) {
-    wait([&] { return events_.contains(event); }, "a completion");
-    return events_[event];
-}
-
-std::uint64_t guest::context() {
-    const auto id = new_id();
-    codec::stream_builder b;
-    ok(b.create_context(id));
-    return id;
-}
-
-std::uint64_t guest::queue(std::uint64_t context, std::uint64_t properties) {
-    const auto id = new_id();
-    codec::stream_builder b;
-    ok(b.create_queue(id, context, properties));
-    return id;
-}
-
-std::uint64_t guest::buffer(std::uint64_t context, std::uint64_t bytes) {
-    const auto id = new_id();
-    codec::stream_builder b;
-    ok(b.create_buffer(id, context, bytes));
-    return id;
-}
-
-std::uint64_t guest::kernel(std::uint64_t context, std::string_view source, std::string_view name) {
-    const auto program = new_id(), id = new_id();
-    {
-        codec::stream_builder b;
-        ok(b.create_program(program, context, source));
-    }
-    {
-        codec::stream_builder b;
-        ok(b.build_program(program));
-    }
-    codec::stream_builder b;
-    ok(b.create_kernel(id, program, name));
-    return id;
-}
-
-void guest::write(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset,
-                  std::uint64_t bytes) {
-    const auto event = new_id();
-    codec::stream_builder b;
-    const vgpu_payload_ref ref = b.payload(false, 0, memory_offset, bytes);
-    b.write_buffer({queue, event, {}}, buffer, 0, ref);
-    ok(b);
-    EXPECT_EQ(complete(event), 0);
-    destroy(VGPU_OBJECT_EVENT, event);
-}
-
-void guest::read(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset,
-                 std::uint64_t bytes) {
-    const auto event = new_id();
-    codec::stream_builder b;
-    const vgpu_payload_ref ref = b.payload(true, 0, memory_offset, bytes);
-    b.read_buffer({queue, event, {}}, buffer, 0, ref);
-    ok(b);
-    EXPECT_EQ(complete(event), 0);
-    destroy(VGPU_OBJECT_EVENT, event);
-}
-
-void guest::finish(std::uint64_t queue) {
-    const auto event = new_id();
-    codec::stream_builder b;
-    ok(b.marker({queue, event, {}}));
-    EXPECT_EQ(complete(event), 0);
-    destroy(VGPU_OBJECT_EVENT, event);
-}
-
-void guest::destroy(vgpu_object_kind kind, std::uint64_t id) {
-    codec::stream_builder b;
-    ok(b.destroy(kind, id));
 }
 
 } // namespace kagemusha::test

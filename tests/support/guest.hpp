@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // guest: a device of the C interface and whoever uses it, for tests of two devices in one process. Everything
 // runs on the test's thread: pump() dispatches all devices that live.
-#ifndef KAGEMUSHA_TESTS_MIRROR_GUEST_HPP
-#define KAGEMUSHA_TESTS_MIRROR_GUEST_HPP
+#ifndef KAGEMUSHA_TESTS_SUPPORT_GUEST_HPP
+#define KAGEMUSHA_TESTS_SUPPORT_GUEST_HPP
 
 #include <kagemusha/device.h>
 
@@ -12,12 +12,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "codec/encode.hpp"
-#include "tests/mirror/guest_memory.hpp"
+#include "tests/support/guest_calls.hpp"
+#include "tests/support/guest_memory.hpp"
 
 namespace kagemusha::test {
 
@@ -86,7 +86,7 @@ struct guest_state {
 };
 
 // A device with memory and an open file, as a guest has it.
-class guest : public host {
+class guest : public host, public guest_calls {
 public:
     // `runs` false: a standby's, whose VM is stopped. `window_bytes`: of region 1; 0: there is none.
     explicit guest(const kagemusha_device_config& config, std::uint64_t memory_bytes = 64u << 20,
@@ -100,7 +100,6 @@ public:
     T* memory_as(std::uint64_t offset = 0, std::uint32_t region = 0) const {
         return reinterpret_cast<T*>(memory(offset, region));
     }
-    std::uint64_t new_id() { return next_id_++; }
 
     // What is dirty goes to the standby while the VM runs.
     void send_ahead();
@@ -116,28 +115,16 @@ public:
     // All later requests are of this file.
     void use(std::uint32_t file) { file_ = file; }
 
-    std::uint64_t submit(const codec::stream_builder& b); // its token
-    vgpu_response run(const codec::stream_builder& b);    // waits for the answer
-    void ok(const codec::stream_builder& b);              // a call that must succeed
-    std::int32_t complete(std::uint64_t event);           // waits for it
-    bool answered(std::uint64_t token) const { return done_.contains(token); }
-    const vgpu_response& answer(std::uint64_t token) const { return done_.at(token); }
+    std::uint64_t submit(const codec::stream_builder& b) override;
+    bool answered(std::uint64_t token) const override { return done_.contains(token); }
+    vgpu_response answer(std::uint64_t token) const override { return done_.at(token); }
+    bool completed(std::uint64_t event) const override { return events_.contains(event); }
+    std::int32_t status_of(std::uint64_t event) const override { return events_.at(event); }
     bool lost() const { return lost_; }
-    bool completed(std::uint64_t event) const { return events_.contains(event); }
     std::size_t open_requests() const { return open_.size(); }
 
-    // Objects, made and checked.
-    std::uint64_t context();
-    std::uint64_t queue(std::uint64_t context, std::uint64_t properties = 0);
-    std::uint64_t buffer(std::uint64_t context, std::uint64_t bytes);
-    std::uint64_t kernel(std::uint64_t context, std::string_view source, std::string_view name);
-    // Between a buffer and guest memory, waited for.
-    void write(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset, std::uint64_t bytes);
-    void read(std::uint64_t queue, std::uint64_t buffer, std::uint64_t memory_offset, std::uint64_t bytes);
-    void finish(std::uint64_t queue);
-    void destroy(vgpu_object_kind kind, std::uint64_t id);
-
 protected:
+    bool wait_until(const std::function<bool()>& done, const char* what) override { return wait(done, what); }
     void on_done(std::uint64_t token, const vgpu_response& response) override;
     void on_record(const void* record, std::size_t bytes) override;
     void on_written(const kagemusha_segment& range) override;
@@ -150,7 +137,7 @@ private:
     const bool runs_;
     bool lost_ = false;
     std::uint32_t file_ = 0;
-    std::uint64_t next_id_ = 1, next_token_ = 1;
+    std::uint64_t next_token_ = 1;
     std::map<std::uint64_t, vgpu_response> done_;
     std::map<std::uint64_t, std::int32_t> events_;
     std::map<std::uint64_t, std::pair<std::uint32_t, codec::stream_builder>> open_; // file, stream; by token

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "tests/mirror/guest_memory.hpp"
+#include "tests/support/guest_memory.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>

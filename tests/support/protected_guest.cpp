@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "tests/mirror/protected_guest.hpp"
+#include "tests/support/protected_guest.hpp"
 
 #include <gtest/gtest.h>
 
