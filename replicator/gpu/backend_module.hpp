@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codec/cl_numbers.hpp"
 #include "gpu/backend.hpp"
 #include "gpu/guest_memory.hpp"
 #include "gpu/resolved.hpp"
@@ -112,6 +113,12 @@ struct info_query {
     host_kernel* kernel = nullptr;   // KERNEL…
 };
 
+// What the host may not do with memory is a promise of the guest's program, and its driver keeps it. On this
+// side all memory can be read and written: replication does, with memory of every kind.
+constexpr std::uint64_t flags_on_host(std::uint64_t flags) {
+    return flags & ~codec::cl_mem_host_access_flags;
+}
+
 // One GPU.
 class backend_device {
 public:
@@ -129,20 +136,9 @@ public:
     // has none (gpu/program_variables.hpp). Not asked for by the guest.
     virtual std::uint64_t program_variable_bytes(host_program& program);
 
-    virtual std::int32_t create_context(std::unique_ptr<host_context>& out) = 0;
-    virtual std::int32_t create_queue(host_context& context, std::uint64_t properties,
-                                      std::unique_ptr<host_queue>& out) = 0;
-    // `content` may be nullptr; it is read before the function returns.
-    virtual std::int32_t create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
-                                       const guest_payload* content, std::unique_ptr<host_memory>& out) = 0;
-    virtual std::int32_t create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
-                                           std::uint64_t bytes, std::unique_ptr<host_memory>& out) = 0;
-    // `buffer`: of 1D buffer images and 2D images from a buffer, else nullptr.
-    virtual std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c,
-                                      host_memory* buffer, const guest_payload* content,
-                                      std::unique_ptr<host_memory>& out) = 0;
-    virtual std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
-                                        std::uint32_t filter, std::unique_ptr<host_sampler>& out) = 0;
+    // A new object into the place that `what` has for it, or an error. Content may be nullptr; it is read
+    // before the function returns. Flags of memory: see flags_on_host().
+    virtual std::int32_t create(const creation& what) = 0;
     virtual std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) = 0;
 
     virtual std::int32_t create_program(host_context& context, vgpu_program_kind kind,
@@ -159,8 +155,6 @@ public:
     virtual std::int32_t link_program(host_context& context, const std::string& options,
                                       std::span<host_program* const> inputs,
                                       std::unique_ptr<host_program>& out) = 0;
-    virtual std::int32_t create_kernel(host_program& program, const std::string& name,
-                                       std::unique_ptr<host_kernel>& out) = 0;
 
     // Does not wait. Waits are events of this device that were not seen to fail. An event per command is what
     // costs most on some runtimes, so without `wants_event` a command need not get one (it may): that is

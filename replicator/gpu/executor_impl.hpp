@@ -2,9 +2,11 @@
 // executor_impl: what the files of the executor share. One file per noun:
 //   executor.cpp            requests, the loop over ops, the destructor
 //   executor_completion.cpp what happens when a command finishes, on whatever thread
-//   executor_objects.cpp    create and destroy, user events
-//   executor_programs.cpp   programs and kernels
-//   executor_resolve.hpp    enqueued commands and queries: ids and payloads, as the command table names them
+//   executor_objects.cpp    user events, destroy, flush
+//   executor_programs.cpp   programs
+//   executor_resolve.hpp    new objects, enqueued commands and queries: ids and payloads, as the command
+//   table
+//                           names them
 //   executor_commands.cpp   what they share: wait lists, completions; arguments
 //   executor_info.cpp       queries
 //
@@ -29,6 +31,8 @@
 
 namespace kagemusha::gpu {
 
+// An id that is taken is refused by the device (core) before it comes here; the maps refuse it again.
+constexpr std::int32_t id_taken = codec::cl_invalid_value;
 constexpr std::int32_t status_pending = 1; // of an event: neither complete (0) nor failed (< 0)
 
 struct completion_state {
@@ -164,12 +168,6 @@ struct executor::impl {
     payload_ptr payload(const codec::payload_source& source, bool gpu_writes);
 
     // executor_objects.cpp. All give an OpenCL error code.
-    std::int32_t run(const codec::op_create_context& op);
-    std::int32_t run(const codec::op_create_queue& op);
-    std::int32_t run(const codec::op_create_buffer& op);
-    std::int32_t run(const codec::op_create_sub_buffer& op);
-    std::int32_t run(const codec::op_create_image& op);
-    std::int32_t run(const codec::op_create_sampler& op);
     std::int32_t run(const codec::op_create_user_event& op);
     std::int32_t run(const codec::op_set_user_event& op);
     std::int32_t run(const codec::op_destroy& op);
@@ -181,7 +179,6 @@ struct executor::impl {
     std::int32_t run(const codec::op_build_program& op);
     std::int32_t run(const codec::op_compile_program& op);
     std::int32_t run(const codec::op_link_program& op);
-    std::int32_t run(const codec::op_create_kernel& op);
     std::int32_t run(const codec::op_set_spec_constant& op);
 
     // executor_info.cpp
@@ -192,9 +189,14 @@ struct executor::impl {
     template <enqueued_op Op>
     void run(const Op& op);
     void run(const codec::op_write_runs& op);
-    // Queries but INFO. They give an OpenCL error code.
+    // Queries but INFO, and what creates an object. They give an OpenCL error code.
     template <query_op Op>
     std::int32_t run(const Op& op);
+    template <creating_op Op>
+    std::int32_t run(const Op& op);
+    // A new object without its native one.
+    template <creating_op Op>
+    auto blank(const Op& op);
     // Copies `result` to where the guest wants it.
     std::int32_t give_result(const codec::payload_source& to);
 

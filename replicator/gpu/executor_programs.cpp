@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_programs: programs and kernels.
+// executor_programs: programs.
 #include <CL/cl.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::int32_t executor::impl::run(const codec::op_create_program& op) {
     if (!context)
         return CL_INVALID_CONTEXT;
     if (objects.contains(op.c->id))
-        return CL_INVALID_VALUE;
+        return id_taken;
     const payload_ptr content = payload(op.content, false);
     if (malformed)
         return CL_INVALID_VALUE;
@@ -152,7 +152,7 @@ std::int32_t executor::impl::run(const codec::op_link_program& op) {
     if (!context)
         return CL_INVALID_CONTEXT;
     if (objects.contains(op.c->id))
-        return CL_INVALID_VALUE;
+        return id_taken;
     std::vector<host_program*> inputs;
     for (const codec::guest_id id : op.inputs) {
         auto* input = objects.find<program_object>(id);
@@ -171,22 +171,6 @@ std::int32_t executor::impl::run(const codec::op_link_program& op) {
     if (object.native && (error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE))
         objects.insert(op.c->id, std::move(object));
     return error;
-}
-
-std::int32_t executor::impl::run(const codec::op_create_kernel& op) {
-    auto* program = objects.find<program_object>(op.c->program);
-    if (!program)
-        return CL_INVALID_PROGRAM;
-    if (objects.contains(op.c->id))
-        return CL_INVALID_VALUE;
-    if (program->refused)
-        return CL_INVALID_PROGRAM_EXECUTABLE;
-    kernel_object object;
-    if (const std::int32_t error =
-            device().create_kernel(*program->native, std::string(op.name), object.native))
-        return error;
-    objects.insert(op.c->id, std::move(object));
-    return CL_SUCCESS;
 }
 
 std::int32_t executor::impl::run(const codec::op_set_spec_constant& op) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// executor_resolve: what the parts of a row mean to the executor. For an enqueued op it finds the objects
-// that the ids name and the memory of the payload, checks again that ranges lie inside, and enqueues the
-// result.
+// executor_resolve: what the parts of a row mean to the executor. For an op that is enqueued, is a query or
+// creates an object it finds the objects that the ids name and the memory of the payload, checks again that
+// ranges lie inside, and gives the result to the backend.
 //
 // core's validator has checked all of this; the ring in between is memory that others can write. What is left
 // unchecked here, a backend or its runtime refuses: boxes of images (it knows their sides).
@@ -35,13 +35,23 @@ public:
     // 0, or the error that refuses the command. With `malformed` of the executor set it means nothing.
     std::int32_t resolve() {
         each_part([&]<std::size_t I>(const auto& part) { find<I>(part); });
+        if (error_ == CL_SUCCESS)
+            each_part([&]<std::size_t>(const auto& part) { check_new(part); });
         if (error_ != CL_SUCCESS)
             return error_;
         each_part([&]<std::size_t I>(const auto& part) { take_payload<I>(part); });
         if (error_ != CL_SUCCESS || self_.malformed)
             return error_;
+        if ((error_ = also(op_)) != CL_SUCCESS)
+            return error_;
         each_part([&]<std::size_t>(const auto& part) { check_range(part); });
         return error_;
+    }
+
+    // Where the native object of a new object goes.
+    template <class Host>
+    void put_into(std::unique_ptr<Host>& place) {
+        place_ = &place;
     }
 
     resolved<Op> result() const {
@@ -118,8 +128,35 @@ private:
             if (memory_object* memory = find_object<I>(id))
                 list_.push_back(memory->native.get());
     }
+    template <std::size_t I, class... A>
+    void find(const codec::commands::may_use_part<A...>& part) {
+        if (const codec::guest_id id = std::invoke(part.id, *op_.c))
+            found_[I] = find_object<I>(id);
+    }
     template <std::size_t>
     void find(const auto&) {}
+
+    template <class... A>
+    void check_new(const codec::commands::creates_part<A...>& part) {
+        if (self_.objects.contains(std::invoke(part.id, *op_.c)))
+            error_ = id_taken;
+    }
+    void check_new(const auto&) {}
+
+    // ---- by hand, after ids and payloads
+
+    std::int32_t also(const codec::op_create_queue& op) const {
+        return op.c->device_index == 0 ? CL_SUCCESS : CL_INVALID_DEVICE;
+    }
+    std::int32_t also(const codec::op_create_buffer& op) const {
+        self_.malformed = data_ && data_->bytes() != op.c->bytes;
+        return self_.malformed ? CL_INVALID_VALUE : CL_SUCCESS;
+    }
+    std::int32_t also(const codec::op_create_kernel&) const {
+        const auto* program = found<program_object>(&vgpu_cmd_create_kernel::program);
+        return program->refused ? CL_INVALID_PROGRAM_EXECUTABLE : CL_SUCCESS;
+    }
+    std::int32_t also(const auto&) const { return CL_SUCCESS; }
 
     // ---- payloads
 
@@ -132,7 +169,8 @@ private:
             gpu_writes = std::get<I>(Row::parts).way == codec::commands::direction::out;
         });
         data_ = self_.payload(op_.*part.view, gpu_writes);
-        if (!data_ && !self_.malformed)
+        constexpr bool needed = !codec::commands::creates_object<row>; // new memory may have no content
+        if (needed && !data_ && !self_.malformed)
             error_ = CL_INVALID_VALUE;
     }
     template <std::size_t, class... A>
@@ -144,30 +182,30 @@ private:
 
     // ---- ranges
 
-    // The memory that the part with this id named.
-    template <class Field>
-    std::uint64_t bytes_of(const Field& id) const {
-        std::uint64_t bytes = 0;
+    // What the part with this id named.
+    template <class Object, class Field>
+    const Object* found(const Field& id) const {
+        const Object* object = nullptr;
         each_part([&]<std::size_t I>(const auto& part) {
             if constexpr (std::is_same_v<std::remove_cvref_t<decltype(part)>,
                                          codec::commands::uses_part<Field>>) {
                 if (part.id == id)
-                    bytes = static_cast<const memory_object*>(found_[I])->bytes;
+                    object = static_cast<const Object*>(found_[I]);
             }
         });
-        return bytes;
+        return object;
     }
     template <class... A>
     void check_range(const codec::commands::range_part<A...>& part) {
         if (!base::range_inside(std::invoke(part.offset, *op_.c), std::invoke(part.bytes, *op_.c),
-                                bytes_of(part.in)))
+                                found<memory_object>(part.in)->bytes))
             error_ = CL_INVALID_VALUE;
     }
     template <class... A>
     void check_range(const codec::commands::rect_part<A...>& part) {
         if (!codec::rect_end(std::invoke(part.origin, *op_.c), std::invoke(part.region, *op_.c),
                              std::invoke(part.row, *op_.c), std::invoke(part.slice, *op_.c))
-                 .within(bytes_of(part.in)))
+                 .within(found<memory_object>(part.in)->bytes))
             error_ = CL_INVALID_VALUE;
     }
     void check_range(const auto&) {}
@@ -177,6 +215,16 @@ private:
     template <std::size_t I, class... A>
     auto on_host(const codec::commands::uses_part<A...>&) const {
         return std::tie(*static_cast<held_type<I>*>(found_[I])->native);
+    }
+    template <std::size_t I, class... A>
+    auto on_host(const codec::commands::may_use_part<A...>&) const {
+        const auto* object = static_cast<held_type<I>*>(found_[I]);
+        return std::tuple(object ? object->native.get() : nullptr);
+    }
+    template <std::size_t I, class... A>
+    auto on_host(const codec::commands::creates_part<A...>&) const {
+        using host = typename host_object<std::get<I>(row::parts).kind>::type;
+        return std::tie(*static_cast<std::unique_ptr<host>*>(place_));
     }
     template <std::size_t, class... A>
     std::tuple<std::span<host_memory* const>> on_host(const codec::commands::ids_part<A...>&) const {
@@ -205,6 +253,7 @@ private:
     kernel_object* kernel_ = nullptr;            // whose arguments the op has
     std::vector<host_memory*> list_;             // a row has at most one list
     payload_ptr data_;                           // and at most one payload
+    void* place_ = nullptr;                      // of a new object: put_into()
 };
 
 template <enqueued_op Op>
@@ -229,6 +278,39 @@ std::int32_t executor::impl::run(const Op& op) {
         error = device().answer(resolver.result(), result);
     resolver.ended(error);
     return error == CL_SUCCESS ? give_result(op.result) : error;
+}
+
+template <creating_op Op>
+auto executor::impl::blank(const Op& op) {
+    using enum codec::commands::object;
+    static_assert(codec::commands::is_creates<part_type<codec::commands::row_of<Op>, 0>>);
+    constexpr codec::commands::object kind = std::get<0>(codec::commands::row_of<Op>::parts).kind;
+    if constexpr (kind == context)
+        return context_object{};
+    else if constexpr (kind == queue)
+        return queue_object{nullptr, (op.c->properties & CL_QUEUE_PROFILING_ENABLE) != 0,
+                            (op.c->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0};
+    else if constexpr (kind == buffer)
+        return memory_object{nullptr, next_serial++, op.c->bytes, false};
+    else if constexpr (kind == image)
+        return memory_object{nullptr, next_serial++, 0, true};
+    else if constexpr (kind == sampler)
+        return sampler_object{nullptr, next_serial++};
+    else if constexpr (kind == kernel)
+        return kernel_object{};
+}
+
+template <creating_op Op>
+std::int32_t executor::impl::run(const Op& op) {
+    op_resolver<impl, Op> resolver(*this, op);
+    if (const std::int32_t error = resolver.resolve(); error != CL_SUCCESS || malformed)
+        return error;
+    auto object = blank(op);
+    resolver.put_into(object.native);
+    if (const std::int32_t error = device().create(resolver.result()))
+        return error;
+    objects.insert(op.c->id, std::move(object));
+    return CL_SUCCESS;
 }
 
 } // namespace kagemusha::gpu

@@ -84,6 +84,16 @@ template <class Row, std::size_t I, class... A>
 struct host_part<Row, I, codec::commands::uses_part<A...>> {
     using type = std::tuple<typename host_object<std::get<I>(Row::parts).kind>::type&>;
 };
+// Null where the id is 0.
+template <class Row, std::size_t I, class... A>
+struct host_part<Row, I, codec::commands::may_use_part<A...>> {
+    using type = std::tuple<typename host_object<std::get<I>(Row::parts).kind>::type*>;
+};
+// The place for the new object: what a backend leaves there is the guest's object when it reports success.
+template <class Row, std::size_t I, class... A>
+struct host_part<Row, I, codec::commands::creates_part<A...>> {
+    using type = std::tuple<std::unique_ptr<typename host_object<std::get<I>(Row::parts).kind>::type>&>;
+};
 template <class Row, std::size_t I, class... A>
 struct host_part<Row, I, codec::commands::ids_part<A...>> {
     using type = std::tuple<std::span<typename host_object<std::get<I>(Row::parts).kind>::type* const>>;
@@ -120,6 +130,13 @@ concept enqueued_op = codec::commands::row_of<Op>::answers == codec::commands::a
 template <class Op>
 concept query_op =
     codec::commands::is_query<codec::commands::row_of<Op>> && !std::is_same_v<Op, codec::op_info>;
+// By hand: a program's text and options are changed before a backend gets them, and a link that fails gives
+// an object too; a user event has a state that its commands share.
+template <class Op>
+concept creating_op =
+    codec::commands::creates_object<codec::commands::row_of<Op>> &&
+    !std::is_same_v<Op, codec::op_create_program> && !std::is_same_v<Op, codec::op_link_program> &&
+    !std::is_same_v<Op, codec::op_create_user_event>;
 
 // Of each part that names objects or data: what it is here, in the order of the parts. Rows of one op (a
 // write and a read) have the same.
@@ -133,7 +150,8 @@ consteval bool rows_of_one_op_resolve_equally() {
     bool right = true;
     codec::commands::all_rows::for_each([&]<class Row>() {
         using first = codec::commands::row_of<typename Row::op>;
-        if constexpr (enqueued_op<typename Row::op> || query_op<typename Row::op>) {
+        if constexpr (enqueued_op<typename Row::op> || query_op<typename Row::op> ||
+                      creating_op<typename Row::op>) {
             right = right && std::is_same_v<host_parts<Row>, host_parts<first>>;
         }
     });
@@ -141,7 +159,7 @@ consteval bool rows_of_one_op_resolve_equally() {
 }
 static_assert(rows_of_one_op_resolve_equally());
 
-// ---- the resolved ops of all rows that are enqueued, or are queries
+// ---- the resolved ops of all rows that are enqueued, are queries, or create an object
 
 template <template <class> class Wanted, class Variant, class... Chosen>
 struct choose_ops;
@@ -158,9 +176,12 @@ template <class Op>
 using is_enqueued_op = std::bool_constant<enqueued_op<Op>>;
 template <class Op>
 using is_query_op = std::bool_constant<query_op<Op>>;
+template <class Op>
+using is_creating_op = std::bool_constant<creating_op<Op>>;
 
 using command = choose_ops<is_enqueued_op, codec::op>::type;
 using query = choose_ops<is_query_op, codec::op>::type;
+using creation = choose_ops<is_creating_op, codec::op>::type;
 
 } // namespace kagemusha::gpu
 

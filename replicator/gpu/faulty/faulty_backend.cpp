@@ -186,45 +186,9 @@ public:
             },
             what);
     }
-    std::int32_t create_context(std::unique_ptr<host_context>& out) override {
-        std::unique_ptr<host_context> inner;
-        std::int32_t error = call(fault_point::create);
-        if (error || (error = inner_->create_context(inner)))
-            return error;
-        auto context = std::make_unique<faulty_context>();
-        context->inner = std::move(inner);
-        out = std::move(context);
-        return CL_SUCCESS;
-    }
-    std::int32_t create_queue(host_context& context, std::uint64_t properties,
-                              std::unique_ptr<host_queue>& out) override {
-        auto queue = std::make_unique<faulty_queue>();
-        queue->context = static_cast<faulty_context&>(context).inner;
-        std::int32_t error = call(fault_point::create);
-        if (error || (error = inner_->create_queue(*queue->context, properties, queue->inner)))
-            return error;
-        out = std::move(queue);
-        return CL_SUCCESS;
-    }
-    std::int32_t create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
-                               const guest_payload* content, std::unique_ptr<host_memory>& out) override {
+    std::int32_t create(const creation& what) override {
         const std::int32_t error = call(fault_point::create);
-        return error ? error : inner_->create_buffer(inner_of(context), flags, bytes, content, out);
-    }
-    std::int32_t create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
-                                   std::uint64_t bytes, std::unique_ptr<host_memory>& out) override {
-        const std::int32_t error = call(fault_point::create);
-        return error ? error : inner_->create_sub_buffer(buffer, flags, origin, bytes, out);
-    }
-    std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
-                              const guest_payload* content, std::unique_ptr<host_memory>& out) override {
-        const std::int32_t error = call(fault_point::create);
-        return error ? error : inner_->create_image(inner_of(context), c, buffer, content, out);
-    }
-    std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
-                                std::uint32_t filter, std::unique_ptr<host_sampler>& out) override {
-        const std::int32_t error = call(fault_point::create);
-        return error ? error : inner_->create_sampler(inner_of(context), normalized, addressing, filter, out);
+        return error ? error : std::visit([this](const auto& r) { return create_in_inner(r); }, what);
     }
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override {
         const std::int32_t error = call(fault_point::create);
@@ -259,11 +223,6 @@ public:
                               std::unique_ptr<host_program>& out) override {
         const std::int32_t error = call(fault_point::build);
         return error ? error : inner_->link_program(inner_of(context), options, inputs, out);
-    }
-    std::int32_t create_kernel(host_program& program, const std::string& name,
-                               std::unique_ptr<host_kernel>& out) override {
-        const std::int32_t error = call(fault_point::create);
-        return error ? error : inner_->create_kernel(program, name, out);
     }
     std::int32_t flush(host_queue& queue) override {
         return lost_ ? CL_DEVICE_NOT_AVAILABLE : inner_->flush(*static_cast<faulty_queue&>(queue).inner);
@@ -312,6 +271,33 @@ public:
     }
 
 private:
+    // Contexts and queues are ours around the inner backend's, all else is its own.
+    std::int32_t create_in_inner(const resolved<codec::op_create_context>& r) {
+        const auto& [place] = r.parts;
+        std::unique_ptr<host_context> inner;
+        if (const std::int32_t error = inner_->create(resolved<codec::op_create_context>{r.op, {inner}}))
+            return error;
+        auto context = std::make_unique<faulty_context>();
+        context->inner = std::move(inner);
+        place = std::move(context);
+        return CL_SUCCESS;
+    }
+    std::int32_t create_in_inner(const resolved<codec::op_create_queue>& r) {
+        const auto& [place, context] = r.parts;
+        auto queue = std::make_unique<faulty_queue>();
+        queue->context = static_cast<faulty_context&>(context).inner;
+        if (const std::int32_t error =
+                inner_->create(resolved<codec::op_create_queue>{r.op, {queue->inner, *queue->context}}))
+            return error;
+        place = std::move(queue);
+        return CL_SUCCESS;
+    }
+    template <class Op>
+    std::int32_t create_in_inner(const resolved<Op>& r) {
+        return std::apply(
+            [&](auto&... part) { return inner_->create(resolved<Op>{r.op, {inner_of(part)...}}); }, r.parts);
+    }
+
     // Faults that need no command. Calls treat the others as what they can be: a call that hangs does not
     // return.
     std::int32_t immediate(const std::optional<fault>& f) {

@@ -70,60 +70,80 @@ bool null_device::means_lost(std::int32_t status) const {
     return status == CL_DEVICE_NOT_AVAILABLE;
 }
 
-std::int32_t null_device::create_context(std::unique_ptr<host_context>& out) {
-    out = std::make_unique<null_context>();
-    return CL_SUCCESS;
-}
+namespace {
 
-std::int32_t null_device::create_queue(host_context&, std::uint64_t properties,
-                                       std::unique_ptr<host_queue>& out) {
-    auto queue = std::make_unique<null_queue>();
-    queue->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
-    queue->profiles = (properties & CL_QUEUE_PROFILING_ENABLE) != 0;
-    out = std::move(queue);
-    return CL_SUCCESS;
-}
+struct null_creation {
+    const null_device_options& options;
 
-std::int32_t null_device::create_buffer(host_context&, std::uint64_t flags, std::uint64_t bytes,
-                                        const guest_payload* content, std::unique_ptr<host_memory>& out) {
-    if (bytes == 0 || bytes > null_max_allocation_bytes)
-        return CL_INVALID_BUFFER_SIZE;
-    auto memory = std::make_unique<null_memory>();
-    memory->bytes = bytes;
-    memory->flags = flags;
-    if (options_.has_memory) {
-        memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)),
-                              [](std::byte* p) { std::free(p); });
-        if (!memory->storage)
-            return CL_MEM_OBJECT_ALLOCATION_FAILURE;
-        if (content && !content->read(0, memory->storage.get(), bytes))
-            return CL_OUT_OF_RESOURCES;
+    std::int32_t operator()(const resolved<codec::op_create_context>& r) const {
+        const auto& [place] = r.parts;
+        place = std::make_unique<null_context>();
+        return CL_SUCCESS;
     }
-    out = std::move(memory);
-    return CL_SUCCESS;
-}
+    std::int32_t operator()(const resolved<codec::op_create_queue>& r) const {
+        const auto& [place, context] = r.parts;
+        const std::uint64_t properties = r.op.c->properties;
+        auto queue = std::make_unique<null_queue>();
+        queue->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+        queue->profiles = (properties & CL_QUEUE_PROFILING_ENABLE) != 0;
+        place = std::move(queue);
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
+        const auto& [place, context, content] = r.parts;
+        const std::uint64_t bytes = r.op.c->bytes;
+        if (bytes == 0 || bytes > null_max_allocation_bytes)
+            return CL_INVALID_BUFFER_SIZE;
+        auto memory = std::make_unique<null_memory>();
+        memory->bytes = bytes;
+        memory->flags = flags_on_host(r.op.c->flags);
+        if (options.has_memory) {
+            memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)),
+                                  [](std::byte* p) { std::free(p); });
+            if (!memory->storage)
+                return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+            if (content && !content->read(0, memory->storage.get(), bytes))
+                return CL_OUT_OF_RESOURCES;
+        }
+        place = std::move(memory);
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_sub_buffer>& r) const {
+        const auto& [place, buffer] = r.parts;
+        const auto& parent = static_cast<null_memory&>(buffer);
+        const std::uint64_t flags = flags_on_host(r.op.c->flags);
+        auto memory = std::make_unique<null_memory>();
+        memory->storage = parent.storage;
+        memory->origin = parent.origin + r.op.c->origin;
+        memory->parent_origin = r.op.c->origin;
+        memory->bytes = r.op.c->bytes;
+        memory->flags = flags ? flags : parent.flags;
+        place = std::move(memory);
+        return CL_SUCCESS;
+    }
+    // The standard's answer of a device without images.
+    std::int32_t operator()(const resolved<codec::op_create_image>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_create_sampler>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
+        const auto& [place, program] = r.parts;
+        const auto& p = static_cast<null_program&>(program);
+        if (p.binary_type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || !p.built)
+            return CL_INVALID_PROGRAM_EXECUTABLE;
+        for (const kernel_signature& signature : p.kernels)
+            if (signature.name == r.op.name) {
+                auto kernel = std::make_unique<null_kernel>();
+                kernel->signature = signature;
+                place = std::move(kernel);
+                return CL_SUCCESS;
+            }
+        return CL_INVALID_KERNEL_NAME;
+    }
+};
 
-std::int32_t null_device::create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
-                                            std::uint64_t bytes, std::unique_ptr<host_memory>& out) {
-    const auto& parent = static_cast<null_memory&>(buffer);
-    auto memory = std::make_unique<null_memory>();
-    memory->storage = parent.storage;
-    memory->origin = parent.origin + origin;
-    memory->parent_origin = origin;
-    memory->bytes = bytes;
-    memory->flags = flags ? flags : parent.flags;
-    out = std::move(memory);
-    return CL_SUCCESS;
-}
+} // namespace
 
-std::int32_t null_device::create_image(host_context&, const vgpu_cmd_create_image&, host_memory*,
-                                       const guest_payload*, std::unique_ptr<host_memory>&) {
-    return CL_INVALID_OPERATION; // the standard's answer of a device without images
-}
-
-std::int32_t null_device::create_sampler(host_context&, bool, std::uint32_t, std::uint32_t,
-                                         std::unique_ptr<host_sampler>&) {
-    return CL_INVALID_OPERATION;
+std::int32_t null_device::create(const creation& what) {
+    return std::visit(null_creation{options_}, what);
 }
 
 std::int32_t null_device::create_user_event(host_context&, std::unique_ptr<host_event>& out) {
@@ -188,21 +208,6 @@ std::int32_t null_device::link_program(host_context&, const std::string& options
     build_program(*program, options);
     out = std::move(program);
     return CL_SUCCESS;
-}
-
-std::int32_t null_device::create_kernel(host_program& program, const std::string& name,
-                                        std::unique_ptr<host_kernel>& out) {
-    const auto& p = static_cast<null_program&>(program);
-    if (p.binary_type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || !p.built)
-        return CL_INVALID_PROGRAM_EXECUTABLE;
-    for (const kernel_signature& signature : p.kernels)
-        if (signature.name == name) {
-            auto kernel = std::make_unique<null_kernel>();
-            kernel->signature = signature;
-            out = std::move(kernel);
-            return CL_SUCCESS;
-        }
-    return CL_INVALID_KERNEL_NAME;
 }
 
 } // namespace kagemusha::gpu

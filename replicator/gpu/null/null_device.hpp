@@ -108,17 +108,7 @@ public:
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
     std::int32_t answer(const query& what, std::vector<std::byte>& result) override;
-    std::int32_t create_context(std::unique_ptr<host_context>& out) override;
-    std::int32_t create_queue(host_context& context, std::uint64_t properties,
-                              std::unique_ptr<host_queue>& out) override;
-    std::int32_t create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
-                               const guest_payload* content, std::unique_ptr<host_memory>& out) override;
-    std::int32_t create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
-                                   std::uint64_t bytes, std::unique_ptr<host_memory>& out) override;
-    std::int32_t create_image(host_context& context, const vgpu_cmd_create_image& c, host_memory* buffer,
-                              const guest_payload* content, std::unique_ptr<host_memory>& out) override;
-    std::int32_t create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
-                                std::uint32_t filter, std::unique_ptr<host_sampler>& out) override;
+    std::int32_t create(const creation& what) override;
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
     std::int32_t create_program(host_context& context, vgpu_program_kind kind,
                                 std::span<const std::byte> content,
@@ -132,8 +122,6 @@ public:
     std::int32_t link_program(host_context& context, const std::string& options,
                               std::span<host_program* const> inputs,
                               std::unique_ptr<host_program>& out) override;
-    std::int32_t create_kernel(host_program& program, const std::string& name,
-                               std::unique_ptr<host_kernel>& out) override;
     std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
                          bool wants_event, enqueued& out) override;
     std::int32_t mark(host_queue& queue, std::unique_ptr<host_event>& out) override;

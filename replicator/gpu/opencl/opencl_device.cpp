@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_device: contexts, queues, memory, samplers, user events.
+// opencl_device: the device; contexts, queues, memory, samplers, kernels, user events.
 #include "gpu/opencl/opencl_device.hpp"
 
 #include <algorithm>
@@ -69,64 +69,8 @@ bool opencl_device::means_lost(std::int32_t status) const {
     return status == CL_DEVICE_NOT_AVAILABLE;
 }
 
-std::int32_t opencl_device::create_context(std::unique_ptr<host_context>& out) {
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                                reinterpret_cast<cl_context_properties>(platform_), 0};
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_context>();
-    object->native = {api_, api_.clCreateContext(properties, 1, &device_, nullptr, nullptr, &error)};
-    if (error == CL_SUCCESS)
-        out = std::move(object);
-    return error;
-}
-
-std::int32_t opencl_device::create_queue(host_context& context, std::uint64_t properties,
-                                         std::unique_ptr<host_queue>& out) {
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_queue>();
-    object->native = {api_, api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(),
-                                                      device_, properties, &error)};
-    object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
-    object->lane = next_lane.fetch_add(1, std::memory_order_relaxed);
-    if (error == CL_SUCCESS)
-        out = std::move(object);
-    return error;
-}
-
 std::int32_t opencl_device::flush(host_queue& queue) {
     return api_.clFlush(static_cast<opencl_queue&>(queue).native.get());
-}
-
-std::int32_t opencl_device::create_buffer(host_context& context, std::uint64_t flags, std::uint64_t bytes,
-                                          const guest_payload* content, std::unique_ptr<host_memory>& out) {
-    const cl_context native_context = static_cast<opencl_context&>(context).native.get();
-    flags &= ~static_cast<std::uint64_t>(CL_MEM_KERNEL_READ_AND_WRITE); // of images only
-    void* initial = content ? content->contiguous() : nullptr;
-    std::unique_ptr<std::byte[]> gathered;
-    const bool host_may_write = (flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)) == 0;
-    if (content && !initial && (bytes <= gather_limit_bytes || !host_may_write)) {
-        gathered = allocate(bytes);
-        if (!gathered)
-            return CL_OUT_OF_HOST_MEMORY;
-        if (!content->read(0, gathered.get(), bytes))
-            return CL_OUT_OF_RESOURCES;
-        initial = gathered.get();
-    }
-
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_memory>();
-    object->native = {api_, api_.clCreateBuffer(native_context, flags | (initial ? CL_MEM_COPY_HOST_PTR : 0),
-                                                bytes, initial, &error)};
-    if (error != CL_SUCCESS)
-        return error;
-    if (content && !initial && (error = fill_from_content(native_context, object->native.get(), *content)))
-        return error;
-    api_.clRetainMemObject(object->native.get());
-    object->root = {api_, object->native.get()};
-    object->flags = flags;
-    object->bytes = bytes;
-    out = std::move(object);
-    return CL_SUCCESS;
 }
 
 // Large scattered content: one write for each run. Waits only for these writes, on a queue that the guest
@@ -148,105 +92,199 @@ std::int32_t opencl_device::fill_from_content(cl_context context, cl_mem memory,
     return error;
 }
 
-std::int32_t opencl_device::create_sub_buffer(host_memory& buffer, std::uint64_t flags, std::uint64_t origin,
-                                              std::uint64_t bytes, std::unique_ptr<host_memory>& out) {
-    auto& parent = static_cast<opencl_memory&>(buffer);
-    const cl_buffer_region region{origin, bytes};
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_memory>();
-    object->native = {api_, api_.clCreateSubBuffer(parent.native.get(), flags, CL_BUFFER_CREATE_TYPE_REGION,
-                                                   &region, &error)};
-    if (error != CL_SUCCESS)
-        return error;
-    api_.clRetainMemObject(parent.root.get());
-    object->root = {api_, parent.root.get()};
-    object->root_offset = parent.root_offset + origin;
-    object->bytes = bytes;
-    // Host access that is not given is the parent's.
-    const cl_mem_flags host_access = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
-    object->flags = flags & host_access ? flags : flags | (parent.flags & host_access);
-    out = std::move(object);
-    return CL_SUCCESS;
-}
+struct opencl_device::native_creation {
+    opencl_device& device;
 
-std::int32_t opencl_device::create_image(host_context& context, const vgpu_cmd_create_image& c,
-                                         host_memory* buffer, const guest_payload* content,
-                                         std::unique_ptr<host_memory>& out) {
-    const cl_image_format format{c.channel_order, c.channel_type};
-    cl_image_desc desc{};
-    desc.image_type = c.image_type;
-    desc.image_width = c.width;
-    desc.image_height = c.height;
-    desc.image_depth = c.depth;
-    desc.image_array_size = c.array_size;
-    if (buffer) {
-        desc.mem_object = static_cast<opencl_memory*>(buffer)->native.get();
-        desc.image_row_pitch = c.row_pitch;
-        desc.image_slice_pitch = c.slice_pitch;
+    std::int32_t operator()(const resolved<codec::op_create_context>& r) const {
+        const auto& [place] = r.parts;
+        const cl_context_properties properties[] = {
+            CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(device.platform_), 0};
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_context>();
+        object->native = {device.api_, device.api_.clCreateContext(properties, 1, &device.device_, nullptr,
+                                                                   nullptr, &error)};
+        if (error == CL_SUCCESS)
+            place = std::move(object);
+        return error;
     }
 
-    // Content is always given to the runtime without gaps, so that it can't read behind the end of the last
-    // row.
-    std::unique_ptr<std::byte[]> gathered;
-    if (content) {
-        const std::uint64_t element = codec::image_element_bytes(c.channel_order, c.channel_type);
-        if (element == 0)
-            return CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
-        const codec::image_extent extent = codec::image_extent_of(c);
-        const auto& side = extent.side;
-        const bool layers_are_rows = c.image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-        const auto row_bytes = (base::checked_u64(side[0]) * element).value();
-        if (!row_bytes)
-            return CL_INVALID_IMAGE_SIZE;
-        const std::uint64_t row_pitch =
-            layers_are_rows && c.slice_pitch ? c.slice_pitch : (c.row_pitch ? c.row_pitch : *row_bytes);
-        const auto tight_slice = (base::checked_u64(*row_bytes) * side[1]).value();
-        const auto padded_slice = (base::checked_u64(row_pitch) * side[1]).value();
-        if (!tight_slice || !padded_slice)
-            return CL_INVALID_IMAGE_SIZE;
-        const std::uint64_t slice_pitch = c.slice_pitch ? c.slice_pitch : *padded_slice;
-        const auto total = (base::checked_u64(*tight_slice) * side[2]).value();
-        const auto needed = (base::checked_u64(side[2] - 1) * slice_pitch +
-                             base::checked_u64(side[1] - 1) * row_pitch + *row_bytes)
-                                .value();
-        if (!total || !needed || row_pitch < *row_bytes || *needed > content->bytes() ||
-            *total > content->bytes())
-            return CL_INVALID_VALUE;
-        gathered = allocate(*total);
-        if (!gathered)
-            return CL_OUT_OF_HOST_MEMORY;
-        if (!content->read_box({*row_bytes, side[1], side[2]}, {row_pitch, slice_pitch}, gathered.get(),
-                               {*row_bytes, *tight_slice}))
-            return CL_OUT_OF_RESOURCES;
+    std::int32_t operator()(const resolved<codec::op_create_queue>& r) const {
+        const auto& [place, context] = r.parts;
+        const std::uint64_t properties = r.op.c->properties;
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_queue>();
+        object->native = {device.api_,
+                          device.api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(),
+                                                           device.device_, properties, &error)};
+        object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+        object->lane = next_lane.fetch_add(1, std::memory_order_relaxed);
+        if (error == CL_SUCCESS)
+            place = std::move(object);
+        return error;
     }
 
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_memory>();
-    object->native = {api_, api_.clCreateImage(static_cast<opencl_context&>(context).native.get(),
-                                               c.flags | (gathered ? CL_MEM_COPY_HOST_PTR : 0), &format,
-                                               &desc, gathered.get(), &error)};
-    if (error != CL_SUCCESS)
-        return error;
-    std::size_t element_bytes = 0;
-    if ((error = api_.clGetImageInfo(object->native.get(), CL_IMAGE_ELEMENT_SIZE, sizeof(element_bytes),
-                                     &element_bytes, nullptr)))
-        return error;
-    object->flags = c.flags;
-    object->type = c.image_type;
-    object->element_bytes = element_bytes;
-    out = std::move(object);
-    return CL_SUCCESS;
-}
+    std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
+        const auto& [place, context, content] = r.parts;
+        const std::uint64_t bytes = r.op.c->bytes;
+        const cl_context native_context = static_cast<opencl_context&>(context).native.get();
+        const std::uint64_t flags =
+            flags_on_host(r.op.c->flags) &
+            ~static_cast<std::uint64_t>(CL_MEM_KERNEL_READ_AND_WRITE); // of images only
+        void* initial = content ? content->contiguous() : nullptr;
+        std::unique_ptr<std::byte[]> gathered;
+        const bool host_may_write = (flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)) == 0;
+        if (content && !initial && (bytes <= gather_limit_bytes || !host_may_write)) {
+            gathered = allocate(bytes);
+            if (!gathered)
+                return CL_OUT_OF_HOST_MEMORY;
+            if (!content->read(0, gathered.get(), bytes))
+                return CL_OUT_OF_RESOURCES;
+            initial = gathered.get();
+        }
 
-std::int32_t opencl_device::create_sampler(host_context& context, bool normalized, std::uint32_t addressing,
-                                           std::uint32_t filter, std::unique_ptr<host_sampler>& out) {
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_sampler>();
-    object->native = {api_, api_.clCreateSampler(static_cast<opencl_context&>(context).native.get(),
-                                                 normalized, addressing, filter, &error)};
-    if (error == CL_SUCCESS)
-        out = std::move(object);
-    return error;
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_memory>();
+        object->native = {device.api_, device.api_.clCreateBuffer(
+                                           native_context, flags | (initial ? CL_MEM_COPY_HOST_PTR : 0),
+                                           bytes, initial, &error)};
+        if (error != CL_SUCCESS)
+            return error;
+        if (content && !initial &&
+            (error = device.fill_from_content(native_context, object->native.get(), *content)))
+            return error;
+        device.api_.clRetainMemObject(object->native.get());
+        object->root = {device.api_, object->native.get()};
+        object->flags = flags;
+        object->bytes = bytes;
+        place = std::move(object);
+        return CL_SUCCESS;
+    }
+
+    std::int32_t operator()(const resolved<codec::op_create_sub_buffer>& r) const {
+        const auto& [place, buffer] = r.parts;
+        const std::uint64_t flags = flags_on_host(r.op.c->flags);
+        auto& parent = static_cast<opencl_memory&>(buffer);
+        const cl_buffer_region region{r.op.c->origin, r.op.c->bytes};
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_memory>();
+        object->native = {device.api_,
+                          device.api_.clCreateSubBuffer(parent.native.get(), flags,
+                                                        CL_BUFFER_CREATE_TYPE_REGION, &region, &error)};
+        if (error != CL_SUCCESS)
+            return error;
+        device.api_.clRetainMemObject(parent.root.get());
+        object->root = {device.api_, parent.root.get()};
+        object->root_offset = parent.root_offset + r.op.c->origin;
+        object->bytes = r.op.c->bytes;
+        // Host access that is not given is the parent's.
+        const cl_mem_flags host_access =
+            CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
+        object->flags = flags & host_access ? flags : flags | (parent.flags & host_access);
+        place = std::move(object);
+        return CL_SUCCESS;
+    }
+
+    std::int32_t operator()(const resolved<codec::op_create_image>& r) const {
+        const auto& [place, context, content, buffer] = r.parts;
+        const vgpu_cmd_create_image& c = *r.op.c;
+        const std::uint64_t flags = flags_on_host(c.flags);
+        const cl_image_format format{c.channel_order, c.channel_type};
+        cl_image_desc desc{};
+        desc.image_type = c.image_type;
+        desc.image_width = c.width;
+        desc.image_height = c.height;
+        desc.image_depth = c.depth;
+        desc.image_array_size = c.array_size;
+        if (buffer) {
+            desc.mem_object = static_cast<opencl_memory*>(buffer)->native.get();
+            desc.image_row_pitch = c.row_pitch;
+            desc.image_slice_pitch = c.slice_pitch;
+        }
+
+        // Content is always given to the runtime without gaps, so that it can't read behind the end of the
+        // last row.
+        std::unique_ptr<std::byte[]> gathered;
+        if (content) {
+            const std::uint64_t element = codec::image_element_bytes(c.channel_order, c.channel_type);
+            if (element == 0)
+                return CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
+            const codec::image_extent extent = codec::image_extent_of(c);
+            const auto& side = extent.side;
+            const bool layers_are_rows = c.image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+            const auto row_bytes = (base::checked_u64(side[0]) * element).value();
+            if (!row_bytes)
+                return CL_INVALID_IMAGE_SIZE;
+            const std::uint64_t row_pitch =
+                layers_are_rows && c.slice_pitch ? c.slice_pitch : (c.row_pitch ? c.row_pitch : *row_bytes);
+            const auto tight_slice = (base::checked_u64(*row_bytes) * side[1]).value();
+            const auto padded_slice = (base::checked_u64(row_pitch) * side[1]).value();
+            if (!tight_slice || !padded_slice)
+                return CL_INVALID_IMAGE_SIZE;
+            const std::uint64_t slice_pitch = c.slice_pitch ? c.slice_pitch : *padded_slice;
+            const auto total = (base::checked_u64(*tight_slice) * side[2]).value();
+            const auto needed = (base::checked_u64(side[2] - 1) * slice_pitch +
+                                 base::checked_u64(side[1] - 1) * row_pitch + *row_bytes)
+                                    .value();
+            if (!total || !needed || row_pitch < *row_bytes || *needed > content->bytes() ||
+                *total > content->bytes())
+                return CL_INVALID_VALUE;
+            gathered = allocate(*total);
+            if (!gathered)
+                return CL_OUT_OF_HOST_MEMORY;
+            if (!content->read_box({*row_bytes, side[1], side[2]}, {row_pitch, slice_pitch}, gathered.get(),
+                                   {*row_bytes, *tight_slice}))
+                return CL_OUT_OF_RESOURCES;
+        }
+
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_memory>();
+        object->native = {device.api_,
+                          device.api_.clCreateImage(static_cast<opencl_context&>(context).native.get(),
+                                                    flags | (gathered ? CL_MEM_COPY_HOST_PTR : 0), &format,
+                                                    &desc, gathered.get(), &error)};
+        if (error != CL_SUCCESS)
+            return error;
+        std::size_t element_bytes = 0;
+        if ((error = device.api_.clGetImageInfo(object->native.get(), CL_IMAGE_ELEMENT_SIZE,
+                                                sizeof(element_bytes), &element_bytes, nullptr)))
+            return error;
+        object->flags = flags;
+        object->type = c.image_type;
+        object->element_bytes = element_bytes;
+        place = std::move(object);
+        return CL_SUCCESS;
+    }
+
+    std::int32_t operator()(const resolved<codec::op_create_sampler>& r) const {
+        const auto& [place, context] = r.parts;
+        const vgpu_cmd_create_sampler& c = *r.op.c;
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_sampler>();
+        object->native = {device.api_,
+                          device.api_.clCreateSampler(static_cast<opencl_context&>(context).native.get(),
+                                                      c.normalized != 0, c.addressing, c.filter, &error)};
+        if (error == CL_SUCCESS)
+            place = std::move(object);
+        return error;
+    }
+
+    std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
+        const auto& [place, program] = r.parts;
+        const cl_program native = static_cast<opencl_program&>(program).native.get();
+        if (!native)
+            return CL_INVALID_PROGRAM_EXECUTABLE;
+        cl_int error = CL_SUCCESS;
+        auto object = std::make_unique<opencl_kernel>();
+        object->native = {device.api_,
+                          device.api_.clCreateKernel(native, std::string(r.op.name).c_str(), &error)};
+        if (error == CL_SUCCESS)
+            place = std::move(object);
+        return error;
+    }
+};
+
+std::int32_t opencl_device::create(const creation& what) {
+    return std::visit(native_creation{*this}, what);
 }
 
 std::int32_t opencl_device::create_user_event(host_context& context, std::unique_ptr<host_event>& out) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_programs: programs and kernels.
+// opencl_programs: programs.
 #include "gpu/opencl/opencl_device.hpp"
 
 namespace kagemusha::gpu {
@@ -110,19 +110,6 @@ std::int32_t opencl_device::link_program(host_context& context, const std::strin
                                          options.c_str(), static_cast<cl_uint>(native_inputs.size()),
                                          native_inputs.data(), nullptr, nullptr, &error)};
     if (error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE)
-        out = std::move(object);
-    return error;
-}
-
-std::int32_t opencl_device::create_kernel(host_program& program, const std::string& name,
-                                          std::unique_ptr<host_kernel>& out) {
-    const cl_program native = static_cast<opencl_program&>(program).native.get();
-    if (!native)
-        return CL_INVALID_PROGRAM_EXECUTABLE;
-    cl_int error = CL_SUCCESS;
-    auto object = std::make_unique<opencl_kernel>();
-    object->native = {api_, api_.clCreateKernel(native, name.c_str(), &error)};
-    if (error == CL_SUCCESS)
         out = std::move(object);
     return error;
 }
