@@ -19,7 +19,7 @@ from places import Place
 
 JOB = os.environ["KAGE_CL_JOB"]
 STILL_BYTES = 4 << 20  # of cl_job churn: written once, easy to compress
-TRACED_ROUNDS = 100  # in each mode
+TRACED_ROUNDS = 250  # in each mode
 
 
 @pytest.fixture(scope="module")
