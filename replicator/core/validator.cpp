@@ -55,24 +55,28 @@ struct table_kind {
     vgpu_object_kind kind;
     const char* missing; // what is said when an id names no such object
 };
-constexpr table_kind kind_of(commands::object kind) {
+constexpr const char* missing(vgpu_object_kind kind) {
     switch (kind) {
-    case commands::object::context:
-        return {VGPU_OBJECT_CONTEXT, no_context};
-    case commands::object::queue:
-        return {VGPU_OBJECT_QUEUE, no_queue};
-    case commands::object::sampler:
-        return {VGPU_OBJECT_SAMPLER, no_sampler};
-    case commands::object::program:
-        return {VGPU_OBJECT_PROGRAM, no_program};
-    case commands::object::kernel:
-        return {VGPU_OBJECT_KERNEL, no_kernel};
-    case commands::object::event:
-    case commands::object::user_event:
-        return {VGPU_OBJECT_EVENT, no_event};
-    default: // buffer, image, memory
-        return {VGPU_OBJECT_MEMORY, no_memory};
+    case VGPU_OBJECT_CONTEXT:
+        return no_context;
+    case VGPU_OBJECT_QUEUE:
+        return no_queue;
+    case VGPU_OBJECT_SAMPLER:
+        return no_sampler;
+    case VGPU_OBJECT_PROGRAM:
+        return no_program;
+    case VGPU_OBJECT_KERNEL:
+        return no_kernel;
+    case VGPU_OBJECT_EVENT:
+        return no_event;
+    case VGPU_OBJECT_MEMORY:
+        break;
     }
+    return no_memory;
+}
+constexpr table_kind kind_of(commands::object kind) {
+    const vgpu_object_kind on_wire = commands::wire_kind(kind);
+    return {on_wire, missing(on_wire)};
 }
 
 // What the row of one op says about objects. All of them belong to one context: an enqueued command's is that
@@ -260,23 +264,6 @@ private:
     std::array<const object*, parts> found_{}; // by part
 };
 
-// The new object's kind: of the row's part that creates it.
-template <class Op>
-constexpr vgpu_object_kind created_kind() {
-    vgpu_object_kind kind{};
-    std::apply(
-        [&](const auto&... part) {
-            const auto look = [&]<class Part>(const Part& p) {
-                if constexpr (commands::is_creates<Part>) {
-                    kind = kind_of(p.kind).kind;
-                }
-            };
-            (look(part), ...);
-        },
-        commands::row_of<Op>::parts);
-    return kind;
-}
-
 } // namespace
 
 template <class Op>
@@ -288,7 +275,7 @@ verdict validator::check(const Op& o) {
             return v;
         }
         object made;
-        made.kind = created_kind<Op>();
+        made.kind = commands::created_kind<commands::row_of<Op>>;
         made.context = parts.context();
         if constexpr (std::is_same_v<Op, op_create_buffer>) {
             made.bytes = o.c->bytes;

@@ -111,7 +111,7 @@ struct create_sampler : call<VGPU_CMD_CREATE_SAMPLER, op_create_sampler> {
 struct build_program : call<VGPU_CMD_BUILD_PROGRAM, op_build_program> {
     static constexpr const char* name = "BUILD_PROGRAM";
     static constexpr auto parts = std::tuple(
-        uses(object::program, &wire::program),
+        changes(object::program, &wire::program),
         pad(&wire::pad),
         text(&op::options, &wire::options_bytes, VGPU_MAX_OPTIONS_BYTES));
 };
@@ -119,7 +119,7 @@ struct build_program : call<VGPU_CMD_BUILD_PROGRAM, op_build_program> {
 struct compile_program : call<VGPU_CMD_COMPILE_PROGRAM, op_compile_program> {
     static constexpr const char* name = "COMPILE_PROGRAM";
     static constexpr auto parts = std::tuple(
-        uses(object::program, &wire::program),
+        changes(object::program, &wire::program),
         pad(&wire::pad),
         ids(object::program, &op::headers, &wire::header_count),
         text(&op::options, &wire::options_bytes, VGPU_MAX_OPTIONS_BYTES),
@@ -156,7 +156,7 @@ struct set_user_event : silent<VGPU_CMD_SET_USER_EVENT, op_set_user_event> {
 struct set_spec_constant : call<VGPU_CMD_SET_SPEC_CONSTANT, op_set_spec_constant> {
     static constexpr const char* name = "SET_SPEC_CONSTANT";
     static constexpr auto parts = std::tuple(
-        uses(object::program, &wire::program),
+        changes(object::program, &wire::program),
         between(&wire::value_bytes, 1, 16,
                 "a specialization constant has less than 1 or more than 16 bytes"),
         octets(&op::value, &wire::value_bytes));

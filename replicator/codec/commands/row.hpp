@@ -44,8 +44,9 @@ enum class object : std::uint8_t {
     user_event,
 };
 
-// What a command does with the content of the memory that an id names.
-enum class access : std::uint8_t { none, read, write };
+// What a command does with the object that an id names: memory's content is read or written; another object
+// may be changed, so that what is made of it later depends on the command.
+enum class access : std::uint8_t { none, read, write, change };
 
 // ---- rows
 
@@ -110,6 +111,10 @@ constexpr uses_part<Field> reads(object kind, Field id) {
 template <class Field>
 constexpr uses_part<Field> writes(object kind, Field id) {
     return {kind, access::write, id};
+}
+template <class Field>
+constexpr uses_part<Field> changes(object kind, Field id) {
+    return {kind, access::change, id};
 }
 
 // Whether it names something is for a rule of the row.

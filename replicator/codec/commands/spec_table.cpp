@@ -82,8 +82,8 @@ void describe(description& d, const creates_part<A...>& p) {
 }
 template <class... A>
 void describe(description& d, const uses_part<A...>& p) {
-    const char* verb = p.how == access::none ? "uses " : p.how == access::read ? "reads " : "writes ";
-    append(d.objects, verb + name_of(p.kind));
+    constexpr const char* verbs[] = {"uses ", "reads ", "writes ", "changes "}; // by enum access
+    append(d.objects, verbs[static_cast<int>(p.how)] + name_of(p.kind));
 }
 template <class... A>
 void describe(description& d, const may_use_part<A...>& p) {

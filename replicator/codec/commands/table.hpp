@@ -117,6 +117,40 @@ struct same_ops<rows<Row...>, std::variant<Op...>> {
 };
 static_assert(same_ops<all_rows, codec::op>::value);
 
+// What the wire format calls the kind: buffers and images are memory.
+constexpr vgpu_object_kind wire_kind(object kind) {
+    switch (kind) {
+    case object::context:
+        return VGPU_OBJECT_CONTEXT;
+    case object::queue:
+        return VGPU_OBJECT_QUEUE;
+    case object::sampler:
+        return VGPU_OBJECT_SAMPLER;
+    case object::program:
+        return VGPU_OBJECT_PROGRAM;
+    case object::kernel:
+        return VGPU_OBJECT_KERNEL;
+    case object::event:
+    case object::user_event:
+        return VGPU_OBJECT_EVENT;
+    default: // buffer, image, memory
+        return VGPU_OBJECT_MEMORY;
+    }
+}
+
+// The kind of what a row creates.
+template <class Row>
+constexpr vgpu_object_kind created_kind = [] {
+    vgpu_object_kind kind{};
+    const auto look = [&]<class Part>(const Part& part) {
+        if constexpr (is_creates<Part>) {
+            kind = wire_kind(part.kind);
+        }
+    };
+    std::apply([&](const auto&... part) { (look(part), ...); }, Row::parts);
+    return kind;
+}();
+
 // ---- facts by opcode, for whoever has only that
 
 inline constexpr auto answers = [] {

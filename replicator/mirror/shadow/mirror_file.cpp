@@ -76,7 +76,8 @@ struct mirror_file::impl {
     mark_table marks; // every memory object that the guest can name
     const char* failure = nullptr;
     host_order order;
-    std::vector<guest_id> awaited; // a member so that its memory is used again
+    std::vector<guest_id> awaited;    // a member so that its memory is used again
+    std::vector<catalog_item*> needs; // of a call: the same
 
     // Kernels that give something else each time, if they were named: whatever kernels and copies write from
     // the launch of one on may depend on it, until all of that was shipped.
@@ -354,105 +355,97 @@ struct mirror_file::impl {
         entry.command(command);
     }
 
-    // ---- calls. Each gives the catalog what it makes; null if there is no room.
+    // ---- calls. What each makes or changes goes into the catalog, by its row.
+
+    // Null if there is no room.
+    template <class Op>
+    catalog_item* made(const Op& o, shared_bytes content = {}) {
+        using row = commands::row_of<Op>;
+        needs.clear();
+        catalog_item* changed = nullptr;
+        const auto look = [&]<class Part>(const Part& part) {
+            if constexpr (requires { part.how; }) {
+                catalog_item* const item = catalog.find((*o.c).*part.id);
+                if (part.how == commands::access::change) {
+                    changed = item;
+                } else {
+                    needs.push_back(item);
+                }
+            } else if constexpr (requires {
+                                     part.count;
+                                     part.kind;
+                                 }) {
+                for (const guest_id id : o.*part.view) {
+                    needs.push_back(catalog.find(id));
+                }
+            } else if constexpr (requires { part.id; } && !commands::is_creates<Part>) { // may use
+                if (const guest_id id = (*o.c).*part.id) {
+                    needs.push_back(catalog.find(id));
+                }
+            }
+        };
+        std::apply([&](const auto&... part) { (look(part), ...); }, row::parts);
+        const auto& c = without_content(o);
+        catalog_item* item = nullptr;
+        if constexpr (commands::creates_object<row>) {
+            item = catalog.create(o.c->id, commands::created_kind<row>, words_of(&c), std::move(content),
+                                  needs, request->token);
+        } else {
+            item = catalog.change(*changed, words_of(&c), needs, request->token);
+        }
+        if (item) {
+            describe(*item, o);
+        }
+        return item;
+    }
+
+    // What the mirror needs to know about an object beside the command that made it.
+    void describe(catalog_item&, const op_create_queue& o) {
+        order.queue_made(o.c->id, (o.c->properties & cl_queue_out_of_order) != 0);
+    }
+    void describe(catalog_item& item, const op_create_kernel& o) {
+        if (std::find(names.begin(), names.end(), o.name) != names.end()) {
+            item.named = has_named = true;
+        }
+    }
+    void describe(catalog_item& item, const op_create_buffer& o) {
+        item.memory->info.flags = o.c->flags;
+        item.memory->info.bytes = o.c->bytes;
+        set_written(item.memory->info, o.content.bytes != 0);
+        markable(item, only_read(o.c->flags, nullptr));
+    }
+    void describe(catalog_item& item, const op_create_sub_buffer& o) {
+        item.memory->info.flags = o.c->flags;
+        item.memory->info.bytes = o.c->bytes;
+        markable(item, only_read(o.c->flags, catalog.find(o.c->buffer)));
+    }
+    void describe(catalog_item& item, const op_create_image& o) {
+        item.memory->info.flags = o.c->flags;
+        item.memory->info.image = without_content(o);
+        set_written(item.memory->info, o.content.bytes != 0);
+        markable(item, only_read(o.c->flags, o.c->buffer != 0 ? catalog.find(o.c->buffer) : nullptr));
+    }
+    void describe(catalog_item&, const auto&) {}
 
     // Memory of the guest's, whose marks can be set from here on.
-    catalog_item* markable(catalog_item* item, bool kernels_only_read) {
-        if (item) {
-            item->memory->kernels_only_read = kernels_only_read;
-            marks.insert(item->id, {&item->memory->root->memory->info, kernels_only_read});
-        }
-        return item;
-    }
-
-    template <class Op>
-    catalog_item* made(const Op& o, vgpu_object_kind kind, std::initializer_list<catalog_item*> needs) {
-        return catalog.create(o.c->id, kind, words_of(o.c), {}, needs, request->token);
-    }
-    catalog_item* made(const op_create_context& o) { return made(o, VGPU_OBJECT_CONTEXT, {}); }
-    catalog_item* made(const op_create_queue& o) {
-        order.queue_made(o.c->id, (o.c->properties & cl_queue_out_of_order) != 0);
-        return made(o, VGPU_OBJECT_QUEUE, {catalog.find(o.c->context)});
-    }
-    catalog_item* made(const op_create_sampler& o) {
-        return made(o, VGPU_OBJECT_SAMPLER, {catalog.find(o.c->context)});
-    }
-    catalog_item* made(const op_create_kernel& o) {
-        catalog_item* item = made(o, VGPU_OBJECT_KERNEL, {catalog.find(o.c->program)});
-        if (item && std::find(names.begin(), names.end(), o.name) != names.end()) {
-            item->named = has_named = true;
-        }
-        return item;
-    }
-    catalog_item* made(const op_create_buffer& o) {
-        vgpu_cmd_create_buffer c = *o.c; // its content comes with a state transfer
-        c.content = {0, VGPU_PAYLOAD_NONE, 0};
-        c.cmd.bytes = sizeof(c);
-        catalog_item* item = catalog.create(o.c->id, VGPU_OBJECT_MEMORY, words_of(&c), {},
-                                            std::array{catalog.find(c.context)}, request->token);
-        if (markable(item, only_read(c.flags, nullptr))) {
-            item->memory->info.flags = c.flags;
-            item->memory->info.bytes = c.bytes;
-            set_written(item->memory->info, o.content.bytes != 0);
-        }
-        return item;
-    }
-    catalog_item* made(const op_create_sub_buffer& o) {
-        catalog_item* buffer = catalog.find(o.c->buffer);
-        catalog_item* item = made(o, VGPU_OBJECT_MEMORY, {buffer});
-        if (markable(item, only_read(o.c->flags, buffer))) {
-            item->memory->info.flags = o.c->flags;
-            item->memory->info.bytes = o.c->bytes;
-        }
-        return item;
-    }
-    catalog_item* made(const op_create_image& o) {
-        const vgpu_cmd_create_image c = without_content(*o.c);
-        std::vector<catalog_item*> needs{catalog.find(c.context)};
-        catalog_item* buffer = c.buffer != 0 ? catalog.find(c.buffer) : nullptr;
-        if (buffer) {
-            needs.push_back(buffer);
-        }
-        catalog_item* item =
-            catalog.create(c.id, VGPU_OBJECT_MEMORY, words_of(&c), {}, needs, request->token);
-        if (markable(item, only_read(c.flags, buffer))) {
-            item->memory->info.flags = c.flags;
-            item->memory->info.image = c;
-            set_written(item->memory->info, o.content.bytes != 0);
-        }
-        return item;
-    }
-    catalog_item* made(const op_create_program& o, shared_bytes content) {
-        return catalog.create(o.c->id, VGPU_OBJECT_PROGRAM, words_of(o.c), std::move(content),
-                              std::array{catalog.find(o.c->context)}, request->token);
-    }
-    catalog_item* made(const op_link_program& o) {
-        std::vector<catalog_item*> needs{catalog.find(o.c->context)};
-        for (const guest_id id : o.inputs) {
-            needs.push_back(catalog.find(id));
-        }
-        return catalog.create(o.c->id, VGPU_OBJECT_PROGRAM, words_of(o.c), {}, needs, request->token);
-    }
-    catalog_item* made(const op_build_program& o) {
-        return catalog.change(*catalog.find(o.c->program), words_of(o.c), {}, request->token);
-    }
-    catalog_item* made(const op_compile_program& o) {
-        std::vector<catalog_item*> headers;
-        for (const guest_id id : o.headers) {
-            headers.push_back(catalog.find(id));
-        }
-        return catalog.change(*catalog.find(o.c->program), words_of(o.c), headers, request->token);
-    }
-    catalog_item* made(const op_set_spec_constant& o) {
-        return catalog.change(*catalog.find(o.c->program), words_of(o.c), {}, request->token);
+    void markable(catalog_item& item, bool kernels_only_read) {
+        item.memory->kernels_only_read = kernels_only_read;
+        marks.insert(item.id, {&item.memory->root->memory->info, kernels_only_read});
     }
 
     static void set_written(memory_info& info, bool written) {
         info.dirty_for_sync = info.dirty_for_digest = written;
     }
+    // The content of memory comes with a state transfer.
+    static vgpu_cmd_create_buffer without_content(const op_create_buffer& o) {
+        vgpu_cmd_create_buffer c = *o.c;
+        c.cmd.bytes = sizeof(c);
+        c.content = {0, VGPU_PAYLOAD_NONE, 0};
+        return c;
+    }
     // An image without content must not say how its content lies in memory.
-    static vgpu_cmd_create_image without_content(const vgpu_cmd_create_image& given) {
-        vgpu_cmd_create_image c = given;
+    static vgpu_cmd_create_image without_content(const op_create_image& o) {
+        vgpu_cmd_create_image c = *o.c;
         c.cmd.bytes = sizeof(c);
         c.content = {0, VGPU_PAYLOAD_NONE, 0};
         if (c.buffer == 0) {
@@ -460,6 +453,7 @@ struct mirror_file::impl {
         }
         return c;
     }
+    static const auto& without_content(const auto& o) { return *o.c; }
 
     // The call as an entry of its own.
     template <class Op>
