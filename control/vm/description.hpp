@@ -61,7 +61,7 @@ struct described_protection {
     bool stop_without_standby = false;
 };
 
-// For how long something may stand still before it is given up (control/supervise/progress_watch.hpp); 0: for
+// For how long something may stand still before it is given up (control/pilot/progress_watch.hpp); 0: for
 // ever. In milliseconds.
 struct described_supervision {
     std::uint32_t checkpoint_ms = 0; // set from the longest epoch unless the description has it

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // qemu_pilot: the steps of a primary: its standby gets a copy, then checkpoints, then perhaps the VM.
-#include "control/supervise/qemu_pilot.hpp"
+#include "control/pilot/qemu_pilot.hpp"
 
 #include "control/qemu/vm_config.hpp"
 

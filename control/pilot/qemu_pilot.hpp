@@ -11,12 +11,12 @@
 #pragma once
 
 #include "control/base/process.hpp"
+#include "control/pilot/checkpoint_count.hpp"
+#include "control/pilot/difference_watch.hpp"
+#include "control/pilot/paused_share.hpp"
+#include "control/pilot/progress_watch.hpp"
 #include "control/qemu/qmp_session.hpp"
 #include "control/relay/relayed_links.hpp"
-#include "control/supervise/checkpoint_count.hpp"
-#include "control/supervise/difference_watch.hpp"
-#include "control/supervise/paused_share.hpp"
-#include "control/supervise/progress_watch.hpp"
 
 #include <nlohmann/json.hpp>
 

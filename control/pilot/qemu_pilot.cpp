@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // See qemu_pilot.hpp.
-#include "control/supervise/qemu_pilot.hpp"
+#include "control/pilot/qemu_pilot.hpp"
 
 #include "control/qemu/vm_config.hpp"
 

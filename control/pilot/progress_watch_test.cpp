@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "control/supervise/progress_watch.hpp"
+#include "control/pilot/progress_watch.hpp"
 
 #include <gtest/gtest.h>
 

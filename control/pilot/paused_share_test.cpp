@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "control/supervise/paused_share.hpp"
+#include "control/pilot/paused_share.hpp"
 
 #include <gtest/gtest.h>
 

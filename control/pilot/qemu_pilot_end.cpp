@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // qemu_pilot: how a QEMU ends: in order, killed, or held by the kernel, and then perhaps another one.
-#include "control/supervise/qemu_pilot.hpp"
+#include "control/pilot/qemu_pilot.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // See progress_watch.hpp.
-#include "control/supervise/progress_watch.hpp"
+#include "control/pilot/progress_watch.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "control/supervise/checkpoint_count.hpp"
+#include "control/pilot/checkpoint_count.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // qemu_pilot: flushes the VM's disks, one after the other (qemu-device/checkpoint-disk.c has what answers).
-#include "control/supervise/qemu_pilot.hpp"
+#include "control/pilot/qemu_pilot.hpp"
 
 #include <fmt/format.h>
 
