@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/rate_limiter.hpp"
-#include "mirror/standby/guest_view.hpp"
+#include "mirror/standby/completion_filter.hpp"
 #include "pair/connection.hpp"
 #include "pair/inbox.hpp"
 #include "pair/standby_hold.hpp"
@@ -155,7 +155,7 @@ public:
         for (const auto& [token, request] : std::exchange(open_, {})) {
             tokens.push_back(token);
         }
-        view_.clear();
+        completions_.clear();
         records_.clear();
         return tokens;
     }
@@ -424,7 +424,7 @@ private:
     bool all_given_ = false, live_ = false;
     std::map<std::uint64_t, std::unique_ptr<mirror::resumed_request>> open_; // submitted, not resumed yet
     std::map<std::uint64_t, core::request_progress> open_progress_;          // not submitted yet, by token
-    mirror::guest_view view_;
+    mirror::completion_filter completions_;
     std::deque<std::vector<std::byte>> records_; // for the guest, before all others
 
     std::mutex results_mutex_;
@@ -462,8 +462,8 @@ standby_side::record_owner threaded_standby::on_record(std::span<const std::byte
             runner_.on_record(record);
             return record_owner::side;
         }
-        if (!view_.tells(head.file, c.event)) {
-            view_.over(head.file, c.event);
+        if (!completions_.tells(head.file, c.event)) {
+            completions_.over(head.file, c.event);
             return record_owner::nobody;
         }
     } else if (head.type == VGPU_RECORD_QUEUE_ERROR) {
@@ -474,7 +474,7 @@ standby_side::record_owner threaded_standby::on_record(std::span<const std::byte
         }
     } else if (head.type == VGPU_RECORD_LOST) {
         runner_.on_record(record); // nothing of its log is waited for any more
-        view_.forget(head.file);
+        completions_.forget(head.file);
     }
     return record_owner::guest;
 }
@@ -488,7 +488,7 @@ void threaded_standby::told(std::span<const std::byte> record) {
     if (record.size() == sizeof(c)) {
         std::memcpy(&c, record.data(), sizeof(c));
         if (c.record.type == VGPU_RECORD_COMPLETION) {
-            view_.over(c.record.file, c.event);
+            completions_.over(c.record.file, c.event);
         }
     }
 }
@@ -566,7 +566,7 @@ std::string threaded_standby::take_over(core::device& device) {
         for (const auto& r : f.requests) {
             open_progress_.emplace(r.token, r.progress);
         }
-        view_.waited_for(f.file, f.untold);
+        completions_.waited_for(f.file, f.untold);
         for (const auto& e : f.refused) {
             device.add_refused(f.file, e);
         }
@@ -581,12 +581,12 @@ std::string threaded_standby::take_over(core::device& device) {
     for (const core::file_checkpoint& f : device.checkpoint()) {
         device.objects(f.file)->for_each([&](codec::guest_id id, const core::object& o) {
             if (o.kind == VGPU_OBJECT_EVENT && o.event == core::event_state::pending) {
-                view_.executed_before(f.file, id);
+                completions_.executed_before(f.file, id);
             }
         });
     }
     runner_.watch([this](std::uint32_t file, std::span<const std::byte> stream) {
-        view_.executed_before(file, stream);
+        completions_.executed_before(file, stream);
     });
     tell_completed(device, false);
     return {};
@@ -594,7 +594,7 @@ std::string threaded_standby::take_over(core::device& device) {
 
 void threaded_standby::tell_completed(core::device& device, bool everything) {
     for (const core::file_checkpoint& f : state_.files) {
-        for (const auto& done : view_.completed(f.file, device.objects(f.file), everything)) {
+        for (const auto& done : completions_.completed(f.file, device.objects(f.file), everything)) {
             vgpu_record_completion c{};
             c.record = {VGPU_RECORD_COMPLETION, sizeof(c), done.file, 0};
             c.event = done.event;
@@ -637,7 +637,7 @@ void threaded_standby::become_live(core::device& device, std::uint64_t now_ms) {
     tell_completed(device, true);
     runner_.destroy_agents_objects(device, now_ms);
     for (const core::file_checkpoint& f : state_.files) {
-        device.await_events(f.file, view_.known(f.file));
+        device.await_events(f.file, completions_.known(f.file));
     }
     live_ = true;
     if (options_.live) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// guest_view: after a takeover, which completions the guest must still hear of. At the last checkpoint it
+// completion_filter: after a takeover, which completions the guest must still hear of. At the last checkpoint it
 // knew of some and waited for others; the standby's GPU executed what was committed in its own time. So
 //
 //   an event the guest waited for     is told once, whenever its command completes here, or now if it has
@@ -7,8 +7,8 @@
 //   an event of a later command       is told as always
 //
 // Pure. Costs nothing once what was open at the takeover is over.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_GUEST_VIEW_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_GUEST_VIEW_HPP
+#ifndef KAGEMUSHA_MIRROR_STANDBY_COMPLETION_FILTER_HPP
+#define KAGEMUSHA_MIRROR_STANDBY_COMPLETION_FILTER_HPP
 
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@
 
 namespace kagemusha::mirror {
 
-class guest_view {
+class completion_filter {
 public:
     // What the guest waited for in this file.
     void waited_for(std::uint32_t file, std::span<const codec::guest_id> events) {
