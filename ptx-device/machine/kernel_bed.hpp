@@ -63,7 +63,7 @@ public:
         r.memory = &map_;
         std::vector<std::uint8_t> params(it->second->entry_param_bytes);
         std::size_t k = 0;
-        const auto put = [&](auto value) {
+        [[maybe_unused]] const auto put = [&](auto value) {
             ASSERT_LT(k, it->second->params.size());
             ASSERT_EQ(it->second->params[k].bytes, sizeof value);
             std::memcpy(params.data() + it->second->params[k++].offset, &value, sizeof value);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// device: the one device of this library, its memory and its contexts.
+//
+// Everything runs at once, in the thread that calls, under one lock: a stream's work has completed when the
+// call that made it returns. That is what "in order" asks, and nothing is gained by more threads in an
+// interpreter.
+#ifndef KAGEMUSHA_PTX_DRIVER_DEVICE_HPP
+#define KAGEMUSHA_PTX_DRIVER_DEVICE_HPP
+
+#include "api.hpp"
+
+#include "ptx-device/machine/memory_map.hpp"
+#include "ptx-device/machine/program.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace kagemusha::ptx_driver {
+
+constexpr const char* device_name = "Kagemusha PTX on CPU";
+constexpr int driver_version = 12000;
+constexpr int capability_major = 8;
+constexpr int capability_minor = 0;
+constexpr std::size_t memory_bytes = std::size_t{8} << 30;
+constexpr std::size_t granularity = std::size_t{2} << 20;
+constexpr unsigned shared_default = 48u << 10;
+constexpr unsigned shared_optin = 99u << 10;
+constexpr unsigned block_threads = 1024;
+
+struct context;
+
+struct kernel {
+    const machine::function* code = nullptr;
+    CUmod_st* in = nullptr;
+    unsigned dynamic_limit = shared_default; // of dynamic shared memory
+};
+
+struct loaded_module {
+    machine::program code;
+    std::vector<CUdeviceptr> variables;
+    std::map<std::string, std::unique_ptr<kernel>> kernels;
+    context* owner = nullptr;
+};
+
+// Handles are never reused for another kind: a set for each says which are valid.
+struct context {
+    bool primary = false;
+    unsigned flags = 0;
+    CUresult failed = CUDA_SUCCESS; // sticky: every call that computes gives it from now on
+    std::map<loaded_module*, std::unique_ptr<loaded_module>> modules;
+    std::set<CUdeviceptr> allocations;
+    std::set<CUstream> streams;
+};
+
+class device {
+public:
+    static device& one();
+
+    std::mutex lock;
+    bool started = false;
+    machine::memory_map memory;
+    std::map<CUdeviceptr, std::size_t> allocations;
+    std::map<CUdeviceptr, std::size_t> host; // pinned memory of the program
+    std::size_t used = 0;
+    std::map<context*, std::unique_ptr<context>> contexts;
+    context* primary = nullptr;
+    unsigned primary_users = 0;
+    unsigned primary_flags = 0;
+
+    // Zeroed memory that kernels may touch; 0: there is none.
+    CUdeviceptr take(std::size_t bytes);
+    void give_back(CUdeviceptr address);
+    context* make_context(unsigned flags, bool is_primary);
+    void destroy(context* c);
+};
+
+// The calling thread's contexts; the last is current.
+std::vector<context*>& stack();
+
+// What most calls begin with: the device is locked for their time, and a context that has not failed is
+// current.
+struct call {
+    std::unique_lock<std::mutex> locked;
+    device& d;
+    context* c = nullptr;
+    CUresult result = CUDA_SUCCESS;
+
+    enum class needs { driver, context, working_context };
+    explicit call(needs n);
+};
+
+bool is_stream(const call& c, CUstream s);
+
+} // namespace kagemusha::ptx_driver
+
+#endif
