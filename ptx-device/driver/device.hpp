@@ -11,6 +11,7 @@
 
 #include "ptx-device/machine/memory_map.hpp"
 #include "ptx-device/machine/program.hpp"
+#include "ptx-device/machine/texture.hpp"
 
 #include <map>
 #include <memory>
@@ -66,6 +67,8 @@ public:
     std::map<CUdeviceptr, std::size_t> allocations;
     std::map<CUdeviceptr, std::size_t> host; // pinned memory of the program
     std::size_t used = 0;
+    machine::texture_table textures;
+    CUtexObject last_texture = 0;
     std::map<context*, std::unique_ptr<context>> contexts;
     context* primary = nullptr;
     unsigned primary_users = 0;

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -234,6 +235,79 @@ TEST_F(Driver, StreamsAndEventsAreInOrder) {
     EXPECT_EQ(CALL(cuStreamSynchronize)(s), CUDA_ERROR_INVALID_HANDLE);
     EXPECT_EQ(CALL(cuEventDestroy_v2)(a), CUDA_SUCCESS);
     EXPECT_EQ(CALL(cuEventDestroy_v2)(b), CUDA_SUCCESS);
+}
+
+// A picture of 4 × 2 texels of two bytes, in rows of 32 bytes, copied as a rectangle and read by coordinates.
+TEST_F(Driver, ReadsATexture) {
+    CUmodule m = load(R"(
+.visible .entry read(.param .u64 object, .param .u64 out, .param .f32 dx)
+{
+	.reg .b32 %r<8>;
+	.reg .f32 %f<4>;
+	.reg .b64 %rd<4>;
+	ld.param.u64 %rd1, [object];
+	ld.param.u64 %rd2, [out];
+	ld.param.f32 %f3, [dx];
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r2, %tid.y;
+	cvt.rn.f32.u32 %f1, %r1;
+	cvt.rn.f32.u32 %f2, %r2;
+	add.f32 %f1, %f1, %f3;
+	tex.2d.v4.u32.f32 {%r3, %r4, %r5, %r6}, [%rd1, {%f1, %f2}];
+	mad.lo.u32 %r7, %r2, 5, %r1;
+	mad.wide.u32 %rd3, %r7, 8, %rd2;
+	st.global.v2.u32 [%rd3], {%r3, %r4};
+	ret;
+}
+)");
+    const unsigned char picture[16] = {0, 10, 1, 11, 2, 12, 3, 13, 4, 14, 5, 15, 6, 16, 7, 17};
+    CUdeviceptr memory = 0;
+    CUdeviceptr out = 0;
+    ASSERT_EQ(CALL(cuMemAlloc_v2)(&memory, 64), CUDA_SUCCESS);
+    ASSERT_EQ(CALL(cuMemAlloc_v2)(&out, 80), CUDA_SUCCESS);
+    CUDA_MEMCPY2D copy = {};
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = picture;
+    copy.srcPitch = 8;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = memory;
+    copy.dstPitch = 32;
+    copy.WidthInBytes = 8;
+    copy.Height = 2;
+    ASSERT_EQ(CALL(cuMemcpy2D_v2)(&copy), CUDA_SUCCESS);
+    copy.dstY = 1;
+    EXPECT_EQ(CALL(cuMemcpy2D_v2)(&copy), CUDA_ERROR_INVALID_VALUE);
+    CUDA_RESOURCE_DESC resource = {};
+    resource.resType = CU_RESOURCE_TYPE_PITCH2D;
+    resource.res.pitch2D = {memory, CU_AD_FORMAT_UNSIGNED_INT8, 2, 4, 2, 32};
+    CUDA_TEXTURE_DESC how = {};
+    how.addressMode[0] = how.addressMode[1] = CU_TR_ADDRESS_MODE_CLAMP;
+    how.flags = 1; // integers
+    CUtexObject object = 0;
+    ASSERT_EQ(CALL(cuTexObjectCreate)(&object, &resource, &how, nullptr), CUDA_SUCCESS);
+    CUfunction f = nullptr;
+    ASSERT_EQ(CALL(cuModuleGetFunction)(&f, m, "read"), CUDA_SUCCESS);
+    float dx = 0.25f;
+    void* params[] = {&object, &out, &dx};
+    std::uint32_t result[20] = {};
+    ASSERT_EQ(CALL(cuLaunchKernel)(f, 1, 1, 1, 5, 2, 1, 0, nullptr, params, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(CALL(cuMemcpyDtoH_v2)(result, out, 80), CUDA_SUCCESS);
+    for (unsigned y = 0; y < 2; y++) {
+        for (unsigned x = 0; x < 5; x++) {
+            EXPECT_EQ(result[(y * 5 + x) * 2], y * 4 + std::min(x, 3u));
+            EXPECT_EQ(result[(y * 5 + x) * 2 + 1], 10 + y * 4 + std::min(x, 3u));
+        }
+    }
+    EXPECT_EQ(CALL(cuTexObjectDestroy)(object), CUDA_SUCCESS);
+    how.flags = 0;
+    how.filterMode = CU_TR_FILTER_MODE_LINEAR;
+    ASSERT_EQ(CALL(cuTexObjectCreate)(&object, &resource, &how, nullptr), CUDA_SUCCESS);
+    dx = 1.0f; // between texels 0 and 1
+    ASSERT_EQ(CALL(cuLaunchKernel)(f, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr), CUDA_SUCCESS);
+    float halves[2] = {};
+    ASSERT_EQ(CALL(cuMemcpyDtoH_v2)(halves, out, 8), CUDA_SUCCESS);
+    EXPECT_FLOAT_EQ(halves[0], 0.5f / 255);
+    EXPECT_FLOAT_EQ(halves[1], 10.5f / 255);
 }
 
 } // namespace

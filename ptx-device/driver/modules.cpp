@@ -200,6 +200,7 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
     r.kernel = k->code;
     r.params = buffer;
     r.memory = &c.d.memory;
+    r.textures = &c.d.textures;
     r.print = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
     const machine::outcome o = machine::run_grid(r);
     c.c->failed = result_of(o);

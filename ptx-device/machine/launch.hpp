@@ -9,6 +9,7 @@
 
 #include "memory_map.hpp"
 #include "program.hpp"
+#include "texture.hpp"
 
 #include <functional>
 #include <span>
@@ -45,6 +46,7 @@ struct launch_request {
     std::uint32_t dynamic_shared = 0;
     std::span<const std::uint8_t> params; // kernel->entry_param_bytes
     const memory_map* memory = nullptr;
+    const texture_table* textures = nullptr; // null: none
     bool cooperative = false;
     std::uint64_t max_steps = 0;                 // of all warps together; 0: no limit
     std::function<void(std::string_view)> print; // what printf writes; may be empty

@@ -17,7 +17,7 @@ namespace kagemusha::machine {
 namespace {
 
 // instruction::option
-constexpr std::uint8_t mode_bits = 3, flush = 4, saturate = 8, propagate_nan = 16;
+constexpr std::uint8_t mode_bits = 3, flush = 4, saturate = 8;
 constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
 
 template <class T>

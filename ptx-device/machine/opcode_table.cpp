@@ -16,8 +16,8 @@ namespace kagemusha::machine {
                     one(not) one(or) one(popc) one(prmt) one(rcp) one(red) one(redux) one(rem) one(ret)      \
                         one(rsqrt) one(sad) one(selp) one(set) one(setp) one(shf) one(shfl) one(shl)         \
                             one(shr) one(sin) one(slct) one(sqrt) one(st) one(sub) one(subc) one(tanh)       \
-                                one(testp) one(trap) one(vabsdiff) one(vadd) one(vmax) one(vmin) one(vote)   \
-                                    one(vsub) one(xor) one(fence) one(hint)
+                                one(tex) one(testp) one(trap) one(vabsdiff) one(vadd) one(vmax) one(vmin)    \
+                                    one(vote) one(vsub) one(xor) one(fence) one(hint)
 
 #define KAGEMUSHA_PTX_DECLARE(name) void op_##name(assembler& a);
 KAGEMUSHA_PTX_OPCODES(KAGEMUSHA_PTX_DECLARE)
