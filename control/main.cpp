@@ -42,7 +42,8 @@ void add_machine_options(CLI::App& command, session_options& options) {
     options.accel = variable_or("KAGE_ACCEL", "auto");
     command.add_option("--gpu", options.gpu,
                        "the host's GPU: a number or a part of its name, as `gpus` lists them");
-    command.add_option("--backend", options.backend, "opencl, null, faulty; none: a guest without a GPU")
+    command
+        .add_option("--backend", options.backend, "opencl, cuda, null, faulty; none: a guest without a GPU")
         ->capture_default_str();
     command.add_option("--memory", options.memory_mib, "guest memory in MiB")
         ->capture_default_str()

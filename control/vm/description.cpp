@@ -127,7 +127,7 @@ void read_ship_kernels(toml_table& gpu, described_gpu& g) {
 void read_gpu(toml_reader& r, const toml::table& t, vm_description& vm) {
     toml_table gpu(r, t, "[gpu]");
     described_gpu g;
-    gpu.choice("backend", g.backend, {"opencl", "null", "faulty"});
+    gpu.choice("backend", g.backend, {"opencl", "cuda", "null", "faulty"});
     gpu.text("gpu", g.gpu);
     gpu.choice("differences", g.differences, {"repair", "ship"});
     read_ship_kernels(gpu, g);

@@ -31,7 +31,7 @@
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
  * equal.
  */
-#define VGPU_STREAM_VERSION 4u
+#define VGPU_STREAM_VERSION 5u
 
 /* Objects that replication puts between the guest's own in the same file. */
 #define VGPU_HOST_ID_BIT (1ull << 63)
@@ -263,6 +263,7 @@ enum vgpu_opcode {
 	VGPU_CMD_SET_SPEC_CONSTANT = 17,
 	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
 	VGPU_CMD_SUGGESTED_GROUP_SIZE = 19,
+	VGPU_CMD_CREATE_ARENA = 20,
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -370,11 +371,16 @@ struct vgpu_cmd_create_context {
 	__u64 flags; /* 0 */
 };
 
+/* Of CUDA's streams, which are in-order queues; a device of another API refuses them. */
+#define VGPU_QUEUE_LEGACY (1ull << 32)       /* the legacy stream */
+#define VGPU_QUEUE_NON_BLOCKING (1ull << 33) /* does not wait for it, nor it for this one */
+
 struct vgpu_cmd_create_queue {
 	struct vgpu_cmd cmd;
 	__u64 id;
 	__u64 context;
-	__u64 properties; /* CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE */
+	/* CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, or one of the below */
+	__u64 properties;
 	__u32 device_index;
 	__u32 pad;
 };
@@ -399,6 +405,24 @@ struct vgpu_cmd_create_sub_buffer {
 	__u64 buffer;
 	__u64 flags;
 	__u64 origin;
+	__u64 bytes;
+};
+
+/*
+ * CREATE_ARENA: a buffer at an address that the guest chose, for an API whose programs see
+ * addresses (CUDA). Kernels are given addresses, not ids, so a launch may write each arena of its
+ * context. The address is the same on every host. All arenas of a file lie in the range below and
+ * do not overlap; the GPU's driver refuses one that does.
+ */
+#define VGPU_ARENA_BASE 0x100000000000ull
+#define VGPU_ARENA_RANGE_BYTES 0x010000000000ull
+#define VGPU_ARENA_ALIGNMENT 0x200000ull /* of address and bytes */
+
+struct vgpu_cmd_create_arena {
+	struct vgpu_cmd cmd;
+	__u64 id;
+	__u64 context;
+	__u64 address;
 	__u64 bytes;
 };
 

@@ -85,10 +85,10 @@ std::string complaint(const kagemusha_device_config& c) {
         return "the callbacks request_done and record must be given";
     }
     const std::string backend = text_of(c.backend);
-    if (backend != "opencl" && backend != "null" && backend != "faulty") {
-        return "there is no backend '" + backend + "': choose opencl, null or faulty";
+    if (backend != "opencl" && backend != "cuda" && backend != "null" && backend != "faulty") {
+        return "there is no backend '" + backend + "': choose opencl, cuda, null or faulty";
     }
-    if (c.in_process > 1 || (c.in_process == 1 && backend == "opencl")) {
+    if (c.in_process > 1 || (c.in_process == 1 && (backend == "opencl" || backend == "cuda"))) {
         return "the backend '" + backend +
                "' can't run inside this process, because it executes code of the guest";
     }

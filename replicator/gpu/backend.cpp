@@ -13,10 +13,10 @@ namespace kagemusha::gpu {
 namespace {
 
 const backend_module* find_module(std::string_view name, std::string& error) {
-    for (const backend_module* module : {&opencl_module(), &null_module(), &faulty_module()})
+    for (const backend_module* module : {&opencl_module(), &cuda_module(), &null_module(), &faulty_module()})
         if (module->name() == name)
             return module;
-    error = "there is no GPU backend '" + std::string(name) + "'; there are: opencl, null, faulty";
+    error = "there is no GPU backend '" + std::string(name) + "'; there are: opencl, cuda, null, faulty";
     return nullptr;
 }
 
@@ -98,7 +98,7 @@ bool parse_options(std::string_view text, backend_options& out, std::string& err
 }
 
 std::vector<std::string_view> backend_names() {
-    return {opencl_module().name(), null_module().name(), faulty_module().name()};
+    return {opencl_module().name(), cuda_module().name(), null_module().name(), faulty_module().name()};
 }
 
 gpu_list list_gpus(std::string_view backend, std::string_view options) {
@@ -132,6 +132,12 @@ open_result open_gpu(std::string_view backend, std::string_view selector, std::s
     if (const gpu_description* gpu = select(gpus, selector, out.error))
         out.device = module->open(*gpu, parsed, out.error);
     return out;
+}
+
+std::int32_t backend_device::create_arena(host_context&, std::uint64_t, std::uint64_t,
+                                          std::unique_ptr<host_memory>&) {
+    constexpr std::int32_t invalid_operation = -59; // CL_INVALID_OPERATION
+    return invalid_operation;
 }
 
 const gpu_description& describe(const backend_device& device) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // backend: how users of GPU backends name, list and open GPUs. Implementers read gpu/backend_module.hpp.
 //
-// Backends: "opencl" (every platform that the host's ICD loader finds), "null" (accepts everything, executes
-// nothing) and "faulty" (another backend with errors, delays, loss, hangs and crashes on command). Options
-// are written "key=value,key=value"; gpu/README.md lists them.
+// Backends: "opencl" (every platform that the host's ICD loader finds), "cuda" (a library with the CUDA
+// driver API), "null" (accepts everything, executes nothing) and "faulty" (another backend with errors,
+// delays, loss, hangs and crashes on command). Options are written "key=value,key=value"; gpu/README.md lists
+// them.
 //
 // Errors are sentences for a person that say what to do.
 #ifndef KAGEMUSHA_GPU_BACKEND_HPP

@@ -185,6 +185,7 @@ public:
 };
 
 const backend_module& opencl_module();
+const backend_module& cuda_module();
 const backend_module& null_module();
 const backend_module& faulty_module();
 

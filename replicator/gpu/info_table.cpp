@@ -5,6 +5,8 @@
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 
+#include "proto/abi/vgpu_cuda.h"
+
 namespace kagemusha::gpu {
 
 namespace {
@@ -167,6 +169,7 @@ constexpr info_entry device_names[] = {
     {CL_DEVICE_LOCAL_MEM_SIZE_PER_COMPUTE_UNIT_AMD, u32, true},
     {CL_DEVICE_LOCAL_MEM_BANKS_AMD, u32, true},
     {CL_DEVICE_GLOBAL_MEM_CHANNELS_AMD, u32, true},
+    {VGPU_CUDA_DEVICE, bytes, true},
 };
 
 constexpr info_entry memory_names[] = {
@@ -205,6 +208,7 @@ constexpr info_entry kernel_names[] = {
     {CL_KERNEL_FUNCTION_NAME, text},
     {CL_KERNEL_NUM_ARGS, u32},
     {CL_KERNEL_ATTRIBUTES, text},
+    {VGPU_CUDA_KERNEL, bytes, true},
 };
 
 constexpr info_entry kernel_arg_names[] = {

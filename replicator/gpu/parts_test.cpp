@@ -139,7 +139,7 @@ TEST(options, AreKeysWithValues) {
 }
 
 TEST(open_gpu, SaysWhatIsWrong) {
-    EXPECT_NE(open_gpu("cuba", "").error.find("there are: opencl, null, faulty"), std::string::npos);
+    EXPECT_NE(open_gpu("cuba", "").error.find("there are: opencl, cuda, null, faulty"), std::string::npos);
     EXPECT_NE(open_gpu("null", "7").error.find("no GPU fits '7'; this host has 0: Null GPU"),
               std::string::npos);
     EXPECT_NE(open_gpu("null", "", "colour=red").error.find("colour=red"), std::string::npos);

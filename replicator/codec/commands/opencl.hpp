@@ -44,7 +44,8 @@ struct create_queue : call<VGPU_CMD_CREATE_QUEUE, op_create_queue> {
     static constexpr auto parts = std::tuple(
         creates(object::queue, &wire::id),
         uses(object::context, &wire::context),
-        flags(&wire::properties, cl_queue_out_of_order | cl_queue_profiling),
+        flags(&wire::properties, cl_queue_out_of_order | cl_queue_profiling | VGPU_QUEUE_LEGACY |
+                                     VGPU_QUEUE_NON_BLOCKING),
         pad(&wire::pad));
 };
 

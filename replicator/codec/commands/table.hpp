@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// table: the rows of all commands (common.hpp: every API's; opencl.hpp), what ties them to the wire format
-// and to the ops, and facts by opcode or op that follow from them.
+// table: the rows of all commands (common.hpp: every API's; opencl.hpp; cuda.hpp), what ties them to the wire
+// format and to the ops, and facts by opcode or op that follow from them.
 #ifndef KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
 #define KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
 
@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "codec/commands/common.hpp"
+#include "codec/commands/cuda.hpp"
 #include "codec/commands/opencl.hpp"
 #include "codec/op.hpp"
 
@@ -28,7 +29,7 @@ struct join<rows<A...>, rows<B...>, More...> {
     using type = typename join<rows<A..., B...>, More...>::type;
 };
 
-using all_rows = join<common_rows, opencl_rows>::type;
+using all_rows = join<common_rows, opencl_rows, cuda_rows>::type;
 
 // Whether a row has no fixed structure and is read by hand.
 template <class Row>

@@ -91,12 +91,20 @@ struct null_creation {
     }
     std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
         const auto& [place, context, content] = r.parts;
-        const std::uint64_t bytes = r.op.c->bytes;
+        return new_memory(r.op.c->bytes, flags_on_host(r.op.c->flags), content, place);
+    }
+    // Nothing runs here that could know the address.
+    std::int32_t operator()(const resolved<codec::op_create_arena>& r) const {
+        const auto& [place, context] = r.parts;
+        return new_memory(r.op.c->bytes, 0, nullptr, place);
+    }
+    std::int32_t new_memory(std::uint64_t bytes, std::uint64_t flags, const guest_payload* content,
+                            std::unique_ptr<host_memory>& place) const {
         if (bytes == 0 || bytes > null_max_allocation_bytes)
             return CL_INVALID_BUFFER_SIZE;
         auto memory = std::make_unique<null_memory>();
         memory->bytes = bytes;
-        memory->flags = flags_on_host(r.op.c->flags);
+        memory->flags = flags;
         if (options.has_memory) {
             memory->storage.reset(static_cast<std::byte*>(std::calloc(bytes, 1)),
                                   [](std::byte* p) { std::free(p); });

@@ -8,6 +8,8 @@
 
 #include "gpu/info_table.hpp"
 #include "gpu/null/null_device.hpp"
+#include "proto/abi/vgpu_cuda.h"
+#include "proto/cuda/attributes.h"
 
 namespace kagemusha::gpu {
 
@@ -284,6 +286,26 @@ std::int32_t work_group_info(std::uint32_t name, bytes& result) {
     }
 }
 
+// Memory and streams of CUDA work here as OpenCL's do. Its modules have no kernels that this device could
+// list.
+vgpu_cuda_device cuda_answer(const gpu_description& description) {
+    vgpu_cuda_device answer{};
+    answer.driver_version = 12000;
+    answer.memory_bytes = null_memory_bytes;
+    std::strncpy(answer.name, description.name.c_str(), sizeof(answer.name) - 1);
+    const auto is = [&](CUdevice_attribute attribute, std::int32_t value) {
+        answer.attributes[attribute] = value;
+        answer.known[attribute / 8] |= static_cast<__u8>(1 << attribute % 8);
+    };
+    is(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024);
+    is(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32);
+    is(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
+    is(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1);
+    is(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 7);
+    is(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+    return answer;
+}
+
 } // namespace
 
 std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& result) {
@@ -299,6 +321,8 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
                 named("__opencl_c_int64", CL_MAKE_VERSION(3, 0, 0))};
             return put(result, list);
         }
+        if (query.name == VGPU_CUDA_DEVICE)
+            return put(result, cuda_answer(description_));
         return device_info(description_, *find_info(query.subject, query.name), result);
     case VGPU_INFO_IMAGE_FORMATS:
         result.clear();

@@ -111,6 +111,8 @@ struct opencl_device::native_creation {
     std::int32_t operator()(const resolved<codec::op_create_queue>& r) const {
         const auto& [place, context] = r.parts;
         const std::uint64_t properties = r.op.c->properties;
+        if (properties & (VGPU_QUEUE_LEGACY | VGPU_QUEUE_NON_BLOCKING))
+            return CL_INVALID_QUEUE_PROPERTIES;
         cl_int error = CL_SUCCESS;
         auto object = std::make_unique<opencl_queue>();
         object->native = {device.api_,
@@ -122,6 +124,9 @@ struct opencl_device::native_creation {
             place = std::move(object);
         return error;
     }
+
+    // OpenCL hides addresses.
+    std::int32_t operator()(const resolved<codec::op_create_arena>&) const { return CL_INVALID_OPERATION; }
 
     std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
         const auto& [place, context, content] = r.parts;

@@ -75,6 +75,7 @@ struct mirror_file::impl {
     mirror_catalog catalog;
     mark_table marks; // every memory object that the guest can name
     const char* failure = nullptr;
+    std::vector<guest_id> arenas; // those of them that have an address
     host_order order;
     std::vector<guest_id> awaited;    // a member so that its memory is used again
     std::vector<catalog_item*> needs; // of a call: the same
@@ -221,6 +222,7 @@ struct mirror_file::impl {
     }
     void written_by(const op_launch& o) {
         note_launch(*o.c);
+        written_by_address();
         written_by(o.arguments);
     }
     void written_by(const argument_list& arguments) {
@@ -230,7 +232,14 @@ struct mirror_file::impl {
             }
         });
     }
+    // Kernels may write wherever they know an address.
+    void written_by_address() {
+        for (const guest_id id : arenas) {
+            written_by_launch(id);
+        }
+    }
     void written_by_launch(const vgpu_cmd_launch& c) {
+        written_by_address();
         const auto* word = reinterpret_cast<const std::uint64_t*>(&c + 1) + c.enqueue.wait_count;
         for (std::uint32_t i = 0; i < c.argument_count; ++i) {
             const auto& a = *reinterpret_cast<const vgpu_argument*>(word);
@@ -414,6 +423,12 @@ struct mirror_file::impl {
         set_written(item.memory->info, o.content.bytes != 0);
         markable(item, only_read(o.c->flags, nullptr));
     }
+    void describe(catalog_item& item, const op_create_arena& o) {
+        item.memory->info.bytes = o.c->bytes;
+        set_written(item.memory->info, false);
+        markable(item, false);
+        arenas.push_back(o.c->id);
+    }
     void describe(catalog_item& item, const op_create_sub_buffer& o) {
         item.memory->info.flags = o.c->flags;
         item.memory->info.bytes = o.c->bytes;
@@ -516,6 +531,7 @@ struct mirror_file::impl {
                 } else if constexpr (std::is_same_v<type, op_destroy>) {
                     if (o.c->kind == VGPU_OBJECT_MEMORY) {
                         marks.erase(o.c->id);
+                        std::erase(arenas, o.c->id);
                     } else if (o.c->kind == VGPU_OBJECT_QUEUE) {
                         order.queue_gone(o.c->id);
                     }

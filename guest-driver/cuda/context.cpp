@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Contexts: each device's primary one, those that a program makes, and every thread's stack of current ones.
+#include "driver.hpp"
+
+#include <algorithm>
+
+namespace kagemusha::cuda {
+namespace {
+
+thread_local std::vector<context*> stack;
+
+/// Errors after which the GPU's context is of no use any more.
+bool breaks_context(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+std::unique_ptr<context> make_context(device& gpu, unsigned flags, CUresult& error) {
+    auto made = std::make_unique<context>();
+    auto link = gpu.native->link();
+    if (!link) {
+        error = CUDA_ERROR_DEVICE_UNAVAILABLE;
+        return nullptr;
+    }
+    made->gpu = &gpu;
+    made->flags = flags;
+    made->native = opencl::make_object<opencl::context>(*gpu.native, std::move(link),
+                                                        std::vector<cl_context_properties>{});
+    error = made->native ? cuda_result(made->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (error)
+        return nullptr;
+    made->legacy = std::make_unique<stream>();
+    made->legacy->owner = made.get();
+    made->legacy->native = opencl::make_object<opencl::queue>(
+        made->native, CL_QUEUE_PROFILING_ENABLE | VGPU_QUEUE_LEGACY, std::vector<cl_queue_properties>{});
+    error = made->legacy->native ? cuda_result(made->legacy->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (error)
+        return nullptr;
+    the_driver().contexts.add(made.get());
+    return made;
+}
+
+/// What the program still had in it goes; its handles are wrong from here on.
+void end_context(context& dead) {
+    driver& self = the_driver();
+    self.contexts.remove(&dead);
+    dead.synchronise();
+    const std::lock_guard held(dead.mutex);
+    for (stream* one : dead.streams) {
+        self.streams.remove(one);
+        delete one;
+    }
+    for (event* one : dead.events) {
+        self.events.remove(one);
+        delete one;
+    }
+    for (module* one : dead.modules) {
+        for (const auto& [name, member] : one->functions) {
+            self.functions.remove(member.get());
+            dead.native->link().destroy(VGPU_OBJECT_KERNEL, member->id);
+        }
+        self.modules.remove(one);
+        delete one;
+    }
+    const std::lock_guard device_held(dead.gpu->mutex);
+    for (const auto& [address, arena] : dead.arenas) {
+        dead.gpu->arenas.release(address);
+        dead.gpu->used_bytes -= arena->bytes();
+    }
+}
+
+template <class Body>
+CUresult of_device(CUdevice number, Body&& body) noexcept {
+    return guarded([&] {
+        if (!the_driver().ready)
+            return CUDA_ERROR_NOT_INITIALIZED;
+        device* const one = device_of(number);
+        return one ? body(*one) : CUDA_ERROR_INVALID_DEVICE;
+    });
+}
+
+CUcontext handle_of(context* one) {
+    return reinterpret_cast<CUcontext>(one);
+}
+
+} // namespace
+
+context* current(CUresult& error) {
+    driver& self = the_driver();
+    error = !self.ready                        ? CUDA_ERROR_NOT_INITIALIZED
+            : stack.empty() || !stack.back()   ? CUDA_ERROR_INVALID_CONTEXT
+            : !self.contexts.has(stack.back()) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                               : stack.back()->broken.load(std::memory_order_relaxed);
+    return error ? nullptr : stack.back();
+}
+
+CUresult context::broken_or(CUresult result) {
+    if (breaks_context(result))
+        broken.store(result, std::memory_order_relaxed);
+    return result;
+}
+
+CUresult context::synchronise() {
+    if (!busy.exchange(false))
+        return CUDA_SUCCESS;
+    std::vector<opencl::ref<opencl::queue>> queues{legacy->native};
+    {
+        const std::lock_guard held(mutex);
+        if (per_thread)
+            queues.push_back(per_thread->native);
+        for (const stream* one : streams)
+            queues.push_back(one->native);
+    }
+    CUresult first = CUDA_SUCCESS;
+    for (const auto& one : queues)
+        if (const CUresult result = cuda_result(opencl::finish_queue(*one)); result && !first)
+            first = result;
+    return first;
+}
+
+KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice number) {
+    return of_device(number, [&](device& one) {
+        if (!handle)
+            return CUDA_ERROR_INVALID_VALUE;
+        const std::lock_guard held(one.mutex);
+        CUresult error = CUDA_SUCCESS;
+        if (!one.primary)
+            one.primary = make_context(one, one.primary_flags, error);
+        if (error)
+            return error;
+        ++one.primary_uses;
+        *handle = handle_of(one.primary.get());
+        return CUDA_SUCCESS;
+    });
+}
+
+namespace {
+
+CUresult end_primary(device& one, bool reset) {
+    std::unique_ptr<context> dead;
+    {
+        const std::lock_guard held(one.mutex);
+        if (!reset && one.primary_uses == 0)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        one.primary_uses = reset ? one.primary_uses : one.primary_uses - 1;
+        if (reset || one.primary_uses == 0)
+            dead = std::move(one.primary);
+    }
+    if (dead)
+        end_context(*dead);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice number) {
+    return of_device(number, [](device& one) { return end_primary(one, false); });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice number) {
+    return of_device(number, [](device& one) { return end_primary(one, true); });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice number, unsigned int flags) {
+    return of_device(number, [&](device& one) {
+        if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK))
+            return CUDA_ERROR_INVALID_VALUE;
+        const std::lock_guard held(one.mutex);
+        one.primary_flags = flags;
+        if (one.primary)
+            one.primary->flags = flags;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned int* flags, int* active) {
+    return of_device(number, [&](device& one) {
+        if (!flags || !active)
+            return CUDA_ERROR_INVALID_VALUE;
+        const std::lock_guard held(one.mutex);
+        *flags = one.primary_flags;
+        *active = one.primary != nullptr;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxCreate_v2(CUcontext* handle, unsigned int flags, CUdevice number) {
+    return of_device(number, [&](device& one) {
+        if (!handle || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)))
+            return CUDA_ERROR_INVALID_VALUE;
+        CUresult error = CUDA_SUCCESS;
+        auto made = make_context(one, flags, error);
+        if (!made)
+            return error;
+        stack.push_back(made.get());
+        *handle = handle_of(made.release());
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
+    return guarded([&] {
+        auto* const dead = object_of<context>(the_driver().contexts, handle);
+        if (!dead)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        {
+            const std::lock_guard held(dead->gpu->mutex);
+            if (dead->gpu->primary.get() == dead)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        }
+        if (!stack.empty() && stack.back() == dead)
+            stack.pop_back();
+        end_context(*dead);
+        delete dead;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
+    return guarded([&] {
+        auto* const one = object_of<context>(the_driver().contexts, handle);
+        if (!one)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        stack.push_back(one);
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
+    if (stack.empty())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (handle)
+        *handle = handle_of(stack.back());
+    stack.pop_back();
+    return CUDA_SUCCESS;
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
+    return guarded([&] {
+        if (!the_driver().ready)
+            return CUDA_ERROR_NOT_INITIALIZED;
+        auto* const one = object_of<context>(the_driver().contexts, handle);
+        if (handle && !one)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        if (!stack.empty())
+            stack.pop_back();
+        if (one)
+            stack.push_back(one);
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxGetCurrent(CUcontext* handle) {
+    if (!the_driver().ready)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    *handle = stack.empty() ? nullptr : handle_of(stack.back());
+    return CUDA_SUCCESS;
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxGetDevice(CUdevice* number) {
+    return in_context([&](const context& one) {
+        if (!number)
+            return CUDA_ERROR_INVALID_VALUE;
+        *number = one.gpu->number;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
+    return guarded([&] {
+        if (handle && !object_of<context>(the_driver().contexts, handle))
+            return CUDA_ERROR_INVALID_CONTEXT;
+        if (!version)
+            return CUDA_ERROR_INVALID_VALUE;
+        *version = 3020;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuCtxSynchronize() {
+    return in_context([](context& one) { return one.synchronise(); });
+}
+
+} // namespace kagemusha::cuda

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The start of the driver, its devices, and what is asked about them: answered from what the host said once.
+#include "driver.hpp"
+
+#include "guest-driver/opencl/query.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace kagemusha::cuda {
+namespace {
+
+constexpr unsigned max_devices = 8; // addresses are divided between so many
+
+bool ask_device(device& one) {
+    const auto link = one.native->link();
+    if (!link)
+        return false;
+    const opencl::answer known = opencl::ask(*link, {VGPU_INFO_DEVICE, VGPU_CUDA_DEVICE});
+    const auto value = known.as<vgpu_cuda_device>();
+    if (!value)
+        return false;
+    one.known = *value;
+    one.known.name[VGPU_CUDA_NAME_BYTES - 1] = 0;
+    return true;
+}
+
+void find_devices(driver& self) {
+    for (const std::string& name : opencl::device_names()) {
+        auto one = std::make_unique<device>();
+        one->native = opencl::make_object<opencl::device>(name);
+        if (!one->native || !ask_device(*one))
+            continue;
+        one->number = static_cast<CUdevice>(self.devices.size());
+        constexpr std::uint64_t share = VGPU_ARENA_RANGE_BYTES / max_devices;
+        one->arenas.add(VGPU_ARENA_BASE + share * self.devices.size(), share);
+        self.devices.push_back(std::move(one));
+        if (self.devices.size() == max_devices)
+            break;
+    }
+}
+
+template <class Body>
+CUresult of_device(CUdevice number, Body&& body) noexcept {
+    return guarded([&] {
+        if (!the_driver().ready)
+            return CUDA_ERROR_NOT_INITIALIZED;
+        device* const one = device_of(number);
+        return one ? body(*one) : CUDA_ERROR_INVALID_DEVICE;
+    });
+}
+
+} // namespace
+
+driver& the_driver() {
+    static auto* const only = new driver; // never destroyed: programs come here until the very end
+    return *only;
+}
+
+device* device_of(CUdevice number) {
+    auto& devices = the_driver().devices;
+    return number >= 0 && static_cast<std::size_t>(number) < devices.size() ? devices[number].get() : nullptr;
+}
+
+CUresult cuda_result(cl_int error) {
+    if (error <= VGPU_CUDA_ERROR_BASE)
+        return static_cast<CUresult>(VGPU_CUDA_ERROR_BASE - error);
+    switch (error) {
+    case CL_SUCCESS:
+        return CUDA_SUCCESS;
+    case CL_OUT_OF_RESOURCES:
+    case CL_OUT_OF_HOST_MEMORY:
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case CL_INVALID_OPERATION:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    case CL_INVALID_VALUE:
+    case CL_INVALID_KERNEL_ARGS:
+        return CUDA_ERROR_INVALID_VALUE;
+    case CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST:
+        return CUDA_ERROR_LAUNCH_FAILED;
+    default:
+        return CUDA_ERROR_UNKNOWN;
+    }
+}
+
+KAGEMUSHA_EXPORT CUresult cuInit(unsigned int flags) {
+    return guarded([&] {
+        if (flags != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        static std::mutex once;
+        const std::lock_guard held(once);
+        driver& self = the_driver();
+        if (!self.ready) {
+            find_devices(self);
+            self.ready = !self.devices.empty();
+        }
+        return self.ready ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDriverGetVersion(int* version) {
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    // Also before cuInit. Of what the host's driver is newer in, this library has nothing.
+    constexpr int newest = 13000;
+    *version = newest;
+    for (const auto& one : the_driver().devices)
+        *version = std::min<int>(*version, static_cast<int>(one->known.driver_version));
+    return CUDA_SUCCESS;
+}
+
+KAGEMUSHA_EXPORT CUresult cuGetErrorName(CUresult error, const char** name) {
+    if (!name)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (static_cast<int>(error)) {
+    case 0:
+        *name = "CUDA_SUCCESS";
+        return CUDA_SUCCESS;
+#define KAGEMUSHA_NAME(what, number, text)                                                                   \
+    case number:                                                                                             \
+        *name = "CUDA_ERROR_" #what;                                                                         \
+        return CUDA_SUCCESS;
+        KVG_CUDA_RESULTS(KAGEMUSHA_NAME)
+#undef KAGEMUSHA_NAME
+    default:
+        *name = nullptr;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+KAGEMUSHA_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
+    if (!text)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (static_cast<int>(error)) {
+    case 0:
+        *text = "no error";
+        return CUDA_SUCCESS;
+#define KAGEMUSHA_TEXT(what, number, sentence)                                                               \
+    case number:                                                                                             \
+        *text = sentence;                                                                                    \
+        return CUDA_SUCCESS;
+        KVG_CUDA_RESULTS(KAGEMUSHA_TEXT)
+#undef KAGEMUSHA_TEXT
+    default:
+        *text = nullptr;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceGetCount(int* count) {
+    if (!the_driver().ready)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = static_cast<int>(the_driver().devices.size());
+    return CUDA_SUCCESS;
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+    return of_device(ordinal, [&](const kagemusha::cuda::device& one) {
+        if (!device)
+            return CUDA_ERROR_INVALID_VALUE;
+        *device = one.number;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceGetName(char* name, int size, CUdevice number) {
+    return of_device(number, [&](const device& one) {
+        if (!name || size <= 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        std::snprintf(name, static_cast<std::size_t>(size), "%s", one.known.name);
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice number) {
+    return of_device(number, [&](const device& one) {
+        if (!uuid)
+            return CUDA_ERROR_INVALID_VALUE;
+        std::memcpy(uuid->bytes, one.known.uuid, sizeof uuid->bytes);
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice number) {
+    return cuDeviceGetUuid(uuid, number);
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice number) {
+    return of_device(number, [&](const device& one) {
+        if (!bytes)
+            return CUDA_ERROR_INVALID_VALUE;
+        *bytes = one.known.memory_bytes;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice number) {
+    return of_device(number, [&](const device& one) {
+        const auto index = static_cast<unsigned>(attribute);
+        if (!value || index >= VGPU_CUDA_DEVICE_ATTRIBUTES || !(one.known.known[index / 8] >> index % 8 & 1))
+            return CUDA_ERROR_INVALID_VALUE;
+        switch (attribute) {
+        // What this library does not have, whatever the host's device could do.
+        case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+        case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+        case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+        case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+        case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+        case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+        case CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH:
+        case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+        case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+            *value = 0;
+            break;
+        default:
+            *value = one.known.attributes[index];
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice number) {
+    const CUresult error = cuDeviceGetAttribute(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, number);
+    return error ? error : cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, number);
+}
+
+} // namespace kagemusha::cuda

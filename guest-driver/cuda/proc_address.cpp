@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// cuGetProcAddress: a function by its plain name and the version of CUDA that the program was written for.
+// Names with a suffix are later forms of the plain one: _v2 has other parameters, _ptds and _ptsz the stream
+// of the calling thread in place of the legacy one.
+#include "driver.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+#include <string_view>
+
+// Generated (CMakeLists.txt).
+extern "C" {
+struct row {
+    const char* name;
+    void* address;
+    void* absent; // the same, if it is not implemented
+};
+extern const row kagemusha_cuda_rows[];
+extern const unsigned long kagemusha_cuda_row_count;
+int kagemusha_cuda_not_supported(const char* name);
+}
+
+namespace kagemusha::cuda {
+namespace {
+
+struct form {
+    const char* name;
+    int version; // of CUDA, since which the plain name means this form
+    const char* symbol;
+};
+
+/// Of the plain names of functions that are implemented and have later forms. By name, the latest form first.
+constexpr form forms[] = {
+    {"cuCtxCreate", 3020, "cuCtxCreate_v2"},
+    {"cuCtxDestroy", 4000, "cuCtxDestroy_v2"},
+    {"cuCtxPopCurrent", 4000, "cuCtxPopCurrent_v2"},
+    {"cuCtxPushCurrent", 4000, "cuCtxPushCurrent_v2"},
+    {"cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2"},
+    {"cuDeviceGetUuid", 9020, "cuDeviceGetUuid"},
+    {"cuDevicePrimaryCtxRelease", 11000, "cuDevicePrimaryCtxRelease_v2"},
+    {"cuDevicePrimaryCtxReset", 11000, "cuDevicePrimaryCtxReset_v2"},
+    {"cuDevicePrimaryCtxSetFlags", 11000, "cuDevicePrimaryCtxSetFlags_v2"},
+    {"cuDeviceTotalMem", 3020, "cuDeviceTotalMem_v2"},
+    {"cuEventDestroy", 4000, "cuEventDestroy_v2"},
+    {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
+    {"cuGetProcAddress", 11030, "cuGetProcAddress"},
+    {"cuMemAlloc", 3020, "cuMemAlloc_v2"},
+    {"cuMemFree", 3020, "cuMemFree_v2"},
+    {"cuMemGetAddressRange", 3020, "cuMemGetAddressRange_v2"},
+    {"cuMemGetInfo", 3020, "cuMemGetInfo_v2"},
+    {"cuMemcpyDtoD", 3020, "cuMemcpyDtoD_v2"},
+    {"cuMemcpyDtoDAsync", 3020, "cuMemcpyDtoDAsync_v2"},
+    {"cuMemcpyDtoH", 3020, "cuMemcpyDtoH_v2"},
+    {"cuMemcpyDtoHAsync", 3020, "cuMemcpyDtoHAsync_v2"},
+    {"cuMemcpyHtoD", 3020, "cuMemcpyHtoD_v2"},
+    {"cuMemcpyHtoDAsync", 3020, "cuMemcpyHtoDAsync_v2"},
+    {"cuMemsetD16", 3020, "cuMemsetD16_v2"},
+    {"cuMemsetD32", 3020, "cuMemsetD32_v2"},
+    {"cuMemsetD8", 3020, "cuMemsetD8_v2"},
+    {"cuStreamDestroy", 4000, "cuStreamDestroy_v2"},
+};
+
+const row* find(std::string_view name) {
+    const row* const first = kagemusha_cuda_rows;
+    const row* const last = first + kagemusha_cuda_row_count;
+    const auto* const found =
+        std::lower_bound(first, last, name, [](const row& r, std::string_view n) { return r.name < n; });
+    return found != last && found->name == name ? found : nullptr;
+}
+
+/// The form of a plain name; `too_new` if there are forms, but none that is so old.
+const row* find_form(std::string_view name, int version, bool& too_new) {
+    const form* const first = std::begin(forms);
+    const form* const last = std::end(forms);
+    for (const form* one = first; one != last; ++one) {
+        if (one->name != name)
+            continue;
+        if (version >= one->version)
+            return find(one->symbol);
+        too_new = true;
+    }
+    return too_new ? nullptr : find(name);
+}
+
+} // namespace
+
+KAGEMUSHA_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, int cuda_version,
+                                              cuuint64_t flags, CUdriverProcAddressQueryResult* status) {
+    return guarded([&] {
+        constexpr cuuint64_t known =
+            CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+        if (!symbol || !function || (flags & ~known) || flags == known)
+            return CUDA_ERROR_INVALID_VALUE;
+        bool too_new = false;
+        const row* found = find_form(symbol, cuda_version, too_new);
+        if (found && (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)) {
+            const std::string plain = found->name;
+            for (const char* suffix : {"_ptsz", "_ptds"})
+                if (const row* const own = find(plain + suffix))
+                    found = own;
+        }
+        *function = found ? found->address : nullptr;
+        if (status)
+            *status = found     ? CU_GET_PROC_ADDRESS_SUCCESS
+                      : too_new ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuGetProcAddress(const char* symbol, void** function, int cuda_version,
+                                           cuuint64_t flags) {
+    return cuGetProcAddress_v2(symbol, function, cuda_version, flags, nullptr);
+}
+
+} // namespace kagemusha::cuda
+
+// A program called a function that is not implemented. Says so once for each, if somebody wants to know.
+extern "C" int kagemusha_cuda_not_supported(const char* name) {
+    static const bool verbose = std::getenv("KAGEMUSHA_VERBOSE") != nullptr;
+    if (verbose) {
+        static auto* const mutex = new std::mutex;
+        static auto* const said = new std::set<std::string>;
+        const std::lock_guard held(*mutex);
+        if (said->insert(name).second)
+            std::fprintf(stderr, "kagemusha: %s is not supported\n", name);
+    }
+    return CUDA_ERROR_NOT_SUPPORTED;
+}

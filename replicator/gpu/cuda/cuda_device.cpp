@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// cuda_device: contexts, streams, arenas, modules, functions, and the two queries that a guest makes of them.
+#include "gpu/cuda/cuda_device.hpp"
+
+#include <CL/cl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "proto/abi/vgpu_cuda.h"
+
+namespace kagemusha::gpu {
+
+// ---- the context
+
+primary_ptr cuda_primary::retain(const cuda_api& api, CUdevice device, std::int32_t& error) {
+    CUcontext native = nullptr;
+    error = cuda_error(api.cuDevicePrimaryCtxRetain(&native, device));
+    return error ? nullptr : primary_ptr(new cuda_primary(api, device, native));
+}
+
+cuda_primary::~cuda_primary() {
+    api.cuDevicePrimaryCtxRelease_v2(device);
+}
+
+void cuda_primary::make_current() const {
+    thread_local CUcontext current = nullptr;
+    if (current != native && api.cuCtxSetCurrent(native) == CUDA_SUCCESS)
+        current = native;
+}
+
+cuda_device::cuda_device(primary_ptr primary, gpu_description description)
+    : primary_(std::move(primary))
+    , api_(primary_->api)
+    , description_(std::move(description))
+    , poller_(std::make_shared<cuda_poller>(primary_)) {}
+
+bool cuda_device::means_lost(std::int32_t status) const {
+    return status == cuda_error(CUDA_ERROR_DEINITIALIZED) ||
+           status == cuda_error(CUDA_ERROR_DEVICE_UNAVAILABLE) ||
+           status == cuda_error(CUDA_ERROR_ECC_UNCORRECTABLE);
+}
+
+// ---- streams
+
+cuda_queue::~cuda_queue() {
+    if (!owned)
+        return;
+    primary->make_current();
+    primary->api.cuStreamDestroy_v2(native); // what is in it is still done
+}
+
+// ---- arenas
+
+cuda_memory::~cuda_memory() {
+    const cuda_api& api = primary->api;
+    primary->make_current();
+    if (mapped) {
+        api.cuCtxSynchronize();
+        api.cuMemUnmap(address, bytes);
+    }
+    if (handle)
+        api.cuMemRelease(handle);
+    if (reserved)
+        api.cuMemAddressFree(address, bytes);
+}
+
+// ---- modules and functions
+
+cuda_program::~cuda_program() {
+    if (!native)
+        return;
+    primary->make_current();
+    primary->api.cuCtxSynchronize(); // as for arenas: its kernels may run
+    primary->api.cuModuleUnload(native);
+}
+
+std::int32_t cuda_device::create_program(host_context&, vgpu_program_kind kind,
+                                         std::span<const std::byte> content,
+                                         std::unique_ptr<host_program>& out) {
+    if (kind != VGPU_PROGRAM_BINARY)
+        return CL_INVALID_VALUE;
+    primary_->make_current();
+    auto made = std::make_unique<cuda_program>();
+    made->primary = primary_;
+    std::vector<std::byte> image(content.begin(), content.end());
+    image.push_back(std::byte{0}); // PTX has no other end
+    if (const CUresult result = api_.cuModuleLoadData(&made->native, image.data()))
+        return cuda_error(result);
+    out = std::move(made);
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::build_program(host_program&, const std::string&) {
+    return CL_SUCCESS;
+}
+
+// ---- what a guest creates
+
+struct cuda_device::native_creation {
+    cuda_device& device;
+    const cuda_api& api = device.api_;
+
+    std::int32_t operator()(const resolved<codec::op_create_context>& r) const {
+        const auto& [place] = r.parts;
+        place = std::make_unique<cuda_context>();
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_queue>& r) const {
+        const auto& [place, context] = r.parts;
+        const std::uint64_t properties = r.op.c->properties;
+        if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+            return CL_INVALID_QUEUE_PROPERTIES;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_queue>();
+        made->primary = device.primary_;
+        made->lane = device.next_lane_++;
+        if (!(properties & VGPU_QUEUE_LEGACY)) {
+            const unsigned flags =
+                properties & VGPU_QUEUE_NON_BLOCKING ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
+            if (const CUresult result = api.cuStreamCreate(&made->native, flags))
+                return cuda_error(result);
+            made->owned = true;
+        }
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_arena>& r) const {
+        const auto& [place, context] = r.parts;
+        const std::uint64_t address = r.op.c->address, bytes = r.op.c->bytes;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_memory>();
+        made->primary = device.primary_;
+        made->bytes = bytes;
+        if (const CUresult result = api.cuMemAddressReserve(&made->address, bytes, 0, address, 0))
+            return cuda_error(result);
+        made->reserved = true;
+        if (made->address != address) // taken: by another arena, or by something of the host's
+            return cuda_error(CUDA_ERROR_OUT_OF_MEMORY);
+        CUmemAllocationProp properties{};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.primary_->device};
+        if (const CUresult result = api.cuMemCreate(&made->handle, bytes, &properties, 0))
+            return cuda_error(result);
+        if (const CUresult result = api.cuMemMap(address, bytes, 0, made->handle, 0))
+            return cuda_error(result);
+        made->mapped = true;
+        const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        if (const CUresult result = api.cuMemSetAccess(address, bytes, &access, 1))
+            return cuda_error(result);
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
+        const auto& [place, program] = r.parts;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_kernel>();
+        const std::string name(r.op.name);
+        if (const CUresult result = api.cuModuleGetFunction(
+                &made->native, static_cast<cuda_program&>(program).native, name.c_str()))
+            return cuda_error(result);
+        std::size_t offset = 0, bytes = 0;
+        while (made->parameters.size() < VGPU_CUDA_MAX_PARAMETERS &&
+               api.cuFuncGetParamInfo(made->native, made->parameters.size(), &offset, &bytes) ==
+                   CUDA_SUCCESS) {
+            made->parameters.push_back({offset, bytes});
+            made->block.resize(std::max(made->block.size(), offset + bytes));
+        }
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    // What CUDA has not: buffers without an address, images and samplers of OpenCL's.
+    std::int32_t operator()(const auto&) const { return CL_INVALID_OPERATION; }
+};
+
+std::int32_t cuda_device::create(const creation& what) {
+    return std::visit(native_creation{*this}, what);
+}
+
+// ---- queries
+
+std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& result) {
+    primary_->make_current();
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_DEVICE)
+        return describe_device(result);
+    if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
+        return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
+    return CL_INVALID_VALUE;
+}
+
+std::int32_t cuda_device::describe_device(std::vector<std::byte>& result) const {
+    vgpu_cuda_device answer{};
+    int version = 0;
+    std::size_t bytes = 0;
+    CUuuid uuid{};
+    for (const CUresult error :
+         {api_.cuDriverGetVersion(&version), api_.cuDeviceTotalMem_v2(&bytes, primary_->device),
+          api_.cuDeviceGetUuid(&uuid, primary_->device),
+          api_.cuDeviceGetName(answer.name, sizeof answer.name, primary_->device)})
+        if (error != CUDA_SUCCESS)
+            return cuda_error(error);
+    answer.driver_version = static_cast<__u32>(version);
+    answer.memory_bytes = bytes;
+    std::memcpy(answer.uuid, uuid.bytes, sizeof answer.uuid);
+    for (unsigned a = 1; a < VGPU_CUDA_DEVICE_ATTRIBUTES; ++a) {
+        int value = 0;
+        if (api_.cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(a), primary_->device) !=
+            CUDA_SUCCESS)
+            continue;
+        answer.attributes[a] = value;
+        answer.known[a / 8] |= static_cast<__u8>(1u << a % 8);
+    }
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const {
+    vgpu_cuda_kernel answer{};
+    for (unsigned a = 0; a < VGPU_CUDA_FUNCTION_ATTRIBUTES; ++a) {
+        int value = 0;
+        if (api_.cuFuncGetAttribute(&value, static_cast<CUfunction_attribute>(a), kernel.native) ==
+            CUDA_SUCCESS)
+            answer.attributes[a] = value;
+    }
+    answer.parameter_count = static_cast<__u32>(kernel.parameters.size());
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    for (const cuda_kernel::parameter& p : kernel.parameters) {
+        const vgpu_cuda_parameter wire{static_cast<__u32>(p.offset), static_cast<__u32>(p.bytes)};
+        const auto one = std::as_bytes(std::span(&wire, 1));
+        result.insert(result.end(), one.begin(), one.end());
+    }
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::answer(const query&, std::vector<std::byte>&) {
+    return CL_INVALID_OPERATION;
+}
+
+// ---- what CUDA has not
+
+std::int32_t cuda_device::create_user_event(host_context&, std::unique_ptr<host_event>&) {
+    return CL_INVALID_OPERATION;
+}
+std::int32_t cuda_device::set_spec_constant(host_program&, std::uint32_t, std::span<const std::byte>) {
+    return CL_INVALID_OPERATION;
+}
+std::int32_t cuda_device::compile_program(host_program&, const std::string&, std::span<host_program* const>,
+                                          std::span<const char* const>) {
+    return CL_INVALID_OPERATION;
+}
+std::int32_t cuda_device::link_program(host_context&, const std::string&, std::span<host_program* const>,
+                                       std::unique_ptr<host_program>&) {
+    return CL_INVALID_OPERATION;
+}
+
+} // namespace kagemusha::gpu

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// cuda_device: one device of a library with the CUDA driver API. Files:
+//   cuda_api        the library
+//   cuda_module     lists and opens devices
+//   cuda_device     contexts, streams, arenas, modules, functions, queries
+//   cuda_commands   enqueue: transfers, copies, sets, launches, markers
+//   cuda_event      completions
+//
+// An executor has one native context, the device's primary one, whatever number of contexts its guest makes:
+// what keeps guests apart is that each session has a worker process of its own.
+#ifndef KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
+#define KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/backend_module.hpp"
+#include "gpu/cuda/cuda_api.hpp"
+#include "gpu/cuda/cuda_event.hpp"
+
+namespace kagemusha::gpu {
+
+// The primary context, retained. Objects hold it, so that it is the last to go.
+class cuda_primary {
+public:
+    // nullptr with CUDA's error.
+    static std::shared_ptr<cuda_primary> retain(const cuda_api& api, CUdevice device, std::int32_t& error);
+    ~cuda_primary();
+    cuda_primary(const cuda_primary&) = delete;
+    cuda_primary& operator=(const cuda_primary&) = delete;
+
+    // Of the calling thread; what this backend does is called on the executor's thread and on the poller's.
+    void make_current() const;
+
+    const cuda_api& api;
+    const CUdevice device;
+    const CUcontext native;
+
+private:
+    cuda_primary(const cuda_api& a, CUdevice d, CUcontext n) : api(a), device(d), native(n) {}
+};
+using primary_ptr = std::shared_ptr<cuda_primary>;
+
+struct cuda_context final : host_context {};
+
+struct cuda_queue final : host_queue {
+    ~cuda_queue() override;
+    primary_ptr primary;
+    CUstream native = nullptr;
+    bool owned = false;     // not the legacy stream
+    std::uint64_t lane = 0; // never the same for two queues
+};
+
+struct cuda_memory final : host_memory {
+    // Waits for the GPU: memory in use cannot be unmapped. A guest's driver waits before it destroys an
+    // arena, so there is nothing left to wait for; a guest that does not holds up nobody but itself.
+    ~cuda_memory() override;
+    primary_ptr primary;
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    bool reserved = false, mapped = false;
+    CUmemGenericAllocationHandle handle = 0;
+};
+
+struct cuda_program final : host_program {
+    ~cuda_program() override;
+    primary_ptr primary;
+    CUmodule native = nullptr;
+};
+
+// A function lives as long as its module, which a guest may destroy first: then the driver refuses to launch
+// it.
+struct cuda_kernel final : host_kernel {
+    CUfunction native = nullptr;
+    struct parameter {
+        std::size_t offset, bytes;
+    };
+    std::vector<parameter> parameters;
+    std::vector<std::byte> block;   // all parameters, as the last launch was given them
+    std::uint64_t shared_bytes = 0; // of dynamic shared memory
+};
+
+class cuda_device final : public backend_device {
+public:
+    cuda_device(primary_ptr primary, gpu_description description);
+
+    const gpu_description& description() const override { return description_; }
+    std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
+    std::int32_t answer(const query& what, std::vector<std::byte>& result) override;
+    std::uint64_t program_variable_bytes(host_program&) override { return 0; }
+    std::int32_t create(const creation& what) override;
+    // The image of a module; it is loaded at once, and building it does nothing more.
+    std::int32_t create_program(host_context& context, vgpu_program_kind kind,
+                                std::span<const std::byte> content,
+                                std::unique_ptr<host_program>& out) override;
+    std::int32_t build_program(host_program& program, const std::string& options) override;
+    std::int32_t enqueue(host_queue& queue, const command& what, std::span<host_event* const> waits,
+                         bool wants_event, enqueued& out) override;
+    std::int32_t mark(host_queue& queue, std::unique_ptr<host_event>& out) override;
+    std::int32_t flush(host_queue&) override { return 0; } // a stream begins by itself
+    bool means_lost(std::int32_t status) const override;
+
+    // What CUDA has not.
+    std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
+    std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
+                                   std::span<const std::byte> value) override;
+    std::int32_t compile_program(host_program& program, const std::string& options,
+                                 std::span<host_program* const> headers,
+                                 std::span<const char* const> names) override;
+    std::int32_t link_program(host_context& context, const std::string& options,
+                              std::span<host_program* const> inputs,
+                              std::unique_ptr<host_program>& out) override;
+
+private:
+    struct native_call; // cuda_commands.cpp
+    struct native_creation;
+
+    std::int32_t describe_device(std::vector<std::byte>& result) const;
+    std::int32_t describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const;
+    std::int32_t record(cuda_queue& queue, std::span<host_event* const> waits,
+                        std::unique_ptr<cuda_copy_back> rest, std::unique_ptr<host_event>& out);
+
+    const primary_ptr primary_;
+    const cuda_api& api_;
+    gpu_description description_;
+    std::uint64_t next_lane_ = 1;
+    std::shared_ptr<cuda_poller> poller_;
+};
+
+} // namespace kagemusha::gpu
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// cuda_check: a program that uses the CUDA driver API as others do, and compares what comes with what it
+// computes itself. It runs on any driver library (NVIDIA's, too: is the check right?), and finds every
+// function with cuGetProcAddress, so that it needs no library to be built.
+#pragma once
+
+#include "proto/cuda/cuda.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace check {
+
+#define CHECK_FUNCTIONS(X)                                                                                   \
+    X(cuInit)                                                                                                \
+    X(cuDriverGetVersion)                                                                                    \
+    X(cuGetErrorName)                                                                                        \
+    X(cuGetErrorString)                                                                                      \
+    X(cuGetProcAddress_v2)                                                                                   \
+    X(cuDeviceGetCount)                                                                                      \
+    X(cuDeviceGet)                                                                                           \
+    X(cuDeviceGetName)                                                                                       \
+    X(cuDeviceTotalMem_v2)                                                                                   \
+    X(cuDeviceGetAttribute)                                                                                  \
+    X(cuDevicePrimaryCtxRetain)                                                                              \
+    X(cuDevicePrimaryCtxRelease_v2)                                                                          \
+    X(cuDevicePrimaryCtxGetState)                                                                            \
+    X(cuCtxCreate_v2)                                                                                        \
+    X(cuCtxDestroy_v2)                                                                                       \
+    X(cuCtxPushCurrent_v2)                                                                                   \
+    X(cuCtxPopCurrent_v2)                                                                                    \
+    X(cuCtxSetCurrent)                                                                                       \
+    X(cuCtxGetCurrent)                                                                                       \
+    X(cuCtxGetDevice)                                                                                        \
+    X(cuCtxSynchronize)                                                                                      \
+    X(cuModuleLoadData)                                                                                      \
+    X(cuModuleUnload)                                                                                        \
+    X(cuModuleGetFunction)                                                                                   \
+    X(cuFuncGetAttribute)                                                                                    \
+    X(cuLaunchKernel)                                                                                        \
+    X(cuMemGetInfo_v2)                                                                                       \
+    X(cuMemAlloc_v2)                                                                                         \
+    X(cuMemFree_v2)                                                                                          \
+    X(cuMemGetAddressRange_v2)                                                                               \
+    X(cuMemcpy)                                                                                              \
+    X(cuMemcpyHtoD_v2)                                                                                       \
+    X(cuMemcpyDtoH_v2)                                                                                       \
+    X(cuMemcpyDtoD_v2)                                                                                       \
+    X(cuMemcpyHtoDAsync_v2)                                                                                  \
+    X(cuMemcpyDtoHAsync_v2)                                                                                  \
+    X(cuMemsetD8_v2)                                                                                         \
+    X(cuMemsetD16_v2)                                                                                        \
+    X(cuMemsetD32Async)                                                                                      \
+    X(cuStreamCreate)                                                                                        \
+    X(cuStreamDestroy_v2)                                                                                    \
+    X(cuStreamQuery)                                                                                         \
+    X(cuStreamSynchronize)                                                                                   \
+    X(cuStreamWaitEvent)                                                                                     \
+    X(cuLaunchHostFunc)                                                                                      \
+    X(cuEventCreate)                                                                                         \
+    X(cuEventDestroy_v2)                                                                                     \
+    X(cuEventRecord)                                                                                         \
+    X(cuEventQuery)                                                                                          \
+    X(cuEventSynchronize)                                                                                    \
+    X(cuEventElapsedTime)
+
+struct api {
+#define CHECK_MEMBER(name) decltype(&::name) name;
+    CHECK_FUNCTIONS(CHECK_MEMBER)
+#undef CHECK_MEMBER
+    void* library;
+};
+extern api cu;
+
+/// Counts and prints what does not hold.
+extern int failures;
+inline void expect(bool holds, const char* what, const char* file, int line) {
+    if (!holds) {
+        std::printf("%s:%d: %s\n", file, line, what);
+        ++failures;
+    }
+}
+inline void need(CUresult result, const char* what, const char* file, int line) {
+    if (result == CUDA_SUCCESS)
+        return;
+    const char* name = "?";
+    cu.cuGetErrorName(result, &name);
+    std::printf("%s:%d: %s: %s\n", file, line, what, name);
+    std::exit(1);
+}
+#define EXPECT(condition) check::expect((condition), #condition, __FILE__, __LINE__)
+#define NEED(call) check::need(cu.call, #call, __FILE__, __LINE__)
+#define EXPECT_RESULT(call, result)                                                                          \
+    check::expect(cu.call == (result), #call " is not " #result, __FILE__, __LINE__)
+
+void devices();
+void memory();
+void streams();
+void errors();
+void names();
+void kernels();
+
+} // namespace check

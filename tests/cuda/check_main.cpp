@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// kagemusha_cuda_check [LIBRARY [PART…]]: see check.hpp. Without a library: libcuda.so.1.
+#include "check.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+namespace check {
+
+api cu;
+int failures = 0;
+
+static bool load(const char* path) {
+    cu.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!cu.library) {
+        std::printf("%s\n", dlerror());
+        return false;
+    }
+    bool all = true;
+    const auto find = [&]<class Function>(Function& function, const char* name) {
+        function = reinterpret_cast<Function>(dlsym(cu.library, name));
+        if (!function) {
+            std::printf("%s has no %s\n", path, name);
+            all = false;
+        }
+    };
+#define CHECK_FIND(name) find(cu.name, #name);
+    CHECK_FUNCTIONS(CHECK_FIND)
+#undef CHECK_FIND
+    return all;
+}
+
+} // namespace check
+
+int main(int count, char** arguments) {
+    using namespace check;
+    if (!load(count > 1 ? arguments[1] : "libcuda.so.1"))
+        return 1;
+    int number = 0;
+    EXPECT_RESULT(cuDeviceGetCount(&number), CUDA_ERROR_NOT_INITIALIZED);
+    NEED(cuInit(0));
+    CUcontext primary = nullptr;
+    NEED(cuDevicePrimaryCtxRetain(&primary, 0));
+    NEED(cuCtxSetCurrent(primary));
+    const struct {
+        const char* name;
+        void (*run)();
+    } parts[] = {{"devices", devices}, {"memory", memory}, {"streams", streams},
+                 {"errors", errors},   {"names", names},   {"kernels", kernels}};
+    int ran = 0;
+    for (const auto& part : parts) {
+        bool wanted = count < 3;
+        for (int i = 2; i < count; ++i)
+            wanted = wanted || std::strcmp(arguments[i], part.name) == 0;
+        if (!wanted)
+            continue;
+        const int before = failures;
+        part.run();
+        std::printf("%-8s %s\n", part.name, failures == before ? "ok" : "FAILED");
+        ++ran;
+    }
+    NEED(cuDevicePrimaryCtxRelease_v2(0));
+    return failures == 0 && ran > 0 ? 0 : 1;
+}
