@@ -115,7 +115,8 @@ CUresult context::broken_or(CUresult result) {
 }
 
 CUresult context::synchronise() {
-    if (!busy.exchange(false))
+    const std::uint64_t wanted = sent.load(std::memory_order_acquire);
+    if (finished.load(std::memory_order_acquire) >= wanted)
         return CUDA_SUCCESS;
     std::vector<opencl::ref<opencl::queue>> queues{legacy->native};
     {
@@ -129,6 +130,9 @@ CUresult context::synchronise() {
     for (const auto& one : queues)
         if (const CUresult result = cuda_result(opencl::finish_queue(*one)); result && !first)
             first = result;
+    std::uint64_t before = finished.load(std::memory_order_relaxed);
+    while (before < wanted && !finished.compare_exchange_weak(before, wanted, std::memory_order_release)) {
+    }
     return first;
 }
 

@@ -49,6 +49,11 @@ struct device {
 struct stream {
     opencl::ref<opencl::queue> native;
     context* owner = nullptr;
+    std::atomic<std::uint64_t> sent{0}; // commands
+
+    std::mutex mutex;
+    opencl::ref<opencl::event> asked; // cuStreamQuery's marker, behind
+    std::uint64_t asked_at = 0;       // so many commands
 };
 
 struct event {
@@ -81,8 +86,8 @@ struct context {
 
     /// A kernel's fault stays: each later call in this context gives it.
     std::atomic<CUresult> broken{CUDA_SUCCESS};
-    /// Something was sent to a stream since all of them were waited for.
-    std::atomic<bool> busy{false};
+    /// Commands that were sent to streams, and how many of them all streams were waited for.
+    std::atomic<std::uint64_t> sent{0}, finished{0};
 
     std::mutex mutex;
     std::unique_ptr<stream> per_thread;
@@ -97,6 +102,21 @@ struct context {
     /// Waits for every stream.
     CUresult synchronise();
     CUresult broken_or(CUresult result);
+};
+
+/// Counts a command when it was sent: who waits meanwhile need not know of it.
+class sending {
+public:
+    explicit sending(stream& to) : to_(to) {}
+    ~sending() {
+        to_.sent.fetch_add(1, std::memory_order_release);
+        to_.owner->sent.fetch_add(1, std::memory_order_release);
+    }
+    sending(const sending&) = delete;
+    sending& operator=(const sending&) = delete;
+
+private:
+    stream& to_;
 };
 
 /// Objects that programs have handles of.

@@ -28,7 +28,8 @@ CUresult add_arena(context& where, std::uint64_t wanted) {
     {
         const std::lock_guard held(gpu.mutex);
         if (gpu.used_bytes + bytes <= gpu.known.memory_bytes)
-            address = gpu.arenas.allocate(bytes);
+            // With a gap behind it: an allocation must not lie in two arenas.
+            address = gpu.arenas.allocate(bytes + VGPU_ARENA_ALIGNMENT);
         if (!address)
             return CUDA_ERROR_OUT_OF_MEMORY;
         gpu.used_bytes += bytes;
@@ -87,7 +88,7 @@ CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, v
     opencl::memory* const arena = where.owner->arena_of(address, bytes, offset);
     if (!arena || !host)
         return CUDA_ERROR_INVALID_VALUE;
-    where.owner->busy.store(true, std::memory_order_relaxed);
+    const sending counted(where);
     const bool write = way == opencl::direction::to_device;
     const bool blocking = waits || !write || !is_wait_free(bytes);
     opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
@@ -113,7 +114,7 @@ CUresult copy(stream& where, CUdeviceptr to, CUdeviceptr from, std::size_t bytes
     command.source_offset = source_offset;
     command.destination_offset = destination_offset;
     command.bytes = bytes;
-    owner.busy.store(true, std::memory_order_relaxed);
+    const sending counted(where);
     opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()), CL_COMMAND_COPY_BUFFER,
                             0, nullptr, nullptr, waits);
     return cuda_result(call.error() != CL_SUCCESS ? call.error() : call.send(command));
@@ -136,7 +137,7 @@ CUresult set(CUstream handle, CUdeviceptr to, Value value, std::size_t count, bo
         command.bytes = count * sizeof value;
         command.pattern_bytes = sizeof value;
         std::memcpy(command.pattern, &value, sizeof value);
-        where.owner->busy.store(true, std::memory_order_relaxed);
+        const sending counted(where);
         opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
                                 CL_COMMAND_FILL_BUFFER, 0, nullptr, nullptr, waits);
         return cuda_result(call.error() != CL_SUCCESS ? call.error() : call.send(command));

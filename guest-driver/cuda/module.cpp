@@ -136,7 +136,7 @@ CUresult launch(stream& where, const function& called, const shape& size, const 
     if (size.shared_bytes > 0)
         append_argument(arguments, command.argument_count++, VGPU_ARGUMENT_LOCAL, size.shared_bytes, nullptr);
     command.argument_bytes = static_cast<__u32>(arguments.size());
-    where.owner->busy.store(true, std::memory_order_relaxed);
+    const sending counted(where);
     opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
                             CL_COMMAND_NDRANGE_KERNEL, 0, nullptr, nullptr);
     return cuda_result(call.error() != CL_SUCCESS

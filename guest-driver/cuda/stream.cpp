@@ -30,7 +30,6 @@ CUresult mark(stream& where, opencl::ref<opencl::event>& made) {
     if (call.error() != CL_SUCCESS)
         return cuda_result(call.error());
     auto command = opencl::make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
-    where.owner->busy.store(true, std::memory_order_relaxed);
     if (const cl_int error = call.send(command); error != CL_SUCCESS)
         return cuda_result(error);
     made = opencl::ref<opencl::event>::adopt(opencl::from_handle<opencl::event>(handle));
@@ -116,13 +115,20 @@ KAGEMUSHA_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
     return in_stream(handle, finish);
 }
 
+// Asks with a marker behind what was sent so far, once for each number of commands.
 KAGEMUSHA_EXPORT CUresult cuStreamQuery(CUstream handle) {
     return in_stream(handle, [](stream& where) {
-        opencl::ref<opencl::event> marker;
-        if (const CUresult error = mark(where, marker))
-            return error;
-        where.native->owner().link().flush(where.native.get());
-        return marker->is_over() ? cuda_result(marker->status()) : CUDA_ERROR_NOT_READY;
+        const std::lock_guard held(where.mutex);
+        const std::uint64_t sent = where.sent.load(std::memory_order_acquire);
+        if (sent == 0)
+            return CUDA_SUCCESS;
+        if (!where.asked || where.asked_at != sent) {
+            if (const CUresult error = mark(where, where.asked))
+                return error;
+            where.asked_at = sent;
+            where.native->owner().link().flush(where.native.get());
+        }
+        return where.asked->is_over() ? cuda_result(where.asked->status()) : CUDA_ERROR_NOT_READY;
     });
 }
 
@@ -142,7 +148,7 @@ KAGEMUSHA_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent awaited, un
                                 1, &id, nullptr);
         if (call.error() != CL_SUCCESS)
             return cuda_result(call.error());
-        where.owner->busy.store(true, std::memory_order_relaxed);
+        const sending counted(where);
         auto command = opencl::make_command<vgpu_cmd_sync>(VGPU_CMD_BARRIER);
         return cuda_result(call.send(command));
     });
@@ -202,6 +208,7 @@ KAGEMUSHA_EXPORT CUresult cuEventRecord(CUevent handle, CUstream where) {
         if (!one || one->owner != in.owner)
             return CUDA_ERROR_INVALID_HANDLE;
         opencl::ref<opencl::event> made;
+        const sending counted(in);
         if (const CUresult error = mark(in, made))
             return error;
         const std::lock_guard held(one->mutex);

@@ -69,70 +69,74 @@ void cuda_event::finish(std::int32_t status) {
     callback_(callback_data_, status); // may destroy this
 }
 
-cuda_poller::cuda_poller(std::shared_ptr<cuda_primary> primary) : primary_(std::move(primary)) {
-    primary_->make_current();
-    if (primary_->api.cuEventCreate(&base_, CU_EVENT_DEFAULT) == CUDA_SUCCESS)
-        primary_->api.cuEventRecord(base_, nullptr);
-    thread_ = std::thread([this] { run(); });
+cuda_poller::cuda_poller(std::shared_ptr<cuda_primary> primary)
+    : shared_(std::make_shared<shared>(std::move(primary))) {
+    const cuda_primary& gpu = *shared_->primary;
+    gpu.make_current();
+    if (gpu.api.cuEventCreate(&base_, CU_EVENT_DEFAULT) == CUDA_SUCCESS)
+        gpu.api.cuEventRecord(base_, nullptr);
+    thread_ = std::thread([self = shared_] { self->run(); });
 }
 
 cuda_poller::~cuda_poller() {
     {
-        const std::lock_guard held(mutex_);
-        closing_ = true;
+        const std::lock_guard held(shared_->mutex);
+        shared_->closing = true;
     }
-    wakes_.notify_one();
+    shared_->wakes.notify_one();
     if (thread_.get_id() == std::this_thread::get_id())
-        thread_.detach(); // the last event was destroyed by its own callback
+        thread_.detach();
     else
         thread_.join();
-    if (base_)
-        primary_->api.cuEventDestroy_v2(base_);
+    if (base_) {
+        shared_->primary->make_current();
+        shared_->primary->api.cuEventDestroy_v2(base_);
+    }
 }
 
 void cuda_poller::add(cuda_event& event) {
-    const std::lock_guard held(mutex_);
-    lanes_[event.lane()].push_back(&event);
-    untold_.insert(event.number());
-    wakes_.notify_one();
+    const std::lock_guard held(shared_->mutex);
+    shared_->lanes[event.lane()].push_back(&event);
+    shared_->untold.insert(event.number());
+    shared_->wakes.notify_one();
 }
 
 bool cuda_poller::time_of(CUevent event, std::uint64_t& ns) {
     float milliseconds = 0;
-    if (!base_ || primary_->api.cuEventElapsedTime(&milliseconds, base_, event) != CUDA_SUCCESS)
+    if (!base_ || shared_->primary->api.cuEventElapsedTime(&milliseconds, base_, event) != CUDA_SUCCESS)
         return false;
     ns = static_cast<std::uint64_t>(static_cast<double>(milliseconds) * 1e6);
     return true;
 }
 
-std::vector<std::pair<cuda_event*, std::int32_t>> cuda_poller::take_finished() {
+std::vector<std::pair<cuda_event*, std::int32_t>> cuda_poller::shared::take_finished() {
     std::vector<std::pair<cuda_event*, std::int32_t>> finished;
-    for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    for (auto lane = lanes.begin(); lane != lanes.end();) {
         cuda_event* const oldest = lane->second.front();
         const bool told_before = std::none_of(oldest->waits().begin(), oldest->waits().end(),
-                                              [&](std::uint64_t number) { return untold_.contains(number); });
+                                              [&](std::uint64_t number) { return untold.contains(number); });
         const std::int32_t state = told_before ? oldest->poll() : 1;
         if (state <= 0) {
             finished.emplace_back(oldest, state);
             lane->second.pop_front();
         }
-        lane = lane->second.empty() ? lanes_.erase(lane) : std::next(lane);
+        lane = lane->second.empty() ? lanes.erase(lane) : std::next(lane);
     }
     return finished;
 }
 
-void cuda_poller::run() {
-    primary_->make_current();
+void cuda_poller::shared::run() {
+    primary->make_current();
     auto pause = first_pause;
-    std::unique_lock held(mutex_);
-    while (!closing_ || !lanes_.empty()) {
-        if (lanes_.empty()) {
-            wakes_.wait(held);
+    std::unique_lock held(mutex);
+    while (!closing || !lanes.empty()) {
+        if (lanes.empty()) {
+            wakes.wait(held);
             continue;
         }
         const auto finished = take_finished();
         if (finished.empty()) {
-            wakes_.wait_for(held, pause);
+            wakes.wait_for(held, pause);
             pause = std::min(pause * 2, longest_pause);
             continue;
         }
@@ -142,7 +146,7 @@ void cuda_poller::run() {
             held.unlock();
             event->finish(status);
             held.lock();
-            untold_.erase(number);
+            untold.erase(number);
         }
     }
 }

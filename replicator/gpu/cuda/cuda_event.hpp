@@ -30,6 +30,7 @@ struct cuda_copy_back {
 class cuda_poller {
 public:
     explicit cuda_poller(std::shared_ptr<cuda_primary> primary);
+    // What is left is still told. May be called by what the last event tells.
     ~cuda_poller();
     cuda_poller(const cuda_poller&) = delete;
     cuda_poller& operator=(const cuda_poller&) = delete;
@@ -39,17 +40,23 @@ public:
     bool time_of(CUevent event, std::uint64_t& ns);
 
 private:
-    void run();
-    // The oldest of each lane that can be told now, taken out. Lock held.
-    std::vector<std::pair<cuda_event*, std::int32_t>> take_finished();
+    // The thread's too, which may be the last to have it.
+    struct shared {
+        explicit shared(std::shared_ptr<cuda_primary> p) : primary(std::move(p)) {}
+        void run();
+        // The oldest of each lane that can be told now, taken out. Lock held.
+        std::vector<std::pair<cuda_event*, std::int32_t>> take_finished();
 
-    const std::shared_ptr<cuda_primary> primary_;
+        const std::shared_ptr<cuda_primary> primary;
+        std::mutex mutex;
+        std::condition_variable wakes;
+        std::map<std::uint64_t, std::deque<cuda_event*>> lanes;
+        std::unordered_set<std::uint64_t> untold; // numbers of events
+        bool closing = false;
+    };
+
+    const std::shared_ptr<shared> shared_;
     CUevent base_ = nullptr; // what times are counted from
-    std::mutex mutex_;
-    std::condition_variable wakes_;
-    std::map<std::uint64_t, std::deque<cuda_event*>> lanes_;
-    std::unordered_set<std::uint64_t> untold_; // numbers of events
-    bool closing_ = false;
     std::thread thread_;
 };
 
