@@ -69,7 +69,9 @@ void build_sample(stream_builder& b) {
     Row::sample(c);
     argument_builder arguments;
     const auto fill = [&]<class Part>(const Part& part) {
-        if constexpr (requires { part.how; }) {
+        if constexpr (commands::is_creates<Part>) {
+            c.*part.id = 1'000'000 + Row::opcode; // nothing else has it
+        } else if constexpr (requires { part.how; }) {
             c.*part.id = id_of(part.kind);
         } else if constexpr (requires { part.way; }) {
             c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
