@@ -143,7 +143,8 @@ int run_worker(const factory_maker& make_factory) {
 
     // Once for each QEMU, before any worker has guest memory; a process with one thread that nothing is taken
     // from.
-    if (message.probe != 0 && message.backend == std::string_view("opencl")) {
+    if (message.probe != 0 &&
+        (message.backend == std::string_view("opencl") || message.backend == std::string_view("cuda"))) {
         const reach_decision decision = decide_reach(ask_host(""));
         if (decision.what == reach::all_memory) {
             output.refused(decision.sentence);
