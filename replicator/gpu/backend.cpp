@@ -134,12 +134,6 @@ open_result open_gpu(std::string_view backend, std::string_view selector, std::s
     return out;
 }
 
-std::int32_t backend_device::create_arena(host_context&, std::uint64_t, std::uint64_t,
-                                          std::unique_ptr<host_memory>&) {
-    constexpr std::int32_t invalid_operation = -59; // CL_INVALID_OPERATION
-    return invalid_operation;
-}
-
 const gpu_description& describe(const backend_device& device) {
     return device.description();
 }
