@@ -11,9 +11,10 @@ using namespace kagemusha::ptx_driver;
 namespace {
 
 struct physical {
-    int file = -1;
+    int file = -1; // -1: this process may have none (a worker's sandbox), and its one mapping is the memory
     std::size_t bytes = 0;
     unsigned users = 0; // the handle, and each mapping
+    bool was_mapped = false;
 };
 struct mapping {
     std::size_t bytes;
@@ -30,7 +31,9 @@ CUmemGenericAllocationHandle last_handle = 0;
 void drop(device& d, CUmemGenericAllocationHandle h) {
     const auto it = made.find(h);
     if (--it->second.users == 0) {
-        close(it->second.file);
+        if (it->second.file >= 0) {
+            close(it->second.file);
+        }
         d.used -= it->second.bytes;
         made.erase(it);
     }
@@ -147,14 +150,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const int file = memfd_create("kagemusha-ptx", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-        if (file >= 0) {
-            close(file);
-        }
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+        close(file);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *handle = ++last_handle;
-    made[*handle] = {file, bytes, 1};
+    made[*handle] = {file, bytes, 1, false};
     open_handles[*handle] = true;
     c.d.used += bytes;
     return CUDA_SUCCESS;
@@ -184,9 +185,14 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         return CUDA_ERROR_INVALID_VALUE;
     }
     physical& p = made[handle];
-    if (mmap(pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, p.file, 0) == MAP_FAILED) {
+    if (p.file < 0 && p.was_mapped) { // a second place, or its content again: nobody would have it
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    const int kind = p.file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    if (mmap(pointer(address), bytes, PROT_NONE, kind | MAP_FIXED, p.file, 0) == MAP_FAILED) {
         return CUDA_ERROR_MAP_FAILED;
     }
+    p.was_mapped = true;
     p.users++;
     mappings[address] = {bytes, handle};
     return CUDA_SUCCESS;

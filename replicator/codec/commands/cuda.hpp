@@ -26,7 +26,7 @@ struct create_arena : call<VGPU_CMD_CREATE_ARENA, op_create_arena> {
         rule("address or length of an arena is not a multiple of VGPU_ARENA_ALIGNMENT",
              [](const wire& c) { return (c.address | c.bytes) % VGPU_ARENA_ALIGNMENT == 0; }));
     static void sample(wire& c) {
-        c.address = VGPU_ARENA_BASE;
+        c.address = VGPU_ARENA_BASE + VGPU_ARENA_RANGE_BYTES - VGPU_ARENA_ALIGNMENT; // any more ends behind
         c.bytes = VGPU_ARENA_ALIGNMENT;
     }
 };

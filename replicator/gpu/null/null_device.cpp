@@ -91,7 +91,7 @@ struct null_creation {
     }
     std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
         const auto& [place, context, content] = r.parts;
-        return new_memory(r.op.c->bytes, flags_on_host(r.op.c->flags), content, place);
+        return new_memory(r.op.c->bytes, flags_on_host(r.op.c->flags), content.get(), place);
     }
     // Nothing runs here that could know the address.
     std::int32_t operator()(const resolved<codec::op_create_arena>& r) const {
