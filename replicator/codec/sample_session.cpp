@@ -63,6 +63,11 @@ argument_builder arguments_of_all_kinds() {
 
 // A row with a sample says what the numbers of its command are; ids, payloads and arguments follow from the
 // parts.
+// The object that the sample of a creating command makes: nothing else has its id.
+constexpr guest_id made_by(std::uint32_t opcode) {
+    return 1'000'000 + opcode;
+}
+
 template <class Row>
 void build_sample(stream_builder& b) {
     typename Row::wire c{};
@@ -70,7 +75,7 @@ void build_sample(stream_builder& b) {
     argument_builder arguments;
     const auto fill = [&]<class Part>(const Part& part) {
         if constexpr (commands::is_creates<Part>) {
-            c.*part.id = 1'000'000 + Row::opcode; // nothing else has it
+            c.*part.id = made_by(Row::opcode);
         } else if constexpr (requires { part.how; }) {
             c.*part.id = id_of(part.kind);
         } else if constexpr (requires { part.way; }) {
@@ -256,6 +261,7 @@ std::vector<sample_request> sample_session() {
          {image, image_3d, image_in_buffer, sub_buffer, buffer, buffer_with_content}) {
         end.destroy(VGPU_OBJECT_MEMORY, id);
     }
+    end.destroy(VGPU_OBJECT_MEMORY, made_by(VGPU_CMD_CREATE_ARENA));
     end.destroy(VGPU_OBJECT_QUEUE, queue).destroy(VGPU_OBJECT_QUEUE, queue_out_of_order);
     end.destroy(VGPU_OBJECT_CONTEXT, context);
     return all;
