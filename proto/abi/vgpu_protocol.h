@@ -31,7 +31,7 @@
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
  * equal.
  */
-#define VGPU_STREAM_VERSION 5u
+#define VGPU_STREAM_VERSION 4u
 
 /* Objects that replication puts between the guest's own in the same file. */
 #define VGPU_HOST_ID_BIT (1ull << 63)
