@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Values that change their type or place: mov, cvt, cvta, isspacep.
 #include "op_pick.hpp"
+#include "op_rounding.hpp"
 
 #include <cfenv>
 #include <cmath>
@@ -10,9 +11,8 @@ namespace kagemusha::machine {
 
 namespace {
 
-// instruction::option
-constexpr std::uint8_t mode_bits = 3, to_integral = 4, saturate = 8, flush = 16;
-constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
+// instruction::option, above the bits of `rounding`
+constexpr std::uint8_t to_integral = 4, saturate = 8, flush = 16;
 
 // A float of 16 bits: its fraction's bits, and its least exponent.
 struct half_format {
@@ -143,7 +143,7 @@ void float_to_integer(warp& w, const instruction& i, mask m) {
     std::uint64_t* d = w.set(i.to[0]);
     const type to = destination_of(i);
     const type from = source_of(i);
-    std::fesetround(modes[i.option & mode_bits]);
+    const rounding mode(i.option);
     for_lanes(m, [&](std::uint32_t l) {
         double v = read_float(from, a[l]);
         if ((i.option & flush) != 0 && std::abs(v) < 0x1p-126) {
@@ -162,7 +162,6 @@ void float_to_integer(warp& w, const instruction& i, mask m) {
         r = read_integer(to, static_cast<std::uint64_t>(r));
         d[l] = low_bits(static_cast<std::uint64_t>(r), i.width);
     });
-    std::fesetround(FE_TONEAREST);
 }
 
 void integer_to_float(warp& w, const instruction& i, mask m) {
@@ -170,7 +169,7 @@ void integer_to_float(warp& w, const instruction& i, mask m) {
     std::uint64_t* d = w.set(i.to[0]);
     const type to = destination_of(i);
     const type from = source_of(i);
-    std::fesetround(modes[i.option & mode_bits]);
+    const rounding mode(i.option);
     for_lanes(m, [&](std::uint32_t l) {
         // One rounding, so straight to the result's type; 16 bits come from 32 that fit into a double.
         if (ptx::is_signed(from)) {
@@ -185,7 +184,6 @@ void integer_to_float(warp& w, const instruction& i, mask m) {
             d[l] = write_float(to, v < 0 ? 0 : v > 1 ? 1 : v);
         }
     });
-    std::fesetround(FE_TONEAREST);
 }
 
 void float_to_float(warp& w, const instruction& i, mask m) {
@@ -193,7 +191,7 @@ void float_to_float(warp& w, const instruction& i, mask m) {
     std::uint64_t* d = w.set(i.to[0]);
     const type to = destination_of(i);
     const type from = source_of(i);
-    std::fesetround(modes[i.option & mode_bits]);
+    const rounding mode(i.option);
     const auto flushed = [&](type t, double v) {
         return (i.option & flush) != 0 && t == type::f32 && std::abs(v) < 0x1p-126 ? std::copysign(0.0, v)
                                                                                    : v;
@@ -209,7 +207,6 @@ void float_to_float(warp& w, const instruction& i, mask m) {
         const std::uint64_t bits = write_float(to, v);
         d[l] = to == type::f32 ? write_float(to, flushed(to, read_float(to, bits))) : bits;
     });
-    std::fesetround(FE_TONEAREST);
 }
 
 // cvt.rn.f16x2.f32 d, a, b: a is the high half.
@@ -218,12 +215,11 @@ void pack_halves(warp& w, const instruction& i, mask m) {
     const std::uint64_t* b = w.get(i.from[1]);
     std::uint64_t* d = w.set(i.to[0]);
     const type to = destination_of(i) == type::f16x2 ? type::f16 : type::bf16;
-    std::fesetround(modes[i.option & mode_bits]);
+    const rounding mode(i.option);
     for_lanes(m, [&](std::uint32_t l) {
         d[l] =
             write_float(to, read_float(type::f32, a[l])) << 16 | write_float(to, read_float(type::f32, b[l]));
     });
-    std::fesetround(FE_TONEAREST);
 }
 
 void copy(warp& w, const instruction& i, mask m) {

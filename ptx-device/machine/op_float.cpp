@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Arithmetic of .f32 and .f64, as the PTX ISA describes it: rounding modes, .ftz, .sat, NaN. The
-// approximations
-// (.approx, .full) are computed in double and rounded: they are as exact as the standard wants or more so,
-// and the same each time.
+// approximations (.approx, .full) are computed in double and rounded: they are as exact as the standard
+// wants or more so, and the same each time.
 //
 // This file is compiled with -frounding-math, and without contraction: a·b+c is two roundings unless fma is
 // written.
 #include "op_pick.hpp"
+#include "op_rounding.hpp"
 
-#include <cfenv>
 #include <cmath>
 #include <limits>
 
@@ -16,9 +15,8 @@ namespace kagemusha::machine {
 
 namespace {
 
-// instruction::option
-constexpr std::uint8_t mode_bits = 3, flush = 4, saturate = 8;
-constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
+// instruction::option, above the bits of `rounding`
+constexpr std::uint8_t flush = 4, saturate = 8;
 
 template <class T>
 T flushed(T v) {
@@ -44,21 +42,6 @@ T argument(std::uint64_t bits, std::uint8_t option) {
     const T v = value_of<T>(bits);
     return (option & flush) != 0 ? flushed(v) : v;
 }
-
-// Sets the rounding mode for the values that are read and written between its begin and end.
-struct rounding {
-    explicit rounding(std::uint8_t option) : changed(option & mode_bits) {
-        if (changed != 0) {
-            std::fesetround(modes[changed]);
-        }
-    }
-    ~rounding() {
-        if (changed != 0) {
-            std::fesetround(FE_TONEAREST);
-        }
-    }
-    std::uint8_t changed;
-};
 
 template <class T, auto F>
 void one_float(warp& w, const instruction& i, mask m) {

@@ -137,8 +137,7 @@ struct opencl_device::native_creation {
             ~static_cast<std::uint64_t>(CL_MEM_KERNEL_READ_AND_WRITE); // of images only
         void* initial = content ? content->contiguous() : nullptr;
         std::unique_ptr<std::byte[]> gathered;
-        const bool host_may_write = (flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)) == 0;
-        if (content && !initial && (bytes <= gather_limit_bytes || !host_may_write)) {
+        if (content && !initial && bytes <= gather_limit_bytes) {
             gathered = allocate(bytes);
             if (!gathered)
                 return CL_OUT_OF_HOST_MEMORY;
@@ -159,7 +158,6 @@ struct opencl_device::native_creation {
             return error;
         device.api_.clRetainMemObject(object->native.get());
         object->root = {device.api_, object->native.get()};
-        object->flags = flags;
         object->bytes = bytes;
         place = std::move(object);
         return CL_SUCCESS;
@@ -181,10 +179,6 @@ struct opencl_device::native_creation {
         object->root = {device.api_, parent.root.get()};
         object->root_offset = parent.root_offset + r.op.c->origin;
         object->bytes = r.op.c->bytes;
-        // Host access that is not given is the parent's.
-        const cl_mem_flags host_access =
-            CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
-        object->flags = flags & host_access ? flags : flags | (parent.flags & host_access);
         place = std::move(object);
         return CL_SUCCESS;
     }
@@ -253,7 +247,6 @@ struct opencl_device::native_creation {
         if ((error = device.api_.clGetImageInfo(object->native.get(), CL_IMAGE_ELEMENT_SIZE,
                                                 sizeof(element_bytes), &element_bytes, nullptr)))
             return error;
-        object->flags = flags;
         object->type = c.image_type;
         object->element_bytes = element_bytes;
         place = std::move(object);

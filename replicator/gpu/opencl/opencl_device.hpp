@@ -35,7 +35,6 @@ struct opencl_queue final : host_queue {
 
 struct opencl_memory final : host_memory {
     memory_handle native;
-    cl_mem_flags flags = 0;
     // Buffers: where it lies in the buffer that it is a part of (itself, or the parent of a sub-buffer). The
     // handle is a reference of its own, so that a transfer can name the parent after the guest has destroyed
     // it.

@@ -31,9 +31,6 @@ namespace {
 // which is what copying 64 KiB costs.
 constexpr std::uint64_t direct_run_bytes = 64 << 10;
 
-constexpr cl_mem_flags no_host_write = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
-constexpr cl_mem_flags no_host_read = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
-
 } // namespace
 
 // Guest memory has `shape` with pitches `host` and begins at the payload's first byte.
@@ -232,13 +229,10 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved
                                              wait_list waits, enqueued& out) {
     const auto& [buffer, data] = r.parts;
     const auto& memory = static_cast<const opencl_memory&>(buffer);
-    if (native_kernels_ && mode_ == transfer_mode::automatic) {
-        if (memory.flags & no_host_write)
-            return CL_INVALID_OPERATION; // as the runtime's own transfers answer
+    if (native_kernels_ && mode_ == transfer_mode::automatic)
         return enqueue_host_job(api_, queue, memory,
                                 std::make_unique<runs_job>(r.op.runs, data, memory.root_offset), waits.count,
                                 waits.events, out);
-    }
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
     const std::byte* const from = data->contiguous();
@@ -320,8 +314,6 @@ std::int32_t opencl_device::transfer_direct(opencl_queue& queue, const box_trans
 
 std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const box_transfer& t,
                                                    wait_list waits, enqueued& out) {
-    if (t.memory.flags & (t.write ? no_host_write : no_host_read))
-        return CL_INVALID_OPERATION; // as the runtime's own transfers answer
     const cl_int error =
         enqueue_host_job(api_, queue, t.memory,
                          std::make_unique<copy_job>(t.data, t.write, t.shape, t.host,
