@@ -86,8 +86,7 @@ lease-ms = 10000
 
 def protected(primary):
     primary.wait_state("protecting")
-    checkpoints = primary.status()["checkpoints"]
-    primary.wait("checkpoints", lambda s: s["checkpoints"] >= checkpoints + 3)
+    primary.wait_commit()
 
 
 def said(supervisor):

@@ -84,6 +84,15 @@ class Supervisor:
         except AssertionError as error:
             raise AssertionError(f"{error}; {self.said()}") from error
 
+    def wait_commit(self):
+        """Until the standby has a checkpoint that began after this call. The status is up to a quarter of a second old: its
+        second change from here was read after the call, and one more checkpoint may have begun before that was read."""
+        for _ in range(2):
+            read = self.status()["checkpoints"]
+            self.wait("more checkpoints", lambda s, read=read: s["checkpoints"] != read)
+        read = self.status()["checkpoints"]
+        self.wait("two more checkpoints", lambda s: s["checkpoints"] >= read + 2)
+
     def wait_state(self, state):
         return self.wait(f"state {state}", lambda s: s["state"] == state)
 
@@ -227,8 +236,7 @@ def must_continue(before, after, committed):
 def committed_count(primary):
     """A number that the primary's guest has printed, and that a checkpoint on the standby has."""
     count = wait(primary.counts, "the guest counts")[-1]
-    checkpoints = primary.status()["checkpoints"]
-    primary.wait("two more checkpoints", lambda s: s["checkpoints"] >= checkpoints + 2)
+    primary.wait_commit()
     return count
 
 

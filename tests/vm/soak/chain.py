@@ -299,8 +299,7 @@ exit $status
 
     def settled(self):
         self.protects()
-        checkpoints = self.primary.status()["checkpoints"]
-        self.primary.wait("two more checkpoints", lambda s: s["checkpoints"] >= checkpoints + 2)
+        self.primary.wait_commit()
         for one in (self.primary, self.standby):
             self.peer.knows(one.name, self.directory / f"{one.name}.gate", one.qemu())
         self.speaks(self.primary)
