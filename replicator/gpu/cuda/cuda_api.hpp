@@ -4,6 +4,7 @@
 #ifndef KAGEMUSHA_GPU_CUDA_CUDA_API_HPP
 #define KAGEMUSHA_GPU_CUDA_CUDA_API_HPP
 
+#include <cstdint>
 #include <string>
 
 #include "proto/cuda/cuda.h"
