@@ -181,6 +181,8 @@ public:
     const peer_identity& peer() const { return peer_; }
 
 private:
+    static constexpr std::uint64_t no_deadline = UINT64_MAX;
+
     void become(standby_state to, std::string why);
     void send(mirror::message m);
     void say(mirror::supervision_kind kind, std::uint64_t term, const std::string& text = {});
@@ -205,7 +207,7 @@ private:
     void mark(disk_state state, lineage of);
     bool marks(disk_state state) const { return !marking_.empty() && marking_.back().state == state; }
 
-    // The arbiter
+    // The arbiter (standby_fsm_arbiter.cpp)
     void ask(arbiter_request::kind what, std::uint64_t now);
     void ask_next(std::uint64_t now);
     std::uint64_t ask_at() const;
