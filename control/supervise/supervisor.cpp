@@ -1,130 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// See supervisor.hpp.
-#include "control/supervise/supervisor.hpp"
-
-#include "control/base/json_text.hpp"
+// How a supervisor starts, its loop, and its end.
 #include "control/base/log_file.hpp"
 #include "control/confine/enter.hpp"
-#include "control/keys/key_dates.hpp"
 #include "control/keys/qemu_keys.hpp"
-#include "control/pilot/qemu_pilot.hpp"
-#include "control/relay/relayed_links.hpp"
-#include "control/supervise/control_socket.hpp"
-#include "control/supervise/decider.hpp"
 #include "control/supervise/described_vm.hpp"
-#include "control/supervise/gate.hpp"
-#include "control/supervise/inbox.hpp"
-#include "control/supervise/log_keeper.hpp"
-#include "control/supervise/takeover_drill.hpp"
-#include "control/vm/image_mark.hpp"
-#include "control/vm/prepare.hpp"
-#include "control/vm/vm_registry.hpp"
+#include "control/supervise/supervisor_impl.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
-#include <deque>
 #include <fcntl.h>
 #include <filesystem>
 #include <malloc.h>
 #include <poll.h>
 #include <random>
-#include <set>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utility>
-#include <vector>
 
 namespace kagemusha::control {
 
 namespace fs = std::filesystem;
-using json = nlohmann::json;
-
-namespace {
-
-// When something happened: for people, and for what several processes of one machine tell of one story.
-struct moment {
-    std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
-    std::uint64_t ns = boot_ns();
-};
-
-double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
-    return (static_cast<double>(to_ns) - static_cast<double>(from_ns)) * 1e-6;
-}
-
-class supervisor {
-public:
-    supervisor(const supervisor_options& options, vm_description vm)
-        : options_(options), vm_(std::move(vm)) {}
-    ~supervisor() { remove_sockets(); }
-    supervisor(const supervisor&) = delete;
-    supervisor& operator=(const supervisor&) = delete;
-    int run();
-
-private:
-    bool prepare();
-    bool confine(vm_places places, std::string& error);
-    bool make_room(const vm_places& places, std::string& error);
-    void replicate(std::uint64_t replication);
-    bool encrypted() const;
-    void look_at_links(bool ended);
-    void remove_sockets() const;
-    void loop();
-    void log(const std::string& event, const std::string& text, const moment& when = {});
-    json answer(const json& request);
-    json begin_drill();
-    json status();
-    json certificates() const;
-    void watch_keys();
-    pilot_events pilot_reports();
-    decider_orders orders();
-    void finish(bool in_order, const std::string& why);
-    bool use_address(const std::string& address, std::string& error);
-    std::string look_at_images();
-    void begin_mark();
-    void finish_mark(std::string problem);
-    void state_changed(const std::string& state);
-    void asked_by_signal(int number);
-    void hand_over_failed(const std::string& why);
-    void stop_instead();
-
-    const supervisor_options& options_;
-    const vm_description vm_;
-    inbox inbox_;
-    std::optional<vm_registration> registration_;
-    std::optional<prepared_vm> prepared_;
-    std::unique_ptr<gate> gate_;
-    std::optional<control_socket> socket_;
-    std::optional<log_keeper> logs_;
-    std::optional<qemu_pilot> pilot_;
-    std::unique_ptr<decider> decider_;
-    std::optional<relayed_links> links_; // of a confined QEMU
-    std::string state_address_, gpu_address_, directory_;
-    std::string qemu_log() const { return directory_ + "/qemu.log"; }
-    std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
-    std::string warning_;                 // what does not get on
-    std::string gpu_lost_;            // a standby's GPU has no copy, or the last takeover had none, and why
-    std::vector<std::string> images_; // of the writable disks
-    bool switching_over_ = false;     // and the standby has not said that it runs the VM
-    bool moving_out_ = false;         // a switchover that becomes a stop if it fails
-    takeover_drill drill_;
-    std::chrono::steady_clock::time_point keys_watched_at_{};
-    ha::disk_mark image_mark_; // what they said at the beginning
-    struct mark_order {
-        ha::disk_mark mark;
-        bool flush;
-    };
-    std::deque<mark_order> marks_; // the first one is under way
-    bool over_ = false, quitting_ = false;
-    int status_ = 0;
-    std::uint64_t running_ns_ = 0, committed_ns_ = 0, completed_ns_ = 0; // of the last takeover
-};
 
 // One line for each event, on stderr: what a person or a log collector reads.
 void supervisor::log(const std::string& event, const std::string& text, const moment& when) {
@@ -263,173 +163,6 @@ void supervisor::remove_sockets() const {
         ::unlink(path.c_str());
 }
 
-pilot_events supervisor::pilot_reports() {
-    pilot_events events;
-    events.ready = [this, own = std::vector{state_address_, gpu_address_}](std::uint64_t qemu) {
-        constexpr std::string_view prefix = "unix:";
-        for (const std::string& address : own)
-            if (address.starts_with(prefix))
-                qemus_sockets_.insert(address.substr(prefix.size()));
-        decider_->qemu_ready(qemu);
-    };
-    events.protecting = [this](std::uint64_t replication) { decider_->qemu_protecting(replication); };
-    events.replication_lost = [this](std::uint64_t replication, const std::string& why) {
-        decider_->replication_lost(replication, why);
-    };
-    events.running = [this] {
-        const moment now;
-        decider_->qemu_running();
-        running_ns_ = now.ns;
-        committed_ns_ = completed_ns_ = 0;
-        log("running",
-            fmt::format("the VM runs here, {:.1f} ms after the decision",
-                        ms_between(decider_->status().decided_ns, now.ns)),
-            now);
-    };
-    events.gpu_computes = [this](std::uint64_t committed_ns, std::uint64_t completed_ns) {
-        committed_ns_ = committed_ns;
-        completed_ns_ = completed_ns;
-        const auto decided_ns = decider_->status().decided_ns;
-        moment then;
-        then.time -= std::chrono::duration_cast<std::chrono::system_clock::duration>(
-            std::chrono::nanoseconds(then.ns - completed_ns));
-        then.ns = completed_ns;
-        log("first-command",
-            fmt::format("the GPU completed the guest's first command, {:.1f} ms after the decision; the last "
-                        "checkpoint was {:.1f} ms before it",
-                        ms_between(decided_ns, completed_ns), ms_between(committed_ns, decided_ns)),
-            then);
-    };
-    events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
-    events.stuck = [this](const std::string& why) { decider_->qemu_stuck(why); };
-    events.warning = [this](const std::string& what) {
-        warning_ = what;
-        log("warning", what.empty() ? "what was warned of is over" : what);
-    };
-    events.differences = [this](const std::string& what) { log("differences", what); };
-    events.guest_ended = [this](const std::string& how) {
-        log("stop", how);
-        decider_->stop();
-    };
-    events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
-    events.handed_over = [this](std::uint64_t replication) { decider_->qemu_handed_over(replication); };
-    events.hand_over_failed = [this](const std::string& why) { hand_over_failed(why); };
-    events.gpu_lost = [this](const std::string& why) {
-        gpu_lost_ = why;
-        log("gpu-lost", why);
-        decider_->gpu_lost(why);
-    };
-    events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
-    events.died = [this](const std::string& how, bool in_order, std::uint64_t qemu) {
-        drill_.qemu_ended(boot_ns());
-        log("qemu-ended", how);
-        decider_->qemu_died(how, in_order, qemu); // first: others wait for it
-        if (!in_order)
-            for (const auto& line : last_lines(qemu_log(), 5))
-                log("qemu", line);
-        if (quitting_)
-            over_ = true;
-    };
-    events.log = [this](const std::string& line) { log("qemu", line); };
-    return events;
-}
-
-decider_orders supervisor::orders() {
-    decider_orders orders;
-    const auto order = [this](void (qemu_pilot::*what)()) {
-        return [this, what] { inbox_.put([this, what] { ((*pilot_).*what)(); }); };
-    };
-    orders.start_primary = order(&qemu_pilot::start_primary);
-    orders.start_standby = order(&qemu_pilot::start_standby);
-    orders.go_on_alone = order(&qemu_pilot::go_on_alone);
-    orders.tell_gpu_failure = order(&qemu_pilot::tell_gpu_failure);
-    orders.take_over = order(&qemu_pilot::take_over);
-    orders.replicate = [this](std::uint64_t replication) {
-        inbox_.put([this, replication] { replicate(replication); });
-    };
-    orders.restart_standby = [this](std::string why, std::uint64_t qemu) {
-        inbox_.put([this, why = std::move(why), qemu] {
-            gpu_lost_.clear();
-            pilot_->restart_standby(why, qemu);
-        });
-    };
-    orders.kill = [this](std::string why) {
-        inbox_.put([this, why = std::move(why)] {
-            drill_.killed(boot_ns());
-            pilot_->kill(why);
-        });
-    };
-    orders.mark = [this](const ha::disk_mark& m, bool flush) {
-        inbox_.put([this, m, flush] {
-            marks_.push_back({m, flush});
-            if (marks_.size() == 1)
-                begin_mark();
-        });
-    };
-    orders.ended = [this](bool in_order, std::string why) {
-        inbox_.put([this, in_order, why = std::move(why)] { finish(in_order, why); });
-    };
-    orders.event = [this](std::string name, std::string text) {
-        inbox_.put([this, name = std::move(name), text = std::move(text), when = moment()] {
-            log(name, text, when);
-            state_changed(name);
-        });
-    };
-    return orders;
-}
-
-// Before anybody else is asked: a VM must not go back to disks that are not the newest. Of one that had a
-// standby, that standby knows more.
-std::string supervisor::look_at_images() {
-    for (const auto& disk : vm_.disks)
-        if (disk.writable)
-            images_.push_back(disk.path);
-    std::string error;
-    image_mark_ = read_marks(images_, error);
-    if (options_.standby && error.empty() && image_mark_.state == ha::disk_state::unmarked) {
-        image_mark_ = ha::waits(image_mark_); // from now on nobody starts the VM from it by mistake
-        error = write_marks(images_, image_mark_);
-    }
-    const bool is_person_sure = options_.standby ? options_.overwrite : options_.anew;
-    if (is_person_sure)
-        return {};
-    if (!error.empty() || options_.standby || images_.empty())
-        return error;
-    const bool may_ask = !options_.address.empty() || !vm_.protection.standby.empty();
-    return may_ask && image_mark_.state == ha::disk_state::protected_
-               ? std::string()
-               : why_not_start(image_mark_, images_[0]);
-}
-
-// An image may only be called the newest when all that it has is on the disk. A QEMU that runs has a part of
-// that in its memory (qcow2's tables), so it flushes.
-void supervisor::begin_mark() {
-    if (!marks_.front().flush)
-        return finish_mark({});
-    if (!pilot_->alive())
-        return finish_mark(flush_images(images_));
-    pilot_->flush_disks([this](const std::string& problem) { finish_mark(problem); });
-}
-
-void supervisor::finish_mark(std::string problem) {
-    if (problem.empty())
-        problem = write_marks(images_, marks_.front().mark);
-    if (!problem.empty())
-        log("disks", problem + ". Without its mark nobody knows which host has the newest disks");
-    marks_.pop_front();
-    decider_->marked(problem);
-    if (!marks_.empty())
-        begin_mark();
-}
-
-void supervisor::state_changed(const std::string& state) {
-    if (state == to_text(ha::primary_state::alone) || state == to_text(ha::primary_state::taking_back))
-        switching_over_ = false;
-    // The standby did not run it.
-    if (state == to_text(ha::primary_state::taking_back) && std::exchange(moving_out_, false))
-        stop_instead();
-}
-
 // The decider is through. QEMU may still be there: it is asked to end, or was killed.
 void supervisor::finish(bool in_order, const std::string& why) {
     status_ = in_order ? 0 : 1;
@@ -442,188 +175,6 @@ void supervisor::finish(bool in_order, const std::string& why) {
         pilot_->quit();
     else
         pilot_->kill(why);
-}
-
-// Of a standby, or where we listen as one: what belongs to it is beside it.
-bool supervisor::use_address(const std::string& address, std::string& error) {
-    const auto state = state_address_beside(address), gpu = gpu_address_beside(address);
-    if (state.empty() || gpu.empty())
-        error = fmt::format("'{}' is no address: HOST:PORT or unix:PATH", address);
-    else if (needs_tls(address) && vm_.protection.tls.empty())
-        error =
-            fmt::format("{} is no Unix socket, so the VM's description needs 'tls' in [protection], on this "
-                        "machine, too, where any user may connect: make keys with `kage keys`",
-                        address);
-    else
-        error = why_not_a_standby(vm_, address);
-    if (!error.empty())
-        return false;
-    state_address_ = state;
-    gpu_address_ = gpu;
-    return true;
-}
-
-json supervisor::certificates() const {
-    json out = json::array();
-    if (vm_.protection.tls.empty())
-        return out;
-    const auto now_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    for (const auto& date : key_dates(vm_.protection.tls, vm_.name))
-        out.push_back(
-            {{"name", date.name}, {"expires_at_s", date.expires_at_s}, {"days_left", date.days_left(now_s)}});
-    return out;
-}
-
-// At the start, and twice a day.
-void supervisor::watch_keys() {
-    const auto now = std::chrono::steady_clock::now();
-    if (vm_.protection.tls.empty() ||
-        (keys_watched_at_.time_since_epoch().count() != 0 && now < keys_watched_at_ + std::chrono::hours(12)))
-        return;
-    keys_watched_at_ = now;
-    const auto now_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    if (const auto warning = key_warning(key_dates(vm_.protection.tls, vm_.name), now_s); !warning.empty())
-        log("keys", warning);
-}
-
-json supervisor::status() {
-    const auto s = decider_->status();
-    return {{"name", registration_ ? registration_->control_socket() : ""},
-            {"vm", vm_.name},
-            {"role", s.role},
-            {"state", s.state},
-            {"protected", s.role == "primary" && s.state == "protecting"},
-            {"degraded", s.degraded},
-            {"waiting_for", s.waiting_for.empty() ? pilot_->copy_waits_for() : s.waiting_for},
-            {"standby_problem", s.standby_problem},
-            {"warning", warning_},
-            {"gpu_lost", gpu_lost_},
-            {"peer", s.peer},
-            {"peer_differences", s.peer_differences},
-            {"protocol_version", s.protocol_version},
-            {"term", s.term},
-            {"takeovers", s.takeovers},
-            {"last_takeover", s.last_takeover},
-            {"last_takeover_ns",
-             {{"committed", committed_ns_},
-              {"decided", s.decided_ns},
-              {"running", running_ns_},
-              {"output", s.gate_opened_ns},
-              {"first_command", completed_ns_}}},
-            {"gate_open_ms", s.gate_open_ms},
-            {"unprotected_ms", s.unprotected_ms},
-            {"checkpoint_age_ms", pilot_->checkpoint_age_ms()},
-            {"certificates", certificates()},
-            {"checkpoints", pilot_->last().checkpoints},
-            {"early_checkpoints", pilot_->last().early},
-            {"pause_us", pilot_->last().pause_us},
-            {"total_pause_us", pilot_->last().total_pause_us},
-            {"epoch_us", pilot_->last().epoch_us},
-            {"disk_missing_bytes", pilot_->disk_missing_bytes()},
-            {"paused_percent", pilot_->paused_percent()},
-            {"qemu", pilot_->alive()},
-            {"qemu_pid", pilot_->pid()},
-            {"confinement", prepared_->confinement.says},
-            {"console_log", prepared_->config.console->log},
-            {"pid", ::getpid()}};
-}
-
-json supervisor::answer(const json& request) {
-    const auto text = [&](const char* key) {
-        const auto found = request.find(key);
-        return found != request.end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
-    const auto command = text("command");
-    if (command == "status")
-        return status();
-    if (command == "stop") {
-        log("stop", "asked to");
-        decider_->stop();
-        return {{"done", true}};
-    }
-    if (command == "switchover") {
-        const auto now = decider_->status();
-        if (now.role != "primary" || now.state != "protecting")
-            return {{"error", fmt::format("there is no standby to switch over to{}{}",
-                                          now.degraded.empty() ? "" : ": ", now.degraded)}};
-        log("switchover", "asked to");
-        switching_over_ = true;
-        pilot_->hand_over();
-        return {{"done", true}};
-    }
-    if (command == "cancel-switchover") {
-        if (!switching_over_)
-            return {{"error", "no switchover is under way"}};
-        pilot_->cancel_hand_over("it was cancelled"); // the VM has not been handed over yet,
-        decider_->cancel_switchover();                // or it has
-        return {{"done", true}};
-    }
-    if (command == "drill")
-        return begin_drill();
-    if (command == "protect") {
-        const auto now = decider_->status();
-        if (now.role != "primary")
-            return {{"error", "this is a standby: ask the VM that runs"}};
-        if (vm_.arbiter.what == described_arbiter::kind::none)
-            return {{"error", "the VM's description has no [arbiter]: it can't be protected"}};
-        if (const auto address = text("standby"); !address.empty()) {
-            std::string error;
-            if (!use_address(address, error))
-                return {{"error", error}};
-            decider_->protect(address);
-        } else if (vm_.protection.standby.empty() || options_.standby) {
-            return {{"error", "name the new standby's address: kage protect VM ADDRESS"}};
-        } else {
-            decider_->protect({});
-        }
-        return {{"done", true}};
-    }
-    return {{"error", fmt::format("'{}' is no command of a supervisor", command)}};
-}
-
-// Whoever asked gets the answer when the VM runs on the standby.
-json supervisor::begin_drill() {
-    const auto now = decider_->status();
-    if (now.role != "primary" || now.state != to_text(ha::primary_state::protecting) || switching_over_)
-        return {{"error", fmt::format("no drill: the VM is not protected, so it would be lost{}{}",
-                                      now.degraded.empty() ? "" : ": ", now.degraded)}};
-    if (!now.standby_problem.empty())
-        return {{"error", "no drill: a takeover would have to wait: " + now.standby_problem}};
-    if (drill_.under_way())
-        return {{"error", "a drill is under way"}};
-    log("drill", "asked to: QEMU is killed, and the standby goes on");
-    drill_.begin(pilot_->checkpoint_age_ms(), boot_ns());
-    decider_->drill();
-    return nullptr;
-}
-
-// The host shuts down, or somebody stops the service: who has a standby moves there. A person at the terminal
-// (Ctrl-C) means the VM.
-void supervisor::asked_by_signal(int number) {
-    const auto now = decider_->status();
-    const bool handing_over = now.state == to_text(ha::primary_state::handing_over);
-    if (number == SIGTERM && now.role == "primary" &&
-        (handing_over || now.state == to_text(ha::primary_state::protecting))) {
-        moving_out_ = switching_over_ = true;
-        log("switchover", fmt::format("signal {}: the VM moves to its standby", number));
-        if (!handing_over)
-            pilot_->hand_over();
-        return;
-    }
-    log("stop", fmt::format("signal {}", number));
-    decider_->stop();
-}
-
-void supervisor::hand_over_failed(const std::string& why) {
-    log("switchover", "not possible: " + why);
-    switching_over_ = false;
-    if (std::exchange(moving_out_, false))
-        stop_instead();
-}
-
-void supervisor::stop_instead() {
-    log("stop", "the VM could not move to its standby, and this host wants it to end");
-    decider_->stop();
 }
 
 // An order may have started another one meanwhile, which has not ended.
@@ -681,9 +232,7 @@ void supervisor::loop() {
     }
 }
 
-int supervisor::run() {
-    if (!prepare())
-        return 125;
+decider_options supervisor::decider_settings() const {
     std::random_device random;
     decider_options d;
     const auto& p = vm_.protection;
@@ -713,7 +262,12 @@ int supervisor::run() {
     d.identity = {vm_.name,
                   fmt::format("{}-{:016x}", options_.standby ? "standby" : "primary", d.primary.instance),
                   options_.standby};
+    return d;
+}
+
+pilot_config supervisor::pilot_settings() {
     pilot_config q;
+    const auto& p = vm_.protection;
     q.command = prepared_->command;
     q.standby_command = prepared_->standby_command;
     q.environment = prepared_->environment;
@@ -736,11 +290,17 @@ int supervisor::run() {
     const auto& bounds = vm_.supervision;
     q.bounds = {p.qemu_budget_ms, bounds.main_loop_ms, bounds.transfer_ms, bounds.checkpoint_ms};
     q.hand_over_ms = bounds.switchover_ms;
+    return q;
+}
+
+int supervisor::run() {
+    if (!prepare())
+        return 125;
     logs_.emplace(
         std::vector{qemu_log(), prepared_->config.console->log}, std::uint64_t{vm_.supervision.log_mib} << 20,
         [this](const std::string& problem) { inbox_.put([this, problem] { log("logs", problem); }); });
-    pilot_.emplace(std::move(q), pilot_reports());
-    decider_ = std::make_unique<decider>(std::move(d), orders(), *gate_);
+    pilot_.emplace(pilot_settings(), pilot_reports());
+    decider_ = std::make_unique<decider>(decider_settings(), orders(), *gate_);
     const auto problem = options_.standby ? decider_->start_standby() : decider_->start_primary();
     if (!problem.empty()) {
         complain({problem});
@@ -753,8 +313,6 @@ int supervisor::run() {
     inbox_.run(); // the last words
     return status_;
 }
-
-} // namespace
 
 int run_supervisor(const supervisor_options& options) {
     ::umask(S_IRWXG | S_IRWXO); // also QEMU's: nobody else connects to its sockets
