@@ -2,16 +2,26 @@
 #
 # How a test is declared, everywhere in the tree:
 #
-#   kagemusha_add_test(name LABEL unit SOURCES a_test.cpp [LIBS target…] [DATA_DIR dir] [TIMEOUT seconds])
+#   kagemusha_add_test(name LABEL unit SOURCES a_test.cpp [LIBS target…] [DATA_DIR dir] [TIMEOUT seconds] [COST seconds]
+#                      [SLOTS n])
 #
 # It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, sim, fuzz, device,
 # tidy, vm, vm-long, soak or gpu. `./kage test` runs all but vm-long, soak and gpu. DATA_DIR becomes the working directory of the test.
 #
-#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SERIAL])
+#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SLOTS n] [SERIAL])
 #
 # registers a program that is not GoogleTest (a fuzz smoke run, a whole VM). Exit status 77 means "not possible on this
 # machine" and is shown as skipped. SERIAL keeps it from running beside another one (VMs share few cores). COST is about
 # how long it takes: long ones that are not serial begin first, so that no core waits for the last of them.
+#
+# SLOTS: how much of a core it needs. `./kage test` gives each core three slots (ctest's -j is three times the cores), so
+# that what a test does not use while it waits is used by another one:
+#
+#   3  computes all the time (the default)
+#   2  computes two thirds of its time: guests
+#   1  waits most of its time: for leases, time-outs, other processes
+#
+# Processor seconds by seconds on the clock decide it, on a machine that does nothing else.
 
 find_package(GTest QUIET)
 
@@ -34,8 +44,18 @@ function(_kagemusha_check_label name label)
     endif()
 endfunction()
 
+function(_kagemusha_schedule name cost slots)
+    if(cost)
+        set_tests_properties(${name} PROPERTIES COST ${cost})
+    endif()
+    if(NOT slots)
+        set(slots 3)
+    endif()
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${slots})
+endfunction()
+
 function(kagemusha_add_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;DATA_DIR;TIMEOUT" "SOURCES;LIBS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;DATA_DIR;TIMEOUT;COST;SLOTS" "SOURCES;LIBS")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "test ${name}: unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -55,13 +75,14 @@ function(kagemusha_add_test name)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${KAGEMUSHA_TEST_ENVIRONMENT}")
+    _kagemusha_schedule(${name} "${arg_COST}" "${arg_SLOTS}")
     if(arg_DATA_DIR)
         set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${arg_DATA_DIR})
     endif()
 endfunction()
 
 function(kagemusha_add_script_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "LABEL;TIMEOUT;COST" "COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "LABEL;TIMEOUT;COST;SLOTS" "COMMAND")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_COMMAND OR NOT arg_LABEL)
         message(FATAL_ERROR "test ${name}: needs LABEL and COMMAND; unknown: ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -72,9 +93,7 @@ function(kagemusha_add_script_test name)
     add_test(NAME ${name} COMMAND ${arg_COMMAND})
     set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${KAGEMUSHA_TEST_ENVIRONMENT}")
-    if(arg_COST)
-        set_tests_properties(${name} PROPERTIES COST ${arg_COST})
-    endif()
+    _kagemusha_schedule(${name} "${arg_COST}" "${arg_SLOTS}")
     if(arg_SERIAL)
         set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
     endif()
