@@ -124,8 +124,12 @@ TEST(messages, small_ones) {
     expect_round_trip(mirror::marker{7, 8, true});
     expect_round_trip(mirror::synced{1});
     expect_round_trip(mirror::ack{});
-    expect_round_trip(mirror::ack{mirror::max_sequence, mirror::max_sequence, mirror::max_sequence, u64_max,
-                                  u64_max, mirror::max_sequence});
+    expect_round_trip(mirror::ack{.received = mirror::max_sequence,
+                                  .executed = mirror::max_sequence,
+                                  .committed_epoch = mirror::max_sequence,
+                                  .freed_bytes = u64_max,
+                                  .freed_entries = u64_max,
+                                  .complete_checkpoint = mirror::max_sequence});
     expect_round_trip(mirror::heartbeat{});
     expect_round_trip(mirror::heartbeat{u64_max, u64_max});
     expect_round_trip(mirror::close_epoch{});

@@ -62,8 +62,8 @@ void append(bytes& to, const bytes& what) {
 struct conversation {
     conversation(std::size_t large_bytes) {
         const auto small_payload = pattern(24, 3), large_payload = pattern(large_bytes, 5);
-        messages = {a_hello(), mirror::ack{3, 2, 1, 0}, a_content(small_payload.size()),
-                    a_content(large_payload.size()), mirror::close_epoch{}};
+        messages = {a_hello(), mirror::ack{.received = 3, .executed = 2, .committed_epoch = 1},
+                    a_content(small_payload.size()), a_content(large_payload.size()), mirror::close_epoch{}};
         payloads = {small_payload, large_payload};
         append(wire, frame(messages[0]));
         append(wire, frame(messages[1]));
@@ -240,7 +240,7 @@ TEST(send_queue, gives_the_frames_in_order_whatever_is_taken_at_once) {
 TEST(send_queue, many_small_frames_are_few_pieces) {
     send_queue queue;
     for (unsigned i = 0; i < 500; ++i)
-        queue.push(mirror::ack{i, i, i, i}, {}, {});
+        queue.push(mirror::ack{.received = i, .executed = i, .committed_epoch = i, .freed_bytes = i}, {}, {});
     std::array<std::span<const std::byte>, 64> pieces;
     EXPECT_EQ(queue.gather(pieces), 1u);
 }
@@ -252,7 +252,7 @@ TEST(send_queue, pieces_stay_where_they_are_while_more_is_pushed) {
     std::array<std::span<const std::byte>, 64> before;
     const std::size_t count = queue.gather(before);
     for (unsigned i = 0; i < 10'000; ++i)
-        queue.push(mirror::ack{i, i, i, i}, {}, {});
+        queue.push(mirror::ack{.received = i, .executed = i, .committed_epoch = i, .freed_bytes = i}, {}, {});
     std::array<std::span<const std::byte>, 64> after;
     queue.gather(after);
     for (std::size_t i = 0; i < count; ++i)

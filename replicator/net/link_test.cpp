@@ -72,11 +72,11 @@ TEST_P(link_test, messages_go_both_ways) {
     EXPECT_EQ(there->sink.messages[0], mirror::message(a_hello()));
     for (std::uint64_t i = 0; i < 1000; ++i) {
         here->send(mirror::heartbeat{i, 0});
-        there->connection->send(mirror::ack{i, 0, 0, 0});
+        there->connection->send(mirror::ack{.received = i});
     }
     ASSERT_TRUE(
         run_until(loop, [&] { return sink.messages.size() == 1001 && there->sink.messages.size() == 1001; }));
-    EXPECT_EQ(sink.messages[1000], mirror::message(mirror::ack{999, 0, 0, 0}));
+    EXPECT_EQ(sink.messages[1000], mirror::message(mirror::ack{.received = 999}));
     EXPECT_EQ(there->sink.messages[1000], mirror::message(mirror::heartbeat{999, 0}));
     EXPECT_EQ(here->queued_bytes(), 0u);
     EXPECT_GT(sink.sent, 0u);

@@ -160,7 +160,9 @@ bool fuzz::write_message_corpus(const std::string& root) {
         {"outcome", mirror::outcome{3, false, -5}},
         {"marker", mirror::marker{7, 3}},
         {"synced", mirror::synced{3}},
-        {"ack", mirror::ack{3, 2, 7, 1000, 3}},
+        {"ack",
+         mirror::ack{
+             .received = 3, .executed = 2, .committed_epoch = 7, .freed_bytes = 1000, .freed_entries = 3}},
         {"heartbeat", mirror::heartbeat{123456, 123400}},
         {"digests", mirror::digests{3, {1, UINT64_MAX}}},
         {"digest-result", mirror::digest_result{3, {0, 1, 1000}}},

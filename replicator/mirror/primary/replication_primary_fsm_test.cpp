@@ -67,7 +67,11 @@ struct replication_primary_fsm_test : ::testing::Test {
     }
     std::string acks(log_sequence received, log_sequence executed, std::uint64_t epoch,
                      std::uint64_t bytes = 0, std::uint64_t entries = 0) {
-        return says(ack{received, executed, epoch, bytes, entries});
+        return says(ack{.received = received,
+                        .executed = executed,
+                        .committed_epoch = epoch,
+                        .freed_bytes = bytes,
+                        .freed_entries = entries});
     }
     // Everything so far was executed.
     void settle(std::uint64_t bytes) {
@@ -823,23 +827,37 @@ TEST_P(primary_lie_test, costs_it_the_connection) {
 INSTANTIATE_TEST_SUITE_P(
     , primary_lie_test,
     ::testing::Values(
-        lie{"received_beyond_sent", ack{5, 2, 1, 0, 2},
+        lie{"received_beyond_sent",
+            ack{.received = 5, .executed = 2, .committed_epoch = 1, .freed_entries = 2},
             "it acknowledged entry 5 as received, the last one sent is 4"},
-        lie{"executed_beyond_received", ack{3, 4, 1, 0, 2},
+        lie{"executed_beyond_received",
+            ack{.received = 3, .executed = 4, .committed_epoch = 1, .freed_entries = 2},
             "it acknowledged entry 4 as executed and only 3 as received"},
-        lie{"executed_beyond_committed", ack{4, 4, 1, 0, 2},
+        lie{"executed_beyond_committed",
+            ack{.received = 4, .executed = 4, .committed_epoch = 1, .freed_entries = 2},
             "it executed entry 4 before its epoch was committed"},
-        lie{"received_backwards", ack{2, 2, 1, 0, 2}, "an acknowledgement went backwards"},
-        lie{"executed_backwards", ack{3, 1, 1, 0, 2}, "an acknowledgement went backwards"},
-        lie{"committed_backwards", ack{3, 2, 0, 0, 2}, "an acknowledgement went backwards"},
-        lie{"freed_backwards", ack{3, 2, 1, 0, 1}, "an acknowledgement went backwards"},
-        lie{"committed_beyond_closed", ack{3, 2, 2, 0, 2},
+        lie{"received_backwards", ack{.received = 2, .executed = 2, .committed_epoch = 1, .freed_entries = 2},
+            "an acknowledgement went backwards"},
+        lie{"executed_backwards", ack{.received = 3, .executed = 1, .committed_epoch = 1, .freed_entries = 2},
+            "an acknowledgement went backwards"},
+        lie{"committed_backwards", ack{.received = 3, .executed = 2, .freed_entries = 2},
+            "an acknowledgement went backwards"},
+        lie{"freed_backwards", ack{.received = 3, .executed = 2, .committed_epoch = 1, .freed_entries = 1},
+            "an acknowledgement went backwards"},
+        lie{"committed_beyond_closed",
+            ack{.received = 3, .executed = 2, .committed_epoch = 2, .freed_entries = 2},
             "it committed epoch 2, the last one that was closed is 1"},
-        lie{"freed_beyond_sent", ack{4, 3, 1, 201, 3}, "it freed more than was sent"},
-        lie{"freed_entries_beyond_sent", ack{4, 3, 1, 100, 5}, "it freed more than was sent"},
-        lie{"freed_beyond_committed", ack{4, 3, 1, 200, 3},
+        lie{"freed_beyond_sent",
+            ack{.received = 4, .executed = 3, .committed_epoch = 1, .freed_bytes = 201, .freed_entries = 3},
+            "it freed more than was sent"},
+        lie{"freed_entries_beyond_sent",
+            ack{.received = 4, .executed = 3, .committed_epoch = 1, .freed_bytes = 100, .freed_entries = 5},
+            "it freed more than was sent"},
+        lie{"freed_beyond_committed",
+            ack{.received = 4, .executed = 3, .committed_epoch = 1, .freed_bytes = 200, .freed_entries = 3},
             "it freed entries before their epoch was committed"},
-        lie{"freed_entries_beyond_committed", ack{4, 3, 1, 100, 4},
+        lie{"freed_entries_beyond_committed",
+            ack{.received = 4, .executed = 3, .committed_epoch = 1, .freed_bytes = 100, .freed_entries = 4},
             "it freed entries before their epoch was committed"},
         lie{"digests_of_what_was_not_sent", digest_result{5, {}},
             "it compared digests of entry 5, which was not sent"},
@@ -865,7 +883,9 @@ TEST_F(replication_primary_fsm_test, the_first_message_must_be_a_hello) {
 
 TEST_F(replication_primary_fsm_test, messages_without_a_link_are_ignored) {
     EXPECT_EQ(says(standby_hello()), "");
-    EXPECT_EQ(says(ack{1, 1, 1, 1, 1}), "");
+    EXPECT_EQ(
+        says(ack{.received = 1, .executed = 1, .committed_epoch = 1, .freed_bytes = 1, .freed_entries = 1}),
+        "");
     fsm->on_closed("x", now);
     EXPECT_EQ(actions(), "");
 }
