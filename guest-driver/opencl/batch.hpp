@@ -1,46 +1,101 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// Encoding of commands into the stream of one request. Pure: no lock, no device. The connection owns one
+// Commands on their way into the stream of one request. How a command is encoded is in its row
+// (codec/commands), which the device's decoder has too. Pure: no lock, no device. The connection owns one
 // batch, appends commands until something has to go out, and hands the batch to the transport.
 #pragma once
 
+#include "codec/commands/emit.hpp"
 #include "transport.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <vector>
 
 namespace kagemusha::opencl {
 
-/// One piece of a command behind its fixed structure; padded to a multiple of 8 in the stream.
-struct part {
-    const void* data = nullptr;
-    std::size_t bytes = 0;
+namespace commands = codec::commands;
+
+/// The fixed structure of a row's command.
+template <class Row>
+struct command_of : Row::wire {
+    using row = Row;
 };
+
+/// With its opcode; everything else is 0.
+template <class Row>
+command_of<Row> make_command() {
+    command_of<Row> command;
+    static_assert(sizeof command == sizeof(typename Row::wire));
+    std::memset(&command, 0, sizeof command);
+    command.cmd.opcode = Row::opcode;
+    return command;
+}
 
 /// A command on its way into a batch. `command->bytes` and, where `reference` is given, the payload reference
 /// inside the command are filled in when it is appended.
 struct outgoing {
     vgpu_cmd* command = nullptr;
     std::size_t fixed_bytes = 0;
-    std::span<const part> parts{};
+    std::array<codec::piece, 3> storage{}; // no row has more
+    std::size_t piece_count = 0;
     vgpu_payload_ref* reference = nullptr;
     payload data{}; // bytes 0: none
+
+    std::span<const codec::piece> pieces() const { return {storage.data(), piece_count}; }
 };
 
-/// `command` with its opcode set and everything else 0.
+/// A view (codec/commands/emit.hpp) of bytes that travel inside the command.
+inline codec::payload_source inlined(const void* data, std::size_t bytes) {
+    if (bytes == 0)
+        return {};
+    return {bytes, VGPU_PAYLOAD_INLINE, {static_cast<const std::byte*>(data), bytes}};
+}
+
+/// Memory of the program as a view: it gets its entry in the payload table in the batch.
+inline codec::later_payload view_of(const payload& data, outgoing& out) {
+    out.data = data;
+    return {data.bytes, out.reference};
+}
+template <class View>
+const View& view_of(const View& view, outgoing&) {
+    return view;
+}
+
+/// Completes `command`, which has to live until it was appended, as what the views show. One for each
+/// variable part of the row; at most one of them is a payload.
+template <class Row, class... View>
+outgoing make_outgoing(command_of<Row>& command, const View&... view) {
+    outgoing out;
+    out.command = &command.cmd;
+    out.fixed_bytes = sizeof command;
+    const auto pieces = commands::lay_out<Row>(command, view_of(view, out)...);
+    static_assert(pieces.size() <= std::tuple_size_v<decltype(out.storage)>);
+    std::copy(pieces.begin(), pieces.end(), out.storage.begin());
+    out.piece_count = pieces.size();
+    return out;
+}
+
+/// Of guest-driver/cuda, whose commands do not come from rows yet: it sets opcode, counts and lengths itself.
 template <class Command>
 Command make_command(vgpu_opcode opcode) {
-    static_assert(sizeof(Command) % 8 == 0);
     Command command;
     std::memset(&command, 0, sizeof command);
     command.cmd.opcode = static_cast<__u16>(opcode);
     return command;
 }
-
+using part = codec::piece;
 template <class Command>
+    requires(!requires { typename Command::row; })
 outgoing make_outgoing(Command& command, std::span<const part> parts = {}) {
-    return {&command.cmd, sizeof command, parts, nullptr, {}};
+    outgoing out;
+    out.command = &command.cmd;
+    out.fixed_bytes = sizeof command;
+    out.piece_count = parts.size();
+    std::copy(parts.begin(), parts.end(), out.storage.begin());
+    return out;
 }
 
 inline constexpr std::size_t padded(std::size_t bytes) {
@@ -49,7 +104,7 @@ inline constexpr std::size_t padded(std::size_t bytes) {
 
 inline std::size_t encoded_bytes(const outgoing& command) {
     std::size_t bytes = command.fixed_bytes;
-    for (const part& piece : command.parts)
+    for (const codec::piece& piece : command.pieces())
         bytes += padded(piece.bytes);
     return bytes;
 }
@@ -121,7 +176,7 @@ public:
             }
         }
         append_padded(command.command, command.fixed_bytes);
-        for (const part& piece : command.parts)
+        for (const codec::piece& piece : command.pieces())
             append_padded(piece.data, piece.bytes);
         entries_.push_back(made);
         if (event)

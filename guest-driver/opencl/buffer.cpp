@@ -10,30 +10,20 @@ namespace {
 
 cl_int create_on_host(memory& buffer, const void* content) {
     connection& link = buffer.owner().link();
-    auto command = make_command<vgpu_cmd_create_buffer>(VGPU_CMD_CREATE_BUFFER);
+    auto command = make_command<commands::create_buffer>();
     command.id = buffer.id();
     command.context = buffer.owner().id();
     command.flags = forwarded_memory_flags(buffer.flags());
     command.bytes = buffer.bytes();
-    command.content.index = VGPU_PAYLOAD_NONE;
-    const bool inlined = content && buffer.bytes() <= max_inline_bytes;
     const bool too_large = content && !fits_one_request(link, buffer.bytes());
-    part data;
-    outgoing out;
-    if (inlined) {
-        command.content = {buffer.bytes(), VGPU_PAYLOAD_INLINE, 0};
-        data = {content, buffer.bytes()};
-        out = make_outgoing(command, {&data, 1});
-    } else {
-        out = make_outgoing(command);
-        if (content && !too_large) {
-            out.reference = &command.content;
-            out.data = {const_cast<void*>(content), buffer.bytes(), false};
-        }
-        if (too_large) // the program may not write it, but its creation does
-            command.flags &= ~cl_mem_flags{CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS};
-    }
-    const cl_int error = link.call(out);
+    if (too_large) // the program may not write it, but its creation does
+        command.flags &= ~cl_mem_flags{CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS};
+    payload in_place;
+    if (content && !too_large)
+        in_place = {const_cast<void*>(content), buffer.bytes(), false};
+    const cl_int error = link.call(content && buffer.bytes() <= max_inline_bytes
+                                       ? make_outgoing(command, inlined(content, buffer.bytes()))
+                                       : make_outgoing(command, in_place));
     if (error == CL_SUCCESS)
         buffer.set_created();
     return error;
@@ -136,7 +126,7 @@ cl_mem create_sub_buffer(cl_mem handle, cl_mem_flags flags, cl_buffer_create_typ
     if (!made)
         return fail<cl_mem>(errcode, CL_OUT_OF_HOST_MEMORY);
     made->set_parent(ref<memory>(buffer), region.origin);
-    auto command = make_command<vgpu_cmd_create_sub_buffer>(VGPU_CMD_CREATE_SUB_BUFFER);
+    auto command = make_command<commands::create_sub_buffer>();
     command.id = made->id();
     command.buffer = buffer->id();
     command.flags = forwarded_memory_flags(flags) & ~cl_mem_flags{CL_MEM_ALLOC_HOST_PTR};

@@ -165,7 +165,7 @@ cl_int connection::flush(queue* where) {
     wait_for_sender_locked(held);
     drain_destroys_locked(held);
     if (where && where->needs_flush.exchange(false, std::memory_order_relaxed)) {
-        auto command = make_command<vgpu_cmd_flush>(VGPU_CMD_FLUSH);
+        auto command = make_command<commands::flush>();
         command.queue = where->id();
         append_locked(held, make_outgoing(command), 0, 0);
     }
@@ -224,7 +224,7 @@ void connection::destroy(vgpu_object_kind kind, std::uint64_t id) noexcept {
 cl_int connection::set_user_event(std::uint64_t id, cl_int status) {
     if (!usable())
         return CL_OUT_OF_RESOURCES;
-    auto command = make_command<vgpu_cmd_set_user_event>(VGPU_CMD_SET_USER_EVENT);
+    auto command = make_command<commands::set_user_event>();
     command.cmd.bytes = sizeof command;
     command.event = id;
     command.status = status;
@@ -310,7 +310,7 @@ void connection::drain_destroys_locked(lock& held) {
         draining_.swap(destroys_);
         destroys_wait_.store(false, std::memory_order_relaxed);
     }
-    auto command = make_command<vgpu_cmd_destroy>(VGPU_CMD_DESTROY);
+    auto command = make_command<commands::destroy>();
     // Taken out of the member: sending may release the lock for a while.
     std::vector<std::pair<vgpu_object_kind, std::uint64_t>> dead = std::move(draining_);
     for (const auto& [kind, id] : dead) {
@@ -381,33 +381,34 @@ int connection::flush_apart_locked(lock& held, std::uint64_t context, std::uint6
         flushed_bytes += tried == 0 ? bytes : 1; // a part may be sent, and nobody says how much
         return tried;
     });
+    // Laid out here and not in the batch, which is being sent.
     struct {
-        vgpu_cmd_sync marker = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
-        vgpu_cmd_flush start = make_command<vgpu_cmd_flush>(VGPU_CMD_FLUSH);
-        vgpu_cmd_sync barrier = make_command<vgpu_cmd_sync>(VGPU_CMD_BARRIER);
+        vgpu_cmd_sync marker = make_command<commands::marker>();
+        vgpu_cmd_flush start = make_command<commands::flush>();
+        vgpu_cmd_sync barrier = make_command<commands::barrier>();
         std::uint64_t awaited = 0;
-    } commands;
-    static_assert(sizeof commands == 2 * sizeof(vgpu_cmd_sync) + sizeof(vgpu_cmd_flush) + 8);
-    const auto stream = std::as_bytes(std::span(&commands, 1));
-    constexpr std::size_t marker_bytes = sizeof commands.marker + sizeof commands.start;
+    } apart;
+    static_assert(sizeof apart == 2 * sizeof(vgpu_cmd_sync) + sizeof(vgpu_cmd_flush) + 8);
+    const auto stream = std::as_bytes(std::span(&apart, 1));
+    constexpr std::size_t marker_bytes = sizeof apart.marker + sizeof apart.start;
     std::size_t from = marker_bytes;
     std::size_t to = marker_bytes;
     if (flushed_bytes > 0) {
-        commands.marker.cmd.bytes = sizeof commands.marker;
-        commands.marker.enqueue.queue = target.queue;
-        commands.marker.enqueue.event = new_id();
-        commands.start.cmd.bytes = sizeof commands.start;
-        commands.start.queue = target.queue;
-        if (const std::uint64_t before = flush_order_.flushed(context, commands.marker.enqueue.event))
+        apart.marker.cmd.bytes = sizeof apart.marker;
+        apart.marker.enqueue.queue = target.queue;
+        apart.marker.enqueue.event = new_id();
+        apart.start.cmd.bytes = sizeof apart.start;
+        apart.start.queue = target.queue;
+        if (const std::uint64_t before = flush_order_.flushed(context, apart.marker.enqueue.event))
             destroy(VGPU_OBJECT_EVENT, before);
         from = 0;
     }
-    commands.awaited = queue ? flush_order_.wait_for(context, queue) : 0;
-    if (commands.awaited != 0) {
-        commands.barrier.cmd.bytes = sizeof commands.barrier + sizeof commands.awaited;
-        commands.barrier.enqueue.queue = queue;
-        commands.barrier.enqueue.wait_count = 1;
-        to = sizeof commands;
+    apart.awaited = queue ? flush_order_.wait_for(context, queue) : 0;
+    if (apart.awaited != 0) {
+        apart.barrier.cmd.bytes = sizeof apart.barrier + sizeof apart.awaited;
+        apart.barrier.enqueue.queue = queue;
+        apart.barrier.enqueue.wait_count = 1;
+        to = sizeof apart;
     }
     if (from == to || result == -ENODEV)
         return result;

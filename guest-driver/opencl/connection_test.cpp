@@ -16,14 +16,10 @@ TEST(batch_test, commands_are_padded_and_payloads_numbered) {
     batch sent;
     sent.reserve({});
     int data[4] = {1, 2, 3, 4};
-    auto inlined = make_command<vgpu_cmd_transfer_buffer>(VGPU_CMD_WRITE_BUFFER);
-    inlined.data = {5, VGPU_PAYLOAD_INLINE, 0};
-    const part bytes{data, 5};
-    sent.append(make_outgoing(inlined, {&bytes, 1}), 7, 1);
-    auto in_place = make_command<vgpu_cmd_transfer_buffer>(VGPU_CMD_READ_BUFFER);
-    outgoing out = make_outgoing(in_place);
-    out.reference = &in_place.data;
-    out.data = {data, sizeof data, true};
+    auto inside = make_command<commands::write_buffer>();
+    sent.append(make_outgoing(inside, codec::id_list{}, inlined(data, 5)), 7, 1);
+    auto in_place = make_command<commands::read_buffer>();
+    const outgoing out = make_outgoing(in_place, codec::id_list{}, payload{data, sizeof data, true});
     sent.append(out, 0, 1);
     sent.append(out, 0, 1);
 
@@ -33,6 +29,10 @@ TEST(batch_test, commands_are_padded_and_payloads_numbered) {
     vgpu_cmd_transfer_buffer first, third;
     std::memcpy(&first, sent.stream().data(), sizeof first);
     EXPECT_EQ(first.cmd.bytes, sizeof first + 8);
+    EXPECT_EQ(first.cmd.opcode, VGPU_CMD_WRITE_BUFFER);
+    EXPECT_EQ(first.data.bytes, 5u);
+    EXPECT_EQ(first.data.index, VGPU_PAYLOAD_INLINE);
+    EXPECT_EQ(std::memcmp(sent.stream().data() + sizeof first, "\1\0\0\0\2\0\0\0", 8), 0);
     std::memcpy(&third, sent.stream().data() + first.cmd.bytes + sizeof third, sizeof third);
     EXPECT_EQ(third.data.index, 1u);
     EXPECT_EQ(third.data.bytes, sizeof data);
@@ -50,17 +50,15 @@ TEST(batch_test, limits_hold) {
     limits.max_payload_bytes = 100;
     batch sent;
     sent.reserve(limits);
-    auto command = make_command<vgpu_cmd_transfer_buffer>(VGPU_CMD_READ_BUFFER);
-    outgoing out = make_outgoing(command);
-    out.reference = &command.data;
-    out.data = {&command, 60, true};
+    auto command = make_command<commands::read_buffer>();
+    outgoing out = make_outgoing(command, codec::id_list{}, payload{&command, 60, true});
     ASSERT_TRUE(sent.fits(out));
     sent.append(out, 0, 1);
     EXPECT_FALSE(sent.fits(out)); // 120 bytes of payload
     out.data.bytes = 101;
     EXPECT_FALSE(sent.possible(out));
-    const part large{&command, 300};
-    EXPECT_FALSE(sent.possible(make_outgoing(command, {&large, 1})));
+    auto large = make_command<commands::write_buffer>();
+    EXPECT_FALSE(sent.possible(make_outgoing(large, codec::id_list{}, inlined(&sent, 300))));
 }
 
 using connection_test = driver_test;

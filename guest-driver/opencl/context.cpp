@@ -26,7 +26,7 @@ context::~context() {
 }
 
 cl_int context::create() {
-    auto command = make_command<vgpu_cmd_create_context>(VGPU_CMD_CREATE_CONTEXT);
+    auto command = make_command<commands::create_context>();
     command.id = id_;
     const cl_int error = link_->call(make_outgoing(command));
     created_ = error == CL_SUCCESS;
@@ -48,7 +48,7 @@ void context::note_window() {
 void context::need_flush_queue_locked() {
     if (flush_queue_ || !has_window_ || (queues_ < 2 && link_->flush_interval_ms() == 0))
         return;
-    auto command = make_command<vgpu_cmd_create_queue>(VGPU_CMD_CREATE_QUEUE);
+    auto command = make_command<commands::create_queue>();
     command.id = link_->new_id();
     command.context = id_;
     if (const cl_int error = link_->call(make_outgoing(command)); error != CL_SUCCESS) {

@@ -53,12 +53,11 @@ cl_int enqueueing::shorten_wait_list() {
         ref<event> marker = make_object<event>(where_->owner_ref(), ref<queue>(where_), CL_COMMAND_MARKER);
         if (!marker)
             return CL_OUT_OF_HOST_MEMORY;
-        auto command = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+        auto command = make_command<commands::marker>();
         command.enqueue.queue = where_->id();
         command.enqueue.event = marker->id();
-        command.enqueue.wait_count = VGPU_MAX_WAIT_COUNT;
-        const part ids{wait_ids_.data(), wait_ids_.size() * sizeof wait_ids_[0]};
-        const cl_int error = owner().link().append(make_outgoing(command, {&ids, 1}), marker.get(), *where_);
+        const cl_int error =
+            owner().link().append(make_outgoing(command, codec::id_list(wait_ids_)), marker.get(), *where_);
         if (error != CL_SUCCESS)
             return error;
         rest.push_back(marker->id());
@@ -69,12 +68,10 @@ cl_int enqueueing::shorten_wait_list() {
     return CL_SUCCESS;
 }
 
-cl_int enqueueing::send(vgpu_cmd& command, std::size_t bytes, vgpu_enqueue& enqueue,
-                        std::initializer_list<part> more, vgpu_payload_ref* reference, const payload& data,
-                        bool step) {
+/// The command's queue, event and wait list.
+cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue, ref<event>& made) {
     // An in-order queue keeps steps in order by itself: the first waits, the last tells.
     const bool needs_event = step ? !where_->in_order() : event_out_ || blocking_ || kept_;
-    ref<event> made;
     if (needs_event) {
         made = make_object<event>(where_->owner_ref(), ref<queue>(where_), command_);
         if (!made)
@@ -83,19 +80,14 @@ cl_int enqueueing::send(vgpu_cmd& command, std::size_t bytes, vgpu_enqueue& enqu
             made->keep(kept_);
     }
     // A marker that names no event would wait for everything before it.
-    if (wait_ids_.empty() && complete_id_ &&
-        (command.opcode == VGPU_CMD_MARKER || command.opcode == VGPU_CMD_BARRIER))
+    if (wait_ids_.empty() && complete_id_ && (opcode == VGPU_CMD_MARKER || opcode == VGPU_CMD_BARRIER))
         wait_ids_.push_back(complete_id_);
     enqueue.queue = where_->id();
     enqueue.event = made ? made->id() : 0;
-    enqueue.wait_count = static_cast<__u32>(wait_ids_.size());
+    return CL_SUCCESS;
+}
 
-    part parts[4];
-    std::size_t count = 0;
-    parts[count++] = {wait_ids_.data(), wait_ids_.size() * sizeof(std::uint64_t)};
-    for (const part& piece : more)
-        parts[count++] = piece;
-    const outgoing out{&command, bytes, {parts, count}, reference, data};
+cl_int enqueueing::end(bool step, const outgoing& out, ref<event> made) {
     const cl_int error = owner().link().append(out, made.get(), *where_);
     if (error != CL_SUCCESS)
         return error;
@@ -125,7 +117,7 @@ cl_int enqueueing::join() {
         if (error != CL_SUCCESS)
             return error;
     }
-    auto command = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+    auto command = make_command<commands::marker>();
     return send(command);
 }
 
@@ -141,10 +133,11 @@ cl_int finish_queue(queue& where) {
     ref<event> marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
     if (!marker)
         return CL_OUT_OF_HOST_MEMORY;
-    auto command = make_command<vgpu_cmd_sync>(VGPU_CMD_MARKER);
+    auto command = make_command<commands::marker>();
     command.enqueue.queue = where.id();
     command.enqueue.event = marker->id();
-    const cl_int error = where.owner().link().append(make_outgoing(command), marker.get(), where);
+    const cl_int error =
+        where.owner().link().append(make_outgoing(command, codec::id_list{}), marker.get(), where);
     return error != CL_SUCCESS ? error : wait_blocking(*marker, where);
 }
 

@@ -26,18 +26,31 @@ public:
     /// Something that has to live until the command is over.
     void keep(ref<object> needed) { kept_ = std::move(needed); }
 
-    /// Sends the command. `more`: what follows the wait list; `reference` with `data`: its payload.
-    template <class Command>
-    cl_int send(Command& command, std::initializer_list<part> more = {},
-                vgpu_payload_ref* reference = nullptr, const payload& data = {}) {
-        return send(command.cmd, sizeof command, command.enqueue, more, reference, data, false);
+    /// Sends the command. The views are those of the row's parts behind the wait list.
+    template <class Row, class... View>
+    cl_int send(command_of<Row>& command, const View&... view) {
+        return send(false, command, view...);
     }
 
     /// One of several commands that together are what the program asked for; the last is send() or join().
+    template <class Row, class... View>
+    cl_int send_step(command_of<Row>& command, const View&... view) {
+        return send(true, command, view...);
+    }
+
+    /// As make_outgoing() without a row. `more`: what follows the wait list.
     template <class Command>
-    cl_int send_step(Command& command, std::initializer_list<part> more = {},
-                     vgpu_payload_ref* reference = nullptr, const payload& data = {}) {
-        return send(command.cmd, sizeof command, command.enqueue, more, reference, data, true);
+        requires(!requires { typename Command::row; })
+    cl_int send(Command& command, std::initializer_list<part> more = {}) {
+        ref<event> made;
+        const cl_int error = begin(false, command.cmd.opcode, command.enqueue, made);
+        if (error != CL_SUCCESS)
+            return error;
+        command.enqueue.wait_count = static_cast<__u32>(wait_ids_.size());
+        std::array<part, 3> parts{{{wait_ids_.data(), wait_ids_.size() * sizeof wait_ids_[0]}}};
+        std::copy(more.begin(), more.end(), parts.begin() + 1);
+        return end(false, make_outgoing(command, std::span<const part>(parts).first(1 + more.size())),
+                   std::move(made));
     }
 
     /// The end of several steps: complete when all of them are. Also the command for "nothing to do but
@@ -46,8 +59,15 @@ public:
 
 private:
     void read_wait_list(cl_uint count, const cl_event* list);
-    cl_int send(vgpu_cmd& command, std::size_t bytes, vgpu_enqueue& enqueue, std::initializer_list<part> more,
-                vgpu_payload_ref* reference, const payload& data, bool step);
+    template <class Row, class... View>
+    cl_int send(bool step, command_of<Row>& command, const View&... view) {
+        ref<event> made;
+        if (const cl_int error = begin(step, Row::opcode, command.enqueue, made); error != CL_SUCCESS)
+            return error;
+        return end(step, make_outgoing(command, codec::id_list(wait_ids_), view...), std::move(made));
+    }
+    cl_int begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue, ref<event>& made);
+    cl_int end(bool step, const outgoing& out, ref<event> made);
     cl_int shorten_wait_list();
 
     queue* where_ = nullptr;

@@ -84,7 +84,7 @@ cl_int enqueue_copy_buffer(cl_command_queue where, cl_mem source_handle, cl_mem 
     const location from = locate(*source, source_offset), to = locate(*destination, destination_offset);
     if (from.root == to.root && from.start < to.start + bytes && to.start < from.start + bytes)
         return CL_MEM_COPY_OVERLAP;
-    auto command = make_command<vgpu_cmd_copy_buffer>(VGPU_CMD_COPY_BUFFER);
+    auto command = make_command<commands::copy_buffer>();
     command.source = source->id();
     command.destination = destination->id();
     command.source_offset = source_offset;
@@ -102,7 +102,7 @@ cl_int enqueue_fill_buffer(cl_command_queue where, cl_mem handle, const void* pa
     const cl_int error = find_buffer(call, handle, buffer);
     if (error != CL_SUCCESS)
         return error;
-    auto command = make_command<vgpu_cmd_fill_buffer>(VGPU_CMD_FILL_BUFFER);
+    auto command = make_command<commands::fill_buffer>();
     if (!pattern || !std::has_single_bit(pattern_bytes) || pattern_bytes > sizeof command.pattern)
         return CL_INVALID_VALUE;
     if (!in_range(*buffer, offset, bytes) || offset % pattern_bytes != 0 || bytes % pattern_bytes != 0)

@@ -67,9 +67,10 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
 }
 
 /// Between an image and a buffer, either way.
-cl_int copy(cl_command_queue where, vgpu_opcode opcode, cl_command_type type, cl_mem image_handle,
-            cl_mem buffer_handle, const size_t* origin_in, const size_t* region_in, std::size_t offset,
-            cl_uint count, const cl_event* list, cl_event* out) {
+template <class Row>
+cl_int copy(cl_command_queue where, cl_command_type type, cl_mem image_handle, cl_mem buffer_handle,
+            const size_t* origin_in, const size_t* region_in, std::size_t offset, cl_uint count,
+            const cl_event* list, cl_event* out) {
     enqueueing call(where, type, count, list, out);
     if (call.error() != CL_SUCCESS)
         return call.error();
@@ -86,7 +87,7 @@ cl_int copy(cl_command_queue where, vgpu_opcode opcode, cl_command_type type, cl
     const std::size_t bytes = region[0] * region[1] * region[2] * image->shape().element_bytes;
     if (offset > buffer->bytes() || bytes > buffer->bytes() - offset)
         return CL_INVALID_VALUE;
-    auto command = make_command<vgpu_cmd_copy_image_buffer>(opcode);
+    auto command = make_command<Row>();
     command.image = image->id();
     command.buffer = buffer->id();
     std::copy(origin.begin(), origin.end(), command.origin);
@@ -144,7 +145,7 @@ cl_int enqueue_copy_image(cl_command_queue where, cl_mem source_handle, cl_mem d
         return error;
     if (source == destination && overlap(from, to, region))
         return CL_MEM_COPY_OVERLAP;
-    auto command = make_command<vgpu_cmd_copy_image>(VGPU_CMD_COPY_IMAGE);
+    auto command = make_command<commands::copy_image>();
     command.source = source->id();
     command.destination = destination->id();
     std::copy(from.begin(), from.end(), command.source_origin);
@@ -156,15 +157,15 @@ cl_int enqueue_copy_image(cl_command_queue where, cl_mem source_handle, cl_mem d
 cl_int enqueue_copy_image_to_buffer(cl_command_queue where, cl_mem image, cl_mem buffer, const size_t* origin,
                                     const size_t* region, size_t offset, cl_uint count, const cl_event* list,
                                     cl_event* out) {
-    return copy(where, VGPU_CMD_COPY_IMAGE_TO_BUFFER, CL_COMMAND_COPY_IMAGE_TO_BUFFER, image, buffer, origin,
-                region, offset, count, list, out);
+    return copy<commands::copy_image_to_buffer>(where, CL_COMMAND_COPY_IMAGE_TO_BUFFER, image, buffer, origin,
+                                                region, offset, count, list, out);
 }
 
 cl_int enqueue_copy_buffer_to_image(cl_command_queue where, cl_mem buffer, cl_mem image, size_t offset,
                                     const size_t* origin, const size_t* region, cl_uint count,
                                     const cl_event* list, cl_event* out) {
-    return copy(where, VGPU_CMD_COPY_BUFFER_TO_IMAGE, CL_COMMAND_COPY_BUFFER_TO_IMAGE, image, buffer, origin,
-                region, offset, count, list, out);
+    return copy<commands::copy_buffer_to_image>(where, CL_COMMAND_COPY_BUFFER_TO_IMAGE, image, buffer, origin,
+                                                region, offset, count, list, out);
 }
 
 cl_int enqueue_fill_image(cl_command_queue where, cl_mem handle, const void* color, const size_t* origin_in,
@@ -181,7 +182,7 @@ cl_int enqueue_fill_image(cl_command_queue where, cl_mem handle, const void* col
         return error;
     if (!color)
         return CL_INVALID_VALUE;
-    auto command = make_command<vgpu_cmd_fill_image>(VGPU_CMD_FILL_IMAGE);
+    auto command = make_command<commands::fill_image>();
     command.image = image->id();
     std::copy(origin.begin(), origin.end(), command.origin);
     std::copy(region.begin(), region.end(), command.region);

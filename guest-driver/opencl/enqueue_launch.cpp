@@ -118,7 +118,7 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
     if (!launched->complete())
         return CL_INVALID_KERNEL_ARGS;
     const launch_limits& limits = limits_of(call.owner().gpu());
-    auto command = make_command<vgpu_cmd_launch>(VGPU_CMD_LAUNCH);
+    auto command = make_command<commands::launch>();
     bool nothing = false;
     if (const cl_int error = set_range(command, limits, dimensions, offset, global, nothing))
         return error;
@@ -132,11 +132,8 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
 
     command.kernel = launched->id();
     command.flags = local ? VGPU_LAUNCH_LOCAL_SIZE : 0;
-    command.argument_count = static_cast<__u32>(launched->description().arguments.size());
-    return launched->with_arguments([&](std::span<const std::byte> encoded) {
-        command.argument_bytes = static_cast<__u32>(encoded.size());
-        return call.send(command, {{encoded.data(), encoded.size()}});
-    });
+    return launched->with_arguments(
+        [&](const codec::argument_list& arguments) { return call.send(command, arguments); });
 }
 
 /// cl_khr_suggested_local_work_size: what a launch without a local size would be given.
@@ -155,7 +152,7 @@ cl_int suggest_group_size(cl_command_queue where, cl_kernel handle, cl_uint dime
         return CL_INVALID_OPERATION;
     if (!launched->complete())
         return CL_INVALID_KERNEL_ARGS;
-    auto command = make_command<vgpu_cmd_suggested_group_size>(VGPU_CMD_SUGGESTED_GROUP_SIZE);
+    auto command = make_command<commands::suggested_group_size>();
     bool nothing = false;
     if (const cl_int error = set_range(command, limits_of(gpu), dimensions, offset, global, nothing))
         return error;
@@ -169,16 +166,11 @@ cl_int suggest_group_size(cl_command_queue where, cl_kernel handle, cl_uint dime
         return CL_INVALID_OPERATION; // another host since a takeover
     command.queue = asked->id();
     command.kernel = launched->id();
-    command.argument_count = static_cast<__u32>(launched->description().arguments.size());
     std::uint64_t size[3] = {1, 1, 1};
     std::uint64_t ticket = 0;
-    cl_int error = launched->with_arguments([&](std::span<const std::byte> encoded) {
-        command.argument_bytes = static_cast<__u32>(encoded.size());
-        const part arguments{encoded.data(), encoded.size()};
-        outgoing out = make_outgoing(command, {&arguments, 1});
-        out.reference = &command.result;
-        out.data = {size, sizeof size, true};
-        return link.begin_call(out, ticket);
+    const payload result{size, sizeof size, true};
+    cl_int error = launched->with_arguments([&](const codec::argument_list& arguments) {
+        return link.begin_call(make_outgoing(command, result, arguments), ticket);
     });
     if (error == CL_SUCCESS)
         error = link.finish_call(ticket, nullptr);

@@ -73,24 +73,20 @@ cl_int find_buffer(const enqueueing& call, cl_mem handle, memory*& found) {
 
 cl_int send_rect(enqueueing& call, memory& buffer, direction way, const triple& region, const side& device,
                  const side& host, std::byte* place, bool step) {
-    auto command = make_command<vgpu_cmd_transfer_rect>(
-        way == direction::to_device ? VGPU_CMD_WRITE_BUFFER_RECT : VGPU_CMD_READ_BUFFER_RECT);
-    command.buffer = buffer.id();
-    std::copy(device.origin.begin(), device.origin.end(), command.buffer_origin);
-    std::copy(region.begin(), region.end(), command.region);
-    command.buffer_row_pitch = device.row_pitch;
-    command.buffer_slice_pitch = device.slice_pitch;
-    command.host_row_pitch = host.row_pitch;
-    command.host_slice_pitch = host.slice_pitch;
     std::size_t bytes = 0;
     extent(region, host, bytes);
-    if (way == direction::to_device && bytes <= max_inline_bytes) {
-        command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
-        return step ? call.send_step(command, {{place, bytes}}) : call.send(command, {{place, bytes}});
-    }
-    const payload data{place, bytes, way == direction::to_host};
-    return step ? call.send_step(command, {}, &command.data, data)
-                : call.send(command, {}, &command.data, data);
+    return with_command<commands::write_buffer_rect, commands::read_buffer_rect>(way, [&](auto& command) {
+        command.buffer = buffer.id();
+        std::copy(device.origin.begin(), device.origin.end(), command.buffer_origin);
+        std::copy(region.begin(), region.end(), command.region);
+        command.buffer_row_pitch = device.row_pitch;
+        command.buffer_slice_pitch = device.slice_pitch;
+        command.host_row_pitch = host.row_pitch;
+        command.host_slice_pitch = host.slice_pitch;
+        if (way == direction::to_device && bytes <= max_inline_bytes)
+            return send_piece(call, command, inlined(place, bytes), step);
+        return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
+    });
 }
 
 cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, direction way,
@@ -210,7 +206,7 @@ cl_int enqueue_copy_buffer_rect(cl_command_queue where, cl_mem source_handle, cl
         overlap(region, from, source->is_sub_buffer() ? source->origin() : 0, to,
                 destination->is_sub_buffer() ? destination->origin() : 0))
         return CL_MEM_COPY_OVERLAP;
-    auto command = make_command<vgpu_cmd_copy_rect>(VGPU_CMD_COPY_BUFFER_RECT);
+    auto command = make_command<commands::copy_buffer_rect>();
     command.source = source->id();
     command.destination = destination->id();
     std::copy(from.origin.begin(), from.origin.end(), command.source_origin);

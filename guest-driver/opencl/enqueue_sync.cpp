@@ -8,12 +8,13 @@
 namespace kagemusha::opencl {
 namespace {
 
-cl_int synchronise(cl_command_queue where, vgpu_opcode opcode, cl_command_type type, cl_uint count,
-                   const cl_event* list, cl_event* out) {
+template <class Row>
+cl_int synchronise(cl_command_queue where, cl_command_type type, cl_uint count, const cl_event* list,
+                   cl_event* out) {
     enqueueing call(where, type, count, list, out);
     if (call.error() != CL_SUCCESS)
         return call.error();
-    auto command = make_command<vgpu_cmd_sync>(opcode);
+    auto command = make_command<Row>();
     return call.send(command);
 }
 
@@ -23,22 +24,22 @@ namespace api {
 
 cl_int enqueue_marker_with_wait_list(cl_command_queue where, cl_uint count, const cl_event* list,
                                      cl_event* out) {
-    return synchronise(where, VGPU_CMD_MARKER, CL_COMMAND_MARKER, count, list, out);
+    return synchronise<commands::marker>(where, CL_COMMAND_MARKER, count, list, out);
 }
 
 cl_int enqueue_barrier_with_wait_list(cl_command_queue where, cl_uint count, const cl_event* list,
                                       cl_event* out) {
-    return synchronise(where, VGPU_CMD_BARRIER, CL_COMMAND_BARRIER, count, list, out);
+    return synchronise<commands::barrier>(where, CL_COMMAND_BARRIER, count, list, out);
 }
 
 cl_int enqueue_marker(cl_command_queue where, cl_event* out) {
     if (!out)
         return from_handle<queue>(where) ? CL_INVALID_VALUE : CL_INVALID_COMMAND_QUEUE;
-    return synchronise(where, VGPU_CMD_MARKER, CL_COMMAND_MARKER, 0, nullptr, out);
+    return synchronise<commands::marker>(where, CL_COMMAND_MARKER, 0, nullptr, out);
 }
 
 cl_int enqueue_barrier(cl_command_queue where) {
-    return synchronise(where, VGPU_CMD_BARRIER, CL_COMMAND_BARRIER, 0, nullptr, nullptr);
+    return synchronise<commands::barrier>(where, CL_COMMAND_BARRIER, 0, nullptr, nullptr);
 }
 
 cl_int enqueue_wait_for_events(cl_command_queue where, cl_uint count, const cl_event* list) {
@@ -46,7 +47,7 @@ cl_int enqueue_wait_for_events(cl_command_queue where, cl_uint count, const cl_e
         return CL_INVALID_COMMAND_QUEUE;
     if (count == 0 || !list)
         return CL_INVALID_VALUE;
-    const cl_int error = synchronise(where, VGPU_CMD_BARRIER, CL_COMMAND_BARRIER, count, list, nullptr);
+    const cl_int error = synchronise<commands::barrier>(where, CL_COMMAND_BARRIER, count, list, nullptr);
     return error == CL_INVALID_EVENT_WAIT_LIST ? CL_INVALID_EVENT : error;
 }
 
@@ -73,12 +74,11 @@ cl_int enqueue_migrate_mem_objects(cl_command_queue where, cl_uint object_count,
     constexpr std::size_t piece = 1024;
     std::size_t at = 0;
     const auto send = [&](std::size_t number, bool step) {
-        auto command = make_command<vgpu_cmd_migrate>(VGPU_CMD_MIGRATE);
+        auto command = make_command<commands::migrate>();
         command.flags = flags;
-        command.object_count = static_cast<__u32>(number);
-        const part list_part{ids.data() + at, number * sizeof ids[0]};
+        const codec::id_list some = codec::id_list(ids).subspan(at, number);
         at += number;
-        return step ? call.send_step(command, {list_part}) : call.send(command, {list_part});
+        return step ? call.send_step(command, some) : call.send(command, some);
     };
     if (ids.size() <= piece)
         return send(ids.size(), false);

@@ -17,7 +17,7 @@ cl_event create_user_event(cl_context handle, cl_int* errcode) {
     ref<event> made = make_object<event>(ref<context>(owner), ref<queue>(), CL_COMMAND_USER);
     if (!made)
         return fail<cl_event>(errcode, CL_OUT_OF_HOST_MEMORY);
-    auto command = make_command<vgpu_cmd_create_user_event>(VGPU_CMD_CREATE_USER_EVENT);
+    auto command = make_command<commands::create_user_event>();
     command.id = made->id();
     command.context = owner->id();
     const cl_int error = owner->link().call(make_outgoing(command));

@@ -134,7 +134,7 @@ cl_int create_on_host(memory& image, const void* content, std::size_t content_by
     const image_shape& shape = image.shape();
     const cl_image_desc& description = shape.description;
     connection& link = image.owner().link();
-    auto command = make_command<vgpu_cmd_create_image>(VGPU_CMD_CREATE_IMAGE);
+    auto command = make_command<commands::create_image>();
     command.id = image.id();
     command.context = image.owner().id();
     command.flags = forwarded_memory_flags(image.flags());
@@ -152,20 +152,17 @@ cl_int create_on_host(memory& image, const void* content, std::size_t content_by
         description.image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY)
         command.array_size = description.image_array_size;
     command.buffer = image.parent() ? image.parent()->id() : 0;
-    command.content.index = VGPU_PAYLOAD_NONE;
     if (content || (image.parent() && description.image_type == CL_MEM_OBJECT_IMAGE2D)) {
         command.row_pitch = shape.row_pitch;
         command.slice_pitch = content && has_slices(description.image_type) ? shape.slice_pitch : 0;
     }
-    outgoing out = make_outgoing(command);
+    payload in_place;
     const bool too_large = content && !fits_one_request(link, content_bytes);
     if (too_large) // the program may not write it, but its creation does
         command.flags &= ~cl_mem_flags{CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS};
-    else if (content) {
-        out.reference = &command.content;
-        out.data = {const_cast<void*>(content), content_bytes, false};
-    }
-    const cl_int error = link.call(out);
+    else if (content)
+        in_place = {const_cast<void*>(content), content_bytes, false};
+    const cl_int error = link.call(make_outgoing(command, in_place));
     if (error != CL_SUCCESS)
         return error;
     image.set_created();

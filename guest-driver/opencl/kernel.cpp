@@ -24,12 +24,10 @@ kernel::~kernel() {
 }
 
 cl_int kernel::create() {
-    auto command = make_command<vgpu_cmd_create_kernel>(VGPU_CMD_CREATE_KERNEL);
+    auto command = make_command<commands::create_kernel>();
     command.id = id_;
     command.program = owner_->id();
-    command.name_bytes = static_cast<__u32>(name_.size());
-    const part data{name_.data(), name_.size()};
-    const cl_int error = owner_->owner().link().call(make_outgoing(command, {&data, 1}));
+    const cl_int error = owner_->owner().link().call(make_outgoing(command, name_));
     if (error != CL_SUCCESS)
         return error;
     created_ = true;

@@ -4,6 +4,7 @@
 // are kept in the form that the launch sends, so that launching copies one block.
 #pragma once
 
+#include "codec/op.hpp"
 #include "program.hpp"
 
 #include <mutex>
@@ -35,12 +36,12 @@ public:
     /// Whether every argument is set.
     bool complete();
 
-    /// Calls `use` with the encoded list while it cannot change.
+    /// Calls `use` with the view of all arguments while it cannot change.
     template <class Function>
     cl_int with_arguments(Function&& use) {
         const std::lock_guard held(mutex_);
         encode();
-        return use(std::span<const std::byte>(encoded_));
+        return use(codec::argument_list(encoded_, static_cast<std::uint32_t>(slots_.size())));
     }
 
 private:

@@ -22,20 +22,14 @@ program::~program() {
 cl_int program::create(vgpu_program_kind kind, const void* content, std::size_t bytes) {
     if (bytes > VGPU_MAX_PROGRAM_BYTES)
         return CL_OUT_OF_HOST_MEMORY;
-    auto command = make_command<vgpu_cmd_create_program>(VGPU_CMD_CREATE_PROGRAM);
+    auto command = make_command<commands::create_program>();
     command.id = id();
     command.context = owner_->id();
     command.kind = kind;
-    outgoing out = make_outgoing(command);
-    part data{content, bytes};
-    if (bytes <= max_inline_bytes) {
-        command.content = {bytes, bytes ? VGPU_PAYLOAD_INLINE : VGPU_PAYLOAD_NONE, 0};
-        out.parts = {&data, 1};
-    } else {
-        out.reference = &command.content;
-        out.data = {const_cast<void*>(content), bytes, false};
-    }
-    const cl_int error = owner_->link().call(out);
+    const payload in_place{const_cast<void*>(content), bytes, false};
+    const cl_int error =
+        owner_->link().call(bytes <= max_inline_bytes ? make_outgoing(command, inlined(content, bytes))
+                                                      : make_outgoing(command, in_place));
     created_ = error == CL_SUCCESS;
     return error;
 }
@@ -317,12 +311,11 @@ cl_int set_program_specialization_constant(cl_program handle, cl_uint constant, 
         return CL_INVALID_OPERATION;
     if (!value || bytes == 0 || bytes > 16)
         return CL_INVALID_VALUE;
-    auto command = make_command<vgpu_cmd_set_spec_constant>(VGPU_CMD_SET_SPEC_CONSTANT);
+    auto command = make_command<commands::set_spec_constant>();
     command.program = one->id();
     command.constant = constant;
-    command.value_bytes = static_cast<__u32>(bytes);
-    const part data{value, bytes};
-    return one->owner().link().call(make_outgoing(command, {&data, 1}));
+    const std::span octets(static_cast<const std::byte*>(value), bytes);
+    return one->owner().link().call(make_outgoing(command, octets));
 }
 
 cl_int set_program_release_callback(cl_program handle, void(CL_CALLBACK*)(cl_program, void*), void*) {

@@ -51,11 +51,9 @@ cl_int build_program(cl_program handle, cl_uint count, const cl_device_id* devic
         return CL_INVALID_OPERATION;
     error = one->include_files(text, {});
     if (error == CL_SUCCESS) {
-        auto command = make_command<vgpu_cmd_build_program>(VGPU_CMD_BUILD_PROGRAM);
+        auto command = make_command<commands::build_program>();
         command.program = one->id();
-        command.options_bytes = static_cast<__u32>(text.size());
-        const part data{text.data(), text.size()};
-        error = one->owner().link().call(make_outgoing(command, {&data, 1}));
+        error = one->owner().link().call(make_outgoing(command, text));
     }
     one->end_build(error == CL_SUCCESS ? CL_BUILD_SUCCESS : CL_BUILD_ERROR);
     if (notify)
@@ -98,15 +96,9 @@ cl_int compile_program(cl_program handle, cl_uint count, const cl_device_id* dev
         return CL_INVALID_OPERATION;
     error = one->include_files(text, {header_names, header_names + header_count});
     if (error == CL_SUCCESS) {
-        auto command = make_command<vgpu_cmd_compile_program>(VGPU_CMD_COMPILE_PROGRAM);
+        auto command = make_command<commands::compile_program>();
         command.program = one->id();
-        command.options_bytes = static_cast<__u32>(text.size());
-        command.header_count = header_count;
-        command.names_bytes = static_cast<__u32>(names.size());
-        const part parts[] = {{ids.data(), ids.size() * sizeof(std::uint64_t)},
-                              {text.data(), text.size()},
-                              {names.data(), names.size()}};
-        error = one->owner().link().call(make_outgoing(command, parts));
+        error = one->owner().link().call(make_outgoing(command, ids, text, names));
     }
     one->end_build(error == CL_SUCCESS ? CL_BUILD_SUCCESS : CL_BUILD_ERROR);
     if (notify)
@@ -141,13 +133,10 @@ cl_program link_program(cl_context context_handle, cl_uint count, const cl_devic
     if (!made)
         return fail<cl_program>(errcode, CL_OUT_OF_HOST_MEMORY);
     made->begin_build(text);
-    auto command = make_command<vgpu_cmd_link_program>(VGPU_CMD_LINK_PROGRAM);
+    auto command = make_command<commands::link_program>();
     command.id = made->id();
     command.context = owner->id();
-    command.options_bytes = static_cast<__u32>(text.size());
-    command.input_count = input_count;
-    const part parts[] = {{ids.data(), ids.size() * sizeof(std::uint64_t)}, {text.data(), text.size()}};
-    error = owner->link().call(make_outgoing(command, parts));
+    error = owner->link().call(make_outgoing(command, ids, text));
     made->end_build(error == CL_SUCCESS ? CL_BUILD_SUCCESS : CL_BUILD_ERROR);
     if (errcode)
         *errcode = error;

@@ -20,19 +20,15 @@ struct pending_question {
 };
 
 pending_question begin(connection& link, const question& asked, std::vector<std::byte>& place) {
-    auto command = make_command<vgpu_cmd_info>(VGPU_CMD_INFO);
+    auto command = make_command<commands::info>();
     command.subject = asked.subject;
     command.name = asked.name;
     command.object = asked.object;
     command.index = asked.index;
-    command.input.bytes = asked.input.size();
-    command.input.index = asked.input.empty() ? VGPU_PAYLOAD_NONE : VGPU_PAYLOAD_INLINE;
-    const part input{asked.input.data(), asked.input.size()};
-    outgoing out = make_outgoing(command, {&input, 1});
-    out.reference = &command.result;
-    out.data = {place.data(), place.size(), true};
+    const payload result{place.data(), place.size(), true};
+    const codec::payload_source input = inlined(asked.input.data(), asked.input.size());
     pending_question begun;
-    begun.error = link.begin_call(out, begun.ticket);
+    begun.error = link.begin_call(make_outgoing(command, result, input), begun.ticket);
     return begun;
 }
 

@@ -26,7 +26,7 @@ queue::~queue() {
 }
 
 cl_int queue::create() {
-    auto command = make_command<vgpu_cmd_create_queue>(VGPU_CMD_CREATE_QUEUE);
+    auto command = make_command<commands::create_queue>();
     command.id = id_;
     command.context = owner_->id();
     command.properties = properties_;

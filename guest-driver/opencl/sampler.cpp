@@ -20,7 +20,7 @@ sampler::~sampler() {
 }
 
 cl_int sampler::create() {
-    auto command = make_command<vgpu_cmd_create_sampler>(VGPU_CMD_CREATE_SAMPLER);
+    auto command = make_command<commands::create_sampler>();
     command.id = id_;
     command.context = owner_->id();
     command.normalized = chosen_.normalized;

@@ -17,33 +17,29 @@ std::size_t largest_piece(const connection& link) {
     return limit > 8192 ? (limit - 4096) & ~std::uint64_t{4095} : limit;
 }
 
-vgpu_cmd_transfer_buffer buffer_command(const memory& buffer, direction way, std::size_t offset) {
-    auto command = make_command<vgpu_cmd_transfer_buffer>(way == direction::to_device ? VGPU_CMD_WRITE_BUFFER
-                                                                                      : VGPU_CMD_READ_BUFFER);
-    command.buffer = buffer.id();
-    command.offset = offset;
-    return command;
+template <class Data>
+cl_int send_buffer(enqueueing& call, const memory& buffer, direction way, std::size_t offset,
+                   const Data& data, bool step) {
+    return with_command<commands::write_buffer, commands::read_buffer>(way, [&](auto& command) {
+        command.buffer = buffer.id();
+        command.offset = offset;
+        return send_piece(call, command, data, step);
+    });
 }
 
 } // namespace
 
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
                        void* host, bool is_view) {
-    if (way == direction::to_device && bytes <= max_inline_bytes && !is_view) {
-        auto command = buffer_command(buffer, way, offset);
-        command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
-        return call.send(command, {{host, bytes}});
-    }
+    if (way == direction::to_device && bytes <= max_inline_bytes && !is_view)
+        return send_buffer(call, buffer, way, offset, inlined(host, bytes), false);
     const std::size_t piece = largest_piece(call.owner().link());
     const bool to_host = way == direction::to_host;
-    if (bytes <= piece) {
-        auto command = buffer_command(buffer, way, offset);
-        return call.send(command, {}, &command.data, {host, bytes, to_host, is_view});
-    }
+    if (bytes <= piece)
+        return send_buffer(call, buffer, way, offset, payload{host, bytes, to_host, is_view}, false);
     for (std::size_t at = 0; at < bytes; at += piece) {
-        auto command = buffer_command(buffer, way, offset + at);
         const payload data{static_cast<std::byte*>(host) + at, std::min(piece, bytes - at), to_host, is_view};
-        const cl_int error = call.send_step(command, {}, &command.data, data);
+        const cl_int error = send_buffer(call, buffer, way, offset + at, data, true);
         if (error != CL_SUCCESS)
             return error;
     }
@@ -59,22 +55,18 @@ cl_int transfer_image(enqueueing& call, memory& image, direction way, const trip
     const std::size_t row = rows_are_layers ? slice_pitch : row_pitch;
     const std::size_t slice = slice_pitch;
     const auto send = [&](const triple& from, const triple& size, std::byte* place, bool step) {
-        auto command = make_command<vgpu_cmd_transfer_image>(
-            way == direction::to_device ? VGPU_CMD_WRITE_IMAGE : VGPU_CMD_READ_IMAGE);
-        command.image = image.id();
-        std::copy(from.begin(), from.end(), command.origin);
-        std::copy(size.begin(), size.end(), command.region);
-        command.row_pitch = row;
-        command.slice_pitch = slice;
         const std::uint64_t bytes =
             (size[2] - 1) * slice + (size[1] - 1) * row + size[0] * shape.element_bytes;
-        if (way == direction::to_device && bytes <= max_inline_bytes && !is_view) {
-            command.data = {bytes, VGPU_PAYLOAD_INLINE, 0};
-            return step ? call.send_step(command, {{place, bytes}}) : call.send(command, {{place, bytes}});
-        }
-        const payload data{place, bytes, way == direction::to_host};
-        return step ? call.send_step(command, {}, &command.data, data)
-                    : call.send(command, {}, &command.data, data);
+        return with_command<commands::write_image, commands::read_image>(way, [&](auto& command) {
+            command.image = image.id();
+            std::copy(from.begin(), from.end(), command.origin);
+            std::copy(size.begin(), size.end(), command.region);
+            command.row_pitch = row;
+            command.slice_pitch = slice;
+            if (way == direction::to_device && bytes <= max_inline_bytes && !is_view)
+                return send_piece(call, command, inlined(place, bytes), step);
+            return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
+        });
     };
     auto* const first = static_cast<std::byte*>(host);
     const std::size_t piece = largest_piece(call.owner().link());

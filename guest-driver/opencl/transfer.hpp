@@ -12,6 +12,23 @@ namespace kagemusha::opencl {
 
 enum class direction { to_device, to_host };
 
+/// send(command) with the command of the row for this direction. Both rows have the same structure.
+template <class ToDevice, class ToHost, class Send>
+cl_int with_command(direction way, const Send& send) {
+    if (way == direction::to_device) {
+        auto command = make_command<ToDevice>();
+        return send(command);
+    }
+    auto command = make_command<ToHost>();
+    return send(command);
+}
+
+/// `step`: one of several commands that are one transfer. `data`: a view of its bytes.
+template <class Command, class Data>
+cl_int send_piece(enqueueing& call, Command& command, const Data& data, bool step) {
+    return step ? call.send_step(command, data) : call.send(command, data);
+}
+
 /// `host`: the first byte. `is_view`: it is the buffer's own host view, which commands before this one may
 /// still be writing into; so it is read when the command runs and not before.
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,

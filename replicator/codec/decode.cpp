@@ -13,6 +13,7 @@
 #include "base/checked.hpp"
 #include "codec/command_reader.hpp"
 #include "codec/commands/table.hpp"
+#include "codec/launch_size.hpp"
 #include "codec/rect.hpp"
 #include "codec/stream_walk.hpp"
 

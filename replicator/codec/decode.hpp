@@ -6,7 +6,6 @@
 
 #include <kagemusha/device.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -59,16 +58,6 @@ private:
     std::uint64_t payload_used_[VGPU_MAX_PAYLOADS / 64] = {};
     decode_error error_;
 };
-
-// What can be wrong with the dimensions, offsets and sizes of a launch; the last only with a local size.
-inline constexpr std::array<const char*, 4> launch_size_errors = {
-    "a launch has less than 1 or more than 3 dimensions",
-    "an unused dimension of a launch is not 0, 1, 1",
-    "offset + global size of a launch overflow",
-    "a local size of 0",
-};
-// One of these sentences, or null.
-const char* launch_size_error(const vgpu_cmd_launch& launch);
 
 } // namespace kagemusha::codec
 

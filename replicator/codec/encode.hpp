@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// encode: builds requests the way a guest's driver does, for tests, fuzz corpora and benchmarks (the guest
-// has its own encoder). It writes what it is told, also nonsense, so that hostile input can be built from
-// valid input.
+// encode: builds requests the way a guest's driver does, for the sync agent, tests, fuzz corpora and
+// benchmarks. Each command comes from its row (commands/emit.hpp), as in the guest's driver. It writes what it
+// is told, also nonsense, so that hostile input can be built from valid input.
 #ifndef KAGEMUSHA_CODEC_ENCODE_HPP
 #define KAGEMUSHA_CODEC_ENCODE_HPP
 
@@ -15,9 +15,12 @@
 #include <string_view>
 #include <vector>
 
+#include "codec/op.hpp"
 #include "proto/abi/vgpu_protocol.h"
 
 namespace kagemusha::codec {
+
+struct piece; // commands/emit.hpp
 
 inline constexpr vgpu_payload_ref no_payload{0, VGPU_PAYLOAD_NONE, 0};
 
@@ -57,6 +60,7 @@ public:
 
     std::uint32_t count() const { return count_; }
     std::span<const std::byte> bytes() const { return std::as_bytes(std::span(words_)); }
+    argument_list list() const { return {bytes(), count_}; } // valid until the builder changes
 
 private:
     argument_builder& object(std::uint32_t index, vgpu_argument_kind kind, std::uint64_t id);
@@ -75,7 +79,9 @@ struct written_run {
 class stream_builder {
 public:
     // ---- building blocks ----
-    // Appends the fixed structure with its header filled in; what follows is appended to the same command.
+    // For commands::emit<Row>(): a whole command.
+    void append_command(vgpu_cmd& fixed, std::size_t fixed_bytes, std::span<const piece> pieces);
+    // By hand, for what no row would make: appends the fixed structure with its header filled in; what follows is appended to the same command.
     template <class Command>
     stream_builder& begin(std::uint16_t opcode, Command body) {
         static_assert(sizeof(Command) % 8 == 0);
@@ -165,8 +171,8 @@ public:
     stream_builder& fill_image(const enqueue_ref& e, std::uint64_t image, box origin, box region);
     stream_builder& launch(const enqueue_ref& e, std::uint64_t kernel, const launch_size& size,
                            const argument_builder& arguments = {});
-    stream_builder& marker(const enqueue_ref& e) { return sync(VGPU_CMD_MARKER, e); }
-    stream_builder& barrier(const enqueue_ref& e) { return sync(VGPU_CMD_BARRIER, e); }
+    stream_builder& marker(const enqueue_ref& e);
+    stream_builder& barrier(const enqueue_ref& e);
     stream_builder& migrate(const enqueue_ref& e, std::span<const std::uint64_t> objects,
                             std::uint64_t flags = 0);
     // The runs one by one, or as the caller encoded them.
@@ -186,8 +192,21 @@ public:
     void clear();
 
 private:
-    vgpu_enqueue enqueue(const enqueue_ref& e);
-    stream_builder& sync(std::uint16_t opcode, const enqueue_ref& e);
+    template <class Row, class... View>
+    stream_builder& add(typename Row::wire c, const View&... view);
+    // The same for an enqueued command: sets its queue and event, and gives the wait list as the first view.
+    template <class Row, class... View>
+    stream_builder& add_enqueued(typename Row::wire c, const enqueue_ref& e, const View&... view);
+    // `content`, `data`: a payload_source, or a reference as it is.
+    template <class Payload>
+    stream_builder& add_buffer(std::uint64_t id, std::uint64_t context, std::uint64_t bytes,
+                               std::uint64_t flags, const Payload& content);
+    template <class Payload>
+    stream_builder& add_program(std::uint64_t id, std::uint64_t context, vgpu_program_kind kind,
+                                const Payload& content);
+    template <class Payload>
+    stream_builder& add_write(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,
+                              const Payload& data);
     void append(const void* data, std::size_t bytes); // pads with 0 and corrects the command's length
 
     std::vector<std::uint64_t> words_; // 64-bit words, so that the stream is aligned

@@ -47,6 +47,7 @@ public:
     argument_list() = default;
     argument_list(std::span<const std::byte> bytes, std::uint32_t count) : bytes_(bytes), count_(count) {}
     std::uint32_t size() const { return count_; }
+    std::span<const std::byte> bytes() const { return bytes_; } // as the command has them
     template <class F>
     void for_each(F&& f) const; // f(const launch_argument&)
 

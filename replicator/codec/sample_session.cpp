@@ -2,9 +2,12 @@
 #include "codec/sample_session.hpp"
 
 #include <array>
+#include <deque>
+#include <string_view>
+#include <tuple>
 
 #include "codec/cl_numbers.hpp"
-#include "codec/commands/table.hpp"
+#include "codec/commands/emit.hpp"
 
 namespace kagemusha::codec {
 
@@ -61,36 +64,66 @@ argument_builder arguments_of_all_kinds() {
     return argument_builder{}.memory(0, buffer).value(1, octets(1, 2, 3)).sampler(2, sampler).local(3, 1024);
 }
 
-// A row with a sample says what the numbers of its command are; ids, payloads and arguments follow from the
-// parts.
 // The object that the sample of a creating command makes: nothing else has its id.
 constexpr guest_id made_by(std::uint32_t opcode) {
     return 1'000'000 + opcode;
 }
 
+// The views of a sample's parts, each as a tuple of one, or of none.
+struct sample_views {
+    stream_builder& builder; // gets the payloads
+    argument_builder arguments = arguments_of_all_kinds();
+    std::deque<guest_id> ids = {};
+
+    template <class Wire, class... A>
+    std::tuple<payload_source> of(const Wire& c, const commands::payload_part<A...>& p) {
+        const auto ref = builder.payload(p.way == commands::direction::out, 0, 0, (c.*p.ref).bytes);
+        return {payload_source{ref.bytes, ref.index, {}}};
+    }
+    template <class Wire, class... A>
+    std::tuple<argument_list> of(const Wire&, const commands::arguments_part<A...>&) {
+        return {arguments.list()};
+    }
+    template <class Wire, class... A>
+    std::tuple<id_list> of(const Wire&, const commands::ids_part<A...>& p) {
+        return {id_list(&ids.emplace_back(id_of(p.kind)), 1)};
+    }
+    template <class Wire, class... A>
+    std::tuple<std::string_view> of(const Wire&, const commands::text_part<A...>&) {
+        return {"name"};
+    }
+    template <class Wire, class Part>
+    std::tuple<> of(const Wire&, const Part&) {
+        return {}; // emit() does not compile if the part has one
+    }
+};
+
+// A row with a sample says what the numbers of its command are; ids, payloads, lists and arguments follow from
+// the parts. Rows without one need a history, or are there in several forms: the session has them by hand.
 template <class Row>
 void build_sample(stream_builder& b) {
     typename Row::wire c{};
     Row::sample(c);
-    argument_builder arguments;
-    const auto fill = [&]<class Part>(const Part& part) {
+    const auto name_objects = [&]<class Part>(const Part& part) {
         if constexpr (commands::is_creates<Part>) {
             c.*part.id = made_by(Row::opcode);
         } else if constexpr (requires { part.how; }) {
             c.*part.id = id_of(part.kind);
-        } else if constexpr (requires { part.way; }) {
-            c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
-        } else if constexpr (commands::is_arguments<Part>) {
-            arguments = arguments_of_all_kinds();
-            c.*part.count = arguments.count();
-            c.*part.bytes = static_cast<std::uint32_t>(arguments.bytes().size());
         }
     };
-    std::apply([&](const auto&... part) { (fill(part), ...); }, Row::parts);
-    if constexpr (Row::answers == commands::answer::enqueued) {
-        c.enqueue.queue = queue;
-    }
-    b.begin(Row::opcode, c).bytes(arguments.bytes());
+    std::apply([&](const auto&... part) { (name_objects(part), ...); }, Row::parts);
+    sample_views all{b};
+    const auto views =
+        std::apply([&](const auto&... part) { return std::tuple_cat(all.of(c, part)...); }, Row::parts);
+    const auto add = [&](const auto&... view) {
+        if constexpr (Row::answers == commands::answer::enqueued) {
+            c.enqueue.queue = queue;
+            commands::emit<Row>(b, c, id_list(), view...);
+        } else {
+            commands::emit<Row>(b, c, view...);
+        }
+    };
+    std::apply(add, views);
 }
 
 } // namespace
@@ -195,26 +228,7 @@ std::vector<sample_request> sample_session() {
         const vgpu_payload_ref ref = b.payload(true, 0, 16384, 4096);
         b.read_buffer({queue, event + 2, {event, event + 1}}, sub_buffer, 0, ref);
     }
-    for (const bool write : {true, false}) {
-        stream_builder& b = add(write ? "write buffer rect" : "read buffer rect");
-        const vgpu_payload_ref ref = b.payload(!write, 0, 0, 16ull * 4 * 2);
-        b.transfer_rect(write, {queue, 0, {}}, buffer, {{8, 1, 1}}, {{16, 4, 2}}, 64, 1024, ref);
-    }
-    add("copy buffer").copy_buffer({queue, 0, {}}, buffer, buffer_with_content, 0, 0, 100);
-    add("copy buffer rect")
-        .copy_rect({queue, 0, {}}, buffer, sub_buffer, {{0, 0, 0}}, {{4, 1, 0}}, {{16, 2, 2}}, 32, 256);
     add("fill buffer").fill_buffer({queue, event + 3, {}}, buffer, 64, 128, octets(1, 2, 3, 4));
-    for (const bool write : {true, false}) {
-        stream_builder& b = add(write ? "write image" : "read image");
-        const vgpu_payload_ref ref = b.payload(!write, 0, 0, 7ull * 64 + 16 * 4);
-        b.transfer_image(write, {queue, 0, {}}, image, {{4, 4, 0}}, {{16, 8, 1}}, 64, 0, ref);
-    }
-    add("copy image").copy_image({queue, 0, {}}, image, image, {{0, 0, 0}}, {{32, 16, 0}}, {{16, 16, 1}});
-    add("copy image to buffer")
-        .copy_image_buffer(true, {queue, 0, {}}, image, buffer, {{0, 0, 0}}, {{64, 32, 1}}, 128);
-    add("copy buffer to image")
-        .copy_image_buffer(false, {queue, 0, {}}, image, buffer, {{0, 0, 0}}, {{64, 32, 1}}, 0);
-    add("fill image").fill_image({queue, 0, {}}, image, {{0, 0, 0}}, {{64, 32, 1}});
     launch_size tiled;
     tiled.work_dim = 2;
     tiled.global[0] = tiled.global[1] = 64;
@@ -226,7 +240,6 @@ std::vector<sample_request> sample_session() {
         .launch({queue, 0, {}}, kernel, launch_size{}, argument_builder{}.memory(0, 0));
     add("marker").marker({queue_out_of_order, event + 5, {event + 4}});
     add("barrier").barrier({queue, event + 6, {}});
-    add("migrate").migrate({queue, 0, {}}, std::array<std::uint64_t, 2>{buffer, image}, cl_migrate_host);
     add("write runs")
         .write_runs(queue, buffer,
                     std::array<written_run, 3>{
@@ -261,7 +274,11 @@ std::vector<sample_request> sample_session() {
          {image, image_3d, image_in_buffer, sub_buffer, buffer, buffer_with_content}) {
         end.destroy(VGPU_OBJECT_MEMORY, id);
     }
-    end.destroy(VGPU_OBJECT_MEMORY, made_by(VGPU_CMD_CREATE_ARENA));
+    commands::all_rows::for_each([&]<class Row>() {
+        if constexpr (requires { &Row::sample; } && commands::creates_object<Row>) {
+            end.destroy(commands::created_kind<Row>, made_by(Row::opcode));
+        }
+    });
     end.destroy(VGPU_OBJECT_QUEUE, queue).destroy(VGPU_OBJECT_QUEUE, queue_out_of_order);
     end.destroy(VGPU_OBJECT_CONTEXT, context);
     return all;

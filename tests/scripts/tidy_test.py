@@ -86,6 +86,16 @@ class Sources(Bed):
             "a.cpp": lines, "b.cpp": body, "c.cpp": "int g() {\n" + "\n" * 78 + "}\n",
         }), ["a.cpp:1: 601 lines, 600 at most", "b.cpp:1: f has 81 lines, 80 at most"])
 
+    def test_large_folders(self):
+        full = {f"{folder}/{n}.cpp": "" for folder in ("a/b", "c", "tests/d") for n in range(20)}
+        beside = {"a/b/x_test.cpp": "", "a/b/test_helpers.hpp": "", "tests/d/more.cpp": "", "a/up.cpp": ""}
+        self.assertEqual(self.faults(sources.lengths, {**full, **beside}), [])
+        more = {**full, "a/b/more.hpp": "", "c/more.c": ""}
+        self.assertEqual(self.faults(sources.lengths, more), ["a/b/: 21 files without tests, 20 at most",
+                                                              "c/: 21 files without tests, 20 at most"])
+        allowed = {sources.EXCEPTIONS: "a/b/: it has one for each noun.\nc/: it has one for each noun.\n"}
+        self.assertEqual(self.faults(sources.lengths, {**more, **allowed}), [])
+
     def test_exceptions_have_a_sentence_and_only_shrink(self):
         body = "int f() {\n" + "\n" * 79 + "}\n"
         name = sources.EXCEPTIONS

@@ -11,10 +11,17 @@
 
 #include "base/checked.hpp"
 #include "codec/commands/row.hpp"
-#include "codec/decode.hpp"
+#include "codec/launch_size.hpp"
 #include "codec/rect.hpp"
 
 namespace kagemusha::codec::commands {
+
+// For the samples of rows.
+constexpr void sample_triple(__u64 (&to)[3], __u64 x, __u64 y, __u64 z) {
+    to[0] = x;
+    to[1] = y;
+    to[2] = z;
+}
 
 // clang-format off: one part per line
 struct create_context : call<VGPU_CMD_CREATE_CONTEXT, op_create_context> {
@@ -115,17 +122,28 @@ constexpr auto transfer_rect_parts(Buffer buffer, Data data) {
              [](const wire& c) { return rect_bytes(c.region, c.host_row_pitch, c.host_slice_pitch).value() ==
                                         c.data.bytes; }));
 }
+constexpr void sample_rect(vgpu_cmd_transfer_rect& c) {
+    sample_triple(c.buffer_origin, 8, 1, 1);
+    sample_triple(c.region, 16, 4, 2);
+    c.buffer_row_pitch = 64;
+    c.buffer_slice_pitch = 1024;
+    c.host_row_pitch = 16;
+    c.host_slice_pitch = 16 * 4;
+    c.data.bytes = 16 * 4 * 2;
+}
 struct write_buffer_rect : enqueued<VGPU_CMD_WRITE_BUFFER_RECT, op_transfer_rect> {
     static constexpr const char* name = "WRITE_BUFFER_RECT";
     static constexpr auto parts = transfer_rect_parts(
         writes(object::buffer, &wire::buffer),
         payload_in(&op::data, &wire::data));
+    static void sample(wire& c) { sample_rect(c); }
 };
 struct read_buffer_rect : enqueued<VGPU_CMD_READ_BUFFER_RECT, op_transfer_rect> {
     static constexpr const char* name = "READ_BUFFER_RECT";
     static constexpr auto parts = transfer_rect_parts(
         reads(object::buffer, &wire::buffer),
         payload_out(&op::data, &wire::data));
+    static void sample(wire& c) { sample_rect(c); }
 };
 
 struct copy_buffer : enqueued<VGPU_CMD_COPY_BUFFER, op_copy_buffer> {
@@ -137,6 +155,10 @@ struct copy_buffer : enqueued<VGPU_CMD_COPY_BUFFER, op_copy_buffer> {
         not_zero(&wire::bytes, "a copy of 0 bytes"),
         range(&wire::source, &wire::source_offset, &wire::bytes, overflow),
         range(&wire::destination, &wire::destination_offset, &wire::bytes, overflow));
+    static void sample(wire& c) {
+        c.destination_offset = 4096; // both are one buffer
+        c.bytes = 100;
+    }
 };
 
 struct copy_buffer_rect : enqueued<VGPU_CMD_COPY_BUFFER_RECT, op_copy_rect> {
@@ -151,6 +173,12 @@ struct copy_buffer_rect : enqueued<VGPU_CMD_COPY_BUFFER_RECT, op_copy_rect> {
              &wire::source_slice_pitch),
         rect(&wire::destination, &wire::destination_origin, &wire::region, &wire::destination_row_pitch,
              &wire::destination_slice_pitch));
+    static void sample(wire& c) {
+        sample_triple(c.destination_origin, 4, 1, 8); // both are one buffer
+        sample_triple(c.region, 16, 2, 2);
+        c.source_row_pitch = c.destination_row_pitch = 32;
+        c.source_slice_pitch = c.destination_slice_pitch = 256;
+    }
 };
 
 struct fill_buffer : enqueued<VGPU_CMD_FILL_BUFFER, op_fill_buffer> {

@@ -201,17 +201,25 @@ constexpr auto transfer_image_parts(Image image, Data data) {
         data,
         not_zero(data_bytes, empty_transfer));
 }
+constexpr void sample_of_image(vgpu_cmd_transfer_image& c) {
+    sample_triple(c.origin, 4, 4, 0);
+    sample_triple(c.region, 16, 8, 1);
+    c.row_pitch = 64;
+    c.data.bytes = 7 * 64 + 16 * 4;
+}
 struct write_image : enqueued<VGPU_CMD_WRITE_IMAGE, op_transfer_image> {
     static constexpr const char* name = "WRITE_IMAGE";
     static constexpr auto parts = transfer_image_parts(
         writes(object::image, &wire::image),
         payload_in(&op::data, &wire::data));
+    static void sample(wire& c) { sample_of_image(c); }
 };
 struct read_image : enqueued<VGPU_CMD_READ_IMAGE, op_transfer_image> {
     static constexpr const char* name = "READ_IMAGE";
     static constexpr auto parts = transfer_image_parts(
         reads(object::image, &wire::image),
         payload_out(&op::data, &wire::data));
+    static void sample(wire& c) { sample_of_image(c); }
 };
 
 struct copy_image : enqueued<VGPU_CMD_COPY_IMAGE, op_copy_image> {
@@ -221,6 +229,10 @@ struct copy_image : enqueued<VGPU_CMD_COPY_IMAGE, op_copy_image> {
         writes(object::image, &wire::destination),
         box(&wire::source, &wire::source_origin, &wire::region),
         box(&wire::destination, &wire::destination_origin, &wire::region));
+    static void sample(wire& c) {
+        sample_triple(c.destination_origin, 32, 16, 0);
+        sample_triple(c.region, 16, 16, 1);
+    }
 };
 
 struct copy_image_to_buffer : enqueued<VGPU_CMD_COPY_IMAGE_TO_BUFFER, op_copy_image_buffer> {
@@ -229,6 +241,10 @@ struct copy_image_to_buffer : enqueued<VGPU_CMD_COPY_IMAGE_TO_BUFFER, op_copy_im
         reads(object::image, &wire::image),
         writes(object::buffer, &wire::buffer),
         box(&wire::image, &wire::origin, &wire::region));
+    static void sample(wire& c) {
+        sample_triple(c.region, 64, 32, 1);
+        c.offset = 128;
+    }
 };
 struct copy_buffer_to_image : enqueued<VGPU_CMD_COPY_BUFFER_TO_IMAGE, op_copy_image_buffer> {
     static constexpr const char* name = "COPY_BUFFER_TO_IMAGE";
@@ -236,6 +252,7 @@ struct copy_buffer_to_image : enqueued<VGPU_CMD_COPY_BUFFER_TO_IMAGE, op_copy_im
         writes(object::image, &wire::image),
         reads(object::buffer, &wire::buffer),
         box(&wire::image, &wire::origin, &wire::region));
+    static void sample(wire& c) { sample_triple(c.region, 64, 32, 1); }
 };
 
 struct fill_image : enqueued<VGPU_CMD_FILL_IMAGE, op_fill_image> {
@@ -243,6 +260,7 @@ struct fill_image : enqueued<VGPU_CMD_FILL_IMAGE, op_fill_image> {
     static constexpr auto parts = std::tuple(
         writes(object::image, &wire::image),
         box(&wire::image, &wire::origin, &wire::region));
+    static void sample(wire& c) { sample_triple(c.region, 64, 32, 1); }
 };
 
 // Whether it leaves the content as it is depends on a flag, so the mirror looks at it by hand.
@@ -254,6 +272,7 @@ struct migrate : enqueued<VGPU_CMD_MIGRATE, op_migrate> {
         pad(&wire::pad),
         not_zero(&wire::object_count, "a migration of nothing"),
         ids(object::memory, &op::objects, &wire::object_count));
+    static void sample(wire& c) { c.flags = cl_migrate_host; }
 };
 
 using opencl_rows = rows<

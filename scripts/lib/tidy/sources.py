@@ -11,6 +11,7 @@ from .functions import functions
 
 FILE_LINES = 600
 FUNCTION_LINES = 80
+FOLDER_FILES = 20
 COLUMNS = 100
 KERNEL_FOLDERS = ("guest-driver/kernel/", "tracer/core/", "tracer/kernel/", "proto/abi/")
 EXCEPTIONS = "scripts/tidy-exceptions.txt"
@@ -41,7 +42,7 @@ def exceptions(tree):
 
 
 def lengths(tree):
-    """Files of more than 600 lines and functions of more than 80; every exception must still be one."""
+    """Files of more than 600 lines, functions of more than 80, folders of more than 20 files; exceptions must be ones."""
     allowed, faults = exceptions(tree)
     yield from faults
     used = set()
@@ -57,10 +58,25 @@ def lengths(tree):
                 used.add((name, function))
                 if (name, function) not in allowed:
                     yield f"{name}:{line}: {function} has {count} lines, {FUNCTION_LINES} at most"
+    for folder, count in folder_sizes(tree).items():
+        if count > FOLDER_FILES:
+            used.add((folder, None))
+            if (folder, None) not in allowed:
+                yield f"{folder}: {count} files without tests, {FOLDER_FILES} at most"
     for place, number in allowed.items():
         if place not in used:
             what = place[0] if place[1] is None else f"{place[1]} of {place[0]}"
             yield f"{EXCEPTIONS}:{number}: {what} is no longer too long: take it out"
+
+
+def folder_sizes(tree):
+    """{folder with a slash behind it: its C and C++ files}, but for tests and what helps them."""
+    sizes = {}
+    for name in tree.having(*files.CODE):
+        folder, _, file = name.rpartition("/")
+        if not folder.startswith(("tests/", "bench/")) and "test" not in file and "test" not in folder.split("/"):
+            sizes[folder + "/"] = sizes.get(folder + "/", 0) + 1
+    return sizes
 
 
 def columns(tree):
