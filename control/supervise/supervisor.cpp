@@ -10,6 +10,7 @@
 #include "control/keys/qemu_keys.hpp"
 #include "control/pilot/qemu_pilot.hpp"
 #include "control/relay/relayed_links.hpp"
+#include "control/share/vm_share.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
 #include "control/supervise/described_vm.hpp"
@@ -105,6 +106,7 @@ private:
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
     std::optional<relayed_links> links_; // of a confined QEMU
+    std::unique_ptr<share_lease> share_; // of a GPU that others use, too
     std::string state_address_, gpu_address_, directory_;
     std::string qemu_log() const { return directory_ + "/qemu.log"; }
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind
@@ -177,6 +179,8 @@ bool supervisor::prepare() {
     places.to_peers = directory_ + "/peers";
     places.of_qemu = directory_ + "/listens";
     places.offers = look_at_host();
+    if (vm_.gpu && vm_.gpu->share)
+        places.share = fs::path(vm_.gpu->share->socket).parent_path().string();
     if (error = look_at_images(); !error.empty()) {
         complain({error});
         return false;
@@ -192,6 +196,14 @@ bool supervisor::prepare() {
         return false;
     }
     log("confined", prepared_->confinement.says);
+    share_ = take_share(
+        vm_, name, options_.standby,
+        [this](const std::string& what) { inbox_.put([this, what] { log("share", what); }); },
+        prepared_->environment, error);
+    if (!error.empty()) {
+        complain({error});
+        return false;
+    }
     if (gate_)
         socket_ = control_socket::listen(
             registration_->control_socket(), [this](const json& request) { return answer(request); }, error);
