@@ -162,10 +162,15 @@ std::vector<vm_state> scheduler::vms(std::uint64_t now_ns) {
 void scheduler::settle(std::uint64_t now_ns) {
     for (vm_state& vm : vms_)
         settle(vm, now_ns);
-    std::uint64_t least = UINT64_MAX;
+    // A VM that its cap holds back is behind the others for that reason alone: it counts if there is no other.
+    std::uint64_t least = UINT64_MAX, least_limited = UINT64_MAX;
     for (const vm_state& vm : vms_)
-        if (has_gpu(vm) || (vm.phase == vm_phase::waiting && may_begin(vm)))
-            least = std::min(least, vm.virtual_ns);
+        if (has_gpu(vm) || vm.phase == vm_phase::waiting) {
+            std::uint64_t& of = vm.rate_permille != 0 ? least_limited : least;
+            of = std::min(of, vm.virtual_ns);
+        }
+    if (least == UINT64_MAX)
+        least = least_limited;
     if (least != UINT64_MAX)
         floor_virtual_ns_ = std::max(floor_virtual_ns_, least);
 }

@@ -131,6 +131,18 @@ TEST(scheduler, a_cap_holds_though_nobody_else_is_there) {
     EXPECT_NEAR(static_cast<double>(held(s, 0)) / (10.0 * second), 0.5, 0.01);
 }
 
+TEST(scheduler, who_joins_is_not_ahead_of_those_that_others_caps_left_alone) {
+    scheduler s(policy_kind::fair);
+    vm_terms capped;
+    capped.cap_permille = 200;
+    s.add(0, {}, 0);
+    s.add(1, capped, 0);
+    run_busy(s, {1 * ms, 1 * ms}, 1 * second);
+    const std::uint64_t busy = s.find(0)->virtual_ns;
+    s.add(2, {}, 1 * second);
+    EXPECT_GE(s.find(2)->virtual_ns + virtual_time(2 * max_slice_ns, least_permille * 30), busy);
+}
+
 TEST(scheduler, a_long_kernel_is_a_debt) {
     scheduler s(policy_kind::fixed);
     s.add(0, share_of(100), 0);
