@@ -25,6 +25,7 @@ struct vm_state {
     vm_id id = 0;
     vm_terms terms;
     vm_phase phase = vm_phase::idle;
+    bool throttled = false;             // waiting, and its limit does not let it begin
     bool impatient = false;             // see scheduler::hurry()
     bool wants_more = false;            // leaving or stuck, with work that waits
     std::uint32_t weight_permille = 0;  // of the GPU's time: what it asked for, or its part of the rest

@@ -3,6 +3,7 @@
 #include "share/core/scheduler.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kagemusha::share {
 
@@ -162,15 +163,10 @@ std::vector<vm_state> scheduler::vms(std::uint64_t now_ns) {
 void scheduler::settle(std::uint64_t now_ns) {
     for (vm_state& vm : vms_)
         settle(vm, now_ns);
-    // A VM that its cap holds back is behind the others for that reason alone: it counts if there is no other.
-    std::uint64_t least = UINT64_MAX, least_limited = UINT64_MAX;
+    std::uint64_t least = UINT64_MAX;
     for (const vm_state& vm : vms_)
-        if (has_gpu(vm) || vm.phase == vm_phase::waiting) {
-            std::uint64_t& of = vm.rate_permille != 0 ? least_limited : least;
-            of = std::min(of, vm.virtual_ns);
-        }
-    if (least == UINT64_MAX)
-        least = least_limited;
+        if (has_gpu(vm) || (vm.phase == vm_phase::waiting && !vm.throttled))
+            least = std::min(least, vm.virtual_ns);
     if (least != UINT64_MAX)
         floor_virtual_ns_ = std::max(floor_virtual_ns_, least);
 }
@@ -266,8 +262,19 @@ void scheduler::begin_turn(vm_state& vm, std::uint64_t now_ns) {
     actions_.push_back({action::kind::grant, vm.id, current_shares_});
 }
 
+// A VM that its limit has held back comes as one that has slept: it is not to have what it was not allowed.
+void scheduler::throttle(vm_state& vm) {
+    if (!may_begin(vm))
+        vm.throttled = true;
+    else if (std::exchange(vm.throttled, false))
+        policy_->wakes(vm, floor_virtual_ns_);
+}
+
 void scheduler::decide(std::uint64_t now_ns) {
     next_ns_ = UINT64_MAX;
+    for (vm_state& vm : vms_)
+        if (vm.phase == vm_phase::waiting)
+            throttle(vm);
     vm_state* current = current_ ? known(*current_) : nullptr;
     if (current != nullptr && current->phase == vm_phase::leaving &&
         now_ns >= current->since_ns + patience_with(*current)) {

@@ -74,6 +74,7 @@ private:
     void weigh(std::uint64_t now_ns); // who gets which part
     void enter(vm_state& vm, vm_phase phase, std::uint64_t now_ns);
     void wake(vm_state& vm, std::uint64_t now_ns);
+    void throttle(vm_state& vm);
     void decide(std::uint64_t now_ns);
     void decide_turn(vm_state& current, vm_state* best, std::uint64_t now_ns);
     void begin_turn(vm_state& vm, std::uint64_t now_ns);
