@@ -39,12 +39,18 @@ std::string check_shares(const options& o, const record& r) {
     if (!all_busy || o.policy == policy_kind::priority)
         return "";
     const std::uint64_t all = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
+    std::uint64_t left_over = 0;
+    for (const vm_record& vm : r.vms)
+        left_over += vm.longest_unit_ns;
     for (std::size_t i = 0; i < o.vms.size(); ++i) {
         std::uint64_t asked =
             o.policy == policy_kind::round_robin ? r.used_ns / o.vms.size() : r.used_ns * weights[i] / all;
         if (o.policy == policy_kind::fixed)
             asked = std::min(asked, r.measured_ns * weights[i] / whole_permille);
-        const std::uint64_t indivisible = max_slice_ns + r.vms[i].longest_unit_ns + longest_unit(r);
+        // What others had too little for a task of theirs to begin is divided by weight, too.
+        const std::uint64_t part =
+            o.policy == policy_kind::round_robin ? left_over / o.vms.size() : left_over * weights[i] / all;
+        const std::uint64_t indivisible = max_slice_ns + r.vms[i].longest_unit_ns + longest_unit(r) + part;
         const std::uint64_t off =
             asked > r.vms[i].used_ns ? asked - r.vms[i].used_ns : r.vms[i].used_ns - asked;
         if (off > asked * 3 / 100 + indivisible)
