@@ -12,6 +12,7 @@
 #include "control/keys/keys.hpp"
 #include "control/relay/relay.hpp"
 #include "control/run/session.hpp"
+#include "control/share/share_status.hpp"
 #include "control/status/metrics.hpp"
 #include "control/status/status.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -84,9 +85,11 @@ int list_gpus() {
         fmt::print(stderr, "kagemusha: kagemusha-gpus is not built: run ./kage build\n");
         return 125;
     }
-    ::execl(lister.c_str(), lister.c_str(), nullptr);
-    fmt::print(stderr, "kagemusha: cannot start {}: {}\n", lister, std::strerror(errno));
-    return 125;
+    const auto said = run_captured({lister});
+    fmt::print("{}", said.out);
+    if (const auto shares = shared_text(read_shared_gpus(true)); !shares.empty())
+        fmt::print("\n{}", shares);
+    return said.status;
 }
 
 int print_assets(const session_options& options) {
@@ -335,6 +338,11 @@ int main(int argc, char** argv) {
                          "the QMP socket of a VM that was not started by this tool")
             ->allow_extra_args(false);
 
+    top_options top_request;
+    auto* top = app.add_subcommand("top", "who uses the GPUs that VMs of this user share, live");
+    top->add_flag("--json", top_request.json, "as JSON, a line for each reading");
+    top->add_flag("--once", top_request.once, "one reading, over a second");
+
     for (auto* command : {demo, run, shell, standby}) {
         add_machine_options(*command, options);
         add_replication_options(*command, options);
@@ -424,6 +432,8 @@ int main(int argc, char** argv) {
         return print_assets(options);
     if (status->parsed())
         return run_status(status_request);
+    if (top->parsed())
+        return run_top(top_request);
     if (metrics->parsed())
         return run_metrics(listen, status_request);
     if (keys->parsed())

@@ -124,6 +124,7 @@ void show_all(confinement& out, const confinement_needs& needs, const described_
     show(out, {needs.console_log, true, true});
     show(out, {needs.keys, false, true});
     show(out, {needs.to_peers});
+    show(out, {needs.share});
     show(out, {needs.of_qemu, true, true});
     for (const auto& netdev : needs.netdevs)
         for (const auto& path : paths_in(netdev))

@@ -50,6 +50,7 @@ struct confinement_needs {
     std::string keys;                          // directory of its copies; "": none
     std::string to_peers;                      // directory of the sockets that it connects to
     std::string of_qemu;                       // and of those that it makes; made for it
+    std::string share;                         // directory of the GPUs' share arbiters; "": none
     std::string status_socket, console_socket; // at which others find it
     std::vector<std::string> netdevs;
     std::vector<std::string> options; // of its owner

@@ -109,6 +109,33 @@ constexpr alarm alarms[] = {
     {"warning", "1: something of this VM's host does not get on.", "warning"},
 };
 
+// Of a VM that shares its GPU with others.
+struct share_figure {
+    const char* name;
+    const char* help;
+    MetricType type;
+    double (*read)(const share_row&);
+};
+
+constexpr share_figure share_figures[] = {
+    {"seconds_total", "Time that commands of the VM were on the GPU.", counter,
+     [](const share_row& r) { return static_cast<double>(r.gpu_ns) * 1e-9; }},
+    {"waiting_seconds_total", "Time that the VM waited for its turn on the GPU.", counter,
+     [](const share_row& r) { return static_cast<double>(r.waited_ns) * 1e-9; }},
+    {"turns_total", "Turns that the VM had on the GPU.", counter,
+     [](const share_row& r) { return static_cast<double>(r.turns); }},
+    {"tasks_total", "Requests of the VM with commands for the GPU.", counter,
+     [](const share_row& r) { return static_cast<double>(r.tasks); }},
+    {"stuck_total", "Times that the VM did not give the GPU back within a second.", counter,
+     [](const share_row& r) { return static_cast<double>(r.times_stuck); }},
+    {"share_asked_ratio", "Part of the GPU's time that the VM asked for; 0: of what is left.", gauge,
+     [](const share_row& r) { return r.share_permille * 1e-3; }},
+    {"share_entitled_ratio", "Part of the GPU's time that the VM gets when all have work.", gauge,
+     [](const share_row& r) { return r.weight_permille * 1e-3; }},
+    {"memory_quota_bytes", "The VM's quota of the GPU's memory; 0: it has none of its own.", gauge,
+     [](const share_row& r) { return static_cast<double>(r.memory_bytes); }},
+};
+
 using labels = std::vector<ClientMetric::Label>;
 
 void add(MetricFamily& family, labels who, double value) {
@@ -151,7 +178,7 @@ public:
         std::vector<vm_reading> readings;
         for (const auto& vm : chosen_vms(options_, error))
             readings.push_back(read_vm(vm));
-        return metric_families(readings);
+        return metric_families(readings, read_shared_gpus(true));
     }
 
 private:
@@ -161,10 +188,12 @@ private:
 
 } // namespace
 
-std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
+std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms,
+                                          const std::vector<shared_gpu>& gpus) {
     std::vector<MetricFamily> out;
     // References into it stay valid.
-    out.reserve(5 + std::size(figures) + std::size(supervised_figures) + std::size(alarms));
+    out.reserve(5 + std::size(figures) + std::size(share_figures) + std::size(supervised_figures) +
+                std::size(alarms));
     auto& up = out.emplace_back(
         family("kagemusha_vm_up", "1: QEMU answers. 0: the VM is registered and it does not.", gauge));
     for (const auto& vm : vms)
@@ -212,6 +241,12 @@ std::vector<MetricFamily> metric_families(const std::vector<vm_reading>& vms) {
         each_replicated(vms, [&](labels who, const replication_status& r) {
             add(one, std::move(who), static_cast<double>(r.*f.where) * f.unit);
         });
+    }
+    for (const auto& f : share_figures) {
+        auto& one = out.emplace_back(family(std::string("kagemusha_gpu_") + f.name, f.help, f.type));
+        for (const auto& gpu : gpus)
+            for (const auto& vm : gpu.vms)
+                add(one, {{"gpu", gpu.name}, {"vm", vm.row.vm}}, f.read(vm.row));
     }
     return out;
 }

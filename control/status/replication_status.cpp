@@ -194,6 +194,17 @@ std::string supervisor_text(const nlohmann::json& s) {
     return out;
 }
 
+std::string share_text(const nlohmann::json& s) {
+    const auto number = [&](const char* key) { return s.value(key, std::uint64_t{0}); };
+    const auto asked = number("share_permille");
+    auto out = fmt::format("  GPU time   {:.1f} %, waited {:.1f} %; policy {}", 100 * s.value("got", 0.0),
+                           100 * s.value("waited", 0.0), s.value("policy", ""));
+    out += asked != 0 ? fmt::format(", {:.1f} % asked", static_cast<double>(asked) / 10) : std::string();
+    if (number("cap_permille") < 1000)
+        out += fmt::format(", at most {:.1f} %", static_cast<double>(number("cap_permille")) / 10);
+    return out + "\n";
+}
+
 } // namespace
 
 std::string status_text(const std::vector<vm_reading>& vms) {
@@ -204,6 +215,8 @@ std::string status_text(const std::vector<vm_reading>& vms) {
         out += vm.pid ? fmt::format("{} (process {})\n", vm.name, vm.pid) : vm.name + "\n";
         if (vm.supervisor.is_object())
             out += supervisor_text(vm.supervisor);
+        if (vm.share.is_object())
+            out += share_text(vm.share);
         if (!vm.problem.empty())
             out += fmt::format("  {}\n", vm.problem);
         else if (vm.supervisor.is_object() && vm.devices.empty())
@@ -240,6 +253,8 @@ nlohmann::json status_json(const std::vector<vm_reading>& vms) {
         nlohmann::json one{{"name", vm.name}, {"pid", vm.pid}, {"problem", vm.problem}, {"devices", devices}};
         if (vm.supervisor.is_object())
             one["supervisor"] = vm.supervisor;
+        if (vm.share.is_object())
+            one["share"] = vm.share;
         out.push_back(std::move(one));
     }
     return out;

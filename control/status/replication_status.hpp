@@ -55,7 +55,8 @@ struct vm_reading {
     std::string problem; // a sentence; the rest is then missing
     std::vector<device_reading> devices;
     nlohmann::json supervisor =
-        nullptr; // what its supervisor says (supervise/supervisor.cpp); null: it has none
+        nullptr;                    // what its supervisor says (supervise/supervisor.cpp); null: it has none
+    nlohmann::json share = nullptr; // of its GPU (share/share_status.hpp); null: it shares with nobody
 };
 
 // Fills in the rates of `now`, `seconds` after `before`. A counter that went backwards (a new QEMU) gives 0.

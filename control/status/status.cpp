@@ -6,6 +6,7 @@
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/qemu/qmp_client.hpp"
+#include "control/share/share_status.hpp"
 #include "control/supervise/control_socket.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +34,7 @@ constexpr char device_type[] = "child<virtio-vgpu"; // -pci
 } // namespace
 
 vm_reading read_vm(const registered_vm& vm) {
-    vm_reading out{vm.name, vm.pid, {}, {}, nullptr};
+    vm_reading out{vm.name, vm.pid, {}, {}, nullptr, nullptr};
     if (!vm.control_socket.empty()) {
         auto said = ask_supervisor(vm.control_socket, {{"command", "status"}}, out.problem);
         if (!said)
@@ -86,13 +87,25 @@ namespace {
 struct readings {
     clock::time_point at;
     std::vector<vm_reading> vms;
+    std::vector<shared_gpu> gpus = {};
 };
 
 readings read_all(const std::vector<registered_vm>& vms) {
     readings out{clock::now(), {}};
     for (const auto& vm : vms)
         out.vms.push_back(read_vm(vm));
+    out.gpus = read_shared_gpus(false);
     return out;
+}
+
+void set_shares(readings& now) {
+    for (const auto& gpu : shared_json(now.gpus))
+        for (const auto& share : gpu["vms"])
+            for (auto& vm : now.vms)
+                if (share["vm"] == vm.name) {
+                    vm.share = share;
+                    vm.share["policy"] = gpu["policy"];
+                }
 }
 
 // A VM may have come or gone meanwhile.
@@ -103,6 +116,8 @@ void set_all_rates(readings& now, const readings& before) {
             for (std::size_t d = 0;
                  old.name == vm.name && d < std::min(vm.devices.size(), old.devices.size()); ++d)
                 set_rates(vm.devices[d], old.devices[d], seconds);
+    set_shared_rates(now.gpus, before.gpus);
+    set_shares(now);
 }
 
 int watch(const status_options& options) {

@@ -5,6 +5,7 @@
 
 #include "control/base/json_text.hpp"
 #include "control/qemu/qemu_command.hpp"
+#include "control/share/vm_share.hpp"
 #include "control/vm/prepare.hpp"
 #include "control/vm/vm_registry.hpp"
 
@@ -50,6 +51,11 @@ std::optional<vm_description> described_vm(const supervisor_options& options) {
     }
     if (vm && !use_images(options, *vm))
         return std::nullopt;
+    if (vm)
+        if (const auto error = find_shared_gpu(*vm); !error.empty()) {
+            complain({error});
+            return std::nullopt;
+        }
     return vm;
 }
 

@@ -77,6 +77,8 @@ bool supervisor::prepare() {
     places.to_peers = directory_ + "/peers";
     places.of_qemu = directory_ + "/listens";
     places.offers = look_at_host();
+    if (vm_.gpu && vm_.gpu->share)
+        places.share = fs::path(vm_.gpu->share->socket).parent_path().string();
     if (error = look_at_images(); !error.empty()) {
         complain({error});
         return false;
@@ -92,6 +94,14 @@ bool supervisor::prepare() {
         return false;
     }
     log("confined", prepared_->confinement.says);
+    share_ = take_share(
+        vm_, name, options_.standby,
+        [this](const std::string& what) { inbox_.put([this, what] { log("share", what); }); },
+        prepared_->environment, error);
+    if (!error.empty()) {
+        complain({error});
+        return false;
+    }
     if (gate_)
         socket_ = control_socket::listen(
             registration_->control_socket(), [this](const json& request) { return answer(request); }, error);

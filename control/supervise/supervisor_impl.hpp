@@ -10,6 +10,7 @@
 #include "control/base/json_text.hpp"
 #include "control/pilot/qemu_pilot.hpp"
 #include "control/relay/relayed_links.hpp"
+#include "control/share/vm_share.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/decider.hpp"
 #include "control/supervise/gate.hpp"
@@ -89,6 +90,7 @@ private:
     std::optional<qemu_pilot> pilot_;
     std::unique_ptr<decider> decider_;
     std::optional<relayed_links> links_; // of a confined QEMU
+    std::unique_ptr<share_lease> share_; // of a GPU that others use, too
     std::string state_address_, gpu_address_, directory_;
     std::string qemu_log() const { return directory_ + "/qemu.log"; }
     std::set<std::string> qemus_sockets_; // a QEMU that is killed leaves them behind

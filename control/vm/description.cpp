@@ -6,6 +6,7 @@
 
 #include "control/base/process.hpp"
 #include "control/qemu/qemu_command.hpp"
+#include "control/vm/described_share.hpp"
 #include "control/vm/toml_table.hpp"
 
 #include <fmt/format.h>
@@ -131,6 +132,7 @@ void read_gpu(toml_reader& r, const toml::table& t, vm_description& vm) {
     gpu.text("gpu", g.gpu);
     gpu.choice("differences", g.differences, {"repair", "ship"});
     read_ship_kernels(gpu, g);
+    read_share(gpu, g);
     if (const auto* properties = gpu.child("properties")) {
         for (const auto& [key, value] : *properties) {
             if (const auto text = value.value_exact<std::string>())
@@ -140,6 +142,7 @@ void read_gpu(toml_reader& r, const toml::table& t, vm_description& vm) {
                            fmt::format("the property '{}' must be a text in quotes", key.str()));
         }
     }
+    refuse_two_quotas(gpu, g);
     vm.gpu = std::move(g);
 }
 

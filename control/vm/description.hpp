@@ -27,12 +27,25 @@ struct described_network {
     std::string mac;
 };
 
+// What it has of a GPU that several VMs share (share/README.md).
+struct described_share {
+    std::uint32_t percent = 0; // of the GPU's time; 0: an equal part of what nobody asked for
+    std::uint32_t cap_percent = 100, priority = 0;
+    std::uint64_t memory_mib = 0; // 0: no quota but the device's
+    std::uint32_t parts = 0;      // profile = "1/N"
+    std::string policy;           // of the GPU; "": what its other VMs have, or "fair"
+    // Of this host, found at the start (share/vm_share.hpp): where the GPU's arbiter listens.
+    std::string socket;
+    std::uint64_t gpu_memory_bytes = 0;
+};
+
 struct described_gpu {
     std::string backend = "opencl";
     std::string gpu;
     std::string differences = "repair";    // or "ship": docs/vm.md
     std::vector<std::string> ship_kernels; // names of kernels whose results are shipped with "repair", too
     std::vector<std::pair<std::string, std::string>> properties;
+    std::optional<described_share> share; // nothing: it shares with nobody
 };
 
 struct described_arbiter {

@@ -121,6 +121,7 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
     needs.keys = prepared.keys;
     needs.to_peers = places.to_peers;
     needs.of_qemu = places.of_qemu;
+    needs.share = places.share;
     for (const auto& network : config.networks)
         needs.netdevs.push_back(network.netdev);
     needs.options = config.extra;

@@ -24,6 +24,7 @@ struct vm_places {
     std::string gpu_address; // of the standby's GPU; "": the description's
     // Directories for the sockets of a confined QEMU's links (relay/relayed_links.hpp).
     std::string to_peers = {}, of_qemu = {};
+    std::string share = {}; // directory of the GPUs' share arbiters; "": the VM shares with nobody
     std::optional<host_offers> offers = {}; // nothing: QEMU is not confined
 };
 

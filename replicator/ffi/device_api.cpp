@@ -27,6 +27,7 @@
 #include "ffi/device_impl.hpp"
 #include "worker/in_process_port.hpp"
 #include "worker/limits.hpp"
+#include "worker/share_join.hpp"
 
 using namespace kagemusha;
 using ffi::or_default;
@@ -171,6 +172,9 @@ int create(const kagemusha_device_config& config, kagemusha_device** out, std::s
     w.options = text_of(config.options);
     w.worker_path = text_of(config.worker_path);
     w.sandbox = static_cast<worker::sandbox_mode>(config.sandbox);
+    if (const char* share = std::getenv(worker::share_variable)) {
+        w.share = share; // whoever started this QEMU has said so
+    }
     w.max_worker_bytes = or_default(config.max_worker_bytes, core::default_max_worker_bytes);
     w.log = [log = config.callbacks.log, user_data = config.user_data](kagemusha_log_level level,
                                                                        const std::string& line) {

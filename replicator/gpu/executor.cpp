@@ -38,6 +38,10 @@ executor::~executor() {
     impl_->objects.clear();
 }
 
+void executor::set_gate(task_gate& gate) {
+    impl_->gate = &gate;
+}
+
 std::uint64_t executor::progress() const {
     std::uint64_t progress = impl_->shared->progress.load(std::memory_order_relaxed);
     if (const std::int64_t began = impl_->build_began_s.load(std::memory_order_relaxed); began >= 0) {
@@ -51,6 +55,7 @@ void executor::execute(const worker::request_view& request) {
     impl& self = *impl_;
     self.request = &request;
     self.pending_request.reset();
+    self.task.reset();
     self.result_bytes = 0;
     self.malformed = false;
 
@@ -64,6 +69,7 @@ void executor::execute(const worker::request_view& request) {
             self.check_lost(self.device().flush(*queue->native));
         }
     self.touched.clear();
+    self.task.reset();
     self.request = nullptr;
     self.shared->progress.fetch_add(1, std::memory_order_relaxed);
 

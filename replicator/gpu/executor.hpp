@@ -18,6 +18,7 @@
 
 namespace kagemusha::gpu {
 
+class task_gate;      // gpu/task_gate.hpp
 class backend_device; // gpu/backend_module.hpp: one GPU of one backend, made by gpu/backend.hpp
 
 // Where a region number of a segment is in this address space.
@@ -59,6 +60,10 @@ public:
 
     // Decodes and executes one request. Does not wait for the GPU, except in calls that must (build, info).
     void execute(const worker::request_view& request);
+
+    // Asks this gate from now on. Before the first execute(); the gate outlives the executor and everything
+    // that it has enqueued.
+    void set_gate(task_gate& gate);
 
     // See worker::port::progress. Any thread. Also grows while a compiler works, up to a limit.
     std::uint64_t progress() const;

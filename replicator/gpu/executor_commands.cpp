@@ -78,6 +78,10 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
     if (waits.empty() && complete_wait && std::holds_alternative<resolved<codec::op_sync>>(what))
         waits.push_back(complete_wait);
 
+    if (gate != nullptr && !task) {
+        gate->begin(unset_user_events != 0);
+        task = std::make_shared<gated_task>(*gate);
+    }
     // A command that waits may fail because of what it waits for, so it has an event of its own.
     const bool wants_event = e.event != 0 || data || !waits.empty() || !queue->in_order;
     enqueued out;
@@ -121,6 +125,7 @@ void executor::impl::tell_written(const payload_ptr& data) {
 }
 
 std::int32_t executor::impl::watch(std::unique_ptr<pending_command> pending) {
+    pending->task = task;
     // From here on the callback owns the command, and may have finished it before notify() returns.
     host_event& native = *pending->event->native;
     pending_command* raw = pending.release();

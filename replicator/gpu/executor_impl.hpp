@@ -28,6 +28,7 @@
 #include "gpu/executor.hpp"
 #include "gpu/guest_memory.hpp"
 #include "gpu/handle_map.hpp"
+#include "gpu/task_gate.hpp"
 
 namespace kagemusha::gpu {
 
@@ -76,6 +77,7 @@ struct pending_command {
     std::shared_ptr<completion_state> shared;
     std::shared_ptr<event_state> event;
     std::shared_ptr<request_state> request; // when it uses the request's payload
+    std::shared_ptr<gated_task> task;       // where the GPU is shared
     payload_ptr payload;                    // kept until the GPU is done with it
     codec::guest_id event_id = 0;
     codec::guest_id queue_id = 0;
@@ -145,11 +147,14 @@ struct executor::impl {
                event_object>
         objects;
     std::uint64_t next_serial = 1;
+    task_gate* gate = nullptr; // nullptr: nobody is asked
+    std::uint64_t unset_user_events = 0;
     std::atomic<std::int64_t> build_began_s{-1}; // seconds of the steady clock; -1: no build
 
     // Of the request being executed.
     const worker::request_view* request = nullptr;
     std::shared_ptr<request_state> pending_request; // made when the first payload stays in use
+    std::shared_ptr<gated_task> task;               // with a gate: since the first command
     std::uint64_t result_bytes = 0;
     bool malformed = false;               // a payload that the device should never have let through
     std::vector<codec::guest_id> touched; // queues

@@ -17,6 +17,7 @@ std::int32_t executor::impl::run(const codec::op_create_user_event& op) {
     if (const std::int32_t error = device().create_user_event(*context->native, object.state->native))
         return error;
     objects.insert(op.c->id, std::move(object));
+    ++unset_user_events;
     return CL_SUCCESS;
 }
 
@@ -27,6 +28,7 @@ std::int32_t executor::impl::run(const codec::op_set_user_event& op) {
     std::int32_t expected = status_pending;
     if (!event->state->status.compare_exchange_strong(expected, op.c->status, std::memory_order_acq_rel))
         return CL_INVALID_OPERATION;
+    --unset_user_events;
     return event->state->native->set_status(op.c->status);
 }
 
@@ -59,8 +61,10 @@ std::int32_t executor::impl::run(const codec::op_destroy& op) {
     case VGPU_OBJECT_EVENT:
         // Nobody can set a user event any more: what waits for it must not wait for ever.
         if (auto* event = objects.find<event_object>(id);
-            event && event->user && event->state->status.load(std::memory_order_acquire) == status_pending)
+            event && event->user && event->state->status.load(std::memory_order_acquire) == status_pending) {
+            --unset_user_events;
             event->state->native->set_status(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+        }
         return objects.erase<event_object>(id) ? CL_SUCCESS : CL_INVALID_EVENT;
     default:
         return CL_INVALID_VALUE;

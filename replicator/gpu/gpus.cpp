@@ -70,6 +70,7 @@ std::string gpu_json(const gpu_list& list) {
                ", \"memory_bytes\": " + std::to_string(g.memory_bytes) +
                ", \"version\": " + quoted(g.version) + ", \"driver_version\": " + quoted(g.driver_version) +
                ", \"fingerprint\": " + quoted(g.fingerprint) +
+               ", \"own_selector\": " + quoted(g.own_selector) +
                ", \"default\": " + (g.is_default ? "true" : "false") + "}";
         separator = ", ";
     }

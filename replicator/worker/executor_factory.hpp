@@ -12,6 +12,7 @@
 
 #include "base/port.hpp"
 #include "gpu/executor.hpp"
+#include "gpu/task_gate.hpp"
 
 namespace kagemusha::worker {
 
@@ -21,6 +22,7 @@ public:
     virtual ~request_executor() = default;
     virtual void execute(const request_view& request) = 0;
     virtual std::uint64_t progress() const = 0;
+    virtual void set_gate(gpu::task_gate&) {}
 };
 
 struct opened_executor {

@@ -17,6 +17,7 @@ public:
         : executor_(std::move(device), regions, sink) {}
     void execute(const request_view& request) override { executor_.execute(request); }
     std::uint64_t progress() const override { return executor_.progress(); }
+    void set_gate(gpu::task_gate& gate) override { executor_.set_gate(gate); }
 
 private:
     gpu::executor executor_;

@@ -24,6 +24,7 @@
 #include "worker/reaper.hpp"
 #include "worker/ring.hpp"
 #include "worker/setup.hpp"
+#include "worker/share_join.hpp"
 #include "worker/spawn.hpp"
 #include "worker/unique_fd.hpp"
 #include "worker/wire.hpp"
@@ -92,6 +93,21 @@ public:
         kill();
         if (!gone())
             reap_later(std::move(process_.pidfd));
+    }
+
+    // A VM whose arbiter is gone runs all the same.
+    joined_share join(const std::string& text) const {
+        std::string socket;
+        share_hello hello;
+        joined_share joined;
+        if (!parse_share_text(text, socket, hello))
+            joined.refusal = "what $" + std::string(share_variable) + " says can't be read";
+        else
+            joined = join_share(socket, hello);
+        if (!joined.refusal.empty())
+            tell(KAGEMUSHA_LOG_WARNING,
+                 escaped(joined.refusal, max_sentence_bytes) + "; this program's commands are not scheduled");
+        return joined;
     }
 
     // Empty, or why the worker could not be started.
@@ -191,6 +207,13 @@ std::string process_port::start(const worker_options& options, bool probe) {
 
     std::vector<int> descriptors = {channel_.fd(), submission_bell_.listen.get(),
                                     completion_bell_.ring.get()};
+    joined_share share;
+    if (!probe && !options.share.empty()) {
+        share = join(options.share);
+        message.share = share.page ? 1 : 0;
+        if (share.page)
+            descriptors.insert(descriptors.end(), {share.socket.get(), share.page.get()});
+    }
     message.region_count = static_cast<std::uint32_t>(options.regions.size());
     for (std::size_t i = 0; i < options.regions.size(); ++i) {
         const shared_region& region = options.regions[i];

@@ -42,6 +42,8 @@ struct worker_options {
     sandbox_mode sandbox = sandbox_mode::required;
     std::uint64_t max_worker_bytes = 0; // private memory of the worker; 0: no limit
     std::vector<shared_region> regions;
+    // "": the GPU is not shared. Else what share_join.hpp parses; without an arbiter the worker goes on alone.
+    std::string share;
     // A line for the host's log, printable; rate-limited. Called from drain() and probe_gpu().
     std::function<void(kagemusha_log_level, const std::string&)> log;
 };

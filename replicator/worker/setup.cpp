@@ -14,7 +14,7 @@ namespace kagemusha::worker {
 
 namespace {
 
-constexpr std::size_t max_descriptors = setup_fixed_count + max_regions;
+constexpr std::size_t max_descriptors = setup_fixed_count + setup_share_count + max_regions;
 static_assert(max_descriptors <= max_message_fds);
 
 std::string system_error(const char* what) {
@@ -45,7 +45,7 @@ std::string receive_setup(int socket, setup_message& message, std::vector<int>& 
         return "the device closed the connection before it sent a setup message";
     if (got.bytes != static_cast<ssize_t>(sizeof message) || message.version != setup_version)
         return "the setup message is of another version: device and worker must come from the same build";
-    std::size_t expected = setup_fixed_count;
+    std::size_t expected = first_region_descriptor(message);
     if (message.region_count > max_regions)
         return "too many regions";
     for (std::uint32_t i = 0; i < message.region_count; ++i)

@@ -14,6 +14,10 @@ namespace {
 enum : std::uint64_t { context = 1, queue, buffer };
 constexpr std::uint64_t log_offset = 4096, source_offset = 65536;
 constexpr std::uint32_t cl_program_build_log = 0x1183;
+// Enough for PoCL; real GPUs' runtimes want more.
+#ifndef KAGEMUSHA_TEST_WORKER_GIB
+#define KAGEMUSHA_TEST_WORKER_GIB 4
+#endif
 
 } // namespace
 
@@ -36,7 +40,7 @@ std::string cpu_device() {
     return found;
 }
 
-guest_session::guest_session(std::string gpu, sandbox_mode sandbox) {
+guest_session::guest_session(std::string gpu, sandbox_mode sandbox, std::string share) {
     region_.reset(memfd_create("guest", MFD_CLOEXEC));
     if (ftruncate(region_.get(), guest_memory_bytes) != 0)
         std::abort();
@@ -51,7 +55,8 @@ guest_session::guest_session(std::string gpu, sandbox_mode sandbox) {
     options.gpu = std::move(gpu);
     options.worker_path = KAGEMUSHA_BUILT_WORKER;
     options.sandbox = sandbox;
-    options.max_worker_bytes = std::uint64_t{4} << 30;
+    options.share = std::move(share);
+    options.max_worker_bytes = std::uint64_t{KAGEMUSHA_TEST_WORKER_GIB} << 30;
     options.regions.push_back({region_.get(), 0, guest_memory_bytes});
     options.log = [this](kagemusha_log_level level, const std::string& line) {
         if (level <= KAGEMUSHA_LOG_INFO)
@@ -138,6 +143,26 @@ void guest_session::launch(std::int64_t argument) {
     port_->submit(request);
     port_->kick();
     builder_.clear();
+}
+
+std::uint64_t guest_session::launch_with_event(std::int64_t argument, std::uint64_t items,
+                                               std::uint64_t ended) {
+    const std::uint64_t event = next_id_++;
+    codec::argument_builder arguments;
+    arguments.memory(0, buffer).scalar(1, argument);
+    codec::launch_size size;
+    size.global[0] = items;
+    size.local[0] = 64;
+    size.local[1] = size.local[2] = 1;
+    builder_.launch({queue, event, {}}, kernel_, size, arguments);
+    builder_.flush(queue);
+    if (ended != 0)
+        builder_.destroy(VGPU_OBJECT_EVENT, ended);
+    const request_view request{++token_, builder_.stream(), builder_.payloads(), builder_.segments()};
+    port_->submit(request);
+    port_->kick();
+    builder_.clear();
+    return event;
 }
 
 guest_session::outcome guest_session::run(std::int64_t argument) {

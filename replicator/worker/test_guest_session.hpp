@@ -26,7 +26,9 @@ public:
     using results = std::array<std::int64_t, result_words>;
 
     // `gpu` as in kagemusha_device_config.
-    explicit guest_session(std::string gpu = cpu_device(), sandbox_mode sandbox = sandbox_mode::required);
+    // `share`: of a GPU that others use, as in worker_options.
+    explicit guest_session(std::string gpu = cpu_device(), sandbox_mode sandbox = sandbox_mode::required,
+                           std::string share = {});
     ~guest_session();
     guest_session(const guest_session&) = delete;
     guest_session& operator=(const guest_session&) = delete;
@@ -48,6 +50,9 @@ public:
     outcome run(std::int64_t argument = 0);
     // Enqueues without waiting for the completion.
     void launch(std::int64_t argument = 0);
+    // The same with an event, of so many work items in groups of 64; `ended` (0: none) is one that is not
+    // needed any more. Gives the event, whose completion comes as a record.
+    std::uint64_t launch_with_event(std::int64_t argument, std::uint64_t items, std::uint64_t ended);
 
     port& worker() { return *port_; }
     recording_sink& sink() { return sink_; }

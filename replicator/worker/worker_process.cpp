@@ -25,6 +25,7 @@
 #include "worker/ring.hpp"
 #include "worker/sandbox.hpp"
 #include "worker/setup.hpp"
+#include "worker/shared_gpu.hpp"
 #include "worker/unique_fd.hpp"
 #include "worker/wire.hpp"
 #include "worker/worker_output.hpp"
@@ -41,7 +42,7 @@ std::string system_error(const char* what) {
 // fault.
 std::string map_regions(const setup_message& message, std::vector<unique_fd>& descriptors,
                         std::vector<gpu::region_view>& regions) {
-    std::size_t next = setup_fixed_count;
+    std::size_t next = first_region_descriptor(message);
     for (std::uint32_t i = 0; i < message.region_count; ++i) {
         const setup_region& region = message.regions[i];
         if (region.present == 0) {
@@ -154,6 +155,11 @@ int run_worker(const factory_maker& make_factory) {
             std::fprintf(stderr, "%s\n", decision.sentence.c_str());
     }
 
+    std::unique_ptr<shared_gpu> share;
+    if (message.share != 0)
+        share = shared_gpu::open(std::move(descriptors[setup_fixed_count]),
+                                 std::move(descriptors[setup_fixed_count + 1]));
+
     sandbox box(static_cast<sandbox_mode>(message.sandbox), nodes_of_gpu(message.gpu));
     std::string error = prepare(box, message, descriptors, regions);
     if (error.empty())
@@ -179,6 +185,8 @@ int run_worker(const factory_maker& make_factory) {
     if (message.probe != 0)
         _exit(0);
 
+    if (share)
+        opened.executor = gated_executor(std::move(opened.executor), *share.release());
     request_executor& executor = *opened.executor.release();
     output.start(executor, setup_fd);
     ring_reader requests(channel.submission_ring(), max_request_bytes);

@@ -13,6 +13,7 @@
 //   primary_fuzz, standby_fuzz, pair_fuzz   a choice (1 byte), then steps: kind (1 byte) and what the kind
 //   wants
 //   vm_state_fuzz the message
+//   share_fuzz    steps: kind (1 byte), which connection (1), time that passed (4), what the kind wants
 //   disk_fuzz     size of the image in parts (4 bytes), bytes beyond them (2), the stream
 #ifndef KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
 #define KAGEMUSHA_TESTS_FUZZ_INPUT_HPP

@@ -113,3 +113,40 @@ void pulse(double seconds, const char* stop_file, std::size_t mib) {
     std::printf("%u pulses are right; kernels of %.1f ms kept the GPU busy for %.0f %% of the time\n",
                 checked, kernel_time.count() * 1e3, 100 * checked * kernel_time.count() / took.count());
 }
+
+void keep_busy(double seconds, const char* stop_file, double kernel_ms) {
+    gpu g;
+    cl_kernel busy = g.kernel(g.build(busy_source), "busy");
+    const std::size_t count = 256;
+    cl_mem values = g.buffer(count * sizeof(cl_uint));
+    argument(busy, 0, values);
+    const cl_uint rounds = rounds_of(std::chrono::duration<double>(kernel_ms * 1e-3), g, busy, count);
+    argument(busy, 1, rounds);
+    const step all_rounds(rounds);
+    cl_uint value = 0;
+    need(clEnqueueFillBuffer(g.queue, values, &value, sizeof value, 0, count * sizeof value, 0, nullptr,
+                             nullptr),
+         "fill");
+    std::printf("busy\n");
+    const auto end = clock_type::now() + std::chrono::duration<double>(seconds);
+    std::vector<cl_event> flying;
+    do {
+        cl_event done = nullptr;
+        need(clEnqueueNDRangeKernel(g.queue, busy, 1, nullptr, &count, nullptr, 0, nullptr, &done), "launch");
+        need(clFlush(g.queue), "flush"); // a request for each
+        value = value * all_rounds.factor + all_rounds.term;
+        flying.push_back(done);
+        if (flying.size() < 24)
+            continue;
+        need(clWaitForEvents(1, &flying.front()), "wait");
+        clReleaseEvent(flying.front());
+        flying.erase(flying.begin());
+    } while (may_go_on(end, stop_file));
+    std::vector<cl_uint> got(count);
+    need(clEnqueueReadBuffer(g.queue, values, CL_TRUE, 0, count * sizeof(cl_uint), got.data(), 0, nullptr,
+                             nullptr),
+         "read");
+    if (got != std::vector<cl_uint>(count, value))
+        fail("a wrong value");
+    std::printf("busy all the time, and right\n");
+}

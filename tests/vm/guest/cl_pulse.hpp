@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The job of bench/takeover.
+// The jobs of bench/takeover and of guests that share a GPU.
 #ifndef KAGEMUSHA_TESTS_VM_GUEST_CL_PULSE_HPP
 #define KAGEMUSHA_TESTS_VM_GUEST_CL_PULSE_HPP
 
@@ -11,5 +11,8 @@
 // than the GPU needs for two. Every round is checked. Beside them so many MiB that are written once, and
 // looked at at the end.
 void pulse(double seconds, const char* stop_file, std::size_t mib);
+
+// The same, without a pause: there are always some kernels of about this length in the queue.
+void keep_busy(double seconds, const char* stop_file, double kernel_ms);
 
 #endif

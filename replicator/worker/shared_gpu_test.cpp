@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Workers with their sandbox on a CPU device (PoCL) that share it through the real arbiter: shares in its
+// accounts, a worker that is killed, an arbiter that dies, commands that wait for the guest.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/share_join.hpp"
+#include "worker/test_guest_session.hpp"
+
+extern char** environ;
+
+namespace kagemusha::worker {
+namespace {
+
+constexpr char spin[] = "kernel void k(global long* out, long rounds) {"
+                        "  float x = get_global_id(0);"
+                        "  for (long i = 0; i < rounds; ++i) x = mad(x, 0.9999f, 0.5f);"
+                        "  out[0] = x > 0.0f ? 7 : 8; }";
+constexpr std::int64_t rounds = 30'000; // some tenths of a millisecond
+
+class shared_gpu_test : public testing::Test {
+protected:
+    void SetUp() override {
+        if (cpu_device().empty())
+            GTEST_SKIP() << "no OpenCL device of the CPU";
+        char path[] = "/tmp/kagemusha-shared-gpu-XXXXXX";
+        directory_ = mkdtemp(path);
+        int ends[2];
+        ASSERT_EQ(pipe(ends), 0);
+        const std::string socket = directory_ + "/gpu", ready = std::to_string(ends[1]);
+        const char* arguments[] = {KAGEMUSHA_GPU_ARBITER, "--socket",    socket.c_str(),
+                                   "--ready-fd",          ready.c_str(), nullptr};
+        ASSERT_EQ(posix_spawn(&pid_, arguments[0], nullptr, nullptr, const_cast<char**>(arguments), environ),
+                  0);
+        close(ends[1]);
+        char byte;
+        EXPECT_EQ(read(ends[0], &byte, 1), 0);
+        close(ends[0]);
+    }
+    void TearDown() override {
+        kill_arbiter();
+        std::filesystem::remove_all(directory_);
+    }
+    void kill_arbiter() {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        pid_ = 0;
+    }
+    std::unique_ptr<guest_session> guest(const std::string& vm, std::uint32_t permille) {
+        share_hello hello{};
+        hello.cap_permille = 1000;
+        hello.share_permille = permille;
+        std::memcpy(hello.vm, vm.data(), vm.size());
+        auto one = std::make_unique<guest_session>(cpu_device(), sandbox_mode::required,
+                                                   share_text(directory_ + "/gpu", hello));
+        EXPECT_TRUE(one->opened()) << one->whole_log();
+        EXPECT_EQ(one->build(spin), 0) << one->build_log();
+        return one;
+    }
+    std::vector<share_row> rows() {
+        share_hello asks{};
+        asks.magic = SHARE_MAGIC;
+        asks.version = SHARE_VERSION;
+        asks.role = SHARE_ASKER;
+        const auto joined = join_share(directory_ + "/gpu", asks);
+        std::vector<share_row> out(joined.answer.rows);
+        for (share_row& row : out) {
+            pollfd event{joined.socket.get(), POLLIN, 0};
+            poll(&event, 1, 60000);
+            EXPECT_EQ(recv(joined.socket.get(), &row, sizeof row, 0), static_cast<ssize_t>(sizeof row));
+        }
+        return out;
+    }
+
+    std::string directory_;
+    pid_t pid_ = 0;
+};
+
+bool has_ended(guest_session& guest, std::uint64_t event) {
+    for (const auto& bytes : guest.sink().records) {
+        vgpu_record_completion record{};
+        std::memcpy(&record, bytes.data(), std::min(sizeof record, bytes.size()));
+        if (record.record.type == VGPU_RECORD_COMPLETION && record.event == event)
+            return true;
+    }
+    return false;
+}
+
+// Both always have some launches in their queues, until together they have had so many.
+void keep_busy(guest_session& a, guest_session& b, int launches) {
+    struct flow {
+        guest_session& guest;
+        std::deque<std::uint64_t> events = {};
+    } flows[] = {{a}, {b}};
+    for (int ended = 0; ended < launches;) {
+        for (flow& f : flows) {
+            while (f.events.size() < 64)
+                f.events.push_back(f.guest.launch_with_event(rounds, 64, 0));
+            f.guest.worker().drain(f.guest.sink());
+            ASSERT_TRUE(f.guest.sink().lost.empty());
+            while (!f.events.empty() && has_ended(f.guest, f.events.front())) {
+                f.events.pop_front();
+                ++ended;
+            }
+        }
+        pollfd events[] = {{a.worker().event_fd(), POLLIN, 0}, {b.worker().event_fd(), POLLIN, 0}};
+        poll(events, 2, 1000);
+    }
+}
+
+TEST_F(shared_gpu_test, two_vms_have_what_they_asked_for) {
+    const auto a = guest("a", 750), b = guest("b", 250);
+    keep_busy(*a, *b, 100);
+    const auto before = rows();
+    keep_busy(*a, *b, 1500);
+    const auto after = rows();
+    ASSERT_EQ(before.size(), 2u);
+    ASSERT_EQ(after.size(), 2u);
+    const auto had = [&](std::size_t i) { return static_cast<double>(after[i].held_ns - before[i].held_ns); };
+    EXPECT_GT(had(0) / had(1), 1.8);
+    EXPECT_LT(had(0) / had(1), 5.0);
+    EXPECT_GT(after[1].turns, before[1].turns + 3);
+}
+
+TEST_F(shared_gpu_test, a_worker_that_is_killed_leaves_the_gpu_to_the_other) {
+    auto a = guest("a", 500);
+    const auto b = guest("b", 500);
+    for (int i = 0; i < 64; ++i)
+        a->launch(rounds * 1000);
+    a.reset();
+    const auto got = b->run(rounds);
+    EXPECT_TRUE(got.completed);
+    EXPECT_EQ(got.out[0], 7);
+    ASSERT_EQ(rows().size(), 1u);
+    EXPECT_STREQ(rows()[0].vm, "b");
+}
+
+TEST_F(shared_gpu_test, programs_go_on_when_the_arbiter_dies) {
+    const auto a = guest("a", 500), b = guest("b", 500);
+    keep_busy(*a, *b, 50);
+    kill_arbiter();
+    keep_busy(*a, *b, 200);
+    EXPECT_EQ(a->run(rounds).out[0], 7);
+    EXPECT_EQ(b->run(rounds).out[0], 7);
+}
+
+TEST_F(shared_gpu_test, without_an_arbiter_a_program_begins_all_the_same) {
+    kill_arbiter();
+    const auto a = guest("a", 500);
+    EXPECT_EQ(a->run(rounds).out[0], 7);
+    EXPECT_NE(a->whole_log().find("can't be reached"), std::string::npos) << a->whole_log();
+}
+
+TEST(share_text, what_is_written_is_read) {
+    share_hello hello{}, read{};
+    hello.share_permille = 250;
+    hello.cap_permille = 500;
+    hello.priority = 3;
+    hello.memory_bytes = 8ull << 30;
+    hello.flags = SHARE_IS_STANDBY;
+    std::memcpy(hello.vm, "web", 3);
+    std::string socket;
+    ASSERT_TRUE(parse_share_text(share_text("/run/gpu", hello), socket, read));
+    EXPECT_EQ(socket, "/run/gpu");
+    EXPECT_STREQ(read.vm, "web");
+    EXPECT_EQ(read.share_permille, 250u);
+    EXPECT_EQ(read.cap_permille, 500u);
+    EXPECT_EQ(read.priority, 3u);
+    EXPECT_EQ(read.memory_bytes, 8ull << 30);
+    EXPECT_EQ(read.flags, SHARE_IS_STANDBY);
+    EXPECT_EQ(read.role, SHARE_SESSION);
+    for (const char* wrong : {"", "/run/gpu", "/run/gpu web 1 2 3 4", "/run/gpu web 1 2 3 4 0 more",
+                              "/run/gpu web a 2 3 4 0", "/run/gpu web 1 2 3 4 2"})
+        EXPECT_FALSE(parse_share_text(wrong, socket, read)) << wrong;
+}
+
+} // namespace
+} // namespace kagemusha::worker

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// limits: every bound of sharing one GPU, with its reason.
+#ifndef KAGEMUSHA_SHARE_CORE_LIMITS_HPP
+#define KAGEMUSHA_SHARE_CORE_LIMITS_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kagemusha::share {
+
+inline constexpr std::uint64_t us = 1000, ms = 1000 * us, second = 1000 * ms; // in nanoseconds
+
+// VMs of one GPU: NVIDIA's vGPU has at most 32 on one, and a turn for each must come within a second.
+inline constexpr std::uint32_t max_vms = 32;
+
+// Processes of guests, each with a worker and a connection: the files that max_vms devices have by default
+// (core/limits.hpp), and some that ask for the status.
+inline constexpr std::uint32_t max_sessions_of_vm = 128;
+inline constexpr std::uint32_t max_connections = 2112;
+
+inline constexpr std::uint32_t whole_permille = 1000;
+// What a VM has at least, whatever the others asked for: with less, one turn of a millisecond would come
+// once in 100 ms and a VM's user would take it for dead.
+inline constexpr std::uint32_t least_permille = 10;
+
+// A turn. Within a second every VM has about 33 of them, so that one turn more or less is 3 % of its share;
+// below a millisecond the switches themselves (about 0.1 ms each) would cost more than that.
+inline constexpr std::uint64_t turns_of_second = 33;
+inline constexpr std::uint64_t min_slice_ns = 1 * ms;
+inline constexpr std::uint64_t max_slice_ns = 8 * ms;
+
+// Who was given the GPU keeps it for so long before one that is further behind may have it: or two VMs of
+// one kernel at a time would do nothing but switch.
+inline constexpr std::uint64_t min_turn_ns = 500 * us;
+
+// What a turn costs at least: a switch does, and a VM that gives the GPU back at once, whatever it has in
+// flight, must not come again for nothing.
+inline constexpr std::uint64_t least_charge_ns = 100 * us;
+
+// What a VM may be behind when it wakes up: it gets its turn at once, and not all the time that it slept.
+inline constexpr std::uint64_t sleeper_credit_ns = 4 * ms;
+
+// A limited VM (cap, fixed) saves up so much of its time; one with a fixed share that waits for its turn so
+// much: what others' longest kernels kept from it.
+inline constexpr std::uint64_t saved_idle_ns = 20 * ms;
+inline constexpr std::uint64_t saved_waiting_ns = 1 * second;
+
+// Kernels are never cut. Who does not give the GPU back within this has it beside the others from then on:
+// the driver of the GPU shares it between them, and it is charged for all of that time.
+inline constexpr std::uint64_t patience_ns = 1 * second;
+
+// What one VM may owe: kernels of minutes would else keep it waiting for hours after the others left.
+inline constexpr std::uint64_t max_debt_ns = 10 * second;
+
+// Priorities are 0 (lowest) to 7. A VM that waits rises by one for each of these.
+inline constexpr std::uint32_t max_priority = 7;
+inline constexpr std::uint64_t ageing_ns = 100 * ms;
+
+// Work that a VM may have in the GPU's queues while others share it: what the others wait for at a switch.
+inline constexpr std::uint64_t window_target_ns = 4 * ms;
+inline constexpr std::uint32_t max_window_tasks = 256;
+
+// With a user event that the guest has not set, commands in flight may wait for the guest. Without an end
+// among them for so long the GPU is given back.
+inline constexpr std::uint64_t stall_ns = 5 * ms;
+
+static_assert(min_slice_ns <= max_slice_ns && min_turn_ns <= min_slice_ns);
+static_assert(least_permille * max_vms <= whole_permille);
+static_assert(max_vms * min_slice_ns < second);
+
+} // namespace kagemusha::share
+
+#endif
