@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // Contexts: each device's primary one, those that a program makes, and every thread's stack of current ones.
+#include "arrays.hpp"
 #include "driver.hpp"
 
 #include <algorithm>
@@ -76,6 +77,7 @@ void end_context(context& dead) {
         self.modules.remove(one);
         delete one;
     }
+    end_arrays(dead);
     const std::lock_guard device_held(dead.gpu->mutex);
     for (const auto& [address, arena] : dead.arenas) {
         dead.gpu->arenas.release(address);

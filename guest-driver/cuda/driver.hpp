@@ -32,7 +32,10 @@
 
 namespace kagemusha::cuda {
 
+struct array;
 struct context;
+struct link_state;
+struct texture;
 
 struct device {
     CUdevice number = 0;
@@ -94,6 +97,9 @@ struct context {
     std::unordered_set<stream*> streams;
     std::unordered_set<event*> events;
     std::unordered_set<module*> modules;
+    std::unordered_set<array*> arrays;
+    std::unordered_set<link_state*> links;
+    std::unordered_map<std::uint64_t, std::shared_ptr<texture>> textures; // by handle
     address_space pieces{512};
     std::map<std::uint64_t, opencl::ref<opencl::memory>> arenas; // by address
 
@@ -141,7 +147,7 @@ private:
 };
 
 struct driver {
-    registry contexts, streams, events, modules, functions;
+    registry arrays, contexts, events, functions, links, modules, streams;
     std::vector<std::unique_ptr<device>> devices;
     std::atomic<bool> ready{false};
 };
@@ -162,6 +168,10 @@ stream* stream_of(CUstream handle, CUresult& error);
 
 /// The device of this number; null: there is none.
 device* device_of(CUdevice number);
+
+/// A program's buffers for what a compiler says are given nothing: the host's driver compiles as it does without
+/// any option.
+void clear_logs(unsigned option_count, const CUjit_option* options, void** values);
 
 /// What the host or the machinery answered.
 CUresult cuda_result(cl_int error);

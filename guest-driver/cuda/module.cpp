@@ -156,6 +156,18 @@ CUresult of_function(CUfunction handle, Body&& body) noexcept {
 
 } // namespace
 
+void clear_logs(unsigned option_count, const CUjit_option* options, void** values) {
+    for (unsigned i = 0; i < option_count; ++i) {
+        const bool is_size = options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+                             options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+        const bool is_text = options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER;
+        if (is_text && values[i])
+            *static_cast<char*>(values[i]) = 0;
+        if (is_size)
+            values[i] = nullptr; // bytes written
+    }
+}
+
 KAGEMUSHA_EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
     return in_context([&](context& where) {
         if (!handle || !image)
@@ -178,21 +190,11 @@ KAGEMUSHA_EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) 
     });
 }
 
-// Options say how to compile and where to write what the compiler says. The host's driver compiles as it does
-// without any, and the buffers for text stay empty.
 KAGEMUSHA_EXPORT CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int option_count,
                                              CUjit_option* options, void** values) {
     if (option_count > 0 && (!options || !values))
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < option_count; ++i) {
-        const bool is_size = options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-                             options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
-        const bool is_text = options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER;
-        if (is_text && values[i])
-            *static_cast<char*>(values[i]) = 0;
-        if (is_size)
-            values[i] = nullptr; // bytes written
-    }
+    clear_logs(option_count, options, values);
     return cuModuleLoadData(handle, image);
 }
 

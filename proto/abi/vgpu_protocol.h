@@ -264,6 +264,7 @@ enum vgpu_opcode {
 	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
 	VGPU_CMD_SUGGESTED_GROUP_SIZE = 19,
 	VGPU_CMD_CREATE_ARENA = 20,
+	VGPU_CMD_CREATE_TEXTURE = 21,
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -342,6 +343,7 @@ enum vgpu_info_subject {
 	VGPU_INFO_KERNEL_SUB_GROUP = 11, /* inline payload: input value */
 	/* result: u64 device, u64 host (ns), as clGetDeviceAndHostTimer */
 	VGPU_INFO_TIMERS = 12,
+	VGPU_INFO_SAMPLER = 13, /* of a device that knows CREATE_TEXTURE */
 };
 
 /*
@@ -424,6 +426,35 @@ struct vgpu_cmd_create_arena {
 	__u64 context;
 	__u64 address;
 	__u64 bytes;
+};
+
+/*
+ * A texture or surface of CUDA's: how kernels read memory by coordinates. It is an object of the
+ * kind SAMPLER, and launches do not name it: kernels are given the number that INFO gives of it
+ * (VGPU_CUDA_TEXTURE in vgpu_cuda.h).
+ */
+enum vgpu_texture_kind {
+	VGPU_TEXTURE_LINEAR = 1,  /* of a buffer, by one integer */
+	VGPU_TEXTURE_ROWS = 2,    /* of a buffer, by two coordinates */
+	VGPU_TEXTURE_ARRAY = 3,   /* of an image */
+	VGPU_TEXTURE_SURFACE = 4, /* of an image, and kernels may write it */
+};
+
+struct vgpu_cmd_create_texture {
+	struct vgpu_cmd cmd;
+	__u64 id;
+	__u64 context;
+	__u64 memory;
+	__u64 offset, bytes; /* of a buffer: what it shows; of an image: 0 */
+	__u64 width, height; /* ROWS: in elements; others: 0 */
+	__u64 row_pitch;     /* ROWS: in bytes; others: 0 */
+	__u32 kind;
+	__u32 flags;         /* CUDA's CU_TRSF_* */
+	__u32 channel_order; /* of a buffer: as CREATE_IMAGE has them; of an image: 0 */
+	__u32 channel_type;
+	__u32 addressing[3]; /* CUDA's CU_TR_ADDRESS_MODE_* */
+	__u32 filter;        /* CUDA's CU_TR_FILTER_MODE_* */
+	__u32 border[4];     /* the bits of four floats */
 };
 
 struct vgpu_cmd_create_image {

@@ -10,6 +10,7 @@
 #ifndef KVG_CUDA_H
 #define KVG_CUDA_H
 
+#include "arrays.h"
 #include "attributes.h"
 #include "types.h"
 

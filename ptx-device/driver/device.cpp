@@ -63,6 +63,12 @@ void device::destroy(context* c) {
     for (CUdeviceptr a : c->allocations) {
         give_back(a);
     }
+    std::erase_if(texture_descriptions, [&](const auto& t) {
+        return t.second.owner == c && (textures.erase(t.first), true);
+    });
+    std::erase_if(arrays, [&](const auto& a) {
+        return a.second->owner == c && (give_back(a.second->base), true);
+    });
     contexts.erase(c);
 }
 

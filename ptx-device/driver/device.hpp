@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+struct CUarray_st;
+
 namespace kagemusha::ptx_driver {
 
 constexpr const char* device_name = "Kagemusha PTX on CPU";
@@ -57,6 +59,13 @@ struct context {
     std::set<CUstream> streams;
 };
 
+// What a program wants to read of a texture or surface again.
+struct texture_description {
+    CUDA_RESOURCE_DESC resource{};
+    CUDA_TEXTURE_DESC how{};
+    context* owner = nullptr;
+};
+
 class device {
 public:
     static device& one();
@@ -69,6 +78,8 @@ public:
     std::size_t used = 0;
     machine::texture_table textures;
     CUtexObject last_texture = 0;
+    std::map<std::uint64_t, texture_description> texture_descriptions; // of the same numbers
+    std::map<CUarray, std::unique_ptr<CUarray_st>> arrays;
     std::map<context*, std::unique_ptr<context>> contexts;
     context* primary = nullptr;
     unsigned primary_users = 0;
@@ -99,5 +110,17 @@ struct call {
 bool is_stream(const call& c, CUstream s);
 
 } // namespace kagemusha::ptx_driver
+
+// Memory with a shape: rows one after another, in memory of the device.
+struct CUarray_st {
+    CUDA_ARRAY3D_DESCRIPTOR shape{};
+    kagemusha::ptx_driver::context* owner = nullptr;
+    CUdeviceptr base = 0;
+    std::size_t element = 0; // bytes
+    std::size_t pitch = 0, slice = 0;
+
+    std::size_t height() const { return shape.Height != 0 ? shape.Height : 1; }
+    std::size_t depth() const { return shape.Depth != 0 ? shape.Depth : 1; }
+};
 
 #endif

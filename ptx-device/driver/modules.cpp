@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Modules, functions and launches.
 #include "device.hpp"
-#include "image.hpp"
+#include "jit.hpp"
 
-#include "ptx-device/machine/build.hpp"
 #include "ptx-device/machine/launch.hpp"
-#include "ptx-device/ptx/parser.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -33,57 +31,20 @@ kernel* known(const call& c, CUfunction h) {
     return nullptr;
 }
 
-// What cuModuleLoadDataEx's caller wants to read when its PTX is refused.
-struct error_log {
-    char* text = nullptr;
-    std::size_t bytes = 0;
-
-    error_log(unsigned int count, const CUjit_option* options, void** values) {
-        for (unsigned int k = 0; options != nullptr && values != nullptr && k < count; k++) {
-            if (options[k] == CU_JIT_ERROR_LOG_BUFFER) {
-                text = static_cast<char*>(values[k]);
-            } else if (options[k] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-                bytes = static_cast<unsigned int>(reinterpret_cast<std::uintptr_t>(values[k]));
-            }
-        }
-    }
-    void write(const std::string& sentence) const {
-        if (text != nullptr && bytes != 0) {
-            const std::size_t n = std::min(sentence.size(), bytes - 1);
-            std::memcpy(text, sentence.data(), n);
-            text[n] = '\0';
-        }
-    }
-};
-
 CUresult load(const call& c, const void* image, const error_log& log, CUmodule* out) {
-    std::string text;
-    if (const CUresult r = ptx_of(image, text); r != CUDA_SUCCESS) {
-        log.write("the image has no PTX that this device can read: it runs no machine code");
+    std::vector<std::string> texts;
+    if (const CUresult r = texts_of(image, unknown_length, texts); r != CUDA_SUCCESS) {
+        log.write(no_ptx);
         return r;
     }
-    auto parsed = ptx::parse(text);
-    if (!parsed.ok) {
-        log.write(parsed.why.text());
-        return CUDA_ERROR_INVALID_PTX;
+    built_program built(c.d);
+    if (const CUresult r = built.build(texts, log); r != CUDA_SUCCESS) {
+        return r;
     }
     auto made = std::make_unique<loaded_module>();
-    const ptx::module modules[] = {std::move(parsed.value)};
-    auto built = machine::build(modules, [&](std::uint64_t bytes, std::uint64_t) {
-        const CUdeviceptr place = c.d.take(bytes);
-        if (place != 0) {
-            made->variables.push_back(place);
-        }
-        return place;
-    });
-    if (!built.ok) {
-        for (CUdeviceptr v : made->variables) {
-            c.d.give_back(v);
-        }
-        log.write(built.why.text());
-        return CUDA_ERROR_INVALID_PTX;
-    }
-    made->code = std::move(built.value);
+    made->code = std::move(built.code);
+    made->variables = std::move(built.variables);
+    built.variables.clear();
     made->owner = c.c;
     for (const auto& [name, function] : made->code.entries) {
         auto k = std::make_unique<kernel>();

@@ -262,6 +262,7 @@ std::vector<sample_request> sample_session() {
         end.destroy(VGPU_OBJECT_MEMORY, id);
     }
     end.destroy(VGPU_OBJECT_MEMORY, made_by(VGPU_CMD_CREATE_ARENA));
+    end.destroy(VGPU_OBJECT_SAMPLER, made_by(VGPU_CMD_CREATE_TEXTURE));
     end.destroy(VGPU_OBJECT_QUEUE, queue).destroy(VGPU_OBJECT_QUEUE, queue_out_of_order);
     end.destroy(VGPU_OBJECT_CONTEXT, context);
     return all;

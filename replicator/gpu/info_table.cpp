@@ -194,6 +194,7 @@ constexpr info_entry program_names[] = {
     {CL_PROGRAM_KERNEL_NAMES, text},
     {CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT, u32},
     {CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT, u32},
+    {VGPU_CUDA_IMAGE, bytes, true},
 };
 
 constexpr info_entry program_build_names[] = {
@@ -235,6 +236,10 @@ constexpr info_entry kernel_sub_group_names[] = {
     {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},          {CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL, size, true},
 };
 
+constexpr info_entry sampler_names[] = {
+    {VGPU_CUDA_TEXTURE, u64, true},
+};
+
 } // namespace
 
 std::span<const info_entry> info_names(vgpu_info_subject subject) {
@@ -259,6 +264,8 @@ std::span<const info_entry> info_names(vgpu_info_subject subject) {
         return kernel_work_group_names;
     case VGPU_INFO_KERNEL_SUB_GROUP:
         return kernel_sub_group_names;
+    case VGPU_INFO_SAMPLER:
+        return sampler_names;
     case VGPU_INFO_IMAGE_FORMATS:
     case VGPU_INFO_TIMERS:
         break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The rows of commands that only CUDA has. There is one: memory at an address. Everything else that CUDA does
+// The rows of commands that only CUDA has: memory at an address, and textures. Everything else that CUDA does
 // is in common.hpp (its modules are programs, its functions kernels) or has OpenCL's flags, of which it uses
 // none (queues, in opencl.hpp).
 #ifndef KAGEMUSHA_CODEC_COMMANDS_CUDA_HPP
@@ -7,9 +7,24 @@
 
 #include <tuple>
 
+#include "base/checked.hpp"
 #include "codec/commands/row.hpp"
+#include "codec/image_format.hpp"
 
 namespace kagemusha::codec::commands {
+
+// What CREATE_TEXTURE says about the memory that it shows.
+constexpr std::uint32_t texture_flags = 0x33, last_addressing_mode = 3; // CUDA's
+constexpr bool shows_buffer(const vgpu_cmd_create_texture& c) {
+    return c.kind <= VGPU_TEXTURE_ROWS;
+}
+inline bool rows_fit(const vgpu_cmd_create_texture& c) {
+    const base::checked_u64 row = base::checked_u64(c.width) * image_element_bytes(c.channel_order, c.channel_type);
+    if (c.width == 0 || c.height == 0 || !row.within(c.row_pitch))
+        return false;
+    const base::checked_u64 bytes = base::checked_u64(c.height - 1) * c.row_pitch + row;
+    return bytes.ok() && *bytes.value() == c.bytes;
+}
 
 // clang-format off: one part per line
 struct create_arena : call<VGPU_CMD_CREATE_ARENA, op_create_arena> {
@@ -31,7 +46,44 @@ struct create_arena : call<VGPU_CMD_CREATE_ARENA, op_create_arena> {
     }
 };
 
-using cuda_rows = rows<create_arena>;
+// How the memory of a texture must look is a rule of its kind: a buffer is shown in part and has a format, an
+// image is shown whole and has its own.
+struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
+    static constexpr const char* name = "CREATE_TEXTURE";
+    static constexpr auto parts = std::tuple(
+        creates(object::sampler, &wire::id),
+        uses(object::context, &wire::context),
+        uses(object::memory, &wire::memory),
+        between(&wire::kind, VGPU_TEXTURE_LINEAR, VGPU_TEXTURE_SURFACE, "an unknown kind of texture"),
+        flags(&wire::flags, texture_flags),
+        at_most(&wire::filter, 1, "an unknown filter of a texture"),
+        rule("an unknown addressing mode of a texture",
+             [](const wire& c) { return c.addressing[0] <= last_addressing_mode && c.addressing[1] <= last_addressing_mode &&
+                                        c.addressing[2] <= last_addressing_mode; }),
+        rule("a surface has flags, a filter or addressing modes",
+             [](const wire& c) { return c.kind != VGPU_TEXTURE_SURFACE || (c.flags | c.filter | c.addressing[0] |
+                                        c.addressing[1] | c.addressing[2]) == 0; }),
+        rule("a texture of an image has a format or a part of its own",
+             [](const wire& c) { return shows_buffer(c) || (c.offset | c.bytes | c.channel_order | c.channel_type) == 0; }),
+        rule("a texture of a buffer shows nothing, or in an unknown format",
+             [](const wire& c) { return !shows_buffer(c) || (c.bytes != 0 &&
+                                        image_element_bytes(c.channel_order, c.channel_type) != 0); }),
+        rule("only a texture of rows has width, height and pitch",
+             [](const wire& c) { return c.kind == VGPU_TEXTURE_ROWS || (c.width | c.height | c.row_pitch) == 0; }),
+        rule("the rows of a texture are not as many bytes as it shows",
+             [](const wire& c) { return c.kind != VGPU_TEXTURE_ROWS || rows_fit(c); }),
+        range(&wire::memory, &wire::offset, &wire::bytes, "offset + length of a texture overflow"));
+    static void sample(wire& c) {
+        c.kind = VGPU_TEXTURE_ROWS;
+        c.filter = 1;
+        c.channel_order = 0x10B0; // CL_R
+        c.channel_type = 0x10DA;  // CL_UNSIGNED_INT8
+        c.width = c.row_pitch = c.bytes = 4;
+        c.height = 1;
+    }
+};
+
+using cuda_rows = rows<create_arena, create_texture>;
 // clang-format on
 
 } // namespace kagemusha::codec::commands

@@ -28,6 +28,10 @@ namespace kagemusha::gpu {
     X(cuCtxSynchronize)                                                                                      \
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
+    X(cuLinkCreate_v2)                                                                                       \
+    X(cuLinkAddData_v2)                                                                                      \
+    X(cuLinkComplete)                                                                                        \
+    X(cuLinkDestroy)                                                                                         \
     X(cuModuleGetFunction)                                                                                   \
     X(cuFuncGetAttribute)                                                                                    \
     X(cuFuncGetParamInfo)                                                                                    \
@@ -35,6 +39,13 @@ namespace kagemusha::gpu {
     X(cuMemcpyHtoDAsync_v2)                                                                                  \
     X(cuMemcpyDtoHAsync_v2)                                                                                  \
     X(cuMemcpyDtoDAsync_v2)                                                                                  \
+    X(cuMemcpy3DAsync_v2)                                                                                    \
+    X(cuArray3DCreate_v2)                                                                                    \
+    X(cuArrayDestroy)                                                                                        \
+    X(cuTexObjectCreate)                                                                                     \
+    X(cuTexObjectDestroy)                                                                                    \
+    X(cuSurfObjectCreate)                                                                                    \
+    X(cuSurfObjectDestroy)                                                                                   \
     X(cuMemsetD8Async)                                                                                       \
     X(cuMemsetD16Async)                                                                                      \
     X(cuMemsetD32Async)                                                                                      \

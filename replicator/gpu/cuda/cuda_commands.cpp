@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/checked.hpp"
+#include "gpu/cuda/cuda_boxes.hpp"
 #include "gpu/cuda/cuda_device.hpp"
 
 namespace kagemusha::gpu {
@@ -112,8 +113,28 @@ struct cuda_device::native_call {
                                              parameters));
     }
     std::int32_t operator()(const resolved<codec::op_sync>&) const { return CL_SUCCESS; } // its waits are all
-    // Regions with pitches, images, and stores into mapped memory: a guest's driver for CUDA sends none of
-    // these.
+    std::int32_t operator()(const resolved<codec::op_transfer_rect>& r) const {
+        const auto& [memory, data] = r.parts;
+        return cuda_error(move_rect(api, stream, r.op, static_cast<const cuda_memory&>(memory), data, rest));
+    }
+    std::int32_t operator()(const resolved<codec::op_copy_rect>& r) const {
+        const auto& [source, destination] = r.parts;
+        return cuda_error(copy_rect(api, stream, *r.op.c, static_cast<const cuda_memory&>(source),
+                                    static_cast<const cuda_memory&>(destination)));
+    }
+    std::int32_t operator()(const resolved<codec::op_transfer_image>& r) const {
+        const auto& [image, data] = r.parts;
+        return cuda_error(move_image(api, stream, r.op, static_cast<const cuda_array&>(image), data, rest));
+    }
+    std::int32_t operator()(const resolved<codec::op_copy_image>& r) const {
+        const auto& [source, destination] = r.parts;
+        return cuda_error(copy_image(api, stream, *r.op.c, static_cast<const cuda_array&>(source),
+                                     static_cast<const cuda_array&>(destination)));
+    }
+    std::int32_t operator()(const resolved<codec::op_copy_image_buffer>& r) const {
+        return cuda_error(copy_image_buffer(api, stream, r));
+    }
+    // Sets of images, and stores into mapped memory: a guest's driver for CUDA sends none of these.
     template <class Other>
     std::int32_t operator()(const Other&) const {
         return CL_INVALID_OPERATION;

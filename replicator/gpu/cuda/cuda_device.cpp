@@ -77,11 +77,16 @@ cuda_program::~cuda_program() {
 std::int32_t cuda_device::create_program(host_context&, vgpu_program_kind kind,
                                          std::span<const std::byte> content,
                                          std::unique_ptr<host_program>& out) {
-    if (kind != VGPU_PROGRAM_BINARY)
+    if (kind != VGPU_PROGRAM_BINARY && kind != VGPU_PROGRAM_IL)
         return CL_INVALID_VALUE;
     primary_->make_current();
     auto made = std::make_unique<cuda_program>();
     made->primary = primary_;
+    if (kind == VGPU_PROGRAM_IL) { // to be linked
+        made->image.assign(content.begin(), content.end());
+        out = std::move(made);
+        return CL_SUCCESS;
+    }
     std::vector<std::byte> image(content.begin(), content.end());
     image.push_back(std::byte{0}); // PTX has no other end
     if (const CUresult result = api_.cuModuleLoadData(&made->native, image.data()))
@@ -151,6 +156,8 @@ struct cuda_device::native_creation {
     }
     std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
         const auto& [place, program] = r.parts;
+        if (!static_cast<cuda_program&>(program).native)
+            return CL_INVALID_PROGRAM_EXECUTABLE;
         device.primary_->make_current();
         auto made = std::make_unique<cuda_kernel>();
         const std::string name(r.op.name);
@@ -167,7 +174,15 @@ struct cuda_device::native_creation {
         place = std::move(made);
         return CL_SUCCESS;
     }
-    // What CUDA has not: buffers without an address, images and samplers of OpenCL's.
+    std::int32_t operator()(const resolved<codec::op_create_image>& r) const {
+        const auto& [place, context, content, buffer] = r.parts;
+        return content || buffer ? CL_INVALID_OPERATION : device.create_array(*r.op.c, place);
+    }
+    std::int32_t operator()(const resolved<codec::op_create_texture>& r) const {
+        const auto& [place, context, memory] = r.parts;
+        return device.create_texture(*r.op.c, memory, place);
+    }
+    // What CUDA has not: buffers without an address, samplers of OpenCL's.
     std::int32_t operator()(const auto&) const { return CL_INVALID_OPERATION; }
 };
 
@@ -183,6 +198,17 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
         return describe_device(result);
     if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
         return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
+    if (query.subject == VGPU_INFO_SAMPLER && query.name == VGPU_CUDA_TEXTURE) {
+        const std::uint64_t number = static_cast<const cuda_texture&>(*query.sampler).native;
+        const auto view = std::as_bytes(std::span(&number, 1));
+        result.assign(view.begin(), view.end());
+        return CL_SUCCESS;
+    }
+    if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_IMAGE) {
+        const auto& program = static_cast<const cuda_program&>(*query.program);
+        result = program.linked ? program.image : std::vector<std::byte>{};
+        return program.linked ? CL_SUCCESS : CL_INVALID_PROGRAM_EXECUTABLE;
+    }
     return CL_INVALID_VALUE;
 }
 
@@ -248,9 +274,4 @@ std::int32_t cuda_device::compile_program(host_program&, const std::string&, std
                                           std::span<const char* const>) {
     return CL_INVALID_OPERATION;
 }
-std::int32_t cuda_device::link_program(host_context&, const std::string&, std::span<host_program* const>,
-                                       std::unique_ptr<host_program>&) {
-    return CL_INVALID_OPERATION;
-}
-
 } // namespace kagemusha::gpu

@@ -5,6 +5,9 @@
 //   cuda_module     lists and opens devices
 //   cuda_device     contexts, streams, arenas, modules, functions, queries
 //   cuda_commands   enqueue: transfers, copies, sets, launches, markers
+//   cuda_boxes      the transfers and copies with pitches, and those of arrays
+//   cuda_textures   arrays, textures, surfaces
+//   cuda_link       linking of modules
 //   cuda_event      completions
 //
 // An executor has one native context, the device's primary one, whatever number of contexts its guest makes:
@@ -66,10 +69,28 @@ struct cuda_memory final : host_memory {
     CUmemGenericAllocationHandle handle = 0;
 };
 
+// An array, which is an image on the wire.
+struct cuda_array final : host_memory {
+    ~cuda_array() override;
+    primary_ptr primary;
+    CUarray native = nullptr;
+    std::uint32_t element_bytes = 0;
+    bool layers_are_rows = false; // of one dimension: the wire counts its layers as rows
+};
+
+struct cuda_texture final : host_sampler {
+    ~cuda_texture() override;
+    primary_ptr primary;
+    unsigned long long native = 0; // of a texture or a surface
+    bool surface = false;
+};
+
 struct cuda_program final : host_program {
     ~cuda_program() override;
     primary_ptr primary;
-    CUmodule native = nullptr;
+    CUmodule native = nullptr;    // of a module
+    std::vector<std::byte> image; // else what is to be linked, or was
+    bool linked = false;
 };
 
 // A function lives as long as its module, which a guest may destroy first: then the driver refuses to launch
@@ -118,6 +139,9 @@ public:
 private:
     struct native_call; // cuda_commands.cpp
     struct native_creation;
+    std::int32_t create_array(const vgpu_cmd_create_image& c, std::unique_ptr<host_memory>& place);
+    std::int32_t create_texture(const vgpu_cmd_create_texture& c, host_memory& memory,
+                                std::unique_ptr<host_sampler>& place);
 
     std::int32_t describe_device(std::vector<std::byte>& result) const;
     std::int32_t describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const;

@@ -25,6 +25,13 @@ class cuda_event;
 struct cuda_copy_back {
     std::vector<std::byte> bytes;
     payload_ptr to; // nullptr: a write, whose bytes the GPU reads until then
+    // Of a box: `bytes` has its rows without gaps, guest memory has them with these pitches. Else one row.
+    box_shape shape;
+    box_pitch pitch;
+
+    // From guest memory, or to it; false when that is gone.
+    bool take(const guest_payload& from);
+    bool write_back() const;
 };
 
 class cuda_poller {

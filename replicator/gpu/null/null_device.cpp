@@ -132,6 +132,7 @@ struct null_creation {
     // The standard's answer of a device without images.
     std::int32_t operator()(const resolved<codec::op_create_image>&) const { return CL_INVALID_OPERATION; }
     std::int32_t operator()(const resolved<codec::op_create_sampler>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_create_texture>&) const { return CL_INVALID_OPERATION; }
     std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
         const auto& [place, program] = r.parts;
         const auto& p = static_cast<null_program&>(program);
