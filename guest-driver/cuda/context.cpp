@@ -5,11 +5,18 @@
 #include "driver.hpp"
 
 #include <algorithm>
+#include <unistd.h>
 
 namespace kagemusha::cuda {
 namespace {
 
-thread_local std::vector<context*> stack;
+/// The calling thread's current contexts, the last on top. Exit handlers still call, after the first thread's
+/// own objects are gone: its stack stays.
+std::vector<context*>& current_stack() {
+    thread_local auto* const contexts = new std::vector<context*>;
+    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts : nullptr);
+    return *contexts;
+}
 
 /// Errors after which the GPU's context is of no use any more.
 bool breaks_context(CUresult result) {
@@ -103,6 +110,7 @@ CUcontext handle_of(context* one) {
 
 context* current(CUresult& error) {
     driver& self = the_driver();
+    const auto& stack = current_stack();
     error = !self.ready                        ? CUDA_ERROR_NOT_INITIALIZED
             : stack.empty() || !stack.back()   ? CUDA_ERROR_INVALID_CONTEXT
             : !self.contexts.has(stack.back()) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
@@ -212,7 +220,7 @@ KAGEMUSHA_EXPORT CUresult cuCtxCreate_v2(CUcontext* handle, unsigned int flags, 
         auto made = make_context(one, flags, error);
         if (!made)
             return error;
-        stack.push_back(made.get());
+        current_stack().push_back(made.get());
         *handle = handle_of(made.release());
         return CUDA_SUCCESS;
     });
@@ -228,8 +236,8 @@ KAGEMUSHA_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
             if (dead->gpu->primary.get() == dead)
                 return CUDA_ERROR_INVALID_CONTEXT;
         }
-        if (!stack.empty() && stack.back() == dead)
-            stack.pop_back();
+        if (!current_stack().empty() && current_stack().back() == dead)
+            current_stack().pop_back();
         end_context(*dead);
         delete dead;
         return CUDA_SUCCESS;
@@ -241,17 +249,17 @@ KAGEMUSHA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
         auto* const one = object_of<context>(the_driver().contexts, handle);
         if (!one)
             return CUDA_ERROR_INVALID_CONTEXT;
-        stack.push_back(one);
+        current_stack().push_back(one);
         return CUDA_SUCCESS;
     });
 }
 
 KAGEMUSHA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
-    if (stack.empty())
+    if (current_stack().empty())
         return CUDA_ERROR_INVALID_CONTEXT;
     if (handle)
-        *handle = handle_of(stack.back());
-    stack.pop_back();
+        *handle = handle_of(current_stack().back());
+    current_stack().pop_back();
     return CUDA_SUCCESS;
 }
 
@@ -262,10 +270,10 @@ KAGEMUSHA_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
         auto* const one = object_of<context>(the_driver().contexts, handle);
         if (handle && !one)
             return CUDA_ERROR_INVALID_CONTEXT;
-        if (!stack.empty())
-            stack.pop_back();
+        if (!current_stack().empty())
+            current_stack().pop_back();
         if (one)
-            stack.push_back(one);
+            current_stack().push_back(one);
         return CUDA_SUCCESS;
     });
 }
@@ -275,7 +283,7 @@ KAGEMUSHA_EXPORT CUresult cuCtxGetCurrent(CUcontext* handle) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    *handle = stack.empty() ? nullptr : handle_of(stack.back());
+    *handle = current_stack().empty() ? nullptr : handle_of(current_stack().back());
     return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,8 @@
 // device: see device.hpp. Also cuInit and what can be asked about the device.
 #include "device.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +16,10 @@ device& device::one() {
 }
 
 std::vector<context*>& stack() {
-    thread_local std::vector<context*> contexts;
-    return contexts;
+    // Exit handlers still call, after the first thread's own objects are gone: its stack stays.
+    thread_local auto* const contexts = new std::vector<context*>;
+    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts : nullptr);
+    return *contexts;
 }
 
 CUdeviceptr device::take(std::size_t bytes) {
@@ -63,6 +67,7 @@ void device::destroy(context* c) {
     for (CUdeviceptr a : c->allocations) {
         give_back(a);
     }
+    give_back(c->heap_memory);
     std::erase_if(texture_descriptions, [&](const auto& t) {
         return t.second.owner == c && (textures.erase(t.first), true);
     });

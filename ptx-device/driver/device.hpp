@@ -9,6 +9,7 @@
 
 #include "api.hpp"
 
+#include "ptx-device/machine/heap.hpp"
 #include "ptx-device/machine/memory_map.hpp"
 #include "ptx-device/machine/program.hpp"
 #include "ptx-device/machine/texture.hpp"
@@ -57,6 +58,9 @@ struct context {
     std::map<loaded_module*, std::unique_ptr<loaded_module>> modules;
     std::set<CUdeviceptr> allocations;
     std::set<CUstream> streams;
+    std::size_t heap_bytes = std::size_t{8} << 20; // for malloc in kernels, CU_LIMIT_MALLOC_HEAP_SIZE
+    std::unique_ptr<machine::device_heap> heap;    // made for the first kernel that calls it
+    CUdeviceptr heap_memory = 0;
 };
 
 // What a program wants to read of a texture or surface again.

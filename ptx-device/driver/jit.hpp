@@ -10,6 +10,8 @@
 #include "ptx-device/ptx/parser.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace kagemusha::ptx_driver {
@@ -32,6 +34,10 @@ struct error_log {
         }
     }
     void write(const std::string& sentence) const {
+        static const bool verbose = std::getenv("KAGEMUSHA_VERBOSE") != nullptr;
+        if (verbose) {
+            std::fprintf(stderr, "kagemusha: %s\n", sentence.c_str());
+        }
         if (text != nullptr && bytes != 0) {
             const std::size_t n = std::min(sentence.size(), bytes - 1);
             std::memcpy(text, sentence.data(), n);

@@ -137,6 +137,17 @@ CUresult check_shape(const kernel& k, const machine::launch_request& r) {
     return CUDA_SUCCESS;
 }
 
+machine::device_heap* heap_for(const call& c, const machine::program& code) {
+    context& owner = *c.c;
+    if (code.uses_heap && owner.heap == nullptr && owner.heap_bytes != 0) {
+        owner.heap_memory = c.d.take(owner.heap_bytes);
+        if (owner.heap_memory != 0) {
+            owner.heap = std::make_unique<machine::device_heap>(owner.heap_memory, owner.heap_bytes);
+        }
+    }
+    return owner.heap.get();
+}
+
 CUresult launch(CUfunction function, machine::launch_request r, CUstream stream, void** params,
                 void** extra) {
     const call c(call::needs::working_context);
@@ -162,12 +173,15 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
     r.params = buffer;
     r.memory = &c.d.memory;
     r.textures = &c.d.textures;
+    r.heap = heap_for(c, *r.code);
     r.print = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
     const machine::outcome o = machine::run_grid(r);
     c.c->failed = result_of(o);
-    if (o.fault != machine::fault_kind::none) {
-        std::fprintf(stderr, "%s: %s, line %u of its PTX: error %d%s%s\n", device_name, o.function.c_str(),
-                     o.line, static_cast<int>(c.c->failed), o.message.empty() ? "" : ": ", o.message.c_str());
+    if (o.fault == machine::fault_kind::assertion) {
+        std::fprintf(stderr, "%s\n", o.message.c_str());
+    } else if (o.fault != machine::fault_kind::none) {
+        std::fprintf(stderr, "%s: %s, line %u of its PTX: error %d\n", device_name, o.function.c_str(), o.line,
+                     static_cast<int>(c.c->failed));
     }
     // As on a GPU the launch itself went well: the next call that waits says that the kernel did not.
     return CUDA_SUCCESS;
