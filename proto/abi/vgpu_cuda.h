@@ -22,13 +22,13 @@
 #define VGPU_CUDA_KERNEL 0x80000101u /* subject KERNEL; result: struct vgpu_cuda_kernel */
 
 /* subject SAMPLER; result: u64, by which kernels know the texture or surface */
-#define VGPU_CUDA_TEXTURE 0x80000102u
+#define VGPU_CUDA_TEXTURE 0x80000120u
 /*
  * subject PROGRAM, of one that LINK_PROGRAM made; result: the linked image, which CREATE_PROGRAM
  * takes as a binary. What is linked are programs of the kind IL: PTX, or what else the host's
  * linker takes.
  */
-#define VGPU_CUDA_IMAGE 0x80000103u
+#define VGPU_CUDA_IMAGE 0x80000121u
 
 #define VGPU_CUDA_NAME_BYTES 256u
 #define VGPU_CUDA_DEVICE_ATTRIBUTES 160u

@@ -237,14 +237,15 @@ slot assembler::from(const operand& o, type t, bool wider) {
     if (ptx::size_of(t) < 4 || ptx::is_float(t)) {
         fail_type(t);
     }
-    const slot base = address_of(found);
-    if (o.offset == 0) {
-        return base;
+    if (found.what == symbol::kind::variable) {
+        symbol moved = found;
+        moved.value += static_cast<std::uint64_t>(o.offset);
+        return address_of(moved);
     }
-    if ((base.id & slot::where) != slot::constant) {
-        fail("the address of a local variable has no offset here");
+    if (o.offset != 0) {
+        fail("only the address of a variable has an offset here");
     }
-    return constant(out_.constants[base.index()].v[0] + static_cast<std::uint64_t>(o.offset));
+    return address_of(found);
 }
 
 slot assembler::address_of(const symbol& found) {
