@@ -349,6 +349,7 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
         return work_group_info(query.name, result);
     case VGPU_INFO_KERNEL_SUB_GROUP:
     case VGPU_INFO_TIMERS:
+    case VGPU_INFO_SAMPLER:
         break;
     }
     return CL_INVALID_OPERATION;

@@ -131,6 +131,8 @@ std::int32_t opencl_device::info(const info_query& query, std::vector<std::byte>
         gpu::answer(result, timers);
         return CL_SUCCESS;
     }
+    case VGPU_INFO_SAMPLER: // only CUDA has something to tell
+        break;
     }
     return CL_INVALID_VALUE;
 }
