@@ -99,5 +99,8 @@ void streams();
 void errors();
 void names();
 void kernels();
+void boxes();
+void arrays();
+void links();
 
 } // namespace check

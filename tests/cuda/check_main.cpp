@@ -47,7 +47,8 @@ int main(int count, char** arguments) {
         const char* name;
         void (*run)();
     } parts[] = {{"devices", devices}, {"memory", memory}, {"streams", streams},
-                 {"errors", errors},   {"names", names},   {"kernels", kernels}};
+                 {"errors", errors},   {"names", names},   {"kernels", kernels},
+                 {"boxes", boxes},     {"arrays", arrays}, {"links", links}};
     int ran = 0;
     for (const auto& part : parts) {
         bool wanted = count < 3;
