@@ -176,6 +176,7 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
     r.heap = heap_for(c, *r.code);
     r.print = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
     const machine::outcome o = machine::run_grid(r);
+    std::fflush(stdout); // who waits for the kernel finds all that it printed
     c.c->failed = result_of(o);
     if (o.fault == machine::fault_kind::assertion) {
         std::fprintf(stderr, "%s\n", o.message.c_str());

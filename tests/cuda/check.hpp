@@ -102,5 +102,10 @@ void kernels();
 void boxes();
 void arrays();
 void links();
+void prints();
+// By name only: nothing works behind them.
+void fault_assert();
+void fault_trap();
+void fault_address();
 
 } // namespace check

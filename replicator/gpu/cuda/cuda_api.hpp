@@ -63,6 +63,7 @@ namespace kagemusha::gpu {
     X(cuEventDestroy_v2)                                                                                     \
     X(cuEventRecord)                                                                                         \
     X(cuEventQuery)                                                                                          \
+    X(cuEventSynchronize)                                                                                    \
     X(cuEventElapsedTime)
 
 struct cuda_api {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "proto/abi/vgpu_cuda.h"
@@ -74,6 +75,19 @@ cuda_program::~cuda_program() {
     primary->api.cuModuleUnload(native);
 }
 
+namespace {
+
+// Whether an image has kernels that print: they call vprintf, and parts of a fat binary may be compressed.
+bool may_print(std::span<const std::byte> image) {
+    static constexpr std::string_view name = "vprintf";
+    constexpr std::uint32_t fat_binary = 0xba55ed50;
+    const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+    return (image.size() >= sizeof fat_binary && std::memcmp(image.data(), &fat_binary, sizeof fat_binary) == 0) ||
+           text.find(name) != text.npos;
+}
+
+} // namespace
+
 std::int32_t cuda_device::create_program(host_context&, vgpu_program_kind kind,
                                          std::span<const std::byte> content,
                                          std::unique_ptr<host_program>& out) {
@@ -87,6 +101,8 @@ std::int32_t cuda_device::create_program(host_context&, vgpu_program_kind kind,
         out = std::move(made);
         return CL_SUCCESS;
     }
+    if (may_print(content))
+        poller_->expect_text();
     std::vector<std::byte> image(content.begin(), content.end());
     image.push_back(std::byte{0}); // PTX has no other end
     if (const CUresult result = api_.cuModuleLoadData(&made->native, image.data()))

@@ -74,6 +74,8 @@ std::int32_t cuda_event::set_status(std::int32_t) {
 }
 
 void cuda_event::finish(std::int32_t status) {
+    if (poller_->may_print())
+        primary_->api.cuEventSynchronize(native_); // over long ago; what kernels printed comes out
     if (rest_ && rest_->to && status == CL_SUCCESS && !rest_->write_back())
         status = CL_OUT_OF_RESOURCES;
     rest_.reset();

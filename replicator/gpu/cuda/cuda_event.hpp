@@ -4,6 +4,7 @@
 #ifndef KAGEMUSHA_GPU_CUDA_CUDA_EVENT_HPP
 #define KAGEMUSHA_GPU_CUDA_CUDA_EVENT_HPP
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -45,6 +46,10 @@ public:
     void add(cuda_event& event);
     // Nanoseconds of an event of this context that has completed and has a time.
     bool time_of(CUevent event, std::uint64_t& ns);
+    // From here on kernels may print: the driver writes their text when somebody waits, and asking for an event's
+    // state is not waiting.
+    void expect_text() { shared_->may_print.store(true, std::memory_order_relaxed); }
+    bool may_print() const { return shared_->may_print.load(std::memory_order_relaxed); }
 
 private:
     // The thread's too, which may be the last to have it.
@@ -60,6 +65,7 @@ private:
         std::map<std::uint64_t, std::deque<cuda_event*>> lanes;
         std::unordered_set<std::uint64_t> untold; // numbers of events
         bool closing = false;
+        std::atomic<bool> may_print = false;
     };
 
     const std::shared_ptr<shared> shared_;
