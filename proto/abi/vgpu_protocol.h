@@ -436,8 +436,8 @@ struct vgpu_cmd_create_arena {
 enum vgpu_texture_kind {
 	VGPU_TEXTURE_LINEAR = 1,  /* of a buffer, by one integer */
 	VGPU_TEXTURE_ROWS = 2,    /* of a buffer, by two coordinates */
-	VGPU_TEXTURE_ARRAY = 3,   /* of an image */
-	VGPU_TEXTURE_SURFACE = 4, /* of an image, and kernels may write it */
+	VGPU_TEXTURE_SURFACE = 3, /* of an image, and kernels may write it */
+	VGPU_TEXTURE_ARRAY = 4,   /* of an image */
 };
 
 struct vgpu_cmd_create_texture {

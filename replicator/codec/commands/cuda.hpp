@@ -18,6 +18,11 @@ constexpr std::uint32_t texture_flags = 0x33, last_addressing_mode = 3; // CUDA'
 constexpr bool shows_buffer(const vgpu_cmd_create_texture& c) {
     return c.kind <= VGPU_TEXTURE_ROWS;
 }
+constexpr bool shows_image(const vgpu_cmd_create_texture& c) {
+    const bool plain = (c.flags | c.filter | c.addressing[0] | c.addressing[1] | c.addressing[2]) == 0;
+    return (c.offset | c.bytes | c.channel_order | c.channel_type) == 0 &&
+           (c.kind != VGPU_TEXTURE_SURFACE || plain);
+}
 inline bool rows_fit(const vgpu_cmd_create_texture& c) {
     const base::checked_u64 row = base::checked_u64(c.width) * image_element_bytes(c.channel_order, c.channel_type);
     if (c.width == 0 || c.height == 0 || !row.within(c.row_pitch))
@@ -54,17 +59,14 @@ struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
         creates(object::sampler, &wire::id),
         uses(object::context, &wire::context),
         uses(object::memory, &wire::memory),
-        between(&wire::kind, VGPU_TEXTURE_LINEAR, VGPU_TEXTURE_SURFACE, "an unknown kind of texture"),
+        between(&wire::kind, VGPU_TEXTURE_LINEAR, VGPU_TEXTURE_ARRAY, "an unknown kind of texture"),
         flags(&wire::flags, texture_flags),
         at_most(&wire::filter, 1, "an unknown filter of a texture"),
         rule("an unknown addressing mode of a texture",
              [](const wire& c) { return c.addressing[0] <= last_addressing_mode && c.addressing[1] <= last_addressing_mode &&
                                         c.addressing[2] <= last_addressing_mode; }),
-        rule("a surface has flags, a filter or addressing modes",
-             [](const wire& c) { return c.kind != VGPU_TEXTURE_SURFACE || (c.flags | c.filter | c.addressing[0] |
-                                        c.addressing[1] | c.addressing[2]) == 0; }),
-        rule("a texture of an image has a format or a part of its own",
-             [](const wire& c) { return shows_buffer(c) || (c.offset | c.bytes | c.channel_order | c.channel_type) == 0; }),
+        rule("a texture of an image has a format or a part of its own, or a surface says how to read it",
+             [](const wire& c) { return shows_buffer(c) || shows_image(c); }),
         rule("a texture of a buffer shows nothing, or in an unknown format",
              [](const wire& c) { return !shows_buffer(c) || (c.bytes != 0 &&
                                         image_element_bytes(c.channel_order, c.channel_type) != 0); }),
@@ -75,7 +77,6 @@ struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
         range(&wire::memory, &wire::offset, &wire::bytes, "offset + length of a texture overflow"));
     static void sample(wire& c) {
         c.kind = VGPU_TEXTURE_ROWS;
-        c.filter = 1;
         c.channel_order = 0x10B0; // CL_R
         c.channel_type = 0x10DA;  // CL_UNSIGNED_INT8
         c.width = c.row_pitch = c.bytes = 4;
