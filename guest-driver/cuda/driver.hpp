@@ -45,6 +45,7 @@ struct device {
     std::mutex mutex;
     address_space arenas{VGPU_ARENA_ALIGNMENT}; // addresses for arenas; they differ from another device's
     std::uint64_t used_bytes = 0;               // of arenas
+    std::atomic<bool> has_textures{false};      // the host said so
     std::unique_ptr<context> primary;           // made when it is first retained, and kept
     unsigned primary_uses = 0, primary_flags = 0;
 };

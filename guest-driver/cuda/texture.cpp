@@ -63,24 +63,37 @@ CUresult describe(context& where, const CUDA_RESOURCE_DESC& from, vgpu_cmd_creat
     }
 }
 
-CUresult create(context& where, std::unique_ptr<texture> made, vgpu_cmd_create_texture& command,
+/// Asks the host for one, which tells by which number kernels know it, and makes that one ours.
+CUresult create(context& where, std::unique_ptr<texture> made, vgpu_cmd_create_texture& wanted,
                 unsigned long long* handle) {
     opencl::connection& link = where.native->link();
-    command.id = made->id = link.new_id();
-    command.context = where.native->id();
-    if (!(opencl::known_commands(link) >> VGPU_CMD_CREATE_TEXTURE & 1))
+    if (!where.gpu->has_textures)
+        where.gpu->has_textures = opencl::known_commands(link) >> VGPU_CMD_FIND_TEXTURE & 1;
+    if (!where.gpu->has_textures)
         return CUDA_ERROR_NOT_SUPPORTED; // an older host
-    if (const CUresult error = cuda_result(link.call(opencl::make_outgoing(command))))
-        return error;
-    const auto number =
-        opencl::ask(link, {VGPU_INFO_SAMPLER, VGPU_CUDA_TEXTURE, made->id}).as<std::uint64_t>();
-    if (!number) {
-        link.destroy(VGPU_OBJECT_SAMPLER, made->id);
-        return CUDA_ERROR_UNKNOWN;
-    }
-    *handle = *number;
+    wanted.context = where.native->id();
+    std::uint64_t number = 0, ticket = 0;
+    opencl::outgoing query = opencl::make_outgoing(wanted);
+    query.reference = &wanted.result;
+    query.data = {&number, sizeof number, true};
+    cl_int error = link.begin_call(query, ticket);
+    if (error == CL_SUCCESS)
+        error = link.finish_call(ticket, nullptr);
+    if (error != CL_SUCCESS)
+        return cuda_result(error);
+
+    auto command = opencl::make_command<vgpu_cmd_create_texture>(VGPU_CMD_CREATE_TEXTURE);
+    const vgpu_cmd header = command.cmd;
+    command = wanted;
+    command.cmd = header;
+    command.id = made->id = link.new_id();
+    command.number = number;
+    command.result = {0, VGPU_PAYLOAD_NONE, 0};
+    if (const CUresult refused = cuda_result(link.call(opencl::make_outgoing(command))))
+        return refused;
+    *handle = number;
     const std::lock_guard held(where.mutex);
-    where.textures[*number] = std::move(made);
+    where.textures[number] = std::move(made);
     return CUDA_SUCCESS;
 }
 
@@ -119,7 +132,7 @@ KAGEMUSHA_EXPORT CUresult cuTexObjectCreate(CUtexObject* handle, const CUDA_RESO
             return CUDA_ERROR_INVALID_VALUE;
         if (view)
             return CUDA_ERROR_NOT_SUPPORTED;
-        auto command = opencl::make_command<vgpu_cmd_create_texture>(VGPU_CMD_CREATE_TEXTURE);
+        auto command = opencl::make_command<vgpu_cmd_create_texture>(VGPU_CMD_FIND_TEXTURE);
         if (const CUresult error = describe(where, *resource, command))
             return error;
         for (int d = 0; d < 3; ++d) {
@@ -143,7 +156,7 @@ KAGEMUSHA_EXPORT CUresult cuSurfObjectCreate(CUsurfObject* handle, const CUDA_RE
     return in_context([&](context& where) {
         if (!handle || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY)
             return CUDA_ERROR_INVALID_VALUE;
-        auto command = opencl::make_command<vgpu_cmd_create_texture>(VGPU_CMD_CREATE_TEXTURE);
+        auto command = opencl::make_command<vgpu_cmd_create_texture>(VGPU_CMD_FIND_TEXTURE);
         if (const CUresult error = describe(where, *resource, command))
             return error;
         command.kind = VGPU_TEXTURE_SURFACE;

@@ -13,6 +13,8 @@
 #include "proto/abi/vgpu_protocol.h"
 
 #define VGPU_CUDA_ERROR_BASE (-20000)
+/* What the guest knows by an address or a number has another one on this host. No result of CUDA's. */
+#define VGPU_CUDA_OTHER_ADDRESS (VGPU_CUDA_ERROR_BASE - 100000)
 
 /*
  * Names of INFO, which OpenCL does not have. A device that speaks OpenCL refuses them, and one that
@@ -21,8 +23,6 @@
 #define VGPU_CUDA_DEVICE 0x80000100u /* subject DEVICE; result: struct vgpu_cuda_device */
 #define VGPU_CUDA_KERNEL 0x80000101u /* subject KERNEL; result: struct vgpu_cuda_kernel */
 
-/* subject SAMPLER; result: u64, by which kernels know the texture or surface */
-#define VGPU_CUDA_TEXTURE 0x80000120u
 /*
  * subject PROGRAM, of one that LINK_PROGRAM made; result: the linked image, which CREATE_PROGRAM
  * takes as a binary. What is linked are programs of the kind IL: PTX, or what else the host's

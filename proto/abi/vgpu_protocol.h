@@ -264,7 +264,8 @@ enum vgpu_opcode {
 	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
 	VGPU_CMD_SUGGESTED_GROUP_SIZE = 19,
 	VGPU_CMD_CREATE_ARENA = 20,
-	VGPU_CMD_CREATE_TEXTURE = 21,
+	VGPU_CMD_FIND_TEXTURE = 21,
+	VGPU_CMD_CREATE_TEXTURE = 22,
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -343,7 +344,6 @@ enum vgpu_info_subject {
 	VGPU_INFO_KERNEL_SUB_GROUP = 11, /* inline payload: input value */
 	/* result: u64 device, u64 host (ns), as clGetDeviceAndHostTimer */
 	VGPU_INFO_TIMERS = 12,
-	VGPU_INFO_SAMPLER = 13, /* of a device that knows CREATE_TEXTURE */
 };
 
 /*
@@ -430,8 +430,10 @@ struct vgpu_cmd_create_arena {
 
 /*
  * A texture or surface of CUDA's: how kernels read memory by coordinates. It is an object of the
- * kind SAMPLER, and launches do not name it: kernels are given the number that INFO gives of it
- * (VGPU_CUDA_TEXTURE in vgpu_cuda.h).
+ * kind SAMPLER, and launches do not name it: kernels are given a number, which the GPU's driver
+ * chooses. FIND_TEXTURE makes one and says which number it has. CREATE_TEXTURE makes that one the
+ * guest's object; where none was found it makes one itself, and fails if its number is another: so
+ * a standby notices that a guest's numbers are not its own.
  */
 enum vgpu_texture_kind {
 	VGPU_TEXTURE_LINEAR = 1,  /* of a buffer, by one integer */
@@ -455,6 +457,8 @@ struct vgpu_cmd_create_texture {
 	__u32 addressing[3]; /* CUDA's CU_TR_ADDRESS_MODE_* */
 	__u32 filter;        /* CUDA's CU_TR_FILTER_MODE_* */
 	__u32 border[4];     /* the bits of four floats */
+	__u64 number;        /* FIND_TEXTURE: 0, and so is the id */
+	struct vgpu_payload_ref result; /* FIND_TEXTURE: u64, the number; CREATE_TEXTURE: NONE */
 };
 
 struct vgpu_cmd_create_image {

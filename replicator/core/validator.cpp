@@ -349,8 +349,6 @@ verdict validator::check(const op_info& o) {
     case VGPU_INFO_KERNEL_WORK_GROUP:
     case VGPU_INFO_KERNEL_SUB_GROUP:
         return table_.find(id, VGPU_OBJECT_KERNEL) ? verdict{} : verdict::malformed(no_kernel);
-    case VGPU_INFO_SAMPLER:
-        return table_.find(id, VGPU_OBJECT_SAMPLER) ? verdict{} : verdict::malformed(no_sampler);
     default: // PLATFORM, TIMERS
         return {};
     }

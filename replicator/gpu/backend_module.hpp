@@ -111,7 +111,6 @@ struct info_query {
     host_memory* memory = nullptr;   // MEMORY, IMAGE
     host_program* program = nullptr; // PROGRAM, PROGRAM_BUILD
     host_kernel* kernel = nullptr;   // KERNEL…
-    host_sampler* sampler = nullptr; // SAMPLER
 };
 
 // What the host may not do with memory is a promise of the guest's program, and its driver keeps it. On this

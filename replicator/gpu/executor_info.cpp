@@ -105,13 +105,6 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
         query.kernel = kernel->native.get();
         break;
     }
-    case VGPU_INFO_SAMPLER: {
-        auto* sampler = objects.find<sampler_object>(op.c->object);
-        if (!sampler)
-            return CL_INVALID_SAMPLER;
-        query.sampler = sampler->native.get();
-        break;
-    }
     default:
         return CL_INVALID_VALUE;
     }

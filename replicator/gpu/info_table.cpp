@@ -236,10 +236,6 @@ constexpr info_entry kernel_sub_group_names[] = {
     {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},          {CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL, size, true},
 };
 
-constexpr info_entry sampler_names[] = {
-    {VGPU_CUDA_TEXTURE, u64, true},
-};
-
 } // namespace
 
 std::span<const info_entry> info_names(vgpu_info_subject subject) {
@@ -264,8 +260,6 @@ std::span<const info_entry> info_names(vgpu_info_subject subject) {
         return kernel_work_group_names;
     case VGPU_INFO_KERNEL_SUB_GROUP:
         return kernel_sub_group_names;
-    case VGPU_INFO_SAMPLER:
-        return sampler_names;
     case VGPU_INFO_IMAGE_FORMATS:
     case VGPU_INFO_TIMERS:
         break;

@@ -51,19 +51,21 @@ struct create_arena : call<VGPU_CMD_CREATE_ARENA, op_create_arena> {
     }
 };
 
-// How the memory of a texture must look is a rule of its kind: a buffer is shown in part and has a format, an
-// image is shown whole and has its own.
-struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
-    static constexpr const char* name = "CREATE_TEXTURE";
-    static constexpr auto parts = std::tuple(
-        creates(object::sampler, &wire::id),
+// FIND_TEXTURE, CREATE_TEXTURE. How the memory of a texture must look is a rule of its kind: a buffer is shown in
+// part and has a format, an image is shown whole and has its own.
+template <class... First>
+constexpr auto texture_parts(First... first) {
+    using wire = vgpu_cmd_create_texture;
+    return std::tuple(
+        first...,
         uses(object::context, &wire::context),
         uses(object::memory, &wire::memory),
         between(&wire::kind, VGPU_TEXTURE_LINEAR, VGPU_TEXTURE_ARRAY, "an unknown kind of texture"),
         flags(&wire::flags, texture_flags),
         at_most(&wire::filter, 1, "an unknown filter of a texture"),
         rule("an unknown addressing mode of a texture",
-             [](const wire& c) { return c.addressing[0] <= last_addressing_mode && c.addressing[1] <= last_addressing_mode &&
+             [](const wire& c) { return c.addressing[0] <= last_addressing_mode &&
+                                        c.addressing[1] <= last_addressing_mode &&
                                         c.addressing[2] <= last_addressing_mode; }),
         rule("a texture of an image has a format or a part of its own, or a surface says how to read it",
              [](const wire& c) { return shows_buffer(c) || shows_image(c); }),
@@ -75,16 +77,44 @@ struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
         rule("the rows of a texture are not as many bytes as it shows",
              [](const wire& c) { return c.kind != VGPU_TEXTURE_ROWS || rows_fit(c); }),
         range(&wire::memory, &wire::offset, &wire::bytes, "offset + length of a texture overflow"));
+}
+constexpr void sample_texture(vgpu_cmd_create_texture& c) {
+    c.kind = VGPU_TEXTURE_ROWS;
+    c.channel_order = 0x10B0; // CL_R
+    c.channel_type = 0x10DA;  // CL_UNSIGNED_INT8
+    c.width = c.row_pitch = c.bytes = 4;
+    c.height = 1;
+}
+
+struct find_texture : call<VGPU_CMD_FIND_TEXTURE, op_find_texture> {
+    static constexpr const char* name = "FIND_TEXTURE";
+    static constexpr auto parts = texture_parts(
+        at_most(&wire::id, 0, "a texture that is looked for has an id"),
+        at_most(&wire::number, 0, "a texture that is looked for has a number"),
+        payload_out(&op::result, &wire::result),
+        rule("the room for a texture's number is not 8 bytes",
+             [](const wire& c) { return c.result.bytes == sizeof(__u64); }));
     static void sample(wire& c) {
-        c.kind = VGPU_TEXTURE_ROWS;
-        c.channel_order = 0x10B0; // CL_R
-        c.channel_type = 0x10DA;  // CL_UNSIGNED_INT8
-        c.width = c.row_pitch = c.bytes = 4;
-        c.height = 1;
+        sample_texture(c);
+        c.result.bytes = sizeof(__u64);
     }
 };
 
-using cuda_rows = rows<create_arena, create_texture>;
+struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
+    static constexpr const char* name = "CREATE_TEXTURE";
+    static constexpr auto parts = texture_parts(
+        creates(object::sampler, &wire::id),
+        rule("a texture that is created has room for its number",
+             [](const wire& c) { return c.result.bytes == 0 && c.result.index == VGPU_PAYLOAD_NONE &&
+                                        c.result.pad == 0; }));
+    static void sample(wire& c) {
+        sample_texture(c);
+        c.number = 1;
+        c.result.index = VGPU_PAYLOAD_NONE;
+    }
+};
+
+using cuda_rows = rows<create_arena, find_texture, create_texture>;
 // clang-format on
 
 } // namespace kagemusha::codec::commands

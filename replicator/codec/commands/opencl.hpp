@@ -19,7 +19,7 @@ namespace kagemusha::codec::commands {
 struct info : call<VGPU_CMD_INFO, op_info> {
     static constexpr const char* name = "INFO";
     static constexpr auto parts = std::tuple(
-        between(&wire::subject, VGPU_INFO_PLATFORM, VGPU_INFO_SAMPLER, "the subject of a query is unknown"),
+        between(&wire::subject, VGPU_INFO_PLATFORM, VGPU_INFO_TIMERS, "the subject of a query is unknown"),
         may_use(object::any, &wire::object),
         rule("a query names no object although its subject needs one, or names one needlessly",
              [](const wire& c) {

@@ -214,12 +214,6 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
         return describe_device(result);
     if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
         return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
-    if (query.subject == VGPU_INFO_SAMPLER && query.name == VGPU_CUDA_TEXTURE) {
-        const std::uint64_t number = static_cast<const cuda_texture&>(*query.sampler).native;
-        const auto view = std::as_bytes(std::span(&number, 1));
-        result.assign(view.begin(), view.end());
-        return CL_SUCCESS;
-    }
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_IMAGE) {
         const auto& program = static_cast<const cuda_program&>(*query.program);
         result = program.linked ? program.image : std::vector<std::byte>{};
@@ -272,10 +266,6 @@ std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector
         result.insert(result.end(), one.begin(), one.end());
     }
     return CL_SUCCESS;
-}
-
-std::int32_t cuda_device::answer(const query&, std::vector<std::byte>&) {
-    return CL_INVALID_OPERATION;
 }
 
 // ---- what CUDA has not

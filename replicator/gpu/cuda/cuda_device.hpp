@@ -15,6 +15,7 @@
 #ifndef KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
 #define KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -140,7 +141,10 @@ private:
     struct native_call; // cuda_commands.cpp
     struct native_creation;
     std::int32_t create_array(const vgpu_cmd_create_image& c, std::unique_ptr<host_memory>& place);
-    std::int32_t create_texture(const vgpu_cmd_create_texture& c, host_memory& memory,
+    std::int32_t make_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
+                              std::unique_ptr<cuda_texture>& out);
+    // One that FIND_TEXTURE made, or one of the wanted number.
+    std::int32_t create_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
                                 std::unique_ptr<host_sampler>& place);
 
     std::int32_t describe_device(std::vector<std::byte>& result) const;
@@ -152,6 +156,7 @@ private:
     const cuda_api& api_;
     gpu_description description_;
     std::uint64_t next_lane_ = 1;
+    std::deque<std::unique_ptr<cuda_texture>> found_textures_; // nobody's yet; a few
     std::shared_ptr<cuda_poller> poller_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "codec/image_format.hpp"
 #include "gpu/cuda/cuda_device.hpp"
+#include "proto/abi/vgpu_cuda.h"
 
 namespace kagemusha::gpu {
 
@@ -101,8 +102,8 @@ std::int32_t cuda_device::create_array(const vgpu_cmd_create_image& c, std::uniq
     return CL_SUCCESS;
 }
 
-std::int32_t cuda_device::create_texture(const vgpu_cmd_create_texture& c, host_memory& memory,
-                                         std::unique_ptr<host_sampler>& place) {
+std::int32_t cuda_device::make_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
+                                       std::unique_ptr<cuda_texture>& out) {
     CUDA_RESOURCE_DESC resource{};
     // Which kind of memory the id names, is not in the command's row.
     if (const auto* const array = dynamic_cast<const cuda_array*>(&memory)) {
@@ -144,7 +145,52 @@ std::int32_t cuda_device::create_texture(const vgpu_cmd_create_texture& c, host_
         return cuda_error(result);
     made->primary = primary_; // from here on there is something to destroy
     made->surface = c.kind == VGPU_TEXTURE_SURFACE;
-    place = std::move(made);
+    out = std::move(made);
+    return CL_SUCCESS;
+}
+
+// The driver gives out numbers in an order of its own. A standby that came later may have to use up some that
+// the primary used up before.
+std::int32_t cuda_device::create_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
+                                         std::unique_ptr<host_sampler>& place) {
+    const auto found = std::find_if(found_textures_.begin(), found_textures_.end(),
+                                    [&](const auto& one) { return one->native == c.number; });
+    if (found != found_textures_.end()) {
+        place = std::move(*found);
+        found_textures_.erase(found);
+        return CL_SUCCESS;
+    }
+    constexpr int most_tries = 256;
+    std::vector<std::unique_ptr<cuda_texture>> others;
+    for (int i = 0; i < most_tries; ++i) {
+        std::unique_ptr<cuda_texture> made;
+        if (const std::int32_t error = make_texture(c, memory, made))
+            return error;
+        if (made->native == c.number) {
+            place = std::move(made);
+            return CL_SUCCESS;
+        }
+        others.push_back(std::move(made));
+    }
+    return VGPU_CUDA_OTHER_ADDRESS;
+}
+
+// ---- queries
+
+std::int32_t cuda_device::answer(const query& what, std::vector<std::byte>& result) {
+    const auto* const wanted = std::get_if<resolved<codec::op_find_texture>>(&what);
+    if (!wanted)
+        return CL_INVALID_OPERATION;
+    const auto& [context, memory] = wanted->parts;
+    std::unique_ptr<cuda_texture> made;
+    if (const std::int32_t error = make_texture(*wanted->op.c, memory, made))
+        return error;
+    const auto number = std::as_bytes(std::span(&made->native, 1));
+    result.assign(number.begin(), number.end());
+    constexpr std::size_t most_found = 16; // a guest's driver asks for one and creates it at once
+    if (found_textures_.size() >= most_found)
+        found_textures_.pop_front();
+    found_textures_.push_back(std::move(made));
     return CL_SUCCESS;
 }
 

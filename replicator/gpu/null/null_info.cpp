@@ -349,7 +349,6 @@ std::int32_t null_device::info(const info_query& query, std::vector<std::byte>& 
         return work_group_info(query.name, result);
     case VGPU_INFO_KERNEL_SUB_GROUP:
     case VGPU_INFO_TIMERS:
-    case VGPU_INFO_SAMPLER:
         break;
     }
     return CL_INVALID_OPERATION;
@@ -368,6 +367,8 @@ struct null_query {
                 local[d] *= 2;
         return put(result, local);
     }
+    // It has no textures.
+    std::int32_t operator()(const resolved<codec::op_find_texture>&) const { return CL_INVALID_OPERATION; }
 };
 
 } // namespace

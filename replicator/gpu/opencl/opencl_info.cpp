@@ -131,8 +131,6 @@ std::int32_t opencl_device::info(const info_query& query, std::vector<std::byte>
         gpu::answer(result, timers);
         return CL_SUCCESS;
     }
-    case VGPU_INFO_SAMPLER: // only CUDA has something to tell
-        break;
     }
     return CL_INVALID_VALUE;
 }
@@ -160,6 +158,8 @@ struct opencl_device::native_query {
         gpu::answer(result, local);
         return CL_SUCCESS;
     }
+    // Its kernels are given images, not numbers.
+    std::int32_t operator()(const resolved<codec::op_find_texture>&) const { return CL_INVALID_OPERATION; }
 };
 
 std::int32_t opencl_device::answer(const query& what, std::vector<std::byte>& result) {

@@ -75,7 +75,7 @@ struct mirror_file::impl {
     mirror_catalog catalog;
     mark_table marks; // every memory object that the guest can name
     const char* failure = nullptr;
-    std::vector<guest_id> arenas; // those of them that have an address
+    std::vector<guest_id> arenas; // those of them that have an address, and images that a surface shows
     host_order order;
     std::vector<guest_id> awaited;    // a member so that its memory is used again
     std::vector<catalog_item*> needs; // of a call: the same
@@ -428,6 +428,12 @@ struct mirror_file::impl {
         set_written(item.memory->info, false);
         markable(item, false);
         arenas.push_back(o.c->id);
+    }
+    // Launches write what a surface shows without naming it.
+    void describe(catalog_item&, const op_create_texture& o) {
+        if (o.c->kind == VGPU_TEXTURE_SURFACE && std::find(arenas.begin(), arenas.end(), o.c->memory) == arenas.end()) {
+            arenas.push_back(o.c->memory);
+        }
     }
     void describe(catalog_item& item, const op_create_sub_buffer& o) {
         item.memory->info.flags = o.c->flags;
