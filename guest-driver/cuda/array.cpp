@@ -11,9 +11,7 @@ namespace {
 cl_mem_object_type type_of(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
     if (shape.Flags & CUDA_ARRAY3D_LAYERED)
         return shape.Height ? CL_MEM_OBJECT_IMAGE2D_ARRAY : CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    return shape.Depth    ? CL_MEM_OBJECT_IMAGE3D
-           : shape.Height ? CL_MEM_OBJECT_IMAGE2D
-                          : CL_MEM_OBJECT_IMAGE1D;
+    return shape.Depth ? CL_MEM_OBJECT_IMAGE3D : shape.Height ? CL_MEM_OBJECT_IMAGE2D : CL_MEM_OBJECT_IMAGE1D;
 }
 
 CUresult create_on_host(array& made) {
@@ -151,9 +149,8 @@ KAGEMUSHA_EXPORT CUresult cuArrayCreate_v2(CUarray* handle, const CUDA_ARRAY_DES
 }
 
 KAGEMUSHA_EXPORT CUresult cuArray3DCreate_v2(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR* shape) {
-    return in_context([&](context& where) {
-        return shape ? create(where, handle, *shape) : CUDA_ERROR_INVALID_VALUE;
-    });
+    return in_context(
+        [&](context& where) { return shape ? create(where, handle, *shape) : CUDA_ERROR_INVALID_VALUE; });
 }
 
 KAGEMUSHA_EXPORT CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* shape, CUarray handle) {

@@ -32,12 +32,12 @@ struct described_end {
 
 /// The same, found and checked.
 struct end {
-    CUmemorytype kind{}; // HOST, DEVICE or ARRAY
+    CUmemorytype kind{};       // HOST, DEVICE or ARRAY
     std::byte* host = nullptr; // the first byte
     opencl::memory* arena = nullptr;
     std::uint64_t offset = 0; // in the arena
     array* in = nullptr;
-    triple origin{};                      // in elements
+    triple origin{};                  // in elements
     std::size_t pitch = 0, slice = 0; // of memory
 };
 
@@ -48,7 +48,8 @@ bool multiply_add(std::size_t a, std::size_t b, std::size_t& sum) {
 
 bool resolve_memory(context& where, const described_end& from, const box& size, end& to) {
     std::size_t row = 0, last_row = 0;
-    if (__builtin_add_overflow(from.x, size.bytes, &row) || __builtin_add_overflow(from.y, size.height, &last_row))
+    if (__builtin_add_overflow(from.x, size.bytes, &row) ||
+        __builtin_add_overflow(from.y, size.height, &last_row))
         return false;
     to.pitch = from.pitch != 0 ? from.pitch : row;
     const std::size_t rows = from.rows != 0 ? from.rows : last_row;
@@ -108,15 +109,17 @@ cl_command_queue handle_of(stream& where) {
     return opencl::to_handle<cl_command_queue>(where.native.get());
 }
 
-CUresult between_memory_and_host(stream& where, const end& device, const end& host, bool writes, const box& size) {
+CUresult between_memory_and_host(stream& where, const end& device, const end& host, bool writes,
+                                 const box& size) {
     const triple origin{device.offset, 0, 0}, none{}, region{size.bytes, size.height, size.depth};
     const auto memory = opencl::to_handle<cl_mem>(device.arena);
     const auto move = [&](auto* function) {
-        return cuda_result(function(handle_of(where), memory, CL_TRUE, origin.data(), none.data(), region.data(),
-                                    device.pitch, device.slice, host.pitch, host.slice, host.host, 0, nullptr,
-                                    nullptr));
+        return cuda_result(function(handle_of(where), memory, CL_TRUE, origin.data(), none.data(),
+                                    region.data(), device.pitch, device.slice, host.pitch, host.slice,
+                                    host.host, 0, nullptr, nullptr));
     };
-    return writes ? move(&opencl::api::enqueue_write_buffer_rect) : move(&opencl::api::enqueue_read_buffer_rect);
+    return writes ? move(&opencl::api::enqueue_write_buffer_rect)
+                  : move(&opencl::api::enqueue_read_buffer_rect);
 }
 
 CUresult in_memory(stream& where, const end& to, const end& from, const box& size) {
@@ -141,11 +144,12 @@ triple on_wire(const array& in, const triple& place, std::size_t missing) {
     return in.native->type() == CL_MEM_OBJECT_IMAGE1D_ARRAY ? triple{place[0], place[2], missing} : place;
 }
 
-CUresult between_array_and_host(stream& where, const end& device, const end& host, bool writes, const box& size) {
+CUresult between_array_and_host(stream& where, const end& device, const end& host, bool writes,
+                                const box& size) {
     const array& in = *device.in;
     const triple region{size.bytes / in.element_bytes, size.height, size.depth};
-    opencl::enqueueing call(handle_of(where), writes ? CL_COMMAND_WRITE_IMAGE : CL_COMMAND_READ_IMAGE, 0, nullptr,
-                            nullptr, true);
+    opencl::enqueueing call(handle_of(where), writes ? CL_COMMAND_WRITE_IMAGE : CL_COMMAND_READ_IMAGE, 0,
+                            nullptr, nullptr, true);
     if (call.error() != CL_SUCCESS)
         return cuda_result(call.error());
     return cuda_result(opencl::transfer_image(
@@ -185,8 +189,9 @@ CUresult between_array_and_memory(stream& where, const end& device, const end& m
             command.region[0] = size.bytes / in.element_bytes;
             command.region[1] = command.region[2] = 1;
             opencl::enqueueing call(handle_of(where),
-                                    to_array ? CL_COMMAND_COPY_BUFFER_TO_IMAGE : CL_COMMAND_COPY_IMAGE_TO_BUFFER, 0,
-                                    nullptr, nullptr);
+                                    to_array ? CL_COMMAND_COPY_BUFFER_TO_IMAGE
+                                             : CL_COMMAND_COPY_IMAGE_TO_BUFFER,
+                                    0, nullptr, nullptr);
             const cl_int error = call.error() != CL_SUCCESS ? call.error() : call.send(command);
             if (error != CL_SUCCESS)
                 return cuda_result(error);
@@ -205,7 +210,8 @@ CUresult in_host(stream& where, const end& to, const end& from, const box& size)
     return CUDA_SUCCESS;
 }
 
-CUresult copy(stream& where, const described_end& to, const described_end& from, const box& size, bool waits) {
+CUresult copy(stream& where, const described_end& to, const described_end& from, const box& size,
+              bool waits) {
     if (size.bytes == 0 || size.height == 0 || size.depth == 0)
         return CUDA_SUCCESS;
     end target, source;
@@ -222,9 +228,9 @@ CUresult copy(stream& where, const described_end& to, const described_end& from,
         return target.in ? between_array_and_host(where, target, source, true, size)
                          : between_memory_and_host(where, target, source, true, size);
     const CUresult sent = target.in && source.in ? in_arrays(where, target, source, size)
-                          : target.in  ? between_array_and_memory(where, target, source, true, size)
-                          : source.in  ? between_array_and_memory(where, source, target, false, size)
-                                       : in_memory(where, target, source, size);
+                          : target.in            ? between_array_and_memory(where, target, source, true, size)
+                          : source.in ? between_array_and_memory(where, source, target, false, size)
+                                      : in_memory(where, target, source, size);
     return sent != CUDA_SUCCESS || !waits ? sent : cuda_result(opencl::finish_queue(*where.native));
 }
 
@@ -232,12 +238,12 @@ CUresult copy_2d(const CUDA_MEMCPY2D* c, CUstream handle, bool waits) {
     return in_stream(handle, [&](stream& where) {
         if (!c)
             return CUDA_ERROR_INVALID_VALUE;
-        const described_end from{c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray,
-                                 c->srcXInBytes,   c->srcY,    0,            0,
-                                 c->srcPitch,      0};
-        const described_end to{c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray,
-                               c->dstXInBytes,   c->dstY,    0,            0,
-                               c->dstPitch,      0};
+        const described_end from{
+            c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray, c->srcXInBytes, c->srcY, 0, 0,
+            c->srcPitch,      0};
+        const described_end to{
+            c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes, c->dstY, 0, 0,
+            c->dstPitch,      0};
         return copy(where, to, from, {c->WidthInBytes, c->Height, 1}, waits);
     });
 }
@@ -246,20 +252,17 @@ CUresult copy_3d(const CUDA_MEMCPY3D* c, CUstream handle, bool waits) {
     return in_stream(handle, [&](stream& where) {
         if (!c)
             return CUDA_ERROR_INVALID_VALUE;
-        const described_end from{c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray,
-                                 c->srcXInBytes,   c->srcY,    c->srcZ,      c->srcLOD,
-                                 c->srcPitch,      c->srcHeight};
-        const described_end to{c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray,
-                               c->dstXInBytes,   c->dstY,    c->dstZ,      c->dstLOD,
-                               c->dstPitch,      c->dstHeight};
+        const described_end from{c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray, c->srcXInBytes,
+                                 c->srcY,          c->srcZ,    c->srcLOD,    c->srcPitch, c->srcHeight};
+        const described_end to{c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes,
+                               c->dstY,          c->dstZ,    c->dstLOD,    c->dstPitch, c->dstHeight};
         return copy(where, to, from, {c->WidthInBytes, c->Height, c->Depth}, waits);
     });
 }
 
 /// Between a one-dimensional array, `offset` bytes into it, and something else.
 CUresult copy_row(const described_end& to, const described_end& from, std::size_t bytes) {
-    return in_stream(nullptr,
-                     [&](stream& where) { return copy(where, to, from, {bytes, 1, 1}, true); });
+    return in_stream(nullptr, [&](stream& where) { return copy(where, to, from, {bytes, 1, 1}, true); });
 }
 described_end array_at(CUarray in, std::size_t offset) {
     return {CU_MEMORYTYPE_ARRAY, nullptr, 0, in, offset};

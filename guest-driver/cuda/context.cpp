@@ -14,7 +14,8 @@ namespace {
 /// own objects are gone: its stack stays.
 std::vector<context*>& current_stack() {
     thread_local auto* const contexts = new std::vector<context*>;
-    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts : nullptr);
+    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts
+                                                                                         : nullptr);
     return *contexts;
 }
 

@@ -126,7 +126,8 @@ CUresult of_texture(unsigned long long handle, bool surface, Body&& body) {
 } // namespace
 
 KAGEMUSHA_EXPORT CUresult cuTexObjectCreate(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
-                                            const CUDA_TEXTURE_DESC* how, const CUDA_RESOURCE_VIEW_DESC* view) {
+                                            const CUDA_TEXTURE_DESC* how,
+                                            const CUDA_RESOURCE_VIEW_DESC* view) {
     return in_context([&](context& where) {
         if (!handle || !resource || !how || (how->flags & ~known_flags))
             return CUDA_ERROR_INVALID_VALUE;
@@ -136,7 +137,8 @@ KAGEMUSHA_EXPORT CUresult cuTexObjectCreate(CUtexObject* handle, const CUDA_RESO
         if (const CUresult error = describe(where, *resource, command))
             return error;
         for (int d = 0; d < 3; ++d) {
-            if (how->addressMode[d] < CU_TR_ADDRESS_MODE_WRAP || how->addressMode[d] > CU_TR_ADDRESS_MODE_BORDER)
+            if (how->addressMode[d] < CU_TR_ADDRESS_MODE_WRAP ||
+                how->addressMode[d] > CU_TR_ADDRESS_MODE_BORDER)
                 return CUDA_ERROR_INVALID_VALUE;
             command.addressing[d] = static_cast<__u32>(how->addressMode[d]);
         }

@@ -13,7 +13,7 @@
 #include "proto/abi/vgpu_protocol.h"
 
 #define VGPU_CUDA_ERROR_BASE (-20000)
-/* What the guest knows by an address or a number has another one on this host. No result of CUDA's. */
+/* What the guest knows by an address or number has another here. No result of CUDA's. */
 #define VGPU_CUDA_OTHER_ADDRESS (VGPU_CUDA_ERROR_BASE - 100000)
 
 /*

@@ -82,7 +82,8 @@ CUresult cuArrayCreate_v2(CUarray* out, const CUDA_ARRAY_DESCRIPTOR* wanted) {
     if (wanted == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUDA_ARRAY3D_DESCRIPTOR whole{wanted->Width, wanted->Height, 0, wanted->Format, wanted->NumChannels, 0};
+    const CUDA_ARRAY3D_DESCRIPTOR whole{wanted->Width,  wanted->Height,      0,
+                                        wanted->Format, wanted->NumChannels, 0};
     return cuArray3DCreate_v2(out, &whole);
 }
 

@@ -45,8 +45,9 @@ bool complete(const call& c, end& e, const box& size, bool write) {
         e.base = e.array->base;
         e.pitch = e.array->pitch;
         e.rows = e.array->height();
-        return e.x % e.array->element == 0 && size.bytes % e.array->element == 0 && e.x + size.bytes <= e.pitch &&
-               e.y + size.height <= e.rows && e.z + size.depth <= e.array->depth();
+        return e.x % e.array->element == 0 && size.bytes % e.array->element == 0 &&
+               e.x + size.bytes <= e.pitch && e.y + size.height <= e.rows &&
+               e.z + size.depth <= e.array->depth();
     }
     e.pitch = e.pitch != 0 ? e.pitch : e.x + size.bytes;
     e.rows = e.rows != 0 ? e.rows : e.y + size.height;
@@ -98,10 +99,24 @@ CUresult copy_2d(const CUDA_MEMCPY2D* m, CUstream stream) {
     if (m == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const end from{m->srcMemoryType, base_of(m->srcMemoryType, m->srcHost, m->srcDevice), m->srcArray,
-                   m->srcXInBytes, m->srcY, 0, 0, m->srcPitch, 0};
-    const end to{m->dstMemoryType, base_of(m->dstMemoryType, m->dstHost, m->dstDevice), m->dstArray,
-                 m->dstXInBytes, m->dstY, 0, 0, m->dstPitch, 0};
+    const end from{m->srcMemoryType,
+                   base_of(m->srcMemoryType, m->srcHost, m->srcDevice),
+                   m->srcArray,
+                   m->srcXInBytes,
+                   m->srcY,
+                   0,
+                   0,
+                   m->srcPitch,
+                   0};
+    const end to{m->dstMemoryType,
+                 base_of(m->dstMemoryType, m->dstHost, m->dstDevice),
+                 m->dstArray,
+                 m->dstXInBytes,
+                 m->dstY,
+                 0,
+                 0,
+                 m->dstPitch,
+                 0};
     return copy(to, from, {m->WidthInBytes, m->Height, 1}, stream);
 }
 
@@ -117,7 +132,8 @@ end device_at(CUdeviceptr p) {
 }
 
 template <class T>
-CUresult set(CUdeviceptr to, std::size_t pitch, T value, std::size_t width, std::size_t height, CUstream stream) {
+CUresult set(CUdeviceptr to, std::size_t pitch, T value, std::size_t width, std::size_t height,
+             CUstream stream) {
     const call c(call::needs::working_context);
     if (c.result != CUDA_SUCCESS) {
         return c.result;
@@ -157,10 +173,16 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* m, CUstream stream) {
     if (m == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const end from{m->srcMemoryType, base_of(m->srcMemoryType, m->srcHost, m->srcDevice), m->srcArray,
-                   m->srcXInBytes, m->srcY, m->srcZ, m->srcLOD, m->srcPitch, m->srcHeight};
-    const end to{m->dstMemoryType, base_of(m->dstMemoryType, m->dstHost, m->dstDevice), m->dstArray,
-                 m->dstXInBytes, m->dstY, m->dstZ, m->dstLOD, m->dstPitch, m->dstHeight};
+    const end from{m->srcMemoryType, base_of(m->srcMemoryType, m->srcHost, m->srcDevice),
+                   m->srcArray,      m->srcXInBytes,
+                   m->srcY,          m->srcZ,
+                   m->srcLOD,        m->srcPitch,
+                   m->srcHeight};
+    const end to{m->dstMemoryType, base_of(m->dstMemoryType, m->dstHost, m->dstDevice),
+                 m->dstArray,      m->dstXInBytes,
+                 m->dstY,          m->dstZ,
+                 m->dstLOD,        m->dstPitch,
+                 m->dstHeight};
     return copy(to, from, {m->WidthInBytes, m->Height, m->Depth}, stream);
 }
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* m) {
@@ -192,13 +214,15 @@ CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short v, size_t
 CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int v, size_t width, size_t height) {
     return set(to, pitch, v, width, height, nullptr);
 }
-CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char v, size_t width, size_t height, CUstream s) {
+CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char v, size_t width, size_t height,
+                           CUstream s) {
     return set(to, pitch, v, width, height, s);
 }
 CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short v, size_t width, size_t height,
                             CUstream s) {
     return set(to, pitch, v, width, height, s);
 }
-CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int v, size_t width, size_t height, CUstream s) {
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int v, size_t width, size_t height,
+                            CUstream s) {
     return set(to, pitch, v, width, height, s);
 }

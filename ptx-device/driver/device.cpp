@@ -18,7 +18,8 @@ device& device::one() {
 std::vector<context*>& stack() {
     // Exit handlers still call, after the first thread's own objects are gone: its stack stays.
     thread_local auto* const contexts = new std::vector<context*>;
-    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts : nullptr);
+    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts
+                                                                                         : nullptr);
     return *contexts;
 }
 
@@ -68,12 +69,10 @@ void device::destroy(context* c) {
         give_back(a);
     }
     give_back(c->heap_memory);
-    std::erase_if(texture_descriptions, [&](const auto& t) {
-        return t.second.owner == c && (textures.erase(t.first), true);
-    });
-    std::erase_if(arrays, [&](const auto& a) {
-        return a.second->owner == c && (give_back(a.second->base), true);
-    });
+    std::erase_if(texture_descriptions,
+                  [&](const auto& t) { return t.second.owner == c && (textures.erase(t.first), true); });
+    std::erase_if(arrays,
+                  [&](const auto& a) { return a.second->owner == c && (give_back(a.second->base), true); });
     contexts.erase(c);
 }
 

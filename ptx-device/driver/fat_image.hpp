@@ -30,9 +30,9 @@ public:
         std::vector<char> payload(text.begin(), text.end());
         if (how == packing::lz4) {
             payload.resize(static_cast<std::size_t>(LZ4_compressBound(static_cast<int>(text.size()))));
-            payload.resize(static_cast<std::size_t>(
-                LZ4_compress_default(text.data(), payload.data(), static_cast<int>(text.size()),
-                                     static_cast<int>(payload.size()))));
+            payload.resize(static_cast<std::size_t>(LZ4_compress_default(text.data(), payload.data(),
+                                                                         static_cast<int>(text.size()),
+                                                                         static_cast<int>(payload.size()))));
         } else if (how == packing::zstd) {
             payload.resize(ZSTD_compressBound(text.size()));
             payload.resize(ZSTD_compress(payload.data(), payload.size(), text.data(), text.size(), 3));
@@ -45,7 +45,9 @@ public:
         put<std::uint64_t>(at + 8, padded);
         put<std::uint32_t>(at + 16, how != packing::none ? static_cast<std::uint32_t>(payload.size()) : 0);
         put<std::uint32_t>(at + 28, architecture);
-        put<std::uint64_t>(at + 40, 0x11 | (how == packing::lz4 ? 0x2000 : how == packing::zstd ? 0x8000 : 0));
+        put<std::uint64_t>(at + 40, 0x11 | (how == packing::lz4    ? 0x2000
+                                            : how == packing::zstd ? 0x8000
+                                                                   : 0));
         put<std::uint64_t>(at + 56, how != packing::none ? text.size() : 0);
         bytes.resize(at + entry_bytes + padded);
         std::memcpy(bytes.data() + at + entry_bytes, payload.data(), payload.size());

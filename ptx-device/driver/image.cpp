@@ -21,7 +21,7 @@ constexpr std::uint32_t fat_magic = 0xba55ed50;
 constexpr std::uint64_t image_limit = 1ull << 30;
 constexpr std::uint16_t kind_ptx = 1;
 constexpr std::uint64_t flag_lz4 = 0x2000, flag_zstd = 0x8000;
-constexpr std::uint64_t most_dense = 1024; // a text that claims to be packed better is a bomb
+constexpr std::uint64_t most_dense = 1024;  // a text that claims to be packed better is a bomb
 constexpr std::uint16_t cuda_machine = 190; // of an ELF file
 constexpr char section_name[] = ".kagemusha.ptx";
 
@@ -70,8 +70,8 @@ bool unpack(const fat_entry& entry, const std::uint8_t* payload, std::string& te
         text.assign(first, strnlen(first, entry.size));
         return true;
     }
-    if (entry.header_size < sizeof entry || entry.compressed_size > entry.size || entry.uncompressed_size == 0 ||
-        entry.uncompressed_size > ptx::limits::text ||
+    if (entry.header_size < sizeof entry || entry.compressed_size > entry.size ||
+        entry.uncompressed_size == 0 || entry.uncompressed_size > ptx::limits::text ||
         entry.uncompressed_size / most_dense > entry.compressed_size) {
         return false;
     }

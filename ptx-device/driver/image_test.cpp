@@ -73,16 +73,16 @@ TEST(Image, LyingLengthsAreRefused) {
     };
     constexpr std::size_t entry = fat_image::header_bytes;
     const lie lies[] = {
-        {6, 8, 2},                            // a header that is shorter than it is
-        {8, 1ull << 40, 8},                   // all entries
-        {entry + 4, 16, 4},                   // an entry's header
+        {6, 8, 2},          // a header that is shorter than it is
+        {8, 1ull << 40, 8}, // all entries
+        {entry + 4, 16, 4}, // an entry's header
         {entry + 4, 0xffffffff, 4},
-        {entry + 8, ~0ull, 8},                // its payload
-        {entry + 16, 0xffffffff, 4},          // its compressed bytes
-        {entry + 56, 0, 8},                   // its text
+        {entry + 8, ~0ull, 8},       // its payload
+        {entry + 16, 0xffffffff, 4}, // its compressed bytes
+        {entry + 56, 0, 8},          // its text
         {entry + 56, 1ull << 40, 8},
-        {entry + 56, 100u << 20, 8},          // a bomb
-        {entry + 56, 3, 8},                   // shorter than it is
+        {entry + 56, 100u << 20, 8}, // a bomb
+        {entry + 56, 3, 8},          // shorter than it is
     };
     for (const packing how : {packing::lz4, packing::zstd}) {
         for (const lie& one : lies) {
@@ -111,7 +111,8 @@ TEST(Image, ALinkedImageHasAllItsTexts) {
     EXPECT_EQ(found, parts);
     for (std::size_t bytes = 4; bytes < image.size(); bytes += 97) { // cut off anywhere
         texts none;
-        EXPECT_NE(read({image.begin(), image.begin() + static_cast<std::ptrdiff_t>(bytes)}, none), CUDA_SUCCESS);
+        EXPECT_NE(read({image.begin(), image.begin() + static_cast<std::ptrdiff_t>(bytes)}, none),
+                  CUDA_SUCCESS);
     }
 }
 

@@ -77,8 +77,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
     return add(state, type, data, bytes);
 }
 
-CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path, unsigned int, CUjit_option*,
-                          void**) {
+CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path, unsigned int,
+                          CUjit_option*, void**) {
     if (path == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -121,7 +121,7 @@ CUresult cuLinkComplete(CUlinkState state, void** image, size_t* bytes) {
 
 CUresult cuLinkDestroy(CUlinkState state) {
     const call c(call::needs::driver);
-    return c.result != CUDA_SUCCESS    ? c.result
+    return c.result != CUDA_SUCCESS   ? c.result
            : states.erase(state) != 0 ? CUDA_SUCCESS
                                       : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -181,8 +181,8 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
     if (o.fault == machine::fault_kind::assertion) {
         std::fprintf(stderr, "%s\n", o.message.c_str());
     } else if (o.fault != machine::fault_kind::none) {
-        std::fprintf(stderr, "%s: %s, line %u of its PTX: error %d\n", device_name, o.function.c_str(), o.line,
-                     static_cast<int>(c.c->failed));
+        std::fprintf(stderr, "%s: %s, line %u of its PTX: error %d\n", device_name, o.function.c_str(),
+                     o.line, static_cast<int>(c.c->failed));
     }
     // As on a GPU the launch itself went well: the next call that waits says that the kernel did not.
     return CUDA_SUCCESS;

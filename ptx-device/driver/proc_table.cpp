@@ -13,8 +13,10 @@ namespace {
 void* function_of(std::string_view name) {
     const auto* const first = kagemusha_ptx_names;
     const auto* const last = first + kagemusha_ptx_name_count;
-    const auto* const found = std::lower_bound(
-        first, last, name, [](const kagemusha_ptx_name& n, std::string_view wanted) { return n.name < wanted; });
+    const auto* const found =
+        std::lower_bound(first, last, name, [](const kagemusha_ptx_name& n, std::string_view wanted) {
+            return n.name < wanted;
+        });
     return found != last && found->name == name ? found->function : nullptr;
 }
 

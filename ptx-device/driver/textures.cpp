@@ -10,8 +10,8 @@ using namespace kagemusha::ptx_driver;
 
 namespace {
 
-constexpr unsigned known_flags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES |
-                                 CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
+constexpr unsigned known_flags =
+    CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
 
 CUresult describe_array(const call& c, CUarray array, machine::texture& t) {
     if (!c.d.arrays.contains(array)) {

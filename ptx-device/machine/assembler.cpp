@@ -241,7 +241,8 @@ const ptx::instruction& assembler::spread(const ptx::instruction& i) {
             o.what == operand::kind::name && o.suffix.empty() ? find_own(o.name) : nullptr;
         return s != nullptr && s->what == symbol::kind::reg ? s->elements : 1;
     };
-    if (std::all_of(i.operands.begin(), i.operands.end(), [&](const operand& o) { return elements(o) == 1; })) {
+    if (std::all_of(i.operands.begin(), i.operands.end(),
+                    [&](const operand& o) { return elements(o) == 1; })) {
         return i;
     }
     spread_ = i;

@@ -140,11 +140,11 @@ void run_builtin(warp& w, const instruction& i, frame& callee, mask m) {
                 const std::string where = text_at(w, i, l, argument(callee, l, 3));
                 w.fail(fault_kind::assertion, i);
                 // As NVIDIA's driver writes it.
-                w.of->result.message = file + ":" +
-                                       std::to_string(static_cast<std::uint32_t>(argument(callee, l, 2))) + ": " +
-                                       where + ": block: " + place_of(w, l, special_register::ctaid_x) +
-                                       ", thread: " + place_of(w, l, special_register::tid_x) + " Assertion `" +
-                                       what + "` failed.";
+                w.of->result.message =
+                    file + ":" + std::to_string(static_cast<std::uint32_t>(argument(callee, l, 2))) + ": " +
+                    where + ": block: " + place_of(w, l, special_register::ctaid_x) +
+                    ", thread: " + place_of(w, l, special_register::tid_x) + " Assertion `" + what +
+                    "` failed.";
             }
             break;
         case builtin::malloc:

@@ -414,7 +414,8 @@ void video(warp& w, const instruction& i, mask m) {
         const auto third = static_cast<D>(c != nullptr ? c[l] : 0);
         switch (i.option >> 4) { // the second operation
         case 1:
-            d[l] = bits_of(static_cast<D>(static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(third)));
+            d[l] = bits_of(
+                static_cast<D>(static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(third)));
             break;
         case 2:
             d[l] = bits_of(std::min(first, third));

@@ -9,8 +9,8 @@ namespace {
 enum class clamping : std::uint8_t { trap, clamp, zero }; // bits 4 and 5 of instruction::option
 
 // Where the bytes lie; 0: nowhere, and nothing is read or written.
-std::uint64_t place_of(warp& w, const instruction& i, std::uint32_t lane, const texture& t, std::uint32_t bytes,
-                       bool& failed) {
+std::uint64_t place_of(warp& w, const instruction& i, std::uint32_t lane, const texture& t,
+                       std::uint32_t bytes, bool& failed) {
     const auto mode = static_cast<clamping>(i.option >> 4 & 3);
     const std::uint32_t first = t.layered ? 2 : 1;
     const std::uint64_t row = std::uint64_t{t.size[0]} * bytes_of(t.format) * t.channels;

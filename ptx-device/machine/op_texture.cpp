@@ -16,9 +16,10 @@ struct texel_value {
 
 float of_half(std::uint32_t bits) {
     const std::uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const double magnitude = exponent == 0    ? std::ldexp(static_cast<double>(fraction), -24)
-                             : exponent == 31 ? (fraction != 0 ? std::nan("") : HUGE_VAL)
-                                              : std::ldexp(1024.0 + fraction, static_cast<int>(exponent) - 25);
+    const double magnitude = exponent == 0 ? std::ldexp(static_cast<double>(fraction), -24)
+                             : exponent == 31
+                                 ? (fraction != 0 ? std::nan("") : HUGE_VAL)
+                                 : std::ldexp(1024.0 + fraction, static_cast<int>(exponent) - 25);
     return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
@@ -77,7 +78,8 @@ struct place {
 };
 
 // False: the memory may not be read, and the launch has failed.
-bool fetch(warp& w, const instruction& i, std::uint32_t lane, const texture& t, const place& p, texel_value& v) {
+bool fetch(warp& w, const instruction& i, std::uint32_t lane, const texture& t, const place& p,
+           texel_value& v) {
     std::int64_t index[3] = {0, 0, 0};
     v = texel_value{};
     for (std::uint32_t d = 0; d < t.dimensions; d++) {
@@ -178,7 +180,8 @@ const texture* texture_of(warp& w, const instruction& i, std::uint32_t lane, boo
     if (table != nullptr) {
         const auto it = table->find(number);
         if (it != table->end() && it->second.surface == surface &&
-            it->second.dimensions == (i.option >> 1 & 3u) && it->second.layered == ((i.option >> 3 & 1) != 0)) {
+            it->second.dimensions == (i.option >> 1 & 3u) &&
+            it->second.layered == ((i.option >> 3 & 1) != 0)) {
             return &it->second;
         }
     }
@@ -187,11 +190,8 @@ const texture* texture_of(warp& w, const instruction& i, std::uint32_t lane, boo
 }
 
 std::optional<texture_geometry> texture_geometry::take(assembler& a) {
-    constexpr std::pair<std::string_view, texture_geometry> known[] = {{"1d", {1, false}},
-                                                                       {"2d", {2, false}},
-                                                                       {"3d", {3, false}},
-                                                                       {"a1d", {1, true}},
-                                                                       {"a2d", {2, true}}};
+    constexpr std::pair<std::string_view, texture_geometry> known[] = {
+        {"1d", {1, false}}, {"2d", {2, false}}, {"3d", {3, false}}, {"a1d", {1, true}}, {"a2d", {2, true}}};
     for (const auto& [name, geometry] : known) {
         if (a.has(name)) {
             return geometry;
@@ -224,7 +224,8 @@ void op_tex(assembler& a) {
     const type by = a.type_at(1);
     if (!geometry || !a.has("v4") || (t != type::f32 && t != type::u32 && t != type::s32) ||
         (by != type::f32 && by != type::s32)) {
-        a.fail("wants .1d, .2d, .3d, .a1d or .a2d, .v4, results of .f32, .u32 or .s32, and coordinates of .f32 or .s32");
+        a.fail("wants .1d, .2d, .3d, .a1d or .a2d, .v4, results of .f32, .u32 or .s32, and coordinates of "
+               ".f32 or .s32");
     }
     if (a.arg(0).what != operand::kind::vector || a.arg(0).parts.size() != 4) {
         a.fail("wants {a, b, c, d} for its results");

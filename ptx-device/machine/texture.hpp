@@ -13,12 +13,12 @@ enum class beyond : std::uint8_t { wrap, clamp, mirror, border, zero };
 
 struct texture {
     std::uint64_t base = 0;
-    std::uint64_t pitch = 0;                // bytes of a row
-    std::uint64_t slice = 0;                // bytes of a slice or layer
-    std::uint32_t dimensions = 2;           // without layers
-    bool layered = false;                   // the last size counts layers
-    std::uint32_t size[3] = {1, 1, 1};      // in texels: width, height, depth or layers
-    std::uint32_t channels = 1;             // 1, 2, 4
+    std::uint64_t pitch = 0;           // bytes of a row
+    std::uint64_t slice = 0;           // bytes of a slice or layer
+    std::uint32_t dimensions = 2;      // without layers
+    bool layered = false;              // the last size counts layers
+    std::uint32_t size[3] = {1, 1, 1}; // in texels: width, height, depth or layers
+    std::uint32_t channels = 1;        // 1, 2, 4
     texel format = texel::u8;
     beyond outside[3] = {beyond::clamp, beyond::clamp, beyond::clamp}; // where a coordinate lies outside
     bool surface = false;
@@ -29,7 +29,7 @@ struct texture {
 };
 
 constexpr std::uint32_t bytes_of(texel t) {
-    return t == texel::u8 || t == texel::s8                       ? 1
+    return t == texel::u8 || t == texel::s8                        ? 1
            : t == texel::u16 || t == texel::s16 || t == texel::f16 ? 2
                                                                    : 4;
 }

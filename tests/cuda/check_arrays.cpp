@@ -451,8 +451,8 @@ void textures_of_arrays(texture_kernels& kernels) {
     of_array.res.array.hArray = solid;
     const auto plain = make_texture(of_array, CU_TR_FILTER_MODE_POINT, 0);
     EXPECT(kernels.run<float>("solid", 1, 5, 4, 3, plain, 60) == values);
-    const auto wrapped =
-        make_texture(of_array, CU_TR_FILTER_MODE_POINT, CU_TRSF_NORMALIZED_COORDINATES, CU_TR_ADDRESS_MODE_WRAP);
+    const auto wrapped = make_texture(of_array, CU_TR_FILTER_MODE_POINT, CU_TRSF_NORMALIZED_COORDINATES,
+                                      CU_TR_ADDRESS_MODE_WRAP);
     EXPECT(kernels.run<float>("solid", 1, 4, 4, 4, wrapped, 64) == std::vector<float>(64, 0.0f));
     const auto framed = make_texture(of_array, CU_TR_FILTER_MODE_POINT, 0, CU_TR_ADDRESS_MODE_BORDER);
     const auto with_border = kernels.run<float>("solid", 1, 6, 1, 1, framed, 6);
@@ -561,8 +561,8 @@ void links() {
     std::size_t bytes = 0;
     NEED_ARRAY(cuLinkCreate_v2(0, nullptr, nullptr, &state));
     for (std::string* const text : {&caller, &callee})
-        NEED_ARRAY(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, text->data(), text->size() + 1, "part", 0, nullptr,
-                                    nullptr));
+        NEED_ARRAY(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, text->data(), text->size() + 1, "part", 0,
+                                    nullptr, nullptr));
     NEED_ARRAY(cuLinkComplete(state, &image, &bytes));
     EXPECT(image && bytes > 0);
     CUmodule module = nullptr;
@@ -581,7 +581,8 @@ void links() {
     NEED(cuModuleUnload(module));
 
     NEED_ARRAY(cuLinkCreate_v2(0, nullptr, nullptr, &state)); // a name that nobody defines
-    NEED_ARRAY(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, caller.data(), caller.size() + 1, "part", 0, nullptr, nullptr));
+    NEED_ARRAY(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, caller.data(), caller.size() + 1, "part", 0, nullptr,
+                                nullptr));
     EXPECT(arrays_of_library().cuLinkComplete(state, &image, &bytes) != CUDA_SUCCESS);
     NEED_ARRAY(cuLinkDestroy(state));
 }

@@ -149,8 +149,10 @@ void prints() {
         NEED(cuCtxSynchronize());
     });
     // Blocks of one launch print in any order; one launch is behind the other.
-    const std::string first[] = {"block 0, 42, 1.50!\nblock 1, 42, 1.50!\n", "block 1, 42, 1.50!\nblock 0, 42, 1.50!\n"};
-    const std::string second[] = {"block 0, 43, 1.50!\nblock 1, 43, 1.50!\n", "block 1, 43, 1.50!\nblock 0, 43, 1.50!\n"};
+    const std::string first[] = {"block 0, 42, 1.50!\nblock 1, 42, 1.50!\n",
+                                 "block 1, 42, 1.50!\nblock 0, 42, 1.50!\n"};
+    const std::string second[] = {"block 0, 43, 1.50!\nblock 1, 43, 1.50!\n",
+                                  "block 1, 43, 1.50!\nblock 0, 43, 1.50!\n"};
     bool known = false;
     for (const std::string& a : first)
         for (const std::string& b : second)

@@ -35,8 +35,7 @@ struct check_part {
     const char* name;
     void (*run)();
 };
-constexpr check_part faults[] = {
-    {"assert", fault_assert}, {"trap", fault_trap}, {"address", fault_address}};
+constexpr check_part faults[] = {{"assert", fault_assert}, {"trap", fault_trap}, {"address", fault_address}};
 
 static bool run(const check_part& part) {
     const int before = failures;
@@ -62,9 +61,9 @@ int main(int count, char** arguments) {
             if (std::strcmp(arguments[2], fault.name) == 0)
                 return run(fault) ? 0 : 1;
     const check_part parts[] = {{"devices", devices}, {"memory", memory}, {"streams", streams},
-                 {"errors", errors},   {"names", names},   {"kernels", kernels},
-                 {"boxes", boxes},     {"arrays", arrays}, {"links", links},
-                 {"prints", prints}};
+                                {"errors", errors},   {"names", names},   {"kernels", kernels},
+                                {"boxes", boxes},     {"arrays", arrays}, {"links", links},
+                                {"prints", prints}};
     int ran = 0;
     for (const check_part& part : parts) {
         bool wanted = count < 3;

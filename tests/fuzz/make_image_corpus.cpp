@@ -9,7 +9,8 @@ namespace kagemusha::fuzz {
 
 bool write_image_corpus(const std::string& root) {
     using ptx_driver::packing;
-    const std::string text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n    ret;\n}\n";
+    const std::string text =
+        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n    ret;\n}\n";
     const auto fat = [&](packing how) {
         ptx_driver::fat_image image;
         image.add("machine code", 70, packing::none, 2);

@@ -24,7 +24,8 @@ constexpr bool shows_image(const vgpu_cmd_create_texture& c) {
            (c.kind != VGPU_TEXTURE_SURFACE || plain);
 }
 inline bool rows_fit(const vgpu_cmd_create_texture& c) {
-    const base::checked_u64 row = base::checked_u64(c.width) * image_element_bytes(c.channel_order, c.channel_type);
+    const base::checked_u64 row =
+        base::checked_u64(c.width) * image_element_bytes(c.channel_order, c.channel_type);
     if (c.width == 0 || c.height == 0 || !row.within(c.row_pitch))
         return false;
     const base::checked_u64 bytes = base::checked_u64(c.height - 1) * c.row_pitch + row;

@@ -100,9 +100,8 @@ CUresult move_rect(const cuda_api& api, CUstream stream, const codec::op_transfe
                    const cuda_memory& memory, const payload_ptr& data, cuda_rest& rest) {
     const vgpu_cmd_transfer_rect& c = *op.c;
     const linear_end gpu = end_of(memory, c.buffer_origin, c.buffer_row_pitch, c.buffer_slice_pitch);
-    if (const CUresult error =
-            prepare(rest, data, op.write(), {c.region[0], c.region[1], c.region[2]},
-                    {c.host_row_pitch, c.host_slice_pitch}))
+    if (const CUresult error = prepare(rest, data, op.write(), {c.region[0], c.region[1], c.region[2]},
+                                       {c.host_row_pitch, c.host_slice_pitch}))
         return error;
     const bool whole = has_whole_slices(gpu, c.region[2]);
     const std::uint64_t at_once = whole ? c.region[2] : 1;
@@ -124,8 +123,8 @@ CUresult move_rect(const cuda_api& api, CUstream stream, const codec::op_transfe
     return CUDA_SUCCESS;
 }
 
-CUresult copy_rect(const cuda_api& api, CUstream stream, const vgpu_cmd_copy_rect& c, const cuda_memory& source,
-                   const cuda_memory& destination) {
+CUresult copy_rect(const cuda_api& api, CUstream stream, const vgpu_cmd_copy_rect& c,
+                   const cuda_memory& source, const cuda_memory& destination) {
     const linear_end from = end_of(source, c.source_origin, c.source_row_pitch, c.source_slice_pitch);
     const linear_end to =
         end_of(destination, c.destination_origin, c.destination_row_pitch, c.destination_slice_pitch);

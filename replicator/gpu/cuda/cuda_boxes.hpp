@@ -14,8 +14,8 @@ using cuda_rest = std::unique_ptr<cuda_copy_back>;
 
 CUresult move_rect(const cuda_api& api, CUstream stream, const codec::op_transfer_rect& op,
                    const cuda_memory& memory, const payload_ptr& data, cuda_rest& rest);
-CUresult copy_rect(const cuda_api& api, CUstream stream, const vgpu_cmd_copy_rect& c, const cuda_memory& source,
-                   const cuda_memory& destination);
+CUresult copy_rect(const cuda_api& api, CUstream stream, const vgpu_cmd_copy_rect& c,
+                   const cuda_memory& source, const cuda_memory& destination);
 CUresult move_image(const cuda_api& api, CUstream stream, const codec::op_transfer_image& op,
                     const cuda_array& image, const payload_ptr& data, cuda_rest& rest);
 CUresult copy_image(const cuda_api& api, CUstream stream, const vgpu_cmd_copy_image& c,

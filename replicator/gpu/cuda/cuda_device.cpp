@@ -82,7 +82,8 @@ bool may_print(std::span<const std::byte> image) {
     static constexpr std::string_view name = "vprintf";
     constexpr std::uint32_t fat_binary = 0xba55ed50;
     const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
-    return (image.size() >= sizeof fat_binary && std::memcmp(image.data(), &fat_binary, sizeof fat_binary) == 0) ||
+    return (image.size() >= sizeof fat_binary &&
+            std::memcmp(image.data(), &fat_binary, sizeof fat_binary) == 0) ||
            text.find(name) != text.npos;
 }
 

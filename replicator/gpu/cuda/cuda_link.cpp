@@ -53,7 +53,8 @@ CUresult link(const cuda_api& api, CUlinkState state, std::span<host_program* co
 
 } // namespace
 
-std::int32_t cuda_device::link_program(host_context&, const std::string&, std::span<host_program* const> inputs,
+std::int32_t cuda_device::link_program(host_context&, const std::string&,
+                                       std::span<host_program* const> inputs,
                                        std::unique_ptr<host_program>& out) {
     for (host_program* const one : inputs) {
         const auto& input = static_cast<const cuda_program&>(*one);

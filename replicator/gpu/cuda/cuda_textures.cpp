@@ -30,10 +30,14 @@ bool format_of(std::uint32_t order, std::uint32_t type, CUarray_format& format, 
         return false;
     }
     constexpr std::pair<std::uint32_t, CUarray_format> known[] = {
-        {CL_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8},   {CL_UNSIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT16},
-        {CL_UNSIGNED_INT32, CU_AD_FORMAT_UNSIGNED_INT32}, {CL_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT8},
-        {CL_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16},     {CL_SIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32},
-        {CL_HALF_FLOAT, CU_AD_FORMAT_HALF},               {CL_FLOAT, CU_AD_FORMAT_FLOAT}};
+        {CL_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8},
+        {CL_UNSIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT16},
+        {CL_UNSIGNED_INT32, CU_AD_FORMAT_UNSIGNED_INT32},
+        {CL_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT8},
+        {CL_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16},
+        {CL_SIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32},
+        {CL_HALF_FLOAT, CU_AD_FORMAT_HALF},
+        {CL_FLOAT, CU_AD_FORMAT_FLOAT}};
     for (const auto& [wire, name] : known)
         if (wire == type) {
             format = name;

@@ -431,7 +431,8 @@ struct mirror_file::impl {
     }
     // Launches write what a surface shows without naming it.
     void describe(catalog_item&, const op_create_texture& o) {
-        if (o.c->kind == VGPU_TEXTURE_SURFACE && std::find(arenas.begin(), arenas.end(), o.c->memory) == arenas.end()) {
+        if (o.c->kind == VGPU_TEXTURE_SURFACE &&
+            std::find(arenas.begin(), arenas.end(), o.c->memory) == arenas.end()) {
             arenas.push_back(o.c->memory);
         }
     }
