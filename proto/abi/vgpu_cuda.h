@@ -13,6 +13,8 @@
 #include "proto/abi/vgpu_protocol.h"
 
 #define VGPU_CUDA_ERROR_BASE (-20000)
+/* CREATE_VARIABLE: on this host it lies elsewhere, or has another length. No result of CUDA's. */
+#define VGPU_CUDA_OTHER_ADDRESS (VGPU_CUDA_ERROR_BASE - 100000)
 
 /*
  * Names of INFO, which OpenCL does not have. A device that speaks OpenCL refuses them, and one that
@@ -20,6 +22,9 @@
  */
 #define VGPU_CUDA_DEVICE 0x80000100u /* subject DEVICE; result: struct vgpu_cuda_device */
 #define VGPU_CUDA_KERNEL 0x80000101u /* subject KERNEL; result: struct vgpu_cuda_kernel */
+
+/* subject PROGRAM, input: a variable's name; result: struct vgpu_cuda_variable */
+#define VGPU_CUDA_VARIABLE 0x80000102u
 
 #define VGPU_CUDA_NAME_BYTES 256u
 #define VGPU_CUDA_DEVICE_ATTRIBUTES 160u
@@ -43,6 +48,11 @@ struct vgpu_cuda_device {
 struct vgpu_cuda_parameter {
 	__u32 offset; /* in the block of all parameters */
 	__u32 bytes;
+};
+
+struct vgpu_cuda_variable {
+	__u64 address;
+	__u64 bytes;
 };
 
 struct vgpu_cuda_kernel {

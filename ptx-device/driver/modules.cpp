@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 using namespace kagemusha;
 using namespace kagemusha::ptx_driver;
@@ -56,6 +57,14 @@ struct error_log {
     }
 };
 
+std::uint64_t hash_of(std::string_view text) { // FNV-1a, 64 bits
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char octet : text) {
+        hash = (hash ^ static_cast<unsigned char>(octet)) * 0x100000001b3;
+    }
+    return hash;
+}
+
 CUresult load(const call& c, const void* image, const error_log& log, CUmodule* out) {
     std::string text;
     if (const CUresult r = ptx_of(image, text); r != CUDA_SUCCESS) {
@@ -69,8 +78,9 @@ CUresult load(const call& c, const void* image, const error_log& log, CUmodule* 
     }
     auto made = std::make_unique<loaded_module>();
     const ptx::module modules[] = {std::move(parsed.value)};
+    const std::uint64_t image_hash = hash_of(text);
     auto built = machine::build(modules, [&](std::uint64_t bytes, std::uint64_t) {
-        const CUdeviceptr place = c.d.take(bytes);
+        const CUdeviceptr place = c.d.take_at(image_hash + made->variables.size(), bytes);
         if (place != 0) {
             made->variables.push_back(place);
         }

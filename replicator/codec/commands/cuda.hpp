@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The rows of commands that only CUDA has. There is one: memory at an address. Everything else that CUDA does
-// is in common.hpp (its modules are programs, its functions kernels) or has OpenCL's flags, of which it uses
+// The rows of commands that only CUDA has: memory at an address. Everything else that CUDA does is in
+// common.hpp (its modules are programs, its functions kernels) or has OpenCL's flags, of which it uses
 // none (queues, in opencl.hpp).
 #ifndef KAGEMUSHA_CODEC_COMMANDS_CUDA_HPP
 #define KAGEMUSHA_CODEC_COMMANDS_CUDA_HPP
@@ -31,7 +31,23 @@ struct create_arena : call<VGPU_CMD_CREATE_ARENA, op_create_arena> {
     }
 };
 
-using cuda_rows = rows<create_arena>;
+// Address 0: the guest knows of the variable, and the driver gives no address of it.
+struct create_variable : call<VGPU_CMD_CREATE_VARIABLE, op_create_variable> {
+    static constexpr const char* name = "CREATE_VARIABLE";
+    static constexpr auto parts = std::tuple(
+        creates(object::buffer, &wire::id),
+        uses(object::program, &wire::program),
+        pad(&wire::pad),
+        between(&wire::bytes, 1, VGPU_ARENA_RANGE_BYTES, "a variable is empty or larger than the range of arenas"),
+        not_zero(&wire::name_bytes, "a variable without a name"),
+        text(&op::name, &wire::name_bytes, VGPU_MAX_NAME_BYTES));
+    static void sample(wire& c) {
+        c.address = 4096;
+        c.bytes = 64;
+    }
+};
+
+using cuda_rows = rows<create_arena, create_variable>;
 // clang-format on
 
 } // namespace kagemusha::codec::commands

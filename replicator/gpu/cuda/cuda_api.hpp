@@ -29,9 +29,12 @@ namespace kagemusha::gpu {
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
     X(cuModuleGetFunction)                                                                                   \
+    X(cuModuleGetGlobal_v2)                                                                                  \
     X(cuFuncGetAttribute)                                                                                    \
     X(cuFuncGetParamInfo)                                                                                    \
     X(cuLaunchKernel)                                                                                        \
+    X(cuMemAlloc_v2)                                                                                         \
+    X(cuMemFree_v2)                                                                                          \
     X(cuMemcpyHtoDAsync_v2)                                                                                  \
     X(cuMemcpyDtoHAsync_v2)                                                                                  \
     X(cuMemcpyDtoDAsync_v2)                                                                                  \

@@ -74,6 +74,7 @@ struct standby_config {
     // act_run beyond on_executed(), per file; the device must accept as many requests.
     std::uint32_t running_per_file = default_running_per_file;
     bool compression = false;
+    std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
     guest_limits limits; // no log of a guest that may have more is followed
 };
 
