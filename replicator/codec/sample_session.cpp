@@ -73,7 +73,7 @@ void build_sample(stream_builder& b) {
     typename Row::wire c{};
     Row::sample(c);
     argument_builder arguments;
-    std::vector<std::byte> name;
+    std::string_view name;
     const auto fill = [&]<class Part>(const Part& part) {
         if constexpr (commands::is_creates<Part>) {
             c.*part.id = made_by(Row::opcode);
@@ -82,7 +82,7 @@ void build_sample(stream_builder& b) {
         } else if constexpr (requires { part.way; }) {
             c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
         } else if constexpr (requires { part.limit; }) { // a text
-            name = octets('v', 'a', 'r', 'i', 'a', 'b', 'l', 'e');
+            name = "total"; // and padding
             c.*part.bytes = static_cast<std::uint32_t>(name.size());
         } else if constexpr (commands::is_arguments<Part>) {
             arguments = arguments_of_all_kinds();
@@ -94,7 +94,7 @@ void build_sample(stream_builder& b) {
     if constexpr (Row::answers == commands::answer::enqueued) {
         c.enqueue.queue = queue;
     }
-    b.begin(Row::opcode, c).bytes(name).bytes(arguments.bytes());
+    b.begin(Row::opcode, c).text(name).bytes(arguments.bytes());
 }
 
 } // namespace

@@ -50,6 +50,7 @@ namespace kagemusha::gpu {
     X(cuMemSetAccess)                                                                                        \
     X(cuStreamCreate)                                                                                        \
     X(cuStreamDestroy_v2)                                                                                    \
+    X(cuStreamSynchronize)                                                                                   \
     X(cuStreamWaitEvent)                                                                                     \
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy_v2)                                                                                     \

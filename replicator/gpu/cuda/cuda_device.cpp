@@ -151,8 +151,22 @@ struct cuda_device::native_creation {
         const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         if (const CUresult result = api.cuMemSetAccess(address, bytes, &access, 1))
             return cuda_error(result);
+        if (const CUresult result = clear(address, bytes))
+            return cuda_error(result);
         place = std::move(made);
         return CL_SUCCESS;
+    }
+    // What a program has not written is the same on both hosts of a pair. Waits for nothing else.
+    CUresult clear(CUdeviceptr address, std::size_t bytes) const {
+        CUstream stream = nullptr;
+        CUresult result = api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (result != CUDA_SUCCESS)
+            return result;
+        result = api.cuMemsetD8Async(address, 0, bytes, stream);
+        if (result == CUDA_SUCCESS)
+            result = api.cuStreamSynchronize(stream);
+        api.cuStreamDestroy_v2(stream);
+        return result;
     }
     // A guest has no use for it, because nobody tells it the address; replication has.
     std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {

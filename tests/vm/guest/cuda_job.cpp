@@ -7,6 +7,8 @@
 //
 //   cuda_job ROUNDS [STOP]    until so many rounds, or until the file STOP is there
 //
+// CUDA_JOB_LIBRARY in the environment: another library than libcuda.so.1.
+//
 // Prints "round N: CHECKSUM" now and then, and "N rounds, CHECKSUM" at the end. Exit status 0: every result was
 // right; 1: one was not, or a call failed; a line says which.
 #include "proto/cuda/cuda.h"
@@ -163,7 +165,8 @@ void need(CUresult result, const char* what) {
 #define NEED(call) need(cu.call, #call)
 
 bool load() {
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+    const char* const chosen = std::getenv("CUDA_JOB_LIBRARY");
+    void* const library = dlopen(chosen ? chosen : "libcuda.so.1", RTLD_NOW);
     if (!library) {
         std::printf("FAILED: %s\n", dlerror());
         return false;
