@@ -30,7 +30,8 @@ std::optional<std::string> find_host_driver(const std::string& backend, const st
     if (wanted.empty())
         return wanted;
     if (backend != "cuda") {
-        fmt::print(stderr, "kagemusha: a driver library can be chosen for the backend cuda only, not for {}\n",
+        fmt::print(stderr,
+                   "kagemusha: a driver library can be chosen for the backend cuda only, not for {}\n",
                    backend);
         return std::nullopt;
     }

@@ -44,7 +44,8 @@ TEST(gpu_parts, the_device_is_told_of_the_driver_once) {
     EXPECT_TRUE(add_host_driver(properties, ""));
     EXPECT_EQ(properties.size(), 1u);
     EXPECT_TRUE(add_host_driver(properties, "/lib/libcuda.so.1"));
-    EXPECT_EQ(properties.back(), (std::pair<std::string, std::string>{"options", "driver=/lib/libcuda.so.1"}));
+    EXPECT_EQ(properties.back(),
+              (std::pair<std::string, std::string>{"options", "driver=/lib/libcuda.so.1"}));
     EXPECT_FALSE(add_host_driver(properties, "/lib/libcuda.so.1"));
 }
 

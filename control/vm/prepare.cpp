@@ -48,8 +48,8 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
 
 } // namespace
 
-gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby,
-                  const std::string& keys, const std::string& driver) {
+gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby, const std::string& keys,
+                  const std::string& driver) {
     gpu_config gpu{vm.gpu->backend, vm.gpu->gpu, vm.gpu->properties};
     add_host_driver(gpu.properties, driver); // the description has no `options` beside it
     const auto& p = vm.protection;

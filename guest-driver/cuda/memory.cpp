@@ -229,7 +229,8 @@ KAGEMUSHA_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* byt
         auto piece = where.pieces.find(address);
         if (!piece && address - VGPU_ARENA_BASE >= VGPU_ARENA_RANGE_BYTES) {
             auto found = where.arenas.upper_bound(address); // a variable?
-            if (found != where.arenas.begin() && address - std::prev(found)->first < std::prev(found)->second->bytes())
+            if (found != where.arenas.begin() &&
+                address - std::prev(found)->first < std::prev(found)->second->bytes())
                 piece = {std::prev(found)->first, std::prev(found)->second->bytes()};
         }
         if (!piece)

@@ -170,8 +170,9 @@ void read_elf(std::span<const std::byte> image, name_list& names) {
         sections.push_back(*one);
     }
     const auto name_of = [&](const Elf64_Shdr& section, std::uint32_t at) {
-        return at <= image.size() && section.sh_offset <= image.size() - at ? text_at(image, section.sh_offset + at)
-                                                                            : std::string();
+        return at <= image.size() && section.sh_offset <= image.size() - at
+                   ? text_at(image, section.sh_offset + at)
+                   : std::string();
     };
     const auto holds_variables = [&](unsigned index) {
         if (index >= sections.size() || header->e_shstrndx >= sections.size())

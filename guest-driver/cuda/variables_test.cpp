@@ -45,8 +45,8 @@ TEST(Variables, OfPtxAreThoseInGlobalAndConstantMemory) {
 }
 
 TEST(Variables, OfNonsenseThereAreNone) {
-    for (const std::string_view text : {"", ";", ".global", ".global .u32", "}}}};", "((((", "\"", "/*", ".const ;;= , ,",
-                                        ".global .align 4 = {", "this is no PTX"})
+    for (const std::string_view text : {"", ";", ".global", ".global .u32", "}}}};", "((((", "\"", "/*",
+                                        ".const ;;= , ,", ".global .align 4 = {", "this is no PTX"})
         EXPECT_EQ(in(text), names{}) << text;
 }
 
@@ -73,7 +73,7 @@ struct cubin {
         sections[3].sh_link = 1;
         sections[3].sh_offset = offsetof(cubin, symbols);
         sections[3].sh_size = sizeof symbols;
-        sections[3].sh_name = 12; // .nv.info
+        sections[3].sh_name = 12;                                             // .nv.info
         symbols[0] = {21, ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), 0, 2, 0, 4}; // count
         symbols[1] = {27, ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), 0, 3, 0, 4}; // other: not of that section
         symbols[2] = {33, ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), 0, 2, 0, 4};   // kernel

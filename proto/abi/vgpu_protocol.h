@@ -29,7 +29,8 @@
 /*
  * Of the commands that a log may contain: one more for each new opcode that is not a query (a call
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
- * equal.
+ * equal. CUDA's (CREATE_ARENA, CREATE_VARIABLE) do not count: a log has them only for a standby that
+ * says that it knows them (docs/spec/replication.md, 12).
  */
 #define VGPU_STREAM_VERSION 4u
 
@@ -428,10 +429,10 @@ struct vgpu_cmd_create_arena {
 };
 
 /*
- * CREATE_VARIABLE: a variable of a program (CUDA's __device__ and __constant__) as a buffer. The host's
- * driver chose the address; the command names what the guest was told (VGPU_CUDA_VARIABLE), and a host
- * where the variable lies elsewhere, or has another length, refuses it. Like an arena it may be written
- * by each launch of its file.
+ * CREATE_VARIABLE: a variable of a program (CUDA's __device__ and __constant__) as a buffer. The
+ * host's driver chose the address; the command names what the guest was told (VGPU_CUDA_VARIABLE),
+ * and a host where the variable lies elsewhere, or has another length, refuses it. Like an arena it
+ * may be written by each launch of its file.
  */
 struct vgpu_cmd_create_variable {
 	struct vgpu_cmd cmd;

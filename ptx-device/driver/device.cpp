@@ -62,7 +62,8 @@ CUdeviceptr device::take_at(std::uint64_t place, std::size_t bytes) {
         return 0;
     }
     for (int i = 0; i < tries; i++) {
-        void* const wanted = reinterpret_cast<void*>(begin + (place + static_cast<unsigned>(i)) % slots * slot);
+        void* const wanted =
+            reinterpret_cast<void*>(begin + (place + static_cast<unsigned>(i)) % slots * slot);
         void* const p = mmap(wanted, pages, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         if (p == MAP_FAILED) {

@@ -66,7 +66,7 @@ public:
     machine::memory_map memory;
     std::map<CUdeviceptr, std::size_t> allocations;
     std::map<CUdeviceptr, std::size_t> placed; // of them, those of take_at(): bytes of whole pages
-    std::map<CUdeviceptr, std::size_t> host; // pinned memory of the program
+    std::map<CUdeviceptr, std::size_t> host;   // pinned memory of the program
     std::size_t used = 0;
     machine::texture_table textures;
     CUtexObject last_texture = 0;

@@ -105,13 +105,14 @@ struct op_migrate            { const vgpu_cmd_migrate* c; id_list waits; id_list
 struct op_write_runs         { in_place<write_runs_fields> c; std::span<const std::byte> bytes; run_list runs; std::uint64_t end; static constexpr id_list waits{}; }; // end: behind the last run
 // clang-format on
 
-using op = std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
-                        op_create_image, op_create_sampler, op_create_program, op_build_program,
-                        op_compile_program, op_link_program, op_create_kernel, op_create_user_event,
-                        op_set_user_event, op_destroy, op_flush, op_await, op_set_spec_constant,
-                        op_suggested_group_size, op_create_arena, op_create_variable, op_transfer_buffer,
-                        op_transfer_rect, op_copy_buffer, op_copy_rect, op_fill_buffer, op_transfer_image, op_copy_image,
-                        op_copy_image_buffer, op_fill_image, op_launch, op_sync, op_migrate, op_write_runs>;
+using op =
+    std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
+                 op_create_image, op_create_sampler, op_create_program, op_build_program, op_compile_program,
+                 op_link_program, op_create_kernel, op_create_user_event, op_set_user_event, op_destroy,
+                 op_flush, op_await, op_set_spec_constant, op_suggested_group_size, op_create_arena,
+                 op_create_variable, op_transfer_buffer, op_transfer_rect, op_copy_buffer, op_copy_rect,
+                 op_fill_buffer, op_transfer_image, op_copy_image, op_copy_image_buffer, op_fill_image,
+                 op_launch, op_sync, op_migrate, op_write_runs>;
 
 // The enqueue part of an op, or nullptr for calls and for DESTROY, FLUSH, SET_USER_EVENT, AWAIT.
 const vgpu_enqueue* enqueue_of(const op& o);

@@ -82,7 +82,7 @@ void build_sample(stream_builder& b) {
         } else if constexpr (requires { part.way; }) {
             c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
         } else if constexpr (requires { part.limit; }) { // a text
-            name = "total"; // and padding
+            name = "total";                              // and padding
             c.*part.bytes = static_cast<std::uint32_t>(name.size());
         } else if constexpr (commands::is_arguments<Part>) {
             arguments = arguments_of_all_kinds();

@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
         }
     }
     if (argc > first + 1 || first > argc) {
-        std::fprintf(stderr, "usage: kagemusha-gpus [--json] [--backend NAME] [--options KEY=VALUE,…] [GPU]\n");
+        std::fprintf(stderr,
+                     "usage: kagemusha-gpus [--json] [--backend NAME] [--options KEY=VALUE,…] [GPU]\n");
         return 2;
     }
     kagemusha::gpu::gpu_list list = kagemusha::gpu::list_gpus(backend, options);

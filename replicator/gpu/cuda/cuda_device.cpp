@@ -188,9 +188,9 @@ struct cuda_device::native_creation {
         device.primary_->make_current();
         auto made = std::make_unique<cuda_memory>();
         made->primary = device.primary_;
-        if (const CUresult result =
-                api.cuModuleGetGlobal_v2(&made->address, &made->bytes, static_cast<cuda_program&>(program).native,
-                                         std::string(r.op.name).c_str()))
+        if (const CUresult result = api.cuModuleGetGlobal_v2(&made->address, &made->bytes,
+                                                             static_cast<cuda_program&>(program).native,
+                                                             std::string(r.op.name).c_str()))
             return cuda_error(result);
         if (made->address != r.op.c->address || made->bytes != r.op.c->bytes)
             return VGPU_CUDA_OTHER_ADDRESS;

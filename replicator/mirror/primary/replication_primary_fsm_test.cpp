@@ -233,8 +233,9 @@ TEST_F(replication_primary_fsm_test, a_vm_with_cuda_needs_a_standby_with_cuda) {
     config.gpu_capabilities = {cuda_capability, cuda_only_capability};
     fsm = std::make_unique<replication_primary_fsm>(config, now);
     connect();
-    const std::string sentence = "the primary's GPU speaks CUDA, and the standby's does not: give the standby the "
-                                 "backend cuda, of a release that can be a standby with it";
+    const std::string sentence =
+        "the primary's GPU speaks CUDA, and the standby's does not: give the standby the "
+        "backend cuda, of a release that can be a standby with it";
     EXPECT_EQ(says(standby_hello()), "send goodbye refused \"" + sentence + "\"; close_link \"" + sentence +
                                          "\"; state disconnected \"" + sentence + "\"");
     for (const std::vector<std::string>& theirs :

@@ -69,7 +69,8 @@ std::string more_than_allowed(const guest_limits& of_primary, const guest_limits
 // A log has the commands of the API that the guest's programs use.
 std::string other_api(const hello& primary, const hello& standby) {
     if (has_capability(primary, cuda_only_capability) && !has_capability(standby, cuda_capability)) {
-        return "the primary's GPU speaks CUDA, and the standby's does not: give the standby the backend cuda, of a "
+        return "the primary's GPU speaks CUDA, and the standby's does not: give the standby the backend "
+               "cuda, of a "
                "release that can be a standby with it";
     }
     if (has_capability(standby, cuda_only_capability) && !has_capability(primary, cuda_capability)) {

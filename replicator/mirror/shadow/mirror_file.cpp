@@ -30,9 +30,9 @@ constexpr const char* over_budget =
     "the guest has more objects or program sources than the host remembers for a standby "
     "(max_catalog_bytes); the file is mirrored no more until it is closed";
 
-constexpr const char* variable_out_of_reach =
-    "a CUDA module of the guest has a variable that the GPU's driver gives no address of, so a standby can't get its "
-    "content; the file is mirrored no more until it is closed";
+constexpr const char* variable_out_of_reach = "a CUDA module of the guest has a variable that the GPU's "
+                                              "driver gives no address of, so a standby can't get its "
+                                              "content; the file is mirrored no more until it is closed";
 
 template <class Command>
 std::span<const std::uint64_t> words_of(const Command* c) {
@@ -109,7 +109,7 @@ struct mirror_file::impl {
     entry_builder entry;
     // Arguments of its launches whose marks are set: most launches of a request name the same few objects.
     std::array<guest_id, 16> seen_ids{};
-    bool seen_addressed = false; // the same for all of those
+    bool seen_addressed = false;    // the same for all of those
     std::vector<stretch> stretches; // while the entry is packed
 
     void fail(const char* why) {

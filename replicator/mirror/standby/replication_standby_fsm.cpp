@@ -127,7 +127,8 @@ struct replication_standby_fsm::impl {
         if (config.compression) {
             h.capabilities.push_back(compression_capability);
         }
-        h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(), config.gpu_capabilities.end());
+        h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
+                              config.gpu_capabilities.end());
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.hold_bytes = config.hold_bytes;
         h.hold_entries = config.hold_entries;
@@ -453,7 +454,8 @@ struct replication_standby_fsm::impl {
         }
         if (e.failed && !e.failure_expected) {
             on_fault(entry, "entry " + std::to_string(entry) + " of file " + std::to_string(e.meta.file) +
-                                " failed on the standby with " + error_text(result) + ", and had not on the primary" + advice(result));
+                                " failed on the standby with " + error_text(result) +
+                                ", and had not on the primary" + advice(result));
         }
         note_live();
         tell();

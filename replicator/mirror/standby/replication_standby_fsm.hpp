@@ -75,7 +75,7 @@ struct standby_config {
     std::uint32_t running_per_file = default_running_per_file;
     bool compression = false;
     std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
-    guest_limits limits; // no log of a guest that may have more is followed
+    guest_limits limits;                            // no log of a guest that may have more is followed
 };
 
 enum class standby_state : std::uint8_t { listening, greeting, following, ready, taken_over, ended };

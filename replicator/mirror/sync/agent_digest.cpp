@@ -571,8 +571,9 @@ void mirror_agent::impl::ship_all() {
     order->exact = true;
     ++ships_in_flight;
     if (!start_ordered(pieces, order))
-        return fail("there is no memory for what kernels wrote, which has to be shipped here: give the replication "
-                    "more of it, or ship the results of fewer kernels");
+        return fail(
+            "there is no memory for what kernels wrote, which has to be shipped here: give the replication "
+            "more of it, or ship the results of fewer kernels");
     for (memory_info* m : objects)
         m->dirty_for_sync = m->computed = false;
     state.note_shipped();

@@ -101,7 +101,8 @@ hold_ptr mirror_agent::impl::begin_hold(const std::vector<agent_context*>& list,
 }
 
 void mirror_agent::impl::append_order(codec::stream_builder& stream, const agent_context& c,
-                                      const std::vector<guest_id>& queues, const std::function<guest_id()>& event,
+                                      const std::vector<guest_id>& queues,
+                                      const std::function<guest_id()>& event,
                                       const std::function<void()>& flush) {
     const guest_id done = requests.new_id();
     stream.marker({c.queue, done});
@@ -216,8 +217,7 @@ void mirror_agent::impl::order_new_queues() {
         for (const auto& c : contexts) {
             if (!c->ready)
                 continue;
-            append_order(
-                stream, *c, state.queues(c->id), [&] { return requests.event(ended); }, [] {});
+            append_order(stream, *c, state.queues(c->id), [&] { return requests.event(ended); }, [] {});
             requests.inject(stream, ended);
         }
         requests.arm(ended);

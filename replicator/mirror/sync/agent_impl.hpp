@@ -206,8 +206,9 @@ struct mirror_agent::impl {
     bool same_object(const piece& p) const;
     void append_queue(codec::stream_builder& stream, const agent_context& c) const;
     // Behind what the agent has in its queue, on each of the guest's; `event`: of the new barriers.
-    void append_order(codec::stream_builder& stream, const agent_context& c, const std::vector<guest_id>& queues,
-                      const std::function<guest_id()>& event, const std::function<void()>& flush);
+    void append_order(codec::stream_builder& stream, const agent_context& c,
+                      const std::vector<guest_id>& queues, const std::function<guest_id()>& event,
+                      const std::function<void()>& flush);
     log_sequence append(const agent_entry& entry) { return log.append(entry.finish()); }
     void call(agent_context& c, codec::stream_builder& stream, vgpu_object_kind kind, guest_id id,
               const step_ptr& by);

@@ -391,10 +391,10 @@ void mirror_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) 
     const transfer_ptr order = batch->order;
     for (read_unit& unit : batch->units) {
         ++unit.attempts;
-        const bool there =
-            context(batch->context_serial) && (unit.in_shadow || unit.alias != 0 || same_object(unit.what)) &&
-            // else the guest has gone on: seal()
-            (!options.cuda || !order || unit.in_shadow);
+        const bool there = context(batch->context_serial) &&
+                           (unit.in_shadow || unit.alias != 0 || same_object(unit.what)) &&
+                           // else the guest has gone on: seal()
+                           (!options.cuda || !order || unit.in_shadow);
         if (!there || unit.attempts >= max_read_attempts) {
             unit_failed(batch, unit, error);
             if (phase == sync_phase::off)

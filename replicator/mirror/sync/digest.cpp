@@ -90,8 +90,8 @@ kernel void kagemusha_digest(global const ulong* data, ulong bytes, ulong chunk_
 )";
 }
 
-std::string_view digest_kernel_ptx() {
-    return R"(// Kagemusha: hashes of chunks of memory.
+// The same in PTX.
+constexpr char ptx_source[] = R"(// Kagemusha: hashes of chunks of memory.
 .version 6.0
 .target sm_50
 .address_size 64
@@ -214,6 +214,9 @@ DONE:
     ret;
 }
 )";
+
+std::string_view digest_kernel_ptx() {
+    return ptx_source;
 }
 
 } // namespace kagemusha::mirror

@@ -253,8 +253,9 @@ void mirror_agent::finish_sync() {
     auto order = std::make_shared<ordered_transfer>();
     order->final = true;
     if (!self.start_ordered(self.take_dirty(), order))
-        return self.fail("a standby gets a CUDA program's memory through a copy of it on the GPU, which has no room "
-                         "for one: free some of its memory");
+        return self.fail(
+            "a standby gets a CUDA program's memory through a copy of it on the GPU, which has no room "
+            "for one: free some of its memory");
     self.pump();
 }
 

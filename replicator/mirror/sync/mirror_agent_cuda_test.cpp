@@ -48,7 +48,8 @@ pair_options on_ptx() {
     return o;
 }
 
-std::uint64_t ptx_kernel(executing_pair& p, std::uint64_t context, std::string_view ptx, std::string_view name) {
+std::uint64_t ptx_kernel(executing_pair& p, std::uint64_t context, std::string_view ptx,
+                         std::string_view name) {
     const auto program = p.new_id(), kernel = p.new_id();
     p.ok(stream_builder()
              .create_program(program, context, VGPU_PROGRAM_BINARY, {ptx.size(), VGPU_PAYLOAD_INLINE, 0})
@@ -89,16 +90,20 @@ TEST(mirror_agent_cuda, TheKernelInPtxGivesTheReferencesHash) {
         for (const std::uint64_t chunk : {24ull, 4096ull}) {
             for (const std::uint64_t local : {1ull, 3ull, 64ull, 256ull}) {
                 const std::uint64_t chunks = (bytes + chunk - 1) / chunk, first = 5;
-                p.ok(stream_builder().launch(
-                    {queue, 0}, kernel, blocks(chunks, local),
-                    argument_builder().memory(0, data).scalar(1, bytes).scalar(2, chunk).memory(3, hashes).scalar(
-                        4, first)));
+                p.ok(stream_builder().launch({queue, 0}, kernel, blocks(chunks, local),
+                                             argument_builder()
+                                                 .memory(0, data)
+                                                 .scalar(1, bytes)
+                                                 .scalar(2, chunk)
+                                                 .memory(3, hashes)
+                                                 .scalar(4, first)));
                 p.finish(queue);
                 const auto got = p.on_primary(queue, hashes, (first + chunks) * 8);
                 for (std::uint64_t i = 0; i < chunks; ++i) {
                     std::uint64_t hash = 0;
                     std::memcpy(&hash, got.data() + (first + i) * 8, 8);
-                    const auto part = std::span(content).subspan(i * chunk, std::min(chunk, bytes - i * chunk));
+                    const auto part =
+                        std::span(content).subspan(i * chunk, std::min(chunk, bytes - i * chunk));
                     ASSERT_EQ(hash, chunk_hash(part)) << bytes << " bytes, chunk " << i << " of " << chunk;
                 }
             }
