@@ -29,8 +29,8 @@
 /*
  * Of the commands that a log may contain: one more for each new opcode that is not a query (a call
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
- * equal. CUDA's (CREATE_ARENA, CREATE_VARIABLE) do not count: a log has them only for a standby that
- * says that it knows them (docs/spec/replication.md, 12).
+ * equal. CUDA's (CREATE_ARENA, CREATE_VARIABLE) do not count: a log has them only for a standby
+ * that says that it knows them (docs/spec/replication.md, 12).
  */
 #define VGPU_STREAM_VERSION 4u
 

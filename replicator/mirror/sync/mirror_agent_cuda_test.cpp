@@ -2,9 +2,11 @@
 // The agent where the GPU speaks CUDA: on the PTX device, in buffers without a chosen address, because both
 // ends are in this process; and on the null device with arenas. tests/mirror has both ends in processes.
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "mirror/sync/digest.hpp"
+#include "proto/abi/vgpu_cuda.h"
 #include "tests/support/executing_pair.hpp"
 
 namespace kagemusha::mirror::testing {
@@ -158,6 +160,41 @@ TEST(mirror_agent_cuda, WhatDiffersIsFoundAndRepairedWhileTheGuestGoesOn) {
     EXPECT_EQ(p.digest().chunks_different, before);
     expect_same(p, queue, a, mib);
     expect_same(p, queue, b, mib);
+}
+
+TEST(mirror_agent_cuda, AVariableThatLiesElsewhereIsNone) {
+    executing_pair p(on_ptx());
+    const auto context = p.context(), program = p.new_id();
+    constexpr std::string_view ptx = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                                     ".visible .global .align 8 .u64 total = 3;\n";
+    p.ok(stream_builder()
+             .create_program(program, context, VGPU_PROGRAM_BINARY, {ptx.size(), VGPU_PAYLOAD_INLINE, 0})
+             .text(ptx));
+    const auto made = [&](std::string_view name, std::uint64_t address, std::uint64_t bytes) {
+        stream_builder b;
+        b.begin(VGPU_CMD_CREATE_VARIABLE,
+                vgpu_cmd_create_variable{
+                    {}, p.new_id(), program, address, bytes, static_cast<std::uint32_t>(name.size()), 0})
+            .text(name);
+        return p.run(b).result;
+    };
+    EXPECT_EQ(made("total", 4096, 8), VGPU_CUDA_OTHER_ADDRESS);
+    EXPECT_EQ(made("nothing", 4096, 8), VGPU_CUDA_ERROR_BASE - 500) << "CUDA_ERROR_NOT_FOUND";
+
+    std::uint64_t answer[2] = {};
+    stream_builder b;
+    constexpr std::string_view name = "total";
+    vgpu_cmd_info ask{};
+    ask.subject = VGPU_INFO_PROGRAM;
+    ask.name = VGPU_CUDA_VARIABLE;
+    ask.object = program;
+    ask.result = b.payload(true, 0, 0, sizeof answer);
+    ask.input = {name.size(), VGPU_PAYLOAD_INLINE, 0};
+    ASSERT_EQ(p.run(b.begin(VGPU_CMD_INFO, ask).text(name)).result, 0);
+    std::memcpy(answer, p.guest(), sizeof answer);
+    EXPECT_EQ(answer[1], 8u);
+    EXPECT_EQ(made("total", answer[0], 4), VGPU_CUDA_OTHER_ADDRESS);
+    EXPECT_EQ(made("total", answer[0], 8), 0);
 }
 
 // Nothing runs there that could write an arena behind the log's back, so its content is what commands wrote.
