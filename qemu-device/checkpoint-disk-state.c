@@ -153,7 +153,6 @@ static void checkpoint_disk_take(CheckpointDisk *s, Error **errp)
     int ret;
 
     checkpoint_disk_forget(s);
-    g_clear_pointer(&s->failure, g_free);
     s->ranges = checkpoint_disk_new_ranges();
     WITH_QEMU_LOCK_GUARD(&s->lock) {
         committed = hbitmap_empty(s->sent);
@@ -387,10 +386,9 @@ static void checkpoint_disk_checkpoint(ReplicationState *rs, Error **errp)
 
     if (s->primary) {
         checkpoint_disk_take(s, errp);
-        if (*errp) {
-            /* Who looks after the VM has to decide: it may well last. */
-            s->failure = g_strdup(error_get_pretty(*errp));
-        }
+        /* Who looks after the VM has to decide: it may well last. */
+        g_free(s->failure);
+        s->failure = *errp ? g_strdup(error_get_pretty(*errp)) : NULL;
     }
 }
 

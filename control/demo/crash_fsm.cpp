@@ -101,12 +101,15 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
     }
 }
 
-// On a fast GPU the run is over before its host can die in the middle of it.
+// The first set is small: it measures the GPU in seconds. A run of it is over before its host could die in
+// the middle of it.
 void crash_fsm::after_reference() {
     const auto* const largest = &word_sets().back();
     const auto* words = words_;
-    while (fastest_ > 0 && words != largest && words->size() < config_.least_seconds * fastest_)
-        ++words;
+    const double enough = config_.least_seconds * fastest_;
+    if (words->size() < enough)
+        while (words != largest && words->size() < enough * config_.margin)
+            ++words;
     if (words != words_) {
         words_ = words;
         act(say{fmt::format("this GPU is too fast for that: once more, with {}", words->describe())});

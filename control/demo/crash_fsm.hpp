@@ -58,6 +58,7 @@ using any = std::variant<start_standby, tell_guest, read_gpu, kill_primary, show
 
 struct crash_config {
     double least_seconds = 8; // for which this GPU is to be busy with all words of the set
+    double margin = 1.25;     // for a set that is chosen by a speed that a shorter run measured
     double kill_at = 0.4;
     std::uint64_t checkpoints = 3; // on the standby before the run begins
     double show_every = 0.05;

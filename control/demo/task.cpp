@@ -44,8 +44,19 @@ std::string word_set::describe() const {
 }
 
 std::span<const word_set> word_sets() {
-    static constexpr std::array<word_set, 10> sets{
-        {{6, 26}, {7, 3}, {7, 9}, {7, 26}, {8, 3}, {8, 9}, {8, 26}, {9, 3}, {9, 9}, {9, 26}}};
+    static constexpr std::array<word_set, 13> sets{{{6, 3},
+                                                    {6, 9},
+                                                    {6, 26},
+                                                    {7, 2},
+                                                    {7, 6},
+                                                    {7, 18},
+                                                    {8, 2},
+                                                    {8, 6},
+                                                    {8, 18},
+                                                    {9, 2},
+                                                    {9, 6},
+                                                    {9, 18},
+                                                    {9, 26}}};
     return sets;
 }
 

@@ -63,6 +63,8 @@ std::uint64_t rights(file_access access) {
                fs_make_reg | fs_make_sym | fs_refer;
     case file_access::device:
         return fs_read_file | fs_read_dir | fs_write_file | fs_ioctl_dev;
+    case file_access::rewrite:
+        return read | fs_write_file | fs_truncate;
     case file_access::remove_entry:
         return fs_remove_dir;
     }

@@ -16,6 +16,7 @@ enum class file_access {
     execute,      // read and start programs
     write,        // read, create, write and remove regular files, directories and symbolic links
     device,       // read, write and control a device node
+    rewrite,      // read and write files that are there, create nothing
     remove_entry, // remove directories in it, nothing else
 };
 

@@ -81,7 +81,7 @@ std::string build(const std::string& root, const std::vector<std::string>& paths
                   std::uint64_t private_bytes) {
     for (const std::string& path : paths) {
         // The link would name another process for each reader, and is what other programs' names are behind.
-        if (path == "/proc/self")
+        if (path == "/proc/self" || path.starts_with("/proc/self/"))
             continue;
         if (std::string error = show(root, path); !error.empty())
             return error;

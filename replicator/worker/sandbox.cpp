@@ -98,6 +98,10 @@ visible_paths worker_files(const gpu_nodes& nodes) {
     paths.push_back({"/dev/zero", nodes.nvidia ? file_access::device : file_access::read});
     for (const std::string& path : nodes.devices)
         paths.push_back({path, file_access::device});
+    // NVIDIA's CUDA driver names its threads there, and does not start when it can't (580). What else can be
+    // written there is this process's own; a guest has no native code in a worker whose GPU is NVIDIA's.
+    if (nodes.nvidia)
+        paths.push_back({"/proc/self/task", file_access::rewrite});
     // Runtimes of real GPUs find them there. Without one, the worker has no business in it.
     if (std::ranges::any_of(nodes.devices,
                             [](const std::string& path) { return access(path.c_str(), F_OK) == 0; })) {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -185,8 +186,8 @@ constexpr names denied = {
     // another program
     "execve", "execveat", "fork", "vfork",
     // the network, and other processes behind sockets
-    "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4", "sendto", "sendmsg", "sendmmsg",
-    "recvfrom", "recvmsg", "recvmmsg", "getsockname", "getpeername", "getsockopt", "setsockopt", "shutdown",
+    "socketpair", "connect", "accept", "accept4", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg",
+    "recvmmsg", "getsockname", "getpeername", "getsockopt", "setsockopt", "shutdown",
     // other processes: their memory, descriptors, life and scheduling
     "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "pidfd_open",
     "pidfd_getfd", "pidfd_send_signal", "kcmp", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "move_pages",
@@ -213,6 +214,9 @@ constexpr names denied = {
     "acct", "syslog", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "nfsservctl", "setuid",
     "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid", "setfsgid",
     "capset"};
+
+// The same, but for NVIDIA's runtime.
+constexpr names listening = {"socket", "bind", "listen"};
 
 // Like the library's macros, which leave a field uninitialized in C++'s eyes.
 scmp_arg_cmp argument(unsigned number, scmp_compare comparison, std::uint64_t a, std::uint64_t b = 0) {
@@ -269,7 +273,7 @@ constexpr auto allow = SCMP_ACT_ALLOW;
 // after the other: the first takes forbidden values away, the second allows calls by name. The kernel obeys
 // the stricter one. Where the kernel looks at 32 bits of an argument, so does the filter.
 
-std::string enter_value_filter(filter_for role, bool shared_memory) {
+std::string enter_value_filter(filter_for role, bool nvidia) {
     filter f(allow);
     // GPU drivers are nothing but ioctl(); FIOSETOWN, FIOASYNC and TIOCSTI would act on other processes.
     constexpr std::uint64_t fiosetown = 0x8901;
@@ -299,7 +303,7 @@ std::string enter_value_filter(filter_for role, bool shared_memory) {
         f.add(deny, "prlimit64", {argument(0, SCMP_CMP_NE, 0)});
         f.add(deny, "sched_setaffinity", {argument(0, SCMP_CMP_NE, 0)});
     }
-    if (role != filter_for::broker && !shared_memory) {
+    if (role != filter_for::broker && !nvidia) {
         constexpr std::uint64_t kind = MAP_TYPE | MAP_ANONYMOUS;
         for (const int shared : {MAP_SHARED, MAP_SHARED_VALIDATE})
             f.add(
@@ -307,6 +311,15 @@ std::string enter_value_filter(filter_for role, bool shared_memory) {
                 {argument(3, SCMP_CMP_MASKED_EQ, kind, static_cast<std::uint64_t>(shared | MAP_ANONYMOUS))});
     }
     return f.load();
+}
+
+// What is no sequenced-packet socket of this host's processes does not exist.
+void add_listening_socket(filter& f) {
+    constexpr std::uint64_t kind = 0xf; // the rest are flags
+    f.add(allow, "socket",
+          {argument(0, SCMP_CMP_EQ, AF_UNIX), argument(1, SCMP_CMP_MASKED_EQ, kind, SOCK_SEQPACKET)});
+    f.add(deny, "socket", {argument(0, SCMP_CMP_NE, AF_UNIX)});
+    f.add(allow, {"bind", "listen"});
 }
 
 void add_threads(filter& f) {
@@ -347,10 +360,10 @@ std::string enter_linker_filter() {
 
 } // namespace
 
-std::string enter_syscall_filter(filter_for role, bool shared_memory) {
+std::string enter_syscall_filter(filter_for role, bool nvidia) {
     if (role == filter_for::linker)
         return enter_linker_filter();
-    if (std::string error = enter_value_filter(role, shared_memory); !error.empty())
+    if (std::string error = enter_value_filter(role, nvidia); !error.empty())
         return error;
 
     filter f(unknown);
@@ -364,6 +377,10 @@ std::string enter_syscall_filter(filter_for role, bool shared_memory) {
     if (role == filter_for::worker) {
         add_threads(f);
         f.add(deny, denied);
+        if (nvidia)
+            add_listening_socket(f);
+        else
+            f.add(deny, listening);
     } else {
         // What fork() and execve() need. All this is for the broker's own code: it runs none of the guest's.
         f.add(allow, {"clone", "execve", "fork", "pidfd_open", "pidfd_send_signal", "seccomp", "vfork",

@@ -18,9 +18,11 @@ enum class filter_for {
     linker, // on top of the broker's, which it inherits: can't start processes any more
 };
 
-// For this thread and what it starts from now on, for good. "" or why not. `shared_memory`: a worker may make
-// shared anonymous memory, which no limit of the process counts; NVIDIA's runtime can't do without it.
-std::string enter_syscall_filter(filter_for role, bool shared_memory = false);
+// For this thread and what it starts from now on, for good. "" or why not. `nvidia`: a worker may do what
+// NVIDIA's runtime can't do without: make shared anonymous memory, which no limit of the process counts, and a
+// Unix socket that listens (CUDA's, for other processes that want its memory). No call takes a connection of
+// that socket or makes one, so nothing comes through it.
+std::string enter_syscall_filter(filter_for role, bool nvidia = false);
 
 } // namespace kagemusha::worker
 

@@ -8,7 +8,9 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include <cstdio>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <vector>
 
 namespace kagemusha::worker {
@@ -31,12 +34,13 @@ struct attempt {
 };
 
 // In a process of its own, with these filters: the number of attempts that ended otherwise than expected.
-int tried_in(std::initializer_list<filter_for> filters, const std::vector<attempt>& attempts) {
+int tried_in(std::initializer_list<filter_for> filters, const std::vector<attempt>& attempts,
+             bool nvidia = false) {
     const pid_t child = fork();
     if (child == 0) {
         alarm(lost_after_s);
         for (const auto role : filters)
-            if (const auto error = enter_syscall_filter(role); !error.empty()) {
+            if (const auto error = enter_syscall_filter(role, nvidia); !error.empty()) {
                 fprintf(stderr, "%s\n", error.c_str());
                 _exit(100);
             }
@@ -100,6 +104,37 @@ std::vector<attempt> on_others(pid_t other, int expected) {
          expected},
         {"pidfd_open", [=] { return syscall(SYS_pidfd_open, other, 0); }, expected},
     };
+}
+
+// A socket as NVIDIA's CUDA driver makes it when it starts, and what somebody hostile would want of it.
+std::vector<attempt> on_sockets(int listening, int others) {
+    const auto fd = std::make_shared<int>(-1); // in the process that tries
+    const auto make = [](int domain, int type) { return static_cast<long>(socket(domain, type, 0)); };
+    const int on_none = listening == 0 ? 0 : EPERM;
+    return {
+        {"socket", [=] { return *fd = static_cast<int>(make(AF_UNIX, SOCK_SEQPACKET)); }, listening},
+        {"bind",
+         [=] {
+             sockaddr_un address{}; // no name: the kernel makes an abstract one
+             address.sun_family = AF_UNIX;
+             return syscall(SYS_bind, *fd, &address, sizeof address.sun_family);
+         },
+         on_none},
+        {"listen", [=] { return syscall(SYS_listen, *fd, 128); }, on_none},
+        {"TCP", [=] { return make(AF_INET, SOCK_STREAM); }, EPERM},
+        {"netlink", [=] { return make(AF_NETLINK, SOCK_RAW); }, EPERM},
+        {"Unix stream", [=] { return make(AF_UNIX, SOCK_STREAM); }, others},
+        {"socketpair", [=] { return syscall(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, nullptr); }, EPERM},
+        {"connect", [=] { return syscall(SYS_connect, *fd, nullptr, 0); }, EPERM},
+        {"accept4", [=] { return syscall(SYS_accept4, *fd, nullptr, nullptr, 0); }, EPERM},
+        {"sendto", [=] { return syscall(SYS_sendto, *fd, nullptr, 0, 0, nullptr, 0); }, EPERM},
+        {"recvfrom", [=] { return syscall(SYS_recvfrom, *fd, nullptr, 0, 0, nullptr, nullptr); }, EPERM},
+    };
+}
+
+TEST(worker_filter, has_a_socket_that_listens_for_nvidia_only_and_takes_nothing_from_it) {
+    EXPECT_EQ(tried_in({filter_for::worker}, on_sockets(EPERM, EPERM)), 0);
+    EXPECT_EQ(tried_in({filter_for::worker}, on_sockets(0, ENOSYS), true), 0);
 }
 
 TEST(linker_filter, acts_on_no_other_process) {

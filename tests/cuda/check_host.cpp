@@ -186,8 +186,9 @@ void names() {
     }
     void* found = nullptr;
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
-    EXPECT_RESULT(cuGetProcAddress_v2("cuNothing", &found, 12000, 0, &status), CUDA_ERROR_NOT_FOUND);
-    EXPECT(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    // The reference does not say whether the call succeeds; NVIDIA's 580 does.
+    cu.cuGetProcAddress_v2("cuNothing", &found, 12000, 0, &status);
+    EXPECT(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND && found == nullptr);
 }
 
 } // namespace check

@@ -64,8 +64,6 @@ cuda_memory::~cuda_memory() {
     }
     if (handle)
         api.cuMemRelease(handle);
-    if (reserved)
-        api.cuMemAddressFree(address, bytes);
 }
 
 // ---- modules and functions
@@ -134,12 +132,11 @@ struct cuda_device::native_creation {
         device.primary_->make_current();
         auto made = std::make_unique<cuda_memory>();
         made->primary = device.primary_;
+        made->address = address;
         made->bytes = bytes;
-        if (const CUresult result = api.cuMemAddressReserve(&made->address, bytes, 0, address, 0))
-            return cuda_error(result);
-        made->reserved = true;
-        if (made->address != address) // taken: by another arena, or by something of the host's
-            return cuda_error(CUDA_ERROR_OUT_OF_MEMORY);
+        CUresult error = CUDA_SUCCESS;
+        if (made->range = cuda_addresses::reserve(api, error); !made->range)
+            return cuda_error(error);
         CUmemAllocationProp properties{};
         properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.primary_->device};

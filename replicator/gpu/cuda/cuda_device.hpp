@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuda_device: one device of a library with the CUDA driver API. Files:
 //   cuda_api        the library
+//   cuda_addresses  the range of addresses that arenas lie in
 //   cuda_module     lists and opens devices
 //   cuda_device     contexts, streams, arenas, modules, functions, queries
 //   cuda_commands   enqueue: transfers, copies, sets, launches, markers
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "gpu/backend_module.hpp"
+#include "gpu/cuda/cuda_addresses.hpp"
 #include "gpu/cuda/cuda_api.hpp"
 #include "gpu/cuda/cuda_event.hpp"
 
@@ -60,7 +62,8 @@ struct cuda_memory final : host_memory {
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
     bool allocated = false; // by the driver, wherever it likes
-    bool reserved = false, mapped = false;
+    bool mapped = false;
+    std::shared_ptr<const cuda_addresses> range; // keeps the address reserved
     CUmemGenericAllocationHandle handle = 0;
 };
 
