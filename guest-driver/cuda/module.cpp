@@ -109,6 +109,9 @@ CUresult find_variable(module& from, const std::string& name, const variable*& f
 /// All of a new module's. One that the host's driver does not name is no error for the program.
 void make_variables(module& of, std::span<const std::byte> image) {
     const std::lock_guard held(of.owner->mutex);
+    const variable* unseen = nullptr;
+    if (hides_variables(image)) // a name that none has: the host is to know that there may be some
+        find_variable(of, "(of a fat binary)", unseen);
     for (const std::string& name : variables_in(image)) {
         const variable* made = nullptr;
         if (name.size() <= VGPU_MAX_NAME_BYTES && !is_literal(name))

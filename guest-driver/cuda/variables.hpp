@@ -15,6 +15,9 @@ namespace kagemusha::cuda {
 /// elsewhere.
 std::vector<std::string> variables_in(std::span<const std::byte> image);
 
+/// A fat binary, whose members may be compressed: nobody here sees what variables they have.
+bool hides_variables(std::span<const std::byte> image);
+
 /// What a compiler makes of a literal: never written, and most drivers give no address of it.
 bool is_literal(const std::string& variable);
 

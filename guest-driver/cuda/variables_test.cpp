@@ -108,6 +108,13 @@ TEST(Variables, ACubinsLengthsAreNotBelieved) {
     EXPECT_EQ(c.read(), names{});
 }
 
+TEST(Variables, AFatBinaryHidesThem) {
+    const std::uint32_t fat[4] = {0xba55ed50, 0, 0, 0};
+    EXPECT_TRUE(hides_variables(std::as_bytes(std::span(fat))));
+    EXPECT_FALSE(hides_variables(std::as_bytes(std::span(".version 7.0"))));
+    EXPECT_FALSE(hides_variables({}));
+}
+
 TEST(Variables, LiteralsAreNamedByCompilers) {
     EXPECT_TRUE(is_literal("$str$1"));
     EXPECT_TRUE(is_literal("__unnamed_1"));
