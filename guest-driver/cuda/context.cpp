@@ -82,6 +82,8 @@ void end_context(context& dead) {
             self.functions.remove(member.get());
             dead.native->link().destroy(VGPU_OBJECT_KERNEL, member->id);
         }
+        for (const auto& [name, member] : one->variables)
+            dead.arenas.erase(member.address);
         self.modules.remove(one);
         delete one;
     }

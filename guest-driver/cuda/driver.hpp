@@ -76,10 +76,16 @@ struct function {
     std::size_t block_bytes = 0; // of all parameters
 };
 
+struct variable {
+    opencl::ref<opencl::memory> native;
+    std::uint64_t address = 0, bytes = 0;
+};
+
 struct module {
     context* owner = nullptr;
     opencl::ref<opencl::program> native;
     std::map<std::string, std::unique_ptr<function>> functions; // with context::mutex
+    std::map<std::string, variable> variables;                  // the same
 };
 
 struct context {
@@ -102,9 +108,10 @@ struct context {
     std::unordered_set<link_state*> links;
     std::unordered_map<std::uint64_t, std::shared_ptr<texture>> textures; // by handle
     address_space pieces{512};
-    std::map<std::uint64_t, opencl::ref<opencl::memory>> arenas; // by address
+    /// By address: arenas, and variables of modules.
+    std::map<std::uint64_t, opencl::ref<opencl::memory>> arenas;
 
-    /// The arena that these bytes are in; null if they are in none.
+    /// The arena or variable that these bytes are in; null if they are in none.
     opencl::memory* arena_of(std::uint64_t address, std::uint64_t bytes, std::uint64_t& offset);
     /// Waits for every stream.
     CUresult synchronise();

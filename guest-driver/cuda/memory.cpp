@@ -226,7 +226,13 @@ KAGEMUSHA_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 KAGEMUSHA_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
     return in_context([&](context& where) {
         const std::lock_guard held(where.mutex);
-        const auto piece = where.pieces.find(address);
+        auto piece = where.pieces.find(address);
+        if (!piece && address - VGPU_ARENA_BASE >= VGPU_ARENA_RANGE_BYTES) {
+            auto found = where.arenas.upper_bound(address); // a variable?
+            if (found != where.arenas.begin() &&
+                address - std::prev(found)->first < std::prev(found)->second->bytes())
+                piece = {std::prev(found)->first, std::prev(found)->second->bytes()};
+        }
         if (!piece)
             return CUDA_ERROR_NOT_FOUND;
         if (base)

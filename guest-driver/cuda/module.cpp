@@ -4,6 +4,7 @@
 // many bytes for each as the host's driver said.
 #include "driver.hpp"
 #include "image.hpp"
+#include "variables.hpp"
 
 #include "guest-driver/opencl/query.hpp"
 
@@ -67,6 +68,55 @@ CUresult find_function(module& from, const char* name, function*& found) {
     }
     found = known.get();
     return CUDA_SUCCESS;
+}
+
+/// Makes the variable an object of the device, so that copies can name it and a standby gets it. context::mutex
+/// is held.
+CUresult find_variable(module& from, const std::string& name, const variable*& found) {
+    const auto known = from.variables.find(name);
+    if (known != from.variables.end()) {
+        found = &known->second;
+        return CUDA_SUCCESS;
+    }
+    context& where = *from.owner;
+    opencl::connection& link = where.native->link();
+    const auto told = opencl::ask(link, {VGPU_INFO_PROGRAM, VGPU_CUDA_VARIABLE, from.native->id(), 0,
+                                         std::as_bytes(std::span(name))})
+                          .as<vgpu_cuda_variable>();
+    variable made;
+    made.address = told ? told->address : 0;
+    made.bytes = told ? told->bytes : 1;
+    made.native =
+        opencl::make_object<opencl::memory>(where.native, CL_MEM_OBJECT_BUFFER, cl_mem_flags{0}, made.bytes);
+    if (!made.native)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    // Also when nobody knows the address: then the host is to know that there is state which it does not see.
+    auto command = opencl::make_command<vgpu_cmd_create_variable>(VGPU_CMD_CREATE_VARIABLE);
+    command.id = made.native->id();
+    command.program = from.native->id();
+    command.address = made.address;
+    command.bytes = made.bytes;
+    command.name_bytes = static_cast<__u32>(name.size());
+    const opencl::part text{name.data(), name.size()};
+    if (const cl_int error = link.call(opencl::make_outgoing(command, {&text, 1})))
+        return cuda_result(error);
+    made.native->set_created();
+    where.arenas.insert_or_assign(made.address, made.native);
+    found = &from.variables.emplace(name, std::move(made)).first->second;
+    return CUDA_SUCCESS;
+}
+
+/// All of a new module's. One that the host's driver does not name is no error for the program.
+void make_variables(module& of, std::span<const std::byte> image) {
+    const std::lock_guard held(of.owner->mutex);
+    const variable* unseen = nullptr;
+    if (hides_variables(image)) // a name that none has: the host is to know that there may be some
+        find_variable(of, "(of a fat binary)", unseen);
+    for (const std::string& name : variables_in(image)) {
+        const variable* made = nullptr;
+        if (name.size() <= VGPU_MAX_NAME_BYTES && !is_literal(name))
+            find_variable(of, name, made);
+    }
 }
 
 /// The bytes of one parameter, wherever the program put them.
@@ -182,6 +232,7 @@ KAGEMUSHA_EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) 
             return CUDA_ERROR_OUT_OF_MEMORY;
         if (const cl_int error = made->native->create(VGPU_PROGRAM_BINARY, bytes->data(), bytes->size()))
             return cuda_result(error);
+        make_variables(*made, *bytes);
         const std::lock_guard held(where.mutex);
         where.modules.insert(made.get());
         the_driver().modules.add(made.get());
@@ -211,6 +262,8 @@ KAGEMUSHA_EXPORT CUresult cuModuleUnload(CUmodule handle) {
             the_driver().functions.remove(one.get());
             where.native->link().destroy(VGPU_OBJECT_KERNEL, one->id);
         }
+        for (const auto& [name, one] : dead->variables)
+            where.arenas.erase(one.address);
         where.modules.erase(dead);
         delete dead;
         return result;
@@ -229,6 +282,26 @@ KAGEMUSHA_EXPORT CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from,
         if (error == CUDA_SUCCESS)
             *handle = reinterpret_cast<CUfunction>(found);
         return error;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule from,
+                                               const char* name) {
+    return guarded([&] {
+        auto* const one = object_of<module>(the_driver().modules, from);
+        if (!one)
+            return CUDA_ERROR_INVALID_HANDLE;
+        if (!name || !*name || std::strlen(name) > VGPU_MAX_NAME_BYTES)
+            return CUDA_ERROR_INVALID_VALUE;
+        const std::lock_guard held(one->owner->mutex);
+        const variable* found = nullptr;
+        if (const CUresult error = find_variable(*one, name, found))
+            return error;
+        if (address)
+            *address = found->address;
+        if (bytes)
+            *bytes = found->bytes;
+        return CUDA_SUCCESS;
     });
 }
 

@@ -82,6 +82,7 @@ constexpr form forms[] = {
     {"cuMemsetD2D8", 3020, "cuMemsetD2D8_v2"},
     {"cuMemsetD32", 3020, "cuMemsetD32_v2"},
     {"cuMemsetD8", 3020, "cuMemsetD8_v2"},
+    {"cuModuleGetGlobal", 3020, "cuModuleGetGlobal_v2"},
     {"cuStreamDestroy", 4000, "cuStreamDestroy_v2"},
 };
 

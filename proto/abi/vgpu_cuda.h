@@ -23,6 +23,9 @@
 #define VGPU_CUDA_DEVICE 0x80000100u /* subject DEVICE; result: struct vgpu_cuda_device */
 #define VGPU_CUDA_KERNEL 0x80000101u /* subject KERNEL; result: struct vgpu_cuda_kernel */
 
+/* subject PROGRAM, input: a variable's name; result: struct vgpu_cuda_variable */
+#define VGPU_CUDA_VARIABLE 0x80000102u
+
 /*
  * subject PROGRAM, of one that LINK_PROGRAM made; result: the linked image, which CREATE_PROGRAM
  * takes as a binary. What is linked are programs of the kind IL: PTX, or what else the host's
@@ -52,6 +55,11 @@ struct vgpu_cuda_device {
 struct vgpu_cuda_parameter {
 	__u32 offset; /* in the block of all parameters */
 	__u32 bytes;
+};
+
+struct vgpu_cuda_variable {
+	__u64 address;
+	__u64 bytes;
 };
 
 struct vgpu_cuda_kernel {

@@ -29,7 +29,8 @@
 /*
  * Of the commands that a log may contain: one more for each new opcode that is not a query (a call
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
- * equal.
+ * equal. CUDA's (CREATE_ARENA, CREATE_VARIABLE) do not count: a log has them only for a standby
+ * that says that it knows them (docs/spec/replication.md, 12).
  */
 #define VGPU_STREAM_VERSION 4u
 
@@ -264,8 +265,9 @@ enum vgpu_opcode {
 	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
 	VGPU_CMD_SUGGESTED_GROUP_SIZE = 19,
 	VGPU_CMD_CREATE_ARENA = 20,
-	VGPU_CMD_FIND_TEXTURE = 21,
-	VGPU_CMD_CREATE_TEXTURE = 22,
+	VGPU_CMD_CREATE_VARIABLE = 21,
+	VGPU_CMD_FIND_TEXTURE = 22,
+	VGPU_CMD_CREATE_TEXTURE = 23,
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -426,6 +428,23 @@ struct vgpu_cmd_create_arena {
 	__u64 context;
 	__u64 address;
 	__u64 bytes;
+};
+
+/*
+ * CREATE_VARIABLE: a variable of a program (CUDA's __device__ and __constant__) as a buffer. The
+ * host's driver chose the address; the command names what the guest was told (VGPU_CUDA_VARIABLE),
+ * and a host where the variable lies elsewhere, or has another length, refuses it. Like an arena it
+ * may be written by each launch of its file.
+ */
+struct vgpu_cmd_create_variable {
+	struct vgpu_cmd cmd;
+	__u64 id;
+	__u64 program;
+	__u64 address;
+	__u64 bytes;
+	__u32 name_bytes;
+	__u32 pad;
+	/* the name */
 };
 
 /*

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <sys/mman.h>
 
 namespace kagemusha::ptx_driver {
 
@@ -46,8 +47,45 @@ void device::give_back(CUdeviceptr address) {
         used -= (it->second + 511) / 512 * 512;
         memory.remove(address);
         allocations.erase(it);
-        std::free(reinterpret_cast<void*>(address));
+        if (const auto pages = placed.find(address); pages != placed.end()) {
+            munmap(reinterpret_cast<void*>(address), pages->second);
+            placed.erase(pages);
+        } else {
+            std::free(reinterpret_cast<void*>(address));
+        }
     }
+}
+
+CUdeviceptr device::take_at(std::uint64_t place, std::size_t bytes) {
+    // Of what a process has of addresses, a part that neither programs nor the system's allocator use by themselves
+    // and that lies outside of what guests choose from (VGPU_ARENA_BASE).
+    constexpr CUdeviceptr begin = 0x200000000000, slot = CUdeviceptr{1} << 21;
+    constexpr std::uint64_t slots = std::uint64_t{1} << 21;
+    constexpr int tries = 64;
+    const std::size_t pages = (bytes + 4095) / 4096 * 4096;
+    if (bytes == 0 || pages < bytes || pages > memory_bytes - used) {
+        return 0;
+    }
+    for (int i = 0; i < tries; i++) {
+        void* const wanted =
+            reinterpret_cast<void*>(begin + (place + static_cast<unsigned>(i)) % slots * slot);
+        void* const p = mmap(wanted, pages, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (p == MAP_FAILED) {
+            continue;
+        }
+        const auto address = reinterpret_cast<CUdeviceptr>(p);
+        if (p != wanted) { // a kernel that does not know MAP_FIXED_NOREPLACE
+            munmap(p, pages);
+            continue;
+        }
+        allocations[address] = bytes;
+        placed[address] = pages;
+        used += (bytes + 511) / 512 * 512;
+        memory.add({address, address + bytes, true});
+        return address;
+    }
+    return take(bytes);
 }
 
 context* device::make_context(unsigned flags, bool is_primary) {

@@ -78,7 +78,8 @@ public:
     bool started = false;
     machine::memory_map memory;
     std::map<CUdeviceptr, std::size_t> allocations;
-    std::map<CUdeviceptr, std::size_t> host; // pinned memory of the program
+    std::map<CUdeviceptr, std::size_t> placed; // of them, those of take_at(): bytes of whole pages
+    std::map<CUdeviceptr, std::size_t> host;   // pinned memory of the program
     std::size_t used = 0;
     machine::texture_table textures;
     CUtexObject last_texture = 0;
@@ -92,6 +93,9 @@ public:
     // Zeroed memory that kernels may touch; 0: there is none.
     CUdeviceptr take(std::size_t bytes);
     void give_back(CUdeviceptr address);
+    // The same for variables of a module, at an address that follows from `place` where nothing is there yet: a
+    // copy of a program on another host has its variables at the same addresses.
+    CUdeviceptr take_at(std::uint64_t place, std::size_t bytes);
     context* make_context(unsigned flags, bool is_primary);
     void destroy(context* c);
 };

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace kagemusha::ptx_driver {
 
@@ -46,6 +47,14 @@ struct error_log {
     }
 };
 
+inline std::uint64_t hash_of(std::string_view text) { // FNV-1a, 64 bits
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char octet : text) {
+        hash = (hash ^ static_cast<unsigned char>(octet)) * 0x100000001b3;
+    }
+    return hash;
+}
+
 // A program and the memory of its variables, which goes with it.
 class built_program {
 public:
@@ -68,8 +77,12 @@ public:
             }
             modules.push_back(std::move(parsed.value));
         }
+        std::uint64_t hash = 0;
+        for (const std::string& text : texts) {
+            hash = hash * 31 + hash_of(text);
+        }
         auto built = machine::build(modules, [&](std::uint64_t bytes, std::uint64_t) {
-            const CUdeviceptr place = device_.take(bytes);
+            const CUdeviceptr place = device_.take_at(hash + variables.size(), bytes);
             if (place != 0) {
                 variables.push_back(place);
             }

@@ -73,6 +73,7 @@ void build_sample(stream_builder& b) {
     typename Row::wire c{};
     Row::sample(c);
     argument_builder arguments;
+    std::string_view name;
     const auto fill = [&]<class Part>(const Part& part) {
         if constexpr (commands::is_creates<Part>) {
             c.*part.id = made_by(Row::opcode);
@@ -80,6 +81,9 @@ void build_sample(stream_builder& b) {
             c.*part.id = id_of(part.kind);
         } else if constexpr (requires { part.way; }) {
             c.*part.ref = b.payload(part.way == commands::direction::out, 0, 0, (c.*part.ref).bytes);
+        } else if constexpr (requires { part.limit; }) { // a text
+            name = "total";                              // and padding
+            c.*part.bytes = static_cast<std::uint32_t>(name.size());
         } else if constexpr (commands::is_arguments<Part>) {
             arguments = arguments_of_all_kinds();
             c.*part.count = arguments.count();
@@ -90,7 +94,7 @@ void build_sample(stream_builder& b) {
     if constexpr (Row::answers == commands::answer::enqueued) {
         c.enqueue.queue = queue;
     }
-    b.begin(Row::opcode, c).bytes(arguments.bytes());
+    b.begin(Row::opcode, c).text(name).bytes(arguments.bytes());
 }
 
 } // namespace
@@ -261,6 +265,7 @@ std::vector<sample_request> sample_session() {
          {image, image_3d, image_in_buffer, sub_buffer, buffer, buffer_with_content}) {
         end.destroy(VGPU_OBJECT_MEMORY, id);
     }
+    end.destroy(VGPU_OBJECT_MEMORY, made_by(VGPU_CMD_CREATE_VARIABLE));
     end.destroy(VGPU_OBJECT_MEMORY, made_by(VGPU_CMD_CREATE_ARENA));
     end.destroy(VGPU_OBJECT_SAMPLER, made_by(VGPU_CMD_CREATE_TEXTURE));
     end.destroy(VGPU_OBJECT_QUEUE, queue).destroy(VGPU_OBJECT_QUEUE, queue_out_of_order);

@@ -195,6 +195,7 @@ constexpr info_entry program_names[] = {
     {CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT, u32},
     {CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT, u32},
     {VGPU_CUDA_IMAGE, bytes, true},
+    {VGPU_CUDA_VARIABLE, bytes, true},
 };
 
 constexpr info_entry program_build_names[] = {

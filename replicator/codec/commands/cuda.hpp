@@ -52,6 +52,22 @@ struct create_arena : call<VGPU_CMD_CREATE_ARENA, op_create_arena> {
     }
 };
 
+// Address 0: the guest knows of the variable, and the driver gives no address of it.
+struct create_variable : call<VGPU_CMD_CREATE_VARIABLE, op_create_variable> {
+    static constexpr const char* name = "CREATE_VARIABLE";
+    static constexpr auto parts = std::tuple(
+        creates(object::buffer, &wire::id),
+        uses(object::program, &wire::program),
+        pad(&wire::pad),
+        between(&wire::bytes, 1, VGPU_ARENA_RANGE_BYTES, "a variable is empty or larger than the range of arenas"),
+        not_zero(&wire::name_bytes, "a variable without a name"),
+        text(&op::name, &wire::name_bytes, VGPU_MAX_NAME_BYTES));
+    static void sample(wire& c) {
+        c.address = 4096;
+        c.bytes = 64;
+    }
+};
+
 // FIND_TEXTURE, CREATE_TEXTURE. How the memory of a texture must look is a rule of its kind: a buffer is shown in
 // part and has a format, an image is shown whole and has its own.
 template <class... First>
@@ -115,7 +131,7 @@ struct create_texture : call<VGPU_CMD_CREATE_TEXTURE, op_create_texture> {
     }
 };
 
-using cuda_rows = rows<create_arena, find_texture, create_texture>;
+using cuda_rows = rows<create_arena, create_variable, find_texture, create_texture>;
 // clang-format on
 
 } // namespace kagemusha::codec::commands

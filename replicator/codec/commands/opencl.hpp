@@ -33,9 +33,10 @@ struct info : call<VGPU_CMD_INFO, op_info> {
         rule("the input of a query must be inline",
              [](const wire& c) { return c.input.index == VGPU_PAYLOAD_NONE ||
                                         c.input.index == VGPU_PAYLOAD_INLINE; }),
-        rule("only a query about sub-groups has an input, of at most 64 bytes",
+        rule("only a query about sub-groups has an input, of at most 64 bytes, or one about a program, a name",
              [](const wire& c) { return c.input.index == VGPU_PAYLOAD_NONE ||
-                                        (c.subject == VGPU_INFO_KERNEL_SUB_GROUP && c.input.bytes <= 64); }),
+                                        (c.subject == VGPU_INFO_KERNEL_SUB_GROUP && c.input.bytes <= 64) ||
+                                        (c.subject == VGPU_INFO_PROGRAM && c.input.bytes <= VGPU_MAX_NAME_BYTES); }),
         payload_in(&op::input, &wire::input));
 };
 

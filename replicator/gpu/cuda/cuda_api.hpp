@@ -33,9 +33,12 @@ namespace kagemusha::gpu {
     X(cuLinkComplete)                                                                                        \
     X(cuLinkDestroy)                                                                                         \
     X(cuModuleGetFunction)                                                                                   \
+    X(cuModuleGetGlobal_v2)                                                                                  \
     X(cuFuncGetAttribute)                                                                                    \
     X(cuFuncGetParamInfo)                                                                                    \
     X(cuLaunchKernel)                                                                                        \
+    X(cuMemAlloc_v2)                                                                                         \
+    X(cuMemFree_v2)                                                                                          \
     X(cuMemcpyHtoDAsync_v2)                                                                                  \
     X(cuMemcpyDtoHAsync_v2)                                                                                  \
     X(cuMemcpyDtoDAsync_v2)                                                                                  \
@@ -58,6 +61,7 @@ namespace kagemusha::gpu {
     X(cuMemSetAccess)                                                                                        \
     X(cuStreamCreate)                                                                                        \
     X(cuStreamDestroy_v2)                                                                                    \
+    X(cuStreamSynchronize)                                                                                   \
     X(cuStreamWaitEvent)                                                                                     \
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy_v2)                                                                                     \

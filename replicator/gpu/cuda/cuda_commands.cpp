@@ -42,10 +42,15 @@ bool set_parameters(cuda_kernel& kernel, std::span<const host_argument> changed)
             kernel.shared_bytes = a.bytes;
             continue;
         }
-        if (a.kind != VGPU_ARGUMENT_BYTES || a.index >= kernel.parameters.size() ||
-            a.value.size() != kernel.parameters[a.index].bytes)
+        if (a.index >= kernel.parameters.size())
             return false;
-        std::memcpy(kernel.block.data() + kernel.parameters[a.index].offset, a.value.data(), a.value.size());
+        const cuda_kernel::parameter& where = kernel.parameters[a.index];
+        // Replication names memory by its object, as it does on GPUs without addresses.
+        const CUdeviceptr address = a.kind == VGPU_ARGUMENT_MEMORY && a.memory ? address_of(*a.memory, 0) : 0;
+        const auto value = a.kind == VGPU_ARGUMENT_MEMORY ? std::as_bytes(std::span(&address, 1)) : a.value;
+        if ((a.kind != VGPU_ARGUMENT_BYTES && a.kind != VGPU_ARGUMENT_MEMORY) || value.size() != where.bytes)
+            return false;
+        std::memcpy(kernel.block.data() + where.offset, value.data(), value.size());
     }
     return true;
 }
@@ -163,10 +168,13 @@ std::int32_t cuda_device::enqueue(host_queue& queue, const command& what, std::s
                                   bool wants_event, enqueued& out) {
     primary_->make_current();
     auto& stream = static_cast<cuda_queue&>(queue);
-    for (const host_event* wait : waits)
-        if (const CUresult result =
-                api_.cuStreamWaitEvent(stream.native, static_cast<const cuda_event*>(wait)->native(), 0))
+    for (const host_event* wait : waits) {
+        const auto* const awaited = dynamic_cast<const cuda_event*>(wait);
+        if (!awaited)
+            return CL_INVALID_EVENT_WAIT_LIST; // a user event that is not set
+        if (const CUresult result = api_.cuStreamWaitEvent(stream.native, awaited->native(), 0))
             return cuda_error(result);
+    }
     std::unique_ptr<cuda_copy_back> rest;
     const std::int32_t error = std::visit(native_call{api_, stream.native, rest}, what);
     if (rest && error == CL_SUCCESS && !rest->to)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// cuda_device: contexts, streams, arenas, modules, functions, and the two queries that a guest makes of them.
+// cuda_device: contexts, streams, memory, modules, functions, and the queries that a guest makes of them.
 #include "gpu/cuda/cuda_device.hpp"
 
 #include <CL/cl.h>
@@ -57,6 +57,8 @@ cuda_queue::~cuda_queue() {
 cuda_memory::~cuda_memory() {
     const cuda_api& api = primary->api;
     primary->make_current();
+    if (allocated)
+        api.cuMemFree_v2(address); // waits by itself
     if (mapped) {
         api.cuCtxSynchronize();
         api.cuMemUnmap(address, bytes);
@@ -168,6 +170,49 @@ struct cuda_device::native_creation {
         const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         if (const CUresult result = api.cuMemSetAccess(address, bytes, &access, 1))
             return cuda_error(result);
+        if (const CUresult result = clear(address, bytes))
+            return cuda_error(result);
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    // What a program has not written is the same on both hosts of a pair. Waits for nothing else.
+    CUresult clear(CUdeviceptr address, std::size_t bytes) const {
+        CUstream stream = nullptr;
+        CUresult result = api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (result != CUDA_SUCCESS)
+            return result;
+        result = api.cuMemsetD8Async(address, 0, bytes, stream);
+        if (result == CUDA_SUCCESS)
+            result = api.cuStreamSynchronize(stream);
+        api.cuStreamDestroy_v2(stream);
+        return result;
+    }
+    // A guest has no use for it, because nobody tells it the address; replication has.
+    std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
+        const auto& [place, context, content] = r.parts;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_memory>();
+        made->primary = device.primary_;
+        made->bytes = r.op.c->bytes;
+        if (content)
+            return CL_INVALID_OPERATION;
+        if (const CUresult result = api.cuMemAlloc_v2(&made->address, made->bytes))
+            return cuda_error(result);
+        made->allocated = true;
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_variable>& r) const {
+        const auto& [place, program] = r.parts;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_memory>();
+        made->primary = device.primary_;
+        if (const CUresult result = api.cuModuleGetGlobal_v2(&made->address, &made->bytes,
+                                                             static_cast<cuda_program&>(program).native,
+                                                             std::string(r.op.name).c_str()))
+            return cuda_error(result);
+        if (made->address != r.op.c->address || made->bytes != r.op.c->bytes)
+            return VGPU_CUDA_OTHER_ADDRESS;
         place = std::move(made);
         return CL_SUCCESS;
     }
@@ -199,7 +244,7 @@ struct cuda_device::native_creation {
         const auto& [place, context, memory] = r.parts;
         return device.create_texture(*r.op.c, memory, place);
     }
-    // What CUDA has not: buffers without an address, samplers of OpenCL's.
+    // What CUDA has not: parts of buffers as objects, samplers of OpenCL's.
     std::int32_t operator()(const auto&) const { return CL_INVALID_OPERATION; }
 };
 
@@ -213,6 +258,8 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
     primary_->make_current();
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_DEVICE)
         return describe_device(result);
+    if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_VARIABLE)
+        return describe_variable(static_cast<const cuda_program&>(*query.program), query.input, result);
     if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
         return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_IMAGE) {
@@ -250,6 +297,21 @@ std::int32_t cuda_device::describe_device(std::vector<std::byte>& result) const 
     return CL_SUCCESS;
 }
 
+std::int32_t cuda_device::describe_variable(const cuda_program& program, std::span<const std::byte> name,
+                                            std::vector<std::byte>& result) const {
+    const std::string text(reinterpret_cast<const char*>(name.data()), name.size());
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    if (text.empty() || text.find('\0') != std::string::npos)
+        return CL_INVALID_VALUE;
+    if (const CUresult error = api_.cuModuleGetGlobal_v2(&address, &bytes, program.native, text.c_str()))
+        return cuda_error(error);
+    const vgpu_cuda_variable answer{address, bytes};
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
+
 std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const {
     vgpu_cuda_kernel answer{};
     for (unsigned a = 0; a < VGPU_CUDA_FUNCTION_ATTRIBUTES; ++a) {
@@ -271,8 +333,9 @@ std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector
 
 // ---- what CUDA has not
 
-std::int32_t cuda_device::create_user_event(host_context&, std::unique_ptr<host_event>&) {
-    return CL_INVALID_OPERATION;
+std::int32_t cuda_device::create_user_event(host_context&, std::unique_ptr<host_event>& out) {
+    out = std::make_unique<cuda_user_event>();
+    return CL_SUCCESS;
 }
 std::int32_t cuda_device::set_spec_constant(host_program&, std::uint32_t, std::span<const std::byte>) {
     return CL_INVALID_OPERATION;

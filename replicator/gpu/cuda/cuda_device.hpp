@@ -65,6 +65,7 @@ struct cuda_memory final : host_memory {
     primary_ptr primary;
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
+    bool allocated = false; // by the driver, wherever it likes
     bool mapped = false;
     std::shared_ptr<const cuda_addresses> range; // keeps the address reserved
     CUmemGenericAllocationHandle handle = 0;
@@ -126,8 +127,9 @@ public:
     std::int32_t flush(host_queue&) override { return 0; } // a stream begins by itself
     bool means_lost(std::int32_t status) const override;
 
-    // What CUDA has not.
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
+
+    // What CUDA has not.
     std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
                                    std::span<const std::byte> value) override;
     std::int32_t compile_program(host_program& program, const std::string& options,
@@ -148,6 +150,8 @@ private:
                                 std::unique_ptr<host_sampler>& place);
 
     std::int32_t describe_device(std::vector<std::byte>& result) const;
+    std::int32_t describe_variable(const cuda_program& program, std::span<const std::byte> name,
+                                   std::vector<std::byte>& result) const;
     std::int32_t describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const;
     std::int32_t record(cuda_queue& queue, std::span<host_event* const> waits,
                         std::unique_ptr<cuda_copy_back> rest, std::unique_ptr<host_event>& out);

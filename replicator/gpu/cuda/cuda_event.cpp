@@ -82,6 +82,14 @@ void cuda_event::finish(std::int32_t status) {
     callback_(callback_data_, status); // may destroy this
 }
 
+std::int32_t cuda_user_event::notify(callback, void*) {
+    return CL_INVALID_OPERATION;
+}
+std::int32_t cuda_user_event::set_status(std::int32_t status) {
+    status_ = status;
+    return CL_SUCCESS;
+}
+
 cuda_poller::cuda_poller(std::shared_ptr<cuda_primary> primary)
     : shared_(std::make_shared<shared>(std::move(primary))) {
     const cuda_primary& gpu = *shared_->primary;

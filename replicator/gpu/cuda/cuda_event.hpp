@@ -103,6 +103,19 @@ private:
     void* callback_data_ = nullptr;
 };
 
+// No stream of CUDA's can wait for it, so it is for events that are set before a command names them: a standby
+// has such ones in place of events that completed on the primary. A command that would have to wait is refused.
+class cuda_user_event final : public host_event {
+public:
+    std::int32_t notify(callback, void*) override;
+    std::int32_t poll() const override { return status_; }
+    bool timing(event_timing&) const override { return false; }
+    std::int32_t set_status(std::int32_t status) override;
+
+private:
+    std::int32_t status_ = 1; // the executor's thread alone
+};
+
 } // namespace kagemusha::gpu
 
 #endif

@@ -98,6 +98,11 @@ struct null_creation {
         const auto& [place, context] = r.parts;
         return new_memory(r.op.c->bytes, 0, nullptr, place);
     }
+    // No program of this device has variables, so each is what the guest says.
+    std::int32_t operator()(const resolved<codec::op_create_variable>& r) const {
+        const auto& [place, program] = r.parts;
+        return new_memory(r.op.c->bytes, 0, nullptr, place);
+    }
     std::int32_t new_memory(std::uint64_t bytes, std::uint64_t flags, const guest_payload* content,
                             std::unique_ptr<host_memory>& place) const {
         if (bytes == 0 || bytes > null_max_allocation_bytes)

@@ -127,6 +127,7 @@ struct opencl_device::native_creation {
 
     // OpenCL hides addresses.
     std::int32_t operator()(const resolved<codec::op_create_arena>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_create_variable>&) const { return CL_INVALID_OPERATION; }
     // Its kernels are given images and samplers, not numbers.
     std::int32_t operator()(const resolved<codec::op_create_texture>&) const { return CL_INVALID_OPERATION; }
 
