@@ -4,6 +4,7 @@
 // They are the wire's copies with pitches; GPU memory and an array meet row by row, because there the wire has
 // no pitch.
 #include "arrays.hpp"
+#include "node_work.hpp"
 
 #include "guest-driver/opencl/api.hpp"
 #include "guest-driver/opencl/transfer.hpp"
@@ -210,8 +211,8 @@ CUresult in_host(stream& where, const end& to, const end& from, const box& size)
     return CUDA_SUCCESS;
 }
 
-CUresult copy(stream& where, const described_end& to, const described_end& from, const box& size,
-              bool waits) {
+CUresult copy_box(stream& where, const described_end& to, const described_end& from, const box& size,
+                  bool waits) {
     if (size.bytes == 0 || size.height == 0 || size.depth == 0)
         return CUDA_SUCCESS;
     end target, source;
@@ -234,6 +235,32 @@ CUresult copy(stream& where, const described_end& to, const described_end& from,
     return sent != CUDA_SUCCESS || !waits ? sent : cuda_result(opencl::finish_queue(*where.native));
 }
 
+/// A copy whose turn is later.
+struct box_work final : work {
+    box_work(const described_end& t, const described_end& f, const box& s) : to(t), from(f), size(s) {}
+
+    CUgraphNodeType kind() const override { return CU_GRAPH_NODE_TYPE_MEMCPY; }
+    CUresult run(stream& where) override { return copy_box(where, to, from, size, false); }
+    std::unique_ptr<work> copy() const override { return std::make_unique<box_work>(*this); }
+
+    described_end to, from;
+    box size;
+};
+
+CUresult copy_in_order(stream& where, const described_end& to, const described_end& from, const box& size,
+                       bool waits) {
+    if (where.owner->detours.load(std::memory_order_acquire) == 0)
+        return copy_box(where, to, from, size, waits);
+    const bool with_host = to.kind == CU_MEMORYTYPE_HOST || from.kind == CU_MEMORYTYPE_HOST ||
+                           to.kind == CU_MEMORYTYPE_UNIFIED || from.kind == CU_MEMORYTYPE_UNIFIED;
+    // The program's bytes are taken, or there, when this returns.
+    if (waits || (with_host && !where.captures)) {
+        const CUresult earlier = settle(where);
+        return earlier ? earlier : copy_box(where, to, from, size, waits);
+    }
+    return submit(where, box_work(to, from, size));
+}
+
 CUresult copy_2d(const CUDA_MEMCPY2D* c, CUstream handle, bool waits) {
     return in_stream(handle, [&](stream& where) {
         if (!c)
@@ -244,25 +271,32 @@ CUresult copy_2d(const CUDA_MEMCPY2D* c, CUstream handle, bool waits) {
         const described_end to{
             c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes, c->dstY, 0, 0,
             c->dstPitch,      0};
-        return copy(where, to, from, {c->WidthInBytes, c->Height, 1}, waits);
+        return copy_in_order(where, to, from, {c->WidthInBytes, c->Height, 1}, waits);
     });
+}
+
+described_end source_of(const CUDA_MEMCPY3D& c) {
+    return {c.srcMemoryType, c.srcHost, c.srcDevice, c.srcArray, c.srcXInBytes,
+            c.srcY,          c.srcZ,    c.srcLOD,    c.srcPitch, c.srcHeight};
+}
+described_end target_of(const CUDA_MEMCPY3D& c) {
+    return {c.dstMemoryType, c.dstHost, c.dstDevice, c.dstArray, c.dstXInBytes,
+            c.dstY,          c.dstZ,    c.dstLOD,    c.dstPitch, c.dstHeight};
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* c, CUstream handle, bool waits) {
     return in_stream(handle, [&](stream& where) {
         if (!c)
             return CUDA_ERROR_INVALID_VALUE;
-        const described_end from{c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray, c->srcXInBytes,
-                                 c->srcY,          c->srcZ,    c->srcLOD,    c->srcPitch, c->srcHeight};
-        const described_end to{c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes,
-                               c->dstY,          c->dstZ,    c->dstLOD,    c->dstPitch, c->dstHeight};
-        return copy(where, to, from, {c->WidthInBytes, c->Height, c->Depth}, waits);
+        return copy_in_order(where, target_of(*c), source_of(*c), {c->WidthInBytes, c->Height, c->Depth},
+                             waits);
     });
 }
 
 /// Between a one-dimensional array, `offset` bytes into it, and something else.
 CUresult copy_row(const described_end& to, const described_end& from, std::size_t bytes) {
-    return in_stream(nullptr, [&](stream& where) { return copy(where, to, from, {bytes, 1, 1}, true); });
+    return in_stream(nullptr,
+                     [&](stream& where) { return copy_in_order(where, to, from, {bytes, 1, 1}, true); });
 }
 described_end array_at(CUarray in, std::size_t offset) {
     return {CU_MEMORYTYPE_ARRAY, nullptr, 0, in, offset};
@@ -287,28 +321,55 @@ CUresult set(CUstream handle, CUdeviceptr to, std::size_t pitch, Value value, st
             !resolve_memory(*where.owner, {CU_MEMORYTYPE_DEVICE, nullptr, to, nullptr, 0, 0, 0, 0, pitch},
                             {bytes, height, 1}, all))
             return CUDA_ERROR_INVALID_VALUE;
-        if (all.pitch == bytes) { // without gaps: one row
-            bytes *= height;
-            height = 1;
-        }
-        const sending counted(where);
-        for (std::size_t y = 0; y < height; ++y) {
-            auto command = opencl::make_command<vgpu_cmd_fill_buffer>(VGPU_CMD_FILL_BUFFER);
-            command.buffer = all.arena->id();
-            command.offset = all.offset + y * all.pitch;
-            command.bytes = bytes;
-            command.pattern_bytes = sizeof value;
-            std::memcpy(command.pattern, &value, sizeof value);
-            opencl::enqueueing call(handle_of(where), CL_COMMAND_FILL_BUFFER, 0, nullptr, nullptr);
-            const cl_int error = call.error() != CL_SUCCESS ? call.error() : call.send(command);
-            if (error != CL_SUCCESS)
-                return cuda_result(error);
-        }
-        return CUDA_SUCCESS;
+        return submit(where, set_work({to, all.pitch, value, sizeof value, width, height}));
     });
 }
 
 } // namespace
+
+std::unique_ptr<work> copy_node(const CUDA_MEMCPY3D* params, CUresult& error) {
+    const bool good =
+        params && params->WidthInBytes > 0 && params->Height > 0 && params->Depth > 0 &&
+        params->srcMemoryType >= CU_MEMORYTYPE_HOST && params->srcMemoryType <= CU_MEMORYTYPE_UNIFIED &&
+        params->dstMemoryType >= CU_MEMORYTYPE_HOST && params->dstMemoryType <= CU_MEMORYTYPE_UNIFIED;
+    error = good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return good ? std::make_unique<box_work>(target_of(*params), source_of(*params),
+                                             box{params->WidthInBytes, params->Height, params->Depth})
+                : nullptr;
+}
+
+bool tell_copy_node(const work* what, CUDA_MEMCPY3D& params) {
+    const auto* const line = dynamic_cast<const copy_work*>(what);
+    const auto* const one = dynamic_cast<const box_work*>(what);
+    if (!one && !line)
+        return false;
+    params = {};
+    if (line) {
+        params.srcMemoryType = params.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+        params.srcDevice = line->from;
+        params.dstDevice = line->to;
+        params.WidthInBytes = line->bytes;
+        params.Height = params.Depth = 1;
+        return true;
+    }
+    const auto put = [](const described_end& end, auto& kind, auto& host, auto& device, auto& array,
+                        auto&... places) {
+        kind = end.kind;
+        host = const_cast<void*>(end.host);
+        device = end.device;
+        array = end.array;
+        std::size_t values[] = {end.x, end.y, end.z, end.level, end.pitch, end.rows}, at = 0;
+        ((places = values[at++]), ...);
+    };
+    put(one->from, params.srcMemoryType, params.srcHost, params.srcDevice, params.srcArray,
+        params.srcXInBytes, params.srcY, params.srcZ, params.srcLOD, params.srcPitch, params.srcHeight);
+    put(one->to, params.dstMemoryType, params.dstHost, params.dstDevice, params.dstArray, params.dstXInBytes,
+        params.dstY, params.dstZ, params.dstLOD, params.dstPitch, params.dstHeight);
+    params.WidthInBytes = one->size.bytes;
+    params.Height = one->size.height;
+    params.Depth = one->size.depth;
+    return true;
+}
 
 KAGEMUSHA_EXPORT CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
     return copy_2d(copy, nullptr, true);

@@ -26,6 +26,25 @@
 /* subject PROGRAM, input: a variable's name; result: struct vgpu_cuda_variable */
 #define VGPU_CUDA_VARIABLE 0x80000102u
 
+/* subject DEVICE; result: struct vgpu_cuda_memory, of all users of the host's GPU */
+#define VGPU_CUDA_MEMORY 0x80000112u
+
+struct vgpu_cuda_memory {
+	__u64 free_bytes;
+	__u64 total_bytes;
+};
+
+/*
+ * subject DEVICE, no result; input: the name of a function that a program called and the guest's
+ * driver does not have, of at most VGPU_CUDA_REPORT_BYTES. Whoever watches the host sees it. Only
+ * for a device that knows CREATE_VARIABLE: one before takes no input there.
+ */
+#define VGPU_CUDA_UNSUPPORTED 0x80000111u
+#define VGPU_CUDA_REPORT_BYTES 64u
+
+/* subject PROGRAM; result: the names of its functions, each ended by 0 */
+#define VGPU_CUDA_FUNCTIONS 0x80000110u
+
 /*
  * subject PROGRAM, of one that LINK_PROGRAM made; result: the linked image, which CREATE_PROGRAM
  * takes as a binary. What is linked are programs of the kind IL: PTX, or what else the host's

@@ -29,7 +29,7 @@
 /*
  * Of the commands that a log may contain: one more for each new opcode that is not a query (a call
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
- * equal. CUDA's (CREATE_ARENA, CREATE_VARIABLE) do not count: a log has them only for a standby
+ * equal. CUDA's (CREATE_ARENA and those behind) do not count: a log has them only for a standby
  * that says that it knows them (docs/spec/replication.md, 12).
  */
 #define VGPU_STREAM_VERSION 4u
@@ -378,6 +378,7 @@ struct vgpu_cmd_create_context {
 /* Of CUDA's streams, which are in-order queues; a device of another API refuses them. */
 #define VGPU_QUEUE_LEGACY (1ull << 32)       /* the legacy stream */
 #define VGPU_QUEUE_NON_BLOCKING (1ull << 33) /* does not wait for it, nor it for this one */
+#define VGPU_QUEUE_URGENT (1ull << 34)       /* the highest priority that the GPU has */
 
 struct vgpu_cmd_create_queue {
 	struct vgpu_cmd cmd;
@@ -715,6 +716,9 @@ struct vgpu_argument {
 };
 
 #define VGPU_LAUNCH_LOCAL_SIZE 1u /* local[] is given, else the GPU chooses */
+/* Of CUDA's launches; a device of another API refuses them. */
+#define VGPU_LAUNCH_COOPERATIVE 2u /* all groups run at the same time */
+#define VGPU_LAUNCH_CLUSTERS 4u    /* offset[] is the size of a cluster, in groups */
 
 /*
  * A launch carries its whole argument list. Lists: wait list, then argument_count x vgpu_argument,

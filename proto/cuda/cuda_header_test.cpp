@@ -70,11 +70,13 @@ SAME_FUNCTION(CtxDestroy_v2);
 SAME_FUNCTION(CtxPushCurrent_v2);
 SAME_FUNCTION(CtxPopCurrent_v2);
 SAME_FUNCTION(CtxGetDevice);
+SAME_FUNCTION(CtxSetLimit);
 SAME_FUNCTION(ModuleLoadData);
 SAME_FUNCTION(ModuleUnload);
 SAME_FUNCTION(ModuleGetFunction);
 SAME_AS_PLAIN(ModuleGetGlobal);
 SAME_FUNCTION(LaunchKernel);
+SAME_FUNCTION(MemAllocPitch_v2);
 SAME_FUNCTION(MemAlloc_v2);
 SAME_FUNCTION(MemFree_v2);
 SAME_FUNCTION(Memcpy);
@@ -183,6 +185,12 @@ static_assert(sizeof(CUmemLocation) == 8 && sizeof(CUmemAllocationProp) == 32);
 static_assert(offsetof(CUmemAllocationProp, location) == 8 &&
               offsetof(CUmemAllocationProp, allocFlags) == 24);
 static_assert(sizeof(CUmemAccessDesc) == 12);
+static_assert(sizeof(CUmemPoolProps) == 88 && offsetof(CUmemPoolProps, maxSize) == 24);
+static_assert(sizeof(CUlaunchAttribute) == 72 && offsetof(CUlaunchAttribute, value) == 8);
+static_assert(sizeof(CUlaunchConfig) == 56 && offsetof(CUlaunchConfig, hStream) == 32);
+static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72 && offsetof(CUDA_KERNEL_NODE_PARAMS, kernelParams) == 40);
+static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40 && sizeof(CUDA_HOST_NODE_PARAMS) == 16);
+static_assert(sizeof(CUgraphEdgeData) == 8 && sizeof(CUgraphExecUpdateResultInfo) == 24);
 static_assert(sizeof(CUDA_MEMCPY3D) == 200 && offsetof(CUDA_MEMCPY3D, Depth) == 192);
 
 TEST(CudaHeader, EachResultHasANumberANameAndASentenceOfItsOwn) {

@@ -191,6 +191,19 @@ CUresult cuCtxGetApiVersion(CUcontext h, unsigned int* version) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    const call c(call::needs::context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    for (int* value : {least, greatest}) {
+        if (value != nullptr) {
+            *value = 0; // all are equal
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxSynchronize(void) {
     return call(call::needs::working_context).result;
 }

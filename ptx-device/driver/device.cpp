@@ -45,6 +45,7 @@ void device::give_back(CUdeviceptr address) {
     const auto it = allocations.find(address);
     if (it != allocations.end()) {
         used -= (it->second + 511) / 512 * 512;
+        freed(address, it->second);
         memory.remove(address);
         allocations.erase(it);
         if (const auto pages = placed.find(address); pages != placed.end()) {
@@ -177,6 +178,7 @@ int attribute_of(CUdevice_attribute a) {
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         return 1;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:

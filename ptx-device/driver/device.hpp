@@ -40,6 +40,7 @@ struct context;
 struct kernel {
     const machine::function* code = nullptr;
     CUmod_st* in = nullptr;
+    std::string name;
     unsigned dynamic_limit = shared_default; // of dynamic shared memory
 };
 
@@ -116,6 +117,12 @@ struct call {
 };
 
 bool is_stream(const call& c, CUstream s);
+
+// An allocation is gone, of which a pool may know. With the device locked.
+void freed(CUdeviceptr address, std::size_t bytes);
+
+// A library's kernel, which may stand where a function is launched. Not with the device locked.
+bool is_kernel(CUfunction h);
 
 } // namespace kagemusha::ptx_driver
 

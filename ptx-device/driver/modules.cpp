@@ -50,6 +50,7 @@ CUresult load(const call& c, const void* image, const error_log& log, CUmodule* 
     for (const auto& [name, function] : made->code.entries) {
         auto k = std::make_unique<kernel>();
         k->code = function;
+        k->name = name;
         k->dynamic_limit = shared_default - std::min(shared_default, function->shared_bytes);
         made->kernels[name] = std::move(k);
     }
@@ -151,6 +152,12 @@ machine::device_heap* heap_for(const call& c, const machine::program& code) {
 
 CUresult launch(CUfunction function, machine::launch_request r, CUstream stream, void** params,
                 void** extra) {
+    if (is_kernel(function)) {
+        if (const CUresult bad = cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(function));
+            bad != CUDA_SUCCESS) {
+            return bad;
+        }
+    }
     const call c(call::needs::working_context);
     if (c.result != CUDA_SUCCESS) {
         return c.result;
@@ -369,6 +376,102 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
     return launch(function, r, stream, parameters, nullptr);
 }
 
+// Clusters: this device has none, as its attribute says.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                          void** extra) {
+    if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    machine::launch_request r;
+    std::copy(&config->gridDimX, &config->gridDimX + 3, r.grid);
+    std::copy(&config->blockDimX, &config->blockDimX + 3, r.threads);
+    r.dynamic_shared = config->sharedMemBytes;
+    for (unsigned int k = 0; k < config->numAttrs; k++) {
+        const CUlaunchAttribute& a = config->attrs[k];
+        const auto& cluster = a.value.clusterDim;
+        if (a.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+            r.cooperative = a.value.cooperative != 0;
+        } else if (a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+                   std::uint64_t{cluster.x} * cluster.y * cluster.z > 1) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return launch(function, r, config->hStream, parameters, extra);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule h) {
+    const call c(call::needs::context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    const loaded_module* m = known(c, h);
+    if (count == nullptr || m == nullptr) {
+        return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    }
+    *count = static_cast<unsigned int>(m->kernels.size());
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* out, unsigned int room, CUmodule h) {
+    const call c(call::needs::context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    const loaded_module* m = known(c, h);
+    if (out == nullptr || m == nullptr) {
+        return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    }
+    for (auto it = m->kernels.begin(); it != m->kernels.end() && room != 0; ++it, room--) {
+        *out++ = reinterpret_cast<CUfunction>(it->second.get());
+    }
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+CUresult about(CUfunction h, const void* out, kernel*& k) {
+    const call c(call::needs::context);
+    k = c.result == CUDA_SUCCESS ? known(c, h) : nullptr;
+    return c.result != CUDA_SUCCESS ? c.result
+           : k == nullptr           ? CUDA_ERROR_INVALID_HANDLE
+           : out == nullptr         ? CUDA_ERROR_INVALID_VALUE
+                                    : CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult cuFuncGetName(const char** out, CUfunction h) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, out, k);
+    if (r == CUDA_SUCCESS) {
+        *out = k->name.c_str();
+    }
+    return r;
+}
+CUresult cuFuncGetModule(CUmodule* out, CUfunction h) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, out, k);
+    if (r == CUDA_SUCCESS) {
+        *out = k->in;
+    }
+    return r;
+}
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* out, CUfunction h) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, out, k);
+    if (r == CUDA_SUCCESS) {
+        *out = CU_FUNCTION_LOADING_STATE_LOADED;
+    }
+    return r;
+}
+CUresult cuFuncLoad(CUfunction h) {
+    kernel* k = nullptr;
+    return about(h, h, k);
+}
+CUresult cuFuncSetCacheConfig(CUfunction h, CUfunc_cache) {
+    return cuFuncLoad(h); // a hint
+}
+
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction h, int block_size,
                                                      size_t dynamic) {
     const call c(call::needs::context);
@@ -384,5 +487,42 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction h, 
     *blocks = block_size > static_cast<int>(block_threads)
                   ? 0
                   : static_cast<int>(std::min({by_threads, (100u << 10) / shared, std::uint64_t{32}}));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction h, int block_size,
+                                                              size_t dynamic, unsigned int) {
+    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, h, block_size, dynamic);
+}
+
+// One multiprocessor, which is one thread of the host: a block of any size occupies it as well as another.
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid_size, int* block_size, CUfunction h,
+                                          CUoccupancyB2DSize dynamic_of, size_t dynamic, int limit) {
+    int most = 0, blocks = 0;
+    if (grid_size == nullptr || block_size == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult r = cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, h);
+    most = limit > 0 ? std::min(limit, most) : most;
+    if (r == CUDA_SUCCESS) {
+        r = cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, h, most,
+                                                        dynamic_of != nullptr ? dynamic_of(most) : dynamic);
+    }
+    if (r == CUDA_SUCCESS) {
+        *block_size = most;
+        *grid_size = blocks;
+    }
+    return r;
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamic, CUfunction h, int blocks, int block_size) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, dynamic, k);
+    if (r != CUDA_SUCCESS || blocks <= 0 || block_size <= 0) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::size_t each =
+        std::min<std::size_t>((100u << 10) / static_cast<unsigned>(blocks), shared_optin);
+    *dynamic = each - std::min<std::size_t>(each, k->code->shared_bytes);
     return CUDA_SUCCESS;
 }

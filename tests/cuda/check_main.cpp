@@ -31,6 +31,18 @@ static bool load(const char* path) {
     return all;
 }
 
+static bool has_graphs() {
+    bool all = true;
+    const auto find = [&]<class Function>(Function& function, const char* name) {
+        function = reinterpret_cast<Function>(dlsym(cu.library, name));
+        all = all && function;
+    };
+#define CHECK_FIND(name) find(cu.name, #name);
+    CHECK_GRAPH_FUNCTIONS(CHECK_FIND)
+#undef CHECK_FIND
+    return all;
+}
+
 struct check_part {
     const char* name;
     void (*run)();
@@ -39,8 +51,11 @@ constexpr check_part faults[] = {{"assert", fault_assert}, {"trap", fault_trap},
 
 static bool run(const check_part& part) {
     const int before = failures;
-    part.run();
-    std::printf("%-8s %s\n", part.name, failures == before ? "ok" : "FAILED");
+    if (part.run == graphs)
+        EXPECT(has_graphs());
+    if (failures == before)
+        part.run();
+    std::printf("%-11s %s\n", part.name, failures == before ? "ok" : "FAILED");
     return failures == before;
 }
 
@@ -60,10 +75,11 @@ int main(int count, char** arguments) {
         for (const check_part& fault : faults)
             if (std::strcmp(arguments[2], fault.name) == 0)
                 return run(fault) ? 0 : 1;
-    const check_part parts[] = {{"devices", devices}, {"memory", memory}, {"streams", streams},
-                                {"errors", errors},   {"names", names},   {"kernels", kernels},
-                                {"boxes", boxes},     {"arrays", arrays}, {"links", links},
-                                {"prints", prints}};
+    const check_part parts[] = {{"devices", devices}, {"memory", memory},     {"streams", streams},
+                                {"errors", errors},   {"names", names},       {"kernels", kernels},
+                                {"boxes", boxes},     {"arrays", arrays},     {"links", links},
+                                {"prints", prints},   {"launches", launches}, {"more-memory", more_memory},
+                                {"order", order},     {"graphs", graphs}};
     int ran = 0;
     for (const check_part& part : parts) {
         bool wanted = count < 3;

@@ -26,6 +26,7 @@ namespace kagemusha::gpu {
     X(cuDevicePrimaryCtxRelease_v2)                                                                          \
     X(cuCtxSetCurrent)                                                                                       \
     X(cuCtxSynchronize)                                                                                      \
+    X(cuCtxGetStreamPriorityRange)                                                                           \
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
     X(cuLinkCreate_v2)                                                                                       \
@@ -33,10 +34,17 @@ namespace kagemusha::gpu {
     X(cuLinkComplete)                                                                                        \
     X(cuLinkDestroy)                                                                                         \
     X(cuModuleGetFunction)                                                                                   \
+    X(cuModuleGetFunctionCount)                                                                              \
+    X(cuModuleEnumerateFunctions)                                                                            \
+    X(cuFuncGetName)                                                                                         \
     X(cuModuleGetGlobal_v2)                                                                                  \
     X(cuFuncGetAttribute)                                                                                    \
+    X(cuFuncSetAttribute)                                                                                    \
     X(cuFuncGetParamInfo)                                                                                    \
-    X(cuLaunchKernel)                                                                                        \
+    X(cuLaunchKernelEx)                                                                                      \
+    X(cuMemHostAlloc)                                                                                        \
+    X(cuMemFreeHost)                                                                                         \
+    X(cuMemGetInfo_v2)                                                                                       \
     X(cuMemAlloc_v2)                                                                                         \
     X(cuMemFree_v2)                                                                                          \
     X(cuMemcpyHtoDAsync_v2)                                                                                  \
@@ -59,7 +67,7 @@ namespace kagemusha::gpu {
     X(cuMemMap)                                                                                              \
     X(cuMemUnmap)                                                                                            \
     X(cuMemSetAccess)                                                                                        \
-    X(cuStreamCreate)                                                                                        \
+    X(cuStreamCreateWithPriority)                                                                            \
     X(cuStreamDestroy_v2)                                                                                    \
     X(cuStreamSynchronize)                                                                                   \
     X(cuStreamWaitEvent)                                                                                     \

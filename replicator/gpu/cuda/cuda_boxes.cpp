@@ -83,12 +83,12 @@ bool has_whole_slices(const linear_end& end, std::uint64_t slices) {
 }
 
 // Room for the bytes of a box on their way, and for a write the bytes.
-CUresult prepare(cuda_rest& rest, const payload_ptr& data, bool write, const box_shape& shape,
-                 const box_pitch& pitch) {
+CUresult prepare(cuda_primary& primary, cuda_rest& rest, const payload_ptr& data, bool write,
+                 const box_shape& shape, const box_pitch& pitch) {
     rest = std::make_unique<cuda_copy_back>();
     rest->shape = shape;
     rest->pitch = pitch;
-    rest->bytes.resize(shape.row_bytes * shape.rows * shape.slices);
+    rest->bytes = primary.staging.take(shape.row_bytes * shape.rows * shape.slices);
     if (!write)
         rest->to = data;
     return !write || rest->take(*data) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -100,8 +100,9 @@ CUresult move_rect(const cuda_api& api, CUstream stream, const codec::op_transfe
                    const cuda_memory& memory, const payload_ptr& data, cuda_rest& rest) {
     const vgpu_cmd_transfer_rect& c = *op.c;
     const linear_end gpu = end_of(memory, c.buffer_origin, c.buffer_row_pitch, c.buffer_slice_pitch);
-    if (const CUresult error = prepare(rest, data, op.write(), {c.region[0], c.region[1], c.region[2]},
-                                       {c.host_row_pitch, c.host_slice_pitch}))
+    if (const CUresult error =
+            prepare(*memory.primary, rest, data, op.write(), {c.region[0], c.region[1], c.region[2]},
+                    {c.host_row_pitch, c.host_slice_pitch}))
         return error;
     const bool whole = has_whole_slices(gpu, c.region[2]);
     const std::uint64_t at_once = whole ? c.region[2] : 1;
@@ -146,9 +147,9 @@ CUresult move_image(const cuda_api& api, CUstream stream, const codec::op_transf
                     const cuda_array& image, const payload_ptr& data, cuda_rest& rest) {
     const vgpu_cmd_transfer_image& c = *op.c;
     CUDA_MEMCPY3D copy = box_of(image, c.region);
-    if (const CUresult error =
-            prepare(rest, data, op.write(), {c.region[0] * image.element_bytes, c.region[1], c.region[2]},
-                    {c.row_pitch, c.slice_pitch}))
+    if (const CUresult error = prepare(*image.primary, rest, data, op.write(),
+                                       {c.region[0] * image.element_bytes, c.region[1], c.region[2]},
+                                       {c.row_pitch, c.slice_pitch}))
         return error;
     if (op.write()) {
         from_bytes(copy, rest->bytes.data());

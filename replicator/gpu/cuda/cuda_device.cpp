@@ -22,6 +22,8 @@ primary_ptr cuda_primary::retain(const cuda_api& api, CUdevice device, std::int3
 }
 
 cuda_primary::~cuda_primary() {
+    make_current();
+    staging.free_all();
     api.cuDevicePrimaryCtxRelease_v2(device);
 }
 
@@ -141,7 +143,10 @@ struct cuda_device::native_creation {
         if (!(properties & VGPU_QUEUE_LEGACY)) {
             const unsigned flags =
                 properties & VGPU_QUEUE_NON_BLOCKING ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
-            if (const CUresult result = api.cuStreamCreate(&made->native, flags))
+            int least = 0, greatest = 0;
+            if (properties & VGPU_QUEUE_URGENT)
+                api.cuCtxGetStreamPriorityRange(&least, &greatest);
+            if (const CUresult result = api.cuStreamCreateWithPriority(&made->native, flags, greatest))
                 return cuda_error(result);
             made->owned = true;
         }
@@ -178,7 +183,7 @@ struct cuda_device::native_creation {
     // What a program has not written is the same on both hosts of a pair. Waits for nothing else.
     CUresult clear(CUdeviceptr address, std::size_t bytes) const {
         CUstream stream = nullptr;
-        CUresult result = api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        CUresult result = api.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
         if (result != CUDA_SUCCESS)
             return result;
         result = api.cuMemsetD8Async(address, 0, bytes, stream);
@@ -233,6 +238,8 @@ struct cuda_device::native_creation {
             made->parameters.push_back({offset, bytes});
             made->block.resize(std::max(made->block.size(), offset + bytes));
         }
+        api.cuFuncGetAttribute(&made->shared_limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               made->native);
         place = std::move(made);
         return CL_SUCCESS;
     }
@@ -258,10 +265,23 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
     primary_->make_current();
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_DEVICE)
         return describe_device(result);
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_MEMORY) {
+        std::size_t free_bytes = 0, total = 0;
+        if (const CUresult error = api_.cuMemGetInfo_v2(&free_bytes, &total))
+            return cuda_error(error);
+        const vgpu_cuda_memory answer{free_bytes, total};
+        const auto view = std::as_bytes(std::span(&answer, 1));
+        result.assign(view.begin(), view.end());
+        return CL_SUCCESS;
+    }
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_UNSUPPORTED)
+        return CL_SUCCESS; // the device has read it
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_VARIABLE)
         return describe_variable(static_cast<const cuda_program&>(*query.program), query.input, result);
     if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
         return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
+    if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_FUNCTIONS)
+        return list_functions(static_cast<const cuda_program&>(*query.program), result);
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_IMAGE) {
         const auto& program = static_cast<const cuda_program&>(*query.program);
         result = program.linked ? program.image : std::vector<std::byte>{};
@@ -327,6 +347,23 @@ std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector
         const vgpu_cuda_parameter wire{static_cast<__u32>(p.offset), static_cast<__u32>(p.bytes)};
         const auto one = std::as_bytes(std::span(&wire, 1));
         result.insert(result.end(), one.begin(), one.end());
+    }
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::list_functions(const cuda_program& program, std::vector<std::byte>& result) const {
+    unsigned count = 0;
+    if (const CUresult error = api_.cuModuleGetFunctionCount(&count, program.native))
+        return cuda_error(error);
+    std::vector<CUfunction> functions(count);
+    if (const CUresult error = api_.cuModuleEnumerateFunctions(functions.data(), count, program.native))
+        return cuda_error(error);
+    for (const CUfunction one : functions) {
+        const char* name = nullptr;
+        if (const CUresult error = api_.cuFuncGetName(&name, one))
+            return cuda_error(error);
+        const auto text = std::as_bytes(std::span(name, std::strlen(name) + 1));
+        result.insert(result.end(), text.begin(), text.end());
     }
     return CL_SUCCESS;
 }

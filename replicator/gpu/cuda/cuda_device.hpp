@@ -9,6 +9,7 @@
 //   cuda_textures   arrays, textures, surfaces
 //   cuda_link       linking of modules
 //   cuda_event      completions
+//   cuda_staging    pinned memory, through which bytes go
 //
 // An executor has one native context, the device's primary one, whatever number of contexts its guest makes:
 // what keeps guests apart is that each session has a worker process of its own.
@@ -24,6 +25,7 @@
 #include "gpu/cuda/cuda_addresses.hpp"
 #include "gpu/cuda/cuda_api.hpp"
 #include "gpu/cuda/cuda_event.hpp"
+#include "gpu/cuda/cuda_staging.hpp"
 
 namespace kagemusha::gpu {
 
@@ -42,9 +44,10 @@ public:
     const cuda_api& api;
     const CUdevice device;
     const CUcontext native;
+    cuda_staging staging;
 
 private:
-    cuda_primary(const cuda_api& a, CUdevice d, CUcontext n) : api(a), device(d), native(n) {}
+    cuda_primary(const cuda_api& a, CUdevice d, CUcontext n) : api(a), device(d), native(n), staging(a) {}
 };
 using primary_ptr = std::shared_ptr<cuda_primary>;
 
@@ -105,6 +108,8 @@ struct cuda_kernel final : host_kernel {
     std::vector<parameter> parameters;
     std::vector<std::byte> block;   // all parameters, as the last launch was given them
     std::uint64_t shared_bytes = 0; // of dynamic shared memory
+    int shared_limit = 0;           // what the driver lets a launch have of it
+    bool wide_clusters = false;     // the driver was told that clusters may be larger than each GPU has them
 };
 
 class cuda_device final : public backend_device {
@@ -149,6 +154,7 @@ private:
     std::int32_t create_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
                                 std::unique_ptr<host_sampler>& place);
 
+    std::int32_t list_functions(const cuda_program& program, std::vector<std::byte>& result) const;
     std::int32_t describe_device(std::vector<std::byte>& result) const;
     std::int32_t describe_variable(const cuda_program& program, std::span<const std::byte> name,
                                    std::vector<std::byte>& result) const;

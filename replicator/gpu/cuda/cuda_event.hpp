@@ -16,6 +16,7 @@
 
 #include "gpu/backend_module.hpp"
 #include "gpu/cuda/cuda_api.hpp"
+#include "gpu/cuda/cuda_staging.hpp"
 
 namespace kagemusha::gpu {
 
@@ -24,7 +25,7 @@ class cuda_event;
 
 // What a read leaves to do when the GPU is done: its bytes go to the guest.
 struct cuda_copy_back {
-    std::vector<std::byte> bytes;
+    cuda_staging::block bytes;
     payload_ptr to; // nullptr: a write, whose bytes the GPU reads until then
     // Of a box: `bytes` has its rows without gaps, guest memory has them with these pitches. Else one row.
     box_shape shape;

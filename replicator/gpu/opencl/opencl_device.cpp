@@ -111,7 +111,7 @@ struct opencl_device::native_creation {
     std::int32_t operator()(const resolved<codec::op_create_queue>& r) const {
         const auto& [place, context] = r.parts;
         const std::uint64_t properties = r.op.c->properties;
-        if (properties & (VGPU_QUEUE_LEGACY | VGPU_QUEUE_NON_BLOCKING))
+        if (properties & (VGPU_QUEUE_LEGACY | VGPU_QUEUE_NON_BLOCKING | VGPU_QUEUE_URGENT))
             return CL_INVALID_QUEUE_PROPERTIES;
         cl_int error = CL_SUCCESS;
         auto object = std::make_unique<opencl_queue>();
