@@ -3,6 +3,7 @@
 // The control tool: options in, one of the commands out. `kage` sets everything up and then hands over to
 // this program.
 #include "control/base/assets.hpp"
+#include "control/base/gpu_parts.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/base/write_all.hpp"
@@ -46,6 +47,8 @@ void add_machine_options(CLI::App& command, session_options& options) {
     command
         .add_option("--backend", options.backend, "opencl, cuda, null, faulty; none: a guest without a GPU")
         ->capture_default_str();
+    command.add_option("--driver", options.driver,
+                       "cuda: the host's driver library by path, or `ptx`, the device without a GPU");
     command.add_option("--memory", options.memory_mib, "guest memory in MiB")
         ->capture_default_str()
         ->check(CLI::Range(128, 1 << 20));
@@ -79,13 +82,17 @@ void add_replication_options(CLI::App& command, session_options& options) {
                      "replication: compress what is sent, if both ends want it; for slow links");
 }
 
-int list_gpus() {
+int list_gpus(const std::string& backend, const std::string& wanted_driver) {
     const auto lister = find_built("kagemusha-gpus");
     if (lister.empty()) {
         fmt::print(stderr, "kagemusha: kagemusha-gpus is not built: run ./kage build\n");
         return 125;
     }
-    const auto said = run_captured({lister});
+    const auto driver = find_host_driver(backend, wanted_driver);
+    if (!driver)
+        return 125;
+    const auto options = driver->empty() ? std::string() : "driver=" + *driver;
+    const auto said = run_captured({lister, "--backend", backend, "--options", options});
     fmt::print("{}", said.out);
     if (const auto shares = shared_text(read_shared_gpus(true)); !shares.empty())
         fmt::print("\n{}", shares);
@@ -255,6 +262,11 @@ int main(int argc, char** argv) {
     std::vector<std::string> words;
 
     auto* gpus = app.add_subcommand("gpus", "list the GPUs that a guest can get");
+    std::string listed_backend = "opencl", listed_driver;
+    gpus->add_option("--backend", listed_backend, "opencl or cuda")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"opencl", "cuda"}));
+    gpus->add_option("--driver", listed_driver, "cuda: the driver library by path, or `ptx`");
     auto* demo = app.add_subcommand(
         "demo",
         "an unmodified program computes on the GPU from inside a guest, and survives the death of its host");
@@ -402,7 +414,7 @@ int main(int argc, char** argv) {
 
     CLI11_PARSE(app, argc, argv);
     if (gpus->parsed())
-        return list_gpus();
+        return list_gpus(listed_backend, listed_driver);
     if (qemu_command->parsed())
         return print_qemu_command(supervised);
     if (stop->parsed())

@@ -4,6 +4,7 @@
  *
  *   qom-get path=/machine/peripheral/ID property=stats      counters
  *   qom-get path=/machine/peripheral/ID property=gpu-name
+ *   qom-get path=/machine/peripheral/ID property=unsupported
  *
  * In main, at any time: the library's counters and ours may be read while the
  * IOThread is at work. Each is right by itself; two of them may be an instant
@@ -104,6 +105,17 @@ static char *virtio_vgpu_get_gpu_name(Object *obj, Error **errp)
     return g_strdup(s->device ? kagemusha_device_gpu_name(s->device) : "");
 }
 
+static char *virtio_vgpu_get_unsupported(Object *obj, Error **errp)
+{
+    VirtIOVGPU *s = VIRTIO_VGPU(obj);
+    char text[8192] = "";
+
+    if (s->device) {
+        kagemusha_device_unsupported(s->device, text, sizeof(text));
+    }
+    return g_strdup(text);
+}
+
 void virtio_vgpu_stats_class_init(ObjectClass *klass)
 {
     object_class_property_add(klass, "stats", "VirtIOVGPUStats",
@@ -114,4 +126,8 @@ void virtio_vgpu_stats_class_init(ObjectClass *klass)
                                   NULL);
     object_class_property_set_description(klass, "gpu-name",
         "Name of the host's GPU that this device uses");
+    object_class_property_add_str(klass, "unsupported",
+                                  virtio_vgpu_get_unsupported, NULL);
+    object_class_property_set_description(klass, "unsupported",
+        "Functions that programs called and the guest's driver does not have");
 }

@@ -64,6 +64,7 @@ std::optional<assets> from_file(const std::string& path) {
     found.root_image = text("root_image");
     found.module = text("module");
     found.icd = text("icd");
+    found.cuda = text("cuda");
     found.device_library = text("device_library");
     found.worker = text("worker");
     return found;
@@ -79,6 +80,7 @@ nlohmann::json assets::to_json() const {
             {"root_image", root_image},
             {"module", module},
             {"icd", icd},
+            {"cuda", cuda},
             {"device_library", device_library},
             {"worker", worker}};
 }
@@ -146,6 +148,7 @@ std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
     }
     const std::pair<std::string assets::*, const char*> built[] = {
         {&assets::icd, "libkagemusha_opencl.so"},
+        {&assets::cuda, "libcuda.so.1.0"},
         {&assets::device_library, "libkagemusha_device.so"},
         {&assets::worker, "kagemusha-worker"}};
     for (const auto& [member, name] : built) {

@@ -16,7 +16,7 @@ namespace kagemusha::control {
 struct assets {
     std::string flavour; // of the guest's kernel, as scripts/ names them: 6.12-cloud
     std::string qemu, kernel, initramfs, root_image;
-    std::string module, icd, device_library, worker; // needed for a guest with a GPU
+    std::string module, icd, cuda, device_library, worker; // needed for a guest with a GPU
 
     nlohmann::json to_json() const;
 };

@@ -4,6 +4,7 @@
 #include "control/run/session.hpp"
 
 #include "control/base/assets.hpp"
+#include "control/base/gpu_parts.hpp"
 #include "control/base/host_clock.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/log_file.hpp"
@@ -113,7 +114,8 @@ bool make_payload(const session_options& options, const assets& parts, const std
     for (const auto& file : options.files)
         command.insert(command.end(), {"--file", file});
     if (options.backend != "none") {
-        command.insert(command.end(), {"--module", parts.module, "--icd", parts.icd});
+        const auto drivers = guest_driver_words(parts, options.backend);
+        command.insert(command.end(), drivers.begin(), drivers.end());
         if (!options.module_parameters.empty())
             command.insert(command.end(), {"--module-parameters", options.module_parameters});
     }
@@ -124,7 +126,7 @@ bool make_payload(const session_options& options, const assets& parts, const std
 }
 
 std::optional<vm_config> configure(const session_options& options, const assets& parts,
-                                   const std::string& directory) {
+                                   const std::string& directory, const std::string& driver) {
     vm_config config;
     config.qemu = parts.qemu;
     config.firmware_dirs = firmware_dirs(parts.qemu);
@@ -152,6 +154,10 @@ std::optional<vm_config> configure(const session_options& options, const assets&
             if (!parsed)
                 return std::nullopt;
             config.gpu->properties.push_back(*parsed);
+        }
+        if (!add_host_driver(config.gpu->properties, driver)) {
+            fmt::print(stderr, "kagemusha: --driver and --device-option options=… say the same: give one\n");
+            return std::nullopt;
         }
         const auto tls_dir = options.tls_dir.empty()
                                  ? std::string()
@@ -274,7 +280,8 @@ session_result run_session(const session_options& options, const std::string& jo
         fmt::print(stderr, "kagemusha: no temporary directory: {}\n", std::strerror(errno));
         return result;
     }
-    auto config = configure(options, *parts, directory.path());
+    const auto driver = find_host_driver(options.backend, options.driver);
+    auto config = driver ? configure(options, *parts, directory.path(), *driver) : std::nullopt;
     if (!config)
         return result;
     // Without a place for it the VM runs all the same, and nobody sees it; unless it was to have a name.
@@ -308,10 +315,7 @@ session_result run_session(const session_options& options, const std::string& jo
     run.interactive = interactive;
     run.show = show;
     if (with_gpu) {
-        auto path = fs::path(parts->device_library).parent_path().string();
-        if (const char* before = std::getenv("LD_LIBRARY_PATH"); before && *before)
-            path += std::string(":") + before;
-        run.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
+        run.environment = gpu_environment(*parts, *driver);
     }
     std::optional<out_receiver> out;
     if (!options.out_dir.empty() &&

@@ -18,6 +18,7 @@ struct session_options {
     std::string accel = "auto";     // auto, kvm, tcg
     std::string backend = "opencl"; // "none": a guest without a GPU
     std::string gpu;
+    std::string driver;                      // of the backend cuda: find_host_driver()
     std::vector<std::string> device_options; // KEY=VALUE
     std::string module_parameters;
     std::uint64_t memory_mib = 1024;

@@ -72,7 +72,7 @@ std::string rate(double bytes_per_s) {
     return format_bytes(static_cast<std::uint64_t>(bytes_per_s)) + "/s";
 }
 
-std::string device_text(const device_reading& device) {
+std::string replication_text(const device_reading& device) {
     const auto gpu = device.gpu.empty() ? std::string{} : fmt::format(" ({})", device.gpu);
     if (!device.replication)
         return fmt::format("  {}{}: this QEMU knows no replication\n", device.name, gpu);
@@ -112,6 +112,13 @@ std::string device_text(const device_reading& device) {
     if (r.faults > 0)
         out += fmt::format("    faults     {} entries failed on this standby and not on the primary\n",
                            format_count(r.faults));
+    return out;
+}
+
+std::string device_text(const device_reading& device) {
+    auto out = replication_text(device);
+    if (!device.unsupported.empty())
+        out += fmt::format("    not supported, called by programs: {}\n", device.unsupported);
     return out;
 }
 
@@ -234,7 +241,8 @@ nlohmann::json status_json(const std::vector<vm_reading>& vms) {
     for (const auto& vm : vms) {
         auto devices = nlohmann::json::array();
         for (const auto& device : vm.devices) {
-            nlohmann::json one{{"name", device.name}, {"gpu", device.gpu}};
+            nlohmann::json one{
+                {"name", device.name}, {"gpu", device.gpu}, {"unsupported", device.unsupported}};
             if (device.replication) {
                 const auto& r = *device.replication;
                 nlohmann::json replication{{"role", r.role},

@@ -47,6 +47,8 @@ struct device_reading {
     std::optional<replication_status> replication; // nothing: this QEMU's device knows no replication
     // Since the reading before; 0 when there is none.
     double sent_bytes_per_s = 0, received_bytes_per_s = 0;
+    std::string
+        unsupported{}; // functions that programs called and the guest's driver does not have; "": none
 };
 
 struct vm_reading {

@@ -60,6 +60,8 @@ vm_reading read_vm(const registered_vm& vm) {
         std::string missing;
         if (const auto gpu = qemu->get(path, "gpu-name", missing); gpu && gpu->is_string())
             device.gpu = gpu->get<std::string>();
+        if (const auto names = qemu->get(path, "unsupported", missing); names && names->is_string())
+            device.unsupported = names->get<std::string>();
         if (const auto answer = qemu->get(path, "replication", missing))
             device.replication = parse_replication(*answer);
         out.devices.push_back(std::move(device));

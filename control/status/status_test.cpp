@@ -295,12 +295,14 @@ TEST_F(fixture, a_vm_is_read_through_qmp) {
                      {{"qmp_capabilities", R"("return": {})"},
                       {"qom-list", one_line(peripherals)},
                       {"qom-get gpu-name", R"("return": "PoCL")"},
+                      {"qom-get unsupported", R"("return": "cuIpcGetMemHandle 2")"},
                       {"qom-get replication", one_line("\"return\": " + std::string(primary_answer))}});
     const auto reading = read_vm({"demo", 42, socket});
     EXPECT_EQ(reading.problem, "");
     ASSERT_EQ(reading.devices.size(), 1u);
     EXPECT_EQ(reading.devices[0].name, "vgpu0");
     EXPECT_EQ(reading.devices[0].gpu, "PoCL");
+    EXPECT_EQ(reading.devices[0].unsupported, "cuIpcGetMemHandle 2");
     EXPECT_EQ(reading.devices[0].replication, primary());
 }
 
@@ -310,6 +312,7 @@ TEST_F(fixture, an_older_qemu_has_no_such_property) {
                      {{"qmp_capabilities", R"("return": {})"},
                       {"qom-list", one_line(peripherals)},
                       {"qom-get gpu-name", R"("return": "PoCL")"},
+                      {"qom-get unsupported", R"("error": {"class": "GenericError", "desc": "not found"})"},
                       {"qom-get replication", R"("error": {"class": "GenericError", "desc": "not found"})"}});
     const auto reading = read_vm({"demo", 42, socket});
     EXPECT_EQ(reading.problem, "");

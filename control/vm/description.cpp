@@ -130,6 +130,11 @@ void read_gpu(toml_reader& r, const toml::table& t, vm_description& vm) {
     described_gpu g;
     gpu.choice("backend", g.backend, {"opencl", "cuda", "null", "faulty"});
     gpu.text("gpu", g.gpu);
+    gpu.text("driver", g.driver);
+    if (!g.driver.empty() && g.backend != "cuda")
+        gpu.complain("driver", "'driver' is for backend = \"cuda\" only");
+    if (!g.driver.empty() && g.driver != "ptx")
+        g.driver = r.absolute(g.driver);
     gpu.choice("differences", g.differences, {"repair", "ship"});
     read_ship_kernels(gpu, g);
     read_share(gpu, g);
@@ -140,6 +145,8 @@ void read_gpu(toml_reader& r, const toml::table& t, vm_description& vm) {
             else
                 r.complain(value.source(),
                            fmt::format("the property '{}' must be a text in quotes", key.str()));
+            if (key == "options" && !g.driver.empty())
+                r.complain(value.source(), "'options' beside 'driver': give one of them");
         }
     }
     refuse_two_quotas(gpu, g);

@@ -42,6 +42,7 @@ struct described_share {
 struct described_gpu {
     std::string backend = "opencl";
     std::string gpu;
+    std::string driver;                    // of the backend cuda: find_host_driver()
     std::string differences = "repair";    // or "ship": docs/vm.md
     std::vector<std::string> ship_kernels; // names of kernels whose results are shipped with "repair", too
     std::vector<std::pair<std::string, std::string>> properties;

@@ -312,6 +312,21 @@ TEST(description, something_must_boot) {
               std::string::npos);
 }
 
+TEST(description, the_driver_library_is_one_for_cuda) {
+    const std::string head = "name = \"a\"\n[boot]\nkernel = \"/k\"\n[gpu]\nbackend = ";
+    EXPECT_EQ(good(head + "\"cuda\"\ndriver = \"ptx\"\n").gpu->driver, "ptx");
+    EXPECT_EQ(good(head + "\"cuda\"\ndriver = \"/lib/libcuda.so.1\"\n").gpu->driver, "/lib/libcuda.so.1");
+    EXPECT_NE(errors_of(head + "\"opencl\"\ndriver = \"ptx\"\n").find("backend = \"cuda\" only"),
+              std::string::npos);
+    EXPECT_NE(errors_of(head + "\"cuda\"\ndriver = \"ptx\"\n[gpu.properties]\noptions = \"driver=/d\"\n")
+                  .find("beside 'driver'"),
+              std::string::npos);
+    const auto vm = good(head + "\"cuda\"\n");
+    const auto device = gpu_of(vm, {}, false, {}, "/lib/libcuda.so.1");
+    EXPECT_EQ(device.properties.front(),
+              (std::pair<std::string, std::string>{"options", "driver=/lib/libcuda.so.1"}));
+}
+
 TEST(description, a_budget_covers_two_heartbeats) {
     EXPECT_NE(errors_of(least +
                         "[protection]\nstandby = \"unix:s\"\nheartbeat-ms = 60\nheartbeat-budget-ms = 100\n" +

@@ -4,6 +4,7 @@
 #include "control/vm/prepare.hpp"
 
 #include "control/base/assets.hpp"
+#include "control/base/gpu_parts.hpp"
 #include "control/base/host_clock.hpp"
 #include "control/keys/qemu_keys.hpp"
 #include "control/qemu/kvm_probe.hpp"
@@ -35,8 +36,10 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
                                      vm.job};
     for (const auto& file : vm.files)
         command.insert(command.end(), {"--file", file});
-    if (vm.gpu)
-        command.insert(command.end(), {"--module", parts.module, "--icd", parts.icd});
+    if (vm.gpu) {
+        const auto drivers = guest_driver_words(parts, vm.gpu->backend);
+        command.insert(command.end(), drivers.begin(), drivers.end());
+    }
     const auto made = run_captured(command);
     if (made.status != 0)
         fmt::print(stderr, "kagemusha: scripts/make-payload failed with status {}\n", made.status);
@@ -45,9 +48,10 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
 
 } // namespace
 
-gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby,
-                  const std::string& keys) {
+gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby, const std::string& keys,
+                  const std::string& driver) {
     gpu_config gpu{vm.gpu->backend, vm.gpu->gpu, vm.gpu->properties};
+    add_host_driver(gpu.properties, driver); // the description has no `options` beside it
     const auto& p = vm.protection;
     if (p.standby.empty())
         return gpu;
@@ -91,13 +95,15 @@ folders_of_libraries(const std::string& program,
 }
 
 confinement_needs needs_of(const vm_description& vm, const vm_config& config, const vm_places& places,
-                           const prepared_vm& prepared) {
+                           const prepared_vm& prepared, const std::string& driver) {
     confinement_needs needs;
     needs.vm = vm.name;
     needs.directory = places.directory;
     needs.programs = {config.qemu};
     needs.programs.insert(needs.programs.end(), config.firmware_dirs.begin(), config.firmware_dirs.end());
     auto libraries = folders_of_libraries(config.qemu, prepared.environment);
+    if (!driver.empty())
+        libraries.push_back(fs::path(driver).parent_path().string());
     for (const auto& [name, value] : prepared.environment)
         if (name == "KAGEMUSHA_WORKER") {
             needs.programs.push_back(value);
@@ -138,6 +144,9 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
     const auto parts = find_assets(vm.guest.empty() ? default_flavour : vm.guest, vm.gpu.has_value());
     if (!parts)
+        return std::nullopt;
+    const auto driver = vm.gpu ? find_host_driver(vm.gpu->backend, vm.gpu->driver) : std::string();
+    if (!driver)
         return std::nullopt;
     prepared_vm out;
     auto& config = out.config;
@@ -192,10 +201,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     if (config.accel == accelerator::tcg)
         config.tsc_khz = host_tsc_khz();
     if (vm.gpu) {
-        auto path = fs::path(parts->device_library).parent_path().string();
-        if (const char* before = std::getenv("LD_LIBRARY_PATH"); before && *before)
-            path += std::string(":") + before;
-        out.environment = {{"LD_LIBRARY_PATH", path}, {"KAGEMUSHA_WORKER", parts->worker}};
+        out.environment = gpu_environment(*parts, *driver);
     }
     const auto qemu = ask_qemu(config, error);
     const auto builds = builds_of_this_host(config.qemu, vm.gpu ? parts->device_library : std::string());
@@ -207,7 +213,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     out.fingerprint = std::move(*made);
     if (places.offers) {
         out.confinement =
-            decide_confinement(vm.confinement, needs_of(vm, config, places, out), *places.offers);
+            decide_confinement(vm.confinement, needs_of(vm, config, places, out, *driver), *places.offers);
         if (!out.confinement.refusal.empty()) {
             fmt::print(stderr, "kagemusha: {}\n", out.confinement.refusal);
             return std::nullopt;
@@ -227,8 +233,8 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     standby.standby = true;
     if (vm.gpu) {
         const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
-        config.gpu = gpu_of(vm, confined ? links_in(places.to_peers).gpu : address, false, out.keys);
-        standby.gpu = gpu_of(vm, confined ? links_in(places.of_qemu).gpu : address, true, out.keys);
+        config.gpu = gpu_of(vm, confined ? links_in(places.to_peers).gpu : address, false, out.keys, *driver);
+        standby.gpu = gpu_of(vm, confined ? links_in(places.of_qemu).gpu : address, true, out.keys, *driver);
     }
     out.command = qemu_command(config);
     out.standby_command = qemu_command(standby);

@@ -40,8 +40,9 @@ struct prepared_vm {
 // Nothing: what is wrong was said on stderr.
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places);
 
-// The device of a VM that has one, on its primary or its standby. `keys`: as in prepared_vm. Pure.
+// The device of a VM that has one, on its primary or its standby. `keys`: as in prepared_vm; `driver`: the
+// library that its backend loads ("": its own choice). Pure.
 gpu_config gpu_of(const vm_description& vm, const std::string& address, bool standby,
-                  const std::string& keys = {});
+                  const std::string& keys = {}, const std::string& driver = {});
 
 } // namespace kagemusha::control

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // Contexts: each device's primary one, those that a program makes, and every thread's stack of current ones.
+#include "arrays.hpp"
+#include "capture.hpp"
 #include "driver.hpp"
 
 #include <algorithm>
+#include <unistd.h>
 
 namespace kagemusha::cuda {
 namespace {
 
-thread_local std::vector<context*> stack;
+/// The calling thread's current contexts, the last on top. Exit handlers still call, after the first thread's
+/// own objects are gone: its stack stays.
+std::vector<context*>& current_stack() {
+    thread_local auto* const contexts = new std::vector<context*>;
+    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts
+                                                                                         : nullptr);
+    return *contexts;
+}
 
 /// Errors after which the GPU's context is of no use any more.
 bool breaks_context(CUresult result) {
@@ -36,6 +46,8 @@ std::unique_ptr<context> make_context(device& gpu, unsigned flags, CUresult& err
         error = CUDA_ERROR_DEVICE_UNAVAILABLE;
         return nullptr;
     }
+    static std::atomic<std::uint64_t> last{0};
+    made->number = ++last;
     made->gpu = &gpu;
     made->flags = flags;
     made->native = opencl::make_object<opencl::context>(*gpu.native, std::move(link),
@@ -45,6 +57,7 @@ std::unique_ptr<context> make_context(device& gpu, unsigned flags, CUresult& err
         return nullptr;
     made->legacy = std::make_unique<stream>();
     made->legacy->owner = made.get();
+    made->legacy->number = 1;
     made->legacy->native = opencl::make_object<opencl::queue>(
         made->native, CL_QUEUE_PROFILING_ENABLE | VGPU_QUEUE_LEGACY, std::vector<cl_queue_properties>{});
     error = made->legacy->native ? cuda_result(made->legacy->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -59,6 +72,14 @@ void end_context(context& dead) {
     driver& self = the_driver();
     self.contexts.remove(&dead);
     dead.synchronise();
+    {
+        const std::lock_guard held(dead.detour_mutex);
+        for (stream* one : std::vector<stream*>(dead.streams.begin(), dead.streams.end()))
+            forget_in_captures(*one);
+        if (dead.per_thread)
+            forget_in_captures(*dead.per_thread);
+    }
+    end_mappings(dead);
     const std::lock_guard held(dead.mutex);
     for (stream* one : dead.streams) {
         self.streams.remove(one);
@@ -73,9 +94,12 @@ void end_context(context& dead) {
             self.functions.remove(member.get());
             dead.native->link().destroy(VGPU_OBJECT_KERNEL, member->id);
         }
+        for (const auto& [name, member] : one->variables)
+            dead.arenas.erase(member.address);
         self.modules.remove(one);
         delete one;
     }
+    end_arrays(dead);
     const std::lock_guard device_held(dead.gpu->mutex);
     for (const auto& [address, arena] : dead.arenas) {
         dead.gpu->arenas.release(address);
@@ -101,6 +125,7 @@ CUcontext handle_of(context* one) {
 
 context* current(CUresult& error) {
     driver& self = the_driver();
+    const auto& stack = current_stack();
     error = !self.ready                        ? CUDA_ERROR_NOT_INITIALIZED
             : stack.empty() || !stack.back()   ? CUDA_ERROR_INVALID_CONTEXT
             : !self.contexts.has(stack.back()) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
@@ -114,19 +139,26 @@ CUresult context::broken_or(CUresult result) {
     return result;
 }
 
+std::vector<stream*> context::all_streams() {
+    std::vector<stream*> all(streams.begin(), streams.end());
+    all.push_back(legacy.get());
+    if (per_thread)
+        all.push_back(per_thread.get());
+    return all;
+}
+
 CUresult context::synchronise() {
+    const CUresult earlier = settle_all(*this);
     const std::uint64_t wanted = sent.load(std::memory_order_acquire);
     if (finished.load(std::memory_order_acquire) >= wanted)
-        return CUDA_SUCCESS;
-    std::vector<opencl::ref<opencl::queue>> queues{legacy->native};
+        return earlier;
+    std::vector<opencl::ref<opencl::queue>> queues;
     {
         const std::lock_guard held(mutex);
-        if (per_thread)
-            queues.push_back(per_thread->native);
-        for (const stream* one : streams)
+        for (const stream* one : all_streams())
             queues.push_back(one->native);
     }
-    CUresult first = CUDA_SUCCESS;
+    CUresult first = earlier;
     for (const auto& one : queues)
         if (const CUresult result = cuda_result(opencl::finish_queue(*one)); result && !first)
             first = result;
@@ -179,7 +211,7 @@ KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice number) {
     return of_device(number, [](device& one) { return end_primary(one, true); });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice number, unsigned int flags) {
+KAGEMUSHA_ANSWERED CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice number, unsigned int flags) {
     return of_device(number, [&](device& one) {
         if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK))
             return CUDA_ERROR_INVALID_VALUE;
@@ -191,7 +223,7 @@ KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice number, unsigne
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned int* flags, int* active) {
+KAGEMUSHA_ANSWERED CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned int* flags, int* active) {
     return of_device(number, [&](device& one) {
         if (!flags || !active)
             return CUDA_ERROR_INVALID_VALUE;
@@ -210,10 +242,21 @@ KAGEMUSHA_EXPORT CUresult cuCtxCreate_v2(CUcontext* handle, unsigned int flags, 
         auto made = make_context(one, flags, error);
         if (!made)
             return error;
-        stack.push_back(made.get());
+        current_stack().push_back(made.get());
         *handle = handle_of(made.release());
         return CUDA_SUCCESS;
     });
+}
+
+// Later forms have parameters for what this library does not have: parts of a GPU, and graphics.
+KAGEMUSHA_EXPORT CUresult cuCtxCreate_v3(CUcontext* handle, void* affinity, int count, unsigned int flags,
+                                         CUdevice number) {
+    return affinity || count != 0 ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY
+                                  : cuCtxCreate_v2(handle, flags, number);
+}
+KAGEMUSHA_EXPORT CUresult cuCtxCreate_v4(CUcontext* handle, void* parameters, unsigned int flags,
+                                         CUdevice number) {
+    return parameters ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v2(handle, flags, number);
 }
 
 KAGEMUSHA_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
@@ -226,58 +269,58 @@ KAGEMUSHA_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
             if (dead->gpu->primary.get() == dead)
                 return CUDA_ERROR_INVALID_CONTEXT;
         }
-        if (!stack.empty() && stack.back() == dead)
-            stack.pop_back();
+        if (!current_stack().empty() && current_stack().back() == dead)
+            current_stack().pop_back();
         end_context(*dead);
         delete dead;
         return CUDA_SUCCESS;
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
+KAGEMUSHA_ANSWERED CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     return guarded([&] {
         auto* const one = object_of<context>(the_driver().contexts, handle);
         if (!one)
             return CUDA_ERROR_INVALID_CONTEXT;
-        stack.push_back(one);
+        current_stack().push_back(one);
         return CUDA_SUCCESS;
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
-    if (stack.empty())
+KAGEMUSHA_ANSWERED CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
+    if (current_stack().empty())
         return CUDA_ERROR_INVALID_CONTEXT;
     if (handle)
-        *handle = handle_of(stack.back());
-    stack.pop_back();
+        *handle = handle_of(current_stack().back());
+    current_stack().pop_back();
     return CUDA_SUCCESS;
 }
 
-KAGEMUSHA_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
+KAGEMUSHA_ANSWERED CUresult cuCtxSetCurrent(CUcontext handle) {
     return guarded([&] {
         if (!the_driver().ready)
             return CUDA_ERROR_NOT_INITIALIZED;
         auto* const one = object_of<context>(the_driver().contexts, handle);
         if (handle && !one)
             return CUDA_ERROR_INVALID_CONTEXT;
-        if (!stack.empty())
-            stack.pop_back();
+        if (!current_stack().empty())
+            current_stack().pop_back();
         if (one)
-            stack.push_back(one);
+            current_stack().push_back(one);
         return CUDA_SUCCESS;
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuCtxGetCurrent(CUcontext* handle) {
+KAGEMUSHA_ANSWERED CUresult cuCtxGetCurrent(CUcontext* handle) {
     if (!the_driver().ready)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    *handle = stack.empty() ? nullptr : handle_of(stack.back());
+    *handle = current_stack().empty() ? nullptr : handle_of(current_stack().back());
     return CUDA_SUCCESS;
 }
 
-KAGEMUSHA_EXPORT CUresult cuCtxGetDevice(CUdevice* number) {
+KAGEMUSHA_ANSWERED CUresult cuCtxGetDevice(CUdevice* number) {
     return in_context([&](const context& one) {
         if (!number)
             return CUDA_ERROR_INVALID_VALUE;
@@ -286,7 +329,7 @@ KAGEMUSHA_EXPORT CUresult cuCtxGetDevice(CUdevice* number) {
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
+KAGEMUSHA_ANSWERED CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     return guarded([&] {
         if (handle && !object_of<context>(the_driver().contexts, handle))
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -297,8 +340,99 @@ KAGEMUSHA_EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* ver
     });
 }
 
+KAGEMUSHA_ANSWERED CUresult cuCtxGetFlags(unsigned int* flags) {
+    return in_context([&](const context& one) {
+        if (!flags)
+            return CUDA_ERROR_INVALID_VALUE;
+        *flags = one.flags;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_ANSWERED CUresult cuCtxSetFlags(unsigned int flags) {
+    return in_context([&](context& one) {
+        if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK))
+            return CUDA_ERROR_INVALID_VALUE;
+        one.flags = flags;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_ANSWERED CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
+    return guarded([&] {
+        CUresult error = CUDA_ERROR_INVALID_CONTEXT;
+        const context* const one =
+            handle ? object_of<context>(the_driver().contexts, handle) : current(error);
+        if (!one || !id)
+            return one ? CUDA_ERROR_INVALID_VALUE : error;
+        *id = one->number;
+        return CUDA_SUCCESS;
+    });
+}
+
+// The host's driver has its own, which are those that a program finds when it sets none.
+KAGEMUSHA_ANSWERED CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+    return in_context([&](const context& one) {
+        if (!value)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (static_cast<unsigned>(limit) >= context::limits)
+            return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        *value = one.limit[limit];
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_ANSWERED CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    return in_context([&](context& one) {
+        if (static_cast<unsigned>(limit) >= context::limits)
+            return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        if (value > context::default_limit[limit])
+            return CUDA_ERROR_NOT_SUPPORTED; // nobody tells the host
+        one.limit[limit] = value;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Hints.
+KAGEMUSHA_ANSWERED CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
+    return in_context([&](context&) {
+        if (!config)
+            return CUDA_ERROR_INVALID_VALUE;
+        *config = CU_FUNC_CACHE_PREFER_NONE;
+        return CUDA_SUCCESS;
+    });
+}
+KAGEMUSHA_ANSWERED CUresult cuCtxSetCacheConfig(CUfunc_cache) {
+    return in_context([](context&) { return CUDA_SUCCESS; });
+}
+KAGEMUSHA_ANSWERED CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
+    return in_context([&](context&) {
+        if (!config)
+            return CUDA_ERROR_INVALID_VALUE;
+        *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+        return CUDA_SUCCESS;
+    });
+}
+KAGEMUSHA_ANSWERED CUresult cuCtxSetSharedMemConfig(CUsharedconfig) {
+    return in_context([](context&) { return CUDA_SUCCESS; });
+}
+KAGEMUSHA_ANSWERED CUresult cuCtxResetPersistingL2Cache() {
+    return in_context([](context&) { return CUDA_SUCCESS; });
+}
+
+// Nothing here measures.
+KAGEMUSHA_ANSWERED CUresult cuProfilerStart() {
+    return in_context([](context&) { return CUDA_SUCCESS; });
+}
+KAGEMUSHA_ANSWERED CUresult cuProfilerStop() {
+    return in_context([](context&) { return CUDA_SUCCESS; });
+}
+
 KAGEMUSHA_EXPORT CUresult cuCtxSynchronize() {
-    return in_context([](context& one) { return one.synchronise(); });
+    return in_context([](context& one) {
+        const CUresult error = refuse_captures(one);
+        return error ? error : one.synchronise();
+    });
 }
 
 } // namespace kagemusha::cuda

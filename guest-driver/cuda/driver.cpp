@@ -65,6 +65,17 @@ device* device_of(CUdevice number) {
     return number >= 0 && static_cast<std::size_t>(number) < devices.size() ? devices[number].get() : nullptr;
 }
 
+void report_unsupported(std::string_view name) {
+    driver& self = the_driver();
+    if (!self.ready || name.size() > VGPU_CUDA_REPORT_BYTES)
+        return;
+    const auto link = self.devices.front()->native->link();
+    // An older device takes no input there, and would end the file.
+    if (!link || !(opencl::known_commands(*link) >> VGPU_CMD_CREATE_VARIABLE & 1))
+        return;
+    opencl::ask(*link, {VGPU_INFO_DEVICE, VGPU_CUDA_UNSUPPORTED, 0, 0, std::as_bytes(std::span(name))});
+}
+
 CUresult cuda_result(cl_int error) {
     if (error <= VGPU_CUDA_ERROR_BASE)
         return static_cast<CUresult>(VGPU_CUDA_ERROR_BASE - error);
@@ -102,7 +113,7 @@ KAGEMUSHA_EXPORT CUresult cuInit(unsigned int flags) {
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDriverGetVersion(int* version) {
+KAGEMUSHA_ANSWERED CUresult cuDriverGetVersion(int* version) {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     // Also before cuInit. Of what the host's driver is newer in, this library has nothing.
@@ -113,7 +124,7 @@ KAGEMUSHA_EXPORT CUresult cuDriverGetVersion(int* version) {
     return CUDA_SUCCESS;
 }
 
-KAGEMUSHA_EXPORT CUresult cuGetErrorName(CUresult error, const char** name) {
+KAGEMUSHA_ANSWERED CUresult cuGetErrorName(CUresult error, const char** name) {
     if (!name)
         return CUDA_ERROR_INVALID_VALUE;
     switch (static_cast<int>(error)) {
@@ -132,7 +143,7 @@ KAGEMUSHA_EXPORT CUresult cuGetErrorName(CUresult error, const char** name) {
     }
 }
 
-KAGEMUSHA_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
+KAGEMUSHA_ANSWERED CUresult cuGetErrorString(CUresult error, const char** text) {
     if (!text)
         return CUDA_ERROR_INVALID_VALUE;
     switch (static_cast<int>(error)) {
@@ -151,7 +162,7 @@ KAGEMUSHA_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
     }
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceGetCount(int* count) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetCount(int* count) {
     if (!the_driver().ready)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!count)
@@ -160,7 +171,7 @@ KAGEMUSHA_EXPORT CUresult cuDeviceGetCount(int* count) {
     return CUDA_SUCCESS;
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     return of_device(ordinal, [&](const kagemusha::cuda::device& one) {
         if (!device)
             return CUDA_ERROR_INVALID_VALUE;
@@ -169,7 +180,7 @@ KAGEMUSHA_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceGetName(char* name, int size, CUdevice number) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetName(char* name, int size, CUdevice number) {
     return of_device(number, [&](const device& one) {
         if (!name || size <= 0)
             return CUDA_ERROR_INVALID_VALUE;
@@ -178,7 +189,7 @@ KAGEMUSHA_EXPORT CUresult cuDeviceGetName(char* name, int size, CUdevice number)
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice number) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice number) {
     return of_device(number, [&](const device& one) {
         if (!uuid)
             return CUDA_ERROR_INVALID_VALUE;
@@ -187,11 +198,11 @@ KAGEMUSHA_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice number) {
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice number) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice number) {
     return cuDeviceGetUuid(uuid, number);
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice number) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice number) {
     return of_device(number, [&](const device& one) {
         if (!bytes)
             return CUDA_ERROR_INVALID_VALUE;
@@ -200,10 +211,10 @@ KAGEMUSHA_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice number) {
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice number) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice number) {
     return of_device(number, [&](const device& one) {
         const auto index = static_cast<unsigned>(attribute);
-        if (!value || index >= VGPU_CUDA_DEVICE_ATTRIBUTES || !(one.known.known[index / 8] >> index % 8 & 1))
+        if (!value || index >= VGPU_CUDA_DEVICE_ATTRIBUTES)
             return CUDA_ERROR_INVALID_VALUE;
         switch (attribute) {
         // What this library does not have, whatever the host's device could do.
@@ -213,24 +224,66 @@ KAGEMUSHA_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute at
         case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
         case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
-        case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+        case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH:
-        case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-        case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-        case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
             *value = 0;
             break;
+        // What it has itself, on any.
+        case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+            *value = 1;
+            break;
         default:
+            if (!(one.known.known[index / 8] >> index % 8 & 1))
+                return CUDA_ERROR_INVALID_VALUE;
             *value = one.known.attributes[index];
         }
         return CUDA_SUCCESS;
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice number) {
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetPCIBusId(char* id, int bytes, CUdevice number) {
+    return of_device(number, [&](const device& one) {
+        if (!id || bytes <= 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        std::snprintf(id, static_cast<std::size_t>(bytes), "%04x:%02x:%02x.0",
+                      static_cast<unsigned>(one.known.attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]),
+                      static_cast<unsigned>(one.known.attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]),
+                      static_cast<unsigned>(one.known.attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]));
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
+    return guarded([&] {
+        if (!the_driver().ready)
+            return CUDA_ERROR_NOT_INITIALIZED;
+        unsigned domain = 0, bus = 0, slot = 0;
+        if (!device || !id ||
+            (std::sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
+             (domain = 0, std::sscanf(id, "%x:%x", &bus, &slot) != 2)))
+            return CUDA_ERROR_INVALID_VALUE;
+        for (const auto& one : the_driver().devices) {
+            const auto& known = one->known.attributes;
+            if (static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]) == domain &&
+                static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]) == bus &&
+                static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]) == slot) {
+                *device = one->number;
+                return CUDA_SUCCESS;
+            }
+        }
+        return CUDA_ERROR_INVALID_DEVICE;
+    });
+}
+
+KAGEMUSHA_ANSWERED CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice number) {
     const CUresult error = cuDeviceGetAttribute(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, number);
     return error ? error : cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, number);
 }

@@ -7,11 +7,13 @@
 // A handle is the address of an object that is in a table as long as it lives, so a wrong one is an error and
 // no crash.
 //
-// Locks, outermost first: registry (which objects live), context::mutex (its memory). The machinery's come
-// after.
+// Locks, outermost first: registry (which objects live), context::detour_mutex (captures and backlogs),
+// context::mutex (its memory). The machinery's come after.
 #pragma once
 
 #include "address_space.hpp"
+#include "work.hpp"
+
 #include "guest-driver/opencl/context.hpp"
 #include "guest-driver/opencl/enqueue.hpp"
 #include "guest-driver/opencl/memory.hpp"
@@ -21,18 +23,32 @@
 #include "proto/cuda/cuda.h"
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 namespace kagemusha::cuda {
 
+struct array;
+struct capture;
 struct context;
+struct graph_node;
+struct link_state;
+struct memory_pool;
+struct texture;
+
+/// An allocation that may be used again when everything before its cuMemFreeAsync is done.
+struct freed_piece {
+    std::uint64_t address = 0;
+    std::shared_ptr<const recording> behind;
+};
 
 struct device {
     CUdevice number = 0;
@@ -42,14 +58,28 @@ struct device {
     std::mutex mutex;
     address_space arenas{VGPU_ARENA_ALIGNMENT}; // addresses for arenas; they differ from another device's
     std::uint64_t used_bytes = 0;               // of arenas
+    std::atomic<bool> has_textures{false};      // the host said so
     std::unique_ptr<context> primary;           // made when it is first retained, and kept
     unsigned primary_uses = 0, primary_flags = 0;
+    memory_pool* current_pool = nullptr; // null: the default one
+
+    /// Addresses for memory; none: there is no room. They are given back by their first.
+    std::optional<std::uint64_t> reserve(std::uint64_t bytes);
+    void unreserve(std::uint64_t address);
 };
 
 struct stream {
     opencl::ref<opencl::queue> native;
     context* owner = nullptr;
+    unsigned flags = 0;
+    int priority = 0;
+    std::uint64_t number = 0;           // of its context, which cuStreamGetId makes unique
     std::atomic<std::uint64_t> sent{0}; // commands
+
+    // With context::detour_mutex.
+    std::shared_ptr<backlog> waiting;       // null: it never had one
+    capture* captures = nullptr;            // what is asked of it goes there
+    std::vector<graph_node*> captured_last; // what the next node depends on
 
     std::mutex mutex;
     opencl::ref<opencl::event> asked; // cuStreamQuery's marker, behind
@@ -60,7 +90,11 @@ struct event {
     context* owner = nullptr;
     unsigned flags = 0;
     std::mutex mutex;
-    opencl::ref<opencl::event> last; // of the last record; null: never recorded
+    std::shared_ptr<const recording> last; // null: never recorded
+
+    // With context::detour_mutex: the last record was captured, behind these nodes.
+    capture* captured_in = nullptr;
+    std::vector<graph_node*> captured_last;
 };
 
 struct function {
@@ -70,12 +104,24 @@ struct function {
     std::int32_t attributes[VGPU_CUDA_FUNCTION_ATTRIBUTES]{};
     std::vector<vgpu_cuda_parameter> parameters;
     std::size_t block_bytes = 0; // of all parameters
+    // What the program set (cuFuncSetAttribute). The host makes room for what a launch asks for.
+    std::atomic<int> shared_limit{0}, carveout{-1};
+    std::atomic<bool> wide_clusters{false};
+};
+
+struct variable {
+    opencl::ref<opencl::memory> native;
+    std::uint64_t address = 0, bytes = 0;
 };
 
 struct module {
     context* owner = nullptr;
     opencl::ref<opencl::program> native;
-    std::map<std::string, std::unique_ptr<function>> functions; // with context::mutex
+    // With context::mutex.
+    std::map<std::string, std::unique_ptr<function>> functions;
+    std::map<std::string, variable> variables;
+    std::vector<std::string> names; // of all of its functions, once they were asked for
+    bool names_known = false;
 };
 
 struct context {
@@ -83,24 +129,62 @@ struct context {
     opencl::ref<opencl::context> native;
     unsigned flags = 0;
     std::unique_ptr<stream> legacy;
+    std::uint64_t number = 0; // never the same for two
+
+    /// By CUlimit: stack of a thread, what printf may hold, the heap of kernels. What NVIDIA's driver begins with.
+    static constexpr unsigned limits = 3;
+    static constexpr std::size_t default_limit[limits] = {1024, std::size_t{1} << 20, std::size_t{8} << 20};
+    std::size_t limit[limits] = {default_limit[0], default_limit[1], default_limit[2]};
 
     /// A kernel's fault stays: each later call in this context gives it.
     std::atomic<CUresult> broken{CUDA_SUCCESS};
     /// Commands that were sent to streams, and how many of them all streams were waited for.
     std::atomic<std::uint64_t> sent{0}, finished{0};
 
+    /// Backlogs with something in them, and captures: while there are none, work runs at once.
+    std::atomic<unsigned> detours{0};
+    /// The first error of work that ran when its caller was gone, until somebody waits.
+    std::atomic<CUresult> late{CUDA_SUCCESS};
+    void note_late(CUresult error) {
+        CUresult none = CUDA_SUCCESS;
+        if (error)
+            late.compare_exchange_strong(none, error, std::memory_order_relaxed);
+    }
+    CUresult take_late() {
+        return late.load(std::memory_order_relaxed) == CUDA_SUCCESS ? CUDA_SUCCESS
+                                                                    : late.exchange(CUDA_SUCCESS);
+    }
+    std::mutex detour_mutex;
+    std::unordered_set<capture*> captures;
+
     std::mutex mutex;
     std::unique_ptr<stream> per_thread;
     std::unordered_set<stream*> streams;
     std::unordered_set<event*> events;
     std::unordered_set<module*> modules;
+    std::unordered_set<array*> arrays;
+    std::unordered_set<link_state*> links;
+    std::unordered_map<std::uint64_t, std::shared_ptr<texture>> textures; // by handle
     address_space pieces{512};
-    std::map<std::uint64_t, opencl::ref<opencl::memory>> arenas; // by address
+    /// By address: arenas, and variables of modules.
+    std::map<std::uint64_t, opencl::ref<opencl::memory>> arenas;
+    std::map<std::uint64_t, std::uint64_t> mapped; // by cuMemMap: bytes by address
+    std::deque<freed_piece> freed;                 // in the order of a stream
+    std::map<std::uint64_t, memory_pool*> pool_of; // allocations that are a pool's
 
-    /// The arena that these bytes are in; null if they are in none.
+    /// The memory object that this address is in: an arena or a variable; null if it is in none.
+    opencl::ref<opencl::memory> arena_of(std::uint64_t address, std::uint64_t& offset);
+    /// The same for bytes that must lie in one.
     opencl::memory* arena_of(std::uint64_t address, std::uint64_t bytes, std::uint64_t& offset);
-    /// Waits for every stream.
+    /// What a program mapped there (cuMemMap). context::mutex is held.
+    std::optional<address_space::piece> find_mapping(std::uint64_t address) const;
+    /// A variable of a module, the same.
+    std::optional<address_space::piece> find_variable(std::uint64_t address) const;
+    /// Whether all of these bytes are the GPU's.
+    bool has(std::uint64_t address, std::uint64_t bytes);
+    /// Waits for every stream, and for what waits for its turn in one.
     CUresult synchronise();
+    std::vector<stream*> all_streams(); // context::mutex is held
     CUresult broken_or(CUresult result);
 };
 
@@ -141,7 +225,8 @@ private:
 };
 
 struct driver {
-    registry contexts, streams, events, modules, functions;
+    registry arrays, contexts, events, functions, graph_execs, graph_nodes, graphs, kernels, libraries, links,
+        modules, pools, streams;
     std::vector<std::unique_ptr<device>> devices;
     std::atomic<bool> ready{false};
 };
@@ -163,8 +248,55 @@ stream* stream_of(CUstream handle, CUresult& error);
 /// The device of this number; null: there is none.
 device* device_of(CUdevice number);
 
+/// Tells the host of a function that is not here, if it listens.
+void report_unsupported(std::string_view name);
+
+/// A program's buffers for what a compiler says are given nothing: the host's driver compiles as it does without
+/// any option.
+void clear_logs(unsigned option_count, const CUjit_option* options, void** values);
+
 /// What the host or the machinery answered.
 CUresult cuda_result(cl_int error);
+
+/// Does it now, where that is possible, or puts it where its turn comes.
+template <class Work>
+CUresult submit(stream& where, Work made) {
+    if (where.owner->detours.load(std::memory_order_acquire) == 0) [[likely]] {
+        const CUresult error = made.asked(where);
+        return error ? error : made.run(where);
+    }
+    return submit_by_detour(where, std::make_unique<Work>(std::move(made)));
+}
+
+/// The event of a marker behind everything in the stream.
+CUresult mark(stream& where, opencl::ref<opencl::event>& made);
+
+/// Memory. context::mutex is held in all but the first.
+CUresult allocate(context& where, std::size_t bytes, CUdeviceptr& address);
+/// Makes an arena at an address that was reserved, and ends it.
+CUresult make_arena(context& where, std::uint64_t address, std::uint64_t bytes);
+void end_arena(context& where, std::uint64_t address);
+CUresult release_piece(context& where, std::uint64_t address);
+/// Copies and waits. Not with the mutex.
+CUresult copy_on_device(context& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes);
+/// What was freed in the order of a stream, as far as the stream has come.
+void release_freed(context& where);
+void leave_pool(context& where, const address_space::piece& allocation);
+
+/// Memory that a program mapped in a context goes with it.
+void end_mappings(context& dead);
+
+/// Bytes of the program's memory that it pinned: all of them lie in one piece of it.
+bool is_pinned(const void* memory, std::size_t bytes);
+
+/// The function of a name, asked about once.
+CUresult find_function(module& from, const char* name, function*& found);
+
+/// A module's image from a file; it ends with 0.
+CUresult read_image(const char* path, std::string& image);
+
+/// The function of a handle, which may be a library's kernel; null with the error.
+function* function_of(CUfunction handle, context& where, CUresult& error);
 
 /// Runs a function of the API: nothing is thrown into a program.
 template <class Body>
@@ -200,5 +332,8 @@ CUresult in_stream(CUstream handle, Body&& body) noexcept {
 
 } // namespace kagemusha::cuda
 
-/// Of a function that the library exports.
+/// Of a function that the library exports: one that sends commands, one that answers from what is known here, and
+/// one that always gives an error of the API (function_table reads this).
 #define KAGEMUSHA_EXPORT extern "C" __attribute__((visibility("default")))
+#define KAGEMUSHA_ANSWERED KAGEMUSHA_EXPORT
+#define KAGEMUSHA_REFUSED KAGEMUSHA_EXPORT

@@ -4,6 +4,7 @@
 // pieces of them, so most allocations are no call, and a pointer means the same on every host that runs this
 // guest.
 #include "driver.hpp"
+#include "node_work.hpp"
 
 #include "guest-driver/opencl/transfer.hpp"
 
@@ -20,40 +21,18 @@ std::uint64_t rounded(std::uint64_t bytes) {
 
 /// Room for at least so many bytes. context::mutex is held.
 CUresult add_arena(context& where, std::uint64_t wanted) {
-    device& gpu = *where.gpu;
-    if (wanted > gpu.known.memory_bytes)
+    if (wanted > where.gpu->known.memory_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const std::uint64_t bytes = std::max(arena_bytes, rounded(wanted));
-    std::optional<std::uint64_t> address;
-    {
-        const std::lock_guard held(gpu.mutex);
-        if (gpu.used_bytes + bytes <= gpu.known.memory_bytes)
-            // With a gap behind it: an allocation must not lie in two arenas.
-            address = gpu.arenas.allocate(bytes + VGPU_ARENA_ALIGNMENT);
-        if (!address)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        gpu.used_bytes += bytes;
-    }
-    auto arena =
-        opencl::make_object<opencl::memory>(where.native, CL_MEM_OBJECT_BUFFER, cl_mem_flags{0}, bytes);
-    CUresult error = CUDA_ERROR_OUT_OF_MEMORY;
-    if (arena) {
-        auto command = opencl::make_command<vgpu_cmd_create_arena>(VGPU_CMD_CREATE_ARENA);
-        command.id = arena->id();
-        command.context = where.native->id();
-        command.address = *address;
-        command.bytes = bytes;
-        error = cuda_result(where.native->link().call(opencl::make_outgoing(command)));
-    }
-    if (error) {
-        const std::lock_guard held(gpu.mutex);
-        gpu.arenas.release(*address);
-        gpu.used_bytes -= bytes;
+    // With a gap behind it: an allocation must not lie in two arenas.
+    const auto address = where.gpu->reserve(bytes + VGPU_ARENA_ALIGNMENT);
+    if (!address)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (const CUresult error = make_arena(where, *address, bytes)) {
+        where.gpu->unreserve(*address);
         return error;
     }
-    arena->set_created();
     where.pieces.add(*address, bytes);
-    where.arenas.emplace(*address, std::move(arena));
     return CUDA_SUCCESS;
 }
 
@@ -66,116 +45,271 @@ void drop_arena_of(context& where, std::uint64_t address) {
     const std::uint64_t bytes = found->second->bytes();
     if (bytes <= arena_bytes || !where.pieces.remove(found->first, bytes))
         return;
-    device& gpu = *where.gpu;
     const std::uint64_t base = found->first;
-    where.arenas.erase(found);
-    const std::lock_guard held(gpu.mutex);
-    gpu.arenas.release(base);
-    gpu.used_bytes -= bytes;
+    end_arena(where, base);
+    where.gpu->unreserve(base);
 }
 
-bool is_wait_free(std::size_t bytes) {
-    return bytes <= opencl::max_inline_bytes;
+bool is_freed(const context& where, std::uint64_t address) {
+    return std::any_of(where.freed.begin(), where.freed.end(),
+                       [&](const freed_piece& one) { return one.address == address; });
 }
 
-/// Between the program's memory and the GPU's. CUDA's promise for memory that is not pinned, and none is
-/// here: the bytes are taken, or there, when the function returns.
-CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, void* host, std::size_t bytes,
-                  bool waits) {
-    if (bytes == 0)
-        return CUDA_SUCCESS;
-    std::uint64_t offset = 0;
-    opencl::memory* const arena = where.owner->arena_of(address, bytes, offset);
-    if (!arena || !host)
-        return CUDA_ERROR_INVALID_VALUE;
-    const sending counted(where);
-    const bool write = way == opencl::direction::to_device;
-    const bool blocking = waits || !write || !is_wait_free(bytes);
-    opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
-                            write ? CL_COMMAND_WRITE_BUFFER : CL_COMMAND_READ_BUFFER, 0, nullptr, nullptr,
-                            blocking);
-    if (call.error() != CL_SUCCESS)
-        return cuda_result(call.error());
-    return cuda_result(opencl::transfer_buffer(call, *arena, way, offset, bytes, host));
-}
-
-CUresult copy(stream& where, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, bool waits) {
-    if (bytes == 0)
-        return CUDA_SUCCESS;
-    context& owner = *where.owner;
-    auto command = opencl::make_command<vgpu_cmd_copy_buffer>(VGPU_CMD_COPY_BUFFER);
-    std::uint64_t source_offset = 0, destination_offset = 0;
-    opencl::memory* const source = owner.arena_of(from, bytes, source_offset);
-    opencl::memory* const destination = owner.arena_of(to, bytes, destination_offset);
-    if (!source || !destination)
-        return CUDA_ERROR_INVALID_VALUE;
-    command.source = source->id();
-    command.destination = destination->id();
-    command.source_offset = source_offset;
-    command.destination_offset = destination_offset;
-    command.bytes = bytes;
-    const sending counted(where);
-    opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()), CL_COMMAND_COPY_BUFFER,
-                            0, nullptr, nullptr, waits);
-    return cuda_result(call.error() != CL_SUCCESS ? call.error() : call.send(command));
-}
-
-template <class Value>
-CUresult set(CUstream handle, CUdeviceptr to, Value value, std::size_t count, bool waits) {
-    return in_stream(handle, [&](stream& where) {
-        if (count == 0)
-            return CUDA_SUCCESS;
+/// Calls for each piece of a range that lies in one memory object: memory that a program mapped piece by piece
+/// is several. An error if a part of it is nobody's.
+template <class Body>
+CUresult for_each_piece(context& where, std::uint64_t address, std::uint64_t bytes, Body&& body) {
+    for (std::uint64_t done = 0; done < bytes;) {
         std::uint64_t offset = 0;
-        opencl::memory* const arena = count <= ~std::uint64_t{0} / sizeof value
-                                          ? where.owner->arena_of(to, count * sizeof value, offset)
-                                          : nullptr;
-        if (!arena || to % sizeof value != 0)
+        const opencl::ref<opencl::memory> in = where.arena_of(address + done, offset);
+        if (!in)
             return CUDA_ERROR_INVALID_VALUE;
+        const std::uint64_t here = std::min(bytes - done, in->bytes() - offset);
+        if (const CUresult error = body(*in, offset, done, here))
+            return error;
+        done += here;
+    }
+    return CUDA_SUCCESS;
+}
+
+/// Between the program's memory and the GPU's. CUDA's promise for memory that is not pinned: the bytes are
+/// taken, or there, when the function returns.
+CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, std::byte* host,
+                  std::uint64_t bytes, bool waits) {
+    const bool write = way == opencl::direction::to_device;
+    const bool taken = write && bytes <= opencl::max_inline_bytes;
+    const bool blocking = waits || !(taken || is_pinned(host, bytes));
+    return for_each_piece(
+        *where.owner, address, bytes, [&](opencl::memory& in, auto offset, auto done, auto here) {
+            const sending counted(where);
+            opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
+                                    write ? CL_COMMAND_WRITE_BUFFER : CL_COMMAND_READ_BUFFER, 0, nullptr,
+                                    nullptr, blocking);
+            if (call.error() != CL_SUCCESS)
+                return cuda_result(call.error());
+            return cuda_result(opencl::transfer_buffer(call, in, way, offset, here, host + done));
+        });
+}
+
+CUresult copy(stream& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+    context& owner = *where.owner;
+    return for_each_piece(owner, to, bytes, [&](opencl::memory& into, auto at, auto done, auto room) {
+        return for_each_piece(
+            owner, from + done, room, [&](opencl::memory& out_of, auto offset, auto before, auto here) {
+                auto command = opencl::make_command<vgpu_cmd_copy_buffer>(VGPU_CMD_COPY_BUFFER);
+                command.source = out_of.id();
+                command.destination = into.id();
+                command.source_offset = offset;
+                command.destination_offset = at + before;
+                command.bytes = here;
+                const sending counted(where);
+                opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
+                                        CL_COMMAND_COPY_BUFFER, 0, nullptr, nullptr);
+                return cuda_result(call.error() != CL_SUCCESS ? call.error() : call.send(command));
+            });
+    });
+}
+
+CUresult fill(stream& where, std::uint64_t to, const void* value, unsigned element, std::uint64_t bytes) {
+    return for_each_piece(*where.owner, to, bytes, [&](opencl::memory& in, auto offset, auto, auto here) {
         auto command = opencl::make_command<vgpu_cmd_fill_buffer>(VGPU_CMD_FILL_BUFFER);
-        command.buffer = arena->id();
+        command.buffer = in.id();
         command.offset = offset;
-        command.bytes = count * sizeof value;
-        command.pattern_bytes = sizeof value;
-        std::memcpy(command.pattern, &value, sizeof value);
+        command.bytes = here;
+        command.pattern_bytes = element;
+        std::memcpy(command.pattern, value, element);
         const sending counted(where);
         opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
-                                CL_COMMAND_FILL_BUFFER, 0, nullptr, nullptr, waits);
+                                CL_COMMAND_FILL_BUFFER, 0, nullptr, nullptr);
         return cuda_result(call.error() != CL_SUCCESS ? call.error() : call.send(command));
     });
 }
 
-/// cuMemcpy: each of the two may be the program's memory or the GPU's, and the addresses tell.
-CUresult copy_any(CUstream handle, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, bool waits) {
-    return in_stream(handle, [&](stream& where) {
-        std::uint64_t offset = 0;
-        const bool to_gpu = where.owner->arena_of(to, bytes, offset);
-        const bool from_gpu = where.owner->arena_of(from, bytes, offset);
-        if (to_gpu && from_gpu)
-            return copy(where, to, from, bytes, waits);
-        if (to_gpu)
-            return transfer(where, opencl::direction::to_device, to, reinterpret_cast<void*>(from), bytes,
-                            waits);
-        if (from_gpu)
-            return transfer(where, opencl::direction::to_host, from, reinterpret_cast<void*>(to), bytes,
-                            waits);
+/// What a copy goes between: each of the two may be the program's memory or the GPU's, and the addresses tell.
+enum class way { to_device, to_host, on_device, none };
+
+way way_of(context& owner, std::uint64_t to, std::uint64_t from) {
+    std::uint64_t offset = 0;
+    const bool to_gpu = static_cast<bool>(owner.arena_of(to, offset));
+    const bool from_gpu = static_cast<bool>(owner.arena_of(from, offset));
+    return to_gpu && from_gpu ? way::on_device
+           : to_gpu           ? way::to_device
+           : from_gpu         ? way::to_host
+                              : way::none;
+}
+
+CUresult copy_now(stream& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, bool waits) {
+    switch (way_of(*where.owner, to, from)) {
+    case way::to_device:
+        return transfer(where, opencl::direction::to_device, to, reinterpret_cast<std::byte*>(from), bytes,
+                        waits);
+    case way::to_host:
+        return transfer(where, opencl::direction::to_host, from, reinterpret_cast<std::byte*>(to), bytes,
+                        waits);
+    case way::on_device:
+        return copy(where, to, from, bytes);
+    default:
         return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/// cuMemcpy and its relatives. `wanted`: what the function's name says; none: anything.
+CUresult copy_any(CUstream handle, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, bool waits,
+                  way wanted = way::none) {
+    return in_stream(handle, [&](stream& where) {
+        if (bytes == 0)
+            return CUDA_SUCCESS;
+        const way is = way_of(*where.owner, to, from);
+        if (is == way::none || (wanted != way::none && wanted != is) || !to || !from)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (waits && is != way::on_device) {
+            const CUresult earlier = settle(where);
+            return earlier ? earlier : copy_now(where, to, from, bytes, true);
+        }
+        if (where.owner->detours.load(std::memory_order_acquire) != 0 && is != way::on_device &&
+            !where.captures && !is_pinned(reinterpret_cast<void*>(is == way::to_host ? to : from), bytes)) {
+            // The bytes are taken, or there, when this returns.
+            const CUresult earlier = settle(where);
+            return earlier ? earlier : copy_now(where, to, from, bytes, false);
+        }
+        return submit(where, copy_work(to, from, bytes));
+    });
+}
+
+CUdeviceptr address_of(const void* host) {
+    return reinterpret_cast<CUdeviceptr>(host);
+}
+
+template <class Value>
+CUresult set(CUstream handle, CUdeviceptr to, Value value, std::size_t count) {
+    return in_stream(handle, [&](stream& where) {
+        if (count == 0)
+            return CUDA_SUCCESS;
+        if (to % sizeof value != 0 || count > ~std::uint64_t{0} / sizeof value ||
+            !where.owner->has(to, count * sizeof value))
+            return CUDA_ERROR_INVALID_VALUE;
+        return submit(where, set_work({to, 0, value, sizeof value, count, 1}));
     });
 }
 
 } // namespace
 
-opencl::memory* context::arena_of(std::uint64_t address, std::uint64_t bytes, std::uint64_t& offset) {
+CUresult copy_work::run(stream& where) {
+    return copy_now(where, to, from, bytes, false);
+}
+
+CUresult set_work::run(stream& where) {
+    for (std::size_t row = 0; row < params.height; ++row)
+        if (const CUresult error = fill(where, params.dst + row * params.pitch, &params.value,
+                                        params.elementSize, params.width * params.elementSize))
+            return error;
+    return CUDA_SUCCESS;
+}
+
+std::unique_ptr<work> set_node(const CUDA_MEMSET_NODE_PARAMS* params, CUresult& error) {
+    constexpr std::size_t most = std::size_t{1} << 40;
+    const bool good =
+        params && params->dst && params->width > 0 && params->height > 0 && params->width <= most &&
+        params->height <= most &&
+        (params->elementSize == 1 || params->elementSize == 2 || params->elementSize == 4) &&
+        params->dst % params->elementSize == 0 &&
+        (params->height == 1 || (params->pitch >= params->width * params->elementSize &&
+                                 params->pitch <= most && params->pitch % params->elementSize == 0));
+    error = good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return good ? std::make_unique<set_work>(*params) : nullptr;
+}
+
+CUresult copy_on_device(context& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+    const CUresult error = copy(*where.legacy, to, from, bytes);
+    return error ? error : where.synchronise();
+}
+
+std::optional<std::uint64_t> device::reserve(std::uint64_t bytes) {
+    const std::lock_guard held(mutex);
+    return arenas.allocate(bytes);
+}
+
+void device::unreserve(std::uint64_t address) {
+    const std::lock_guard held(mutex);
+    arenas.release(address);
+}
+
+CUresult make_arena(context& where, std::uint64_t address, std::uint64_t bytes) {
+    device& gpu = *where.gpu;
+    {
+        const std::lock_guard held(gpu.mutex);
+        if (bytes > gpu.known.memory_bytes - std::min<std::uint64_t>(gpu.known.memory_bytes, gpu.used_bytes))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        gpu.used_bytes += bytes;
+    }
+    auto arena =
+        opencl::make_object<opencl::memory>(where.native, CL_MEM_OBJECT_BUFFER, cl_mem_flags{0}, bytes);
+    CUresult error = CUDA_ERROR_OUT_OF_MEMORY;
+    if (arena) {
+        auto command = opencl::make_command<vgpu_cmd_create_arena>(VGPU_CMD_CREATE_ARENA);
+        command.id = arena->id();
+        command.context = where.native->id();
+        command.address = address;
+        command.bytes = bytes;
+        error = cuda_result(where.native->link().call(opencl::make_outgoing(command)));
+    }
+    if (error) {
+        const std::lock_guard held(gpu.mutex);
+        gpu.used_bytes -= bytes;
+        return error;
+    }
+    arena->set_created();
+    where.arenas.emplace(address, std::move(arena));
+    return CUDA_SUCCESS;
+}
+
+void end_arena(context& where, std::uint64_t address) {
+    const auto found = where.arenas.find(address);
+    const std::uint64_t bytes = found->second->bytes();
+    where.arenas.erase(found);
+    const std::lock_guard held(where.gpu->mutex);
+    where.gpu->used_bytes -= bytes;
+}
+
+CUresult release_piece(context& where, std::uint64_t address) {
+    const auto piece = where.pieces.find(address);
+    if (!piece || !where.pieces.release(address))
+        return CUDA_ERROR_INVALID_VALUE; // freed by another thread meanwhile
+    leave_pool(where, *piece);
+    drop_arena_of(where, address);
+    return CUDA_SUCCESS;
+}
+
+opencl::ref<opencl::memory> context::arena_of(std::uint64_t address, std::uint64_t& offset) {
     const std::lock_guard held(mutex);
     auto found = arenas.upper_bound(address);
     if (found == arenas.begin())
-        return nullptr;
+        return {};
     found = std::prev(found);
     offset = address - found->first;
-    const std::uint64_t size = found->second->bytes();
-    return offset < size && bytes <= size - offset ? found->second.get() : nullptr;
+    return offset < found->second->bytes() ? found->second : opencl::ref<opencl::memory>();
 }
 
-KAGEMUSHA_EXPORT CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
+opencl::memory* context::arena_of(std::uint64_t address, std::uint64_t bytes, std::uint64_t& offset) {
+    const opencl::ref<opencl::memory> in = arena_of(address, offset);
+    return in && bytes <= in->bytes() - offset ? in.get() : nullptr;
+}
+
+std::optional<address_space::piece> context::find_variable(std::uint64_t address) const {
+    auto found = arenas.upper_bound(address);
+    if (address - VGPU_ARENA_BASE < VGPU_ARENA_RANGE_BYTES || found == arenas.begin())
+        return std::nullopt;
+    found = std::prev(found);
+    if (address - found->first >= found->second->bytes())
+        return std::nullopt;
+    return address_space::piece{found->first, found->second->bytes()};
+}
+
+bool context::has(std::uint64_t address, std::uint64_t bytes) {
+    return for_each_piece(*this, address, bytes, [](const auto&...) { return CUDA_SUCCESS; }) == CUDA_SUCCESS;
+}
+
+KAGEMUSHA_ANSWERED CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     return in_context([&](context& where) {
         if (!free_bytes || !total_bytes)
             return CUDA_ERROR_INVALID_VALUE;
@@ -186,19 +320,49 @@ KAGEMUSHA_EXPORT CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_byte
     });
 }
 
+CUresult allocate(context& where, std::size_t bytes, CUdeviceptr& address) {
+    for (const bool again : {false, true}) {
+        std::unique_lock held(where.mutex);
+        release_freed(where);
+        auto piece = where.pieces.allocate(bytes);
+        const CUresult error = piece ? CUDA_SUCCESS : add_arena(where, bytes);
+        if (!piece && !error)
+            piece = where.pieces.allocate(bytes);
+        if (piece) {
+            address = *piece;
+            return CUDA_SUCCESS;
+        }
+        if (again || where.freed.empty())
+            return error ? error : CUDA_ERROR_OUT_OF_MEMORY;
+        held.unlock();
+        where.synchronise(); // then what was freed in their order is free
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 KAGEMUSHA_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
     return in_context([&](context& where) {
         if (!address || bytes == 0)
             return CUDA_ERROR_INVALID_VALUE;
-        const std::lock_guard held(where.mutex);
-        auto piece = where.pieces.allocate(bytes);
-        if (!piece) {
-            if (const CUresult error = add_arena(where, bytes))
-                return error;
-            piece = where.pieces.allocate(bytes);
-        }
-        *address = *piece;
-        return CUDA_SUCCESS;
+        return allocate(where, bytes, *address);
+    });
+}
+
+// A row begins where a copy of rows is fastest, which is also where textures may begin.
+KAGEMUSHA_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                                             unsigned int element_bytes) {
+    return in_context([&](context& where) {
+        constexpr std::size_t unit = 512, most = std::size_t{1} << 40;
+        if (!address || !pitch || width == 0 || height == 0 || width > most || height > most ||
+            (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
+            return CUDA_ERROR_INVALID_VALUE;
+        const std::size_t row = (width + unit - 1) / unit * unit;
+        if (height > ~std::uint64_t{0} / row)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        const CUresult error = allocate(where, row * height, *address);
+        if (!error)
+            *pitch = row;
+        return error;
     });
 }
 
@@ -209,24 +373,25 @@ KAGEMUSHA_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
         {
             const std::lock_guard held(where.mutex);
             const auto piece = where.pieces.find(address);
-            if (!piece || piece->address != address)
+            if (!piece || piece->address != address || is_freed(where, address))
                 return CUDA_ERROR_INVALID_VALUE;
         }
         // What is in flight may still use it, and the next allocation may be this piece.
         if (const CUresult error = where.synchronise())
             return error;
         const std::lock_guard held(where.mutex);
-        if (!where.pieces.release(address))
-            return CUDA_ERROR_INVALID_VALUE; // freed by another thread meanwhile
-        drop_arena_of(where, address);
-        return CUDA_SUCCESS;
+        return release_piece(where, address);
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+KAGEMUSHA_ANSWERED CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
     return in_context([&](context& where) {
         const std::lock_guard held(where.mutex);
-        const auto piece = where.pieces.find(address);
+        auto piece = where.pieces.find(address);
+        if (!piece)
+            piece = where.find_mapping(address);
+        if (!piece)
+            piece = where.find_variable(address);
         if (!piece)
             return CUDA_ERROR_NOT_FOUND;
         if (base)
@@ -244,52 +409,44 @@ KAGEMUSHA_EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t
     return copy_any(where, to, from, bytes, false);
 }
 KAGEMUSHA_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-    return in_stream(nullptr, [&](stream& where) {
-        return transfer(where, opencl::direction::to_device, to, const_cast<void*>(from), bytes, true);
-    });
+    return copy_any(nullptr, to, address_of(from), bytes, true, way::to_device);
 }
 KAGEMUSHA_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes,
-                                               CUstream handle) {
-    return in_stream(handle, [&](stream& where) {
-        return transfer(where, opencl::direction::to_device, to, const_cast<void*>(from), bytes, false);
-    });
+                                               CUstream where) {
+    return copy_any(where, to, address_of(from), bytes, false, way::to_device);
 }
 KAGEMUSHA_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-    return in_stream(nullptr, [&](stream& where) {
-        return transfer(where, opencl::direction::to_host, from, to, bytes, true);
-    });
+    return copy_any(nullptr, address_of(to), from, bytes, true, way::to_host);
 }
-KAGEMUSHA_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream handle) {
-    return in_stream(handle, [&](stream& where) {
-        return transfer(where, opencl::direction::to_host, from, to, bytes, true);
-    });
+KAGEMUSHA_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream where) {
+    return copy_any(where, address_of(to), from, bytes, false, way::to_host);
 }
 KAGEMUSHA_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return in_stream(nullptr, [&](stream& where) { return copy(where, to, from, bytes, false); });
+    return copy_any(nullptr, to, from, bytes, false, way::on_device);
 }
 KAGEMUSHA_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
-                                               CUstream handle) {
-    return in_stream(handle, [&](stream& where) { return copy(where, to, from, bytes, false); });
+                                               CUstream where) {
+    return copy_any(where, to, from, bytes, false, way::on_device);
 }
 
 KAGEMUSHA_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-    return set(nullptr, to, value, count, false);
+    return set(nullptr, to, value, count);
 }
 KAGEMUSHA_EXPORT CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
-    return set(nullptr, to, value, count, false);
+    return set(nullptr, to, value, count);
 }
 KAGEMUSHA_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
-    return set(nullptr, to, value, count, false);
+    return set(nullptr, to, value, count);
 }
 KAGEMUSHA_EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream where) {
-    return set(where, to, value, count, false);
+    return set(where, to, value, count);
 }
 KAGEMUSHA_EXPORT CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count,
                                            CUstream where) {
-    return set(where, to, value, count, false);
+    return set(where, to, value, count);
 }
 KAGEMUSHA_EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream where) {
-    return set(where, to, value, count, false);
+    return set(where, to, value, count);
 }
 
 } // namespace kagemusha::cuda

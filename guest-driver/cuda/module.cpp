@@ -4,6 +4,7 @@
 // many bytes for each as the host's driver said.
 #include "driver.hpp"
 #include "image.hpp"
+#include "variables.hpp"
 
 #include "guest-driver/opencl/query.hpp"
 
@@ -34,6 +35,8 @@ bool read_description(const std::vector<std::byte>& bytes, function& made) {
     return true;
 }
 
+} // namespace
+
 CUresult find_function(module& from, const char* name, function*& found) {
     context& where = *from.owner;
     const std::lock_guard held(where.mutex);
@@ -62,6 +65,7 @@ CUresult find_function(module& from, const char* name, function*& found) {
             from.functions.erase(name);
             return error;
         }
+        made->shared_limit = made->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
         the_driver().functions.add(made.get());
         known = std::move(made);
     }
@@ -69,92 +73,106 @@ CUresult find_function(module& from, const char* name, function*& found) {
     return CUDA_SUCCESS;
 }
 
-/// The bytes of one parameter, wherever the program put them.
-struct given_parameters {
-    void** each = nullptr;            // kernelParams
-    const std::byte* block = nullptr; // or one block of all
-    std::size_t block_bytes = 0;
+namespace {
 
-    const void* of(std::size_t index, const vgpu_cuda_parameter& one) const {
-        if (each)
-            return each[index];
-        if (!block)
-            return nullptr;
-        return std::uint64_t{one.offset} + one.bytes <= block_bytes ? block + one.offset : nullptr;
+/// Makes the variable an object of the device, so that copies can name it and a standby gets it. context::mutex
+/// is held.
+CUresult find_variable(module& from, const std::string& name, const variable*& found) {
+    const auto known = from.variables.find(name);
+    if (known != from.variables.end()) {
+        found = &known->second;
+        return CUDA_SUCCESS;
     }
-};
-
-bool read_extra(void** extra, given_parameters& given) {
-    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-            given.block = static_cast<const std::byte*>(extra[1]);
-        else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-            given.block_bytes = *static_cast<const std::size_t*>(extra[1]);
-        else
-            return false;
-    }
-    return given.block != nullptr;
+    context& where = *from.owner;
+    opencl::connection& link = where.native->link();
+    const auto told = opencl::ask(link, {VGPU_INFO_PROGRAM, VGPU_CUDA_VARIABLE, from.native->id(), 0,
+                                         std::as_bytes(std::span(name))})
+                          .as<vgpu_cuda_variable>();
+    variable made;
+    made.address = told ? told->address : 0;
+    made.bytes = told ? told->bytes : 1;
+    made.native =
+        opencl::make_object<opencl::memory>(where.native, CL_MEM_OBJECT_BUFFER, cl_mem_flags{0}, made.bytes);
+    if (!made.native)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    // Also when nobody knows the address: then the host is to know that there is state which it does not see.
+    auto command = opencl::make_command<vgpu_cmd_create_variable>(VGPU_CMD_CREATE_VARIABLE);
+    command.id = made.native->id();
+    command.program = from.native->id();
+    command.address = made.address;
+    command.bytes = made.bytes;
+    command.name_bytes = static_cast<__u32>(name.size());
+    const opencl::part text{name.data(), name.size()};
+    if (const cl_int error = link.call(opencl::make_outgoing(command, {&text, 1})))
+        return cuda_result(error);
+    made.native->set_created();
+    where.arenas.insert_or_assign(made.address, made.native);
+    found = &from.variables.emplace(name, std::move(made)).first->second;
+    return CUDA_SUCCESS;
 }
 
-void append_argument(std::vector<std::byte>& to, std::uint32_t index, vgpu_argument_kind kind,
-                     std::uint64_t bytes, const void* value) {
-    const vgpu_argument header{index, static_cast<__u32>(kind), bytes};
-    const auto* const first = reinterpret_cast<const std::byte*>(&header);
-    to.insert(to.end(), first, first + sizeof header);
-    if (!value)
-        return;
-    const auto* const octets = static_cast<const std::byte*>(value);
-    to.insert(to.end(), octets, octets + bytes);
-    to.resize((to.size() + 7) & ~std::size_t{7});
-}
-
-struct shape {
-    unsigned grid[3], block[3], shared_bytes;
-};
-
-CUresult launch(stream& where, const function& called, const shape& size, const given_parameters& given) {
-    auto command = opencl::make_command<vgpu_cmd_launch>(VGPU_CMD_LAUNCH);
-    command.kernel = called.id;
-    command.work_dim = 3;
-    command.flags = VGPU_LAUNCH_LOCAL_SIZE;
-    for (int d = 0; d < 3; ++d) {
-        if (size.grid[d] == 0 || size.block[d] == 0)
-            return CUDA_ERROR_INVALID_VALUE;
-        command.global[d] = std::uint64_t{size.grid[d]} * size.block[d];
-        command.local[d] = size.block[d];
+/// All of a new module's. One that the host's driver does not name is no error for the program.
+void make_variables(module& of, std::span<const std::byte> image) {
+    const std::lock_guard held(of.owner->mutex);
+    const variable* unseen = nullptr;
+    if (hides_variables(image)) // a name that none has: the host is to know that there may be some
+        find_variable(of, "(of a fat binary)", unseen);
+    for (const std::string& name : variables_in(image)) {
+        const variable* made = nullptr;
+        if (name.size() <= VGPU_MAX_NAME_BYTES && !is_literal(name))
+            find_variable(of, name, made);
     }
-    thread_local std::vector<std::byte> arguments; // keeps its memory
-    arguments.clear();
-    for (std::size_t i = 0; i < called.parameters.size(); ++i) {
-        const vgpu_cuda_parameter& one = called.parameters[i];
-        const void* const value = given.of(i, one);
-        if (!value)
-            return CUDA_ERROR_INVALID_VALUE;
-        append_argument(arguments, static_cast<std::uint32_t>(i), VGPU_ARGUMENT_BYTES, one.bytes, value);
-    }
-    command.argument_count = static_cast<__u32>(called.parameters.size());
-    if (size.shared_bytes > 0)
-        append_argument(arguments, command.argument_count++, VGPU_ARGUMENT_LOCAL, size.shared_bytes, nullptr);
-    command.argument_bytes = static_cast<__u32>(arguments.size());
-    const sending counted(where);
-    opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
-                            CL_COMMAND_NDRANGE_KERNEL, 0, nullptr, nullptr);
-    return cuda_result(call.error() != CL_SUCCESS
-                           ? call.error()
-                           : call.send(command, {{arguments.data(), arguments.size()}}));
 }
 
 template <class Body>
-CUresult of_function(CUfunction handle, Body&& body) noexcept {
+CUresult of_module(CUmodule handle, Body&& body) noexcept {
     return guarded([&] {
         if (!the_driver().ready)
             return CUDA_ERROR_NOT_INITIALIZED;
-        auto* const one = object_of<function>(the_driver().functions, handle);
+        auto* const one = object_of<module>(the_driver().modules, handle);
         return one ? body(*one) : CUDA_ERROR_INVALID_HANDLE;
     });
 }
 
+/// The names of all functions, asked once.
+CUresult read_names(module& of) {
+    const std::lock_guard held(of.owner->mutex);
+    if (of.names_known)
+        return CUDA_SUCCESS;
+    const opencl::answer told =
+        opencl::ask(of.owner->native->link(), {VGPU_INFO_PROGRAM, VGPU_CUDA_FUNCTIONS, of.native->id()});
+    if (told.error != CL_SUCCESS)
+        return cuda_result(told.error);
+    const auto* at = reinterpret_cast<const char*>(told.bytes.data());
+    const char* const end = at + told.bytes.size();
+    while (at != end) {
+        const std::size_t length = strnlen(at, static_cast<std::size_t>(end - at));
+        if (length == 0 || at + length == end)
+            return CUDA_ERROR_UNKNOWN;
+        of.names.emplace_back(at, length);
+        at += length + 1;
+    }
+    of.names_known = true;
+    return CUDA_SUCCESS;
+}
+
+bool is_name(const char* name) {
+    return name && *name && std::strlen(name) <= VGPU_MAX_NAME_BYTES;
+}
+
 } // namespace
+
+void clear_logs(unsigned option_count, const CUjit_option* options, void** values) {
+    for (unsigned i = 0; i < option_count; ++i) {
+        const bool is_size = options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+                             options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+        const bool is_text = options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER;
+        if (is_text && values[i])
+            *static_cast<char*>(values[i]) = 0;
+        if (is_size)
+            values[i] = nullptr; // bytes written
+    }
+}
 
 KAGEMUSHA_EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
     return in_context([&](context& where) {
@@ -170,6 +188,7 @@ KAGEMUSHA_EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) 
             return CUDA_ERROR_OUT_OF_MEMORY;
         if (const cl_int error = made->native->create(VGPU_PROGRAM_BINARY, bytes->data(), bytes->size()))
             return cuda_result(error);
+        make_variables(*made, *bytes);
         const std::lock_guard held(where.mutex);
         where.modules.insert(made.get());
         the_driver().modules.add(made.get());
@@ -178,21 +197,11 @@ KAGEMUSHA_EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) 
     });
 }
 
-// Options say how to compile and where to write what the compiler says. The host's driver compiles as it does
-// without any, and the buffers for text stay empty.
 KAGEMUSHA_EXPORT CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int option_count,
                                              CUjit_option* options, void** values) {
     if (option_count > 0 && (!options || !values))
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < option_count; ++i) {
-        const bool is_size = options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-                             options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
-        const bool is_text = options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER;
-        if (is_text && values[i])
-            *static_cast<char*>(values[i]) = 0;
-        if (is_size)
-            values[i] = nullptr; // bytes written
-    }
+    clear_logs(option_count, options, values);
     return cuModuleLoadData(handle, image);
 }
 
@@ -209,63 +218,88 @@ KAGEMUSHA_EXPORT CUresult cuModuleUnload(CUmodule handle) {
             the_driver().functions.remove(one.get());
             where.native->link().destroy(VGPU_OBJECT_KERNEL, one->id);
         }
+        for (const auto& [name, one] : dead->variables)
+            where.arenas.erase(one.address);
         where.modules.erase(dead);
         delete dead;
         return result;
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from, const char* name) {
+KAGEMUSHA_EXPORT CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) {
+    return cuModuleLoadData(handle, image);
+}
+
+KAGEMUSHA_EXPORT CUresult cuModuleLoad(CUmodule* handle, const char* path) {
     return guarded([&] {
-        auto* const one = object_of<module>(the_driver().modules, from);
-        if (!one)
-            return CUDA_ERROR_INVALID_HANDLE;
-        if (!handle || !name || !*name || std::strlen(name) > VGPU_MAX_NAME_BYTES)
+        std::string image;
+        const CUresult error = read_image(path, image);
+        return error ? error : cuModuleLoadData(handle, image.c_str());
+    });
+}
+
+// A function is asked about when a program names it.
+KAGEMUSHA_ANSWERED CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+    if (!mode)
+        return CUDA_ERROR_INVALID_VALUE;
+    *mode = CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+KAGEMUSHA_EXPORT CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from, const char* name) {
+    return of_module(from, [&](module& one) {
+        if (!handle || !is_name(name))
             return CUDA_ERROR_INVALID_VALUE;
         function* found = nullptr;
-        const CUresult error = find_function(*one, name, found);
+        const CUresult error = find_function(one, name, found);
         if (error == CUDA_SUCCESS)
             *handle = reinterpret_cast<CUfunction>(found);
         return error;
     });
 }
 
-KAGEMUSHA_EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
-    return of_function(handle, [&](const function& one) {
-        if (!value || static_cast<unsigned>(attribute) >= VGPU_CUDA_FUNCTION_ATTRIBUTES)
-            return CUDA_ERROR_INVALID_VALUE;
-        *value = one.attributes[attribute];
-        return CUDA_SUCCESS;
-    });
-}
-
-KAGEMUSHA_EXPORT CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, size_t* bytes) {
-    return of_function(handle, [&](const function& one) {
-        if (index >= one.parameters.size() || !offset)
-            return CUDA_ERROR_INVALID_VALUE;
-        *offset = one.parameters[index].offset;
-        if (bytes)
-            *bytes = one.parameters[index].bytes;
-        return CUDA_SUCCESS;
-    });
-}
-
-KAGEMUSHA_EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y,
-                                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                         unsigned int block_z, unsigned int shared_bytes, CUstream where,
-                                         void** parameters, void** extra) {
-    return in_stream(where, [&](stream& in) {
-        const auto* const called = object_of<function>(the_driver().functions, handle);
-        if (!called)
+KAGEMUSHA_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule from,
+                                               const char* name) {
+    return guarded([&] {
+        auto* const one = object_of<module>(the_driver().modules, from);
+        if (!one)
             return CUDA_ERROR_INVALID_HANDLE;
-        if (called->owner->owner != in.owner)
-            return CUDA_ERROR_INVALID_CONTEXT;
-        given_parameters given;
-        given.each = parameters;
-        if ((parameters && extra) || (extra && !read_extra(extra, given)))
+        if (!name || !*name || std::strlen(name) > VGPU_MAX_NAME_BYTES)
             return CUDA_ERROR_INVALID_VALUE;
-        return launch(in, *called, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes},
-                      given);
+        const std::lock_guard held(one->owner->mutex);
+        const variable* found = nullptr;
+        if (const CUresult error = find_variable(*one, name, found))
+            return error;
+        if (address)
+            *address = found->address;
+        if (bytes)
+            *bytes = found->bytes;
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule from) {
+    return of_module(from, [&](module& one) {
+        if (!count)
+            return CUDA_ERROR_INVALID_VALUE;
+        const CUresult error = read_names(one);
+        if (!error)
+            *count = static_cast<unsigned>(one.names.size());
+        return error;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction* handles, unsigned int room, CUmodule from) {
+    return of_module(from, [&](module& one) {
+        if (!handles)
+            return CUDA_ERROR_INVALID_VALUE;
+        CUresult error = read_names(one);
+        for (std::size_t i = 0; !error && i < std::min<std::size_t>(room, one.names.size()); ++i) {
+            function* found = nullptr;
+            error = find_function(one, one.names[i].c_str(), found);
+            handles[i] = reinterpret_cast<CUfunction>(found);
+        }
+        return error;
     });
 }
 

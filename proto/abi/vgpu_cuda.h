@@ -13,6 +13,8 @@
 #include "proto/abi/vgpu_protocol.h"
 
 #define VGPU_CUDA_ERROR_BASE (-20000)
+/* What the guest knows by an address or number has another here. No result of CUDA's. */
+#define VGPU_CUDA_OTHER_ADDRESS (VGPU_CUDA_ERROR_BASE - 100000)
 
 /*
  * Names of INFO, which OpenCL does not have. A device that speaks OpenCL refuses them, and one that
@@ -20,6 +22,35 @@
  */
 #define VGPU_CUDA_DEVICE 0x80000100u /* subject DEVICE; result: struct vgpu_cuda_device */
 #define VGPU_CUDA_KERNEL 0x80000101u /* subject KERNEL; result: struct vgpu_cuda_kernel */
+
+/* subject PROGRAM, input: a variable's name; result: struct vgpu_cuda_variable */
+#define VGPU_CUDA_VARIABLE 0x80000102u
+
+/* subject DEVICE; result: struct vgpu_cuda_memory, of all users of the host's GPU */
+#define VGPU_CUDA_MEMORY 0x80000112u
+
+struct vgpu_cuda_memory {
+	__u64 free_bytes;
+	__u64 total_bytes;
+};
+
+/*
+ * subject DEVICE, no result; input: the name of a function that a program called and the guest's
+ * driver does not have, of at most VGPU_CUDA_REPORT_BYTES. Whoever watches the host sees it. Only
+ * for a device that knows CREATE_VARIABLE: one before takes no input there.
+ */
+#define VGPU_CUDA_UNSUPPORTED 0x80000111u
+#define VGPU_CUDA_REPORT_BYTES 64u
+
+/* subject PROGRAM; result: the names of its functions, each ended by 0 */
+#define VGPU_CUDA_FUNCTIONS 0x80000110u
+
+/*
+ * subject PROGRAM, of one that LINK_PROGRAM made; result: the linked image, which CREATE_PROGRAM
+ * takes as a binary. What is linked are programs of the kind IL: PTX, or what else the host's
+ * linker takes.
+ */
+#define VGPU_CUDA_IMAGE 0x80000121u
 
 #define VGPU_CUDA_NAME_BYTES 256u
 #define VGPU_CUDA_DEVICE_ATTRIBUTES 160u
@@ -43,6 +74,11 @@ struct vgpu_cuda_device {
 struct vgpu_cuda_parameter {
 	__u32 offset; /* in the block of all parameters */
 	__u32 bytes;
+};
+
+struct vgpu_cuda_variable {
+	__u64 address;
+	__u64 bytes;
 };
 
 struct vgpu_cuda_kernel {

@@ -29,7 +29,8 @@
 /*
  * Of the commands that a log may contain: one more for each new opcode that is not a query (a call
  * that answers with a payload). The hosts of a pair execute the same streams, so theirs must be
- * equal.
+ * equal. CUDA's (CREATE_ARENA and those behind) do not count: a log has them only for a standby
+ * that says that it knows them (docs/spec/replication.md, 12).
  */
 #define VGPU_STREAM_VERSION 4u
 
@@ -264,6 +265,9 @@ enum vgpu_opcode {
 	VGPU_CMD_AWAIT = 18, /* only in the log of a mirrored device */
 	VGPU_CMD_SUGGESTED_GROUP_SIZE = 19,
 	VGPU_CMD_CREATE_ARENA = 20,
+	VGPU_CMD_CREATE_VARIABLE = 21,
+	VGPU_CMD_FIND_TEXTURE = 22,
+	VGPU_CMD_CREATE_TEXTURE = 23,
 
 	VGPU_FIRST_ENQUEUE = 32,
 	VGPU_CMD_WRITE_BUFFER = 32,
@@ -374,6 +378,7 @@ struct vgpu_cmd_create_context {
 /* Of CUDA's streams, which are in-order queues; a device of another API refuses them. */
 #define VGPU_QUEUE_LEGACY (1ull << 32)       /* the legacy stream */
 #define VGPU_QUEUE_NON_BLOCKING (1ull << 33) /* does not wait for it, nor it for this one */
+#define VGPU_QUEUE_URGENT (1ull << 34)       /* the highest priority that the GPU has */
 
 struct vgpu_cmd_create_queue {
 	struct vgpu_cmd cmd;
@@ -424,6 +429,56 @@ struct vgpu_cmd_create_arena {
 	__u64 context;
 	__u64 address;
 	__u64 bytes;
+};
+
+/*
+ * CREATE_VARIABLE: a variable of a program (CUDA's __device__ and __constant__) as a buffer. The
+ * host's driver chose the address; the command names what the guest was told (VGPU_CUDA_VARIABLE),
+ * and a host where the variable lies elsewhere, or has another length, refuses it. Like an arena it
+ * may be written by each launch of its file.
+ */
+struct vgpu_cmd_create_variable {
+	struct vgpu_cmd cmd;
+	__u64 id;
+	__u64 program;
+	__u64 address;
+	__u64 bytes;
+	__u32 name_bytes;
+	__u32 pad;
+	/* the name */
+};
+
+/*
+ * A texture or surface of CUDA's: how kernels read memory by coordinates. It is an object of the
+ * kind SAMPLER, and launches do not name it: kernels are given a number, which the GPU's driver
+ * chooses. FIND_TEXTURE makes one and says which number it has. CREATE_TEXTURE makes that one the
+ * guest's object; where none was found it makes one itself, and fails if its number is another: so
+ * a standby notices that a guest's numbers are not its own.
+ */
+enum vgpu_texture_kind {
+	VGPU_TEXTURE_LINEAR = 1,  /* of a buffer, by one integer */
+	VGPU_TEXTURE_ROWS = 2,    /* of a buffer, by two coordinates */
+	VGPU_TEXTURE_SURFACE = 3, /* of an image, and kernels may write it */
+	VGPU_TEXTURE_ARRAY = 4,   /* of an image */
+};
+
+struct vgpu_cmd_create_texture {
+	struct vgpu_cmd cmd;
+	__u64 id;
+	__u64 context;
+	__u64 memory;
+	__u64 offset, bytes; /* of a buffer: what it shows; of an image: 0 */
+	__u64 width, height; /* ROWS: in elements; others: 0 */
+	__u64 row_pitch;     /* ROWS: in bytes; others: 0 */
+	__u32 kind;
+	__u32 flags;         /* CUDA's CU_TRSF_* */
+	__u32 channel_order; /* of a buffer: as CREATE_IMAGE has them; of an image: 0 */
+	__u32 channel_type;
+	__u32 addressing[3]; /* CUDA's CU_TR_ADDRESS_MODE_* */
+	__u32 filter;        /* CUDA's CU_TR_FILTER_MODE_* */
+	__u32 border[4];     /* the bits of four floats */
+	__u64 number;        /* FIND_TEXTURE: 0, and so is the id */
+	struct vgpu_payload_ref result; /* FIND_TEXTURE: u64, the number; CREATE_TEXTURE: NONE */
 };
 
 struct vgpu_cmd_create_image {
@@ -661,6 +716,9 @@ struct vgpu_argument {
 };
 
 #define VGPU_LAUNCH_LOCAL_SIZE 1u /* local[] is given, else the GPU chooses */
+/* Of CUDA's launches; a device of another API refuses them. */
+#define VGPU_LAUNCH_COOPERATIVE 2u /* all groups run at the same time */
+#define VGPU_LAUNCH_CLUSTERS 4u    /* offset[] is the size of a cluster, in groups */
 
 /*
  * A launch carries its whole argument list. Lists: wait list, then argument_count x vgpu_argument,

@@ -10,7 +10,11 @@
 #ifndef KVG_CUDA_H
 #define KVG_CUDA_H
 
+#include "arrays.h"
 #include "attributes.h"
+#include "graph.h"
+#include "launch.h"
+#include "memory.h"
 #include "types.h"
 
 #ifdef __cplusplus
@@ -34,6 +38,8 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id);
+CUresult cuDeviceGetPCIBusId(char *id, int bytes, CUdevice device);
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device);
 
 /* contexts */
@@ -43,6 +49,8 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags);
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int affinity_count, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUdevice device);
 CUresult cuCtxDestroy_v2(CUcontext context);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *context);
@@ -50,7 +58,20 @@ CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version);
+CUresult cuCtxGetFlags(unsigned int *flags);
+CUresult cuCtxSetFlags(unsigned int flags);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit);
+CUresult cuCtxSetLimit(CUlimit limit, size_t value);
+CUresult cuCtxGetCacheConfig(CUfunc_cache *config);
+CUresult cuCtxSetCacheConfig(CUfunc_cache config);
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config);
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config);
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
+CUresult cuCtxResetPersistingL2Cache(void);
 CUresult cuCtxSynchronize(void);
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
 
 /* modules and functions */
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
@@ -107,6 +128,11 @@ typedef void CUhostFn(void *user_data);
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 CUresult cuStreamDestroy_v2(CUstream stream);
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
+CUresult cuStreamGetDevice(CUstream stream, CUdevice *device);
+CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags);
+CUresult cuStreamGetId(CUstream stream, unsigned long long *id);
+CUresult cuStreamGetPriority(CUstream stream, int *priority);
 CUresult cuStreamQuery(CUstream stream);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
@@ -115,9 +141,11 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn *function, void *user_data);
 CUresult cuEventCreate(CUevent *event, unsigned int flags);
 CUresult cuEventDestroy_v2(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventSynchronize(CUevent event);
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end);
 
 #ifdef __cplusplus
 }

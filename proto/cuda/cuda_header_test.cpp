@@ -70,11 +70,13 @@ SAME_FUNCTION(CtxDestroy_v2);
 SAME_FUNCTION(CtxPushCurrent_v2);
 SAME_FUNCTION(CtxPopCurrent_v2);
 SAME_FUNCTION(CtxGetDevice);
+SAME_FUNCTION(CtxSetLimit);
 SAME_FUNCTION(ModuleLoadData);
 SAME_FUNCTION(ModuleUnload);
 SAME_FUNCTION(ModuleGetFunction);
 SAME_AS_PLAIN(ModuleGetGlobal);
 SAME_FUNCTION(LaunchKernel);
+SAME_FUNCTION(MemAllocPitch_v2);
 SAME_FUNCTION(MemAlloc_v2);
 SAME_FUNCTION(MemFree_v2);
 SAME_FUNCTION(Memcpy);
@@ -96,6 +98,16 @@ SAME_FUNCTION(EventDestroy_v2);
 SAME_FUNCTION(EventRecord);
 SAME_FUNCTION(EventQuery);
 SAME_FUNCTION(EventSynchronize);
+SAME_AS_PLAIN(Array3DCreate);
+SAME_FUNCTION(ArrayDestroy);
+SAME_FUNCTION(Memcpy2D_v2);
+SAME_FUNCTION(Memcpy2DAsync_v2);
+SAME_FUNCTION(TexObjectCreate);
+SAME_FUNCTION(TexObjectDestroy);
+SAME_AS_PLAIN(LinkCreate);
+SAME_AS_PLAIN(LinkAddData);
+SAME_FUNCTION(LinkComplete);
+SAME_FUNCTION(LinkDestroy);
 static_assert(same_call<CUstreamCallback*, peer::CUstreamCallback*>::value);
 
 #define SAME_NUMBER(name) static_assert(static_cast<int>(::name) == static_cast<int>(peer::name))
@@ -140,6 +152,15 @@ SAME_NUMBER(CU_JIT_TARGET_FROM_CUCONTEXT);
 SAME_NUMBER(CU_JIT_TARGET);
 SAME_NUMBER(CU_JIT_FALLBACK_STRATEGY);
 SAME_NUMBER(CU_JIT_CACHE_MODE);
+SAME_NUMBER(CU_JIT_INPUT_PTX);
+SAME_NUMBER(CU_AD_FORMAT_SIGNED_INT32);
+SAME_NUMBER(CU_AD_FORMAT_FLOAT);
+SAME_NUMBER(CU_MEMORYTYPE_HOST);
+SAME_NUMBER(CU_MEMORYTYPE_DEVICE);
+SAME_NUMBER(CU_MEMORYTYPE_ARRAY);
+SAME_NUMBER(CU_RESOURCE_TYPE_PITCH2D);
+SAME_NUMBER(CU_TR_ADDRESS_MODE_BORDER);
+SAME_NUMBER(CU_TR_FILTER_MODE_LINEAR);
 
 // Theirs are macros, which would hide our enumerators: ours are read before that header comes.
 static_assert(our_blocking_context == CU_CTX_SCHED_BLOCKING_SYNC &&
@@ -149,12 +170,28 @@ static_assert(our_blocking_context == CU_CTX_SCHED_BLOCKING_SYNC &&
 
 static_assert(same_value<CUdevice, peer::CUdevice> && same_value<CUdeviceptr, peer::CUdeviceptr>);
 static_assert(sizeof(CUuuid) == sizeof(peer::CUuuid));
+static_assert(sizeof(CUDA_MEMCPY2D) == sizeof(peer::CUDA_MEMCPY2D) &&
+              offsetof(CUDA_MEMCPY2D, dstArray) == offsetof(peer::CUDA_MEMCPY2D, dstArray) &&
+              offsetof(CUDA_MEMCPY2D, Height) == offsetof(peer::CUDA_MEMCPY2D, Height));
+static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == sizeof(peer::CUDA_ARRAY3D_DESCRIPTOR) &&
+              offsetof(CUDA_ARRAY3D_DESCRIPTOR, Flags) == offsetof(peer::CUDA_ARRAY3D_DESCRIPTOR, Flags));
+static_assert(sizeof(CUDA_RESOURCE_DESC) == sizeof(peer::CUDA_RESOURCE_DESC) &&
+              offsetof(CUDA_RESOURCE_DESC, flags) == offsetof(peer::CUDA_RESOURCE_DESC, flags));
+static_assert(sizeof(CUDA_TEXTURE_DESC) == sizeof(peer::CUDA_TEXTURE_DESC) &&
+              offsetof(CUDA_TEXTURE_DESC, borderColor) == offsetof(peer::CUDA_TEXTURE_DESC, borderColor));
 
 // What that header does not have, by the reference's own definitions.
 static_assert(sizeof(CUmemLocation) == 8 && sizeof(CUmemAllocationProp) == 32);
 static_assert(offsetof(CUmemAllocationProp, location) == 8 &&
               offsetof(CUmemAllocationProp, allocFlags) == 24);
 static_assert(sizeof(CUmemAccessDesc) == 12);
+static_assert(sizeof(CUmemPoolProps) == 88 && offsetof(CUmemPoolProps, maxSize) == 24);
+static_assert(sizeof(CUlaunchAttribute) == 72 && offsetof(CUlaunchAttribute, value) == 8);
+static_assert(sizeof(CUlaunchConfig) == 56 && offsetof(CUlaunchConfig, hStream) == 32);
+static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72 && offsetof(CUDA_KERNEL_NODE_PARAMS, kernelParams) == 40);
+static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40 && sizeof(CUDA_HOST_NODE_PARAMS) == 16);
+static_assert(sizeof(CUgraphEdgeData) == 8 && sizeof(CUgraphExecUpdateResultInfo) == 24);
+static_assert(sizeof(CUDA_MEMCPY3D) == 200 && offsetof(CUDA_MEMCPY3D, Depth) == 192);
 
 TEST(CudaHeader, EachResultHasANumberANameAndASentenceOfItsOwn) {
     std::set<int> numbers;

@@ -5,7 +5,6 @@
 #define KAGEMUSHA_PTX_DRIVER_API_HPP
 
 #pragma GCC visibility push(default)
-#include "extra.h"
 #include "proto/cuda/cuda.h"
 #pragma GCC visibility pop
 

@@ -191,6 +191,19 @@ CUresult cuCtxGetApiVersion(CUcontext h, unsigned int* version) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    const call c(call::needs::context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    for (int* value : {least, greatest}) {
+        if (value != nullptr) {
+            *value = 0; // all are equal
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxSynchronize(void) {
     return call(call::needs::working_context).result;
 }
@@ -208,7 +221,7 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
         *value = 1u << 20;
         return CUDA_SUCCESS;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-        *value = 0;
+        *value = c.c->heap_bytes;
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
@@ -226,6 +239,12 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     case CU_LIMIT_STACK_SIZE:
         return value <= (512u << 10) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
+        return CUDA_SUCCESS;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        if (c.c->heap != nullptr || value > memory_bytes / 2) { // a kernel has used it
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        c.c->heap_bytes = value;
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_UNSUPPORTED_LIMIT;

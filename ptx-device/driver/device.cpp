@@ -2,9 +2,12 @@
 // device: see device.hpp. Also cuInit and what can be asked about the device.
 #include "device.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <sys/mman.h>
 
 namespace kagemusha::ptx_driver {
 
@@ -14,8 +17,11 @@ device& device::one() {
 }
 
 std::vector<context*>& stack() {
-    thread_local std::vector<context*> contexts;
-    return contexts;
+    // Exit handlers still call, after the first thread's own objects are gone: its stack stays.
+    thread_local auto* const contexts = new std::vector<context*>;
+    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts
+                                                                                         : nullptr);
+    return *contexts;
 }
 
 CUdeviceptr device::take(std::size_t bytes) {
@@ -39,10 +45,48 @@ void device::give_back(CUdeviceptr address) {
     const auto it = allocations.find(address);
     if (it != allocations.end()) {
         used -= (it->second + 511) / 512 * 512;
+        freed(address, it->second);
         memory.remove(address);
         allocations.erase(it);
-        std::free(reinterpret_cast<void*>(address));
+        if (const auto pages = placed.find(address); pages != placed.end()) {
+            munmap(reinterpret_cast<void*>(address), pages->second);
+            placed.erase(pages);
+        } else {
+            std::free(reinterpret_cast<void*>(address));
+        }
     }
+}
+
+CUdeviceptr device::take_at(std::uint64_t place, std::size_t bytes) {
+    // Of what a process has of addresses, a part that neither programs nor the system's allocator use by themselves
+    // and that lies outside of what guests choose from (VGPU_ARENA_BASE).
+    constexpr CUdeviceptr begin = 0x200000000000, slot = CUdeviceptr{1} << 21;
+    constexpr std::uint64_t slots = std::uint64_t{1} << 21;
+    constexpr int tries = 64;
+    const std::size_t pages = (bytes + 4095) / 4096 * 4096;
+    if (bytes == 0 || pages < bytes || pages > memory_bytes - used) {
+        return 0;
+    }
+    for (int i = 0; i < tries; i++) {
+        void* const wanted =
+            reinterpret_cast<void*>(begin + (place + static_cast<unsigned>(i)) % slots * slot);
+        void* const p = mmap(wanted, pages, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (p == MAP_FAILED) {
+            continue;
+        }
+        const auto address = reinterpret_cast<CUdeviceptr>(p);
+        if (p != wanted) { // a kernel that does not know MAP_FIXED_NOREPLACE
+            munmap(p, pages);
+            continue;
+        }
+        allocations[address] = bytes;
+        placed[address] = pages;
+        used += (bytes + 511) / 512 * 512;
+        memory.add({address, address + bytes, true});
+        return address;
+    }
+    return take(bytes);
 }
 
 context* device::make_context(unsigned flags, bool is_primary) {
@@ -63,6 +107,11 @@ void device::destroy(context* c) {
     for (CUdeviceptr a : c->allocations) {
         give_back(a);
     }
+    give_back(c->heap_memory);
+    std::erase_if(texture_descriptions,
+                  [&](const auto& t) { return t.second.owner == c && (textures.erase(t.first), true); });
+    std::erase_if(arrays,
+                  [&](const auto& a) { return a.second->owner == c && (give_back(a.second->base), true); });
     contexts.erase(c);
 }
 
@@ -129,6 +178,7 @@ int attribute_of(CUdevice_attribute a) {
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         return 1;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:

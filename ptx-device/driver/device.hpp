@@ -9,6 +9,7 @@
 
 #include "api.hpp"
 
+#include "ptx-device/machine/heap.hpp"
 #include "ptx-device/machine/memory_map.hpp"
 #include "ptx-device/machine/program.hpp"
 #include "ptx-device/machine/texture.hpp"
@@ -19,6 +20,8 @@
 #include <set>
 #include <string>
 #include <vector>
+
+struct CUarray_st;
 
 namespace kagemusha::ptx_driver {
 
@@ -37,6 +40,7 @@ struct context;
 struct kernel {
     const machine::function* code = nullptr;
     CUmod_st* in = nullptr;
+    std::string name;
     unsigned dynamic_limit = shared_default; // of dynamic shared memory
 };
 
@@ -55,6 +59,16 @@ struct context {
     std::map<loaded_module*, std::unique_ptr<loaded_module>> modules;
     std::set<CUdeviceptr> allocations;
     std::set<CUstream> streams;
+    std::size_t heap_bytes = std::size_t{8} << 20; // for malloc in kernels, CU_LIMIT_MALLOC_HEAP_SIZE
+    std::unique_ptr<machine::device_heap> heap;    // made for the first kernel that calls it
+    CUdeviceptr heap_memory = 0;
+};
+
+// What a program wants to read of a texture or surface again.
+struct texture_description {
+    CUDA_RESOURCE_DESC resource{};
+    CUDA_TEXTURE_DESC how{};
+    context* owner = nullptr;
 };
 
 class device {
@@ -65,10 +79,14 @@ public:
     bool started = false;
     machine::memory_map memory;
     std::map<CUdeviceptr, std::size_t> allocations;
-    std::map<CUdeviceptr, std::size_t> host; // pinned memory of the program
+    std::map<CUdeviceptr, std::size_t> placed;  // of them, those of take_at(): bytes of whole pages
+    std::map<CUdeviceptr, std::size_t> host;    // pinned memory of the program
+    std::map<CUdeviceptr, unsigned> host_flags; // of it, as they were given
     std::size_t used = 0;
     machine::texture_table textures;
     CUtexObject last_texture = 0;
+    std::map<std::uint64_t, texture_description> texture_descriptions; // of the same numbers
+    std::map<CUarray, std::unique_ptr<CUarray_st>> arrays;
     std::map<context*, std::unique_ptr<context>> contexts;
     context* primary = nullptr;
     unsigned primary_users = 0;
@@ -77,6 +95,9 @@ public:
     // Zeroed memory that kernels may touch; 0: there is none.
     CUdeviceptr take(std::size_t bytes);
     void give_back(CUdeviceptr address);
+    // The same for variables of a module, at an address that follows from `place` where nothing is there yet: a
+    // copy of a program on another host has its variables at the same addresses.
+    CUdeviceptr take_at(std::uint64_t place, std::size_t bytes);
     context* make_context(unsigned flags, bool is_primary);
     void destroy(context* c);
 };
@@ -98,6 +119,24 @@ struct call {
 
 bool is_stream(const call& c, CUstream s);
 
+// An allocation is gone, of which a pool may know. With the device locked.
+void freed(CUdeviceptr address, std::size_t bytes);
+
+// A library's kernel, which may stand where a function is launched. Not with the device locked.
+bool is_kernel(CUfunction h);
+
 } // namespace kagemusha::ptx_driver
+
+// Memory with a shape: rows one after another, in memory of the device.
+struct CUarray_st {
+    CUDA_ARRAY3D_DESCRIPTOR shape{};
+    kagemusha::ptx_driver::context* owner = nullptr;
+    CUdeviceptr base = 0;
+    std::size_t element = 0; // bytes
+    std::size_t pitch = 0, slice = 0;
+
+    std::size_t height() const { return shape.Height != 0 ? shape.Height : 1; }
+    std::size_t depth() const { return shape.Depth != 0 ? shape.Depth : 1; }
+};
 
 #endif

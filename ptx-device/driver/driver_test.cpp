@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The library as a program sees it: loaded by path, functions by name.
-#include "extra.h"
 #include "proto/cuda/cuda.h"
 
 #include <gtest/gtest.h>

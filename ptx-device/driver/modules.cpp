@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Modules, functions and launches.
 #include "device.hpp"
-#include "image.hpp"
+#include "jit.hpp"
 
-#include "ptx-device/machine/build.hpp"
 #include "ptx-device/machine/launch.hpp"
-#include "ptx-device/ptx/parser.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 using namespace kagemusha;
 using namespace kagemusha::ptx_driver;
@@ -33,61 +32,25 @@ kernel* known(const call& c, CUfunction h) {
     return nullptr;
 }
 
-// What cuModuleLoadDataEx's caller wants to read when its PTX is refused.
-struct error_log {
-    char* text = nullptr;
-    std::size_t bytes = 0;
-
-    error_log(unsigned int count, const CUjit_option* options, void** values) {
-        for (unsigned int k = 0; options != nullptr && values != nullptr && k < count; k++) {
-            if (options[k] == CU_JIT_ERROR_LOG_BUFFER) {
-                text = static_cast<char*>(values[k]);
-            } else if (options[k] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-                bytes = static_cast<unsigned int>(reinterpret_cast<std::uintptr_t>(values[k]));
-            }
-        }
-    }
-    void write(const std::string& sentence) const {
-        if (text != nullptr && bytes != 0) {
-            const std::size_t n = std::min(sentence.size(), bytes - 1);
-            std::memcpy(text, sentence.data(), n);
-            text[n] = '\0';
-        }
-    }
-};
-
 CUresult load(const call& c, const void* image, const error_log& log, CUmodule* out) {
-    std::string text;
-    if (const CUresult r = ptx_of(image, text); r != CUDA_SUCCESS) {
-        log.write("the image has no PTX that this device can read: it runs no machine code");
+    std::vector<std::string> texts;
+    if (const CUresult r = texts_of(image, unknown_length, texts); r != CUDA_SUCCESS) {
+        log.write(no_ptx);
         return r;
     }
-    auto parsed = ptx::parse(text);
-    if (!parsed.ok) {
-        log.write(parsed.why.text());
-        return CUDA_ERROR_INVALID_PTX;
+    built_program built(c.d);
+    if (const CUresult r = built.build(texts, log); r != CUDA_SUCCESS) {
+        return r;
     }
     auto made = std::make_unique<loaded_module>();
-    const ptx::module modules[] = {std::move(parsed.value)};
-    auto built = machine::build(modules, [&](std::uint64_t bytes, std::uint64_t) {
-        const CUdeviceptr place = c.d.take(bytes);
-        if (place != 0) {
-            made->variables.push_back(place);
-        }
-        return place;
-    });
-    if (!built.ok) {
-        for (CUdeviceptr v : made->variables) {
-            c.d.give_back(v);
-        }
-        log.write(built.why.text());
-        return CUDA_ERROR_INVALID_PTX;
-    }
-    made->code = std::move(built.value);
+    made->code = std::move(built.code);
+    made->variables = std::move(built.variables);
+    built.variables.clear();
     made->owner = c.c;
     for (const auto& [name, function] : made->code.entries) {
         auto k = std::make_unique<kernel>();
         k->code = function;
+        k->name = name;
         k->dynamic_limit = shared_default - std::min(shared_default, function->shared_bytes);
         made->kernels[name] = std::move(k);
     }
@@ -176,8 +139,25 @@ CUresult check_shape(const kernel& k, const machine::launch_request& r) {
     return CUDA_SUCCESS;
 }
 
+machine::device_heap* heap_for(const call& c, const machine::program& code) {
+    context& owner = *c.c;
+    if (code.uses_heap && owner.heap == nullptr && owner.heap_bytes != 0) {
+        owner.heap_memory = c.d.take(owner.heap_bytes);
+        if (owner.heap_memory != 0) {
+            owner.heap = std::make_unique<machine::device_heap>(owner.heap_memory, owner.heap_bytes);
+        }
+    }
+    return owner.heap.get();
+}
+
 CUresult launch(CUfunction function, machine::launch_request r, CUstream stream, void** params,
                 void** extra) {
+    if (is_kernel(function)) {
+        if (const CUresult bad = cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(function));
+            bad != CUDA_SUCCESS) {
+            return bad;
+        }
+    }
     const call c(call::needs::working_context);
     if (c.result != CUDA_SUCCESS) {
         return c.result;
@@ -201,12 +181,16 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
     r.params = buffer;
     r.memory = &c.d.memory;
     r.textures = &c.d.textures;
+    r.heap = heap_for(c, *r.code);
     r.print = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
     const machine::outcome o = machine::run_grid(r);
+    std::fflush(stdout); // who waits for the kernel finds all that it printed
     c.c->failed = result_of(o);
-    if (o.fault != machine::fault_kind::none) {
-        std::fprintf(stderr, "%s: %s, line %u of its PTX: error %d%s%s\n", device_name, o.function.c_str(),
-                     o.line, static_cast<int>(c.c->failed), o.message.empty() ? "" : ": ", o.message.c_str());
+    if (o.fault == machine::fault_kind::assertion) {
+        std::fprintf(stderr, "%s\n", o.message.c_str());
+    } else if (o.fault != machine::fault_kind::none) {
+        std::fprintf(stderr, "%s: %s, line %u of its PTX: error %d\n", device_name, o.function.c_str(),
+                     o.line, static_cast<int>(c.c->failed));
     }
     // As on a GPU the launch itself went well: the next call that waits says that the kernel did not.
     return CUDA_SUCCESS;
@@ -392,6 +376,102 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
     return launch(function, r, stream, parameters, nullptr);
 }
 
+// Clusters: this device has none, as its attribute says.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                          void** extra) {
+    if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    machine::launch_request r;
+    std::copy(&config->gridDimX, &config->gridDimX + 3, r.grid);
+    std::copy(&config->blockDimX, &config->blockDimX + 3, r.threads);
+    r.dynamic_shared = config->sharedMemBytes;
+    for (unsigned int k = 0; k < config->numAttrs; k++) {
+        const CUlaunchAttribute& a = config->attrs[k];
+        const auto& cluster = a.value.clusterDim;
+        if (a.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+            r.cooperative = a.value.cooperative != 0;
+        } else if (a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+                   std::uint64_t{cluster.x} * cluster.y * cluster.z > 1) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return launch(function, r, config->hStream, parameters, extra);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule h) {
+    const call c(call::needs::context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    const loaded_module* m = known(c, h);
+    if (count == nullptr || m == nullptr) {
+        return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    }
+    *count = static_cast<unsigned int>(m->kernels.size());
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* out, unsigned int room, CUmodule h) {
+    const call c(call::needs::context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    const loaded_module* m = known(c, h);
+    if (out == nullptr || m == nullptr) {
+        return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    }
+    for (auto it = m->kernels.begin(); it != m->kernels.end() && room != 0; ++it, room--) {
+        *out++ = reinterpret_cast<CUfunction>(it->second.get());
+    }
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+CUresult about(CUfunction h, const void* out, kernel*& k) {
+    const call c(call::needs::context);
+    k = c.result == CUDA_SUCCESS ? known(c, h) : nullptr;
+    return c.result != CUDA_SUCCESS ? c.result
+           : k == nullptr           ? CUDA_ERROR_INVALID_HANDLE
+           : out == nullptr         ? CUDA_ERROR_INVALID_VALUE
+                                    : CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult cuFuncGetName(const char** out, CUfunction h) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, out, k);
+    if (r == CUDA_SUCCESS) {
+        *out = k->name.c_str();
+    }
+    return r;
+}
+CUresult cuFuncGetModule(CUmodule* out, CUfunction h) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, out, k);
+    if (r == CUDA_SUCCESS) {
+        *out = k->in;
+    }
+    return r;
+}
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* out, CUfunction h) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, out, k);
+    if (r == CUDA_SUCCESS) {
+        *out = CU_FUNCTION_LOADING_STATE_LOADED;
+    }
+    return r;
+}
+CUresult cuFuncLoad(CUfunction h) {
+    kernel* k = nullptr;
+    return about(h, h, k);
+}
+CUresult cuFuncSetCacheConfig(CUfunction h, CUfunc_cache) {
+    return cuFuncLoad(h); // a hint
+}
+
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction h, int block_size,
                                                      size_t dynamic) {
     const call c(call::needs::context);
@@ -407,5 +487,42 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction h, 
     *blocks = block_size > static_cast<int>(block_threads)
                   ? 0
                   : static_cast<int>(std::min({by_threads, (100u << 10) / shared, std::uint64_t{32}}));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction h, int block_size,
+                                                              size_t dynamic, unsigned int) {
+    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, h, block_size, dynamic);
+}
+
+// One multiprocessor, which is one thread of the host: a block of any size occupies it as well as another.
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid_size, int* block_size, CUfunction h,
+                                          CUoccupancyB2DSize dynamic_of, size_t dynamic, int limit) {
+    int most = 0, blocks = 0;
+    if (grid_size == nullptr || block_size == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult r = cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, h);
+    most = limit > 0 ? std::min(limit, most) : most;
+    if (r == CUDA_SUCCESS) {
+        r = cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, h, most,
+                                                        dynamic_of != nullptr ? dynamic_of(most) : dynamic);
+    }
+    if (r == CUDA_SUCCESS) {
+        *block_size = most;
+        *grid_size = blocks;
+    }
+    return r;
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamic, CUfunction h, int blocks, int block_size) {
+    kernel* k = nullptr;
+    const CUresult r = about(h, dynamic, k);
+    if (r != CUDA_SUCCESS || blocks <= 0 || block_size <= 0) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::size_t each =
+        std::min<std::size_t>((100u << 10) / static_cast<unsigned>(blocks), shared_optin);
+    *dynamic = each - std::min<std::size_t>(each, k->code->shared_bytes);
     return CUDA_SUCCESS;
 }

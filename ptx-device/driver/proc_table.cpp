@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuGetProcAddress: the function behind a name without its version. Names that CUDA gave a new form have it
 // here; the forms with a per-thread stream are the same, because every call completes before it returns.
+#include "absent.h"
 #include "api.hpp"
 
-#include <dlfcn.h>
-
+#include <algorithm>
 #include <string>
+#include <string_view>
+
+namespace {
+
+void* function_of(std::string_view name) {
+    const auto* const first = kagemusha_ptx_names;
+    const auto* const last = first + kagemusha_ptx_name_count;
+    const auto* const found =
+        std::lower_bound(first, last, name, [](const kagemusha_ptx_name& n, std::string_view wanted) {
+            return n.name < wanted;
+        });
+    return found != last && found->name == name ? found->function : nullptr;
+}
+
+} // namespace
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** function, int cuda_version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* status) {
@@ -13,21 +28,13 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** function, int cuda_versi
         return CUDA_ERROR_INVALID_VALUE;
     }
     *function = nullptr;
-    // The library that this function lies in, wherever it was loaded from and however.
-    Dl_info here;
-    void* self = nullptr;
-    if (dladdr(reinterpret_cast<void*>(&cuInit), &here) != 0) {
-        self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    }
     const std::string name(symbol);
+    // A form that is implemented goes before one that is not.
     for (const char* version : {"_v2", ""}) {
-        const std::string full = name + version;
-        if (self != nullptr && *function == nullptr && name.starts_with("cu")) {
-            *function = dlsym(self, full.c_str());
+        void* const found = function_of(name + version);
+        if (found != nullptr && (*function == nullptr || kagemusha_ptx_is_absent(*function) != 0)) {
+            *function = found;
         }
-    }
-    if (self != nullptr) {
-        dlclose(self);
     }
     if (status != nullptr) {
         *status = *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -8,6 +8,7 @@
 
 struct CUstream_st {
     unsigned flags = 0;
+    unsigned long long id = 0;
 };
 struct CUevent_st {
     unsigned flags = 0;
@@ -18,7 +19,8 @@ using namespace kagemusha::ptx_driver;
 
 namespace {
 
-std::set<CUevent> events; // under the device's lock
+std::set<CUevent> events;       // under the device's lock
+unsigned long long last_id = 2; // those of the two streams that are no objects come first
 
 // A call about a stream, or about an event if there is one.
 CUresult about(const call& c, CUstream s) {
@@ -37,7 +39,7 @@ CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
     if (c.result != CUDA_SUCCESS || out == nullptr || (flags & ~CU_STREAM_NON_BLOCKING) != 0) {
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
     }
-    *out = new CUstream_st{flags};
+    *out = new CUstream_st{flags, ++last_id};
     c.c->streams.insert(*out);
     return CUDA_SUCCESS;
 }
@@ -51,6 +53,47 @@ CUresult cuStreamDestroy_v2(CUstream s) {
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_HANDLE;
     }
     delete s;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetFlags(CUstream s, unsigned int* flags) {
+    const call c(call::needs::context);
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || flags == nullptr) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = c.c->streams.contains(s) ? s->flags : 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamGetPriority(CUstream s, int* priority) {
+    const call c(call::needs::context);
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || priority == nullptr) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    *priority = 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamGetId(CUstream s, unsigned long long* id) {
+    const call c(call::needs::context);
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || id == nullptr) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    *id = c.c->streams.contains(s) ? s->id : s == CU_STREAM_PER_THREAD ? 2 : 1;
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamGetCtx(CUstream s, CUcontext* out) {
+    const call c(call::needs::context);
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || out == nullptr) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = reinterpret_cast<CUcontext>(c.c);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamGetDevice(CUstream s, CUdevice* out) {
+    const call c(call::needs::context);
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || out == nullptr) {
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = 0;
     return CUDA_SUCCESS;
 }
 
@@ -122,6 +165,10 @@ CUresult cuEventRecord(CUevent e, CUstream s) {
     return r;
 }
 
+CUresult cuEventRecordWithFlags(CUevent e, CUstream s, unsigned int flags) {
+    return flags <= 1 ? cuEventRecord(e, s) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuEventQuery(CUevent e) {
     return about(call(call::needs::working_context), e);
 }
@@ -144,4 +191,7 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     }
     *milliseconds = std::chrono::duration<float, std::milli>(*end->recorded - *start->recorded).count();
     return CUDA_SUCCESS;
+}
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+    return cuEventElapsedTime(milliseconds, start, end);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Texture objects over linear memory with rows, and copies of rectangles.
+// Texture and surface objects: of arrays, of memory with rows, of linear memory.
 #include "device.hpp"
+#include "formats.hpp"
 
 #include <cstring>
 
@@ -9,153 +10,195 @@ using namespace kagemusha::ptx_driver;
 
 namespace {
 
-bool format_of(CUarray_format f, machine::texel& out) {
-    switch (f) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-        out = machine::texel::u8;
-        return true;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-        out = machine::texel::u16;
-        return true;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-        out = machine::texel::u32;
-        return true;
-    case CU_AD_FORMAT_SIGNED_INT8:
-        out = machine::texel::s8;
-        return true;
-    case CU_AD_FORMAT_SIGNED_INT16:
-        out = machine::texel::s16;
-        return true;
-    case CU_AD_FORMAT_SIGNED_INT32:
-        out = machine::texel::s32;
-        return true;
-    case CU_AD_FORMAT_FLOAT:
-        out = machine::texel::f32;
-        return true;
-    default:
-        return false;
-    }
-}
+constexpr unsigned known_flags =
+    CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
 
-constexpr unsigned as_integer = 1, normalized = 2;
-constexpr std::size_t side_limit = 131072;
-
-} // namespace
-
-CUresult cuTexObjectCreate(CUtexObject* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* how,
-                           const void* view) {
-    const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
-        return c.result;
+CUresult describe_array(const call& c, CUarray array, machine::texture& t) {
+    if (!c.d.arrays.contains(array)) {
+        return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (out == nullptr || resource == nullptr || how == nullptr || view != nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_ARRAY3D_DESCRIPTOR& shape = array->shape;
+    format_of(shape.Format, shape.NumChannels, t.format);
+    t.base = array->base;
+    t.pitch = array->pitch;
+    t.slice = array->slice;
+    t.channels = shape.NumChannels;
+    t.layered = (shape.Flags & CUDA_ARRAY3D_LAYERED) != 0;
+    t.size[0] = static_cast<std::uint32_t>(shape.Width);
+    t.size[1] = static_cast<std::uint32_t>(array->height());
+    t.size[2] = static_cast<std::uint32_t>(array->depth());
+    t.dimensions = shape.Height == 0 ? 1 : shape.Depth == 0 || t.layered ? 2 : 3;
+    if (t.layered && t.dimensions == 1) { // its layers are the second size
+        t.size[1] = t.size[2];
     }
-    if (resource->resType != CU_RESOURCE_TYPE_PITCH2D) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    const auto& rows = resource->res.pitch2D;
-    machine::texture t;
-    if (!format_of(rows.format, t.format) ||
-        (rows.numChannels != 1 && rows.numChannels != 2 && rows.numChannels != 4) || rows.width == 0 ||
-        rows.height == 0 || rows.width > side_limit || rows.height > side_limit ||
-        rows.pitchInBytes > side_limit * 16) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned d = 0; d < 2; d++) {
-        if (how->addressMode[d] < 0 || how->addressMode[d] > CU_TR_ADDRESS_MODE_BORDER) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    t.base = rows.devPtr;
-    t.pitch = rows.pitchInBytes;
-    t.width = static_cast<std::uint32_t>(rows.width);
-    t.height = static_cast<std::uint32_t>(rows.height);
-    t.channels = rows.numChannels;
-    t.linear = how->filterMode == CU_TR_FILTER_MODE_LINEAR;
-    t.as_integer = (how->flags & as_integer) != 0;
-    t.normalized = (how->flags & normalized) != 0;
-    // Places in units of texels do not wrap: they are clamped.
-    const auto outside = [&](CUaddress_mode m) {
-        const auto mode = static_cast<machine::beyond>(m);
-        const bool turns = mode == machine::beyond::wrap || mode == machine::beyond::mirror;
-        return turns && !t.normalized ? machine::beyond::clamp : mode;
-    };
-    t.x = outside(how->addressMode[0]);
-    t.y = outside(how->addressMode[1]);
-    std::memcpy(t.border, how->borderColor, sizeof t.border);
-    *out = ++c.d.last_texture;
-    c.d.textures[*out] = t;
     return CUDA_SUCCESS;
 }
 
-CUresult cuTexObjectDestroy(CUtexObject object) {
+CUresult describe(const call& c, const CUDA_RESOURCE_DESC& from, machine::texture& t) {
+    switch (from.resType) {
+    case CU_RESOURCE_TYPE_ARRAY:
+        return describe_array(c, from.res.array.hArray, t);
+    case CU_RESOURCE_TYPE_LINEAR: {
+        const auto& linear = from.res.linear;
+        if (!format_of(linear.format, linear.numChannels, t.format)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const std::size_t texels = linear.sizeInBytes / (machine::bytes_of(t.format) * linear.numChannels);
+        if (texels == 0 || texels > linear_limit) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        t.base = linear.devPtr;
+        t.dimensions = 1;
+        t.size[0] = static_cast<std::uint32_t>(texels);
+        t.channels = linear.numChannels;
+        t.outside[0] = machine::beyond::zero;
+        return CUDA_SUCCESS;
+    }
+    case CU_RESOURCE_TYPE_PITCH2D: {
+        const auto& rows = from.res.pitch2D;
+        if (!format_of(rows.format, rows.numChannels, t.format) || rows.width == 0 || rows.height == 0 ||
+            rows.width > side_limit || rows.height > side_limit || rows.pitchInBytes > side_limit * 16) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        t.base = rows.devPtr;
+        t.pitch = rows.pitchInBytes;
+        t.size[0] = static_cast<std::uint32_t>(rows.width);
+        t.size[1] = static_cast<std::uint32_t>(rows.height);
+        t.channels = rows.numChannels;
+        return CUDA_SUCCESS;
+    }
+    default: // arrays with several levels
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult set_sampling(const CUDA_TEXTURE_DESC& how, bool of_linear_memory, machine::texture& t) {
+    if ((how.flags & ~known_flags) != 0) {
+        return (how.flags & CU_TRSF_SRGB) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (how.filterMode != CU_TR_FILTER_MODE_POINT && how.filterMode != CU_TR_FILTER_MODE_LINEAR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // Numbers of 32 bits are read as they are, and not between texels.
+    const bool integer = t.format == machine::texel::u32 || t.format == machine::texel::s32;
+    t.linear = how.filterMode == CU_TR_FILTER_MODE_LINEAR && !integer && !of_linear_memory;
+    t.as_integer = (how.flags & CU_TRSF_READ_AS_INTEGER) != 0 || integer;
+    t.normalized = (how.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0 && !of_linear_memory;
+    std::memcpy(t.border, how.borderColor, sizeof t.border);
+    for (unsigned d = 0; d < 3; d++) {
+        const CUaddress_mode mode = how.addressMode[d];
+        if (mode < CU_TR_ADDRESS_MODE_WRAP || mode > CU_TR_ADDRESS_MODE_BORDER) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // Places in units of texels do not wrap: they are clamped.
+        const bool turns = mode == CU_TR_ADDRESS_MODE_WRAP || mode == CU_TR_ADDRESS_MODE_MIRROR;
+        if (!of_linear_memory) {
+            t.outside[d] =
+                turns && !t.normalized ? machine::beyond::clamp : static_cast<machine::beyond>(mode);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+unsigned long long keep(const call& c, const machine::texture& t, const CUDA_RESOURCE_DESC& resource,
+                        const CUDA_TEXTURE_DESC& how) {
+    const unsigned long long number = ++c.d.last_texture;
+    c.d.textures[number] = t;
+    c.d.texture_descriptions[number] = {resource, how, c.c};
+    return number;
+}
+
+// The description of an object of this kind, or null.
+const texture_description* known(const call& c, unsigned long long number, bool surface) {
+    const auto it = c.d.textures.find(number);
+    return it != c.d.textures.end() && it->second.surface == surface ? &c.d.texture_descriptions[number]
+                                                                     : nullptr;
+}
+
+CUresult destroy(unsigned long long number, bool surface) {
     const call c(call::needs::context);
     if (c.result != CUDA_SUCCESS) {
         return c.result;
     }
-    return c.d.textures.erase(object) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (known(c, number, surface) == nullptr) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    c.d.textures.erase(number);
+    c.d.texture_descriptions.erase(number);
+    return CUDA_SUCCESS;
 }
 
-namespace {
-
-struct rectangle {
-    CUmemorytype kind;
-    std::uint64_t base;
-    std::size_t x, y, pitch;
-
-    std::uint64_t row(std::size_t r) const { return base + (y + r) * pitch + x; }
-};
-
-CUresult copy_2d(const CUDA_MEMCPY2D* m, CUstream stream) {
-    const call c(call::needs::working_context);
+template <class Read>
+CUresult about(unsigned long long number, bool surface, const void* out, Read read) {
+    const call c(call::needs::context);
     if (c.result != CUDA_SUCCESS) {
         return c.result;
     }
-    if (m == nullptr || !is_stream(c, stream)) {
-        return m == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    const texture_description* const t = known(c, number, surface);
+    if (t == nullptr || out == nullptr) {
+        return t == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
     }
-    const std::uint64_t from_host = reinterpret_cast<std::uint64_t>(m->srcHost);
-    const std::uint64_t to_host = reinterpret_cast<std::uint64_t>(m->dstHost);
-    rectangle from{m->srcMemoryType, m->srcMemoryType == CU_MEMORYTYPE_HOST ? from_host : m->srcDevice,
-                   m->srcXInBytes, m->srcY, m->srcPitch != 0 ? m->srcPitch : m->WidthInBytes};
-    rectangle to{m->dstMemoryType, m->dstMemoryType == CU_MEMORYTYPE_HOST ? to_host : m->dstDevice,
-                 m->dstXInBytes, m->dstY, m->dstPitch != 0 ? m->dstPitch : m->WidthInBytes};
-    for (rectangle* r : {&from, &to}) {
-        if (r->kind == CU_MEMORYTYPE_ARRAY) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-        if (r->kind == CU_MEMORYTYPE_UNIFIED) { // ours, or else the program's own
-            r->kind = c.d.memory.find(r->base) != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-        }
-        if ((r->kind != CU_MEMORYTYPE_HOST && r->kind != CU_MEMORYTYPE_DEVICE) ||
-            r->x + m->WidthInBytes > r->pitch || r->pitch > memory_bytes || r->y > memory_bytes ||
-            m->Height > memory_bytes) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    for (std::size_t k = 0; m->WidthInBytes != 0 && k < m->Height;
-         k++) { // nothing is copied of a copy that may not be
-        if ((from.kind == CU_MEMORYTYPE_DEVICE && !c.d.memory.holds(from.row(k), m->WidthInBytes)) ||
-            (to.kind == CU_MEMORYTYPE_DEVICE && !c.d.memory.holds(to.row(k), m->WidthInBytes, true))) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    for (std::size_t k = 0; m->WidthInBytes != 0 && k < m->Height; k++) {
-        std::memmove(reinterpret_cast<void*>(to.row(k)), reinterpret_cast<const void*>(from.row(k)),
-                     m->WidthInBytes);
-    }
+    read(*t);
     return CUDA_SUCCESS;
 }
 
 } // namespace
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
-    return copy_2d(copy, nullptr);
+CUresult cuTexObjectCreate(CUtexObject* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* how,
+                           const CUDA_RESOURCE_VIEW_DESC* view) {
+    const call c(call::needs::working_context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    if (out == nullptr || resource == nullptr || how == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (view != nullptr) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    machine::texture t;
+    CUresult r = describe(c, *resource, t);
+    if (r == CUDA_SUCCESS) {
+        r = set_sampling(*how, resource->resType == CU_RESOURCE_TYPE_LINEAR, t);
+    }
+    if (r == CUDA_SUCCESS) {
+        *out = keep(c, t, *resource, *how);
+    }
+    return r;
 }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* copy) {
-    return copy_2d(copy, nullptr);
+
+CUresult cuSurfObjectCreate(CUsurfObject* out, const CUDA_RESOURCE_DESC* resource) {
+    const call c(call::needs::working_context);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    if (out == nullptr || resource == nullptr || resource->resType != CU_RESOURCE_TYPE_ARRAY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    machine::texture t;
+    const CUresult r = describe(c, *resource, t);
+    if (r == CUDA_SUCCESS && (resource->res.array.hArray->shape.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
+        return CUDA_ERROR_INVALID_VALUE; // it was not made for that
+    }
+    if (r == CUDA_SUCCESS) {
+        t.surface = true;
+        *out = keep(c, t, *resource, {});
+    }
+    return r;
 }
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
-    return copy_2d(copy, stream);
+
+CUresult cuTexObjectDestroy(CUtexObject object) {
+    return destroy(object, false);
+}
+CUresult cuSurfObjectDestroy(CUsurfObject object) {
+    return destroy(object, true);
+}
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* out, CUtexObject object) {
+    return about(object, false, out, [&](const texture_description& t) { *out = t.resource; });
+}
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* out, CUtexObject object) {
+    return about(object, false, out, [&](const texture_description& t) { *out = t.how; });
+}
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* out, CUsurfObject object) {
+    return about(object, true, out, [&](const texture_description& t) { *out = t.resource; });
 }

@@ -253,3 +253,21 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     }
     return bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
+    const call c(call::needs::driver);
+    if (c.result != CUDA_SUCCESS) {
+        return c.result;
+    }
+    auto it = mappings.upper_bound(address);
+    if (flags == nullptr || location == nullptr || it == mappings.begin() ||
+        address - std::prev(it)->first >= std::prev(it)->second.bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto* range = c.d.memory.find(address);
+    const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == 0;
+    *flags = !own || range == nullptr ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+             : range->writable        ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                      : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    return CUDA_SUCCESS;
+}

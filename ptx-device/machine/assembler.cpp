@@ -2,6 +2,8 @@
 // assembler: see assembler.hpp. Here: scopes, statements, labels.
 #include "assembler.hpp"
 
+#include <algorithm>
+
 namespace kagemusha::machine {
 
 using ptx::quoted;
@@ -95,6 +97,9 @@ std::uint32_t assembler::param_place(const ptx::variable& v) {
 void assembler::declare_interface() {
     for (const bool result : {true, false}) {
         for (const ptx::variable& v : result ? source_.interface.returns : source_.interface.params) {
+            if (v.numbered != 0) {
+                refuse(v.line, "a parameter has a name of its own");
+            }
             if (v.where == ptx::space::reg) {
                 if (out_.entry) {
                     refuse(v.line, "an entry has parameters in .param only");
@@ -121,10 +126,16 @@ void assembler::declare(const ptx::variable& v) {
     s.of = v.of;
     s.where = v.where;
     if (v.where == ptx::space::reg) {
-        if (v.vector != 1) {
-            refuse(v.line, "registers of vectors are not supported");
+        if (v.vector != 1 && (v.numbered != 0 || v.of == type::pred)) {
+            refuse(v.line, "numbered registers of vectors, or of predicates, are not supported");
         }
-        if (v.numbered != 0) {
+        if (v.vector != 1) {
+            s.elements = static_cast<std::uint8_t>(v.vector);
+            s.value = scratch().id;
+            for (std::uint32_t k = 1; k < v.vector; k++) {
+                scratch();
+            }
+        } else if (v.numbered != 0) {
             s.what = symbol::kind::numbered;
             s.value = v.numbered;
         } else {
@@ -148,6 +159,12 @@ void assembler::declare(const ptx::variable& v) {
             }
             out_.shared_bytes = static_cast<std::uint32_t>(s.value + v.bytes());
         }
+    } else if (v.where == ptx::space::param && v.numbered != 0) {
+        if (v.vector != 1 || v.array || v.align != 0) {
+            refuse(v.line, "only scalars are numbered");
+        }
+        s.what = symbol::kind::numbered;
+        s.value = v.numbered;
     } else if (v.where == ptx::space::param) {
         s.what = symbol::kind::variable;
         s.value = window::frame_param | param_place(v);
@@ -179,7 +196,15 @@ symbol* assembler::find_own(std::string_view name) {
             if (number < it->second.value) {
                 symbol s;
                 s.of = it->second.of;
-                s.value = scratch().id;
+                if (it->second.where == ptx::space::param) {
+                    ptx::variable one;
+                    one.where = s.where = ptx::space::param;
+                    one.of = s.of;
+                    s.what = symbol::kind::variable;
+                    s.value = window::frame_param | param_place(one);
+                } else {
+                    s.value = scratch().id;
+                }
                 return &(names[name] = s);
             }
         }
@@ -210,7 +235,37 @@ slot assembler::scratch() {
     return {slot::in_frame | out_.slots++};
 }
 
-void assembler::one(const ptx::instruction& i) {
+const ptx::instruction& assembler::spread(const ptx::instruction& i) {
+    const auto elements = [&](const operand& o) -> std::uint32_t {
+        const symbol* const s =
+            o.what == operand::kind::name && o.suffix.empty() ? find_own(o.name) : nullptr;
+        return s != nullptr && s->what == symbol::kind::reg ? s->elements : 1;
+    };
+    if (std::all_of(i.operands.begin(), i.operands.end(),
+                    [&](const operand& o) { return elements(o) == 1; })) {
+        return i;
+    }
+    spread_ = i;
+    for (operand& o : spread_.operands) {
+        const std::uint32_t count = elements(o);
+        if (count == 1) {
+            continue;
+        }
+        operand group;
+        group.what = operand::kind::vector;
+        group.line = o.line;
+        for (std::uint32_t k = 0; k < count; k++) {
+            group.parts.push_back(o);
+            group.parts.back().suffix = std::string_view("xyzw").substr(k, 1);
+        }
+        o = std::move(group);
+    }
+    return spread_;
+}
+
+void assembler::one(const ptx::instruction& written) {
+    in_ = &written;
+    const ptx::instruction& i = spread(written);
     in_ = &i;
     used_ = 0;
     types_.clear();

@@ -37,6 +37,7 @@ struct symbol {
     ptx::space where = ptx::space::generic; // of a variable
     std::uint64_t value = 0;                // slot, how many, address, index of function, list or prototype
     const ptx::prototype* interface = nullptr;
+    std::uint8_t elements = 1; // of a register; those of a vector have slots side by side
 };
 using scope = std::unordered_map<std::string_view, symbol>;
 
@@ -90,6 +91,10 @@ private:
     void declare_interface();
     void declare(const ptx::variable& v);
     void one(const ptx::instruction& i);
+    // A register of a vector without .x is all its elements in braces.
+    const ptx::instruction& spread(const ptx::instruction& i);
+    // The register that an operand names, and which of its elements; null: it names none.
+    const symbol* register_of(const operand& o, std::uint32_t& element);
     void finish() const;
     symbol* find_own(std::string_view name);
     std::uint32_t param_place(const ptx::variable& v);
@@ -112,6 +117,7 @@ private:
     std::vector<std::pair<std::uint32_t, std::uint64_t>> lists_; // of out_, of source_
     std::unordered_map<std::uint64_t, std::uint32_t> constants_;
     const ptx::instruction* in_ = nullptr;
+    ptx::instruction spread_; // what in_ is then
     std::vector<type> types_;
     std::uint32_t used_ = 0; // modifiers dealt with, a bit each
     slot guard_;

@@ -133,20 +133,39 @@ static bool register_takes(type wanted, type given, bool wider) {
             (ptx::is_float(given) == ptx::is_float(wanted)));
 }
 
+const symbol* assembler::register_of(const operand& o, std::uint32_t& element) {
+    const symbol* const found = o.what == operand::kind::name && o.offset == 0 ? find_own(o.name) : nullptr;
+    if (found == nullptr || found->what != symbol::kind::reg) {
+        return nullptr;
+    }
+    element = 0;
+    if (found->elements == 1) {
+        return o.suffix.empty() ? found : nullptr;
+    }
+    for (const std::string_view names : {"xyzw", "rgba"}) {
+        const std::size_t place = o.suffix.size() == 1 ? names.find(o.suffix[0]) : std::string_view::npos;
+        if (place < found->elements) {
+            element = static_cast<std::uint32_t>(place);
+            return found;
+        }
+    }
+    return nullptr;
+}
+
 slot assembler::to(const operand& o, type t, bool wider) {
     if (o.what == operand::kind::sink) {
         return scratch();
     }
-    const symbol* found =
-        o.what == operand::kind::name && o.suffix.empty() && o.offset == 0 ? find_own(o.name) : nullptr;
-    if (found == nullptr || found->what != symbol::kind::reg) {
+    std::uint32_t element = 0;
+    const symbol* const found = register_of(o, element);
+    if (found == nullptr) {
         fail(quoted(o.name) + " is no register");
     }
     if (!register_takes(t, found->of, wider)) {
         fail(quoted(o.name) + " is a register of ." + std::string(ptx::name_of(found->of)) + ", ." +
              std::string(ptx::name_of(t)) + " is wanted");
     }
-    return {static_cast<std::uint32_t>(found->value)};
+    return {static_cast<std::uint32_t>(found->value) + element};
 }
 
 std::optional<slot> assembler::special_of(const operand& o, type t) {
@@ -199,11 +218,12 @@ slot assembler::from(const operand& o, type t, bool wider) {
         fail("an operand is neither a register nor a number");
     }
     if (const symbol* found = find_own(o.name); found != nullptr && found->what == symbol::kind::reg) {
-        if (!o.suffix.empty() || o.offset != 0 || !register_takes(t, found->of, wider)) {
+        std::uint32_t element = 0;
+        if (register_of(o, element) == nullptr || !register_takes(t, found->of, wider)) {
             fail(quoted(o.name) + " is a register of ." + std::string(ptx::name_of(found->of)) + ", ." +
                  std::string(ptx::name_of(t)) + " is wanted");
         }
-        return {static_cast<std::uint32_t>(found->value)};
+        return {static_cast<std::uint32_t>(found->value) + element};
     }
     if (o.name.starts_with("%")) {
         if (const auto found = special_of(o, t)) {
@@ -217,14 +237,15 @@ slot assembler::from(const operand& o, type t, bool wider) {
     if (ptx::size_of(t) < 4 || ptx::is_float(t)) {
         fail_type(t);
     }
-    const slot base = address_of(found);
-    if (o.offset == 0) {
-        return base;
+    if (found.what == symbol::kind::variable) {
+        symbol moved = found;
+        moved.value += static_cast<std::uint64_t>(o.offset);
+        return address_of(moved);
     }
-    if ((base.id & slot::where) != slot::constant) {
-        fail("the address of a local variable has no offset here");
+    if (o.offset != 0) {
+        fail("only the address of a variable has an offset here");
     }
-    return constant(out_.constants[base.index()].v[0] + static_cast<std::uint64_t>(o.offset));
+    return address_of(found);
 }
 
 slot assembler::address_of(const symbol& found) {

@@ -174,6 +174,7 @@ private:
         std::copy(f.max_threads, f.max_threads + 3, out->max_threads);
         out->exact_threads = f.exact_threads;
         out->native = f.has_body ? builtin::none : builtin_of(f.name, f.interface);
+        made_.uses_heap = made_.uses_heap || out->native == builtin::malloc;
         jobs_.push_back({&f, out.get(), assembler(made_, names_[module], f, *out)});
         if (f.entry) {
             made_.entries.emplace(out->name, out.get());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Functions that device code calls and the device gives: vprintf, __assertfail. What CUDA's runtime adds
-// (malloc and free) answers that there is no memory.
+// Functions that device code calls and the device gives: vprintf, __assertfail, malloc and free.
 #include "schedule.hpp"
 
 #include <cstdio>
@@ -111,9 +110,19 @@ void give(frame& f, std::uint32_t lane, std::uint64_t value) {
     }
 }
 
+// [x,y,z] of three special registers side by side.
+std::string place_of(const warp& w, std::uint32_t lane, special_register x) {
+    std::string out;
+    for (std::size_t d = 0; d < 3; d++) {
+        out += (d == 0 ? "[" : ",") + std::to_string(w.special[static_cast<std::size_t>(x) + d].v[lane]);
+    }
+    return out + "]";
+}
+
 } // namespace
 
 void run_builtin(warp& w, const instruction& i, frame& callee, mask m) {
+    device_heap* const heap = w.of->request->heap;
     for_lanes(m, [&](std::uint32_t l) {
         switch (callee.code->native) {
         case builtin::vprintf: {
@@ -128,10 +137,22 @@ void run_builtin(warp& w, const instruction& i, frame& callee, mask m) {
             if (!w.of->failed) {
                 const std::string file = text_at(w, i, l, argument(callee, l, 1));
                 const std::string what = text_at(w, i, l, argument(callee, l, 0));
+                const std::string where = text_at(w, i, l, argument(callee, l, 3));
                 w.fail(fault_kind::assertion, i);
-                w.of->result.message = file + ":" +
-                                       std::to_string(static_cast<std::uint32_t>(argument(callee, l, 2))) +
-                                       ": " + what;
+                // As NVIDIA's driver writes it.
+                w.of->result.message =
+                    file + ":" + std::to_string(static_cast<std::uint32_t>(argument(callee, l, 2))) + ": " +
+                    where + ": block: " + place_of(w, l, special_register::ctaid_x) +
+                    ", thread: " + place_of(w, l, special_register::tid_x) + " Assertion `" + what +
+                    "` failed.";
+            }
+            break;
+        case builtin::malloc:
+            give(callee, l, heap != nullptr ? heap->allocate(argument(callee, l, 0)) : 0);
+            break;
+        case builtin::free:
+            if (heap != nullptr) {
+                heap->release(argument(callee, l, 0));
             }
             break;
         default:

@@ -231,7 +231,9 @@ TEST(Instructions, RefusedWithASentence) {
         {"call k;", "a kernel cannot be called"},
         {"st.global.v2.u32 [%rd], {%r};", "has not as many values as its type"},
         {"cvt.u32.f32 %r, %f;", "a float becomes an integer"},
-        {"tex.3d.v4.f32.f32 {%f, %f, %f, %f}, [%rd, {%f, %f}];", "wants .2d.v4"},
+        {"tex.3d.v4.f32.f32 {%f, %f, %f, %f}, [%rd, {%f, %f}];", "as its geometry has them"},
+        {"tex.cube.v4.f32.f32 {%f, %f, %f, %f}, [%rd, {%f, %f, %f, %f}];", "wants .1d, .2d"},
+        {"sust.p.2d.b32.trap [%rd, {%r, %r}], %r;", "wants .b"},
         {"wmma.load.a.sync %r, [%rd];", "the instruction is not supported"},
     };
     for (const auto& [line, what] : cases) {

@@ -7,6 +7,7 @@
 #ifndef KAGEMUSHA_PTX_LAUNCH_HPP
 #define KAGEMUSHA_PTX_LAUNCH_HPP
 
+#include "heap.hpp"
 #include "memory_map.hpp"
 #include "program.hpp"
 #include "texture.hpp"
@@ -47,6 +48,7 @@ struct launch_request {
     std::span<const std::uint8_t> params; // kernel->entry_param_bytes
     const memory_map* memory = nullptr;
     const texture_table* textures = nullptr; // null: none
+    device_heap* heap = nullptr;             // null: malloc gives nothing
     bool cooperative = false;
     std::uint64_t max_steps = 0;                 // of all warps together; 0: no limit
     std::function<void(std::string_view)> print; // what printf writes; may be empty

@@ -305,11 +305,36 @@ void move_vector(assembler& a, type t) {
     i.width = static_cast<std::uint8_t>(ptx::size_of(part));
 }
 
+// mov.v2.u32 {a, b}, {c, d}: element by element, all read before one is written.
+void move_elements(assembler& a, type t) {
+    const std::size_t count = a.arg(0).parts.size();
+    if (a.arg(0).what != operand::kind::vector || a.arg(1).what != operand::kind::vector || count > 4 ||
+        a.arg(1).parts.size() != count) {
+        a.fail("wants two vectors of the same length");
+    }
+    slot kept[4];
+    const auto copied = [&](slot from, slot to) {
+        instruction& i = a.emit(&copy);
+        i.to[0] = to;
+        i.from[0] = from;
+    };
+    for (std::size_t k = 0; k < count; k++) {
+        kept[k] = a.scratch();
+        copied(a.from(a.arg(1).parts[k], t), kept[k]);
+    }
+    for (std::size_t k = 0; k < count; k++) {
+        copied(kept[k], a.to(a.arg(0).parts[k], t));
+    }
+}
+
 } // namespace
 
 void op_mov(assembler& a) {
     a.want(2);
     const type t = a.type_at(0);
+    if (a.has("v2") || a.has("v4")) {
+        return move_elements(a, t);
+    }
     if (a.arg(0).what == operand::kind::vector || a.arg(1).what == operand::kind::vector) {
         return move_vector(a, t);
     }

@@ -394,7 +394,8 @@ void op_sad(assembler& a) {
     emit_same(a, ternary_integer<difference>(a.type_at(0)), a.type_at(0), 3);
 }
 
-// Video instructions, the plain 32-bit form: vadd, vsub, vabsdiff, vmin, vmax of whole words, with or without
+// Video instructions, the plain 32-bit form: vadd, vsub, vabsdiff, vmin, vmax of whole words, with a second
+// operation (.add, .min, .max) or not, with or without
 // .sat.
 namespace {
 
@@ -402,13 +403,29 @@ template <class D, class A, class B>
 void video(warp& w, const instruction& i, mask m) {
     const std::uint64_t* a = w.get(i.from[0]);
     const std::uint64_t* b = w.get(i.from[1]);
+    const std::uint64_t* c = i.from[2].none() ? nullptr : w.get(i.from[2]);
     std::uint64_t* d = w.set(i.to[0]);
     for_lanes(m, [&](std::uint32_t l) {
         const std::int64_t x = static_cast<A>(a[l]);
         const std::int64_t y = static_cast<B>(b[l]);
         const std::int64_t results[] = {x + y, x - y, x > y ? x - y : y - x, std::min(x, y), std::max(x, y)};
         const std::int64_t r = results[i.option & 7];
-        d[l] = bits_of((i.option & 8) != 0 ? saturated<D>(r) : static_cast<D>(r));
+        const D first = (i.option & 8) != 0 ? saturated<D>(r) : static_cast<D>(r);
+        const auto third = static_cast<D>(c != nullptr ? c[l] : 0);
+        switch (i.option >> 4) { // the second operation
+        case 1:
+            d[l] = bits_of(
+                static_cast<D>(static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(third)));
+            break;
+        case 2:
+            d[l] = bits_of(std::min(first, third));
+            break;
+        case 3:
+            d[l] = bits_of(std::max(first, third));
+            break;
+        default:
+            d[l] = bits_of(first);
+        }
     });
 }
 
@@ -421,7 +438,9 @@ run_function video_of(bool sign_a, bool sign_b) {
 }
 
 void video_op(assembler& a, std::uint8_t option) {
-    a.want(3);
+    const bool add = a.has("add"), min = a.has("min"), max = a.has("max");
+    const std::uint8_t second = add ? 1 : min ? 2 : max ? 3 : 0;
+    a.want(second != 0 ? 4 : 3);
     const type d = a.type_at(0);
     const type x = a.type_at(1);
     const type y = a.type_at(2);
@@ -433,12 +452,14 @@ void video_op(assembler& a, std::uint8_t option) {
     const slot p = a.from(a.arg(1), x);
     const slot q = a.from(a.arg(2), y);
     const slot r = a.to(a.arg(0), d);
-    option |= a.has("sat") ? 8 : 0;
+    const slot s = second != 0 ? a.from(a.arg(3), d) : slot{};
+    option |= (a.has("sat") ? 8 : 0) | second << 4;
     instruction& i = a.emit(d == type::s32 ? video_of<std::int32_t>(ptx::is_signed(x), ptx::is_signed(y))
                                            : video_of<std::uint32_t>(ptx::is_signed(x), ptx::is_signed(y)));
     i.to[0] = r;
     i.from[0] = p;
     i.from[1] = q;
+    i.from[2] = s;
     i.option = option;
 }
 

@@ -15,9 +15,9 @@ namespace kagemusha::machine {
                 one(mad24) one(madc) one(match) one(max) one(min) one(mov) one(mul) one(mul24) one(neg)      \
                     one(not) one(or) one(popc) one(prmt) one(rcp) one(red) one(redux) one(rem) one(ret)      \
                         one(rsqrt) one(sad) one(selp) one(set) one(setp) one(shf) one(shfl) one(shl)         \
-                            one(shr) one(sin) one(slct) one(sqrt) one(st) one(sub) one(subc) one(tanh)       \
-                                one(tex) one(testp) one(trap) one(vabsdiff) one(vadd) one(vmax) one(vmin)    \
-                                    one(vote) one(vsub) one(xor) one(fence) one(hint)
+                            one(shr) one(sin) one(slct) one(sqrt) one(st) one(suld) one(sust) one(sub)       \
+                                one(subc) one(tanh) one(tex) one(testp) one(trap) one(vabsdiff) one(vadd)    \
+                                    one(vmax) one(vmin) one(vote) one(vsub) one(xor) one(fence) one(hint)
 
 #define KAGEMUSHA_PTX_DECLARE(name) void op_##name(assembler& a);
 KAGEMUSHA_PTX_OPCODES(KAGEMUSHA_PTX_DECLARE)

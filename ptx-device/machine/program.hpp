@@ -140,6 +140,7 @@ struct program {
     std::map<std::string, global_variable, std::less<>> globals;
     std::uint32_t ptx_version = 0;
     std::uint32_t target = 0;
+    bool uses_heap = false; // calls malloc
 };
 
 // Addresses of windows in the generic space: no host has memory there. The low bits are the offset.

@@ -202,9 +202,6 @@ void parser::read_function(module& m, linkage link) {
     } else {
         expect(';', "behind a function without a body");
     }
-    if (f.entry && !f.has_body && link != linkage::external) {
-        refuse(f.line, "the entry " + quoted(f.name) + " has no body");
-    }
     m.functions.push_back(std::move(f));
 }
 

@@ -61,16 +61,16 @@ void parser::read_variable_type(variable& v) {
     }
 }
 
-// name, or %r<8>
+// name, or %r<8>; GCC has it for arguments of calls, too
 void parser::read_variable_name(variable& v) {
     v.name = expect_word("a variable's name");
-    if (v.where == space::reg && accept('<')) {
-        const std::uint64_t count = expect_integer("how many registers");
+    if ((v.where == space::reg || v.where == space::param) && accept('<')) {
+        const std::uint64_t count = expect_integer("how many variables");
         if (count > limits::numbered) {
-            fail("more than a million registers");
+            fail("more than a million variables");
         }
         v.numbered = static_cast<std::uint32_t>(count);
-        expect('>', "behind a number of registers");
+        expect('>', "behind a number of variables");
     }
 }
 

@@ -75,6 +75,9 @@ struct op_create_queue       { const vgpu_cmd_create_queue* c; };
 struct op_create_buffer      { const vgpu_cmd_create_buffer* c; payload_source content; };
 struct op_create_sub_buffer  { const vgpu_cmd_create_sub_buffer* c; };
 struct op_create_arena       { const vgpu_cmd_create_arena* c; };
+struct op_create_variable    { const vgpu_cmd_create_variable* c; std::string_view name; };
+struct op_find_texture       { const vgpu_cmd_create_texture* c; payload_source result; };
+struct op_create_texture     { const vgpu_cmd_create_texture* c; };
 struct op_create_image       { const vgpu_cmd_create_image* c; payload_source content; };
 struct op_create_sampler     { const vgpu_cmd_create_sampler* c; };
 struct op_create_program     { const vgpu_cmd_create_program* c; payload_source content; };
@@ -105,13 +108,14 @@ struct op_migrate            { const vgpu_cmd_migrate* c; id_list waits; id_list
 struct op_write_runs         { in_place<write_runs_fields> c; std::span<const std::byte> bytes; run_list runs; std::uint64_t end; static constexpr id_list waits{}; }; // end: behind the last run
 // clang-format on
 
-using op = std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
-                        op_create_image, op_create_sampler, op_create_program, op_build_program,
-                        op_compile_program, op_link_program, op_create_kernel, op_create_user_event,
-                        op_set_user_event, op_destroy, op_flush, op_await, op_set_spec_constant,
-                        op_suggested_group_size, op_create_arena, op_transfer_buffer, op_transfer_rect,
-                        op_copy_buffer, op_copy_rect, op_fill_buffer, op_transfer_image, op_copy_image,
-                        op_copy_image_buffer, op_fill_image, op_launch, op_sync, op_migrate, op_write_runs>;
+using op =
+    std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
+                 op_create_image, op_create_sampler, op_create_program, op_build_program, op_compile_program,
+                 op_link_program, op_create_kernel, op_create_user_event, op_set_user_event, op_destroy,
+                 op_flush, op_await, op_set_spec_constant, op_suggested_group_size, op_create_arena,
+                 op_create_variable, op_find_texture, op_create_texture, op_transfer_buffer, op_transfer_rect,
+                 op_copy_buffer, op_copy_rect, op_fill_buffer, op_transfer_image, op_copy_image,
+                 op_copy_image_buffer, op_fill_image, op_launch, op_sync, op_migrate, op_write_runs>;
 
 // The enqueue part of an op, or nullptr for calls and for DESTROY, FLUSH, SET_USER_EVENT, AWAIT.
 const vgpu_enqueue* enqueue_of(const op& o);

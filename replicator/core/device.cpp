@@ -144,6 +144,7 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
     } else {
         commands_.add(d.work.commands);
         launches_.add(d.work.launches);
+        unsupported_.note(d.work.unsupported);
         calls_.add(d.work.calls);
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);

@@ -37,6 +37,7 @@
 #include "core/hang_watchdog.hpp"
 #include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
+#include "core/unsupported_functions.hpp"
 #include "core/worker_starts.hpp"
 
 namespace kagemusha::core {
@@ -122,6 +123,8 @@ public:
     void add_refused(std::uint32_t file, const file_checkpoint::refused_event& event);
 
     void stats(kagemusha_device_stats& out) const; // any thread
+    // Functions that programs of the guest called and that its driver does not have; any thread.
+    std::string unsupported() const { return unsupported_.text(); }
     const device_config& config() const { return config_; }
     const device_limits& limits_of_log() const { return config_.of_log ? *config_.of_log : config_; }
 
@@ -207,6 +210,7 @@ private:
         launches_, calls_, bytes_to_gpu_, bytes_from_gpu_, events_completed_, events_failed_, objects_,
         memory_bytes_, workers_started_, workers_lost_, workers_killed_hung_, workers_ending_,
         workers_delayed_, workers_waiting_, text_bytes_, text_dropped_bytes_, doorbells_;
+    unsupported_functions unsupported_;
 };
 
 } // namespace kagemusha::core

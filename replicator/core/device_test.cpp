@@ -6,6 +6,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include <gtest/gtest.h>
@@ -16,6 +18,7 @@
 #include "core/record_queue.hpp"
 #include "core/test_helpers.hpp"
 #include "core/worker_starts.hpp"
+#include "proto/abi/vgpu_cuda.h"
 
 namespace kagemusha::core {
 namespace {
@@ -67,6 +70,25 @@ TEST(device, a_request_that_breaks_a_rule_starts_no_worker) {
     const auto token = h.submit(1, [](auto& b) { b.flush(5); });
     EXPECT_EQ(h.status_of(token), VGPU_STATUS_MALFORMED);
     EXPECT_TRUE(h.ports.empty());
+}
+
+TEST(device, a_guest_reports_functions_that_its_driver_does_not_have) {
+    device_harness h;
+    set_up(h, 1);
+    EXPECT_EQ(h.dev->unsupported(), "");
+    const auto report = [&](std::string_view name) {
+        vgpu_cmd_info c{};
+        c.subject = VGPU_INFO_DEVICE;
+        c.name = VGPU_CUDA_UNSUPPORTED;
+        c.result.index = VGPU_PAYLOAD_NONE;
+        c.input = {name.size(), VGPU_PAYLOAD_INLINE, 0};
+        return h.submit(1, [&](auto& b) { b.begin(VGPU_CMD_INFO, c).bytes(std::as_bytes(std::span(name))); });
+    };
+    report("cuIpcGetMemHandle");
+    report("cu\x1b[2J");
+    report("cuIpcGetMemHandle");
+    EXPECT_EQ(h.dev->unsupported(), "cuIpcGetMemHandle 2");
+    EXPECT_EQ(h.status_of(report(std::string(65, 'a'))), VGPU_STATUS_MALFORMED);
 }
 
 TEST(device, file_numbers_are_checked) {

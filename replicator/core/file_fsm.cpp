@@ -8,6 +8,7 @@
 
 #include "base/checked.hpp"
 #include "codec/cl_numbers.hpp"
+#include "codec/commands/opencl.hpp"
 #include "core/limits.hpp"
 
 namespace kagemusha::core {
@@ -32,6 +33,10 @@ void count_work(const codec::op& o, request_work& work) {
     ++work.commands;
     work.launches += opcode == VGPU_CMD_LAUNCH;
     work.calls += codec::is_call(opcode);
+    if (const auto* info = std::get_if<codec::op_info>(&o); info && codec::commands::is_report(*info->c)) {
+        const auto name = info->input.inline_bytes;
+        work.unsupported = {reinterpret_cast<const char*>(name.data()), name.size()};
+    }
     std::visit(
         [&work](const auto& x) {
             if constexpr (requires {

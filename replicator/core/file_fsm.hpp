@@ -47,6 +47,7 @@ struct file_limits {
 struct request_work {
     std::uint64_t commands = 0, launches = 0, calls = 0;
     std::uint64_t bytes_to_gpu = 0, bytes_from_gpu = 0;
+    std::string_view unsupported; // a function that the guest reports; in the request
 };
 
 struct submit_decision {

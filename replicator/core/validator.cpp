@@ -277,7 +277,8 @@ verdict validator::check(const Op& o) {
         object made;
         made.kind = commands::created_kind<commands::row_of<Op>>;
         made.context = parts.context();
-        if constexpr (std::is_same_v<Op, op_create_buffer> || std::is_same_v<Op, op_create_arena>) {
+        if constexpr (std::is_same_v<Op, op_create_buffer> || std::is_same_v<Op, op_create_arena> ||
+                      std::is_same_v<Op, op_create_variable>) {
             made.bytes = o.c->bytes;
             return insert_memory(o.c->id, made, made.bytes);
         } else if constexpr (std::is_same_v<Op, op_create_sub_buffer>) {

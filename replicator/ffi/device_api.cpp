@@ -577,6 +577,20 @@ const char* kagemusha_device_standby_address(kagemusha_device* device) {
     return device->replication ? device->replication->standby_address() : "";
 }
 
+void kagemusha_device_unsupported(kagemusha_device* device, char* text, size_t bytes) {
+    if (bytes == 0) {
+        return;
+    }
+    text[0] = 0;
+    try {
+        const std::string all = device->core->unsupported();
+        const std::size_t length = std::min(all.size(), bytes - 1);
+        std::memcpy(text, all.data(), length);
+        text[length] = 0;
+    } catch (const std::bad_alloc&) { // then nothing is told
+    }
+}
+
 const char* kagemusha_device_gpu_name(kagemusha_device* device) {
     return device->gpu_name.c_str();
 }

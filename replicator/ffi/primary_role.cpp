@@ -63,6 +63,7 @@ primary_role::primary_role(kagemusha_device& device, const kagemusha_device_conf
     : device_(device)
     , digest_interval_ms_(c.digest_interval_ms)
     , transfer_wait_ms_(c.transfer_wait_ms)
+    , cuda_(text_of(c.backend) == "cuda")
     , ship_(c.differences == KAGEMUSHA_DIFFERENCES_SHIP)
     , ship_kernels_(names_of(text_of(c.ship_kernels)))
     , log_(logger(c)) {}
@@ -80,6 +81,7 @@ void primary_role::attach_tap() {
     mirror::agent_options agent;
     agent.now_ns = now_ns;
     agent.ship = ship_;
+    agent.cuda = cuda_;
     // So that they are none of those of another host that had this VM before.
     agent.first_id = (random_number() & 0x3fffff) << 40;
     mirror::mirror_primary_options options;

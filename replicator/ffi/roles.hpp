@@ -24,6 +24,7 @@
 #include "ffi/device_impl.hpp"
 #include "mirror/capture/mirror_primary.hpp"
 #include "mirror/log/limits.hpp"
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/standby/vm_state.hpp"
 #include "net/link.hpp"
 #include "pair/primary_side.hpp"
@@ -70,6 +71,11 @@ void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_de
     fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
     fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
     fsm.compression = c.compression != 0;
+    if (const std::string backend = text_of(c.backend); backend == "cuda") {
+        fsm.gpu_capabilities = {mirror::cuda_capability, mirror::cuda_only_capability};
+    } else if (backend == "null") {
+        fsm.gpu_capabilities = {mirror::cuda_capability};
+    }
 }
 
 // One descriptor over the device's and the role's own.
@@ -150,6 +156,7 @@ private:
     kagemusha_device& device_;
     const std::uint32_t digest_interval_ms_;
     const std::uint32_t transfer_wait_ms_;
+    const bool cuda_; // the backend
     const bool ship_;
     const std::vector<std::string> ship_kernels_;
     const std::function<void(kagemusha_log_level, const std::string&)> log_;

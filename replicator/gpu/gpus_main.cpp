@@ -3,17 +3,32 @@
 // of its own, because vendors' OpenCL drivers are what crashes most.
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "gpu/gpus.hpp"
 
 int main(int argc, char** argv) {
-    const bool json = argc > 1 && std::strcmp(argv[1], "--json") == 0;
-    const int first = json ? 2 : 1;
-    if (argc > first + 1 || (argc > first && argv[first][0] == '-')) {
-        std::fprintf(stderr, "usage: kagemusha-gpus [--json] [GPU]\n");
+    bool json = false;
+    std::string backend = "opencl", options;
+    int first = 1;
+    for (; first < argc && argv[first][0] == '-'; ++first) {
+        const bool has_value = first + 1 < argc;
+        if (std::strcmp(argv[first], "--json") == 0) {
+            json = true;
+        } else if (std::strcmp(argv[first], "--backend") == 0 && has_value) {
+            backend = argv[++first];
+        } else if (std::strcmp(argv[first], "--options") == 0 && has_value) {
+            options = argv[++first];
+        } else {
+            first = argc + 1;
+        }
+    }
+    if (argc > first + 1 || first > argc) {
+        std::fprintf(stderr,
+                     "usage: kagemusha-gpus [--json] [--backend NAME] [--options KEY=VALUE,…] [GPU]\n");
         return 2;
     }
-    kagemusha::gpu::gpu_list list = kagemusha::gpu::list_gpus("opencl");
+    kagemusha::gpu::gpu_list list = kagemusha::gpu::list_gpus(backend, options);
     if (argc > first)
         list = choose_gpu(list, argv[first]);
     std::fputs((json ? gpu_json(list) : gpu_table(list)).c_str(),

@@ -170,6 +170,8 @@ constexpr info_entry device_names[] = {
     {CL_DEVICE_LOCAL_MEM_BANKS_AMD, u32, true},
     {CL_DEVICE_GLOBAL_MEM_CHANNELS_AMD, u32, true},
     {VGPU_CUDA_DEVICE, bytes, true},
+    {VGPU_CUDA_MEMORY, bytes, true},
+    {VGPU_CUDA_UNSUPPORTED, bytes, true},
 };
 
 constexpr info_entry memory_names[] = {
@@ -194,6 +196,10 @@ constexpr info_entry program_names[] = {
     {CL_PROGRAM_KERNEL_NAMES, text},
     {CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT, u32},
     {CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT, u32},
+    {VGPU_CUDA_FUNCTIONS, bytes, true},
+    {VGPU_CUDA_VARIABLE, bytes, true},
+    {VGPU_CUDA_IMAGE, bytes, true},
+    {VGPU_CUDA_VARIABLE, bytes, true},
 };
 
 constexpr info_entry program_build_names[] = {

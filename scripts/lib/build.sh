@@ -103,6 +103,7 @@ use_parts() {
 import json, sys
 flavour, build, *files = sys.argv[1:]
 assets = {"flavour": flavour, "icd": build + "/guest-driver/opencl/libkagemusha_opencl.so",
+          "cuda": build + "/guest-driver/cuda/lib/libcuda.so.1.0",
           "device_library": build + "/replicator/ffi/libkagemusha_device.so",
           "worker": build + "/replicator/worker/kagemusha-worker"}
 for file in files:

@@ -47,6 +47,7 @@ namespace check {
     X(cuMemcpyDtoH_v2)                                                                                       \
     X(cuMemcpyDtoD_v2)                                                                                       \
     X(cuMemcpyHtoDAsync_v2)                                                                                  \
+    X(cuMemcpyDtoDAsync_v2)                                                                                  \
     X(cuMemcpyDtoHAsync_v2)                                                                                  \
     X(cuMemsetD8_v2)                                                                                         \
     X(cuMemsetD16_v2)                                                                                        \
@@ -62,11 +63,96 @@ namespace check {
     X(cuEventRecord)                                                                                         \
     X(cuEventQuery)                                                                                          \
     X(cuEventSynchronize)                                                                                    \
-    X(cuEventElapsedTime)
+    X(cuEventElapsedTime)                                                                                    \
+    X(cuModuleGetGlobal_v2)                                                                                  \
+    X(cuModuleGetFunctionCount)                                                                              \
+    X(cuModuleEnumerateFunctions)                                                                            \
+    X(cuLibraryLoadData)                                                                                     \
+    X(cuLibraryUnload)                                                                                       \
+    X(cuLibraryGetKernel)                                                                                    \
+    X(cuLibraryGetKernelCount)                                                                               \
+    X(cuLibraryEnumerateKernels)                                                                             \
+    X(cuLibraryGetModule)                                                                                    \
+    X(cuLibraryGetGlobal)                                                                                    \
+    X(cuKernelGetFunction)                                                                                   \
+    X(cuKernelGetLibrary)                                                                                    \
+    X(cuKernelGetName)                                                                                       \
+    X(cuKernelGetAttribute)                                                                                  \
+    X(cuKernelGetParamInfo)                                                                                  \
+    X(cuFuncGetName)                                                                                         \
+    X(cuFuncGetModule)                                                                                       \
+    X(cuFuncGetParamInfo)                                                                                    \
+    X(cuFuncSetAttribute)                                                                                    \
+    X(cuLaunchKernelEx)                                                                                      \
+    X(cuLaunchCooperativeKernel)                                                                             \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                                           \
+    X(cuOccupancyMaxPotentialBlockSize)                                                                      \
+    X(cuOccupancyAvailableDynamicSMemPerBlock)                                                               \
+    X(cuMemAllocPitch_v2)                                                                                    \
+    X(cuMemAllocAsync)                                                                                       \
+    X(cuMemAllocFromPoolAsync)                                                                               \
+    X(cuMemFreeAsync)                                                                                        \
+    X(cuMemPoolCreate)                                                                                       \
+    X(cuMemPoolDestroy)                                                                                      \
+    X(cuMemPoolTrimTo)                                                                                       \
+    X(cuMemPoolSetAttribute)                                                                                 \
+    X(cuMemPoolGetAttribute)                                                                                 \
+    X(cuDeviceGetDefaultMemPool)                                                                             \
+    X(cuMemGetAllocationGranularity)                                                                         \
+    X(cuMemAddressReserve)                                                                                   \
+    X(cuMemAddressFree)                                                                                      \
+    X(cuMemCreate)                                                                                           \
+    X(cuMemRelease)                                                                                          \
+    X(cuMemMap)                                                                                              \
+    X(cuMemUnmap)                                                                                            \
+    X(cuMemSetAccess)                                                                                        \
+    X(cuMemGetAccess)                                                                                        \
+    X(cuMemHostAlloc)                                                                                        \
+    X(cuMemFreeHost)                                                                                         \
+    X(cuMemHostGetFlags)                                                                                     \
+    X(cuMemHostRegister_v2)                                                                                  \
+    X(cuMemHostUnregister)                                                                                   \
+    X(cuPointerGetAttribute)                                                                                 \
+    X(cuPointerGetAttributes)                                                                                \
+    X(cuStreamAddCallback)                                                                                   \
+    X(cuStreamGetFlags)                                                                                      \
+    X(cuStreamGetPriority)                                                                                   \
+    X(cuStreamGetId)                                                                                         \
+    X(cuCtxGetStreamPriorityRange)
+
+// The part `graphs` needs these too.
+#define CHECK_GRAPH_FUNCTIONS(X)                                                                             \
+    X(cuStreamBeginCapture_v2)                                                                               \
+    X(cuStreamEndCapture)                                                                                    \
+    X(cuStreamIsCapturing)                                                                                   \
+    X(cuStreamGetCaptureInfo_v2)                                                                             \
+    X(cuGraphCreate)                                                                                         \
+    X(cuGraphDestroy)                                                                                        \
+    X(cuGraphClone)                                                                                          \
+    X(cuGraphAddKernelNode_v2)                                                                               \
+    X(cuGraphAddMemcpyNode)                                                                                  \
+    X(cuGraphMemcpyNodeGetParams)                                                                            \
+    X(cuGraphAddMemsetNode)                                                                                  \
+    X(cuGraphAddHostNode)                                                                                    \
+    X(cuGraphAddChildGraphNode)                                                                              \
+    X(cuGraphAddDependencies)                                                                                \
+    X(cuGraphAddEmptyNode)                                                                                   \
+    X(cuGraphNodeGetType)                                                                                    \
+    X(cuGraphKernelNodeGetParams_v2)                                                                         \
+    X(cuGraphGetNodes)                                                                                       \
+    X(cuGraphGetRootNodes)                                                                                   \
+    X(cuGraphGetEdges)                                                                                       \
+    X(cuGraphNodeGetDependencies)                                                                            \
+    X(cuGraphInstantiateWithFlags)                                                                           \
+    X(cuGraphExecDestroy)                                                                                    \
+    X(cuGraphExecUpdate_v2)                                                                                  \
+    X(cuGraphExecKernelNodeSetParams_v2)                                                                     \
+    X(cuGraphLaunch)
 
 struct api {
 #define CHECK_MEMBER(name) decltype(&::name) name;
     CHECK_FUNCTIONS(CHECK_MEMBER)
+    CHECK_GRAPH_FUNCTIONS(CHECK_MEMBER)
 #undef CHECK_MEMBER
     void* library;
 };
@@ -99,5 +185,17 @@ void streams();
 void errors();
 void names();
 void kernels();
+void launches();
+void more_memory();
+void order();
+void graphs();
+void boxes();
+void arrays();
+void links();
+void prints();
+// By name only: nothing works behind them.
+void fault_assert();
+void fault_trap();
+void fault_address();
 
 } // namespace check

@@ -31,6 +31,34 @@ static bool load(const char* path) {
     return all;
 }
 
+static bool has_graphs() {
+    bool all = true;
+    const auto find = [&]<class Function>(Function& function, const char* name) {
+        function = reinterpret_cast<Function>(dlsym(cu.library, name));
+        all = all && function;
+    };
+#define CHECK_FIND(name) find(cu.name, #name);
+    CHECK_GRAPH_FUNCTIONS(CHECK_FIND)
+#undef CHECK_FIND
+    return all;
+}
+
+struct check_part {
+    const char* name;
+    void (*run)();
+};
+constexpr check_part faults[] = {{"assert", fault_assert}, {"trap", fault_trap}, {"address", fault_address}};
+
+static bool run(const check_part& part) {
+    const int before = failures;
+    if (part.run == graphs)
+        EXPECT(has_graphs());
+    if (failures == before)
+        part.run();
+    std::printf("%-11s %s\n", part.name, failures == before ? "ok" : "FAILED");
+    return failures == before;
+}
+
 } // namespace check
 
 int main(int count, char** arguments) {
@@ -43,21 +71,23 @@ int main(int count, char** arguments) {
     CUcontext primary = nullptr;
     NEED(cuDevicePrimaryCtxRetain(&primary, 0));
     NEED(cuCtxSetCurrent(primary));
-    const struct {
-        const char* name;
-        void (*run)();
-    } parts[] = {{"devices", devices}, {"memory", memory}, {"streams", streams},
-                 {"errors", errors},   {"names", names},   {"kernels", kernels}};
+    if (count == 3)
+        for (const check_part& fault : faults)
+            if (std::strcmp(arguments[2], fault.name) == 0)
+                return run(fault) ? 0 : 1;
+    const check_part parts[] = {{"devices", devices}, {"memory", memory},     {"streams", streams},
+                                {"errors", errors},   {"names", names},       {"kernels", kernels},
+                                {"boxes", boxes},     {"arrays", arrays},     {"links", links},
+                                {"prints", prints},   {"launches", launches}, {"more-memory", more_memory},
+                                {"order", order},     {"graphs", graphs}};
     int ran = 0;
-    for (const auto& part : parts) {
+    for (const check_part& part : parts) {
         bool wanted = count < 3;
         for (int i = 2; i < count; ++i)
             wanted = wanted || std::strcmp(arguments[i], part.name) == 0;
         if (!wanted)
             continue;
-        const int before = failures;
-        part.run();
-        std::printf("%-8s %s\n", part.name, failures == before ? "ok" : "FAILED");
+        run(part);
         ++ran;
     }
     NEED(cuDevicePrimaryCtxRelease_v2(0));

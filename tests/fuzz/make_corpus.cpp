@@ -100,7 +100,8 @@ int main(int argc, char** argv) {
     }
     const std::string root = argv[1];
     const auto session = codec::sample_session();
-    bool ok = write_ring_corpus(root) && fuzz::write_message_corpus(root) && fuzz::write_disk_corpus(root);
+    bool ok = write_ring_corpus(root) && fuzz::write_message_corpus(root) && fuzz::write_disk_corpus(root) &&
+              fuzz::write_image_corpus(root);
 
     fuzz::writer whole;
     act(whole, fuzz::action::open);

@@ -18,6 +18,9 @@ bool write_message_corpus(const std::string& root);
 // disk/
 bool write_disk_corpus(const std::string& root);
 
+// cuda_image/
+bool write_image_corpus(const std::string& root);
+
 } // namespace kagemusha::fuzz
 
 #endif

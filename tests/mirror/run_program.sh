@@ -3,7 +3,7 @@
 #
 # run_program.sh MIRROR_STANDBY LOOPBACK_LIBRARY PROGRAM [arguments]
 #
-# Runs an OpenCL program on the loopback (the guest's driver and the host's device in one process), replicated to a
+# Runs an OpenCL program, or one of CUDA that gets the library as an argument, on the loopback (the guest's driver and the host's device in one process), replicated to a
 # standby in another process. Both must succeed: the program, and the standby, which has executed everything without a
 # fault and whose memory was the same at every comparison.
 set -uo pipefail

@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
     config.backend = backend ? backend : "opencl";
     const char* gpu = std::getenv("KAGEMUSHA_TEST_STANDBY_GPU");
     config.gpu = gpu ? gpu : "";
+    const char* options = std::getenv("KAGEMUSHA_LOOPBACK_OPTIONS");
+    config.options = options ? options : "";
     config.sandbox = 1;
     config.vm_id = argv[2];
     config.standby_listen = argv[1];

@@ -42,8 +42,10 @@ OPTIONS = (
 PROGRAMS = {"KAGE_TOOL": "control/kagemusha", "KAGE_CL_JOB": "kagemusha_cl_job", "KAGE_NET_JOB": "kagemusha_net_job",
             "KAGE_SOAK_JOB": "kagemusha_soak_job", "KAGE_REGISTER_JOB": "kagemusha_register_job",
             "KAGE_FLUSH_JOB": "kagemusha_flush_job", "KAGE_DIFFER_JOB": "kagemusha_differ_job",
-            "KAGE_CL_CHECK": "kagemusha_cl_check", "KAGE_UAPI_TEST": "kagemusha_vgpu_uapi_test"}
-FOLDERS = ("", "tests/vm", "tests/opencl", "guest-driver/kernel/test")
+            "KAGE_CUDA_JOB": "kagemusha_cuda_job",
+            "KAGE_CUDA_CHECK": "kagemusha_cuda_check", "KAGE_CL_CHECK": "kagemusha_cl_check",
+            "KAGE_UAPI_TEST": "kagemusha_vgpu_uapi_test"}
+FOLDERS = ("", "tests/vm", "tests/opencl", "tests/cuda", "guest-driver/kernel/test")
 
 
 def pytest_addoption(parser):

@@ -203,7 +203,7 @@ struct launch : enqueued<VGPU_CMD_LAUNCH, op_launch> {
     static constexpr const char* name = "LAUNCH";
     static constexpr auto parts = std::tuple(
         uses(object::kernel, &wire::kernel),
-        flags(&wire::flags, VGPU_LAUNCH_LOCAL_SIZE),
+        flags(&wire::flags, VGPU_LAUNCH_LOCAL_SIZE | VGPU_LAUNCH_COOPERATIVE | VGPU_LAUNCH_CLUSTERS),
         rules(launch_size_errors, [](const wire& c) { return launch_size_error(c); }),
         arguments(&op::arguments, &wire::argument_count, &wire::argument_bytes));
 };

@@ -11,11 +11,17 @@
 
 #include "codec/cl_numbers.hpp"
 #include "codec/commands/common.hpp"
+#include "proto/abi/vgpu_cuda.h"
 
 namespace kagemusha::codec::commands {
 
 // clang-format off: one part per line
 // The object's kind depends on the subject, so core's validator looks it up by hand.
+// The guest tells of a function that its driver does not have.
+constexpr bool is_report(const vgpu_cmd_info& c) {
+    return c.subject == VGPU_INFO_DEVICE && c.name == VGPU_CUDA_UNSUPPORTED;
+}
+
 struct info : call<VGPU_CMD_INFO, op_info> {
     static constexpr const char* name = "INFO";
     static constexpr auto parts = std::tuple(
@@ -33,9 +39,11 @@ struct info : call<VGPU_CMD_INFO, op_info> {
         rule("the input of a query must be inline",
              [](const wire& c) { return c.input.index == VGPU_PAYLOAD_NONE ||
                                         c.input.index == VGPU_PAYLOAD_INLINE; }),
-        rule("only a query about sub-groups has an input, of at most 64 bytes",
+        rule("only a query about sub-groups and a report have an input, of at most 64 bytes, or one about a program, a name",
              [](const wire& c) { return c.input.index == VGPU_PAYLOAD_NONE ||
-                                        (c.subject == VGPU_INFO_KERNEL_SUB_GROUP && c.input.bytes <= 64); }),
+                                        ((c.subject == VGPU_INFO_KERNEL_SUB_GROUP || is_report(c)) &&
+                                         c.input.bytes <= VGPU_CUDA_REPORT_BYTES) ||
+                                        (c.subject == VGPU_INFO_PROGRAM && c.input.bytes <= VGPU_MAX_NAME_BYTES); }),
         payload_in(&op::input, &wire::input));
 };
 
@@ -45,7 +53,7 @@ struct create_queue : call<VGPU_CMD_CREATE_QUEUE, op_create_queue> {
         creates(object::queue, &wire::id),
         uses(object::context, &wire::context),
         flags(&wire::properties, cl_queue_out_of_order | cl_queue_profiling | VGPU_QUEUE_LEGACY |
-                                     VGPU_QUEUE_NON_BLOCKING),
+                                     VGPU_QUEUE_NON_BLOCKING | VGPU_QUEUE_URGENT),
         pad(&wire::pad));
 };
 

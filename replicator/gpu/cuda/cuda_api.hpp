@@ -26,15 +26,37 @@ namespace kagemusha::gpu {
     X(cuDevicePrimaryCtxRelease_v2)                                                                          \
     X(cuCtxSetCurrent)                                                                                       \
     X(cuCtxSynchronize)                                                                                      \
+    X(cuCtxGetStreamPriorityRange)                                                                           \
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
+    X(cuLinkCreate_v2)                                                                                       \
+    X(cuLinkAddData_v2)                                                                                      \
+    X(cuLinkComplete)                                                                                        \
+    X(cuLinkDestroy)                                                                                         \
     X(cuModuleGetFunction)                                                                                   \
+    X(cuModuleGetFunctionCount)                                                                              \
+    X(cuModuleEnumerateFunctions)                                                                            \
+    X(cuFuncGetName)                                                                                         \
+    X(cuModuleGetGlobal_v2)                                                                                  \
     X(cuFuncGetAttribute)                                                                                    \
+    X(cuFuncSetAttribute)                                                                                    \
     X(cuFuncGetParamInfo)                                                                                    \
-    X(cuLaunchKernel)                                                                                        \
+    X(cuLaunchKernelEx)                                                                                      \
+    X(cuMemHostAlloc)                                                                                        \
+    X(cuMemFreeHost)                                                                                         \
+    X(cuMemGetInfo_v2)                                                                                       \
+    X(cuMemAlloc_v2)                                                                                         \
+    X(cuMemFree_v2)                                                                                          \
     X(cuMemcpyHtoDAsync_v2)                                                                                  \
     X(cuMemcpyDtoHAsync_v2)                                                                                  \
     X(cuMemcpyDtoDAsync_v2)                                                                                  \
+    X(cuMemcpy3DAsync_v2)                                                                                    \
+    X(cuArray3DCreate_v2)                                                                                    \
+    X(cuArrayDestroy)                                                                                        \
+    X(cuTexObjectCreate)                                                                                     \
+    X(cuTexObjectDestroy)                                                                                    \
+    X(cuSurfObjectCreate)                                                                                    \
+    X(cuSurfObjectDestroy)                                                                                   \
     X(cuMemsetD8Async)                                                                                       \
     X(cuMemsetD16Async)                                                                                      \
     X(cuMemsetD32Async)                                                                                      \
@@ -45,13 +67,15 @@ namespace kagemusha::gpu {
     X(cuMemMap)                                                                                              \
     X(cuMemUnmap)                                                                                            \
     X(cuMemSetAccess)                                                                                        \
-    X(cuStreamCreate)                                                                                        \
+    X(cuStreamCreateWithPriority)                                                                            \
     X(cuStreamDestroy_v2)                                                                                    \
+    X(cuStreamSynchronize)                                                                                   \
     X(cuStreamWaitEvent)                                                                                     \
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy_v2)                                                                                     \
     X(cuEventRecord)                                                                                         \
     X(cuEventQuery)                                                                                          \
+    X(cuEventSynchronize)                                                                                    \
     X(cuEventElapsedTime)
 
 struct cuda_api {

@@ -9,11 +9,15 @@
 #include <type_traits>
 
 #include "base/checked.hpp"
+#include "gpu/cuda/cuda_boxes.hpp"
 #include "gpu/cuda/cuda_device.hpp"
 
 namespace kagemusha::gpu {
 
 namespace {
+
+// A cluster that every GPU with clusters has, and the largest that any has.
+constexpr std::uint64_t portable_cluster_blocks = 8, most_cluster_blocks = 16;
 
 CUdeviceptr address_of(const host_memory& memory, std::uint64_t offset) {
     return static_cast<const cuda_memory&>(memory).address + offset;
@@ -26,7 +30,8 @@ bool blocks_of(const vgpu_cmd_launch& c, unsigned (&grid)[3], unsigned (&block)[
     for (int d = 0; d < 3; ++d) {
         const std::uint64_t blocks = c.global[d] / c.local[d];
         constexpr std::uint64_t most = std::numeric_limits<unsigned>::max();
-        if (c.offset[d] != 0 || blocks * c.local[d] != c.global[d] || blocks > most || c.local[d] > most)
+        if ((c.offset[d] != 0 && !(c.flags & VGPU_LAUNCH_CLUSTERS)) || blocks * c.local[d] != c.global[d] ||
+            blocks > most || c.local[d] > most)
             return false;
         grid[d] = static_cast<unsigned>(blocks);
         block[d] = static_cast<unsigned>(c.local[d]);
@@ -41,10 +46,15 @@ bool set_parameters(cuda_kernel& kernel, std::span<const host_argument> changed)
             kernel.shared_bytes = a.bytes;
             continue;
         }
-        if (a.kind != VGPU_ARGUMENT_BYTES || a.index >= kernel.parameters.size() ||
-            a.value.size() != kernel.parameters[a.index].bytes)
+        if (a.index >= kernel.parameters.size())
             return false;
-        std::memcpy(kernel.block.data() + kernel.parameters[a.index].offset, a.value.data(), a.value.size());
+        const cuda_kernel::parameter& where = kernel.parameters[a.index];
+        // Replication names memory by its object, as it does on GPUs without addresses.
+        const CUdeviceptr address = a.kind == VGPU_ARGUMENT_MEMORY && a.memory ? address_of(*a.memory, 0) : 0;
+        const auto value = a.kind == VGPU_ARGUMENT_MEMORY ? std::as_bytes(std::span(&address, 1)) : a.value;
+        if ((a.kind != VGPU_ARGUMENT_BYTES && a.kind != VGPU_ARGUMENT_MEMORY) || value.size() != where.bytes)
+            return false;
+        std::memcpy(kernel.block.data() + where.offset, value.data(), value.size());
     }
     return true;
 }
@@ -52,14 +62,15 @@ bool set_parameters(cuda_kernel& kernel, std::span<const host_argument> changed)
 } // namespace
 
 struct cuda_device::native_call {
-    const cuda_api& api;
+    cuda_primary& primary;
     CUstream stream;
     std::unique_ptr<cuda_copy_back>& rest;
+    const cuda_api& api = primary.api;
 
     std::int32_t operator()(const resolved<codec::op_transfer_buffer>& r) const {
         const auto& [memory, data] = r.parts;
         rest = std::make_unique<cuda_copy_back>();
-        rest->bytes.resize(data->bytes());
+        rest->bytes = primary.staging.take(data->bytes());
         const CUdeviceptr address = address_of(memory, r.op.c->offset);
         if (!r.op.write()) {
             rest->to = data;
@@ -99,21 +110,81 @@ struct cuda_device::native_call {
         unsigned grid[3], block[3];
         if (!blocks_of(*r.op.c, grid, block) || !set_parameters(kernel, changed) ||
             r.op.arguments.size() < kernel.parameters.size() ||
-            kernel.shared_bytes > std::numeric_limits<unsigned>::max())
+            kernel.shared_bytes > std::numeric_limits<int>::max())
             return CL_INVALID_KERNEL_ARGS;
-        std::size_t bytes = kernel.block.size();
-        void* parameters[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel.block.data(),
-                              CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
         // The last argument is the shared memory, where there is some.
         const std::uint64_t shared =
             r.op.arguments.size() > kernel.parameters.size() ? kernel.shared_bytes : 0;
-        return cuda_error(api.cuLaunchKernel(kernel.native, grid[0], grid[1], grid[2], block[0], block[1],
-                                             block[2], static_cast<unsigned>(shared), stream, nullptr,
-                                             parameters));
+        CUlaunchAttribute attributes[2]{};
+        CUlaunchConfig config{};
+        std::copy(grid, grid + 3, &config.gridDimX);
+        std::copy(block, block + 3, &config.blockDimX);
+        config.sharedMemBytes = static_cast<unsigned>(shared);
+        config.hStream = stream;
+        config.attrs = attributes;
+        if (r.op.c->flags & VGPU_LAUNCH_COOPERATIVE) {
+            attributes[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+            attributes[config.numAttrs++].value.cooperative = 1;
+        }
+        std::uint64_t cluster_blocks = 1;
+        if (r.op.c->flags & VGPU_LAUNCH_CLUSTERS) {
+            CUlaunchAttribute& cluster = attributes[config.numAttrs++];
+            cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            unsigned* const side = &cluster.value.clusterDim.x;
+            for (int d = 0; d < 3; ++d) {
+                if (r.op.c->offset[d] == 0 || r.op.c->offset[d] > most_cluster_blocks)
+                    return cuda_error(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+                side[d] = static_cast<unsigned>(r.op.c->offset[d]);
+                cluster_blocks *= r.op.c->offset[d];
+            }
+        }
+        if (const std::int32_t error = raise_limits(kernel, shared, cluster_blocks))
+            return error;
+        std::size_t bytes = kernel.block.size();
+        void* parameters[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel.block.data(),
+                              CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+        return cuda_error(api.cuLaunchKernelEx(&config, kernel.native, nullptr, parameters));
+    }
+    // What a program allows its functions (cuFuncSetAttribute) is its library's to check. Here a launch asks for
+    // what it needs.
+    std::int32_t raise_limits(cuda_kernel& kernel, std::uint64_t shared, std::uint64_t cluster_blocks) const {
+        if (shared > static_cast<std::uint64_t>(std::max(kernel.shared_limit, 0))) {
+            if (const CUresult result = api.cuFuncSetAttribute(
+                    kernel.native, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shared)))
+                return cuda_error(result);
+            kernel.shared_limit = static_cast<int>(shared);
+        }
+        if (cluster_blocks > portable_cluster_blocks && !kernel.wide_clusters) {
+            if (const CUresult result = api.cuFuncSetAttribute(
+                    kernel.native, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+                return cuda_error(result);
+            kernel.wide_clusters = true;
+        }
+        return CL_SUCCESS;
     }
     std::int32_t operator()(const resolved<codec::op_sync>&) const { return CL_SUCCESS; } // its waits are all
-    // Regions with pitches, images, and stores into mapped memory: a guest's driver for CUDA sends none of
-    // these.
+    std::int32_t operator()(const resolved<codec::op_transfer_rect>& r) const {
+        const auto& [memory, data] = r.parts;
+        return cuda_error(move_rect(api, stream, r.op, static_cast<const cuda_memory&>(memory), data, rest));
+    }
+    std::int32_t operator()(const resolved<codec::op_copy_rect>& r) const {
+        const auto& [source, destination] = r.parts;
+        return cuda_error(copy_rect(api, stream, *r.op.c, static_cast<const cuda_memory&>(source),
+                                    static_cast<const cuda_memory&>(destination)));
+    }
+    std::int32_t operator()(const resolved<codec::op_transfer_image>& r) const {
+        const auto& [image, data] = r.parts;
+        return cuda_error(move_image(api, stream, r.op, static_cast<const cuda_array&>(image), data, rest));
+    }
+    std::int32_t operator()(const resolved<codec::op_copy_image>& r) const {
+        const auto& [source, destination] = r.parts;
+        return cuda_error(copy_image(api, stream, *r.op.c, static_cast<const cuda_array&>(source),
+                                     static_cast<const cuda_array&>(destination)));
+    }
+    std::int32_t operator()(const resolved<codec::op_copy_image_buffer>& r) const {
+        return cuda_error(copy_image_buffer(api, stream, r));
+    }
+    // Sets of images, and stores into mapped memory: a guest's driver for CUDA sends none of these.
     template <class Other>
     std::int32_t operator()(const Other&) const {
         return CL_INVALID_OPERATION;
@@ -142,12 +213,15 @@ std::int32_t cuda_device::enqueue(host_queue& queue, const command& what, std::s
                                   bool wants_event, enqueued& out) {
     primary_->make_current();
     auto& stream = static_cast<cuda_queue&>(queue);
-    for (const host_event* wait : waits)
-        if (const CUresult result =
-                api_.cuStreamWaitEvent(stream.native, static_cast<const cuda_event*>(wait)->native(), 0))
+    for (const host_event* wait : waits) {
+        const auto* const awaited = dynamic_cast<const cuda_event*>(wait);
+        if (!awaited)
+            return CL_INVALID_EVENT_WAIT_LIST; // a user event that is not set
+        if (const CUresult result = api_.cuStreamWaitEvent(stream.native, awaited->native(), 0))
             return cuda_error(result);
+    }
     std::unique_ptr<cuda_copy_back> rest;
-    const std::int32_t error = std::visit(native_call{api_, stream.native, rest}, what);
+    const std::int32_t error = std::visit(native_call{*primary_, stream.native, rest}, what);
     if (rest && error == CL_SUCCESS && !rest->to)
         out.payload_busy = false; // a write: its bytes were taken
     else

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// cuda_device: contexts, streams, arenas, modules, functions, and the two queries that a guest makes of them.
+// cuda_device: contexts, streams, memory, modules, functions, and the queries that a guest makes of them.
 #include "gpu/cuda/cuda_device.hpp"
 
 #include <CL/cl.h>
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "proto/abi/vgpu_cuda.h"
@@ -21,6 +22,8 @@ primary_ptr cuda_primary::retain(const cuda_api& api, CUdevice device, std::int3
 }
 
 cuda_primary::~cuda_primary() {
+    make_current();
+    staging.free_all();
     api.cuDevicePrimaryCtxRelease_v2(device);
 }
 
@@ -56,6 +59,8 @@ cuda_queue::~cuda_queue() {
 cuda_memory::~cuda_memory() {
     const cuda_api& api = primary->api;
     primary->make_current();
+    if (allocated)
+        api.cuMemFree_v2(address); // waits by itself
     if (mapped) {
         api.cuCtxSynchronize();
         api.cuMemUnmap(address, bytes);
@@ -74,14 +79,35 @@ cuda_program::~cuda_program() {
     primary->api.cuModuleUnload(native);
 }
 
+namespace {
+
+// Whether an image has kernels that print: they call vprintf, and parts of a fat binary may be compressed.
+bool may_print(std::span<const std::byte> image) {
+    static constexpr std::string_view name = "vprintf";
+    constexpr std::uint32_t fat_binary = 0xba55ed50;
+    const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+    return (image.size() >= sizeof fat_binary &&
+            std::memcmp(image.data(), &fat_binary, sizeof fat_binary) == 0) ||
+           text.find(name) != text.npos;
+}
+
+} // namespace
+
 std::int32_t cuda_device::create_program(host_context&, vgpu_program_kind kind,
                                          std::span<const std::byte> content,
                                          std::unique_ptr<host_program>& out) {
-    if (kind != VGPU_PROGRAM_BINARY)
+    if (kind != VGPU_PROGRAM_BINARY && kind != VGPU_PROGRAM_IL)
         return CL_INVALID_VALUE;
     primary_->make_current();
     auto made = std::make_unique<cuda_program>();
     made->primary = primary_;
+    if (kind == VGPU_PROGRAM_IL) { // to be linked
+        made->image.assign(content.begin(), content.end());
+        out = std::move(made);
+        return CL_SUCCESS;
+    }
+    if (may_print(content))
+        poller_->expect_text();
     std::vector<std::byte> image(content.begin(), content.end());
     image.push_back(std::byte{0}); // PTX has no other end
     if (const CUresult result = api_.cuModuleLoadData(&made->native, image.data()))
@@ -117,7 +143,10 @@ struct cuda_device::native_creation {
         if (!(properties & VGPU_QUEUE_LEGACY)) {
             const unsigned flags =
                 properties & VGPU_QUEUE_NON_BLOCKING ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
-            if (const CUresult result = api.cuStreamCreate(&made->native, flags))
+            int least = 0, greatest = 0;
+            if (properties & VGPU_QUEUE_URGENT)
+                api.cuCtxGetStreamPriorityRange(&least, &greatest);
+            if (const CUresult result = api.cuStreamCreateWithPriority(&made->native, flags, greatest))
                 return cuda_error(result);
             made->owned = true;
         }
@@ -146,11 +175,56 @@ struct cuda_device::native_creation {
         const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         if (const CUresult result = api.cuMemSetAccess(address, bytes, &access, 1))
             return cuda_error(result);
+        if (const CUresult result = clear(address, bytes))
+            return cuda_error(result);
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    // What a program has not written is the same on both hosts of a pair. Waits for nothing else.
+    CUresult clear(CUdeviceptr address, std::size_t bytes) const {
+        CUstream stream = nullptr;
+        CUresult result = api.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+        if (result != CUDA_SUCCESS)
+            return result;
+        result = api.cuMemsetD8Async(address, 0, bytes, stream);
+        if (result == CUDA_SUCCESS)
+            result = api.cuStreamSynchronize(stream);
+        api.cuStreamDestroy_v2(stream);
+        return result;
+    }
+    // A guest has no use for it, because nobody tells it the address; replication has.
+    std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
+        const auto& [place, context, content] = r.parts;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_memory>();
+        made->primary = device.primary_;
+        made->bytes = r.op.c->bytes;
+        if (content)
+            return CL_INVALID_OPERATION;
+        if (const CUresult result = api.cuMemAlloc_v2(&made->address, made->bytes))
+            return cuda_error(result);
+        made->allocated = true;
+        place = std::move(made);
+        return CL_SUCCESS;
+    }
+    std::int32_t operator()(const resolved<codec::op_create_variable>& r) const {
+        const auto& [place, program] = r.parts;
+        device.primary_->make_current();
+        auto made = std::make_unique<cuda_memory>();
+        made->primary = device.primary_;
+        if (const CUresult result = api.cuModuleGetGlobal_v2(&made->address, &made->bytes,
+                                                             static_cast<cuda_program&>(program).native,
+                                                             std::string(r.op.name).c_str()))
+            return cuda_error(result);
+        if (made->address != r.op.c->address || made->bytes != r.op.c->bytes)
+            return VGPU_CUDA_OTHER_ADDRESS;
         place = std::move(made);
         return CL_SUCCESS;
     }
     std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
         const auto& [place, program] = r.parts;
+        if (!static_cast<cuda_program&>(program).native)
+            return CL_INVALID_PROGRAM_EXECUTABLE;
         device.primary_->make_current();
         auto made = std::make_unique<cuda_kernel>();
         const std::string name(r.op.name);
@@ -164,10 +238,20 @@ struct cuda_device::native_creation {
             made->parameters.push_back({offset, bytes});
             made->block.resize(std::max(made->block.size(), offset + bytes));
         }
+        api.cuFuncGetAttribute(&made->shared_limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               made->native);
         place = std::move(made);
         return CL_SUCCESS;
     }
-    // What CUDA has not: buffers without an address, images and samplers of OpenCL's.
+    std::int32_t operator()(const resolved<codec::op_create_image>& r) const {
+        const auto& [place, context, content, buffer] = r.parts;
+        return content || buffer ? CL_INVALID_OPERATION : device.create_array(*r.op.c, place);
+    }
+    std::int32_t operator()(const resolved<codec::op_create_texture>& r) const {
+        const auto& [place, context, memory] = r.parts;
+        return device.create_texture(*r.op.c, memory, place);
+    }
+    // What CUDA has not: parts of buffers as objects, samplers of OpenCL's.
     std::int32_t operator()(const auto&) const { return CL_INVALID_OPERATION; }
 };
 
@@ -181,8 +265,28 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
     primary_->make_current();
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_DEVICE)
         return describe_device(result);
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_MEMORY) {
+        std::size_t free_bytes = 0, total = 0;
+        if (const CUresult error = api_.cuMemGetInfo_v2(&free_bytes, &total))
+            return cuda_error(error);
+        const vgpu_cuda_memory answer{free_bytes, total};
+        const auto view = std::as_bytes(std::span(&answer, 1));
+        result.assign(view.begin(), view.end());
+        return CL_SUCCESS;
+    }
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_UNSUPPORTED)
+        return CL_SUCCESS; // the device has read it
+    if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_VARIABLE)
+        return describe_variable(static_cast<const cuda_program&>(*query.program), query.input, result);
     if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
         return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
+    if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_FUNCTIONS)
+        return list_functions(static_cast<const cuda_program&>(*query.program), result);
+    if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_IMAGE) {
+        const auto& program = static_cast<const cuda_program&>(*query.program);
+        result = program.linked ? program.image : std::vector<std::byte>{};
+        return program.linked ? CL_SUCCESS : CL_INVALID_PROGRAM_EXECUTABLE;
+    }
     return CL_INVALID_VALUE;
 }
 
@@ -213,6 +317,21 @@ std::int32_t cuda_device::describe_device(std::vector<std::byte>& result) const 
     return CL_SUCCESS;
 }
 
+std::int32_t cuda_device::describe_variable(const cuda_program& program, std::span<const std::byte> name,
+                                            std::vector<std::byte>& result) const {
+    const std::string text(reinterpret_cast<const char*>(name.data()), name.size());
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    if (text.empty() || text.find('\0') != std::string::npos)
+        return CL_INVALID_VALUE;
+    if (const CUresult error = api_.cuModuleGetGlobal_v2(&address, &bytes, program.native, text.c_str()))
+        return cuda_error(error);
+    const vgpu_cuda_variable answer{address, bytes};
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
+
 std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const {
     vgpu_cuda_kernel answer{};
     for (unsigned a = 0; a < VGPU_CUDA_FUNCTION_ATTRIBUTES; ++a) {
@@ -232,14 +351,28 @@ std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector
     return CL_SUCCESS;
 }
 
-std::int32_t cuda_device::answer(const query&, std::vector<std::byte>&) {
-    return CL_INVALID_OPERATION;
+std::int32_t cuda_device::list_functions(const cuda_program& program, std::vector<std::byte>& result) const {
+    unsigned count = 0;
+    if (const CUresult error = api_.cuModuleGetFunctionCount(&count, program.native))
+        return cuda_error(error);
+    std::vector<CUfunction> functions(count);
+    if (const CUresult error = api_.cuModuleEnumerateFunctions(functions.data(), count, program.native))
+        return cuda_error(error);
+    for (const CUfunction one : functions) {
+        const char* name = nullptr;
+        if (const CUresult error = api_.cuFuncGetName(&name, one))
+            return cuda_error(error);
+        const auto text = std::as_bytes(std::span(name, std::strlen(name) + 1));
+        result.insert(result.end(), text.begin(), text.end());
+    }
+    return CL_SUCCESS;
 }
 
 // ---- what CUDA has not
 
-std::int32_t cuda_device::create_user_event(host_context&, std::unique_ptr<host_event>&) {
-    return CL_INVALID_OPERATION;
+std::int32_t cuda_device::create_user_event(host_context&, std::unique_ptr<host_event>& out) {
+    out = std::make_unique<cuda_user_event>();
+    return CL_SUCCESS;
 }
 std::int32_t cuda_device::set_spec_constant(host_program&, std::uint32_t, std::span<const std::byte>) {
     return CL_INVALID_OPERATION;
@@ -248,9 +381,4 @@ std::int32_t cuda_device::compile_program(host_program&, const std::string&, std
                                           std::span<const char* const>) {
     return CL_INVALID_OPERATION;
 }
-std::int32_t cuda_device::link_program(host_context&, const std::string&, std::span<host_program* const>,
-                                       std::unique_ptr<host_program>&) {
-    return CL_INVALID_OPERATION;
-}
-
 } // namespace kagemusha::gpu

@@ -5,13 +5,18 @@
 //   cuda_module     lists and opens devices
 //   cuda_device     contexts, streams, arenas, modules, functions, queries
 //   cuda_commands   enqueue: transfers, copies, sets, launches, markers
+//   cuda_boxes      the transfers and copies with pitches, and those of arrays
+//   cuda_textures   arrays, textures, surfaces
+//   cuda_link       linking of modules
 //   cuda_event      completions
+//   cuda_staging    pinned memory, through which bytes go
 //
 // An executor has one native context, the device's primary one, whatever number of contexts its guest makes:
 // what keeps guests apart is that each session has a worker process of its own.
 #ifndef KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
 #define KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +25,7 @@
 #include "gpu/cuda/cuda_addresses.hpp"
 #include "gpu/cuda/cuda_api.hpp"
 #include "gpu/cuda/cuda_event.hpp"
+#include "gpu/cuda/cuda_staging.hpp"
 
 namespace kagemusha::gpu {
 
@@ -38,9 +44,10 @@ public:
     const cuda_api& api;
     const CUdevice device;
     const CUcontext native;
+    cuda_staging staging;
 
 private:
-    cuda_primary(const cuda_api& a, CUdevice d, CUcontext n) : api(a), device(d), native(n) {}
+    cuda_primary(const cuda_api& a, CUdevice d, CUcontext n) : api(a), device(d), native(n), staging(a) {}
 };
 using primary_ptr = std::shared_ptr<cuda_primary>;
 
@@ -61,15 +68,34 @@ struct cuda_memory final : host_memory {
     primary_ptr primary;
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
+    bool allocated = false; // by the driver, wherever it likes
     bool mapped = false;
     std::shared_ptr<const cuda_addresses> range; // keeps the address reserved
     CUmemGenericAllocationHandle handle = 0;
 };
 
+// An array, which is an image on the wire.
+struct cuda_array final : host_memory {
+    ~cuda_array() override;
+    primary_ptr primary;
+    CUarray native = nullptr;
+    std::uint32_t element_bytes = 0;
+    bool layers_are_rows = false; // of one dimension: the wire counts its layers as rows
+};
+
+struct cuda_texture final : host_sampler {
+    ~cuda_texture() override;
+    primary_ptr primary;
+    unsigned long long native = 0; // of a texture or a surface
+    bool surface = false;
+};
+
 struct cuda_program final : host_program {
     ~cuda_program() override;
     primary_ptr primary;
-    CUmodule native = nullptr;
+    CUmodule native = nullptr;    // of a module
+    std::vector<std::byte> image; // else what is to be linked, or was
+    bool linked = false;
 };
 
 // A function lives as long as its module, which a guest may destroy first: then the driver refuses to launch
@@ -82,6 +108,8 @@ struct cuda_kernel final : host_kernel {
     std::vector<parameter> parameters;
     std::vector<std::byte> block;   // all parameters, as the last launch was given them
     std::uint64_t shared_bytes = 0; // of dynamic shared memory
+    int shared_limit = 0;           // what the driver lets a launch have of it
+    bool wide_clusters = false;     // the driver was told that clusters may be larger than each GPU has them
 };
 
 class cuda_device final : public backend_device {
@@ -104,8 +132,9 @@ public:
     std::int32_t flush(host_queue&) override { return 0; } // a stream begins by itself
     bool means_lost(std::int32_t status) const override;
 
-    // What CUDA has not.
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
+
+    // What CUDA has not.
     std::int32_t set_spec_constant(host_program& program, std::uint32_t constant,
                                    std::span<const std::byte> value) override;
     std::int32_t compile_program(host_program& program, const std::string& options,
@@ -118,8 +147,17 @@ public:
 private:
     struct native_call; // cuda_commands.cpp
     struct native_creation;
+    std::int32_t create_array(const vgpu_cmd_create_image& c, std::unique_ptr<host_memory>& place);
+    std::int32_t make_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
+                              std::unique_ptr<cuda_texture>& out);
+    // One that FIND_TEXTURE made, or one of the wanted number.
+    std::int32_t create_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
+                                std::unique_ptr<host_sampler>& place);
 
+    std::int32_t list_functions(const cuda_program& program, std::vector<std::byte>& result) const;
     std::int32_t describe_device(std::vector<std::byte>& result) const;
+    std::int32_t describe_variable(const cuda_program& program, std::span<const std::byte> name,
+                                   std::vector<std::byte>& result) const;
     std::int32_t describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const;
     std::int32_t record(cuda_queue& queue, std::span<host_event* const> waits,
                         std::unique_ptr<cuda_copy_back> rest, std::unique_ptr<host_event>& out);
@@ -128,6 +166,7 @@ private:
     const cuda_api& api_;
     gpu_description description_;
     std::uint64_t next_lane_ = 1;
+    std::deque<std::unique_ptr<cuda_texture>> found_textures_; // nobody's yet; a few
     std::shared_ptr<cuda_poller> poller_;
 };
 

@@ -21,6 +21,18 @@ constexpr auto first_pause = std::chrono::microseconds(5), longest_pause = std::
 
 } // namespace
 
+bool cuda_copy_back::take(const guest_payload& from) {
+    if (shape.row_bytes == 0)
+        return from.read(0, bytes.data(), bytes.size());
+    return from.read_box(shape, pitch, bytes.data(), {shape.row_bytes, shape.row_bytes * shape.rows});
+}
+
+bool cuda_copy_back::write_back() const {
+    if (shape.row_bytes == 0)
+        return to->write(0, bytes.data(), bytes.size());
+    return to->write_box(shape, pitch, bytes.data(), {shape.row_bytes, shape.row_bytes * shape.rows});
+}
+
 cuda_event::cuda_event(std::shared_ptr<cuda_primary> primary, std::shared_ptr<cuda_poller> poller,
                        CUevent native, std::uint64_t lane, std::unique_ptr<cuda_copy_back> rest,
                        std::vector<std::uint64_t> waits)
@@ -62,11 +74,20 @@ std::int32_t cuda_event::set_status(std::int32_t) {
 }
 
 void cuda_event::finish(std::int32_t status) {
-    if (rest_ && rest_->to && status == CL_SUCCESS &&
-        !rest_->to->write(0, rest_->bytes.data(), rest_->bytes.size()))
+    if (poller_->may_print())
+        primary_->api.cuEventSynchronize(native_); // over long ago; what kernels printed comes out
+    if (rest_ && rest_->to && status == CL_SUCCESS && !rest_->write_back())
         status = CL_OUT_OF_RESOURCES;
     rest_.reset();
     callback_(callback_data_, status); // may destroy this
+}
+
+std::int32_t cuda_user_event::notify(callback, void*) {
+    return CL_INVALID_OPERATION;
+}
+std::int32_t cuda_user_event::set_status(std::int32_t status) {
+    status_ = status;
+    return CL_SUCCESS;
 }
 
 cuda_poller::cuda_poller(std::shared_ptr<cuda_primary> primary)

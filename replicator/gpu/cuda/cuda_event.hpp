@@ -4,6 +4,7 @@
 #ifndef KAGEMUSHA_GPU_CUDA_CUDA_EVENT_HPP
 #define KAGEMUSHA_GPU_CUDA_CUDA_EVENT_HPP
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -15,6 +16,7 @@
 
 #include "gpu/backend_module.hpp"
 #include "gpu/cuda/cuda_api.hpp"
+#include "gpu/cuda/cuda_staging.hpp"
 
 namespace kagemusha::gpu {
 
@@ -23,8 +25,15 @@ class cuda_event;
 
 // What a read leaves to do when the GPU is done: its bytes go to the guest.
 struct cuda_copy_back {
-    std::vector<std::byte> bytes;
+    cuda_staging::block bytes;
     payload_ptr to; // nullptr: a write, whose bytes the GPU reads until then
+    // Of a box: `bytes` has its rows without gaps, guest memory has them with these pitches. Else one row.
+    box_shape shape;
+    box_pitch pitch;
+
+    // From guest memory, or to it; false when that is gone.
+    bool take(const guest_payload& from);
+    bool write_back() const;
 };
 
 class cuda_poller {
@@ -38,6 +47,10 @@ public:
     void add(cuda_event& event);
     // Nanoseconds of an event of this context that has completed and has a time.
     bool time_of(CUevent event, std::uint64_t& ns);
+    // From here on kernels may print: the driver writes their text when somebody waits, and asking for an event's
+    // state is not waiting.
+    void expect_text() { shared_->may_print.store(true, std::memory_order_relaxed); }
+    bool may_print() const { return shared_->may_print.load(std::memory_order_relaxed); }
 
 private:
     // The thread's too, which may be the last to have it.
@@ -53,6 +66,7 @@ private:
         std::map<std::uint64_t, std::deque<cuda_event*>> lanes;
         std::unordered_set<std::uint64_t> untold; // numbers of events
         bool closing = false;
+        std::atomic<bool> may_print = false;
     };
 
     const std::shared_ptr<shared> shared_;
@@ -88,6 +102,19 @@ private:
     const std::vector<std::uint64_t> waits_; // numbers: told before this one
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
+};
+
+// No stream of CUDA's can wait for it, so it is for events that are set before a command names them: a standby
+// has such ones in place of events that completed on the primary. A command that would have to wait is refused.
+class cuda_user_event final : public host_event {
+public:
+    std::int32_t notify(callback, void*) override;
+    std::int32_t poll() const override { return status_; }
+    bool timing(event_timing&) const override { return false; }
+    std::int32_t set_status(std::int32_t status) override;
+
+private:
+    std::int32_t status_ = 1; // the executor's thread alone
 };
 
 } // namespace kagemusha::gpu

@@ -98,6 +98,11 @@ struct null_creation {
         const auto& [place, context] = r.parts;
         return new_memory(r.op.c->bytes, 0, nullptr, place);
     }
+    // No program of this device has variables, so each is what the guest says.
+    std::int32_t operator()(const resolved<codec::op_create_variable>& r) const {
+        const auto& [place, program] = r.parts;
+        return new_memory(r.op.c->bytes, 0, nullptr, place);
+    }
     std::int32_t new_memory(std::uint64_t bytes, std::uint64_t flags, const guest_payload* content,
                             std::unique_ptr<host_memory>& place) const {
         if (bytes == 0 || bytes > null_max_allocation_bytes)
@@ -132,6 +137,7 @@ struct null_creation {
     // The standard's answer of a device without images.
     std::int32_t operator()(const resolved<codec::op_create_image>&) const { return CL_INVALID_OPERATION; }
     std::int32_t operator()(const resolved<codec::op_create_sampler>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_create_texture>&) const { return CL_INVALID_OPERATION; }
     std::int32_t operator()(const resolved<codec::op_create_kernel>& r) const {
         const auto& [place, program] = r.parts;
         const auto& p = static_cast<null_program&>(program);

@@ -367,6 +367,8 @@ struct null_query {
                 local[d] *= 2;
         return put(result, local);
     }
+    // It has no textures.
+    std::int32_t operator()(const resolved<codec::op_find_texture>&) const { return CL_INVALID_OPERATION; }
 };
 
 } // namespace

@@ -101,6 +101,8 @@ struct opencl_device::native_call {
     }
     cl_int operator()(const resolved<codec::op_launch>& r) const {
         const auto& [host_kernel, changed] = r.parts;
+        if (r.op.c->flags & ~VGPU_LAUNCH_LOCAL_SIZE)
+            return CL_INVALID_OPERATION; // of another API's launches
         const cl_kernel kernel = static_cast<opencl_kernel&>(host_kernel).native.get();
         if (const cl_int error = set_arguments(device.api_, kernel, changed))
             return error;

@@ -111,7 +111,7 @@ struct opencl_device::native_creation {
     std::int32_t operator()(const resolved<codec::op_create_queue>& r) const {
         const auto& [place, context] = r.parts;
         const std::uint64_t properties = r.op.c->properties;
-        if (properties & (VGPU_QUEUE_LEGACY | VGPU_QUEUE_NON_BLOCKING))
+        if (properties & (VGPU_QUEUE_LEGACY | VGPU_QUEUE_NON_BLOCKING | VGPU_QUEUE_URGENT))
             return CL_INVALID_QUEUE_PROPERTIES;
         cl_int error = CL_SUCCESS;
         auto object = std::make_unique<opencl_queue>();
@@ -127,6 +127,9 @@ struct opencl_device::native_creation {
 
     // OpenCL hides addresses.
     std::int32_t operator()(const resolved<codec::op_create_arena>&) const { return CL_INVALID_OPERATION; }
+    std::int32_t operator()(const resolved<codec::op_create_variable>&) const { return CL_INVALID_OPERATION; }
+    // Its kernels are given images and samplers, not numbers.
+    std::int32_t operator()(const resolved<codec::op_create_texture>&) const { return CL_INVALID_OPERATION; }
 
     std::int32_t operator()(const resolved<codec::op_create_buffer>& r) const {
         const auto& [place, context, content] = r.parts;

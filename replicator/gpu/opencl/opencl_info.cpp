@@ -158,6 +158,8 @@ struct opencl_device::native_query {
         gpu::answer(result, local);
         return CL_SUCCESS;
     }
+    // Its kernels are given images, not numbers.
+    std::int32_t operator()(const resolved<codec::op_find_texture>&) const { return CL_INVALID_OPERATION; }
 };
 
 std::int32_t opencl_device::answer(const query& what, std::vector<std::byte>& result) {

@@ -405,6 +405,12 @@ KAGEMUSHA_EXPORT int kagemusha_device_take_over(kagemusha_device* device, char* 
 /* Where a standby listens, with the real port; "" for others. Valid as long as the device. */
 KAGEMUSHA_EXPORT const char* kagemusha_device_standby_address(kagemusha_device* device);
 
+/*
+ * Functions that programs of the guest called and that its driver does not have, for a person: "cuA 2, cuB 1",
+ * at most 64 names and none of the guest's that C has not, cut off where there is no room. Any thread.
+ */
+KAGEMUSHA_EXPORT void kagemusha_device_unsupported(kagemusha_device* device, char* text, size_t bytes);
+
 /* Name of the GPU in use, for a person; valid as long as the device. */
 KAGEMUSHA_EXPORT const char* kagemusha_device_gpu_name(kagemusha_device* device);
 

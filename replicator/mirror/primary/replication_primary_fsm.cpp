@@ -89,6 +89,8 @@ struct replication_primary_fsm::impl {
         if (config.compression) {
             h.capabilities.push_back(compression_capability);
         }
+        h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
+                              config.gpu_capabilities.end());
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.limits = config.limits;
         return h;

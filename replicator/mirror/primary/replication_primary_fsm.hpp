@@ -59,6 +59,7 @@ struct primary_config {
     std::uint32_t stall_budget_ms = default_stall_budget_ms; // full, and frees nothing
     std::uint32_t max_behind_ms = default_max_behind_ms;     // primary_log.hpp; 0: no bound
     bool compression = false;
+    std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
     guest_limits limits;
     std::uint64_t window_bytes = link_window_bytes; // handed to the link and not sent
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "mirror/primary/primary_text.hpp"
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/protocol/fsm_test_helpers.hpp"
 
 namespace kagemusha::mirror {
@@ -193,6 +194,8 @@ TEST_F(replication_primary_fsm_test, refuses_what_does_not_fit_with_a_sentence) 
          "the primary's guest speaks version " + std::to_string(VGPU_STREAM_VERSION) +
              " of the device's interface, the standby's device 1000 to 1009: upgrade the primary's host, and "
              "start the VM again"},
+        {[](hello& h) { h.capabilities = {cuda_capability, cuda_only_capability}; },
+         "the standby's GPU speaks CUDA, and the primary's does not: give both the same backend"},
         {[](hello& h) { h.checkpoint_version = h.oldest_checkpoint_version = 7; },
          "version of QEMU's checkpoints 7 there, 1 here: upgrade this host"},
         {[](hello& h) { h.hold_bytes = 0; },
@@ -228,6 +231,25 @@ TEST_F(replication_primary_fsm_test, compression_needs_both) {
     fsm = std::make_unique<replication_primary_fsm>(config, now);
     attach();
     EXPECT_FALSE(fsm->status(now).compression);
+}
+
+TEST_F(replication_primary_fsm_test, a_vm_with_cuda_needs_a_standby_with_cuda) {
+    config.gpu_capabilities = {cuda_capability, cuda_only_capability};
+    fsm = std::make_unique<replication_primary_fsm>(config, now);
+    connect();
+    const std::string sentence =
+        "the primary's GPU speaks CUDA, and the standby's does not: give the standby the "
+        "backend cuda, of a release that can be a standby with it";
+    EXPECT_EQ(says(standby_hello()), "send goodbye refused \"" + sentence + "\"; close_link \"" + sentence +
+                                         "\"; state disconnected \"" + sentence + "\"");
+    for (const std::vector<std::string>& theirs :
+         {std::vector<std::string>{cuda_capability}, {cuda_capability, cuda_only_capability}}) {
+        fsm = std::make_unique<replication_primary_fsm>(config, now);
+        connect();
+        hello h = standby_hello();
+        h.capabilities = theirs;
+        EXPECT_EQ(says(h), "start_sync; state syncing; send heartbeat at 1000");
+    }
 }
 
 TEST_F(replication_primary_fsm_test, tells_why_the_standby_left) {

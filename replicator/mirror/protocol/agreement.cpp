@@ -66,6 +66,19 @@ std::string more_than_allowed(const guest_limits& of_primary, const guest_limits
     return rule;
 }
 
+// A log has the commands of the API that the guest's programs use.
+std::string other_api(const hello& primary, const hello& standby) {
+    if (has_capability(primary, cuda_only_capability) && !has_capability(standby, cuda_capability)) {
+        return "the primary's GPU speaks CUDA, and the standby's does not: give the standby the backend "
+               "cuda, of a "
+               "release that can be a standby with it";
+    }
+    if (has_capability(standby, cuda_only_capability) && !has_capability(primary, cuda_capability)) {
+        return "the standby's GPU speaks CUDA, and the primary's does not: give both the same backend";
+    }
+    return {};
+}
+
 } // namespace
 
 std::string disagreement(const hello& mine, const hello& theirs) {
@@ -86,6 +99,9 @@ std::string disagreement(const hello& mine, const hello& theirs) {
         return "the primary's guest speaks version " + std::to_string(primary.abi_version) +
                " of the device's interface, the standby's device " + text(r) + ": upgrade the " +
                (primary.abi_version > r.newest ? "standby's host" : "primary's host, and start the VM again");
+    }
+    if (std::string rule = other_api(primary, standby); !rule.empty()) {
+        return rule;
     }
     if (common(checkpoints(mine), checkpoints(theirs)) == 0) {
         return no_common("version of QEMU's checkpoints", checkpoints(mine), checkpoints(theirs));

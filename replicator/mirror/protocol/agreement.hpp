@@ -12,6 +12,11 @@
 namespace kagemusha::mirror {
 
 inline constexpr const char* compression_capability = "zstd";
+// Of a device: it executes CUDA's commands, as they are in this version of them. And it executes OpenCL's not,
+// so a log of it needs a standby with the first one. With both, logs of VMs without CUDA are what they were, and
+// their pairs with older releases stay possible.
+inline constexpr const char* cuda_capability = "cuda-1";
+inline constexpr const char* cuda_only_capability = "cuda-only";
 
 // The highest version that both speak, which both then speak; 0: there is none.
 std::uint32_t common_version(const hello& mine, const hello& theirs);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "codec/cl_numbers.hpp"
 #include "codec/commands/table.hpp"
@@ -28,6 +29,15 @@ constexpr std::uint32_t word_bytes = sizeof(std::uint64_t);
 constexpr const char* over_budget =
     "the guest has more objects or program sources than the host remembers for a standby "
     "(max_catalog_bytes); the file is mirrored no more until it is closed";
+
+constexpr const char* known_by_number =
+    "a program of the guest gives its kernels a number that the GPU's driver chose (of a texture or "
+    "surface), and a "
+    "standby's would be another one; the file is mirrored no more until it is closed";
+
+constexpr const char* variable_out_of_reach = "a CUDA module of the guest has a variable that the GPU's "
+                                              "driver gives no address of, so a standby can't get its "
+                                              "content; the file is mirrored no more until it is closed";
 
 template <class Command>
 std::span<const std::uint64_t> words_of(const Command* c) {
@@ -75,7 +85,10 @@ struct mirror_file::impl {
     mirror_catalog catalog;
     mark_table marks; // every memory object that the guest can name
     const char* failure = nullptr;
-    std::vector<guest_id> arenas; // those of them that have an address
+    // Those of them that have an address which kernels may know: CUDA's arenas and variables, and images
+    // that a surface shows.
+    std::vector<guest_id> addressed;
+    std::vector<std::uint64_t> unanswered_variables; // tokens of calls that make some
     host_order order;
     std::vector<guest_id> awaited;    // a member so that its memory is used again
     std::vector<catalog_item*> needs; // of a call: the same
@@ -102,12 +115,15 @@ struct mirror_file::impl {
     entry_builder entry;
     // Arguments of its launches whose marks are set: most launches of a request name the same few objects.
     std::array<guest_id, 16> seen_ids{};
+    bool seen_addressed = false;    // the same for all of those
     std::vector<stretch> stretches; // while the entry is packed
 
     void fail(const char* why) {
-        failure = why;
+        failure = failure ? failure : why;
         catalog.clear();
         marks.clear();
+        addressed.clear();
+        unanswered_variables.clear();
         order.stop();
     }
 
@@ -188,8 +204,13 @@ struct mirror_file::impl {
         }
         if (const catalog_item* kernel = catalog.find(c.kernel); kernel && kernel->named) {
             launched = in_doubt = true;
-            seen_ids.fill(0); // what has a mark may need the other one now
+            forget_seen(); // what has a mark may need the other one now
         }
+    }
+
+    void forget_seen() {
+        seen_ids.fill(0);
+        seen_addressed = false;
     }
 
     // The memory of a buffer that was destroyed can be named through what was made of it only.
@@ -234,8 +255,13 @@ struct mirror_file::impl {
     }
     // Kernels may write wherever they know an address.
     void written_by_address() {
-        for (const guest_id id : arenas) {
-            written_by_launch(id);
+        if (std::exchange(seen_addressed, true)) {
+            return;
+        }
+        for (const guest_id id : addressed) {
+            if (memory_info* info = marks.find(id).info) {
+                mark_computed(*info);
+            }
         }
     }
     void written_by_launch(const vgpu_cmd_launch& c) {
@@ -394,6 +420,10 @@ struct mirror_file::impl {
             }
         };
         std::apply([&](const auto&... part) { (look(part), ...); }, row::parts);
+        if constexpr (requires { row::known_by_number; }) {
+            fail(known_by_number);
+            return nullptr;
+        }
         const auto& c = without_content(o);
         catalog_item* item = nullptr;
         if constexpr (commands::creates_object<row>) {
@@ -427,7 +457,25 @@ struct mirror_file::impl {
         item.memory->info.bytes = o.c->bytes;
         set_written(item.memory->info, false);
         markable(item, false);
-        arenas.push_back(o.c->id);
+        addressed.push_back(o.c->id);
+        seen_addressed = false;
+    }
+    // It has content from the beginning, and kernels may have changed it before anybody named it.
+    void describe(catalog_item& item, const op_create_variable& o) {
+        item.memory->info.bytes = o.c->bytes;
+        set_written(item.memory->info, true);
+        markable(item, false);
+        addressed.push_back(o.c->id);
+        unanswered_variables.push_back(request->token);
+        seen_addressed = false;
+    }
+    // Launches write what a surface shows without naming it.
+    void describe(catalog_item&, const op_create_texture& o) {
+        if (o.c->kind == VGPU_TEXTURE_SURFACE &&
+            std::find(addressed.begin(), addressed.end(), o.c->memory) == addressed.end()) {
+            addressed.push_back(o.c->memory);
+            seen_addressed = false;
+        }
     }
     void describe(catalog_item& item, const op_create_sub_buffer& o) {
         item.memory->info.flags = o.c->flags;
@@ -531,7 +579,7 @@ struct mirror_file::impl {
                 } else if constexpr (std::is_same_v<type, op_destroy>) {
                     if (o.c->kind == VGPU_OBJECT_MEMORY) {
                         marks.erase(o.c->id);
-                        std::erase(arenas, o.c->id);
+                        std::erase(addressed, o.c->id);
                     } else if (o.c->kind == VGPU_OBJECT_QUEUE) {
                         order.queue_gone(o.c->id);
                     }
@@ -577,7 +625,7 @@ void mirror_file::make_over(const worker::request_view& request, mirror_mode mod
     if (self.order.tracks()) {
         self.await_what_is_known(request.stream, hints.repeats);
     }
-    self.seen_ids.fill(0);
+    self.forget_seen();
     self.stretches.clear();
 
     codec::stream_decoder decoder(request.stream, {request.payloads});
@@ -659,6 +707,10 @@ void mirror_file::on_completion(guest_id event, bool failed) {
 void mirror_file::on_done(std::uint64_t token, std::int32_t result) {
     if (const guest_id memory = impl_->catalog.done(token, result)) {
         impl_->marks.erase(memory);
+        std::erase(impl_->addressed, memory);
+    }
+    if (std::erase(impl_->unanswered_variables, token) != 0 && result != cl_success) {
+        impl_->fail(variable_out_of_reach);
     }
 }
 

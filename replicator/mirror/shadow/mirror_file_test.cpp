@@ -373,6 +373,67 @@ struct with_named : fixture {
 };
 using ids = std::vector<guest_id>;
 
+// Kernels know addresses, so what is not among a launch's arguments may be written too.
+TEST(mirror_file, a_launch_may_write_each_arena_and_each_variable) {
+    fixture f;
+    f.set_up();
+    constexpr guest_id arena = 50, variable = 51, later = 52;
+    const auto make_arena = [](guest_id id, std::uint64_t number) {
+        return [=](auto& b) {
+            b.begin(
+                VGPU_CMD_CREATE_ARENA,
+                vgpu_cmd_create_arena{
+                    {}, id, context, VGPU_ARENA_BASE + number * VGPU_ARENA_ALIGNMENT, VGPU_ARENA_ALIGNMENT});
+        };
+    };
+    const auto make_variable = [](auto& b) {
+        b.begin(VGPU_CMD_CREATE_VARIABLE, vgpu_cmd_create_variable{{}, variable, program, 4096, 8, 5, 0})
+            .text("total");
+    };
+    f.run(
+        [](auto& b) { b.create_program(program, context, VGPU_PROGRAM_BINARY, b.payload(false, 0, 0, 64)); });
+    f.run([](auto& b) { b.create_kernel(kernel, program, "k"); });
+    EXPECT_EQ(f.run(make_arena(arena, 0)), lines{"20 50 (call)"});
+    EXPECT_EQ(f.dirty(), std::vector<guest_id>{}) << "it is as empty on the standby";
+    EXPECT_EQ(f.run(make_variable), lines{"21 51 (call)"});
+    EXPECT_EQ(f.dirty(), std::vector<guest_id>{variable}) << "kernels may have written it before";
+    const auto launch = [](auto& b) { b.launch({queue, 0, {}}, kernel, launch_size{}, argument_builder{}); };
+    f.run(launch);
+    EXPECT_EQ(f.dirty(), (std::vector<guest_id>{arena, variable}));
+    f.run([&](auto& b) {
+        b.fill_buffer({queue, 0, {}}, arena, 0, 64, pattern);
+        for (int i = 0; i < 3; ++i) {
+            launch(b);
+        }
+    });
+    EXPECT_EQ(f.dirty(), (std::vector<guest_id>{arena, variable}));
+    f.run(make_arena(later, 1), cl_out_of_host_memory);
+    f.run(launch);
+    EXPECT_EQ(f.dirty(), (std::vector<guest_id>{arena, variable})) << "one that could not be made is none";
+    f.run([](auto& b) { b.destroy(VGPU_OBJECT_MEMORY, arena); });
+    f.run(launch);
+    EXPECT_EQ(f.dirty(), std::vector<guest_id>{variable});
+
+    EXPECT_EQ(f.recreate(),
+              (lines{"context 1", "queue 2", "buffer 3", "buffer 4", "program 5", "kernel 6", "21 51"}))
+        << "a variable comes after its program, and an arena that is gone not at all";
+}
+
+TEST(mirror_file, a_variable_without_an_address_ends_the_mirroring) {
+    fixture f;
+    f.set_up();
+    f.run(
+        [](auto& b) { b.create_program(program, context, VGPU_PROGRAM_BINARY, b.payload(false, 0, 0, 64)); });
+    f.run(
+        [](auto& b) {
+            b.begin(VGPU_CMD_CREATE_VARIABLE, vgpu_cmd_create_variable{{}, 51, program, 0, 1, 5, 0})
+                .text("total");
+        },
+        -20500);
+    ASSERT_NE(f.file->failure(), nullptr);
+    EXPECT_NE(std::string(f.file->failure()).find("no address"), std::string::npos);
+}
+
 TEST(mirror_file, named_kernels_and_whatever_is_computed_after_them_is_shipped) {
     with_named f;
     f.launch({{f.plain, f.a}, {f.plain, f.b}});

@@ -11,6 +11,7 @@
 #include "mirror/protocol/action_queue.hpp"
 #include "mirror/protocol/agreement.hpp"
 #include "mirror/standby/standby_log.hpp"
+#include "proto/abi/vgpu_cuda.h"
 
 namespace kagemusha::mirror {
 
@@ -43,7 +44,15 @@ std::string advice(std::int32_t error) {
                ? ": it is a program made from a binary, which is for one kind of GPU and driver; use the "
                  "same "
                  "here as on the primary, or programs that are built from their source"
+           : error == VGPU_CUDA_OTHER_ADDRESS
+               ? ": a variable of a CUDA module lies at another address here, where pointers to it would be "
+                 "wrong; a standby that is started again may have it at the same one"
                : "";
+}
+
+std::string error_text(std::int32_t error) {
+    return error <= VGPU_CUDA_ERROR_BASE ? "CUDA's error " + std::to_string(VGPU_CUDA_ERROR_BASE - error)
+                                         : "OpenCL's error " + std::to_string(error);
 }
 
 } // namespace
@@ -118,6 +127,8 @@ struct replication_standby_fsm::impl {
         if (config.compression) {
             h.capabilities.push_back(compression_capability);
         }
+        h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
+                              config.gpu_capabilities.end());
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.hold_bytes = config.hold_bytes;
         h.hold_entries = config.hold_entries;
@@ -443,7 +454,7 @@ struct replication_standby_fsm::impl {
         }
         if (e.failed && !e.failure_expected) {
             on_fault(entry, "entry " + std::to_string(entry) + " of file " + std::to_string(e.meta.file) +
-                                " failed on the standby with OpenCL's error " + std::to_string(result) +
+                                " failed on the standby with " + error_text(result) +
                                 ", and had not on the primary" + advice(result));
         }
         note_live();

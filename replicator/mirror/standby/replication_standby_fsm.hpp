@@ -74,7 +74,8 @@ struct standby_config {
     // act_run beyond on_executed(), per file; the device must accept as many requests.
     std::uint32_t running_per_file = default_running_per_file;
     bool compression = false;
-    guest_limits limits; // no log of a guest that may have more is followed
+    std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
+    guest_limits limits;                            // no log of a guest that may have more is followed
 };
 
 enum class standby_state : std::uint8_t { listening, greeting, following, ready, taken_over, ended };

@@ -70,6 +70,14 @@ bool mirror_agent::impl::prepare_digests() {
     return prepared;
 }
 
+void mirror_agent::impl::append_digest_program(codec::stream_builder& stream, const agent_context& c) const {
+    const std::string_view text = options.cuda ? digest_kernel_ptx() : digest_kernel_source();
+    stream
+        .create_program(c.program, c.id, options.cuda ? VGPU_PROGRAM_BINARY : VGPU_PROGRAM_SOURCE,
+                        {text.size(), VGPU_PAYLOAD_INLINE, 0})
+        .text(text);
+}
+
 // The context's kernel, tried on known bytes: a GPU that does not run it (or wrongly) has its content read
 // and hashed on the host instead.
 void mirror_agent::impl::prepare_digests(agent_context& c) {
@@ -94,7 +102,7 @@ void mirror_agent::impl::prepare_digests(agent_context& c) {
         [this, serial = c.serial, block](agent_step& w) { digests_prepared(serial, block, w); });
     made->keep.push_back(block.keep);
     codec::stream_builder stream;
-    stream.create_program(c.program, c.id, digest_kernel_source());
+    append_digest_program(stream, c);
     call(c, stream, VGPU_OBJECT_PROGRAM, c.program, made);
     stream.build_program(c.program);
     requests.inject(stream, made);
@@ -136,7 +144,7 @@ void mirror_agent::impl::digests_prepared(std::uint64_t serial, const agent_memo
     }
     c->way = digest_way::kernel;
     log_call(*c, VGPU_OBJECT_PROGRAM, c->program,
-             [&](codec::stream_builder& s) { s.create_program(c->program, c->id, digest_kernel_source()); });
+             [&](codec::stream_builder& s) { append_digest_program(s, *c); });
     log_call(*c, VGPU_OBJECT_PROGRAM, 0, [&](codec::stream_builder& s) { s.build_program(c->program); });
     log_call(*c, VGPU_OBJECT_KERNEL, c->kernel,
              [&](codec::stream_builder& s) { s.create_kernel(c->kernel, c->program, digest_kernel_name); });
@@ -277,6 +285,7 @@ void mirror_agent::impl::start_digest_part(digest_part& part) {
         }
         log_after(*c);
     }
+    seal(*point);
 }
 
 // `read` brings what the hashes are made of: once it has, and the point is known to hold, they go to the log.
@@ -561,7 +570,10 @@ void mirror_agent::impl::ship_all() {
     auto order = std::make_shared<ordered_transfer>();
     order->exact = true;
     ++ships_in_flight;
-    start_ordered(pieces, order);
+    if (!start_ordered(pieces, order))
+        return fail(
+            "there is no memory for what kernels wrote, which has to be shipped here: give the replication "
+            "more of it, or ship the results of fewer kernels");
     for (memory_info* m : objects)
         m->dirty_for_sync = m->computed = false;
     state.note_shipped();

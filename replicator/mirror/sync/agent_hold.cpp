@@ -70,10 +70,12 @@ hold_ptr mirror_agent::impl::begin_hold(const std::vector<agent_context*>& list,
             counters.final_round_ns = std::max(counters.final_round_ns, requests.now_ns() - *begin_ns);
     });
     for (const agent_context* c : list) {
-        hold::part part{c->id, requests.new_id(), {}};
+        hold::part part{c->id, options.cuda ? 0 : requests.new_id(), {}};
         codec::stream_builder stream;
-        stream.create_user_event(part.user_event, c->id);
-        requests.inject(stream, marks);
+        if (!options.cuda) {
+            stream.create_user_event(part.user_event, c->id);
+            requests.inject(stream, marks);
+        }
         const std::vector<guest_id> queues = state.queues(c->id);
         append_marks(
             stream, c->queue, queues, [&] { return requests.event(marks); },
@@ -82,6 +84,8 @@ hold_ptr mirror_agent::impl::begin_hold(const std::vector<agent_context*>& list,
                     requests.inject(stream, marks);
             });
         for (const guest_id queue : queues) {
+            if (options.cuda)
+                continue; // seal()
             part.queues.insert(queue);
             const guest_id event = requests.event(h->freed);
             stream.barrier({queue, event, {part.user_event}}).destroy(VGPU_OBJECT_EVENT, event);
@@ -94,6 +98,41 @@ hold_ptr mirror_agent::impl::begin_hold(const std::vector<agent_context*>& list,
     holds.push_back(h);
     requests.arm(marks);
     return h;
+}
+
+void mirror_agent::impl::append_order(codec::stream_builder& stream, const agent_context& c,
+                                      const std::vector<guest_id>& queues,
+                                      const std::function<guest_id()>& event,
+                                      const std::function<void()>& flush) {
+    const guest_id done = requests.new_id();
+    stream.marker({c.queue, done});
+    for (const guest_id queue : queues) {
+        const guest_id over = event();
+        stream.barrier({queue, over, {done}});
+        if (over != 0)
+            stream.destroy(VGPU_OBJECT_EVENT, over);
+        flush();
+    }
+    stream.destroy(VGPU_OBJECT_EVENT, done);
+}
+
+void mirror_agent::impl::seal(hold& h) {
+    if (!options.cuda)
+        return;
+    for (const hold::part& part : h.parts) {
+        const auto at = std::find_if(contexts.begin(), contexts.end(),
+                                     [&](const auto& c) { return c->id == part.context && lives(*c); });
+        if (at == contexts.end())
+            continue;
+        codec::stream_builder stream;
+        append_order(
+            stream, **at, state.queues(part.context), [&] { return requests.event(h.freed); },
+            [&] {
+                if (nearly_full(stream))
+                    requests.inject(stream, h.freed);
+            });
+        requests.inject(stream, h.freed);
+    }
 }
 
 void mirror_agent::impl::when_marked(const hold_ptr& h, std::function<void(hold&)> f) {
@@ -113,6 +152,8 @@ void mirror_agent::impl::end_use(const hold_ptr& h) {
 void mirror_agent::impl::release(hold& h) {
     codec::stream_builder stream;
     for (const hold::part& part : h.parts) {
+        if (part.user_event == 0)
+            continue;
         stream.set_user_event(part.user_event, 0).destroy(VGPU_OBJECT_EVENT, part.user_event);
         if (nearly_full(stream))
             requests.inject(stream, h.freed);
@@ -142,16 +183,14 @@ void mirror_agent::impl::log_after(agent_context& c) {
         return;
     c.wrote = false;
     agent_entry entry(file);
-    const guest_id done = requests.new_id();
-    entry.stream.marker({c.queue, done});
-    for (const guest_id queue : state.queues(c.id)) {
-        entry.stream.barrier({queue, 0, {done}});
-        if (nearly_full(entry.stream)) {
-            append(entry);
-            entry.stream.clear();
-        }
-    }
-    entry.stream.destroy(VGPU_OBJECT_EVENT, done);
+    append_order(
+        entry.stream, c, state.queues(c.id), [] { return guest_id{0}; },
+        [&] {
+            if (nearly_full(entry.stream)) {
+                append(entry);
+                entry.stream.clear();
+            }
+        });
     append(entry);
 }
 
@@ -162,6 +201,8 @@ void mirror_agent::impl::order_new_queues() {
     codec::stream_builder stream;
     for (const hold_ptr& h : holds) {
         for (hold::part& part : h->parts) {
+            if (part.user_event == 0)
+                continue;
             for (const guest_id queue : state.queues(part.context)) {
                 if (!part.queues.insert(queue).second)
                     continue;
@@ -170,6 +211,16 @@ void mirror_agent::impl::order_new_queues() {
                 requests.inject(stream, h->freed);
             }
         }
+    }
+    if (options.cuda && !holds.empty()) {
+        const step_ptr ended = requests.wait();
+        for (const auto& c : contexts) {
+            if (!c->ready)
+                continue;
+            append_order(stream, *c, state.queues(c->id), [&] { return requests.event(ended); }, [] {});
+            requests.inject(stream, ended);
+        }
+        requests.arm(ended);
     }
     // On the standby the agent's commands may still run whatever was released here.
     if (phase != sync_phase::finishing && phase != sync_phase::on)

@@ -14,6 +14,10 @@
 // needed. Everything that must see memory as it is at this point is enqueued at this point: the guest may
 // destroy objects at any time after it.
 //
+// CUDA has no user events, and a command that fails there fails none that waits for it. So the barriers on
+// the guest's queues wait for a marker behind the agent's commands instead (seal): all that must see memory
+// as it is at this point has to be enqueued then.
+//
 // On the standby the same point is three kinds of entries: markers that the agent's queue waits for
 // (log_before), the agent's commands, barriers that wait for the agent's queue (log_after). The agent's queue
 // is in order.
@@ -200,6 +204,11 @@ struct mirror_agent::impl {
     bool user_events_unset() const;
     const core::object* object(guest_id memory) const;
     bool same_object(const piece& p) const;
+    void append_queue(codec::stream_builder& stream, const agent_context& c) const;
+    // Behind what the agent has in its queue, on each of the guest's; `event`: of the new barriers.
+    void append_order(codec::stream_builder& stream, const agent_context& c,
+                      const std::vector<guest_id>& queues, const std::function<guest_id()>& event,
+                      const std::function<void()>& flush);
     log_sequence append(const agent_entry& entry) { return log.append(entry.finish()); }
     void call(agent_context& c, codec::stream_builder& stream, vgpu_object_kind kind, guest_id id,
               const step_ptr& by);
@@ -208,6 +217,7 @@ struct mirror_agent::impl {
 
     // agent_hold.cpp
     hold_ptr begin_hold(const std::vector<agent_context*>& list, bool final);
+    void seal(hold& h); // nothing more is enqueued at its point
     void end_use(const hold_ptr& h);
     void when_marked(const hold_ptr& h, std::function<void(hold&)> f);
     void release(hold& h);
@@ -245,6 +255,7 @@ struct mirror_agent::impl {
     // agent_digest.cpp
     bool prepare_digests(); // of every context; true: they are prepared
     void prepare_digests(agent_context& c);
+    void append_digest_program(codec::stream_builder& stream, const agent_context& c) const;
     void digests_prepared(std::uint64_t serial, const agent_memory::block& block, const agent_step& w);
     struct open_digest_entry {
         agent_context* context;

@@ -100,12 +100,13 @@ void mirror_agent::impl::end_round() {
 // ---- shadows
 
 // Where more is dirty than can be read in a moment, GPU memory for a copy of it: if there is none, the last
-// round takes longer.
+// round takes longer. With CUDA there is no longer one, and each launch makes all memory dirty.
 void mirror_agent::impl::make_shadows() {
     std::map<std::uint64_t, std::uint64_t> bytes; // by context
     std::uint64_t total = 0;
     state.for_each_memory([&](memory_info& m) {
-        const core::object* o = m.dirty_for_sync && !m.unconfirmed ? object(m.id) : nullptr;
+        const bool counts = (m.dirty_for_sync || options.cuda) && !m.unconfirmed;
+        const core::object* o = counts ? object(m.id) : nullptr;
         if (!o)
             return;
         bytes[o->context] += shadow_room(content_bytes_of(m));
@@ -178,6 +179,9 @@ void mirror_agent::impl::copy_to_shadow(const std::vector<batch_ptr>& batches) {
     const step_ptr copied = requests.wait([this, batches, point](agent_step& step) {
         when_marked(point, [this, batches, error = step.error()](const hold& h) {
             for (const batch_ptr& batch : batches) {
+                if ((error != 0 || h.shaky) && options.cuda)
+                    return fail("the memory of a CUDA program could not be copied (error " +
+                                std::to_string(error) + ")");
                 if (error != 0 || h.shaky) {
                     for (read_unit& unit : batch->units)
                         unit.in_shadow = false;
@@ -387,8 +391,10 @@ void mirror_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) 
     const transfer_ptr order = batch->order;
     for (read_unit& unit : batch->units) {
         ++unit.attempts;
-        const bool there =
-            context(batch->context_serial) && (unit.in_shadow || unit.alias != 0 || same_object(unit.what));
+        const bool there = context(batch->context_serial) &&
+                           (unit.in_shadow || unit.alias != 0 || same_object(unit.what)) &&
+                           // else the guest has gone on: seal()
+                           (!options.cuda || !order || unit.in_shadow);
         if (!there || unit.attempts >= max_read_attempts) {
             unit_failed(batch, unit, error);
             if (phase == sync_phase::off)
@@ -458,7 +464,7 @@ void mirror_agent::impl::pump_reads() {
 // ---- at one point of the order
 
 // False: not now (no memory); nothing has happened then. A last round, and what must arrive, go on without
-// memory, more slowly.
+// memory, more slowly; but not with CUDA.
 bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfer_ptr order) {
     std::vector<batch_ptr> batches = batches_of(pieces);
     std::map<std::uint64_t, std::uint64_t> shadow_used;
@@ -468,7 +474,7 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
         if (order->final && reserve_shadow(*batch, shadow_used))
             continue;
         batch->chained = memory.allocate(batch->bytes, batch->block);
-        if (!batch->chained && !order->final && !order->exact)
+        if (!batch->chained && (options.cuda || (!order->final && !order->exact)))
             return false; // the blocks so far go back by themselves
     }
     order->holding = order->left;
@@ -506,6 +512,8 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
     }
     for (const auto& c : contexts)
         log_after(*c);
+    if (order->point)
+        seal(*order->point);
     if (batches.empty())
         transfer_ended(*order);
     return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// digest: see digest.hpp. Both versions stand beside each other, because they must be changed together.
+// digest: see digest.hpp. All versions stand beside each other, because they must be changed together.
 #include "mirror/sync/digest.hpp"
 
 #include <bit>
@@ -88,6 +88,135 @@ kernel void kagemusha_digest(global const ulong* data, ulong bytes, ulong chunk_
     }
 }
 )";
+}
+
+// The same in PTX.
+constexpr char ptx_source[] = R"(// Kagemusha: hashes of chunks of memory.
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry kagemusha_digest(.param .u64 data, .param .u64 bytes, .param .u64 chunk_bytes,
+                                 .param .u64 hashes, .param .u64 first)
+{
+    .reg .pred %past, %other, %whole, %more;
+    .reg .b32 %r<4>;
+    .reg .b64 %data, %length, %words, %chunk, %chunk_bytes, %item, %items, %index, %key, %step, %sum, %at, %stride;
+    .reg .b64 %f, %m1, %m2, %x, %y, %rest, %last;
+    .shared .align 8 .b8 sums[2048];
+
+    ld.param.u64 %data, [data];
+    cvta.to.global.u64 %data, %data;
+    ld.param.u64 %length, [bytes];
+    ld.param.u64 %chunk_bytes, [chunk_bytes];
+    mov.u32 %r0, %ctaid.x;
+    cvt.u64.u32 %chunk, %r0;
+    mul.lo.u64 %x, %chunk, %chunk_bytes;
+    add.u64 %data, %data, %x;
+    sub.u64 %length, %length, %x;
+    min.u64 %length, %length, %chunk_bytes;
+    shr.u64 %words, %length, 3;
+    mov.u32 %r0, %tid.x;
+    cvt.u64.u32 %item, %r0;
+    mov.u32 %r1, %ntid.x;
+    cvt.u64.u32 %items, %r1;
+    mov.u64 %f, 0x9e3779b97f4a7c15;
+    mov.u64 %m1, 0xbf58476d1ce4e5b9;
+    mov.u64 %m2, 0x94d049bb133111eb;
+    add.u64 %key, %item, 1;
+    mul.lo.u64 %key, %key, %f;
+    mul.lo.u64 %step, %items, %f;
+    mov.u64 %sum, 0;
+    mov.u64 %index, %item;
+    shl.b64 %at, %item, 3;
+    add.u64 %at, %at, %data;
+    shl.b64 %stride, %items, 3;
+LOOP:
+    setp.ge.u64 %past, %index, %words;
+    @%past bra REST;
+    ld.global.u64 %x, [%at];
+    add.u64 %x, %x, %key;
+    shr.u64 %y, %x, 30;
+    xor.b64 %x, %x, %y;
+    mul.lo.u64 %x, %x, %m1;
+    shr.u64 %y, %x, 27;
+    xor.b64 %x, %x, %y;
+    mul.lo.u64 %x, %x, %m2;
+    shr.u64 %y, %x, 31;
+    xor.b64 %x, %x, %y;
+    add.u64 %sum, %sum, %x;
+    add.u64 %index, %index, %items;
+    add.u64 %key, %key, %step;
+    add.u64 %at, %at, %stride;
+    bra LOOP;
+REST:
+    setp.ne.u64 %other, %item, 0;
+    and.b64 %rest, %length, 7;
+    setp.eq.u64 %whole, %rest, 0;
+    @%other bra STORE;
+    @%whole bra STORE;
+    shl.b64 %at, %words, 3;
+    add.u64 %at, %at, %data;
+    mov.u64 %last, 0;
+    mov.u32 %r2, 0;
+OCTET:
+    ld.global.u8 %r3, [%at];
+    cvt.u64.u32 %x, %r3;
+    shl.b64 %x, %x, %r2;
+    or.b64 %last, %last, %x;
+    add.u32 %r2, %r2, 8;
+    add.u64 %at, %at, 1;
+    sub.u64 %rest, %rest, 1;
+    setp.ne.u64 %more, %rest, 0;
+    @%more bra OCTET;
+    add.u64 %key, %words, 1;
+    mul.lo.u64 %key, %key, %f;
+    add.u64 %x, %last, %key;
+    shr.u64 %y, %x, 30;
+    xor.b64 %x, %x, %y;
+    mul.lo.u64 %x, %x, %m1;
+    shr.u64 %y, %x, 27;
+    xor.b64 %x, %x, %y;
+    mul.lo.u64 %x, %x, %m2;
+    shr.u64 %y, %x, 31;
+    xor.b64 %x, %x, %y;
+    add.u64 %sum, %sum, %x;
+STORE:
+    mov.u64 %at, sums;
+    shl.b64 %x, %item, 3;
+    add.u64 %x, %x, %at;
+    st.shared.u64 [%x], %sum;
+    bar.sync 0;
+    @%other bra DONE;
+    mul.lo.u64 %sum, %length, 0xd6e8feb86659fd93;
+ADD:
+    ld.shared.u64 %x, [%at];
+    add.u64 %sum, %sum, %x;
+    add.u64 %at, %at, 8;
+    sub.u64 %items, %items, 1;
+    setp.ne.u64 %more, %items, 0;
+    @%more bra ADD;
+    shr.u64 %y, %sum, 30;
+    xor.b64 %x, %sum, %y;
+    mul.lo.u64 %x, %x, %m1;
+    shr.u64 %y, %x, 27;
+    xor.b64 %x, %x, %y;
+    mul.lo.u64 %x, %x, %m2;
+    shr.u64 %y, %x, 31;
+    xor.b64 %x, %x, %y;
+    ld.param.u64 %at, [hashes];
+    cvta.to.global.u64 %at, %at;
+    ld.param.u64 %y, [first];
+    add.u64 %y, %y, %chunk;
+    shl.b64 %y, %y, 3;
+    add.u64 %at, %at, %y;
+    st.global.u64 [%at], %x;
+DONE:
+    ret;
+}
+)";
+
+std::string_view digest_kernel_ptx() {
+    return ptx_source;
 }
 
 } // namespace kagemusha::mirror

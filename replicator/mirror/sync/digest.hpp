@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // digest: one 64-bit hash per chunk of GPU memory, by which primary and standby compare what they hold. The
-// same function twice: as an OpenCL kernel, which runs where the memory is, and as the reference on a CPU,
-// for GPUs that run no kernels and for the check that a GPU computes it right.
+// same function three times: as a kernel in OpenCL C and in PTX, which runs where the memory is, and as the
+// reference on a CPU, for GPUs that run no kernels and for the check that a GPU computes it right.
 //
 //   h = finish(bytes * length_factor + sum over i of mix(word[i] + (i + 1) * index_factor))   modulo 2^64
 //
@@ -30,6 +30,8 @@ std::uint64_t chunk_hash(std::span<const std::byte> chunk);
 inline constexpr std::string_view digest_kernel_name = "kagemusha_digest";
 inline constexpr std::uint64_t digest_max_local_size = 256;
 std::string_view digest_kernel_source();
+// The same in PTX, with the same parameters, for GPUs that CUDA speaks to.
+std::string_view digest_kernel_ptx();
 
 } // namespace kagemusha::mirror
 

@@ -92,6 +92,11 @@ void mirror_agent::impl::log_call(agent_context& c, vgpu_object_kind kind, guest
         c.logged.emplace_back(kind, id);
 }
 
+// In order. With CUDA it does not wait for the legacy stream, nor that for it: the agent orders both itself.
+void mirror_agent::impl::append_queue(codec::stream_builder& stream, const agent_context& c) const {
+    stream.create_queue(c.queue, c.id, options.cuda ? VGPU_QUEUE_NON_BLOCKING : 0);
+}
+
 // The agent's queue in every context that lives.
 void mirror_agent::impl::ensure_contexts() {
     const core::object_table* table = device.objects(file);
@@ -114,14 +119,14 @@ void mirror_agent::impl::ensure_contexts() {
             at->ready = !at->failed;
             if (at->ready)
                 log_call(*at, VGPU_OBJECT_QUEUE, at->queue,
-                         [&](codec::stream_builder& s) { s.create_queue(at->queue, at->id); });
+                         [&](codec::stream_builder& s) { append_queue(s, *at); });
             else
                 fail("a command queue of the replication could not be made in the guest's context (OpenCL "
                      "error " +
                      std::to_string(w.error()) + ")");
         });
         codec::stream_builder stream;
-        stream.create_queue(c.queue, c.id);
+        append_queue(stream, c);
         call(c, stream, VGPU_OBJECT_QUEUE, c.queue, made);
         requests.arm(made);
     }
@@ -247,7 +252,10 @@ void mirror_agent::finish_sync() {
     self.phase = sync_phase::finishing;
     auto order = std::make_shared<ordered_transfer>();
     order->final = true;
-    self.start_ordered(self.take_dirty(), order);
+    if (!self.start_ordered(self.take_dirty(), order))
+        return self.fail(
+            "a standby gets a CUDA program's memory through a copy of it on the GPU, which has no room "
+            "for one: free some of its memory");
     self.pump();
 }
 

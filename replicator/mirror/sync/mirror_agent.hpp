@@ -43,6 +43,8 @@ protected:
 };
 
 struct agent_options {
+    // The guest's GPU speaks CUDA. It has no user events and no sub-buffers, and its kernels are PTX.
+    bool cuda = false;
     std::uint64_t content_chunk_bytes = std::uint64_t{4} << 20; // one read of a state transfer
     std::uint64_t digest_chunk_bytes = std::uint64_t{256} << 10;
     std::uint32_t max_sync_rounds = 8; // of dirty content, before the rest is sent in order
