@@ -214,7 +214,7 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice number) 
 KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice number) {
     return of_device(number, [&](const device& one) {
         const auto index = static_cast<unsigned>(attribute);
-        if (!value || index >= VGPU_CUDA_DEVICE_ATTRIBUTES || !(one.known.known[index / 8] >> index % 8 & 1))
+        if (!value || index >= VGPU_CUDA_DEVICE_ATTRIBUTES)
             return CUDA_ERROR_INVALID_VALUE;
         switch (attribute) {
         // What this library does not have, whatever the host's device could do.
@@ -241,6 +241,8 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute 
             *value = 1;
             break;
         default:
+            if (!(one.known.known[index / 8] >> index % 8 & 1))
+                return CUDA_ERROR_INVALID_VALUE;
             *value = one.known.attributes[index];
         }
         return CUDA_SUCCESS;

@@ -79,8 +79,9 @@ public:
     bool started = false;
     machine::memory_map memory;
     std::map<CUdeviceptr, std::size_t> allocations;
-    std::map<CUdeviceptr, std::size_t> placed; // of them, those of take_at(): bytes of whole pages
-    std::map<CUdeviceptr, std::size_t> host;   // pinned memory of the program
+    std::map<CUdeviceptr, std::size_t> placed;  // of them, those of take_at(): bytes of whole pages
+    std::map<CUdeviceptr, std::size_t> host;    // pinned memory of the program
+    std::map<CUdeviceptr, unsigned> host_flags; // of it, as they were given
     std::size_t used = 0;
     machine::texture_table textures;
     CUtexObject last_texture = 0;

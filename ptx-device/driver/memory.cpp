@@ -182,7 +182,7 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUst
     return set(to, value, count, s);
 }
 
-CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int) {
+CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int flags) {
     const call c(call::needs::working_context);
     if (c.result != CUDA_SUCCESS || memory == nullptr || bytes == 0 || bytes > memory_bytes) {
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
@@ -195,6 +195,7 @@ CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int) {
     std::memset(p, 0, whole);
     const auto address = reinterpret_cast<CUdeviceptr>(p);
     c.d.host[address] = bytes;
+    c.d.host_flags[address] = flags;
     c.d.memory.add({address, address + bytes, true});
     *memory = p;
     return CUDA_SUCCESS;
@@ -212,6 +213,7 @@ CUresult cuMemFreeHost(void* memory) {
     if (c.d.host.erase(address) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    c.d.host_flags.erase(address);
     c.d.memory.remove(address);
     std::free(memory);
     return CUDA_SUCCESS;

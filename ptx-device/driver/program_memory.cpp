@@ -25,8 +25,8 @@ constexpr std::size_t pitch_unit = 512;
 CUmemPoolHandle_st default_pool;
 CUmemoryPool current_pool = &default_pool;
 std::map<CUmemoryPool, std::unique_ptr<CUmemPoolHandle_st>> pools;
-std::map<CUdeviceptr, CUmemoryPool> pool_of;      // allocations from pools
-std::map<CUdeviceptr, unsigned> registered_flags; // of the program's own memory
+std::map<CUdeviceptr, CUmemoryPool> pool_of; // allocations from pools
+std::set<CUdeviceptr> registered;            // the program's own memory
 
 bool known(CUmemoryPool p) {
     return p == &default_pool || pools.contains(p);
@@ -254,18 +254,20 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int flags) {
     }
     c.d.host[address] = bytes;
     c.d.memory.add({address, address + bytes, (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0});
-    registered_flags[address] = flags;
+    c.d.host_flags[address] = flags;
+    registered.insert(address);
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostUnregister(void* memory) {
     const call c(call::needs::context);
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
-    if (c.result != CUDA_SUCCESS || registered_flags.erase(address) == 0) {
+    if (c.result != CUDA_SUCCESS || registered.erase(address) == 0) {
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     c.d.memory.remove(address);
     c.d.host.erase(address);
+    c.d.host_flags.erase(address);
     return CUDA_SUCCESS;
 }
 
@@ -275,8 +277,7 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* memory) {
     if (c.result != CUDA_SUCCESS || flags == nullptr || !c.d.host.contains(address)) {
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
     }
-    const auto it = registered_flags.find(address);
-    *flags = it != registered_flags.end() ? it->second : CU_MEMHOSTALLOC_DEVICEMAP;
+    *flags = c.d.host_flags[address];
     return CUDA_SUCCESS;
 }
 
