@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "codec/decode.hpp"
+#include "codec/launch_size.hpp"
 
 namespace kagemusha::core {
 
