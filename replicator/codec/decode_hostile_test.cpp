@@ -237,7 +237,7 @@ const hostile table[] = {
     {"copy image to buffer 0", [](auto& b) { b.copy_image_buffer(true, e, 4, 0, {{0, 0, 0}}, {{1, 1, 1}}, 0); }, "is 0"},
     {"launch without dimensions", [](auto& b) { b.launch(e, 4, {0, {1, 1, 1}, {}, {}}); }, "dimensions"},
     {"launch with 4 dimensions", [](auto& b) { b.launch(e, 4, {4, {1, 1, 1}, {}, {}}); }, "dimensions"},
-    {"launch flags", [](auto& b) { b.launch(e, 4, {}); command<vgpu_cmd_launch>(b).flags = 2; }, "unknown flag"},
+    {"launch flags", [](auto& b) { b.launch(e, 4, {}); command<vgpu_cmd_launch>(b).flags = 8; }, "unknown flag"},
     {"launch unused dimension", [](auto& b) { b.launch(e, 4, {1, {8, 2, 1}, {}, {}}); }, "unused dimension"},
     {"launch offset overflow", [](auto& b) { b.launch(e, 4, {1, {8, 1, 1}, {}, {UINT64_MAX, 0, 0}}); }, "overflow"},
     {"launch local 0", [](auto& b) { b.launch(e, 4, {2, {8, 8, 1}, {8, 0, 0}, {}}); }, "local size of 0"},

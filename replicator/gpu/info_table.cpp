@@ -199,7 +199,6 @@ constexpr info_entry program_names[] = {
     {VGPU_CUDA_FUNCTIONS, bytes, true},
     {VGPU_CUDA_VARIABLE, bytes, true},
     {VGPU_CUDA_IMAGE, bytes, true},
-    {VGPU_CUDA_VARIABLE, bytes, true},
 };
 
 constexpr info_entry program_build_names[] = {
