@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=bash
 #
-# Which Debian packages building and testing needs, and their installation. The list is scripts/packages/host.list.
+# Which Debian packages building and testing needs, and their installation. The lists are in scripts/packages.
 # Sourced after common.sh and apt.sh.
 
 KAGE_SUITES='bookworm trixie' # Debian 12 and 13
 
-# needed_packages RELEASE: the names for that release, one per line.
+# needed_packages RELEASE [host|test]: the names for that release, one per line; of one list, or of both.
 needed_packages() {
-    sed 's/#.*//' "$KAGE_ROOT/scripts/packages/host.list" |
+    local list lists=()
+    for list in ${2:-host test}; do
+        lists+=("$KAGE_ROOT/scripts/packages/$list.list")
+    done
+    sed 's/#.*//' "${lists[@]}" |
         awk -v release="@$1" 'NF == 1 || (NF == 2 && $2 == release) { print $1 }'
 }
 
-# missing_packages RELEASE: those of them that are not installed. dpkg is asked once for all: sixty times takes seconds.
+# missing_packages RELEASE [host|test]: those of them that are not installed. dpkg is asked once for all: sixty times takes seconds.
 missing_packages() {
     local needed
-    needed=$(needed_packages "$1")
+    needed=$(needed_packages "$@")
     # It fails when it has never heard of one of them, and answers for the others all the same.
     # shellcheck disable=SC2016,SC2086 # dpkg's placeholders, not the shell's; one word per package
     { dpkg-query -W -f '${Package} ${db:Status-Status}\n' $needed 2>/dev/null || true; } |
@@ -44,11 +48,12 @@ _refuse_distribution() {
     exit 1
 }
 
-# Installs what is missing; says what. Nothing happens when everything is there.
+# install_packages [host|test]: installs what is missing of that list, or of both; says what. Nothing happens when everything
+# is there.
 install_packages() {
     local release missing=() as_root=()
     release=$(_supported_release) || _refuse_distribution
-    mapfile -t missing < <(missing_packages "$release")
+    mapfile -t missing < <(missing_packages "$release" "$@")
     [ ${#missing[@]} -gt 0 ] || return 0
     note "Missing Debian packages (${#missing[@]}):"
     printf '%s\n' "${missing[@]}" | xargs -n 8 | sed 's/^/    /' >&2

@@ -160,6 +160,9 @@ check 'who is ended ends its parts' '130 gone' \
 
 contains 'Debian 13 has its own meson' meson "$(needed_packages trixie)"
 check 'Debian 12 does not use its own meson' 0 "$(needed_packages bookworm | grep -cx meson)"
+check 'the lists together are all' "$(needed_packages trixie | sort)" \
+    "$({ needed_packages trixie host && needed_packages trixie test; } | sort)"
+check 'the demo needs no tools for checks' 0 "$(needed_packages trixie host | grep -cx clang-tidy-19)"
 check 'no package twice' "$(needed_packages trixie | sort | uniq | wc -l)" "$(needed_packages trixie | wc -l)"
 check 'what is not installed is found' 'no-such-package' "$(
     needed_packages() { printf 'bash\nno-such-package\ndpkg\n'; }
