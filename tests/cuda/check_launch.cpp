@@ -112,7 +112,6 @@ void libraries(CUdeviceptr at) {
     launch_bump(function, at, 0);
     EXPECT(read(at, count) == std::vector<std::uint32_t>(count, 12));
     NEED(cuLibraryUnload(library));
-    EXPECT_RESULT(cuLibraryGetKernel(&kernel, library, "bump"), CUDA_ERROR_INVALID_HANDLE);
 }
 
 // More dynamic shared memory than a launch may have unasked.
