@@ -1,19 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# qtest.sh [--part K/N] PROGRAM LIBRARY_DIR [arguments of the test program, such as -p /x86_64/virtio-vgpu/reset]
+# qtest.sh PROGRAM LIBRARY_DIR [arguments of the test program, such as -p /x86_64/virtio-vgpu/reset]
 #
 # Runs a program of QEMU's tests/qtest (virtio-vgpu-test of qemu-device/qtest, checkpoint-test of our patches), or of the
 # directory that it names (tests/unit/test-colo-pace), against a QEMU that
 # scripts/build-qemu makes, with libkagemusha_device.so from LIBRARY_DIR. The tests with a worker process need $KAGEMUSHA_WORKER.
-# --part K/N: every Nth of its tests, beginning with the Kth: the N parts together are all of them.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-part=1/1
-if [ "$1" = --part ]; then
-    part=$2
-    shift 2
-fi
 program=$1
 [[ $program == */* ]] || program=tests/qtest/$program
 library_dir=$2
@@ -36,15 +30,5 @@ chmod +x "$directory/qemu-system-x86_64"
 
 export LD_LIBRARY_PATH=$library_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export QTEST_QEMU_BINARY=$directory/qemu-system-x86_64
-# What is not in this part is skipped: -s takes one test exactly, where -p would take what is below it, too.
-others=()
-if [ "$part" != 1/1 ]; then
-    mapfile -t tests < <("$directory/test" -l 2>/dev/null | grep '^/')
-    [ ${#tests[@]} -gt 0 ] || { echo "$program lists no tests" >&2; exit 1; }
-    for ((i = 0; i < ${#tests[@]}; i++)); do
-        [ $((i % ${part#*/} + 1)) -eq "${part%/*}" ] || others+=(-s "${tests[i]}")
-    done
-fi
-
 # The command lines of QEMU, at each of its starts, would bury what failed.
-"$directory/test" "${others[@]}" "$@" 2>&1 | grep --line-buffered -v '^# starting QEMU'
+"$directory/test" "$@" 2>&1 | grep --line-buffered -v '^# starting QEMU'
