@@ -30,11 +30,6 @@ constexpr const char* over_budget =
     "the guest has more objects or program sources than the host remembers for a standby "
     "(max_catalog_bytes); the file is mirrored no more until it is closed";
 
-constexpr const char* known_by_number =
-    "a program of the guest gives its kernels a number that the GPU's driver chose (of a texture or "
-    "surface), and a "
-    "standby's would be another one; the file is mirrored no more until it is closed";
-
 constexpr const char* variable_out_of_reach = "a CUDA module of the guest has a variable that the GPU's "
                                               "driver gives no address of, so a standby can't get its "
                                               "content; the file is mirrored no more until it is closed";
@@ -420,10 +415,6 @@ struct mirror_file::impl {
             }
         };
         std::apply([&](const auto&... part) { (look(part), ...); }, row::parts);
-        if constexpr (requires { row::known_by_number; }) {
-            fail(known_by_number);
-            return nullptr;
-        }
         const auto& c = without_content(o);
         catalog_item* item = nullptr;
         if constexpr (commands::creates_object<row>) {
