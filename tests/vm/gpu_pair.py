@@ -4,6 +4,7 @@ A protected VM with a GPU out of one TOML file: `kagemusha run VM.toml` and `kag
 Unix sockets, with the arbiter `lock`. The guest computes on its GPU without a pause and checks every result.
 """
 import os
+import select
 import socket
 import time
 
@@ -101,7 +102,10 @@ def tell(supervisor, line):
     with socket.socket(socket.AF_UNIX) as console:
         console.connect(str(supervisor.pair.directory / f"{supervisor.name}.console"))
         console.sendall(line.encode() + b"\n")
-        time.sleep(0.2)  # QEMU reads it before it sees the end
+        end = time.monotonic() + 0.2  # QEMU reads it before it sees the end
+        while (left := end - time.monotonic()) > 0:
+            if select.select([console], [], [], left)[0] and not console.recv(65536):
+                return  # a viewer who does not read holds the guest's console up
 
 
 def worker(supervisor):
