@@ -43,18 +43,28 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 # Shared headers live at fixed places: "proto/abi/….h" and "guest-driver/kernel/uapi/….h" are included by these names.
 include_directories(${CMAKE_SOURCE_DIR})
 
-# kagemusha_compile_together(TARGET [ALONE file…]): with KAGEMUSHA_TOGETHER the files of each folder of this target are
-# one for the compiler, which then reads the headers of libraries and makes their templates once and not for each
-# file. ALONE: files that have a name of their own twice, in two anonymous namespaces.
+# kagemusha_compile_together(TARGET [ALONE file…] [JOINED "folder folder…"…]): with KAGEMUSHA_TOGETHER the files of each
+# folder of this target are one for the compiler, which then reads the headers of libraries and makes their templates once
+# and not for each file; those of folders that are JOINED, too. ALONE: files that have a name of their own twice, in two
+# anonymous namespaces.
 function(kagemusha_compile_together target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE;JOINED")
     if(NOT KAGEMUSHA_TOGETHER)
         return()
     endif()
     get_target_property(sources ${target} SOURCES)
     foreach(source IN LISTS sources)
         if(source MATCHES "\\.cpp$" AND NOT source IN_LIST arg_ALONE)
-            get_filename_component(folder ${source} DIRECTORY)
+            get_filename_component(folder "${source}" DIRECTORY)
+            if(folder STREQUAL "")
+                set(folder .)
+            endif()
+            foreach(joined IN LISTS arg_JOINED)
+                separate_arguments(folders UNIX_COMMAND "${joined}")
+                if(folder IN_LIST folders)
+                    list(GET folders 0 folder)
+                endif()
+            endforeach()
             string(MAKE_C_IDENTIFIER "folder_${folder}" group)
             set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
         endif()

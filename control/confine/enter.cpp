@@ -53,16 +53,16 @@ std::string failed(const std::string& what) {
     return what + ": " + std::strerror(errno);
 }
 
-bool write_file(const std::string& path, const std::string& text) {
+bool write_kernel_file(const std::string& path, const std::string& text) {
     const unique_fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     return fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
 // One user namespace in which nobody but the caller exists, under his own numbers.
 bool keep_identity(uid_t user, gid_t group) {
-    return write_file("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) &&
-           write_file("/proc/self/setgroups", "deny") &&
-           write_file("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
+    return write_kernel_file("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) &&
+           write_kernel_file("/proc/self/setgroups", "deny") &&
+           write_kernel_file("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
 }
 
 bool has_capabilities(std::initializer_list<int> wanted) {
@@ -250,9 +250,9 @@ std::string tree::map_owner(int mount, const std::string& path, const struct sta
     say_ready.reset();
     const bool made = child > 0 && ::read(is_ready.get(), &byte, 1) == 1 && byte == 1;
     const auto of = fmt::format("/proc/{}", child);
-    const bool written = made &&
-                         write_file(of + "/uid_map", fmt::format("{} {} 1", status.st_uid, *what_.user)) &&
-                         write_file(of + "/gid_map", fmt::format("{} {} 1", status.st_gid, *what_.user));
+    const bool written =
+        made && write_kernel_file(of + "/uid_map", fmt::format("{} {} 1", status.st_uid, *what_.user)) &&
+        write_kernel_file(of + "/gid_map", fmt::format("{} {} 1", status.st_gid, *what_.user));
     const unique_fd users(written ? ::open((of + "/ns/user").c_str(), O_RDONLY | O_CLOEXEC) : -1);
     const int why = errno;
     tell.reset();

@@ -105,8 +105,8 @@ def check_status_and_metrics(guest, standby, metrics):
     assert first["peer-gpu"] and first["connections"] > 0, first
     for name in ("lag-entries", "lag-bytes", "lag-ms", "digests-different"):
         assert isinstance(first[name], int), (name, first)
-    mirror.wait_status("mirror", lambda r: r["epoch"] > first["epoch"] and r["committed-epoch"] > first["committed-epoch"],
-                       "a later epoch")
+    mirror.wait_status("mirror", lambda r: all(r[name] > first[name] for name in ("epoch", "committed-epoch", "sent-bytes")),
+                       "a later epoch, with commands")
     there, code = mirror.wait_status("mirror-standby", lambda r: True, "")
     assert (code, there["role"], there["state"], there["degraded"]) == (0, "standby", "ready", ""), there
     assert there["standby-address"] == standby.address and there["received-bytes"] > 0, there
