@@ -298,9 +298,27 @@ CUresult read_image(const char* path, std::string& image);
 /// The function of a handle, which may be a library's kernel; null with the error.
 function* function_of(CUfunction handle, context& where, CUresult& error);
 
+/// This thread runs a function of the program that a stream calls: a host function or a callback. It may not call
+/// CUDA, because it could wait for the stream that waits for it.
+class in_callback {
+public:
+    in_callback() { here() = true; }
+    ~in_callback() { here() = false; }
+    in_callback(const in_callback&) = delete;
+    in_callback& operator=(const in_callback&) = delete;
+
+    static bool& here() {
+        static thread_local bool value = false;
+        return value;
+    }
+};
+
 /// Runs a function of the API: nothing is thrown into a program.
 template <class Body>
 CUresult guarded(Body&& body) noexcept {
+    // libgomp asks in a callback whether it is in one, and then frees its memory later.
+    if (in_callback::here())
+        return CUDA_ERROR_NOT_PERMITTED;
     try {
         return body();
     } catch (const std::bad_alloc&) {

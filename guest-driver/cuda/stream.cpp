@@ -81,8 +81,10 @@ CUresult mark(stream& where, opencl::ref<opencl::event>& made) {
 
 CUresult host_work::run(stream& where) {
     const CUresult result = where.owner->broken_or(finish(where));
-    if (result == CUDA_SUCCESS && where.owner->broken.load() == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && where.owner->broken.load() == CUDA_SUCCESS) {
+        const in_callback theirs;
         function(data);
+    }
     return result;
 }
 
@@ -265,6 +267,7 @@ struct callback_work final : work {
     CUresult run(stream& where) override {
         const CUresult result = where.owner->broken_or(finish(where));
         const CUresult earlier = where.owner->broken.load();
+        const in_callback theirs;
         callback(handle, earlier ? earlier : result, data);
         return result;
     }

@@ -115,9 +115,15 @@ void device::destroy(context* c) {
     contexts.erase(c);
 }
 
+thread_local bool call::is_in_callback = false;
+
 call::call(needs n) : locked(device::one().lock), d(device::one()) {
     if (!d.started) {
         result = CUDA_ERROR_NOT_INITIALIZED;
+        return;
+    }
+    if (is_in_callback) {
+        result = CUDA_ERROR_NOT_PERMITTED;
         return;
     }
     if (n == needs::driver) {

@@ -108,6 +108,9 @@ std::vector<context*>& stack();
 // What most calls begin with: the device is locked for their time, and a context that has not failed is
 // current.
 struct call {
+    // This thread runs a function of the program that a stream calls, which may not call CUDA.
+    static thread_local bool is_in_callback;
+
     std::unique_lock<std::mutex> locked;
     device& d;
     context* c = nullptr;

@@ -119,7 +119,9 @@ CUresult cuStreamAddCallback(CUstream s, CUstreamCallback* callback, void* data,
         }
         status = c.c->failed;
     }
+    call::is_in_callback = true;
     callback(s, status, data); // without the lock: it may not call CUDA, but it may take its time
+    call::is_in_callback = false;
     return CUDA_SUCCESS;
 }
 
@@ -130,7 +132,9 @@ CUresult cuLaunchHostFunc(CUstream s, CUhostFn* function, void* data) {
             return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
         }
     }
+    call::is_in_callback = true;
     function(data);
+    call::is_in_callback = false;
     return CUDA_SUCCESS;
 }
 

@@ -126,6 +126,22 @@ void streams() {
     NEED(cuLaunchHostFunc(one, [](void* data) { ++*static_cast<int*>(data); }, &called));
     NEED(cuCtxSynchronize());
     EXPECT(called == 1);
+    // What a stream calls may not call CUDA: two of them that did would wait for each other's streams.
+    struct asked_by {
+        CUdeviceptr memory;
+        CUresult answer;
+    };
+    asked_by asked[2] = {{memory, CUDA_SUCCESS}, {memory, CUDA_SUCCESS}};
+    const auto ask = [](CUstream, CUresult, void* data) {
+        auto& by = *static_cast<asked_by*>(data);
+        CUdeviceptr base = 0;
+        std::size_t bytes = 0;
+        by.answer = cu.cuMemGetAddressRange_v2(&base, &bytes, by.memory);
+    };
+    NEED(cuStreamAddCallback(one, ask, &asked[0], 0));
+    NEED(cuStreamAddCallback(other, ask, &asked[1], 0));
+    NEED(cuCtxSynchronize());
+    EXPECT(asked[0].answer == CUDA_ERROR_NOT_PERMITTED && asked[1].answer == CUDA_ERROR_NOT_PERMITTED);
     CUresult state = CUDA_ERROR_NOT_READY; // nothing is in it any more, which may take a moment to be known
     while (state == CUDA_ERROR_NOT_READY)
         state = cu.cuStreamQuery(one);
