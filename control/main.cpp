@@ -210,10 +210,28 @@ int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json,
     return 125;
 }
 
+// On an NVIDIA GPU if there is one.
+session_options cuda_demo(session_options options, crash_demo_options& crash) {
+    crash.program = demo_program::training;
+    options.backend = "cuda";
+    if (options.driver.empty() && ::access("/dev/nvidiactl", F_OK) != 0)
+        options.driver = "ptx";
+    return options;
+}
+
 // With a crash unless told otherwise.
 int run_demos(const session_options& options, const crash_demo_options& crash, bool no_crash) {
     if (options.backend == "none") {
         fmt::print(stderr, "kagemusha: the demo needs a GPU: another --backend\n");
+        return 125;
+    }
+    const bool cuda = crash.program == demo_program::training;
+    if (options.backend == "cuda" && !cuda) {
+        fmt::print(stderr, "kagemusha: the demo's program with CUDA is another one: --cuda\n");
+        return 125;
+    }
+    if (no_crash && cuda) {
+        fmt::print(stderr, "kagemusha: --cuda is for the demo in which a host dies: without --no-crash\n");
         return 125;
     }
     if (no_crash)
@@ -272,7 +290,10 @@ int main(int argc, char** argv) {
         "an unmodified program computes on the GPU from inside a guest, and survives the death of its host");
     crash_demo_options crash;
     crash.svg = "kagemusha-demo.svg";
-    bool no_crash = false;
+    bool no_crash = false, with_cuda = false;
+    demo->add_flag(
+        "--cuda", with_cuda,
+        "train a network with CUDA; without an NVIDIA GPU on this machine's processor (--driver ptx)");
     demo->add_flag("--no-crash", no_crash, "one guest, no standby, and nothing dies");
     demo->add_option("--standby-gpu", crash.standby_gpu, "another GPU for the standby");
     demo->add_option("--svg", crash.svg, "where the picture of the takeover goes; \"\": none")
@@ -457,7 +478,7 @@ int main(int argc, char** argv) {
     if (shell->parsed())
         return run_shell(options);
     if (demo->parsed())
-        return run_demos(options, crash, no_crash);
+        return run_demos(with_cuda ? cuda_demo(options, crash) : options, crash, no_crash);
     options.out.max_bytes = out_max_mib << 20;
     return run_job(options, job_file, words);
 }

@@ -54,26 +54,7 @@ constexpr auto connect_period = 20ms, status_period = 200ms;
 constexpr auto end_time = 20s; // for a supervisor that was asked to end
 constexpr std::size_t longest_log_line = 65536, end_of_log_lines = 5;
 
-// A standby of another kind can't have the binaries that hashcat keeps of its kernels.
-constexpr char forget_binaries[] = "fresh=yes\n";
-// The guest's job: hashcat as often as it is told to. Each run has a file of its own for what it finds, which
-// hashcat also prints. Each set of words has its own list.
-constexpr char job[] = R"(stty -F /dev/ttyS0 -echo 2>/dev/null
-cd /tmp
-while echo "KAGEMUSHA-DEMO ready" && read -r what run words mask endings; do
-    [ -n "$what" ] || continue
-    [ "$what" = run ] || break
-    [ -z "$fresh" ] || rm -rf /root/.cache/hashcat /root/.local/share/hashcat
-    echo "KAGEMUSHA-DEMO begun $run"
-    hashcat -m 0 -a 3 -D 1,2 --self-test-disable --hwmon-disable --potfile-path="/tmp/found-$run" \
-        --status --status-timer=1 -1 "$endings" "/payload/$words" "$mask" </dev/null
-    echo "KAGEMUSHA-DEMO ended $run $?"
-    while read -r found; do
-        echo "KAGEMUSHA-DEMO result $run $found"
-    done <"/tmp/found-$run"
-    echo "KAGEMUSHA-DEMO results-end $run"
-done </dev/ttyS0
-)";
+constexpr char training_program[] = "kagemusha-demo-train"; // guest/train.cpp
 
 bool write_file(const std::string& path, const std::string& text) {
     std::ofstream file(path, std::ios::binary);
@@ -101,7 +82,7 @@ struct supervised {
 class crash_demo {
 public:
     crash_demo(const session_options& options, const crash_demo_options& more)
-        : options_(options), more_(more) {}
+        : options_(options), more_(more), fsm_(crash_config{}, more.program) {}
     ~crash_demo();
     int run();
 
@@ -110,6 +91,7 @@ private:
     supervised& at(host which) { return hosts_[which == host::primary ? 0 : 1]; }
     bool prepare();
     bool write_files(const std::string& accel, const assets& parts);
+    bool hide_words();
     std::string description(const std::string& accel, const std::string& gpu) const;
     bool start(host which);
     void loop();
@@ -134,11 +116,11 @@ private:
 
     const session_options& options_;
     const crash_demo_options& more_;
-    crash_fsm fsm_{crash_config{}};
+    crash_fsm fsm_;
     std::array<supervised, 2> hosts_;
     std::string directory_; // everything of this run
     std::string runtime_;   // in it: where `kage status` finds both
-    std::string self_, flavour_;
+    std::string self_, flavour_, train_;
     std::string last_words_; // of a supervisor that could not start
     int primary_qemu_ = 0;
     std::map<std::string, std::set<std::string>> hidden_; // by the name of their set
@@ -177,9 +159,13 @@ accel = "{}"
     if (!options_.qemu_options.empty())
         text += fmt::format("qemu-options = {}\n", as_json_text(options_.qemu_options));
     text += fmt::format("[boot]\nguest = {}\njob = \"job.sh\"\nfiles = [", quoted(flavour_));
+    if (more_.program == demo_program::training)
+        text += quoted(train_ + ":train");
     for (const auto& [name, words] : hidden_)
         text += quoted(name) + ", ";
     text += fmt::format("]\n[gpu]\nbackend = {}\ngpu = {}\n", quoted(options_.backend), quoted(gpu));
+    if (!options_.driver.empty())
+        text += fmt::format("driver = {}\n", quoted(options_.driver));
     if (!options_.device_options.empty())
         text += "[gpu.properties]\n";
     for (const auto& option : options_.device_options) {
@@ -193,6 +179,8 @@ epoch-ms = 100
 heartbeat-ms = 500
 heartbeat-budget-ms = 10000
 qemu-budget-ms = 60000
+[supervision]
+main-loop-ms = 120000
 [arbiter]
 kind = "lock"
 path = "lease"
@@ -200,7 +188,7 @@ lease-ms = 10000
 )";
 }
 
-bool crash_demo::write_files(const std::string& accel, const assets& parts) {
+bool crash_demo::hide_words() {
     for (const auto& set : word_sets()) {
         const auto words = hidden_words(words_hidden, set);
         if (!words)
@@ -212,8 +200,21 @@ bool crash_demo::write_files(const std::string& accel, const assets& parts) {
             return false;
         hidden_[set.name()] = *words;
     }
+    return true;
+}
+
+bool crash_demo::write_files(const std::string& accel, const assets& parts) {
+    if (more_.program == demo_program::training) {
+        train_ = find_built(training_program);
+        if (train_.empty()) {
+            fmt::print(stderr, "kagemusha: {} is not built: run ./kage build\n", training_program);
+            return false;
+        }
+    } else if (!hide_words()) {
+        return false;
+    }
     const bool alike = more_.standby_gpu.empty() || more_.standby_gpu == options_.gpu;
-    return write_file(directory_ + "/job.sh", (alike ? "" : forget_binaries) + std::string(job)) &&
+    return write_file(directory_ + "/job.sh", job_of(more_.program, alike)) &&
            write_file(directory_ + "/assets.json", as_json_text(parts.to_json())) &&
            write_file(directory_ + "/primary.toml", description(accel, options_.gpu)) &&
            write_file(directory_ + "/standby.toml",
@@ -250,13 +251,14 @@ bool crash_demo::prepare() {
     story.backend = options_.backend;
     if (!write_files(cpu.accel == accelerator::kvm ? "kvm" : "tcg", *parts))
         return false;
-    fmt::print(
-        "A VM with a GPU, and a standby of it. Both hosts are this machine. In the guest hashcat looks for "
-        "{} words\n"
-        "of which it gets the MD5s, twice; the second time the primary's QEMU is killed in the middle.\n"
-        "guest: Linux {}, {} CPUs, {} MiB, {}\n"
-        "In another terminal: KAGEMUSHA_RUNTIME_DIR={} ./kage status --watch\n\n",
-        words_hidden, story.kernel, options_.cpus, options_.memory_mib, story.cpu, runtime_);
+    fmt::print("A VM with a GPU, and a standby of it. Both hosts are this machine. In the guest {}, twice;\n"
+               "the second time the primary's QEMU is killed in the middle.\n"
+               "guest: Linux {}, {} CPUs, {} MiB, {}\n"
+               "In another terminal: KAGEMUSHA_RUNTIME_DIR={} ./kage status --watch\n\n",
+               more_.program == demo_program::training
+                   ? "a network is trained"
+                   : fmt::format("hashcat looks for {} words of which it gets the MD5s", words_hidden),
+               story.kernel, options_.cpus, options_.memory_mib, story.cpu, runtime_);
     std::fflush(stdout);
     return true;
 }

@@ -5,6 +5,7 @@
 // each with a QEMU. Here are files, processes and sockets; what is done when is decided by crash_fsm.
 #pragma once
 
+#include "control/demo/program.hpp"
 #include "control/run/session.hpp"
 
 #include <string>
@@ -12,6 +13,7 @@
 namespace kagemusha::control {
 
 struct crash_demo_options {
+    demo_program program = demo_program::hashcat;
     std::string standby_gpu; // "": the same
     std::string svg;         // where the picture of the takeover goes; "": none
 };

@@ -17,6 +17,11 @@ constexpr std::size_t most_results = 1000; // the guest is a stranger
 
 } // namespace
 
+crash_fsm::crash_fsm(crash_config config, demo_program program)
+    : config_(config), program_(program), works_(work_of(program)) {
+    story_.program = program;
+}
+
 bool crash_fsm::next(any& action) {
     if (actions_.empty())
         return false;
@@ -38,8 +43,7 @@ void crash_fsm::run() {
     results_.clear();
     shown_ = -1;
     ready_ = false;
-    act(tell_guest{demo_host::primary, fmt::format("run {} {} {} {}", run_, words_->name(), words_->mask(),
-                                                   words_->ending_letters())});
+    act(tell_guest{demo_host::primary, fmt::format("run {} {}", run_, works_[work_].command)});
 }
 
 void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t now_ns) {
@@ -66,7 +70,7 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
         if (!counts || event.run != run_)
             return;
         (state_ == state::reference ? story_.reference_begun_ns : story_.begun_ns) = now_ns;
-        act(show{from, "hashcat starts, and builds its kernels for the GPU"});
+        act(show{from, beginning_of(program_)});
         return;
     case kind::progress:
         return on_progress(from, event, now_ns);
@@ -78,9 +82,11 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
         if (!counts || event.run != run_)
             return;
         if (event.status != 0)
-            return finish(fmt::format("hashcat ended with status {} on the {}", event.status, to_text(from)));
+            return finish(fmt::format("{} ended with status {} on the {}", name_of(program_), event.status,
+                                      to_text(from)));
         if (state_ == state::computing)
-            return finish("hashcat was done before the primary could be killed in the middle of it");
+            return finish(fmt::format("{} was done before the primary could be killed in the middle of it",
+                                      name_of(program_)));
         (state_ == state::reference ? story_.reference_ended_ns : story_.ended_ns) = now_ns;
         return;
     case kind::result:
@@ -104,19 +110,20 @@ void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t
 // The first set is small: it measures the GPU in seconds. A run of it is over before its host could die in
 // the middle of it.
 void crash_fsm::after_reference() {
-    const auto* const largest = &word_sets().back();
-    const auto* words = words_;
+    auto work = work_;
     const double enough = config_.least_seconds * fastest_;
-    if (words->size() < enough)
-        while (words != largest && words->size() < enough * config_.margin)
-            ++words;
-    if (words != words_) {
-        words_ = words;
-        act(say{fmt::format("this GPU is too fast for that: once more, with {}", words->describe())});
+    if (works_[work].size < enough)
+        while (work + 1 < works_.size() && works_[work].size < enough * config_.margin)
+            ++work;
+    if (work != work_) {
+        work_ = work;
+        act(say{fmt::format("this GPU is too fast for that: once more, with {}", works_[work_].describe)});
         act(read_gpu{demo_host::primary, reading::before_reference});
         return run();
     }
-    story_.words = *words_;
+    if (program_ == demo_program::hashcat)
+        story_.words = words();
+    story_.asked = works_[work_].describe;
     story_.reference = results_;
     act(read_gpu{demo_host::primary, reading::after_reference});
     act(say{"the standby starts, and gets a copy of the running VM and its GPU"});
@@ -138,7 +145,7 @@ void crash_fsm::on_progress(demo_host from, const guest_event& event, std::uint6
         fastest_ = std::max(fastest_, event.per_second);
         return;
     }
-    story_.progress.push_back({from, now_ns, event.fraction});
+    story_.progress.push_back({from, now_ns, event.fraction, event.loss});
     if (state_ == state::computing && from == demo_host::primary && event.fraction >= config_.kill_at) {
         act(read_gpu{demo_host::primary, reading::before_kill});
         act(kill_primary{});

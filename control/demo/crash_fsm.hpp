@@ -12,6 +12,7 @@
 #pragma once
 
 #include "control/demo/guest_lines.hpp"
+#include "control/demo/program.hpp"
 #include "control/demo/story.hpp"
 #include "control/demo/task.hpp"
 
@@ -21,6 +22,7 @@
 #include <set>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace kagemusha::control {
 
@@ -74,7 +76,7 @@ struct supervisor_reading {
 
 class crash_fsm {
 public:
-    explicit crash_fsm(crash_config config) : config_(config) {}
+    explicit crash_fsm(crash_config config, demo_program program = demo_program::hashcat);
 
     void on_guest(demo_host from, const guest_event& event, std::uint64_t now_ns);
     void on_status(demo_host of, const supervisor_reading& status, std::uint64_t now_ns);
@@ -86,7 +88,7 @@ public:
 
     bool next(demo_action::any& action); // false: nothing to do now
 
-    const word_set& words() const { return *words_; }
+    const word_set& words() const { return word_sets()[work_]; } // of hashcat
     demo_story& story() { return story_; }
 
 private:
@@ -102,7 +104,9 @@ private:
 
     const crash_config config_;
     state state_ = state::booting;
-    const word_set* words_ = word_sets().data();
+    const demo_program program_;
+    const std::vector<demo_work> works_;
+    std::size_t work_ = 0; // which of them the present run does
     unsigned run_ = 0;
     std::set<std::string> results_; // of the present run
     double fastest_ = 0;            // candidates per second

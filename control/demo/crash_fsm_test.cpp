@@ -170,6 +170,32 @@ TEST_F(course, a_fast_gpu_gets_longer_words) {
     EXPECT_EQ(fsm.words(), (word_set{8, 18}));
 }
 
+TEST_F(course, a_training_has_steps_and_losses) {
+    crash_fsm training{crash_config{}, demo_program::training};
+    const auto next = [&] {
+        std::vector<std::string> out;
+        any action;
+        while (training.next(action))
+            if (auto text = render(action); !text.empty())
+                out.push_back(std::move(text));
+        return out;
+    };
+    const auto said = [&](kind what, unsigned run, const std::string& text = {}) {
+        training.on_guest(primary, {what, run, 0, 0, 0, text}, ++now);
+    };
+    said(kind::ready, 0);
+    EXPECT_EQ(next(), (std::vector<std::string>{"read primary 0", "tell primary: run 1 300"}));
+    training.on_guest(primary, {kind::progress, 0, 0, 1, 50, "x", 0.001}, ++now); // 300 steps are 6 s
+    said(kind::ended, 1);
+    said(kind::results_end, 1);
+    EXPECT_EQ(next(), (std::vector<std::string>{"read primary 0", "tell primary: run 2 900"}));
+    said(kind::result, 2, "00000009:3e000000");
+    said(kind::results_end, 2);
+    EXPECT_EQ(next(), (std::vector<std::string>{"read primary 1", "start standby"}));
+    EXPECT_EQ(training.story().asked, "900 steps");
+    EXPECT_EQ(training.story().reference, std::set<std::string>{"00000009:3e000000"});
+}
+
 // The speed of the first run is a guess; what a set that was chosen by it takes is not.
 TEST_F(course, a_set_that_lasts_long_enough_is_kept_without_the_margin) {
     guest(primary, kind::ready);

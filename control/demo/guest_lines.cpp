@@ -6,13 +6,14 @@
 //   Recovered........: 2/12 (16.67%) Digests (total), 2/12 (16.67%) Digests (new)
 //   Progress.........: 35995648/308915776 (11.65%)
 //
-// in this order; a word that it has found is a line HASH:WORD.
+// in this order; a word that it has found is a line HASH:WORD. The training (guest/train.cpp) prints lines of ours.
 #include "control/demo/guest_lines.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 namespace kagemusha::control {
@@ -27,6 +28,13 @@ bool is_found(std::string_view line) {
     return line.size() > hash_digits + 1 && line[hash_digits] == ':' &&
            line.substr(0, hash_digits).find_first_not_of("0123456789abcdef") == line.npos &&
            line.substr(hash_digits + 1).find_first_not_of("abcdefghijklmnopqrstuvwxyz") == line.npos;
+}
+
+// STEP:BITS, in eight digits each.
+bool is_loss(std::string_view line) {
+    return line.size() == 17 && line[8] == ':' &&
+           line.substr(0, 8).find_first_not_of("0123456789") == line.npos &&
+           line.substr(9).find_first_not_of("0123456789abcdef") == line.npos;
 }
 
 // Escape sequences of a terminal are no text.
@@ -62,6 +70,10 @@ std::optional<std::string_view> value_of(std::string_view line, std::string_view
 
 std::string_view first_word(std::string_view text) {
     return text.substr(0, text.find(' '));
+}
+
+std::string_view after_word(std::string_view text) {
+    return text.substr(std::min(text.size(), first_word(text).size() + 1));
 }
 
 std::optional<double> fraction_of(std::string_view progress) {
@@ -128,23 +140,36 @@ void guest_lines::take(std::vector<guest_event>& out) {
             out.push_back({kind::progress, 0, 0, *fraction, per_second_,
                            fmt::format("{} words, {}", recovered_, speed_)});
     } else if (line.starts_with(ours)) {
-        const auto rest = line.substr(ours.size());
-        const auto what = first_word(rest);
-        const auto arguments = rest.substr(std::min(rest.size(), what.size() + 1));
-        const auto run = number<unsigned>(first_word(arguments));
-        const auto last = arguments.substr(std::min(arguments.size(), first_word(arguments).size() + 1));
-        if (what == "ready") {
-            out.push_back({kind::ready, 0, 0, 0, 0, {}});
-        } else if (what == "begun" && run) {
-            out.push_back({kind::begun, *run, 0, 0, 0, {}});
-        } else if (what == "ended" && run && number<int>(last)) {
-            out.push_back({kind::ended, *run, *number<int>(last), 0, 0, {}});
-        } else if (what == "result" && run && is_found(last)) {
-            out.push_back({kind::result, *run, 0, 0, 0, std::string(last)});
-        } else if (what == "results-end" && run) {
-            out.push_back({kind::results_end, *run, 0, 0, 0, {}});
-        }
+        take_ours(line.substr(ours.size()), out);
     }
+}
+
+void guest_lines::take_ours(std::string_view line, std::vector<guest_event>& out) const {
+    using kind = guest_event::kind;
+    const auto what = first_word(line);
+    const auto arguments = after_word(line);
+    const auto last = after_word(arguments);
+    if (what == "step") {
+        // The training's: DONE/ALL LOSS STEPS-PER-SECOND.
+        const auto fraction = fraction_of(arguments);
+        const auto loss = number<double>(first_word(last)), rate = number<double>(after_word(last));
+        if (fraction && loss && rate && *loss >= 0 && *rate >= 0 && std::isfinite(*loss) &&
+            std::isfinite(*rate))
+            out.push_back({kind::progress, 0, 0, *fraction, *rate,
+                           fmt::format("loss {:.6f}, {:.0f} steps/s", *loss, *rate), *loss});
+        return;
+    }
+    const auto run = number<unsigned>(first_word(arguments));
+    if (what == "ready")
+        out.push_back({kind::ready, 0, 0, 0, 0, {}});
+    else if (what == "begun" && run)
+        out.push_back({kind::begun, *run, 0, 0, 0, {}});
+    else if (what == "ended" && run && number<int>(last))
+        out.push_back({kind::ended, *run, *number<int>(last), 0, 0, {}});
+    else if (what == "result" && run && (is_found(last) || is_loss(last)))
+        out.push_back({kind::result, *run, 0, 0, 0, std::string(last)});
+    else if (what == "results-end" && run)
+        out.push_back({kind::results_end, *run, 0, 0, 0, {}});
 }
 
 } // namespace kagemusha::control

@@ -48,6 +48,17 @@ TEST(guest_lines, the_chopping_of_the_bytes_does_not_matter) {
     }
 }
 
+TEST(guest_lines, understands_what_the_training_writes) {
+    const std::vector<guest_event> wanted{
+        {kind::begun, 2, 0, 0, 0, {}},
+        {kind::progress, 0, 0, 0.25, 53.5, "loss 0.000835, 54 steps/s", 0.000835},
+        {kind::result, 2, 0, 0, 0, "00000225:3a5b0c1d"},
+        {kind::results_end, 2, 0, 0, 0, {}}};
+    EXPECT_EQ(guest_lines().feed("KAGEMUSHA-DEMO begun 2\nKAGEMUSHA-DEMO step 225/900 0.000835 53.5\n"
+                                 "KAGEMUSHA-DEMO result 2 00000225:3a5b0c1d\nKAGEMUSHA-DEMO results-end 2\n"),
+              wanted);
+}
+
 TEST(guest_lines, units_of_speed) {
     const auto rate = [](const std::string& speed) {
         return guest_lines()
@@ -63,12 +74,28 @@ TEST(guest_lines, units_of_speed) {
 }
 
 TEST(guest_lines, nonsense_is_no_event) {
-    for (const auto* line :
-         {"Progress.........: 3/2 (150.00%)", "Progress.........: 1/0 (0%)", "Progress: ", "Progress",
-          "Progress.........: 99999999999999999999/1 (0%)", "KAGEMUSHA-DEMO", "KAGEMUSHA-DEMO ended 1",
-          "KAGEMUSHA-DEMO ended x 0", "KAGEMUSHA-DEMO result 1 a:b", "xKAGEMUSHA-DEMO ready",
-          "214f2b54f3271af0b1971a84fb3a2376:", "214f2b54f3271af0b1971a84fb3a237G:word",
-          "214f2b54f3271af0b1971a84fb3a2376:Word", "\x1b[", "\x1b["})
+    for (const auto* line : {"Progress.........: 3/2 (150.00%)",
+                             "Progress.........: 1/0 (0%)",
+                             "Progress: ",
+                             "Progress",
+                             "Progress.........: 99999999999999999999/1 (0%)",
+                             "KAGEMUSHA-DEMO",
+                             "KAGEMUSHA-DEMO ended 1",
+                             "KAGEMUSHA-DEMO ended x 0",
+                             "KAGEMUSHA-DEMO step 2/1 0.5 3",
+                             "KAGEMUSHA-DEMO step 1/2 0.5",
+                             "KAGEMUSHA-DEMO step 1/2 nan 3",
+                             "KAGEMUSHA-DEMO step 1/2 -1 3",
+                             "KAGEMUSHA-DEMO step 1/2 0.5 inf",
+                             "KAGEMUSHA-DEMO result 1 225:3a5b0c1d",
+                             "KAGEMUSHA-DEMO result 1 00000225:3A5B0C1D",
+                             "KAGEMUSHA-DEMO result 1 a:b",
+                             "xKAGEMUSHA-DEMO ready",
+                             "214f2b54f3271af0b1971a84fb3a2376:",
+                             "214f2b54f3271af0b1971a84fb3a237G:word",
+                             "214f2b54f3271af0b1971a84fb3a2376:Word",
+                             "\x1b[",
+                             "\x1b["})
         EXPECT_TRUE(guest_lines().feed(std::string(line) + "\n").empty()) << line;
 }
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
 #include <cmath>
 
 namespace kagemusha::control {
@@ -48,6 +50,53 @@ std::string missing_words(const std::set<std::string>& known, const std::set<std
                        found.size() - static_cast<std::size_t>(right));
 }
 
+// Of STEP:BITS.
+double loss_of(const std::string& line) {
+    const auto colon = line.find(':');
+    std::uint32_t bits = 0;
+    if (colon != line.npos)
+        std::from_chars(line.data() + colon + 1, line.data() + line.size(), bits, 16);
+    return std::bit_cast<float>(bits);
+}
+
+std::string why_no_training(const demo_story& s) {
+    if (s.reference.size() < 2 || !(loss_of(*s.reference.rbegin()) < loss_of(*s.reference.begin()) / 4))
+        return "in the run without a failure nothing was learned";
+    if (s.result == s.reference)
+        return {};
+    const auto other = std::count_if(s.reference.begin(), s.reference.end(),
+                                     [&](const auto& loss) { return !s.result.contains(loss); });
+    return fmt::format("{} of {} losses are not those of the run without a failure", other,
+                       s.reference.size());
+}
+
+std::string why_no_words(const demo_story& s) {
+    if (s.known.empty() || s.reference != s.known)
+        return "the run without a failure found " + missing_words(s.known, s.reference);
+    if (s.result != s.known)
+        return "the run with the failure found " + missing_words(s.known, s.result);
+    return {};
+}
+
+// What was asked, what came out, why that is right.
+struct verdict {
+    std::string asked, answer, right;
+};
+
+verdict verdict_of(const demo_story& s) {
+    if (s.program == demo_program::training)
+        return {
+            fmt::format("to learn a function of two variables from 128 points, in {}", s.asked),
+            s.result.empty() ? "none"
+                             : fmt::format("its mean square error fell from {:.4f} to {:.6f}",
+                                           loss_of(*s.result.begin()), loss_of(*s.result.rbegin())),
+            fmt::format("yes: {} losses, each to the bit as in a run without a failure", s.result.size())};
+    return {fmt::format("which {} {} have these MD5s?", s.known.size(), s.words.describe()),
+            fmt::format("{} words{}{}", s.result.size(), s.result.empty() ? "" : ", among them ",
+                        s.result.empty() ? "" : s.result.begin()->substr(s.result.begin()->find(':') + 1)),
+            "yes: the chosen words, and the same as in a run without a failure"};
+}
+
 } // namespace
 
 const char* to_text(demo_host host) {
@@ -55,14 +104,14 @@ const char* to_text(demo_host host) {
 }
 
 std::string why_not_verified(const demo_story& s) {
-    if (s.known.empty() || s.reference != s.known)
-        return "the run without a failure found " + missing_words(s.known, s.reference);
-    if (s.result != s.known)
-        return "the run with the failure found " + missing_words(s.known, s.result);
+    const bool hashcat = s.program == demo_program::hashcat;
+    if (const auto wrong = hashcat ? why_no_words(s) : why_no_training(s); !wrong.empty())
+        return wrong;
+    const std::string right = hashcat ? "the words are right" : "the losses are right";
     if (s.killed_ns == 0 || s.running_ns == 0)
-        return "the words are right, but nobody took over";
+        return right + ", but nobody took over";
     if (s.first_command_ns == 0 || s.after.launches == 0)
-        return "the words are right, but the standby's GPU did nothing for the guest";
+        return right + ", but the standby's GPU did nothing for the guest";
     return {};
 }
 
@@ -105,13 +154,11 @@ std::string story_summary(const demo_story& s) {
         text += fmt::format("  {:<12}{}\n", title, value);
     };
     const auto why_not = why_not_verified(s);
-    line("program", "hashcat (Debian's, unmodified), OpenCL, in the guest");
-    line("asked", fmt::format("which {} {} have these MD5s?", s.known.size(), s.words.describe()));
-    line("answer",
-         fmt::format("{} words{}{}", s.result.size(), s.result.empty() ? "" : ", among them ",
-                     s.result.empty() ? "" : s.result.begin()->substr(s.result.begin()->find(':') + 1)));
-    line("verified", why_not.empty() ? "yes: the chosen words, and the same as in a run without a failure"
-                                     : fmt::format("NO: {}", why_not));
+    const auto said = verdict_of(s);
+    line("program", description_of(s.program));
+    line("asked", said.asked);
+    line("answer", said.answer);
+    line("verified", why_not.empty() ? said.right : fmt::format("NO: {}", why_not));
     line("GPU", fmt::format("{} (backend {})", s.gpu.empty() ? "unknown" : s.gpu, s.backend));
     if (s.standby_gpu != s.gpu)
         line("standby's", s.standby_gpu.empty() ? "unknown" : s.standby_gpu);
@@ -135,8 +182,9 @@ std::string story_summary(const demo_story& s) {
                                    format_count(s.checkpoints), static_cast<double>(s.pause_us) * 1e-3));
     line("time", fmt::format("{} from the program's start to its result, with the crash",
                              format_duration(seconds_between(s.begun_ns, s.ended_ns))));
-    line("", fmt::format("{} without one and without a standby; that run also compiled hashcat's kernels",
-                         format_duration(seconds_between(s.reference_begun_ns, s.reference_ended_ns))));
+    line("", fmt::format("{} without one and without a standby; {}",
+                         format_duration(seconds_between(s.reference_begun_ns, s.reference_ended_ns)),
+                         first_run_costs(s.program)));
     line("", fmt::format("{} for all of it, {} of that for booting",
                          format_duration(seconds_between(s.started_ns, s.ended_ns)),
                          format_duration(seconds_between(s.started_ns, s.booted_ns))));
@@ -150,11 +198,15 @@ nlohmann::json story_report(const demo_story& s) {
             {{"name", point.name}, {"boot_ns", point.ns}, {"after_kill_ns", offset(point.ns, s.killed_ns)}});
     auto progress = nlohmann::json::array();
     for (const auto& sample : s.progress)
-        progress.push_back(
-            {{"host", to_text(sample.host)}, {"boot_ns", sample.ns}, {"fraction", sample.fraction}});
+        progress.push_back({{"host", to_text(sample.host)},
+                            {"boot_ns", sample.ns},
+                            {"fraction", sample.fraction},
+                            {"loss", sample.loss}});
     const auto why_not = why_not_verified(s);
     return {{"verified", why_not.empty()},
             {"problem", why_not},
+            {"program", name_of(s.program)},
+            {"asked", s.asked},
             {"letters", s.words.letters},
             {"endings", s.words.ending_letters()},
             {"known", s.known},

@@ -5,6 +5,7 @@
 // which every process of this machine shares; 0: it did not happen.
 #pragma once
 
+#include "control/demo/program.hpp"
 #include "control/demo/task.hpp"
 #include "control/status/summary.hpp"
 
@@ -25,11 +26,16 @@ struct progress_sample {
     demo_host host = demo_host::primary;
     std::uint64_t ns = 0;
     double fraction = 0;
+    double loss = 0; // of a training
 };
 
 struct demo_story {
-    word_set words;                                 // that were asked for
-    std::set<std::string> known, reference, result; // HASH:WORD: chosen; found without a failure; with one
+    demo_program program = demo_program::hashcat;
+    word_set words;    // that hashcat was asked for
+    std::string asked; // the work, for people
+    // hashcat's HASH:WORD: chosen; found without a failure; with one. A training's STEP:BITS of losses: without a
+    // failure; with one.
+    std::set<std::string> known, reference, result;
     std::string gpu, standby_gpu, backend, kernel, cpu;
     std::uint64_t started_ns = 0, booted_ns = 0;
     std::uint64_t reference_begun_ns = 0, reference_ended_ns = 0;

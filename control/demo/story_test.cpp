@@ -34,6 +34,17 @@ demo_story good() {
     return s;
 }
 
+demo_story trained() {
+    auto s = good();
+    s.program = demo_program::training;
+    s.asked = "900 steps";
+    s.known.clear();
+    s.reference = s.result = {"00000009:3e4a2d0f", "00000450:3a83126f", "00000900:39b5e7c4"};
+    s.progress = {{demo_host::primary, 55'000 * ms, 0.2, 0.19},
+                  {demo_host::standby, 70'000 * ms, 0.8, 0.0004}};
+    return s;
+}
+
 std::vector<std::string> names(const demo_story& s) {
     std::vector<std::string> out;
     for (const auto& point : timeline_of(s))
@@ -68,6 +79,24 @@ TEST(story, is_verified_only_if_everything_is_right) {
     EXPECT_NE(why_not_verified(demo_story{}), "");
 }
 
+TEST(story, a_training_is_verified_only_if_it_learned_and_each_loss_is_the_same) {
+    EXPECT_EQ(why_not_verified(trained()), "");
+    auto s = trained();
+    s.result = {"00000009:3e4a2d0f", "00000450:3a83126e", "00000900:39b5e7c4"};
+    EXPECT_EQ(why_not_verified(s), "1 of 3 losses are not those of the run without a failure");
+    s = trained();
+    s.result.clear();
+    EXPECT_EQ(why_not_verified(s), "3 of 3 losses are not those of the run without a failure");
+    s = trained();
+    s.reference = s.result = {"00000009:3e4a2d0f", "00000900:3e4a2d0e"};
+    EXPECT_EQ(why_not_verified(s), "in the run without a failure nothing was learned");
+    s.reference = s.result = {"00000009:3e4a2d0f", "00000900:7fc00000"}; // no number
+    EXPECT_EQ(why_not_verified(s), "in the run without a failure nothing was learned");
+    s = trained();
+    s.after.launches = 0;
+    EXPECT_EQ(why_not_verified(s), "the losses are right, but the standby's GPU did nothing for the guest");
+}
+
 TEST(story, timeline_is_in_the_order_of_the_times) {
     EXPECT_EQ(names(good()), (std::vector<std::string>{"begun", "commit", "kill", "detection", "decision",
                                                        "takeover", "first-command", "result"}));
@@ -97,6 +126,10 @@ TEST(story, a_person_reads_what_happened) {
     EXPECT_NE(story_summary(s).find("verified    NO: the run with the failure found 0 of 2 words"),
               std::string::npos);
     EXPECT_FALSE(story_summary(demo_story{}).empty());
+    const auto training = story_summary(trained());
+    for (const auto* part :
+         {"CUDA, in the guest", "fell from 0.1974 to 0.000347", "yes: 3 losses, each to the bit"})
+        EXPECT_NE(training.find(part), std::string::npos) << part << " is not in\n" << training;
 }
 
 TEST(story, a_program_reads_the_report) {
@@ -109,7 +142,9 @@ TEST(story, a_program_reads_the_report) {
 
 // A crude look: tags are closed in their order, names from elsewhere are escaped, no number is none.
 TEST(timeline_svg, is_well_formed) {
-    for (const auto& s : {good(), demo_story{}}) {
+    auto no_losses = trained();
+    no_losses.progress = {{demo_host::primary, 55'000 * ms, 0.2, 0}};
+    for (const auto& s : {good(), demo_story{}, trained(), no_losses}) {
         const auto svg = timeline_svg(s);
         std::vector<std::string> open;
         for (auto at = svg.find('<'); at != std::string::npos; at = svg.find('<', at + 1)) {

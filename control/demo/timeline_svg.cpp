@@ -82,21 +82,57 @@ double after_kill(const demo_story& s, std::uint64_t ns) {
     return (static_cast<double>(ns) - static_cast<double>(s.killed_ns)) * 1e-9;
 }
 
-std::string curve(const demo_story& s, const axis& a) {
-    const auto place = [&](double fraction) { return curve_bottom - fraction * (curve_bottom - curve_top); };
+// What the curve shows: how much is done, or a training's loss, in powers of ten.
+struct scale {
+    bool losses = false;
+    double least = 0, most = 1; // at the bottom, at the top
+    double at(double value) const {
+        return curve_bottom - (value - least) / (most - least) * (curve_bottom - curve_top);
+    }
+    double at(const progress_sample& sample) const {
+        return at(losses ? std::clamp(std::log10(std::max(sample.loss, 1e-30)), least, most)
+                         : sample.fraction);
+    }
+};
+
+scale scale_of(const demo_story& s) {
+    if (s.program != demo_program::training)
+        return {};
+    double least = 0, most = 0;
+    bool first = true;
+    for (const auto& sample : s.progress) {
+        if (!(sample.loss > 0))
+            continue;
+        const double power = std::log10(sample.loss);
+        least = first ? power : std::min(least, power);
+        most = first ? power : std::max(most, power);
+        first = false;
+    }
+    return {true, std::floor(least), std::max(std::ceil(most), std::floor(least) + 1)};
+}
+
+std::string marks(const scale& of) {
     std::string out;
-    for (const double percent : {0.0, 25.0, 50.0, 75.0, 100.0}) {
-        out += line(left, place(percent / 100), right, place(percent / 100), "#e2e8f0");
-        out += text(left - 8, place(percent / 100) + 4, fmt::format("{:g} %", percent),
+    const double step = of.losses ? 1 : 0.25;
+    for (double value = of.least; value <= of.most + step / 2; value += step) {
+        out += line(left, of.at(value), right, of.at(value), "#e2e8f0");
+        out += text(left - 8, of.at(value) + 4,
+                    of.losses ? fmt::format("{:g}", std::pow(10, value)) : fmt::format("{:g} %", value * 100),
                     " text-anchor=\"end\" class=\"small\"");
     }
+    return out;
+}
+
+std::string curve(const demo_story& s, const axis& a) {
+    const auto scale = scale_of(s);
+    std::string out = marks(scale);
     for (const auto host : {demo_host::primary, demo_host::standby}) {
         const char* colour = host == demo_host::primary ? primary_colour : standby_colour;
         std::string points;
         for (const auto& sample : s.progress) {
             if (sample.host != host)
                 continue;
-            const double x = a.at(after_kill(s, sample.ns)), y = place(sample.fraction);
+            const double x = a.at(after_kill(s, sample.ns)), y = scale.at(sample);
             points += fmt::format("{:.1f},{:.1f} ", x, y);
             out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x, y, colour);
         }
@@ -176,7 +212,8 @@ std::string timeline_svg(const demo_story& s) {
         "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
         width, height, text_colour);
     out += text(left, 28, "A program on a GPU goes on when its host dies", " class=\"title\"");
-    out += text(left, 48, fmt::format("hashcat in a VM, {}; {}", s.gpu, s.cpu), " class=\"small\"");
+    const char* const what = s.program == demo_program::training ? "loss of a training" : "hashcat";
+    out += text(left, 48, fmt::format("{} in a VM, {}; {}", what, s.gpu, s.cpu), " class=\"small\"");
     if (s.killed_ns == 0)
         return out + text(left, curve_top + 20, "nothing was killed") + "</svg>\n";
     out += curve(s, whole_run(s));

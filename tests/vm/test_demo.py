@@ -21,19 +21,20 @@ SECONDS = 2400  # nobody waits for ever
 class Demo:
     """One run, with directories of its own for everything that it could leave behind."""
 
-    def __init__(self):
+    def __init__(self, *more):
         self.directory = Path(tempfile.mkdtemp(prefix="kagemusha-test-demo-"))
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir()
         # How its processes are known: they inherit it.
         self.mark = f"KAGEMUSHA_TEST_DEMO={self.directory.name}"
         name, value = self.mark.split("=")
-        environ = dict(environment(), TMPDIR=str(self.temporary), **{name: value})
+        backend = "cuda" if "--cuda" in more else "opencl"
+        environ = dict(environment(backend=backend), TMPDIR=str(self.temporary), **{name: value})
         environ.pop("KAGEMUSHA_RUNTIME_DIR", None)
         command = [tool(), "demo", "--report", str(self.directory / "report.json"), "--svg", str(self.directory / "demo.svg"),
-                   "--timeout", str(SECONDS)]
+                   "--timeout", str(SECONDS), *more]
         for option, variable in (("--kernel", "KAGE_KERNEL"), ("--gpu", "KAGE_GPU")):
-            if os.environ.get(variable):
+            if os.environ.get(variable) and (option, backend) != ("--gpu", "cuda"):
                 command += [option, os.environ[variable]]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, errors="replace", env=environ)
@@ -72,6 +73,18 @@ def watch(runtime):
     process.communicate(timeout=60)
     assert process.returncode == 0, process.returncode
     return readings
+
+
+def check_order(report):
+    """What happened in the takeover, in its order, and who said how far the program was."""
+    when = {point["name"]: point["boot_ns"] for point in report["timeline"]}
+    order = ["begun", "kill", "detection", "decision", "takeover", "first-command", "result"]
+    assert set(when) == set(order) | {"commit"}, when
+    assert [when[name] for name in order] == sorted(when[name] for name in order), when
+    assert when["begun"] < when["commit"] <= when["takeover"], when
+    hosts = [sample["host"] for sample in report["progress"]]
+    assert hosts == sorted(hosts) and set(hosts) == {"primary", "standby"}, hosts
+    assert all(sample["boot_ns"] < when["takeover"] for sample in report["progress"] if sample["host"] == "primary"), report
 
 
 def check_failure():
@@ -116,18 +129,29 @@ def check_demo():
         digest, word = line.split(":")
         md5 = subprocess.run(["md5sum"], input=word.encode(), stdout=subprocess.PIPE, check=True).stdout
         assert md5.split()[0].decode() == digest, line
-    when = {point["name"]: point["boot_ns"] for point in report["timeline"]}
-    order = ["begun", "kill", "detection", "decision", "takeover", "first-command", "result"]
-    assert set(when) == set(order) | {"commit"}, when
-    assert [when[name] for name in order] == sorted(when[name] for name in order), when
-    assert when["begun"] < when["commit"] <= when["takeover"], when
-    hosts = [sample["host"] for sample in report["progress"]]
-    assert hosts == sorted(hosts) and set(hosts) == {"primary", "standby"}, hosts
-    assert all(sample["boot_ns"] < when["takeover"] for sample in report["progress"] if sample["host"] == "primary"), report
+    check_order(report)
     assert report["before"]["launches"] > 0 and report["after"]["launches"] > 0, report
     for part in ("kill -9", "the guest runs again, on the standby", "verified    yes", "kernel launches", "CPU by "):
         assert part in output, f"'{part}' is not in\n{output}"
     assert not re.search(r"\bNO:", output), output
     picture = xml.etree.ElementTree.parse(demo.directory / "demo.svg").getroot()
     assert picture.tag.endswith("svg") and "kill -9" in "".join(picture.itertext())
+    demo.check_nothing_left()
+
+
+def check_cuda():
+    """the same with a training on CUDA: each loss is that of a run without a failure, and the picture shows how it falls"""
+    demo = Demo("--cuda", "--driver", os.environ.get("KAGE_CUDA_DRIVER") or "ptx")
+    output, _ = demo.process.communicate(timeout=SECONDS + 120)
+    assert demo.process.returncode == 0, f"status {demo.process.returncode}:\n{output}"
+    report = demo.json()
+    assert report["verified"] is True and report["program"] == "the training", report
+    assert len(report["reference"]) == 100 and report["reference"] == report["result"], report
+    check_order(report)
+    losses = [sample["loss"] for sample in report["progress"]]
+    assert losses[0] > 100 * losses[-1] > 0, losses
+    assert report["before"]["launches"] > 0 and report["after"]["launches"] > 0, report
+    assert "yes: 100 losses, each to the bit as in a run without a failure" in output, output
+    picture = xml.etree.ElementTree.parse(demo.directory / "demo.svg").getroot()
+    assert "loss of a training" in "".join(picture.itertext())
     demo.check_nothing_left()

@@ -20,7 +20,7 @@ etcd, network = needs(ETCD, "etcd-server"), namespace("net")
 pytestmark = pytest.mark.usefixtures("etcd", "network")
 hosts = own(Cluster)
 
-REASONS = ("silent", "no checkpoint has reached", "stood still", "stands still", "connection", "peer")
+REASONS = ("silent", "nothing was heard", "no checkpoint has reached", "stood still", "stands still", "connection", "peer")
 # A link that carries nothing of a kind for so long is found out by these; the rest is heartbeats (2 s).
 BOUNDS = """
 [supervision]
