@@ -75,7 +75,7 @@ def watch(runtime):
     return readings
 
 
-def check_order(report):
+def expect_order(report):
     """What happened in the takeover, in its order, and who said how far the program was."""
     when = {point["name"]: point["boot_ns"] for point in report["timeline"]}
     order = ["begun", "kill", "detection", "decision", "takeover", "first-command", "result"]
@@ -129,7 +129,7 @@ def check_demo():
         digest, word = line.split(":")
         md5 = subprocess.run(["md5sum"], input=word.encode(), stdout=subprocess.PIPE, check=True).stdout
         assert md5.split()[0].decode() == digest, line
-    check_order(report)
+    expect_order(report)
     assert report["before"]["launches"] > 0 and report["after"]["launches"] > 0, report
     for part in ("kill -9", "the guest runs again, on the standby", "verified    yes", "kernel launches", "CPU by "):
         assert part in output, f"'{part}' is not in\n{output}"
@@ -147,7 +147,7 @@ def check_cuda():
     report = demo.json()
     assert report["verified"] is True and report["program"] == "the training", report
     assert len(report["reference"]) == 100 and report["reference"] == report["result"], report
-    check_order(report)
+    expect_order(report)
     losses = [sample["loss"] for sample in report["progress"]]
     assert losses[0] > 100 * losses[-1] > 0, losses
     assert report["before"]["launches"] > 0 and report["after"]["launches"] > 0, report
