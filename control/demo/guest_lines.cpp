@@ -156,7 +156,7 @@ void guest_lines::take_ours(std::string_view line, std::vector<guest_event>& out
         if (fraction && loss && rate && *loss >= 0 && *rate >= 0 && std::isfinite(*loss) &&
             std::isfinite(*rate))
             out.push_back({kind::progress, 0, 0, *fraction, *rate,
-                           fmt::format("loss {:.6f}, {:.0f} steps/s", *loss, *rate), *loss});
+                           fmt::format("loss {:.6g}, {:.0f} steps/s", *loss, *rate), *loss});
         return;
     }
     const auto run = number<unsigned>(first_word(arguments));

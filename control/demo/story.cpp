@@ -88,7 +88,7 @@ verdict verdict_of(const demo_story& s) {
         return {
             fmt::format("to learn a function of two variables from 128 points, in {}", s.asked),
             s.result.empty() ? "none"
-                             : fmt::format("its mean square error fell from {:.4f} to {:.6f}",
+                             : fmt::format("its mean square error fell from {:.3g} to {:.3g}",
                                            loss_of(*s.result.begin()), loss_of(*s.result.rbegin())),
             fmt::format("yes: {} losses, each to the bit as in a run without a failure", s.result.size())};
     return {fmt::format("which {} {} have these MD5s?", s.known.size(), s.words.describe()),

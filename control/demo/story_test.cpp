@@ -128,7 +128,7 @@ TEST(story, a_person_reads_what_happened) {
     EXPECT_FALSE(story_summary(demo_story{}).empty());
     const auto training = story_summary(trained());
     for (const auto* part :
-         {"CUDA, in the guest", "fell from 0.1974 to 0.000347", "yes: 3 losses, each to the bit"})
+         {"CUDA, in the guest", "fell from 0.197 to 0.000347", "yes: 3 losses, each to the bit"})
         EXPECT_NE(training.find(part), std::string::npos) << part << " is not in\n" << training;
 }
 

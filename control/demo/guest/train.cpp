@@ -421,17 +421,19 @@ int main(int count, char** arguments) {
         net.step();
         // Division without rest comes once for each part.
         const bool part = std::uint64_t{done} * parts / steps != std::uint64_t{done - 1} * parts / steps;
-        if (!part)
+        if (!part && done != 1) // where it begins is shown, too
             continue;
         const float loss = net.loss();
-        std::uint32_t bits = 0;
-        std::memcpy(&bits, &loss, sizeof bits);
-        std::fprintf(file, "%08" PRIu32 ":%08" PRIx32 "\n", done, bits);
+        if (part) {
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, &loss, sizeof bits);
+            std::fprintf(file, "%08" PRIu32 ":%08" PRIx32 "\n", done, bits);
+        }
         const auto now = clock::now();
-        if (now - said < std::chrono::milliseconds(200) && done != steps)
+        if (now - said < std::chrono::milliseconds(200) && done != 1 && done != steps)
             continue;
         said = now;
-        std::printf("KAGEMUSHA-DEMO step %" PRIu32 "/%" PRIu32 " %.6f %.1f\n", done, steps,
+        std::printf("KAGEMUSHA-DEMO step %" PRIu32 "/%" PRIu32 " %.6g %.1f\n", done, steps,
                     static_cast<double>(loss), done / std::chrono::duration<double>(now - begin).count());
     }
     return std::fclose(file) == 0 ? 0 : 1;
