@@ -4,6 +4,7 @@
 // this program.
 #include "control/base/assets.hpp"
 #include "control/base/gpu_parts.hpp"
+#include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/base/write_all.hpp"
@@ -85,7 +86,7 @@ void add_replication_options(CLI::App& command, session_options& options) {
 int list_gpus(const std::string& backend, const std::string& wanted_driver) {
     const auto lister = find_built("kagemusha-gpus");
     if (lister.empty()) {
-        fmt::print(stderr, "kagemusha: kagemusha-gpus is not built: run ./kage build\n");
+        fmt::print(stderr, "kagemusha: {}\n", not_there("kagemusha-gpus"));
         return 125;
     }
     const auto driver = find_host_driver(backend, wanted_driver);

@@ -3,6 +3,7 @@
 // See assets.hpp.
 #include "control/base/assets.hpp"
 
+#include "control/base/installation.hpp"
 #include "control/base/process.hpp"
 
 #include <fmt/format.h>
@@ -86,11 +87,15 @@ nlohmann::json assets::to_json() const {
 }
 
 std::string source_root() {
+    if (const auto own = own_installation())
+        return own->scripts();
     const auto set = variable("KAGE_ROOT");
     return set.empty() ? KAGEMUSHA_SOURCE_ROOT : set;
 }
 
 std::string find_built(const std::string& name) {
+    if (const auto own = own_installation())
+        return own->find(name);
     auto root = variable("KAGE_BUILD_DIR");
     std::error_code error;
     if (root.empty())
@@ -128,6 +133,14 @@ std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
         if (known->flavour == flavour && (!with_gpu || !known->module.empty()))
             return known; // else it is about another kernel, or about guests without a GPU
     }
+    if (const auto own = own_installation()) {
+        const auto installed = own->parts(flavour);
+        const auto problem = own->missing(installed, with_gpu);
+        if (problem.empty())
+            return installed;
+        fmt::print(stderr, "kagemusha: {}\n", problem);
+        return std::nullopt;
+    }
     assets found;
     found.flavour = flavour;
     found.qemu = variable("KAGE_QEMU");
@@ -154,7 +167,7 @@ std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
     for (const auto& [member, name] : built) {
         found.*member = find_built(name);
         if (with_gpu && (found.*member).empty()) {
-            fmt::print(stderr, "kagemusha: {} is not built: run ./kage build\n", name);
+            fmt::print(stderr, "kagemusha: {}\n", not_there(name));
             return std::nullopt;
         }
     }

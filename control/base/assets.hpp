@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // Where the parts of a virtual machine are: QEMU, the guest's kernel and image, our driver for it, our
-// library and worker. What Debian and the build scripts make is asked from scripts/ (built there on first
-// use, then cached); what CMake makes is found in the build directory that this tool itself is in.
+// library and worker. An installed tool finds them in its installation (installation.hpp). One in a source
+// tree asks scripts/ for what Debian and the build scripts make (built there on first use, then cached), and
+// finds what CMake makes in the build directory that it is in itself.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -30,8 +31,10 @@ std::optional<assets> find_assets(const std::string& flavour, bool with_gpu);
 // Where there is firmware for this QEMU, the first one first: the folder that was installed with it
 // (../share/qemu), then Debian's. Named to QEMU, so that it also finds it in a root of its own.
 std::vector<std::string> firmware_dirs(const std::string& qemu);
-std::string source_root();                       // of the checkout: KAGE_ROOT, else where this was built from
-std::string find_built(const std::string& name); // a file in the build directory; "" if it is not there
+// The folder that scripts/ is in: of the installation, or of the checkout (KAGE_ROOT, else where this was built from).
+std::string source_root();
+// A program or library of ours, in the installation or the build directory; "" if it is not there.
+std::string find_built(const std::string& name);
 
 // The release in a Linux bzImage's header ("6.12.43-cloud-amd64"), "" if it is none.
 std::string kernel_release(const std::string& bzimage);

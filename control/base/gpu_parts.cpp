@@ -3,6 +3,8 @@
 // See gpu_parts.hpp.
 #include "control/base/gpu_parts.hpp"
 
+#include "control/base/installation.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +40,7 @@ std::optional<std::string> find_host_driver(const std::string& backend, const st
     const auto path = wanted == "ptx" ? find_built(ptx_device) : wanted;
     std::error_code error;
     if (path.empty()) {
-        fmt::print(stderr, "kagemusha: {} is not built: run ./kage build\n", ptx_device);
+        fmt::print(stderr, "kagemusha: {}\n", not_there(ptx_device));
         return std::nullopt;
     }
     if (path.front() != '/' || path.find(',') != std::string::npos || !fs::exists(path, error)) {

@@ -7,6 +7,7 @@
 
 #include "control/arbiter/arbiter.hpp"
 #include "control/base/assets.hpp"
+#include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/log_file.hpp"
 #include "control/base/unix_socket.hpp"
@@ -254,11 +255,11 @@ bool crash_demo::prepare() {
     fmt::print("A VM with a GPU, and a standby of it. Both hosts are this machine. In the guest {}, twice;\n"
                "the second time the primary's QEMU is killed in the middle.\n"
                "guest: Linux {}, {} CPUs, {} MiB, {}\n"
-               "In another terminal: KAGEMUSHA_RUNTIME_DIR={} ./kage status --watch\n\n",
+               "In another terminal: KAGEMUSHA_RUNTIME_DIR={} {} status --watch\n\n",
                more_.program == demo_program::training
                    ? "a network is trained"
                    : fmt::format("hashcat looks for {} words of which it gets the MD5s", words_hidden),
-               story.kernel, options_.cpus, options_.memory_mib, story.cpu, runtime_);
+               story.kernel, options_.cpus, options_.memory_mib, story.cpu, runtime_, tool_word());
     std::fflush(stdout);
     return true;
 }

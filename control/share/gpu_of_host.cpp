@@ -4,6 +4,7 @@
 #include "control/share/gpu_of_host.hpp"
 
 #include "control/base/assets.hpp"
+#include "control/base/installation.hpp"
 #include "control/base/process.hpp"
 #include "control/vm/vm_registry.hpp"
 
@@ -45,7 +46,7 @@ std::vector<gpu_of_host> parse_gpus(std::string_view json) {
 std::vector<gpu_of_host> gpus_of_host(const std::optional<std::string>& selector, std::string& error) {
     const auto lister = find_built("kagemusha-gpus");
     if (lister.empty()) {
-        error = "kagemusha-gpus is not built: run ./kage build";
+        error = not_there("kagemusha-gpus");
         return {};
     }
     std::vector<std::string> command{lister, "--json"};

@@ -4,6 +4,7 @@
 #include "control/share/share_lease.hpp"
 
 #include "control/base/assets.hpp"
+#include "control/base/installation.hpp"
 #include "worker/share_join.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ constexpr int again_after_ms = 1000;
 std::string start_arbiter(const std::string& socket) {
     const auto program = find_built("kagemusha-gpu");
     if (program.empty())
-        return "kagemusha-gpu is not built: run ./kage build";
+        return not_there("kagemusha-gpu");
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
         return fmt::format("no pipe: {}", std::strerror(errno));

@@ -3,6 +3,7 @@
 // See vm_registry.hpp.
 #include "control/vm/vm_registry.hpp"
 
+#include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
 
 #include <fmt/format.h>
@@ -54,12 +55,22 @@ std::optional<registered_vm> read_file(int fd) {
     return registered_vm{json["name"], json["pid"], json["qmp"], json.value("control", std::string())};
 }
 
+// Of root's VMs, whether a unit of the service manager started them or a person: the packages make it.
+constexpr char system_directory[] = "/run/kagemusha";
+
+bool runs_units() {
+    std::error_code error;
+    return ::getuid() == 0 && own_installation() && fs::is_directory(system_directory, error);
+}
+
 } // namespace
 
 std::string runtime_directory(std::string& error) {
     std::string path;
     if (const char* own = std::getenv("KAGEMUSHA_RUNTIME_DIR"); own && *own)
         path = own;
+    else if (runs_units())
+        path = system_directory;
     else if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg && *xdg)
         path = std::string(xdg) + "/kagemusha";
     else

@@ -7,7 +7,7 @@
 shopt -s inherit_errexit # $(…) stops at the first error, too
 
 KAGE_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-KAGE_CACHE=${KAGEMUSHA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kagemusha}
+KAGE_CACHE=${KAGEMUSHA_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/kagemusha} # a service may have no HOME
 KAGE_LOGS=${KAGE_LOGS:-$KAGE_CACHE/logs}
 export KAGE_ROOT KAGE_CACHE KAGE_LOGS
 
