@@ -6,7 +6,8 @@
 #                      [SLOTS n])
 #
 # It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, sim, fuzz, device,
-# tidy, vm, vm-long, soak or gpu. `./kage test` runs all but vm-long, soak and gpu. DATA_DIR becomes the working directory of the test.
+# tidy, vm, vm-long, soak, packages or gpu. `./kage test` runs all but vm-long, soak, packages and gpu. DATA_DIR becomes the
+# working directory of the test.
 #
 #   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SLOTS n] [SERIAL])
 #
@@ -36,7 +37,7 @@ elseif(KAGEMUSHA_SANITIZE MATCHES "thread")
         "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
-set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device tidy vm vm-long soak upgrade gpu)
+set(KAGEMUSHA_TEST_LABELS unit conformance sim fuzz device tidy vm vm-long soak upgrade packages gpu)
 
 function(_kagemusha_check_label name label)
     if(NOT label IN_LIST KAGEMUSHA_TEST_LABELS)

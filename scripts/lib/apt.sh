@@ -94,9 +94,11 @@ CONF
     echo "$home/apt.conf"
 }
 
-# private_apt get|cache ARG…: apt-get or apt-cache with the private configuration.
+# private_apt get|cache ARG…: apt-get or apt-cache with the private configuration. A build of packages has everything in its
+# source package, and asks no archive: KAGEMUSHA_OFFLINE=1.
 private_apt() {
     local tool=$1
+    [ "${KAGEMUSHA_OFFLINE:-0}" != 1 ] || die "KAGEMUSHA_OFFLINE=1, and the archive was to be asked: apt-$*"
     shift
     "apt-$tool" -c "$KAGE_CACHE/apt/apt.conf" "$@"
 }
@@ -111,6 +113,7 @@ _apt_is_fresh() {
 
 private_apt_update() {
     local home=$KAGE_CACHE/apt lock rc=0
+    [ "${KAGEMUSHA_OFFLINE:-0}" != 1 ] || return 0
     mkdir -p "$home"
     exec {lock}>"$home/.lock"
     flock "$lock"

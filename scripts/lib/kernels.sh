@@ -7,6 +7,8 @@
 #   usr/src/linux-headers-RELEASE/                 what an external module is built against (already relocated)
 #   release, version                               one line each
 # Sourced after common.sh and apt.sh.
+#
+# KAGEMUSHA_GUEST_SOURCE=DIR takes the packages from there (`guest-image source DIR` has put them there), not from the archive.
 
 KAGE_KERNELS=(6.1-cloud 6.1-amd64 6.12-cloud 6.12-amd64)
 _kernel_format=1 # raise when _unpack_kernel does something else
@@ -38,8 +40,9 @@ _kernel_version() {
         sort -V | tail -n 1
 }
 
-_unpack_kernel() {
-    local flavour=$1 version=$2 dir=$3 suffix headers release common kbuild deb name
+# The packages that a guest with this kernel and its module are made of.
+_fetch_kernel_debs() { # FLAVOUR VERSION DIR
+    local flavour=$1 version=$2 dir=$3 suffix headers release common kbuild
     suffix=$(_kernel_suffix "$flavour")
     # The package names carry the release (6.1.0-56-cloud-amd64): follow the dependencies of the meta package.
     headers=$(private_apt cache show "linux-headers-$suffix=$version" | sed -n 's/^Depends: \(linux-headers-[^ ,]*\).*/\1/p' | head -n 1)
@@ -47,8 +50,22 @@ _unpack_kernel() {
     [ -n "$release" ] || die "linux-headers-$suffix=$version does not name its headers"
     common=$(private_apt cache show "$headers=$version" | grep -o 'linux-headers-[^ ,]*-common' | head -n 1)
     kbuild=$(private_apt cache show "$headers=$version" | grep -o 'linux-kbuild-[^ ,]*' | head -n 1)
+    fetch_debs "$dir" "linux-image-$release=$version" "$headers=$version" "$common=$version" "$kbuild=$version"
+}
+
+_unpack_kernel() {
+    local flavour=$1 version=$2 dir=$3 release common deb name
     mkdir "$dir/debs"
-    fetch_debs "$dir/debs" "linux-image-$release=$version" "$headers=$version" "$common=$version" "$kbuild=$version"
+    if [ -n "${KAGEMUSHA_GUEST_SOURCE:-}" ]; then
+        cp "$KAGEMUSHA_GUEST_SOURCE/kernel/$flavour"/*.deb "$dir/debs/"
+    else
+        _fetch_kernel_debs "$flavour" "$version" "$dir/debs"
+    fi
+    release=$(basename "$dir"/debs/linux-image-*.deb)
+    release=${release#linux-image-}
+    release=${release%%_*}
+    common=$(basename "$dir"/debs/linux-headers-*-common_*.deb)
+    common=${common%%_*}
     for deb in "$dir"/debs/*.deb; do
         dpkg-deb -x "$deb" "$dir"
     done
@@ -74,7 +91,11 @@ _unpack_kernel() {
 # kernel_dir FLAVOUR: prints the unpacked place, fetching it first if needed.
 kernel_dir() {
     local flavour=$1 version
-    version=$(_kernel_version "$flavour")
+    if [ -n "${KAGEMUSHA_GUEST_SOURCE:-}" ]; then
+        version=$(cat "$KAGEMUSHA_GUEST_SOURCE/kernel/$flavour.version")
+    else
+        version=$(_kernel_version "$flavour")
+    fi
     [ -n "$version" ] || die "no package of kernel $flavour found in the archive"
     cached kernels "$flavour-$version-$_kernel_format" "Fetching guest kernel $version ($flavour)" \
         _unpack_kernel "$flavour" "$version"
