@@ -208,7 +208,7 @@ bool crash_demo::write_files(const std::string& accel, const assets& parts) {
     if (more_.program == demo_program::training) {
         train_ = find_built(training_program);
         if (train_.empty()) {
-            fmt::print(stderr, "kagemusha: {} is not built: run ./kage build\n", training_program);
+            fmt::print(stderr, "kagemusha: {}\n", not_there(training_program));
             return false;
         }
     } else if (!hide_words()) {
