@@ -116,7 +116,11 @@ static int virtio_vgpu_start(VirtIOVGPU *s, bool ioeventfd)
     VirtioBusClass *k = VIRTIO_BUS_GET_CLASS(qbus);
     int r;
 
-    if (s->started) {
+    /*
+     * Without a device QEMU ends: main has left its lock, and a migration
+     * thread that was waiting for it starts the VM once more.
+     */
+    if (s->started || !s->device) {
         return 0;
     }
     r = k->set_guest_notifiers(qbus->parent, VGPU_QUEUE_COUNT, true);
