@@ -91,7 +91,7 @@ std::optional<double> fraction_of(std::string_view progress) {
 // "24228.4 kH/s (14.03ms) @ …" → 24228400
 double rate_of(std::string_view speed) {
     const auto value = number<double>(first_word(speed));
-    const auto unit = speed.substr(std::min(speed.size(), first_word(speed).size() + 1));
+    const auto unit = after_word(speed);
     if (!value || *value < 0)
         return 0;
     constexpr std::string_view prefixes = " kMGTP";

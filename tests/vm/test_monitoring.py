@@ -3,13 +3,13 @@
 Topology: a VM with a standby and one that lost its own, an exporter, a Prometheus with the rules of `monitoring`.
 """
 import json
-import socket
 import subprocess
 import tempfile
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from etcd import free_port
 from ha_pair import Pair, wait
 from mirror import Metrics
 
@@ -21,9 +21,7 @@ class Prometheus:
 
     def __init__(self, exporter, rules):
         self.place = Path(tempfile.mkdtemp(prefix="kagemusha-prometheus-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         (self.place / "prometheus.yml").write_text(json.dumps({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)],
             "scrape_configs": [{"job_name": "kagemusha", "static_configs": [{"targets": [exporter]}]}]}), encoding="utf-8")

@@ -12,7 +12,7 @@
 // Prints "KAGEMUSHA-DEMO step DONE/STEPS LOSS STEPS-PER-SECOND" now and then (control/demo/guest_lines.hpp) and writes
 // to FILE the loss after each of a hundred parts of the run, as "STEP:BITS" in decimal and hexadecimal. Exit status 0:
 // it has done all steps.
-#include "proto/cuda/cuda.h"
+#include "control/demo/guest/driver_calls.hpp"
 
 #include <chrono>
 #include <cinttypes>
@@ -21,7 +21,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
 #include <vector>
 
 namespace {
@@ -226,39 +225,8 @@ constexpr std::uint32_t weights1 = 0, bias1 = weights1 + inputs * hidden, weight
     X(cuMemcpyDtoH_v2)                                                                                       \
     X(cuMemsetD32_v2)
 
-#define MEMBER(name) decltype(&::name) name;
-struct {
-    FUNCTIONS(MEMBER)
-} cu;
-#undef MEMBER
-
-void need(CUresult result, const char* what) {
-    if (result == CUDA_SUCCESS)
-        return;
-    const char* name = "?";
-    cu.cuGetErrorName(result, &name);
-    std::printf("train: %s: %s\n", what, name);
-    std::exit(1);
-}
-#define NEED(call) need(cu.call, #call)
-
-bool load() {
-    const char* const chosen = std::getenv("TRAIN_LIBRARY");
-    void* const library = dlopen(chosen ? chosen : "libcuda.so.1", RTLD_NOW);
-    if (!library) {
-        std::printf("train: %s\n", dlerror());
-        return false;
-    }
-    bool all = true;
-#define FIND(name)                                                                                           \
-    cu.name = reinterpret_cast<decltype(cu.name)>(dlsym(library, #name));                                    \
-    all = all && cu.name;
-    FUNCTIONS(FIND)
-#undef FIND
-    if (!all)
-        std::printf("train: libcuda.so.1 has not all functions\n");
-    return all;
-}
+KAGEMUSHA_CUDA_CALLS(cu, FUNCTIONS, "train");
+#define NEED(call) cu.need(cu.call, #call)
 
 // The same on each machine: weights and points must not depend on a library's generator.
 class generator {
@@ -410,7 +378,7 @@ int main(int count, char** arguments) {
     }
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     std::FILE* const file = std::fopen(arguments[2], "w");
-    if (!file || !load()) {
+    if (!file || !cu.load(std::getenv("TRAIN_LIBRARY"))) {
         std::printf("train: cannot begin\n");
         return 1;
     }

@@ -11,12 +11,11 @@
 //
 // Prints "round N: CHECKSUM" now and then, and "N rounds, CHECKSUM" at the end. Exit status 0: every result was
 // right; 1: one was not, or a call failed; a line says which.
-#include "proto/cuda/cuda.h"
+#include "control/demo/guest/driver_calls.hpp"
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -148,39 +147,8 @@ const char visitor[] = R"(
     X(cuEventCreate)                                                                                         \
     X(cuEventRecord)
 
-#define MEMBER(name) decltype(&::name) name;
-struct {
-    FUNCTIONS(MEMBER)
-} cu;
-#undef MEMBER
-
-void need(CUresult result, const char* what) {
-    if (result == CUDA_SUCCESS)
-        return;
-    const char* name = "?";
-    cu.cuGetErrorName(result, &name);
-    std::printf("FAILED: %s: %s\n", what, name);
-    std::exit(1);
-}
-#define NEED(call) need(cu.call, #call)
-
-bool load() {
-    const char* const chosen = std::getenv("CUDA_JOB_LIBRARY");
-    void* const library = dlopen(chosen ? chosen : "libcuda.so.1", RTLD_NOW);
-    if (!library) {
-        std::printf("FAILED: %s\n", dlerror());
-        return false;
-    }
-    bool all = true;
-#define FIND(name)                                                                                           \
-    cu.name = reinterpret_cast<decltype(cu.name)>(dlsym(library, #name));                                    \
-    all = all && cu.name;
-    FUNCTIONS(FIND)
-#undef FIND
-    if (!all)
-        std::printf("FAILED: libcuda.so.1 has not all functions\n");
-    return all;
-}
+KAGEMUSHA_CUDA_CALLS(cu, FUNCTIONS, "FAILED");
+#define NEED(call) cu.need(cu.call, #call)
 
 class job {
 public:
@@ -307,7 +275,7 @@ int main(int count, char** arguments) {
     const auto rounds = static_cast<std::uint32_t>(count > 1 ? std::atoi(arguments[1]) : 100);
     const char* const stop = count > 2 ? arguments[2] : nullptr;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    if (!load())
+    if (!cu.load(std::getenv("CUDA_JOB_LIBRARY")))
         return 1;
     job work;
     std::uint32_t n = 0;
