@@ -75,9 +75,12 @@ CUresult find_function(module& from, const char* name, function*& found) {
 
 namespace {
 
+/// Who says that there is a variable of this name.
+enum class named_by { image, program };
+
 /// Makes the variable an object of the device, so that copies can name it and a standby gets it. context::mutex
 /// is held.
-CUresult find_variable(module& from, const std::string& name, const variable*& found) {
+CUresult find_variable(module& from, const std::string& name, named_by by, const variable*& found) {
     const auto known = from.variables.find(name);
     if (known != from.variables.end()) {
         found = &known->second;
@@ -88,6 +91,8 @@ CUresult find_variable(module& from, const std::string& name, const variable*& f
     const auto told = opencl::ask(link, {VGPU_INFO_PROGRAM, VGPU_CUDA_VARIABLE, from.native->id(), 0,
                                          std::as_bytes(std::span(name))})
                           .as<vgpu_cuda_variable>();
+    if (!told && by == named_by::program)
+        return CUDA_ERROR_NOT_FOUND; // the image's own are made when it is loaded: there is no such state
     variable made;
     made.address = told ? told->address : 0;
     made.bytes = told ? told->bytes : 1;
@@ -95,7 +100,7 @@ CUresult find_variable(module& from, const std::string& name, const variable*& f
         opencl::make_object<opencl::memory>(where.native, CL_MEM_OBJECT_BUFFER, cl_mem_flags{0}, made.bytes);
     if (!made.native)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    // Also when nobody knows the address: then the host is to know that there is state which it does not see.
+    // Also when the driver tells no address: then the host is to know that there is state which it does not see.
     auto command = opencl::make_command<vgpu_cmd_create_variable>(VGPU_CMD_CREATE_VARIABLE);
     command.id = made.native->id();
     command.program = from.native->id();
@@ -116,11 +121,11 @@ void make_variables(module& of, std::span<const std::byte> image) {
     const std::lock_guard held(of.owner->mutex);
     const variable* unseen = nullptr;
     if (hides_variables(image)) // a name that none has: the host is to know that there may be some
-        find_variable(of, "(of a fat binary)", unseen);
+        find_variable(of, "(of a fat binary)", named_by::image, unseen);
     for (const std::string& name : variables_in(image)) {
         const variable* made = nullptr;
         if (name.size() <= VGPU_MAX_NAME_BYTES && !is_literal(name))
-            find_variable(of, name, made);
+            find_variable(of, name, named_by::image, made);
     }
 }
 
@@ -268,7 +273,7 @@ KAGEMUSHA_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* byt
             return CUDA_ERROR_INVALID_VALUE;
         const std::lock_guard held(one->owner->mutex);
         const variable* found = nullptr;
-        if (const CUresult error = find_variable(*one, name, found))
+        if (const CUresult error = find_variable(*one, name, named_by::program, found))
             return error;
         if (address)
             *address = found->address;

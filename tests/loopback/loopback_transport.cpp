@@ -13,7 +13,8 @@
 // KAGEMUSHA_LOOPBACK_MAX_PAYLOAD (bytes of the program's memory that one request may carry),
 // KAGEMUSHA_LOOPBACK_BACKEND (opencl), _GPU, _OPTIONS, _IN_PROCESS (0), _SANDBOX (0 required, 1
 // best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end), _REPLICATE_TO (where a
-// standby of the VM "loopback" listens; at the end the program waits until the standby has done everything).
+// standby of the VM "loopback" listens; at the end the program waits until the standby has done everything,
+// and fails if that does not protect it any more).
 #include "guest-driver/opencl/transport.hpp"
 
 #include <CL/cl.h>
@@ -126,19 +127,16 @@ public:
         auto self = std::unique_ptr<loopback_transport>(new loopback_transport);
         if (!self->start(name, error))
             return nullptr;
+        if (self->replicated_)
+            finish_at_exit(self.get());
         return self;
     }
 
     ~loopback_transport() override {
+        finish_at_exit(this, false);
         if (abandoned_)
             return;
-        {
-            std::lock_guard lock(mutex_);
-            closing_ = true;
-        }
-        wake();
-        if (thread_.joinable())
-            thread_.join();
+        finish();
         if (device_) {
             if (replicated_)
                 print_replication();
@@ -152,6 +150,35 @@ public:
             ::close(arena_fd_);
         if (wake_fd_ >= 0)
             ::close(wake_fd_);
+    }
+
+    // A driver may keep its transport to the end of the program, as a process keeps its descriptors: then the
+    // end of the program closes it.
+    static void finish_at_exit(loopback_transport* one, bool wanted = true) {
+        static std::mutex mutex;
+        static std::vector<loopback_transport*>& open = *new std::vector<loopback_transport*>;
+        const std::lock_guard lock(mutex);
+        if (!wanted) {
+            std::erase(open, one);
+        } else if (open.push_back(one); open.size() == 1) {
+            std::atexit([] {
+                for (loopback_transport* last : std::exchange(open, {})) {
+                    if (last->process_ == ::getpid()) // a child has no thread to wait for
+                        last->finish();
+                }
+            });
+        }
+    }
+
+    // Takes no more, and waits for the standby.
+    void finish() {
+        {
+            std::lock_guard lock(mutex_);
+            closing_ = true;
+        }
+        wake();
+        if (thread_.joinable())
+            thread_.join();
     }
 
     transport_limits limits() const override { return limits_; }
@@ -325,6 +352,10 @@ private:
             const kagemusha_replication_status s = replication();
             return s.executed == s.appended || s.state != KAGEMUSHA_REPLICATION_PROTECTING;
         });
+        if (replicated_ && replication().state != KAGEMUSHA_REPLICATION_PROTECTING) {
+            std::fprintf(stderr, "kagemusha loopback: the standby does not protect the program at its end\n");
+            std::_Exit(1);
+        }
     }
 
     // Of a device that is replicated, and as long as its standby is there.
@@ -518,6 +549,7 @@ private:
     int arena_fd_ = -1;
     int wake_fd_ = -1;
     void* arena_ = MAP_FAILED;
+    const pid_t process_ = ::getpid();
     bool abandoned_ = false;
     std::thread thread_;
 

@@ -3,9 +3,10 @@
 #
 # run_program.sh MIRROR_STANDBY LOOPBACK_LIBRARY PROGRAM [arguments]
 #
-# Runs an OpenCL program, or one of CUDA that gets the library as an argument, on the loopback (the guest's driver and the host's device in one process), replicated to a
-# standby in another process. Both must succeed: the program, and the standby, which has executed everything without a
-# fault and whose memory was the same at every comparison.
+# Runs an OpenCL program, or one of CUDA that gets the library as an argument, on the loopback (the guest's driver
+# and the host's device in one process), replicated to a standby in another process. Both must succeed: the program,
+# which is protected to its end, and the standby, which has executed everything without a fault and whose memory was
+# the same at every comparison.
 set -uo pipefail
 standby=$1 library=$2
 shift 2
