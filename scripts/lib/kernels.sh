@@ -45,11 +45,11 @@ _fetch_kernel_debs() { # FLAVOUR VERSION DIR
     local flavour=$1 version=$2 dir=$3 suffix headers release common kbuild
     suffix=$(_kernel_suffix "$flavour")
     # The package names carry the release (6.1.0-56-cloud-amd64): follow the dependencies of the meta package.
-    headers=$(private_apt cache show "linux-headers-$suffix=$version" | sed -n 's/^Depends: \(linux-headers-[^ ,]*\).*/\1/p' | head -n 1)
+    headers=$(private_apt cache show "linux-headers-$suffix=$version" | sed -n 's/^Depends: \(linux-headers-[^ ,]*\).*/\1/p' | sed -n 1p)
     release=${headers#linux-headers-}
     [ -n "$release" ] || die "linux-headers-$suffix=$version does not name its headers"
-    common=$(private_apt cache show "$headers=$version" | grep -o 'linux-headers-[^ ,]*-common' | head -n 1)
-    kbuild=$(private_apt cache show "$headers=$version" | grep -o 'linux-kbuild-[^ ,]*' | head -n 1)
+    common=$(private_apt cache show "$headers=$version" | grep -o 'linux-headers-[^ ,]*-common' | sed -n 1p)
+    kbuild=$(private_apt cache show "$headers=$version" | grep -o 'linux-kbuild-[^ ,]*' | sed -n 1p)
     fetch_debs "$dir" "linux-image-$release=$version" "$headers=$version" "$common=$version" "$kbuild=$version"
 }
 

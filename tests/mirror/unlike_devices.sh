@@ -14,7 +14,7 @@ export POCL_DEVICES="pthread basic"
 list=$("$gpus" --json) || exit 1
 number_of() {
     grep -o '{"index": [^}]*}' <<<"$list" | grep '"platform": "Portable Computing Language"' |
-        grep -E "\"name\": \"$1" | grep -v -E "\"name\": \"${2:-none}" | grep -o '"index": [0-9]*' | grep -o '[0-9]*' | head -n 1
+        grep -E "\"name\": \"$1" | grep -v -E "\"name\": \"${2:-none}" | grep -o '"index": [0-9]*' | grep -o '[0-9]*' | sed -n 1p
 }
 primary=$(number_of '(pthread|cpu)-' cpu-minimal)
 standby=$(number_of '(basic|cpu-minimal)-')

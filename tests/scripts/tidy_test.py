@@ -149,6 +149,9 @@ class Programs(Bed):
         self.needs("shellcheck")
         self.assertEqual(self.faults(programs.shell, {"a": "#!/bin/sh\ncd / || exit\n"}), [])
         self.found(programs.shell, {"a": "#!/bin/sh\ncd \"$1\"\n"}, "SC2164")
+        for early in ("head -n 1", "grep -q x", "grep -m 1 x", "awk '/x/ { print; exit }'"):
+            self.found(programs.shell, {"a": f"#!/bin/bash\nset -o pipefail\nls | {early}\n"}, "status 141")
+        self.assertEqual(self.faults(programs.shell, {"a": "#!/bin/bash\nset -o pipefail\nls | sed -n 1p\n"}), [])
 
     def test_python(self):
         self.needs("pyflakes3")

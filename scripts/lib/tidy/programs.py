@@ -36,6 +36,11 @@ KERNEL_IGNORED = {
 }
 
 
+# A reader that ends early: who writes to it may die of SIGPIPE, and with pipefail that is the pipe's status (141). It
+# depends on who runs first, so it shows on a busy machine only.
+EARLY_END = re.compile(r"\|\s*(head\b|grep\s+(-\w+\s+)*-\w*[qm]|awk\b.*\bexit\b|sed\b[^|]*;q\b)")
+
+
 class Missing(Exception):
     """A program that a check needs is not on this machine; the text says how to get it."""
 
@@ -73,6 +78,19 @@ def shell(tree):
     if names:
         yield from _lines([program, "--severity=warning", "--format=gcc", "-x", "-P", "SCRIPTDIR", *names],
                           tree.root)[1]
+    for name in names:
+        text = tree.paths[name].read_text(errors="replace")
+        # What lies in a lib is read by programs that have the option.
+        if "pipefail" not in text and "/lib/" not in name:
+            continue
+        before = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.lstrip().startswith("#"):
+                continue
+            piped = ("|" if before.rstrip(" \\").endswith("|") else "") + line.lstrip()
+            before = line
+            if EARLY_END.search(piped):
+                yield f"{name}:{number}: ends before the pipe does, so with pipefail the script may end with status 141"
 
 
 def python(tree):
