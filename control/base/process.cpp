@@ -62,20 +62,6 @@ int status_of(const siginfo_t& info) {
 
 } // namespace
 
-unique_fd& unique_fd::operator=(unique_fd&& other) noexcept {
-    if (this != &other) {
-        reset();
-        fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-}
-
-void unique_fd::reset() {
-    if (fd_ >= 0)
-        ::close(fd_);
-    fd_ = -1;
-}
-
 std::optional<child_process> child_process::start(const spawn_request& request, std::string& error) {
     auto words = request.command;
     if (request.guarded) {

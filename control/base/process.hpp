@@ -11,23 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.hpp"
+
 namespace kagemusha::control {
-
-// A descriptor that closes itself.
-class unique_fd {
-public:
-    unique_fd() = default;
-    explicit unique_fd(int fd) : fd_(fd) {}
-    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    unique_fd& operator=(unique_fd&& other) noexcept;
-    ~unique_fd() { reset(); }
-    int get() const { return fd_; }
-    void reset();
-    explicit operator bool() const { return fd_ >= 0; }
-
-private:
-    int fd_ = -1;
-};
 
 struct spawn_request {
     std::vector<std::string> command;

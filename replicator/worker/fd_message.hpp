@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "worker/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

@@ -16,7 +16,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "worker/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "worker/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

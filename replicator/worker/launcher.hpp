@@ -14,8 +14,8 @@
 #include <mutex>
 #include <string>
 
+#include "base/unique_fd.hpp"
 #include "worker/spawn.hpp"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

@@ -8,8 +8,8 @@
 
 #include <string>
 
+#include "base/unique_fd.hpp"
 #include "worker/sandbox.hpp"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

@@ -5,7 +5,7 @@
 #ifndef KAGEMUSHA_WORKER_LINK_CLIENT_HPP
 #define KAGEMUSHA_WORKER_LINK_CLIENT_HPP
 
-#include "worker/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

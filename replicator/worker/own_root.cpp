@@ -12,7 +12,7 @@
 #include <climits>
 #include <cstring>
 
-#include "worker/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

@@ -19,6 +19,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/unique_fd.hpp"
 #include "worker/doorbell.hpp"
 #include "worker/log_lines.hpp"
 #include "worker/reaper.hpp"
@@ -26,7 +27,6 @@
 #include "worker/setup.hpp"
 #include "worker/share_join.hpp"
 #include "worker/spawn.hpp"
-#include "worker/unique_fd.hpp"
 #include "worker/wire.hpp"
 
 namespace kagemusha::worker {

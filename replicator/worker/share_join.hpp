@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/unique_fd.hpp"
 #include "proto/share/share_protocol.h"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

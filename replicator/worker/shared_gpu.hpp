@@ -7,9 +7,9 @@
 
 #include <memory>
 
+#include "base/unique_fd.hpp"
 #include "share/gate/gate.hpp"
 #include "worker/executor_factory.hpp"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

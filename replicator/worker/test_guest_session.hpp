@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "codec/encode.hpp"
 #include "worker/port_test_helpers.hpp"
 #include "worker/process_port.hpp"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

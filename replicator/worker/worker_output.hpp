@@ -14,9 +14,9 @@
 #include <string_view>
 #include <thread>
 
+#include "base/unique_fd.hpp"
 #include "worker/executor_factory.hpp"
 #include "worker/ring.hpp"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::worker {
 

@@ -24,15 +24,13 @@
 #include <new>
 #include <string>
 
+#include "base/unique_fd.hpp"
 #include "share/arbiter/arbiter.hpp"
 #include "worker/fd_message.hpp"
-#include "worker/unique_fd.hpp"
 
 namespace kagemusha::share {
 
 namespace {
-
-using worker::unique_fd;
 
 constexpr std::uint64_t listener_key = 0, timer_key = 1, signal_key = 2, first_connection = 16;
 // Of the socket: more than a burst of workers of a VM that starts.

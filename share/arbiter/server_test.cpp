@@ -27,8 +27,6 @@ extern char** environ;
 namespace kagemusha::share {
 namespace {
 
-using worker::unique_fd;
-
 class share_server : public testing::Test {
 protected:
     void SetUp() override {

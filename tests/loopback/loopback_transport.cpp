@@ -52,6 +52,10 @@ const char* environment(const char* name, const char* fallback) {
     return value ? value : fallback;
 }
 
+std::uint32_t number(const char* name, const char* fallback) {
+    return static_cast<std::uint32_t>(std::strtoul(environment(name, fallback), nullptr, 10));
+}
+
 // First fit over page-aligned ranges of the arena.
 class range_allocator {
 public:
@@ -140,7 +144,7 @@ public:
         if (device_) {
             if (replicated_)
                 print_replication();
-            if (std::atoi(environment("KAGEMUSHA_LOOPBACK_STATS", "0")))
+            if (number("KAGEMUSHA_LOOPBACK_STATS", "0"))
                 print_stats();
             kagemusha_device_destroy(device_);
         }
@@ -289,11 +293,9 @@ private:
         config.backend = environment("KAGEMUSHA_LOOPBACK_BACKEND", "opencl");
         config.gpu = environment("KAGEMUSHA_LOOPBACK_GPU", "");
         config.options = environment("KAGEMUSHA_LOOPBACK_OPTIONS", "");
-        config.in_process = std::atoi(environment("KAGEMUSHA_LOOPBACK_IN_PROCESS", "0")) != 0;
-        config.sandbox =
-            static_cast<std::uint32_t>(std::atoi(environment("KAGEMUSHA_LOOPBACK_SANDBOX", "0")));
-        config.hang_timeout_ms =
-            static_cast<std::uint32_t>(std::atoi(environment("KAGEMUSHA_LOOPBACK_HANG_TIMEOUT_MS", "0")));
+        config.in_process = number("KAGEMUSHA_LOOPBACK_IN_PROCESS", "0") != 0;
+        config.sandbox = number("KAGEMUSHA_LOOPBACK_SANDBOX", "0");
+        config.hang_timeout_ms = number("KAGEMUSHA_LOOPBACK_HANG_TIMEOUT_MS", "0");
         config.replicate_to = environment("KAGEMUSHA_LOOPBACK_REPLICATE_TO", "");
         config.vm_id = "loopback";
         config.heartbeat_budget_ms = 10000; // of a busy machine
@@ -573,8 +575,8 @@ private:
 
 std::vector<std::string> device_names() {
     std::vector<std::string> names{"loopback"};
-    const int count = std::atoi(environment("KAGEMUSHA_LOOPBACK_DEVICES", "1"));
-    for (int i = 1; i < count; ++i)
+    const std::uint32_t count = number("KAGEMUSHA_LOOPBACK_DEVICES", "1");
+    for (std::uint32_t i = 1; i < count; ++i)
         names.push_back("loopback" + std::to_string(i));
     return names;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// unique_fd: one owner for one file descriptor.
-#ifndef KAGEMUSHA_WORKER_UNIQUE_FD_HPP
-#define KAGEMUSHA_WORKER_UNIQUE_FD_HPP
+// unique_fd: one owner for one file descriptor. In the namespace that all parts see.
+#ifndef KAGEMUSHA_BASE_UNIQUE_FD_HPP
+#define KAGEMUSHA_BASE_UNIQUE_FD_HPP
 
 #include <unistd.h>
 
 #include <utility>
 
-namespace kagemusha::worker {
+namespace kagemusha {
 
 class unique_fd {
 public:
@@ -15,7 +15,7 @@ public:
     explicit unique_fd(int fd) : fd_(fd) {}
     unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
-        reset(std::exchange(other.fd_, -1));
+        reset(std::exchange(other.fd_, -1)); // an own descriptor comes back as it was
         return *this;
     }
     ~unique_fd() { reset(); }
@@ -33,6 +33,6 @@ private:
     int fd_ = -1;
 };
 
-} // namespace kagemusha::worker
+} // namespace kagemusha
 
 #endif
