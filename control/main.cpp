@@ -12,6 +12,7 @@
 #include "control/demo/crash_demo.hpp"
 #include "control/demo/demo.hpp"
 #include "control/keys/keys.hpp"
+#include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
 #include "control/run/session.hpp"
 #include "control/share/share_status.hpp"
@@ -95,6 +96,8 @@ int list_gpus(const std::string& backend, const std::string& wanted_driver) {
     const auto options = driver->empty() ? std::string() : "driver=" + *driver;
     const auto said = run_captured({lister, "--backend", backend, "--options", options});
     fmt::print("{}", said.out);
+    if (const auto cut = mig_text_of_host(); !cut.empty())
+        fmt::print("\n{}", cut);
     if (const auto shares = shared_text(read_shared_gpus(true)); !shares.empty())
         fmt::print("\n{}", shares);
     return said.status;
@@ -286,6 +289,23 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::IsMember({"opencl", "cuda"}));
     gpus->add_option("--driver", listed_driver, "cuda: the driver library by path, or `ptx`");
+    auto* mig = gpus->add_subcommand("mig", "NVIDIA's MIG: a GPU cut into instances by its hardware");
+    mig_options cut;
+    mig->add_option("--gpu", cut.request.gpu,
+                    "its number in this list, or its name, GPU-…; not needed for one GPU");
+    auto* enable = mig->add_flag("--enable", cut.enable, "turn MIG mode on; some GPUs need a reset then");
+    mig->add_flag("--disable", cut.disable, "turn it off")->excludes(enable);
+    mig->add_option("--create", cut.request.create, "PROFILE[,PROFILE...]: make instances, as 1g.10gb")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    mig->add_option("--destroy", cut.request.destroy, "MIG-…[,MIG-…]: destroy instances")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    mig->add_flag("--destroy-all", cut.request.destroy_all, "destroy all of the GPU's instances");
+    mig->add_flag("--dry-run", cut.dry_run, "say what would be done");
+    mig->add_flag("--json", cut.json, "the list as JSON");
+    mig->add_option("--library", cut.library, "the management library by path (default: the system's)")
+        ->envname("KAGEMUSHA_NVML");
     auto* demo = app.add_subcommand(
         "demo",
         "an unmodified program computes on the GPU from inside a guest, and survives the death of its host");
@@ -435,6 +455,8 @@ int main(int argc, char** argv) {
     assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
 
     CLI11_PARSE(app, argc, argv);
+    if (mig->parsed())
+        return run_mig(std::move(cut));
     if (gpus->parsed())
         return list_gpus(listed_backend, listed_driver);
     if (qemu_command->parsed())

@@ -286,8 +286,9 @@ session_result run_session(const session_options& options, const std::string& jo
         return result;
     // Without a place for it the VM runs all the same, and nobody sees it; unless it was to have a name.
     std::string problem;
-    const auto registered = vm_registration::make(
-        options.name.empty() ? fmt::format("vm-{}", ::getpid()) : options.name, problem);
+    const auto registered =
+        vm_registration::make(options.name.empty() ? fmt::format("vm-{}", ::getpid()) : options.name, problem,
+                              false, gpu_named_by(options.backend, options.gpu));
     if (registered) {
         config->status_socket = registered->qmp_socket();
     } else {

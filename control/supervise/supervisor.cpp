@@ -48,7 +48,8 @@ bool supervisor::prepare() {
     const auto name = !options_.name.empty() ? options_.name
                       : options_.standby     ? vm_.name + "-standby"
                                              : vm_.name;
-    auto made = vm_registration::make(name, error, true);
+    auto made = vm_registration::make(name, error, true,
+                                      vm_.gpu ? gpu_named_by(vm_.gpu->backend, vm_.gpu->gpu) : std::string());
     if (!made) {
         complain({error});
         return false;

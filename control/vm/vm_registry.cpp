@@ -42,6 +42,11 @@ bool is_name(const std::string& name) {
            });
 }
 
+std::string text_in(const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 std::optional<registered_vm> read_file(int fd) {
     std::string text(longest_file, '\0');
     const auto bytes = ::pread(fd, text.data(), text.size(), 0);
@@ -52,7 +57,8 @@ std::optional<registered_vm> read_file(int fd) {
     if (!json.is_object() || !json.contains("name") || !json.contains("pid") || !json.contains("qmp") ||
         !json["name"].is_string() || !json["pid"].is_number_integer() || !json["qmp"].is_string())
         return std::nullopt;
-    return registered_vm{json["name"], json["pid"], json["qmp"], json.value("control", std::string())};
+    return registered_vm{json["name"], json["pid"], json["qmp"], text_in(json, "control"),
+                         text_in(json, "gpu")};
 }
 
 // Of root's VMs, whether a unit of the service manager started them or a person: the packages make it.
@@ -64,6 +70,10 @@ bool runs_units() {
 }
 
 } // namespace
+
+std::string gpu_named_by(const std::string& backend, const std::string& selector) {
+    return backend == "none" || backend.empty() ? std::string() : backend + ":" + selector;
+}
 
 std::string runtime_directory(std::string& error) {
     std::string path;
@@ -90,7 +100,7 @@ std::string runtime_directory(std::string& error) {
 }
 
 std::optional<vm_registration> vm_registration::make(const std::string& name, std::string& error,
-                                                     bool supervised) {
+                                                     bool supervised, const std::string& gpu) {
     if (!is_name(name)) {
         error = fmt::format("'{}' is no name for a VM: at most {} letters, digits, '-', '_' and '.'", name,
                             longest_name);
@@ -100,7 +110,7 @@ std::optional<vm_registration> vm_registration::make(const std::string& name, st
     if (directory.empty())
         return std::nullopt;
     const auto path = directory + "/" + name + suffix;
-    registered_vm vm{name, static_cast<int>(::getpid()), directory + "/" + name + ".qmp", {}};
+    registered_vm vm{name, static_cast<int>(::getpid()), directory + "/" + name + ".qmp", {}, gpu};
     if (supervised)
         vm.control_socket = directory + "/" + name + ".control";
     if (vm.qmp_socket.size() + 8 >= sizeof(sockaddr_un::sun_path)) { // the others' names are not much longer
@@ -135,10 +145,12 @@ std::optional<vm_registration> vm_registration::make(const std::string& name, st
         std::this_thread::sleep_for(lock_pause);
     }
     ::unlink(vm.qmp_socket.c_str()); // of one that was killed
-    const auto text =
-        as_json_text(
-            {{"name", vm.name}, {"pid", vm.pid}, {"qmp", vm.qmp_socket}, {"control", vm.control_socket}}) +
-        "\n";
+    const auto text = as_json_text({{"name", vm.name},
+                                    {"pid", vm.pid},
+                                    {"qmp", vm.qmp_socket},
+                                    {"control", vm.control_socket},
+                                    {"gpu", vm.gpu}}) +
+                      "\n";
     if (::ftruncate(file.get(), 0) != 0 ||
         ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
         error = fmt::format("cannot write {}: {}", path, std::strerror(errno));

@@ -8,7 +8,7 @@
 // The directory has a shared lock as long as a VM runs: systemd-tmpfiles, which removes from /tmp what nobody
 // has touched for days, leaves a directory alone that somebody has locked.
 //
-//     NAME.json     {"name", "pid", "qmp", "control"}
+//     NAME.json     {"name", "pid", "qmp", "control", "gpu"}
 //     NAME.qmp      QEMU's socket
 //     NAME.control  its supervisor's, if it has one (supervise/control_socket.hpp)
 #pragma once
@@ -26,7 +26,11 @@ struct registered_vm {
     int pid = 0;
     std::string qmp_socket;
     std::string control_socket = {}; // "": nobody listens there
+    std::string gpu = {}; // as the VM names it: "BACKEND:SELECTOR", with the default as ""; "": it has none
 };
+
+// What stands in registered_vm::gpu.
+std::string gpu_named_by(const std::string& backend, const std::string& selector);
 
 // Made if it is not there. "" and a sentence in `error` when it cannot be made or belongs to somebody else.
 std::string runtime_directory(std::string& error);
@@ -36,7 +40,7 @@ class vm_registration {
 public:
     // Nothing and a sentence in `error` when the name is no name, or taken.
     static std::optional<vm_registration> make(const std::string& name, std::string& error,
-                                               bool supervised = false);
+                                               bool supervised = false, const std::string& gpu = {});
     vm_registration(vm_registration&&) = default;
     vm_registration& operator=(vm_registration&&) = delete;
     ~vm_registration();

@@ -2,7 +2,7 @@
 //
 // libnvidia-ml.so.1 for a guest: which GPUs there are and what they can do, as the host's device tells it. Nothing
 // is measured here: a guest's program cannot see how warm or busy the host's GPU is, and is told so.
-#include "nvml.h"
+#include "proto/nvml/nvml.h"
 
 #include "guest-driver/opencl/context.hpp"
 #include "guest-driver/opencl/query.hpp"

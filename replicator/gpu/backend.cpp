@@ -48,7 +48,8 @@ const gpu_description* select(const std::vector<gpu_description>& gpus, std::str
         for (const auto& gpu : gpus)
             if (gpu.is_default)
                 fits.push_back(&gpu);
-    } else if (is_processor_selector(selector) || !pci_of_selector(selector).empty()) {
+    } else if (is_processor_selector(selector) || !pci_of_selector(selector).empty() ||
+               is_mig_selector(selector)) {
         for (const auto& gpu : gpus)
             if (gpu.own_selector == selector)
                 fits.push_back(&gpu);

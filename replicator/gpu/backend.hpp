@@ -53,7 +53,7 @@ struct gpu_list {
 gpu_list list_gpus(std::string_view backend, std::string_view options = {});
 
 // `selector`: "" the default, "N" by index, "P.D" by platform and device, else a part of the name (in any
-// case of letters) that fits only one GPU, or its own selector. What is left of the list is that one, or
+// case of letters) that fits only one GPU, or its own selector; of a MIG instance only after see_only(). What is left of the list is that one, or
 // nothing and an error.
 gpu_list choose_gpu(const gpu_list& list, std::string_view selector);
 

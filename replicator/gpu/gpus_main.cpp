@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gpu/gpus.hpp"
+#include "gpu/own_selector.hpp"
 
 int main(int argc, char** argv) {
     bool json = false;
@@ -28,6 +29,8 @@ int main(int argc, char** argv) {
                      "usage: kagemusha-gpus [--json] [--backend NAME] [--options KEY=VALUE,…] [GPU]\n");
         return 2;
     }
+    if (argc > first)
+        kagemusha::gpu::see_only(argv[first]);
     kagemusha::gpu::gpu_list list = kagemusha::gpu::list_gpus(backend, options);
     if (argc > first)
         list = choose_gpu(list, argv[first]);

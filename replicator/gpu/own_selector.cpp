@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 namespace kagemusha::gpu {
 
@@ -11,6 +12,16 @@ namespace {
 
 constexpr std::string_view pci_word = "pci:", processor_word = "cpu:";
 constexpr std::string_view pci_pattern = "xxxx:xx:xx.x"; // x: a hexadecimal digit in lower case
+constexpr std::string_view mig_pattern = "MIG-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+// Of NVIDIA's driver, for CUDA and OpenCL.
+constexpr const char* visible_devices = "CUDA_VISIBLE_DEVICES";
+
+bool has_form(std::string_view text, std::string_view pattern) {
+    const auto fits = [](char c, char wanted) {
+        return wanted == 'x' ? (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') : c == wanted;
+    };
+    return std::equal(text.begin(), text.end(), pattern.begin(), pattern.end(), fits);
+}
 
 } // namespace
 
@@ -33,12 +44,21 @@ std::string pci_of_selector(std::string_view selector) {
     if (!selector.starts_with(pci_word))
         return {};
     const std::string_view place = selector.substr(pci_word.size());
-    const auto fits = [](char c, char wanted) {
-        return wanted == 'x' ? (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') : c == wanted;
-    };
-    return std::equal(place.begin(), place.end(), pci_pattern.begin(), pci_pattern.end(), fits)
-               ? std::string(place)
-               : std::string();
+    return has_form(place, pci_pattern) ? std::string(place) : std::string();
+}
+
+bool is_mig_selector(std::string_view selector) {
+    return has_form(selector, mig_pattern);
+}
+
+void see_only(std::string_view selector) {
+    if (is_mig_selector(selector))
+        ::setenv(visible_devices, std::string(selector).c_str(), 1);
+}
+
+std::string mig_selector(std::string_view device_name) {
+    const char* const seen = std::getenv(visible_devices);
+    return seen && is_mig_selector(seen) && device_name.find(" MIG ") != device_name.npos ? seen : "";
 }
 
 } // namespace kagemusha::gpu

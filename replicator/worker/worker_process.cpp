@@ -5,6 +5,7 @@
 // because Landlock and the system-call filter hold for the thread that entered them and for its children
 // only.
 #include "worker/worker_process.hpp"
+#include "gpu/own_selector.hpp"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "worker/doorbell.hpp"
 #include "worker/gpu_nodes.hpp"
 #include "worker/host_reach.hpp"
@@ -26,7 +28,6 @@
 #include "worker/sandbox.hpp"
 #include "worker/setup.hpp"
 #include "worker/shared_gpu.hpp"
-#include "worker/unique_fd.hpp"
 #include "worker/wire.hpp"
 #include "worker/worker_output.hpp"
 
@@ -142,6 +143,7 @@ int run_worker(const factory_maker& make_factory) {
     auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_bell]));
     auto& regions = *new std::vector<gpu::region_view>;
 
+    gpu::see_only(message.gpu);
     // Once for each QEMU, before any worker has guest memory; a process with one thread that nothing is taken
     // from.
     if (message.probe != 0 &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // kagemusha_nvml_check NVML CUDA: what the guest's management library tells against what its CUDA driver tells.
-#include "guest-driver/nvml/nvml.h"
 #include "proto/cuda/cuda.h"
+#include "proto/nvml/nvml.h"
 
 #include <dlfcn.h>
 

@@ -60,7 +60,9 @@ gpu_description describe_device(const cuda_api& api, CUdevice device, std::uint3
     const int bus = attribute(api, device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
     const int slot = attribute(api, device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
     const int domain = attribute(api, device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
-    if (bus > 0 || slot > 0)
+    if (const auto mig = mig_selector(d.name); !mig.empty())
+        d.own_selector = mig;
+    else if (bus > 0 || slot > 0)
         d.own_selector = pci_selector({static_cast<std::uint32_t>(domain), static_cast<std::uint32_t>(bus),
                                        static_cast<std::uint32_t>(slot), 0});
     else

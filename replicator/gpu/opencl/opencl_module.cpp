@@ -57,6 +57,8 @@ std::string fingerprint_of(const gpu_description& d) {
 std::string own_selector_of(const opencl_api& api, cl_device_id device, const gpu_description& d) {
     if (d.type == "CPU")
         return processor_selector(d.device_index, d.platform);
+    if (auto mig = mig_selector(d.name); !mig.empty())
+        return mig;
     constexpr cl_device_info pci_bus_info_khr = 0x410f;
     cl_uint place[4]{}; // domain, bus, device, function
     std::size_t bytes = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * NVIDIA's management library, as far as libnvidia-ml.so.1 of this project has it. Declared from the public reference.
- * What is behind the first unknown function of a structure's version is left out.
+ * NVIDIA's management library, declared from the public reference: what libnvidia-ml.so.1 of this project has
+ * (guest-driver/nvml), and what the tool asks a host's library (control/mig). What is behind the first unknown function
+ * of a structure's version is left out.
  */
 #ifndef KAGEMUSHA_NVML_H
 #define KAGEMUSHA_NVML_H
@@ -15,10 +16,14 @@ typedef enum nvmlReturn_enum {
 	NVML_ERROR_UNINITIALIZED = 1,
 	NVML_ERROR_INVALID_ARGUMENT = 2,
 	NVML_ERROR_NOT_SUPPORTED = 3,
+	NVML_ERROR_NO_PERMISSION = 4,
 	NVML_ERROR_NOT_FOUND = 6,
 	NVML_ERROR_INSUFFICIENT_SIZE = 7,
 	NVML_ERROR_DRIVER_NOT_LOADED = 9,
 	NVML_ERROR_GPU_IS_LOST = 15,
+	NVML_ERROR_RESET_REQUIRED = 16,
+	NVML_ERROR_IN_USE = 19,
+	NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
 	NVML_ERROR_UNKNOWN = 999
 } nvmlReturn_t;
 
@@ -92,6 +97,62 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *all);
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *all);
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *all);
+
+/* ---- MIG: a GPU cut into instances by its hardware. Sizes are in slices: of compute (7) and of memory (8). */
+
+typedef struct nvmlGpuInstance_st *nvmlGpuInstance_t;
+typedef struct nvmlComputeInstance_st *nvmlComputeInstance_t;
+
+enum { NVML_DEVICE_MIG_DISABLE = 0, NVML_DEVICE_MIG_ENABLE = 1 };
+enum { NVML_GPU_INSTANCE_PROFILE_COUNT = 17, NVML_COMPUTE_INSTANCE_PROFILE_COUNT = 9 };
+
+typedef struct nvmlGpuInstanceProfileInfo_v2_st {
+	unsigned int version;
+	unsigned int id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount;
+	unsigned int copyEngineCount, decoderCount, encoderCount, jpegCount, ofaCount;
+	unsigned long long memorySizeMB;
+	char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+#define NVML_GPU_INSTANCE_PROFILE_INFO_V2 (sizeof(nvmlGpuInstanceProfileInfo_v2_t) | 2u << 24)
+
+typedef struct nvmlGpuInstancePlacement_st {
+	unsigned int start, size;
+} nvmlGpuInstancePlacement_t;
+
+typedef struct nvmlGpuInstanceInfo_st {
+	nvmlDevice_t device;
+	unsigned int id, profileId;
+	nvmlGpuInstancePlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct nvmlComputeInstanceProfileInfo_st {
+	unsigned int id, sliceCount, instanceCount, multiprocessorCount;
+	unsigned int sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending);
+nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activation);
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile,
+						  nvmlGpuInstanceProfileInfo_v2_t *info);
+nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int profile_id,
+						       unsigned int *count);
+nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile_id, nvmlGpuInstance_t *all,
+				       unsigned int *count);
+nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profile_id, nvmlGpuInstance_t *made);
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *found);
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *info);
+nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t instance);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t instance, unsigned int profile,
+							  unsigned int engines, nvmlComputeInstanceProfileInfo_t *info);
+nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t instance, unsigned int profile_id,
+						  nvmlComputeInstance_t *made);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t instance, unsigned int profile_id,
+						nvmlComputeInstance_t *all, unsigned int *count);
+nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t instance);
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig);
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t mig, unsigned int *id);
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t mig, unsigned int *id);
 
 #ifdef __cplusplus
 }
