@@ -2,8 +2,7 @@
 // plain_transfer: what links are compared with. The least code with which Asio sends large messages on this
 // machine, with keys over TCP with TLS, without over a Unix socket, as links do: a length and so many bytes,
 // async_write against async_read, nothing else.
-#ifndef KAGEMUSHA_BENCH_NET_PLAIN_TRANSFER_HPP
-#define KAGEMUSHA_BENCH_NET_PLAIN_TRANSFER_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -33,5 +32,3 @@ transfer_cost plain_transfer(const std::string& key_directory, std::size_t bytes
                              std::size_t places = 1);
 
 } // namespace kagemusha::bench
-
-#endif

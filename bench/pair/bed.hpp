@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // bed: what the parts of bench/pair have in common: the options, a standby in a process of its own, guests
 // with and without one, and the report.
-#ifndef KAGEMUSHA_BENCH_PAIR_BED_HPP
-#define KAGEMUSHA_BENCH_PAIR_BED_HPP
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -91,5 +90,3 @@ void measure_program(const options& o, report& r); // what a program loses to di
 void measure_writes(const options& o, report& r);
 
 } // namespace kagemusha::bench
-
-#endif

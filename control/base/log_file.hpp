@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The end of a program's log: why it ended, said by itself. A failed assertion is told nowhere else.
-#ifndef KAGEMUSHA_CONTROL_LOG_FILE_HPP
-#define KAGEMUSHA_CONTROL_LOG_FILE_HPP
+#pragma once
 
 #include <cstddef>
 #include <deque>
@@ -14,5 +13,3 @@ namespace kagemusha::control {
 std::deque<std::string> last_lines(const std::string& path, std::size_t most_lines);
 
 } // namespace kagemusha::control
-
-#endif

@@ -17,13 +17,13 @@ public:
         std::uint64_t address, bytes;
     };
 
-    /// All of the pieces are multiples of this, in place and length.
+    // All of the pieces are multiples of this, in place and length.
     explicit address_space(std::uint64_t alignment) : alignment_(alignment) {}
 
-    /// More addresses, which were not part of it.
+    // More addresses, which were not part of it.
     void add(std::uint64_t address, std::uint64_t bytes) { give(address, bytes); }
 
-    /// Takes away addresses of which none is in use; false, and nothing happens, if one is.
+    // Takes away addresses of which none is in use; false, and nothing happens, if one is.
     bool remove(std::uint64_t address, std::uint64_t bytes) {
         auto found = free_.upper_bound(address);
         if (found == free_.begin())
@@ -41,7 +41,7 @@ public:
         return true;
     }
 
-    /// At least so many bytes (not 0); none if there is no room.
+    // At least so many bytes (not 0); none if there is no room.
     std::optional<std::uint64_t> allocate(std::uint64_t bytes) {
         if (bytes == 0 || bytes > ~alignment_)
             return std::nullopt;
@@ -60,7 +60,7 @@ public:
         return std::nullopt;
     }
 
-    /// False if nothing was allocated there.
+    // False if nothing was allocated there.
     bool release(std::uint64_t address) {
         const auto found = used_.find(address);
         if (found == used_.end())
@@ -70,7 +70,7 @@ public:
         return true;
     }
 
-    /// The allocation that this address is in, as long as it was asked for.
+    // The allocation that this address is in, as long as it was asked for.
     std::optional<piece> find(std::uint64_t address) const {
         auto found = used_.upper_bound(address);
         if (found == used_.begin())

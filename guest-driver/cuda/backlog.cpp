@@ -98,7 +98,7 @@ void backlog::wait_for(std::uint64_t place) const {
 
 namespace {
 
-/// A place in a backlog.
+// A place in a backlog.
 struct place {
     std::shared_ptr<backlog> in;
     std::uint64_t number;
@@ -108,7 +108,7 @@ bool is_busy(const stream* one) {
     return one && one->waiting && one->waiting->is_busy();
 }
 
-/// The ends of the other backlogs that a stream has to wait for. context::detour_mutex is held.
+// The ends of the other backlogs that a stream has to wait for. context::detour_mutex is held.
 std::vector<place> others_before(stream& where) {
     std::vector<place> found;
     const auto look = [&](const stream* one) {
@@ -129,7 +129,7 @@ std::vector<place> others_before(stream& where) {
     return found;
 }
 
-/// context::detour_mutex is held.
+// context::detour_mutex is held.
 void add_behind(stream& where, const std::vector<place>& before, backlog::item next) {
     if (!where.waiting)
         where.waiting = std::make_shared<backlog>(*where.owner);

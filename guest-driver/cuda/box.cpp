@@ -16,12 +16,12 @@ namespace {
 
 using opencl::triple;
 
-/// What is copied: bytes of a row, rows, slices.
+// What is copied: bytes of a row, rows, slices.
 struct box {
     std::size_t bytes = 0, height = 1, depth = 1;
 };
 
-/// One end of a copy as the program describes it.
+// One end of a copy as the program describes it.
 struct described_end {
     CUmemorytype kind{};
     const void* host = nullptr;
@@ -31,7 +31,7 @@ struct described_end {
     std::size_t pitch = 0, rows = 0;            // rows of a slice
 };
 
-/// The same, found and checked.
+// The same, found and checked.
 struct end {
     CUmemorytype kind{};       // HOST, DEVICE or ARRAY
     std::byte* host = nullptr; // the first byte
@@ -140,7 +140,7 @@ CUresult in_memory(stream& where, const end& to, const end& from, const box& siz
     return cuda_result(call.error() != CL_SUCCESS ? call.error() : call.send(command));
 }
 
-/// A place or a size in an array as the wire has it: the layers of a 1D array are rows.
+// A place or a size in an array as the wire has it: the layers of a 1D array are rows.
 triple on_wire(const array& in, const triple& place, std::size_t missing) {
     return in.native->type() == CL_MEM_OBJECT_IMAGE1D_ARRAY ? triple{place[0], place[2], missing} : place;
 }
@@ -200,7 +200,7 @@ CUresult between_array_and_memory(stream& where, const end& device, const end& m
     return CUDA_SUCCESS;
 }
 
-/// When everything before it in the stream is done.
+// When everything before it in the stream is done.
 CUresult in_host(stream& where, const end& to, const end& from, const box& size) {
     if (const CUresult error = cuda_result(opencl::finish_queue(*where.native)))
         return error;
@@ -235,7 +235,7 @@ CUresult copy_box(stream& where, const described_end& to, const described_end& f
     return sent != CUDA_SUCCESS || !waits ? sent : cuda_result(opencl::finish_queue(*where.native));
 }
 
-/// A copy whose turn is later.
+// A copy whose turn is later.
 struct box_work final : work {
     box_work(const described_end& t, const described_end& f, const box& s) : to(t), from(f), size(s) {}
 
@@ -293,7 +293,7 @@ CUresult copy_3d(const CUDA_MEMCPY3D* c, CUstream handle, bool waits) {
     });
 }
 
-/// Between a one-dimensional array, `offset` bytes into it, and something else.
+// Between a one-dimensional array, `offset` bytes into it, and something else.
 CUresult copy_row(const described_end& to, const described_end& from, std::size_t bytes) {
     return in_stream(nullptr,
                      [&](stream& where) { return copy_in_order(where, to, from, {bytes, 1, 1}, true); });

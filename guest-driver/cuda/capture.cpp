@@ -12,7 +12,7 @@ std::atomic<std::uint64_t> last_capture{0};
 
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/// The legacy stream waits for all that do not say otherwise, so also for one that captures; null: for none.
+// The legacy stream waits for all that do not say otherwise, so also for one that captures; null: for none.
 capture* waited_for_by(const stream& where) {
     if (&where == where.owner->legacy.get())
         for (capture* one : where.owner->captures)
@@ -46,7 +46,7 @@ void leave(stream& where) {
     where.captured_last.clear();
 }
 
-/// Takes it out of its context.
+// Takes it out of its context.
 std::unique_ptr<capture> take(context& owner, capture& ended) {
     for (stream* one : ended.joined)
         leave(*one);
@@ -63,7 +63,7 @@ std::unique_ptr<capture> take(context& owner, capture& ended) {
     return std::unique_ptr<capture>(&ended);
 }
 
-/// Whether every branch came back: nothing is last but what is last in the stream where it began.
+// Whether every branch came back: nothing is last but what is last in the stream where it began.
 bool is_joined(const capture& ended) {
     std::unordered_set<const graph_node*> needed(ended.origin->captured_last.begin(),
                                                  ended.origin->captured_last.end());

@@ -23,20 +23,20 @@ struct capture {
 
 // context::detour_mutex is held in all of these.
 
-/// Work of a stream that captures goes into its graph: `taken`, with `what` moved.
+// Work of a stream that captures goes into its graph: `taken`, with `what` moved.
 CUresult capture_work(stream& where, std::unique_ptr<work>& what, bool& taken);
 
-/// A call that no graph can contain: an error, if the stream captures.
+// A call that no graph can contain: an error, if the stream captures.
 CUresult refuse_capture(stream& where);
 
-/// A call that waits for all streams of a context. Takes the mutex itself.
+// A call that waits for all streams of a context. Takes the mutex itself.
 CUresult refuse_captures(context& where);
 
-/// cuEventRecord and cuStreamWaitEvent; `taken` if they are part of a capture.
+// cuEventRecord and cuStreamWaitEvent; `taken` if they are part of a capture.
 CUresult capture_record(stream& where, event& recorded, bool& taken);
 CUresult capture_wait(stream& where, event& awaited, bool& taken);
 
-/// A stream or an event ends: no capture may know of it any more.
+// A stream or an event ends: no capture may know of it any more.
 void forget_in_captures(stream& dead);
 
 } // namespace kagemusha::cuda

@@ -11,8 +11,8 @@
 namespace kagemusha::cuda {
 namespace {
 
-/// The calling thread's current contexts, the last on top. Exit handlers still call, after the first thread's
-/// own objects are gone: its stack stays.
+// The calling thread's current contexts, the last on top. Exit handlers still call, after the first thread's
+// own objects are gone: its stack stays.
 std::vector<context*>& current_stack() {
     thread_local auto* const contexts = new std::vector<context*>;
     thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts
@@ -20,7 +20,7 @@ std::vector<context*>& current_stack() {
     return *contexts;
 }
 
-/// Errors after which the GPU's context is of no use any more.
+// Errors after which the GPU's context is of no use any more.
 bool breaks_context(CUresult result) {
     switch (result) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:
@@ -67,7 +67,7 @@ std::unique_ptr<context> make_context(device& gpu, unsigned flags, CUresult& err
     return made;
 }
 
-/// What the program still had in it goes; its handles are wrong from here on.
+// What the program still had in it goes; its handles are wrong from here on.
 void end_context(context& dead) {
     driver& self = the_driver();
     self.contexts.remove(&dead);

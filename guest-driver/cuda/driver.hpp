@@ -44,7 +44,7 @@ struct link_state;
 struct memory_pool;
 struct texture;
 
-/// An allocation that may be used again when everything before its cuMemFreeAsync is done.
+// An allocation that may be used again when everything before its cuMemFreeAsync is done.
 struct freed_piece {
     std::uint64_t address = 0;
     std::shared_ptr<const recording> behind;
@@ -63,7 +63,7 @@ struct device {
     unsigned primary_uses = 0, primary_flags = 0;
     memory_pool* current_pool = nullptr; // null: the default one
 
-    /// Addresses for memory; none: there is no room. They are given back by their first.
+    // Addresses for memory; none: there is no room. They are given back by their first.
     std::optional<std::uint64_t> reserve(std::uint64_t bytes);
     void unreserve(std::uint64_t address);
 };
@@ -131,19 +131,19 @@ struct context {
     std::unique_ptr<stream> legacy;
     std::uint64_t number = 0; // never the same for two
 
-    /// By CUlimit: stack of a thread, what printf may hold, the heap of kernels. What NVIDIA's driver begins with.
+    // By CUlimit: stack of a thread, what printf may hold, the heap of kernels. What NVIDIA's driver begins with.
     static constexpr unsigned limits = 3;
     static constexpr std::size_t default_limit[limits] = {1024, std::size_t{1} << 20, std::size_t{8} << 20};
     std::size_t limit[limits] = {default_limit[0], default_limit[1], default_limit[2]};
 
-    /// A kernel's fault stays: each later call in this context gives it.
+    // A kernel's fault stays: each later call in this context gives it.
     std::atomic<CUresult> broken{CUDA_SUCCESS};
-    /// Commands that were sent to streams, and how many of them all streams were waited for.
+    // Commands that were sent to streams, and how many of them all streams were waited for.
     std::atomic<std::uint64_t> sent{0}, finished{0};
 
-    /// Backlogs with something in them, and captures: while there are none, work runs at once.
+    // Backlogs with something in them, and captures: while there are none, work runs at once.
     std::atomic<unsigned> detours{0};
-    /// The first error of work that ran when its caller was gone, until somebody waits.
+    // The first error of work that ran when its caller was gone, until somebody waits.
     std::atomic<CUresult> late{CUDA_SUCCESS};
     void note_late(CUresult error) {
         CUresult none = CUDA_SUCCESS;
@@ -166,29 +166,29 @@ struct context {
     std::unordered_set<link_state*> links;
     std::unordered_map<std::uint64_t, std::shared_ptr<texture>> textures; // by handle
     address_space pieces{512};
-    /// By address: arenas, and variables of modules.
+    // By address: arenas, and variables of modules.
     std::map<std::uint64_t, opencl::ref<opencl::memory>> arenas;
     std::map<std::uint64_t, std::uint64_t> mapped; // by cuMemMap: bytes by address
     std::deque<freed_piece> freed;                 // in the order of a stream
     std::map<std::uint64_t, memory_pool*> pool_of; // allocations that are a pool's
 
-    /// The memory object that this address is in: an arena or a variable; null if it is in none.
+    // The memory object that this address is in: an arena or a variable; null if it is in none.
     opencl::ref<opencl::memory> arena_of(std::uint64_t address, std::uint64_t& offset);
-    /// The same for bytes that must lie in one.
+    // The same for bytes that must lie in one.
     opencl::memory* arena_of(std::uint64_t address, std::uint64_t bytes, std::uint64_t& offset);
-    /// What a program mapped there (cuMemMap). context::mutex is held.
+    // What a program mapped there (cuMemMap). context::mutex is held.
     std::optional<address_space::piece> find_mapping(std::uint64_t address) const;
-    /// A variable of a module, the same.
+    // A variable of a module, the same.
     std::optional<address_space::piece> find_variable(std::uint64_t address) const;
-    /// Whether all of these bytes are the GPU's.
+    // Whether all of these bytes are the GPU's.
     bool has(std::uint64_t address, std::uint64_t bytes);
-    /// Waits for every stream, and for what waits for its turn in one.
+    // Waits for every stream, and for what waits for its turn in one.
     CUresult synchronise();
     std::vector<stream*> all_streams(); // context::mutex is held
     CUresult broken_or(CUresult result);
 };
 
-/// Counts a command when it was sent: who waits meanwhile need not know of it.
+// Counts a command when it was sent: who waits meanwhile need not know of it.
 class sending {
 public:
     explicit sending(stream& to) : to_(to) {}
@@ -203,7 +203,7 @@ private:
     stream& to_;
 };
 
-/// Objects that programs have handles of.
+// Objects that programs have handles of.
 class registry {
 public:
     void add(const void* object) {
@@ -232,33 +232,33 @@ struct driver {
 };
 driver& the_driver();
 
-/// The object of a handle, or null. The names of CUDA's handles are nobody's, so they are only addresses.
+// The object of a handle, or null. The names of CUDA's handles are nobody's, so they are only addresses.
 template <class Object, class Handle>
 Object* object_of(registry& of, Handle handle) {
     auto* const object = reinterpret_cast<Object*>(handle);
     return object && of.has(object) ? object : nullptr;
 }
 
-/// The calling thread's current context; null with the error that a function gives then.
+// The calling thread's current context; null with the error that a function gives then.
 context* current(CUresult& error);
 
-/// A stream of the current context, or null with the error.
+// A stream of the current context, or null with the error.
 stream* stream_of(CUstream handle, CUresult& error);
 
-/// The device of this number; null: there is none.
+// The device of this number; null: there is none.
 device* device_of(CUdevice number);
 
-/// Tells the host of a function that is not here, if it listens.
+// Tells the host of a function that is not here, if it listens.
 void report_unsupported(std::string_view name);
 
-/// A program's buffers for what a compiler says are given nothing: the host's driver compiles as it does without
-/// any option.
+// A program's buffers for what a compiler says are given nothing: the host's driver compiles as it does without
+// any option.
 void clear_logs(unsigned option_count, const CUjit_option* options, void** values);
 
-/// What the host or the machinery answered.
+// What the host or the machinery answered.
 CUresult cuda_result(cl_int error);
 
-/// Does it now, where that is possible, or puts it where its turn comes.
+// Does it now, where that is possible, or puts it where its turn comes.
 template <class Work>
 CUresult submit(stream& where, Work made) {
     if (where.owner->detours.load(std::memory_order_acquire) == 0) [[likely]] {
@@ -268,38 +268,38 @@ CUresult submit(stream& where, Work made) {
     return submit_by_detour(where, std::make_unique<Work>(std::move(made)));
 }
 
-/// The event of a marker behind everything in the stream.
+// The event of a marker behind everything in the stream.
 CUresult mark(stream& where, opencl::ref<opencl::event>& made);
 
-/// Memory. context::mutex is held in all but the first.
+// Memory. context::mutex is held in all but the first.
 CUresult allocate(context& where, std::size_t bytes, CUdeviceptr& address);
-/// Makes an arena at an address that was reserved, and ends it.
+// Makes an arena at an address that was reserved, and ends it.
 CUresult make_arena(context& where, std::uint64_t address, std::uint64_t bytes);
 void end_arena(context& where, std::uint64_t address);
 CUresult release_piece(context& where, std::uint64_t address);
-/// Copies and waits. Not with the mutex.
+// Copies and waits. Not with the mutex.
 CUresult copy_on_device(context& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes);
-/// What was freed in the order of a stream, as far as the stream has come.
+// What was freed in the order of a stream, as far as the stream has come.
 void release_freed(context& where);
 void leave_pool(context& where, const address_space::piece& allocation);
 
-/// Memory that a program mapped in a context goes with it.
+// Memory that a program mapped in a context goes with it.
 void end_mappings(context& dead);
 
-/// Bytes of the program's memory that it pinned: all of them lie in one piece of it.
+// Bytes of the program's memory that it pinned: all of them lie in one piece of it.
 bool is_pinned(const void* memory, std::size_t bytes);
 
-/// The function of a name, asked about once.
+// The function of a name, asked about once.
 CUresult find_function(module& from, const char* name, function*& found);
 
-/// A module's image from a file; it ends with 0.
+// A module's image from a file; it ends with 0.
 CUresult read_image(const char* path, std::string& image);
 
-/// The function of a handle, which may be a library's kernel; null with the error.
+// The function of a handle, which may be a library's kernel; null with the error.
 function* function_of(CUfunction handle, context& where, CUresult& error);
 
-/// This thread runs a function of the program that a stream calls: a host function or a callback. It may not call
-/// CUDA, because it could wait for the stream that waits for it.
+// This thread runs a function of the program that a stream calls: a host function or a callback. It may not call
+// CUDA, because it could wait for the stream that waits for it.
 class in_callback {
 public:
     in_callback() { here() = true; }
@@ -313,7 +313,7 @@ public:
     }
 };
 
-/// Runs a function of the API: nothing is thrown into a program.
+// Runs a function of the API: nothing is thrown into a program.
 template <class Body>
 CUresult guarded(Body&& body) noexcept {
     // libgomp asks in a callback whether it is in one, and then frees its memory later.
@@ -328,7 +328,7 @@ CUresult guarded(Body&& body) noexcept {
     }
 }
 
-/// The same in the current context.
+// The same in the current context.
 template <class Body>
 CUresult in_context(Body&& body) noexcept {
     return guarded([&] {
@@ -338,7 +338,7 @@ CUresult in_context(Body&& body) noexcept {
     });
 }
 
-/// The same in a stream of it.
+// The same in a stream of it.
 template <class Body>
 CUresult in_stream(CUstream handle, Body&& body) noexcept {
     return guarded([&] {
@@ -350,8 +350,8 @@ CUresult in_stream(CUstream handle, Body&& body) noexcept {
 
 } // namespace kagemusha::cuda
 
-/// Of a function that the library exports: one that sends commands, one that answers from what is known here, and
-/// one that always gives an error of the API (function_table reads this).
+// Of a function that the library exports: one that sends commands, one that answers from what is known here, and
+// one that always gives an error of the API (function_table reads this).
 #define KAGEMUSHA_EXPORT extern "C" __attribute__((visibility("default")))
 #define KAGEMUSHA_ANSWERED KAGEMUSHA_EXPORT
 #define KAGEMUSHA_REFUSED KAGEMUSHA_EXPORT

@@ -27,7 +27,7 @@ CUgraphNode handle_of(const graph_node* node) {
     return reinterpret_cast<CUgraphNode>(const_cast<graph_node*>(node));
 }
 
-/// Runs a function about graphs, with the lock of all of them.
+// Runs a function about graphs, with the lock of all of them.
 template <class Body>
 CUresult with_graphs(Body&& body) noexcept {
     return guarded([&] {
@@ -54,7 +54,7 @@ CUresult of_node(CUgraphNode handle, Body&& body) noexcept {
     });
 }
 
-/// Nodes that a program names: of this graph, each once.
+// Nodes that a program names: of this graph, each once.
 bool read_nodes(const graph& of, const CUgraphNode* handles, std::size_t count,
                 std::vector<graph_node*>& out) {
     if (count > of.nodes.size() || (count > 0 && !handles))
@@ -80,7 +80,7 @@ CUresult add_node(CUgraphNode* out, CUgraph handle, const CUgraphNode* dependenc
     });
 }
 
-/// Gives a list to a program: without room only its length, and null where there is more room than list.
+// Gives a list to a program: without room only its length, and null where there is more room than list.
 template <class List>
 CUresult give(const List& list, CUgraphNode* out, std::size_t* count) {
     if (!count)
@@ -319,7 +319,7 @@ KAGEMUSHA_ANSWERED CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CU
 
 namespace {
 
-/// Work of a node of one kind; null if it is of another.
+// Work of a node of one kind; null if it is of another.
 template <class Work>
 Work* work_of(const graph_node& node) {
     return dynamic_cast<Work*>(node.what.get());

@@ -27,7 +27,7 @@ struct graph_node {
     std::vector<graph_node*> needs; // each once
 };
 
-/// All of it with graphs_mutex().
+// All of it with graphs_mutex().
 struct graph {
     std::vector<std::unique_ptr<graph_node>> nodes; // in the order in which they were made
 
@@ -38,14 +38,14 @@ struct graph {
 
     graph_node* add(CUgraphNodeType kind, std::unique_ptr<work> what, std::vector<graph_node*> needs);
     std::unique_ptr<graph> clone() const;
-    /// Each node behind those that it needs, otherwise in the order in which they were made; none: a cycle.
+    // Each node behind those that it needs, otherwise in the order in which they were made; none: a cycle.
     std::vector<graph_node*> sorted() const;
     bool contains(const graph_node* node) const { return node && node->in == this; }
 };
 
 std::mutex& graphs_mutex();
 
-/// One node, as it is executed. `needs` are numbers of steps of the same list.
+// One node, as it is executed. `needs` are numbers of steps of the same list.
 struct graph_step {
     std::uint64_t node;
     std::unique_ptr<work> what; // null: nothing to do
@@ -53,7 +53,7 @@ struct graph_step {
     std::vector<std::size_t> needs;
 };
 
-/// The graph as a list, its children's nodes in it; false: a cycle.
+// The graph as a list, its children's nodes in it; false: a cycle.
 bool flatten(const graph& from, std::vector<graph_step>& to);
 
 struct graph_exec {

@@ -84,7 +84,7 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, cuuint64_t flags) {
     });
 }
 
-/// Other work for a node that was there when the graph was instantiated.
+// Other work for a node that was there when the graph was instantiated.
 CUresult set_step(CUgraphExec handle, CUgraphNode node, CUgraphNodeType kind, std::unique_ptr<work> what) {
     std::uint64_t number = 0;
     {
@@ -104,7 +104,7 @@ CUresult set_step(CUgraphExec handle, CUgraphNode node, CUgraphNodeType kind, st
     });
 }
 
-/// A copy of a step's work into the stream.
+// A copy of a step's work into the stream.
 CUresult launch_step(stream& where, const graph_step& step) {
     if (!step.what)
         return CUDA_SUCCESS;

@@ -24,7 +24,7 @@ struct pinned {
 std::mutex pinned_mutex;
 std::map<std::uintptr_t, pinned> all_pinned;
 
-/// The piece that an address lies in. pinned_mutex is held.
+// The piece that an address lies in. pinned_mutex is held.
 const pinned* find(std::uintptr_t address, std::uintptr_t& first) {
     auto found = all_pinned.upper_bound(address);
     if (found == all_pinned.begin())
@@ -174,7 +174,7 @@ CUresult put(void* out, Value value) {
     return CUDA_SUCCESS;
 }
 
-/// `one` null: of a pointer that is nobody's, as cuPointerGetAttributes tells it.
+// `one` null: of a pointer that is nobody's, as cuPointerGetAttributes tells it.
 CUresult tell(const known_pointer* one, CUpointer_attribute attribute, std::uint64_t address, void* out) {
     const bool known = one != nullptr, on_gpu = known && one->on_gpu;
     switch (attribute) {

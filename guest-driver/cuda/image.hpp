@@ -11,8 +11,8 @@
 
 namespace kagemusha::cuda {
 
-/// The bytes of an image; none when it is of no kind that is known, or claims to be longer than the limit of
-/// the wire. Reads as much of the program's memory as the image says that it has.
+// The bytes of an image; none when it is of no kind that is known, or claims to be longer than the limit of
+// the wire. Reads as much of the program's memory as the image says that it has.
 std::optional<std::span<const std::byte>> image_at(const void* image);
 
 } // namespace kagemusha::cuda

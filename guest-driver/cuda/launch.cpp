@@ -12,7 +12,7 @@
 namespace kagemusha::cuda {
 namespace {
 
-/// The bytes of one parameter, wherever the program put them.
+// The bytes of one parameter, wherever the program put them.
 struct given_parameters {
     void** each = nullptr;            // kernelParams
     const std::byte* block = nullptr; // or one block of all
@@ -51,7 +51,7 @@ void append_argument(std::vector<std::byte>& to, std::uint32_t index, vgpu_argum
     to.resize((to.size() + 7) & ~std::size_t{7});
 }
 
-/// Sends a launch with what a program gave, wherever that is.
+// Sends a launch with what a program gave, wherever that is.
 CUresult send_launch(stream& where, const function& called, const launch_shape& size,
                      const given_parameters& given) {
     auto command = opencl::make_command<vgpu_cmd_launch>(VGPU_CMD_LAUNCH);
@@ -89,7 +89,7 @@ int attribute_of(const device& gpu, CUdevice_attribute which) {
     return gpu.known.attributes[which];
 }
 
-/// What a driver reports at once, and not when the kernel was to begin.
+// What a driver reports at once, and not when the kernel was to begin.
 CUresult check_shape(const function& called, const launch_shape& size) {
     const device& gpu = *called.owner->owner->gpu;
     std::uint64_t threads = 1;
@@ -124,7 +124,7 @@ CUresult check_shape(const function& called, const launch_shape& size) {
     return CUDA_SUCCESS;
 }
 
-/// Takes the parameters, for a launch that is later.
+// Takes the parameters, for a launch that is later.
 CUresult take_parameters(kernel_work& to, const given_parameters& given) {
     to.block.assign(to.called->block_bytes, std::byte{0});
     for (std::size_t i = 0; i < to.called->parameters.size(); ++i) {
@@ -176,7 +176,7 @@ CUresult of_function(CUfunction handle, Body&& body) noexcept {
     });
 }
 
-/// What a launch asks for beside its grid. Events: the second names when they are recorded.
+// What a launch asks for beside its grid. Events: the second names when they are recorded.
 CUresult read_attributes(const CUlaunchConfig& config, launch_shape& size, CUevent& behind) {
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const CUlaunchAttribute& one = config.attrs[i];

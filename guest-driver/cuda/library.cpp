@@ -29,7 +29,7 @@ struct library {
 
 std::mutex libraries_mutex; // before context::mutex
 
-/// Its module in this context, loaded if need be. libraries_mutex is held.
+// Its module in this context, loaded if need be. libraries_mutex is held.
 CUresult module_in(library& of, context& where, module*& out) {
     out = nullptr;
     if (const auto found = of.loaded.find(where.number);
@@ -67,7 +67,7 @@ CUresult function_in(kernel& of, context& where, function*& out) {
     return error;
 }
 
-/// About a library, with its module in the current context.
+// About a library, with its module in the current context.
 template <class Body>
 CUresult of_library(CUlibrary handle, Body&& body) noexcept {
     return in_context([&](context& where) {
@@ -92,7 +92,7 @@ CUresult of_kernel(CUkernel handle, Body&& body) noexcept {
     });
 }
 
-/// The same with its function on a device: in the current context, if that is of it, else in its primary one.
+// The same with its function on a device: in the current context, if that is of it, else in its primary one.
 template <class Body>
 CUresult of_kernel_on(CUkernel handle, CUdevice number, Body&& body) noexcept {
     return of_kernel(handle, [&](kernel& one) {

@@ -19,7 +19,7 @@ std::uint64_t rounded(std::uint64_t bytes) {
     return (bytes + VGPU_ARENA_ALIGNMENT - 1) / VGPU_ARENA_ALIGNMENT * VGPU_ARENA_ALIGNMENT;
 }
 
-/// Room for at least so many bytes. context::mutex is held.
+// Room for at least so many bytes. context::mutex is held.
 CUresult add_arena(context& where, std::uint64_t wanted) {
     if (wanted > where.gpu->known.memory_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -36,7 +36,7 @@ CUresult add_arena(context& where, std::uint64_t wanted) {
     return CUDA_SUCCESS;
 }
 
-/// Large arenas go back to the host when nothing is in them. context::mutex is held.
+// Large arenas go back to the host when nothing is in them. context::mutex is held.
 void drop_arena_of(context& where, std::uint64_t address) {
     auto found = where.arenas.upper_bound(address);
     if (found == where.arenas.begin())
@@ -55,8 +55,8 @@ bool is_freed(const context& where, std::uint64_t address) {
                        [&](const freed_piece& one) { return one.address == address; });
 }
 
-/// Calls for each piece of a range that lies in one memory object: memory that a program mapped piece by piece
-/// is several. An error if a part of it is nobody's.
+// Calls for each piece of a range that lies in one memory object: memory that a program mapped piece by piece
+// is several. An error if a part of it is nobody's.
 template <class Body>
 CUresult for_each_piece(context& where, std::uint64_t address, std::uint64_t bytes, Body&& body) {
     for (std::uint64_t done = 0; done < bytes;) {
@@ -72,8 +72,8 @@ CUresult for_each_piece(context& where, std::uint64_t address, std::uint64_t byt
     return CUDA_SUCCESS;
 }
 
-/// Between the program's memory and the GPU's. CUDA's promise for memory that is not pinned: the bytes are
-/// taken, or there, when the function returns.
+// Between the program's memory and the GPU's. CUDA's promise for memory that is not pinned: the bytes are
+// taken, or there, when the function returns.
 CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, std::byte* host,
                   std::uint64_t bytes, bool waits) {
     const bool write = way == opencl::direction::to_device;
@@ -125,7 +125,7 @@ CUresult fill(stream& where, std::uint64_t to, const void* value, unsigned eleme
     });
 }
 
-/// What a copy goes between: each of the two may be the program's memory or the GPU's, and the addresses tell.
+// What a copy goes between: each of the two may be the program's memory or the GPU's, and the addresses tell.
 enum class way { to_device, to_host, on_device, none };
 
 way way_of(context& owner, std::uint64_t to, std::uint64_t from) {
@@ -153,7 +153,7 @@ CUresult copy_now(stream& where, std::uint64_t to, std::uint64_t from, std::uint
     }
 }
 
-/// cuMemcpy and its relatives. `wanted`: what the function's name says; none: anything.
+// cuMemcpy and its relatives. `wanted`: what the function's name says; none: anything.
 CUresult copy_any(CUstream handle, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, bool waits,
                   way wanted = way::none) {
     return in_stream(handle, [&](stream& where) {

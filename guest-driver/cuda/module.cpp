@@ -14,7 +14,7 @@
 namespace kagemusha::cuda {
 namespace {
 
-/// What the host's driver knows about a function.
+// What the host's driver knows about a function.
 bool read_description(const std::vector<std::byte>& bytes, function& made) {
     vgpu_cuda_kernel known;
     if (bytes.size() < sizeof known)
@@ -75,11 +75,11 @@ CUresult find_function(module& from, const char* name, function*& found) {
 
 namespace {
 
-/// Who says that there is a variable of this name.
+// Who says that there is a variable of this name.
 enum class named_by { image, program };
 
-/// Makes the variable an object of the device, so that copies can name it and a standby gets it. context::mutex
-/// is held.
+// Makes the variable an object of the device, so that copies can name it and a standby gets it. context::mutex
+// is held.
 CUresult find_variable(module& from, const std::string& name, named_by by, const variable*& found) {
     const auto known = from.variables.find(name);
     if (known != from.variables.end()) {
@@ -116,7 +116,7 @@ CUresult find_variable(module& from, const std::string& name, named_by by, const
     return CUDA_SUCCESS;
 }
 
-/// All of a new module's. One that the host's driver does not name is no error for the program.
+// All of a new module's. One that the host's driver does not name is no error for the program.
 void make_variables(module& of, std::span<const std::byte> image) {
     const std::lock_guard held(of.owner->mutex);
     const variable* unseen = nullptr;
@@ -139,7 +139,7 @@ CUresult of_module(CUmodule handle, Body&& body) noexcept {
     });
 }
 
-/// The names of all functions, asked once.
+// The names of all functions, asked once.
 CUresult read_names(module& of) {
     const std::lock_guard held(of.owner->mutex);
     if (of.names_known)

@@ -7,7 +7,7 @@
 
 namespace kagemusha::cuda {
 
-/// The grid of a launch, and what else it asks for.
+// The grid of a launch, and what else it asks for.
 struct launch_shape {
     unsigned grid[3]{}, block[3]{}, shared_bytes = 0;
     unsigned cluster[3]{1, 1, 1};
@@ -16,7 +16,7 @@ struct launch_shape {
     bool has_clusters() const { return cluster[0] * std::uint64_t{cluster[1]} * cluster[2] > 1; }
 };
 
-/// A launch whose parameters were taken.
+// A launch whose parameters were taken.
 struct kernel_work final : work {
     kernel_work(const function& f, const launch_shape& s) : called(&f), shape(s) {}
 
@@ -30,7 +30,7 @@ struct kernel_work final : work {
     mutable std::vector<void*> pointers; // to them, for a program that asks
 };
 
-/// cuMemcpy and its relatives, of linear memory.
+// cuMemcpy and its relatives, of linear memory.
 struct copy_work final : work {
     copy_work(std::uint64_t t, std::uint64_t f, std::size_t n) : to(t), from(f), bytes(n) {}
 
@@ -52,7 +52,7 @@ struct set_work final : work {
     CUDA_MEMSET_NODE_PARAMS params; // elements of 1, 2 or 4 bytes; rows
 };
 
-/// A function of the program's. Run by a backlog.
+// A function of the program's. Run by a backlog.
 struct host_work final : work {
     host_work(void (*f)(void*), void* d) : function(f), data(d) {}
 
@@ -91,13 +91,13 @@ struct wait_work final : work {
     bool other_context = false;
 };
 
-/// Work of nodes that a program describes; null with the error. `whole`: the structure's second form.
+// Work of nodes that a program describes; null with the error. `whole`: the structure's second form.
 std::unique_ptr<work> kernel_node(const CUDA_KERNEL_NODE_PARAMS* params, bool whole, CUresult& error);
 std::unique_ptr<work> set_node(const CUDA_MEMSET_NODE_PARAMS* params, CUresult& error);
 std::unique_ptr<work> copy_node(const CUDA_MEMCPY3D* params, CUresult& error);
-/// False if it is no copy.
+// False if it is no copy.
 bool tell_copy_node(const work* what, CUDA_MEMCPY3D& params);
-/// False if it is no launch.
+// False if it is no launch.
 bool tell_kernel_node(const work* what, CUDA_KERNEL_NODE_PARAMS& params, bool whole);
 
 } // namespace kagemusha::cuda

@@ -27,7 +27,7 @@ multiprocessor multiprocessor_of(const device& gpu) {
     return made;
 }
 
-/// What may stand for a function: a library's kernel too.
+// What may stand for a function: a library's kernel too.
 template <class Body>
 CUresult of_function(CUfunction handle, Body&& body) noexcept {
     return in_context([&](context& where) {

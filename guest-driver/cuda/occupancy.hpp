@@ -24,7 +24,7 @@ constexpr std::uint64_t rounded_up(std::uint64_t value, std::uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-/// 0: not one fits.
+// 0: not one fits.
 constexpr std::uint64_t blocks_that_fit(const multiprocessor& in, const block_needs& of) {
     constexpr std::uint64_t warp = 32, register_unit = 256, schedulers = 4;
     if (of.threads == 0)
@@ -43,7 +43,7 @@ constexpr std::uint64_t blocks_that_fit(const multiprocessor& in, const block_ne
     return most;
 }
 
-/// Of each of so many blocks; 0 if not even that.
+// Of each of so many blocks; 0 if not even that.
 constexpr std::uint64_t shared_bytes_for(const multiprocessor& in, std::uint64_t blocks) {
     const std::uint64_t shared_unit = in.capability >= 80 ? 128 : 256;
     const std::uint64_t each = blocks == 0 ? 0 : in.shared_bytes / blocks / shared_unit * shared_unit;

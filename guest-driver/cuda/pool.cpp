@@ -21,7 +21,7 @@ struct memory_pool {
 
 namespace {
 
-/// Tells when a stream has come to where something was freed.
+// Tells when a stream has come to where something was freed.
 struct fence_work final : work {
     CUgraphNodeType kind() const override { return CU_GRAPH_NODE_TYPE_EMPTY; }
     CUresult run(stream& where) override {
@@ -59,7 +59,7 @@ memory_pool& current_pool(device& gpu) {
     return default_pool(gpu);
 }
 
-/// Allocations and frees in a stream's order cannot be nodes of a graph here.
+// Allocations and frees in a stream's order cannot be nodes of a graph here.
 CUresult refuse_captured(stream& where) {
     if (where.owner->detours.load(std::memory_order_acquire) == 0)
         return CUDA_SUCCESS;

@@ -34,7 +34,7 @@ struct form {
     const char* symbol;
 };
 
-/// Of the plain names of functions that are implemented and have later forms. By name, the latest form first.
+// Of the plain names of functions that are implemented and have later forms. By name, the latest form first.
 constexpr form forms[] = {
     {"cuArray3DCreate", 3020, "cuArray3DCreate_v2"},
     {"cuArray3DGetDescriptor", 3020, "cuArray3DGetDescriptor_v2"},
@@ -121,7 +121,7 @@ const row* find(std::string_view name) {
     return found != last && found->name == name ? found : nullptr;
 }
 
-/// The form of a plain name; `too_new` if there are forms, but none that is so old.
+// The form of a plain name; `too_new` if there are forms, but none that is so old.
 const row* find_form(std::string_view name, int version, bool& too_new) {
     const form* const first = std::begin(forms);
     const form* const last = std::end(forms);

@@ -40,7 +40,7 @@ std::shared_ptr<const recording> last_of(event& one) {
     return one.last;
 }
 
-/// Of an event whose last record may be part of a graph, which nobody can wait for.
+// Of an event whose last record may be part of a graph, which nobody can wait for.
 CUresult refuse_captured(event& one) {
     if (one.owner->detours.load(std::memory_order_acquire) == 0)
         return CUDA_SUCCESS;
@@ -258,7 +258,7 @@ KAGEMUSHA_EXPORT CUresult cuLaunchHostFunc(CUstream handle, CUhostFn* function, 
 
 namespace {
 
-/// As a host function, but it also hears of errors, and no graph can contain it.
+// As a host function, but it also hears of errors, and no graph can contain it.
 struct callback_work final : work {
     callback_work(CUstream h, CUstreamCallback* f, void* d) : handle(h), callback(f), data(d) {}
 

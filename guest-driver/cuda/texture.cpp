@@ -63,7 +63,7 @@ CUresult describe(context& where, const CUDA_RESOURCE_DESC& from, vgpu_cmd_creat
     }
 }
 
-/// Asks the host for one, which tells by which number kernels know it, and makes that one ours.
+// Asks the host for one, which tells by which number kernels know it, and makes that one ours.
 CUresult create(context& where, std::unique_ptr<texture> made, vgpu_cmd_create_texture& wanted,
                 unsigned long long* handle) {
     opencl::connection& link = where.native->link();

@@ -37,7 +37,7 @@ bool in_name(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$';
 }
 
-/// Its words one by one: names and directives whole, everything else a character; without comments.
+// Its words one by one: names and directives whole, everything else a character; without comments.
 class ptx_words {
 public:
     explicit ptx_words(std::string_view text) : text_(text) {}
@@ -78,7 +78,7 @@ private:
     std::size_t at_ = 0;
 };
 
-/// One statement outside of functions: `.visible .global .align 4 .u32 a[3] = {1, 2, 3}, b;`
+// One statement outside of functions: `.visible .global .align 4 .u32 a[3] = {1, 2, 3}, b;`
 struct declaration {
     bool is_variable = false, is_elsewhere = false, in_initialiser = false;
     int depth = 0; // of brackets

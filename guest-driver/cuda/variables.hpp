@@ -11,14 +11,14 @@
 
 namespace kagemusha::cuda {
 
-/// Of PTX, or of a cubin (ELF), in the order in which they stand there; each once. Not those that are defined
-/// elsewhere.
+// Of PTX, or of a cubin (ELF), in the order in which they stand there; each once. Not those that are defined
+// elsewhere.
 std::vector<std::string> variables_in(std::span<const std::byte> image);
 
-/// A fat binary, whose members may be compressed: nobody here sees what variables they have.
+// A fat binary, whose members may be compressed: nobody here sees what variables they have.
 bool hides_variables(std::span<const std::byte> image);
 
-/// What a compiler makes of a literal: never written, and most drivers give no address of it.
+// What a compiler makes of a literal: never written, and most drivers give no address of it.
 bool is_literal(const std::string& variable);
 
 } // namespace kagemusha::cuda

@@ -46,7 +46,7 @@ bool overlaps(const physical& one, std::uint64_t address, std::uint64_t bytes) {
     return one.home && address < one.address + one.bytes && one.address < address + bytes;
 }
 
-/// The arena goes, with its content.
+// The arena goes, with its content.
 void drop_arena(physical& one) {
     if (!one.home)
         return;
@@ -60,7 +60,7 @@ void drop_arena(physical& one) {
     one.own_addresses = false;
 }
 
-/// Makes its arena at this address, with the content that it had.
+// Makes its arena at this address, with the content that it had.
 CUresult move_to(physical& one, context& where, std::uint64_t address, bool own_addresses) {
     if (one.home && one.home != &where)
         return CUDA_ERROR_NOT_SUPPORTED; // an arena is its context's
@@ -92,7 +92,7 @@ void set_mapped(physical& one, bool mapped) {
         one.home->mapped.erase(one.address);
 }
 
-/// Memory that nothing maps leaves these addresses. An error if something is mapped there.
+// Memory that nothing maps leaves these addresses. An error if something is mapped there.
 CUresult clear(std::uint64_t address, std::uint64_t bytes) {
     for (auto& [handle, one] : all) {
         if (!overlaps(one, address, bytes))
@@ -110,7 +110,7 @@ CUresult clear(std::uint64_t address, std::uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-/// The mappings that a range consists of; none if it has a gap or ends inside one.
+// The mappings that a range consists of; none if it has a gap or ends inside one.
 std::vector<CUmemGenericAllocationHandle> mapped_in(std::uint64_t address, std::uint64_t bytes) {
     std::map<std::uint64_t, CUmemGenericAllocationHandle> found;
     std::uint64_t sum = 0;
@@ -138,7 +138,7 @@ CUresult with_mappings(Body&& body) noexcept {
     });
 }
 
-/// The same in the current context, because an arena belongs to one.
+// The same in the current context, because an arena belongs to one.
 template <class Body>
 CUresult with_mappings_here(Body&& body) noexcept {
     return in_context([&](context& where) {

@@ -24,12 +24,12 @@ struct event;
 struct function;
 struct stream;
 
-/// One record of an event: the marker that tells when it is reached, as soon as that was sent.
+// One record of an event: the marker that tells when it is reached, as soon as that was sent.
 class recording {
 public:
     void set(CUresult error, opencl::ref<opencl::event> marker);
     bool is_sent() const;
-    /// Waits until it was sent; null with the error of sending.
+    // Waits until it was sent; null with the error of sending.
     opencl::ref<opencl::event> marker(CUresult& error) const;
 
 private:
@@ -44,18 +44,18 @@ class work {
 public:
     virtual ~work() = default;
     virtual CUgraphNodeType kind() const = 0;
-    /// The program has just asked for it, whenever it is done.
+    // The program has just asked for it, whenever it is done.
     virtual CUresult asked(stream&) { return CUDA_SUCCESS; }
-    /// False if it would make the caller wait for another stream's backlog.
+    // False if it would make the caller wait for another stream's backlog.
     virtual bool can_run() const { return true; }
-    /// Sends it. In the stream's order; only waits for what CUDA lets a program's thread wait for.
+    // Sends it. In the stream's order; only waits for what CUDA lets a program's thread wait for.
     virtual CUresult run(stream& where) = 0;
-    /// For a graph that is instantiated, and for a stream whose turn is later.
+    // For a graph that is instantiated, and for a stream whose turn is later.
     virtual std::unique_ptr<work> copy() const = 0;
 };
 
-/// Work that waits for its turn, and the thread that does it. One for a stream, from the first function of the
-/// program's on. Shared: other streams wait for places in it.
+// Work that waits for its turn, and the thread that does it. One for a stream, from the first function of the
+// program's on. Shared: other streams wait for places in it.
 class backlog {
 public:
     using item = std::function<CUresult()>;
@@ -65,12 +65,12 @@ public:
     backlog(const backlog&) = delete;
     backlog& operator=(const backlog&) = delete;
 
-    /// Returns its place. Bounded: waits while there are too many.
+    // Returns its place. Bounded: waits while there are too many.
     std::uint64_t add(item next);
     bool is_busy() const;
-    /// The place of what was added last.
+    // The place of what was added last.
     std::uint64_t last() const;
-    /// Until everything up to this place was done.
+    // Until everything up to this place was done.
     void wait_for(std::uint64_t place) const;
 
 private:
@@ -85,17 +85,17 @@ private:
     std::thread thread_; // begins with the first item
 };
 
-/// Takes work that cannot simply be run: the context has a backlog, or a capture.
+// Takes work that cannot simply be run: the context has a backlog, or a capture.
 CUresult submit_by_detour(stream& where, std::unique_ptr<work> what);
 
-/// Takes a function of the program's.
+// Takes a function of the program's.
 CUresult submit_host_function(stream& where, std::unique_ptr<work> what);
 
-/// Before a call that waits, or that is no work: everything before it was sent. An error if the stream
-/// captures.
+// Before a call that waits, or that is no work: everything before it was sent. An error if the stream
+// captures.
 CUresult settle(stream& where);
 
-/// The same for all streams of a context.
+// The same for all streams of a context.
 CUresult settle_all(context& where);
 
 } // namespace kagemusha::cuda

@@ -58,7 +58,7 @@ bool find_gpus() {
     return !all().empty();
 }
 
-/// Runs a function of the API: nothing is thrown into a program.
+// Runs a function of the API: nothing is thrown into a program.
 template <class Body>
 nvmlReturn_t guarded(Body&& body) noexcept {
     try {
@@ -121,7 +121,7 @@ std::string uuid_of(const gpu& one) {
     return text;
 }
 
-/// What the host's driver has free: all of its users together.
+// What the host's driver has free: all of its users together.
 nvmlReturn_t memory_of(const gpu& one, nvmlMemory_t& out) {
     const auto link = one.native->link();
     if (!link)

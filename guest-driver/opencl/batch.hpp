@@ -18,13 +18,13 @@ namespace kagemusha::opencl {
 
 namespace commands = codec::commands;
 
-/// The fixed structure of a row's command.
+// The fixed structure of a row's command.
 template <class Row>
 struct command_of : Row::wire {
     using row = Row;
 };
 
-/// With its opcode; everything else is 0.
+// With its opcode; everything else is 0.
 template <class Row>
 command_of<Row> make_command() {
     command_of<Row> command;
@@ -34,8 +34,8 @@ command_of<Row> make_command() {
     return command;
 }
 
-/// A command on its way into a batch. `command->bytes` and, where `reference` is given, the payload reference
-/// inside the command are filled in when it is appended.
+// A command on its way into a batch. `command->bytes` and, where `reference` is given, the payload reference
+// inside the command are filled in when it is appended.
 struct outgoing {
     vgpu_cmd* command = nullptr;
     std::size_t fixed_bytes = 0;
@@ -47,14 +47,14 @@ struct outgoing {
     std::span<const codec::piece> pieces() const { return {storage.data(), piece_count}; }
 };
 
-/// A view (codec/commands/emit.hpp) of bytes that travel inside the command.
+// A view (codec/commands/emit.hpp) of bytes that travel inside the command.
 inline codec::payload_source inlined(const void* data, std::size_t bytes) {
     if (bytes == 0)
         return {};
     return {bytes, VGPU_PAYLOAD_INLINE, {static_cast<const std::byte*>(data), bytes}};
 }
 
-/// Memory of the program as a view: it gets its entry in the payload table in the batch.
+// Memory of the program as a view: it gets its entry in the payload table in the batch.
 inline codec::later_payload view_of(const payload& data, outgoing& out) {
     out.data = data;
     return {data.bytes, out.reference};
@@ -64,8 +64,8 @@ const View& view_of(const View& view, outgoing&) {
     return view;
 }
 
-/// Completes `command`, which has to live until it was appended, as what the views show. One for each
-/// variable part of the row; at most one of them is a payload.
+// Completes `command`, which has to live until it was appended, as what the views show. One for each
+// variable part of the row; at most one of them is a payload.
 template <class Row, class... View>
 outgoing make_outgoing(command_of<Row>& command, const View&... view) {
     outgoing out;
@@ -78,7 +78,7 @@ outgoing make_outgoing(command_of<Row>& command, const View&... view) {
     return out;
 }
 
-/// Of guest-driver/cuda, whose commands do not come from rows yet: it sets opcode, counts and lengths itself.
+// Of guest-driver/cuda, whose commands do not come from rows yet: it sets opcode, counts and lengths itself.
 template <class Command>
 Command make_command(vgpu_opcode opcode) {
     Command command;
@@ -111,7 +111,7 @@ inline std::size_t encoded_bytes(const outgoing& command) {
 
 class batch {
 public:
-    /// Where a command is, so that it can be submitted alone if the whole batch was refused.
+    // Where a command is, so that it can be submitted alone if the whole batch was refused.
     struct entry {
         std::uint32_t offset;
         std::uint32_t reference_offset; // of the payload reference from the start of the command; 0: none
@@ -121,7 +121,7 @@ public:
         std::uint64_t queue; // 0: not enqueued
     };
 
-    /// Room for everything that a batch can hold is taken once, so that appending never allocates.
+    // Room for everything that a batch can hold is taken once, so that appending never allocates.
     void reserve(const transport_limits& limits) {
         limits_ = limits;
         stream_.reserve(limits.max_stream_bytes);
@@ -136,25 +136,25 @@ public:
                completion_count_ + 1 <= max_completions();
     }
 
-    /// Whether a command can be sent at all.
+    // Whether a command can be sent at all.
     bool possible(const outgoing& command) const {
         const std::size_t bytes = encoded_bytes(command);
         return bytes <= VGPU_MAX_COMMAND_BYTES && bytes <= limits_.max_stream_bytes &&
                command.data.bytes <= limits_.max_payload_bytes;
     }
 
-    /// Where the first enqueued command goes; what the program stored before is sent there first. One queue
-    /// for a batch is enough as long as no mapped memory is traced.
+    // Where the first enqueued command goes; what the program stored before is sent there first. One queue
+    // for a batch is enough as long as no mapped memory is traced.
     const flush_target& target() const { return target_; }
     void set_target(const flush_target& target) {
         if (!target_.queue)
             target_ = target;
     }
 
-    /// What the program stored was sent already.
+    // What the program stored was sent already.
     void drop_target() { target_ = {}; }
 
-    /// The caller has asked fits().
+    // The caller has asked fits().
     void append(const outgoing& command, std::uint64_t event, std::uint64_t queue) {
         entry made{};
         made.offset = static_cast<std::uint32_t>(stream_.size());
@@ -205,7 +205,7 @@ public:
         return {stream_, payloads_, completion_count_, waitable, target_};
     }
 
-    /// Command `index` as a request of its own; patches the stream.
+    // Command `index` as a request of its own; patches the stream.
     submission single(std::size_t index, bool waitable) {
         const entry& one = entries_[index];
         std::span<const payload> data;
@@ -230,7 +230,7 @@ private:
         stream_.insert(stream_.end(), padded(bytes) - bytes, std::byte{0});
     }
 
-    /// Half of what may be outstanding, so that one request can be built while another one completes.
+    // Half of what may be outstanding, so that one request can be built while another one completes.
     std::uint32_t max_completions() const { return limits_.max_events < 2 ? 1 : limits_.max_events / 2; }
 
     transport_limits limits_;

@@ -56,7 +56,7 @@ cl_mem create(cl_context handle, cl_mem_flags flags, std::size_t bytes, void* ho
     return hand_out<cl_mem>(std::move(made));
 }
 
-/// The flags of a sub-buffer: what it does not say itself it has from its buffer; it may only narrow.
+// The flags of a sub-buffer: what it does not say itself it has from its buffer; it may only narrow.
 cl_int sub_buffer_flags(const memory& buffer, cl_mem_flags& flags) {
     constexpr cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY;
     constexpr cl_mem_flags host_access =

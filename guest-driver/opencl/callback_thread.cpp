@@ -33,7 +33,7 @@ struct callback_thread {
     }
 };
 
-/// A child of a fork has no such thread and starts its own.
+// A child of a fork has no such thread and starts its own.
 callback_thread& current_thread() {
     static auto* const mutex = new std::mutex;
     static callback_thread* current = nullptr;

@@ -8,7 +8,7 @@
 
 namespace kagemusha::opencl {
 
-/// Runs `work` after everything that was given before.
+// Runs `work` after everything that was given before.
 void run_in_callback_thread(std::function<void()> work);
 
 } // namespace kagemusha::opencl

@@ -20,8 +20,8 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// How long a full device may make no progress while user events are unset before the batch is given up: then
-/// the program itself may be what everything waits for.
+// How long a full device may make no progress while user events are unset before the batch is given up: then
+// the program itself may be what everything waits for.
 constexpr auto user_event_patience = std::chrono::seconds(2);
 
 std::atomic<std::uint64_t> generation{1};
@@ -33,7 +33,7 @@ struct process_state {
     bool fork_handlers = false;
 };
 
-/// Never destroyed: threads and static objects of the program may come here until the very end.
+// Never destroyed: threads and static objects of the program may come here until the very end.
 process_state& process() {
     static auto* const state = new process_state;
     return *state;
@@ -370,8 +370,8 @@ int connection::send_one_by_one_locked(lock& held, bool waitable, std::uint64_t&
     return waitable || result == -ENODEV ? result : 0;
 }
 
-/// Flushes the context's mapped memory to its queue for that, and lets commands of `queue` (0: of none) wait
-/// for everything that was flushed so far.
+// Flushes the context's mapped memory to its queue for that, and lets commands of `queue` (0: of none) wait
+// for everything that was flushed so far.
 int connection::flush_apart_locked(lock& held, std::uint64_t context, std::uint64_t queue) {
     const flush_target target{flush_order_.queue_of(context), context, false};
     std::uint64_t flushed_bytes = 0;
@@ -423,7 +423,7 @@ int connection::submit_locked(lock& held, const submission& request, std::uint64
     return with_patience_locked(held, [&] { return transport_->submit(request, sequence); });
 }
 
-/// Tries until it is not for want of room that it fails.
+// Tries until it is not for want of room that it fails.
 template <class Attempt>
 int connection::with_patience_locked(lock& held, Attempt attempt) {
     int result = attempt();

@@ -30,24 +30,24 @@ class event;
 class queue;
 struct profiling_times;
 
-/// Batches go out when they hold this much, whatever the program does.
+// Batches go out when they hold this much, whatever the program does.
 inline constexpr std::size_t batch_commands_threshold = 128;
 inline constexpr std::size_t batch_bytes_threshold = std::size_t{96} << 10;
 
-/// Data up to this size travels inside the command; copying it costs less than pinning its page.
+// Data up to this size travels inside the command; copying it costs less than pinning its page.
 inline constexpr std::size_t max_inline_bytes = 4096;
 
-/// Counts the forks between this process and the one that loaded the driver: what was made under another
-/// number belongs to a parent.
+// Counts the forks between this process and the one that loaded the driver: what was made under another
+// number belongs to a parent.
 std::uint64_t fork_generation() noexcept;
 
 class connection : public std::enable_shared_from_this<connection> {
 public:
-    /// The process' connection to the device of this name; opened or reopened if need be. Null with a reason
-    /// if that is not possible.
+    // The process' connection to the device of this name; opened or reopened if need be. Null with a reason
+    // if that is not possible.
     static std::shared_ptr<connection> current(const std::string& name, std::string* error = nullptr);
 
-    /// Over this transport; start() begins the threads.
+    // Over this transport; start() begins the threads.
     explicit connection(std::unique_ptr<transport> device);
     connection(const connection&) = delete;
     connection& operator=(const connection&) = delete;
@@ -55,47 +55,47 @@ public:
 
     void start();
 
-    /// Ends the threads and fails what is pending. For tests and for a process that gives up its device.
+    // Ends the threads and fails what is pending. For tests and for a process that gives up its device.
     void close();
 
-    /// False once the file is lost or belongs to the parent of a fork.
+    // False once the file is lost or belongs to the parent of a fork.
     bool usable() const noexcept;
 
     const transport_limits& limits() const noexcept { return limits_; }
 
     std::uint64_t new_id() noexcept { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
-    /// A call: everything before it is sent, then its answer is awaited. Gives the OpenCL error of the call.
+    // A call: everything before it is sent, then its answer is awaited. Gives the OpenCL error of the call.
     cl_int call(const outgoing& command, vgpu_response* answer = nullptr);
 
-    /// The two halves of call(), to have several on their way. `ticket` is only valid after CL_SUCCESS.
+    // The two halves of call(), to have several on their way. `ticket` is only valid after CL_SUCCESS.
     cl_int begin_call(const outgoing& command, std::uint64_t& ticket);
     cl_int finish_call(std::uint64_t ticket, vgpu_response* answer);
 
-    /// Appends an enqueued command to the batch. If `completes` is given, its id is in the command and it
-    /// stays pending until the device's record.
+    // Appends an enqueued command to the batch. If `completes` is given, its id is in the command and it
+    // stays pending until the device's record.
     cl_int append(const outgoing& command, event* completes, queue& where);
 
-    /// Sends the batch. With a queue: also tells the host to flush it, if something was enqueued since the
-    /// last time.
+    // Sends the batch. With a queue: also tells the host to flush it, if something was enqueued since the
+    // last time.
     cl_int flush(queue* where = nullptr);
 
-    /// The host's object goes when the commands before this are executed. Never blocks, never fails.
+    // The host's object goes when the commands before this are executed. Never blocks, never fails.
     void destroy(vgpu_object_kind kind, std::uint64_t id) noexcept;
 
-    /// Sent at once, past the batch: what is held back there may be waiting for room that only this event
-    /// makes.
+    // Sent at once, past the batch: what is held back there may be waiting for room that only this event
+    // makes.
     cl_int set_user_event(std::uint64_t id, cl_int status);
 
-    /// Memory of the VRAM window that shows a buffer, see transport.hpp.
+    // Memory of the VRAM window that shows a buffer, see transport.hpp.
     window_view map_window(const window_request& wanted);
     void unmap_window(std::byte* address) noexcept;
-    /// What is stored into mapped memory of the context goes to this queue, which has nothing else.
+    // What is stored into mapped memory of the context goes to this queue, which has nothing else.
     void add_flush_queue(std::uint64_t context, std::uint64_t queue);
     void remove_flush_queue(std::uint64_t context) noexcept;
 
-    /// KAGEMUSHA_FLUSH_MS: what is stored is also flushed every so many milliseconds, for kernels that wait
-    /// for it. 0: it is not.
+    // KAGEMUSHA_FLUSH_MS: what is stored is also flushed every so many milliseconds, for kernels that wait
+    // for it. 0: it is not.
     unsigned flush_interval_ms() const noexcept { return flush_interval_ms_; }
 
     void discard_window(const std::byte* address, std::uint64_t bytes) noexcept {
@@ -110,10 +110,10 @@ public:
     void add_queue(queue& added);
     void remove_queue(queue& removed) noexcept;
 
-    /// For the tests: requests sent so far.
+    // For the tests: requests sent so far.
     std::uint64_t request_count() const noexcept { return requests_.load(std::memory_order_relaxed); }
 
-    /// In the child of a fork.
+    // In the child of a fork.
     void abandon_after_fork() noexcept;
 
 private:

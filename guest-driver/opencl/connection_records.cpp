@@ -155,8 +155,8 @@ void connection::deliver(std::uint64_t id, cl_int status, const profiling_times&
         next->complete(next->arrived.status, next->arrived.times);
 }
 
-/// The GPU's runtime tells of commands from several threads, so records may overtake each other. A program
-/// may rely on an in-order queue: when one event is complete, so are those before it.
+// The GPU's runtime tells of commands from several threads, so records may overtake each other. A program
+// may rely on an in-order queue: when one event is complete, so are those before it.
 bool connection::next_complete(std::uint64_t id, queue*& where, ref<event>& next) {
     ref<event> before = std::move(next); // released after the lock
     const std::lock_guard held(pending_mutex_);
@@ -240,7 +240,7 @@ void connection::flush_periodically() {
     }
 }
 
-/// A kernel that waits for a store into mapped memory sees it without a call of the program.
+// A kernel that waits for a store into mapped memory sees it without a call of the program.
 void connection::flush_by_time() {
     lock held(batch_mutex_);
     while (!closing_.load() && usable()) {

@@ -69,7 +69,7 @@ void context::add_destructor_callback(destructor_callback function, void* data) 
 
 namespace {
 
-/// Copies the list with its 0; false if it has a property that means nothing here, with the error in `error`.
+// Copies the list with its 0; false if it has a property that means nothing here, with the error in `error`.
 bool read_properties(const cl_context_properties* list, std::vector<cl_context_properties>& copy,
                      cl_int& error) {
     if (!list)

@@ -21,7 +21,7 @@ public:
     context(device& gpu, std::shared_ptr<connection> link, std::vector<cl_context_properties> properties);
     ~context();
 
-    /// Makes it on the host; only then it is to be destroyed there.
+    // Makes it on the host; only then it is to be destroyed there.
     cl_int create();
 
     device& gpu() const noexcept { return gpu_; }
@@ -31,8 +31,8 @@ public:
 
     void add_destructor_callback(destructor_callback function, void* data);
 
-    /// A queue was made, or memory was mapped in the window. With several queues and such memory the context
-    /// gets a queue for what is stored there (flush_order.hpp).
+    // A queue was made, or memory was mapped in the window. With several queues and such memory the context
+    // gets a queue for what is stored there (flush_order.hpp).
     void note_queue();
     void note_window();
 

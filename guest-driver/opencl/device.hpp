@@ -28,29 +28,29 @@ public:
     static constexpr object_kind kind_of_class = object_kind::device;
     explicit device(std::string name) : object(kind_of_class), name_(std::move(name)) {}
 
-    /// The process' connection to it, opened or reopened if need be; null with a sentence if it is gone.
+    // The process' connection to it, opened or reopened if need be; null with a sentence if it is gone.
     std::shared_ptr<connection> link(std::string* error = nullptr) const;
 
-    /// The host's answer to clGetDeviceInfo; kept.
+    // The host's answer to clGetDeviceInfo; kept.
     std::shared_ptr<const answer> host_info(cl_device_info name);
 
-    /// One number of it, or `otherwise` if the host does not know.
+    // One number of it, or `otherwise` if the host does not know.
     template <class T>
     T number(cl_device_info name, T otherwise) {
         return host_info(name)->as<T>().value_or(otherwise);
     }
 
-    /// clGetDeviceInfo as the program sees it: what this driver does not forward is left out
-    /// (device_info.cpp).
+    // clGetDeviceInfo as the program sees it: what this driver does not forward is left out
+    // (device_info.cpp).
     cl_int info(cl_device_info name, const info_answer& to);
 
     bool has_images();
     bool has_extension(std::string_view name);
 
-    /// Extensions of the host's device that work through this driver.
+    // Extensions of the host's device that work through this driver.
     const std::string& extensions();
 
-    /// What clGetDeviceInfo(CL_DEVICE_NUMERIC_VERSION) gives.
+    // What clGetDeviceInfo(CL_DEVICE_NUMERIC_VERSION) gives.
     cl_version version();
 
 private:
@@ -64,11 +64,11 @@ private:
     std::string extensions_;
 };
 
-/// The only one.
+// The only one.
 platform& the_platform();
 
-/// The devices, in the order of their names; the first one is the default. None, with a sentence, when this
-/// guest has no device that works.
+// The devices, in the order of their names; the first one is the default. None, with a sentence, when this
+// guest has no device that works.
 std::vector<device*> the_devices(std::string* error = nullptr);
 
 inline constexpr const char* platform_name = "Kagemusha";

@@ -15,9 +15,9 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// Extensions that live in the kernel language, or whose host functions are all implemented here. Others with
-/// functions announce themselves (extension_functions.hpp). Everything else is left out: sharing with other
-/// APIs, shared virtual memory, external memory, command buffers, queue hints, …
+// Extensions that live in the kernel language, or whose host functions are all implemented here. Others with
+// functions announce themselves (extension_functions.hpp). Everything else is left out: sharing with other
+// APIs, shared virtual memory, external memory, command buffers, queue hints, …
 constexpr std::array supported_extensions = {
     "cl_amd_fp64",
     "cl_amd_media_ops",
@@ -71,7 +71,7 @@ constexpr std::array supported_extensions = {
     "cl_nv_pragma_unroll",
 };
 
-/// Extensions of the host side that this driver gives by itself.
+// Extensions of the host side that this driver gives by itself.
 constexpr std::array own_extensions = {"cl_khr_icd", "cl_khr_create_command_queue"};
 
 bool is_supported(std::string_view name) {
@@ -102,7 +102,7 @@ std::string_view name_of(const cl_name_version& entry) {
     return {entry.name, strnlen(entry.name, sizeof entry.name)};
 }
 
-/// "OpenCL 1.2 rest" or "OpenCL C 1.2 rest".
+// "OpenCL 1.2 rest" or "OpenCL C 1.2 rest".
 cl_version parse_version(const std::string& text, const char* format) {
     unsigned major = 0, minor = 0;
     if (std::sscanf(text.c_str(), format, &major, &minor) != 2)

@@ -15,7 +15,7 @@ namespace {
 
 enum class given { nothing, garbage, wrong_kind, released, right_and_zeros, right_and_huge };
 
-/// What the walk hands over for each kind of handle.
+// What the walk hands over for each kind of handle.
 struct handles {
     cl_platform_id platform;
     cl_device_id device;
@@ -56,7 +56,7 @@ template <> struct handle_kind<cl_kernel> : handle_kind_of<&handles::kernel, CL_
 template <> struct handle_kind<cl_event> : handle_kind_of<&handles::event, CL_INVALID_EVENT> {};
 // clang-format on
 
-/// The arguments of one call, as `what` says.
+// The arguments of one call, as `what` says.
 class argument_maker {
 public:
     argument_maker(given what, const handles& live, const handles& dead)

@@ -45,7 +45,7 @@ void enqueueing::read_wait_list(cl_uint count, const cl_event* list) {
         error_ = shorten_wait_list();
 }
 
-/// More events than one command may wait for: markers that wait for some of them each take their place.
+// More events than one command may wait for: markers that wait for some of them each take their place.
 cl_int enqueueing::shorten_wait_list() {
     while (wait_ids_.size() > VGPU_MAX_WAIT_COUNT) {
         std::vector<std::uint64_t> rest(wait_ids_.begin() + VGPU_MAX_WAIT_COUNT, wait_ids_.end());
@@ -68,7 +68,7 @@ cl_int enqueueing::shorten_wait_list() {
     return CL_SUCCESS;
 }
 
-/// The command's queue, event and wait list.
+// The command's queue, event and wait list.
 cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue, ref<event>& made) {
     // An in-order queue keeps steps in order by itself: the first waits, the last tells.
     const bool needs_event = step ? !where_->in_order() : event_out_ || blocking_ || kept_;

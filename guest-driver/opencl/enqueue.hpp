@@ -17,28 +17,28 @@ public:
     enqueueing(cl_command_queue where, cl_command_type command, cl_uint wait_count, const cl_event* wait_list,
                cl_event* event_out, bool blocking = false);
 
-    /// CL_SUCCESS, or what was wrong with queue or wait list. Nothing else may be called after an error.
+    // CL_SUCCESS, or what was wrong with queue or wait list. Nothing else may be called after an error.
     cl_int error() const noexcept { return error_; }
 
     queue& where() const noexcept { return *where_; }
     context& owner() const noexcept { return where_->owner(); }
 
-    /// Something that has to live until the command is over.
+    // Something that has to live until the command is over.
     void keep(ref<object> needed) { kept_ = std::move(needed); }
 
-    /// Sends the command. The views are those of the row's parts behind the wait list.
+    // Sends the command. The views are those of the row's parts behind the wait list.
     template <class Row, class... View>
     cl_int send(command_of<Row>& command, const View&... view) {
         return send(false, command, view...);
     }
 
-    /// One of several commands that together are what the program asked for; the last is send() or join().
+    // One of several commands that together are what the program asked for; the last is send() or join().
     template <class Row, class... View>
     cl_int send_step(command_of<Row>& command, const View&... view) {
         return send(true, command, view...);
     }
 
-    /// As make_outgoing() without a row. `more`: what follows the wait list.
+    // As make_outgoing() without a row. `more`: what follows the wait list.
     template <class Command>
         requires(!requires { typename Command::row; })
     cl_int send(Command& command, std::initializer_list<part> more = {}) {
@@ -53,8 +53,8 @@ public:
                    std::move(made));
     }
 
-    /// The end of several steps: complete when all of them are. Also the command for "nothing to do but
-    /// wait".
+    // The end of several steps: complete when all of them are. Also the command for "nothing to do but
+    // wait".
     cl_int join();
 
 private:
@@ -81,11 +81,11 @@ private:
     ref<object> kept_;
 };
 
-/// clFinish.
+// clFinish.
 cl_int finish_queue(queue& where);
 
-/// Waits for an event as a blocking call does: flushes first, then gives the command's error or an earlier
-/// one of its queue.
+// Waits for an event as a blocking call does: flushes first, then gives the command's error or an earlier
+// one of its queue.
 cl_int wait_blocking(event& awaited, queue& where);
 
 } // namespace kagemusha::opencl

@@ -13,7 +13,7 @@ bool in_range(const memory& buffer, std::size_t offset, std::size_t bytes) {
     return offset <= buffer.bytes() && bytes <= buffer.bytes() - offset;
 }
 
-/// A buffer that may be used in the queue's context.
+// A buffer that may be used in the queue's context.
 cl_int find_buffer(const enqueueing& call, cl_mem handle, memory*& found) {
     found = from_handle<memory>(handle);
     if (!found || !found->is_buffer())
@@ -39,7 +39,7 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
     return transfer_buffer(call, *buffer, way, offset, bytes, host);
 }
 
-/// Where a buffer's bytes are: sub-buffers lie in their parent.
+// Where a buffer's bytes are: sub-buffers lie in their parent.
 struct location {
     const memory* root;
     std::size_t start;

@@ -21,7 +21,7 @@ cl_int find(const enqueueing& call, cl_mem handle, bool image, memory*& found) {
     return &found->owner() == &call.owner() ? CL_SUCCESS : CL_INVALID_CONTEXT;
 }
 
-/// Pitches of 0 take their values from the region; others must be large enough.
+// Pitches of 0 take their values from the region; others must be large enough.
 bool complete_pitches(const memory& image, const triple& region, std::size_t& row, std::size_t& slice) {
     const bool rows_are_layers = image.type() == CL_MEM_OBJECT_IMAGE1D_ARRAY;
     const std::size_t smallest_row = region[0] * image.shape().element_bytes;
@@ -66,7 +66,7 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
     return transfer_image(call, *image, way, origin, region, row, slice, host);
 }
 
-/// Between an image and a buffer, either way.
+// Between an image and a buffer, either way.
 template <class Row>
 cl_int copy(cl_command_queue where, cl_command_type type, cl_mem image_handle, cl_mem buffer_handle,
             const size_t* origin_in, const size_t* region_in, std::size_t offset, cl_uint count,

@@ -14,7 +14,7 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// What launches need to know of the device, asked once.
+// What launches need to know of the device, asked once.
 struct launch_limits {
     explicit launch_limits(device& gpu)
         : version(gpu.version())
@@ -81,7 +81,7 @@ cl_int check_local(const launch_limits& limits, const kernel& launched, cl_uint 
     return CL_SUCCESS;
 }
 
-/// Offsets and sizes of a launch; `nothing`: a side is 0 or not given.
+// Offsets and sizes of a launch; `nothing`: a side is 0 or not given.
 template <class Command>
 cl_int set_range(Command& command, const launch_limits& limits, cl_uint dimensions, const size_t* offset,
                  const size_t* global, bool& nothing) {
@@ -136,7 +136,7 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
         [&](const codec::argument_list& arguments) { return call.send(command, arguments); });
 }
 
-/// cl_khr_suggested_local_work_size: what a launch without a local size would be given.
+// cl_khr_suggested_local_work_size: what a launch without a local size would be given.
 cl_int suggest_group_size(cl_command_queue where, cl_kernel handle, cl_uint dimensions, const size_t* offset,
                           const size_t* global, size_t* suggested) {
     queue* const asked = from_handle<queue>(where);

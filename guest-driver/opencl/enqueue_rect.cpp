@@ -9,7 +9,7 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// One side of a rectangular transfer: where it starts and what lies between its rows and slices.
+// One side of a rectangular transfer: where it starts and what lies between its rows and slices.
 struct side {
     triple origin{};
     std::size_t row_pitch = 0, slice_pitch = 0;
@@ -24,7 +24,7 @@ bool read_triple(const size_t* from, triple& to) {
     return true;
 }
 
-/// Pitches of 0 take their values from the region; others must be large enough.
+// Pitches of 0 take their values from the region; others must be large enough.
 bool complete_pitches(const triple& region, side& where) {
     if (where.row_pitch == 0)
         where.row_pitch = region[0];
@@ -38,7 +38,7 @@ bool complete_pitches(const triple& region, side& where) {
     return where.slice_pitch >= smallest && where.slice_pitch % where.row_pitch == 0;
 }
 
-/// Bytes from the first to behind the last of the region; false on overflow.
+// Bytes from the first to behind the last of the region; false on overflow.
 bool extent(const triple& region, const side& where, std::size_t& bytes) {
     std::size_t slices, rows;
     return !__builtin_mul_overflow(region[2] - 1, where.slice_pitch, &slices) &&
@@ -132,8 +132,8 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
     return call.join();
 }
 
-/// Whether two regions of one buffer share a byte. Exact when both have the same pitches, which the standard
-/// requires then.
+// Whether two regions of one buffer share a byte. Exact when both have the same pitches, which the standard
+// requires then.
 bool overlap(const triple& region, const side& a, std::size_t a_base, const side& b, std::size_t b_base) {
     const std::size_t a_start = a_base + a.start(), b_start = b_base + b.start();
     std::size_t bytes = 0;

@@ -18,7 +18,7 @@ class connection;
 class context;
 class queue;
 
-/// The GPU's clock, nanoseconds.
+// The GPU's clock, nanoseconds.
 struct profiling_times {
     cl_ulong queued = 0, submit = 0, start = 0, end = 0;
 };
@@ -28,7 +28,7 @@ public:
     static constexpr object_kind kind_of_class = object_kind::event;
     using callback = void(CL_CALLBACK*)(cl_event, cl_int, void*);
 
-    /// `where` is null for a user event.
+    // `where` is null for a user event.
     event(ref<context> owner, ref<queue> where, cl_command_type command);
     ~event();
 
@@ -41,31 +41,31 @@ public:
     cl_int status() const noexcept { return status_.load(std::memory_order_acquire); }
     bool is_over() const noexcept { return status() <= CL_COMPLETE; }
 
-    /// CL_SUBMITTED, unless it is further already.
+    // CL_SUBMITTED, unless it is further already.
     void mark_submitted();
 
-    /// The last step; false if it was over before. Runs callbacks in their own thread.
+    // The last step; false if it was over before. Runs callbacks in their own thread.
     bool complete(cl_int status, const profiling_times& times = {});
 
-    /// Returns the final status: CL_COMPLETE or an error. Does not flush.
+    // Returns the final status: CL_COMPLETE or an error. Does not flush.
     cl_int wait() const noexcept;
 
     void add_callback(cl_int type, callback function, void* data);
 
-    /// Valid when it is over.
+    // Valid when it is over.
     const profiling_times& times() const noexcept { return times_; }
 
-    /// Keeps something alive until the command is over (memory that the device reads or writes).
+    // Keeps something alive until the command is over (memory that the device reads or writes).
     void keep(ref<object> needed) { kept_ = std::move(needed); }
 
-    /// Whether the device has an event of this id: it may be named in wait lists there and is destroyed there
-    /// at the end.
+    // Whether the device has an event of this id: it may be named in wait lists there and is destroyed there
+    // at the end.
     void set_known_to_device(bool known) noexcept {
         known_to_device_.store(known, std::memory_order_relaxed);
     }
     bool known_to_device() const noexcept { return known_to_device_.load(std::memory_order_relaxed); }
 
-    /// What the device said of the command, before it is this event's turn to be complete; the connection's.
+    // What the device said of the command, before it is this event's turn to be complete; the connection's.
     struct arrival {
         bool here = false;
         cl_int status = CL_COMPLETE;
@@ -73,7 +73,7 @@ public:
     };
     arrival arrived;
 
-    /// User events: true for the first call only.
+    // User events: true for the first call only.
     bool claim_user_status() noexcept { return !user_status_set_.exchange(true); }
 
 private:

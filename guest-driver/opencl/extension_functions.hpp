@@ -46,8 +46,8 @@ void* untyped(Function* function) {
     return reinterpret_cast<void*>(function);
 }
 
-/// A function that is found by name, declared beside it as a constant of its file. With `extension`, the
-/// device reports that extension if the host's device has it and ours knows the command.
+// A function that is found by name, declared beside it as a constant of its file. With `extension`, the
+// device reports that extension if the host's device has it and ours knows the command.
 struct extension_function {
     extension_function(const char* its_extension, vgpu_opcode its_command, const char* its_name,
                        void* its_address) noexcept
@@ -63,11 +63,11 @@ struct extension_function {
     void* const address;
     const extension_function* const next;
 
-    /// Made while the library is loaded, never changed after that.
+    // Made while the library is loaded, never changed after that.
     static inline constinit const extension_function* first = nullptr;
 };
 
-/// Null for a name that is not an extension's function of this driver.
+// Null for a name that is not an extension's function of this driver.
 void* find_extension_function(const char* name) noexcept;
 bool has_functions_of(std::string_view extension, std::uint64_t commands) noexcept;
 

@@ -19,10 +19,10 @@ namespace kagemusha::opencl {
 
 class flush_order {
 public:
-    /// The context's flushes go to this queue from now on.
+    // The context's flushes go to this queue from now on.
     void add(std::uint64_t context, std::uint64_t queue) { lines_[context].queue = queue; }
 
-    /// The event that nobody needs any more, or 0.
+    // The event that nobody needs any more, or 0.
     std::uint64_t remove(std::uint64_t context) {
         const auto found = lines_.find(context);
         if (found == lines_.end())
@@ -32,20 +32,20 @@ public:
         return event;
     }
 
-    /// The queue for flushes, or 0: they go to the queue of the request.
+    // The queue for flushes, or 0: they go to the queue of the request.
     std::uint64_t queue_of(std::uint64_t context) const {
         const auto found = lines_.find(context);
         return found == lines_.end() ? 0 : found->second.queue;
     }
 
-    /// Something was flushed, and `event` is that of the marker behind it. The event before it, or 0.
+    // Something was flushed, and `event` is that of the marker behind it. The event before it, or 0.
     std::uint64_t flushed(std::uint64_t context, std::uint64_t event) {
         line& one = lines_.at(context);
         one.waiting.clear();
         return std::exchange(one.event, event);
     }
 
-    /// What the queue has to wait for before its next command, or 0. Once for each flush.
+    // What the queue has to wait for before its next command, or 0. Once for each flush.
     std::uint64_t wait_for(std::uint64_t context, std::uint64_t queue) {
         line& one = lines_.at(context);
         if (one.event == 0 || std::find(one.waiting.begin(), one.waiting.end(), queue) != one.waiting.end())
@@ -54,7 +54,7 @@ public:
         return one.event;
     }
 
-    /// Every context that has such a queue, with it.
+    // Every context that has such a queue, with it.
     template <class F>
     void for_each(F&& f) const {
         for (const auto& [context, one] : lines_)

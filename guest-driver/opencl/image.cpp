@@ -72,7 +72,7 @@ dimensions dimensions_of(const cl_image_desc& description) {
     }
 }
 
-/// Pitches and total size in host memory, from the program's pitches where it gave a pointer (or a buffer).
+// Pitches and total size in host memory, from the program's pitches where it gave a pointer (or a buffer).
 cl_int compute_shape(image_shape& shape, bool own_pitches, std::size_t& total) {
     const cl_image_desc& description = shape.description;
     const dimensions size = dimensions_of(description);

@@ -9,7 +9,7 @@
 
 namespace kagemusha::opencl {
 
-/// Bytes of one element, 0 if order and type do not go together or are unknown.
+// Bytes of one element, 0 if order and type do not go together or are unknown.
 std::size_t element_bytes(const cl_image_format& format) noexcept;
 
 } // namespace kagemusha::opencl

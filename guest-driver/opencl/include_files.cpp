@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::size_t max_depth = 100; // of files that include each other; compilers have limits like this
 
-/// One line as the preprocessor sees it: joined where a backslash ends it, comments replaced by a space.
+// One line as the preprocessor sees it: joined where a backslash ends it, comments replaced by a space.
 struct logical_line {
     std::string text;
     std::size_t end = 0;   // offset behind it
     std::size_t lines = 0; // how many lines of the file it is
 };
 
-/// Reads the logical line at `at`; `in_comment` says, before and after, whether a comment is open.
+// Reads the logical line at `at`; `in_comment` says, before and after, whether a comment is open.
 logical_line read_line(std::string_view source, std::size_t at, bool& in_comment) {
     logical_line line;
     char quote = 0;
@@ -77,7 +77,7 @@ std::string directory_of(const std::string& path) {
     return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// #line, so that messages are about the right place.
+// #line, so that messages are about the right place.
 std::string line_mark(std::size_t line, std::string_view file) {
     std::string mark = "#line " + std::to_string(line) + " \"";
     for (const char c : file) {
@@ -137,7 +137,7 @@ private:
         conditions_.resize(std::min(conditions_.size(), conditions_outside));
     }
 
-    /// True if the line was an #include and its file is in the output.
+    // True if the line was an #include and its file is in the output.
     bool directive(std::string_view text, const std::string& path, bool replaceable) {
         const std::string_view word = leading_name(text);
         const std::string_view rest = trimmed(text.substr(word.size()));

@@ -18,14 +18,14 @@
 
 namespace kagemusha::opencl {
 
-/// The content of a regular file; nothing if there is none that can be read.
+// The content of a regular file; nothing if there is none that can be read.
 using file_reader = std::function<std::optional<std::string>(const std::string& path)>;
 std::optional<std::string> read_regular_file(const std::string& path);
 
-/// The source with the files that its #include lines name. Searched, as compilers do: for "name" the
-/// directory of the including file; then those of -I in `options`; then the current one. Names in `embedded`
-/// (headers that clCompileProgram was given) are not searched. Nothing when no line was replaced, or when the
-/// whole would be more than VGPU_MAX_PROGRAM_BYTES.
+// The source with the files that its #include lines name. Searched, as compilers do: for "name" the
+// directory of the including file; then those of -I in `options`; then the current one. Names in `embedded`
+// (headers that clCompileProgram was given) are not searched. Nothing when no line was replaced, or when the
+// whole would be more than VGPU_MAX_PROGRAM_BYTES.
 std::optional<std::string> with_included_files(std::string_view source, std::string_view options,
                                                const std::vector<std::string>& embedded,
                                                const file_reader& read);

@@ -25,7 +25,7 @@ bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/// End of the string or character constant that begins at `at`.
+// End of the string or character constant that begins at `at`.
 std::size_t end_of_quoted(std::string_view text, std::size_t at) {
     const char quote = text[at];
     for (++at; at < text.size() && text[at] != quote; ++at)
@@ -34,7 +34,7 @@ std::size_t end_of_quoted(std::string_view text, std::size_t at) {
     return std::min(at + 1, text.size());
 }
 
-/// What # makes of an argument.
+// What # makes of an argument.
 std::string stringified(std::string_view text) {
     std::string out = "\"";
     bool space = false;
@@ -53,7 +53,7 @@ std::string stringified(std::string_view text) {
     return out + '"';
 }
 
-/// The arguments of a call whose '(' is at `at`, which becomes the place behind its ')'.
+// The arguments of a call whose '(' is at `at`, which becomes the place behind its ')'.
 std::optional<std::vector<std::string_view>> arguments_of(std::string_view text, std::size_t& at) {
     std::vector<std::string_view> found;
     std::size_t begin = ++at;

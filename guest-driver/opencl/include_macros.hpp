@@ -13,20 +13,20 @@
 
 namespace kagemusha::opencl {
 
-/// Build options as words; quotes and backslashes protect spaces.
+// Build options as words; quotes and backslashes protect spaces.
 std::vector<std::string> split_options(std::string_view options);
 
 class macro_table {
 public:
-    /// As an option says it: NAME, NAME=text, NAME(a,b)=text.
+    // As an option says it: NAME, NAME=text, NAME(a,b)=text.
     void define_by_option(std::string_view definition);
 
-    /// What follows #define. `keeps_known`: the line is below an #ifndef of this very name, so it counts only
-    /// when the name is not known. `sure`: no condition is around it.
+    // What follows #define. `keeps_known`: the line is below an #ifndef of this very name, so it counts only
+    // when the name is not known. `sure`: no condition is around it.
     void define(std::string_view definition, bool keeps_known, bool sure);
     void undefine(std::string_view name, bool sure);
 
-    /// The text with macros replaced; nothing when that can't be said, or has no end.
+    // The text with macros replaced; nothing when that can't be said, or has no end.
     std::optional<std::string> expand(std::string_view text) const;
 
 private:
@@ -45,7 +45,7 @@ private:
     std::map<std::string, macro, std::less<>> macros_;
 };
 
-/// The name at the start of the text; empty if there is none.
+// The name at the start of the text; empty if there is none.
 std::string_view leading_name(std::string_view text);
 std::string_view trimmed(std::string_view text);
 

@@ -41,7 +41,7 @@ public:
         return bytes(values.data(), values.size_bytes());
     }
 
-    /// With the terminating 0.
+    // With the terminating 0.
     cl_int text(std::string_view text) const noexcept {
         if (place_) {
             if (capacity_ < text.size() + 1)

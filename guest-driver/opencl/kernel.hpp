@@ -27,16 +27,16 @@ public:
     const std::string& name() const noexcept { return name_; }
     const kernel_description& description() const noexcept { return *description_; }
 
-    /// clSetKernelArg.
+    // clSetKernelArg.
     cl_int set_argument(cl_uint index, std::size_t bytes, const void* value);
 
-    /// For clCloneKernel.
+    // For clCloneKernel.
     void copy_arguments_of(kernel& other);
 
-    /// Whether every argument is set.
+    // Whether every argument is set.
     bool complete();
 
-    /// Calls `use` with the view of all arguments while it cannot change.
+    // Calls `use` with the view of all arguments while it cannot change.
     template <class Function>
     cl_int with_arguments(Function&& use) {
         const std::lock_guard held(mutex_);

@@ -14,7 +14,7 @@
 
 namespace kagemusha::opencl {
 
-/// How the elements of an image lie in host memory.
+// How the elements of an image lie in host memory.
 struct image_shape {
     cl_image_format format{};
     cl_image_desc description{};
@@ -23,7 +23,7 @@ struct image_shape {
     std::size_t slice_pitch = 0; // of the host view; for a 1D array that of its rows
 };
 
-/// A place in an image; arrays count their last dimension as it is used in origin and region.
+// A place in an image; arrays count their last dimension as it is used in origin and region.
 using triple = std::array<std::size_t, 3>;
 
 struct mapping {
@@ -56,14 +56,14 @@ public:
         return !(flags_ & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS));
     }
 
-    /// The host made it; it is to be destroyed there.
+    // The host made it; it is to be destroyed there.
     void set_created() noexcept { created_ = true; }
 
-    /// Memory of the program that is the host view.
+    // Memory of the program that is the host view.
     void set_host_pointer(void* pointer) noexcept { host_pointer_ = pointer; }
     void* host_pointer() const noexcept { return host_pointer_; }
 
-    /// A sub-buffer's buffer, or the buffer that an image shows.
+    // A sub-buffer's buffer, or the buffer that an image shows.
     void set_parent(ref<memory> parent, std::size_t origin) {
         parent_ = std::move(parent);
         origin_ = origin;
@@ -78,16 +78,16 @@ public:
     void set_properties(std::vector<cl_mem_properties> properties) { properties_ = std::move(properties); }
     const std::vector<cl_mem_properties>& properties() const noexcept { return properties_; }
 
-    /// First byte of the host view; null when there is no memory for it.
+    // First byte of the host view; null when there is no memory for it.
     std::byte* host_view();
 
-    /// Whether the host view is traced memory: what is stored there is sent by itself. After host_view().
+    // Whether the host view is traced memory: what is stored there is sent by itself. After host_view().
     bool view_is_traced() const noexcept {
         return is_sub_buffer() ? parent_->view_is_traced() : window_traced_;
     }
 
     void add_mapping(const mapping& added);
-    /// The newest mapping at this address is taken away; false if there is none.
+    // The newest mapping at this address is taken away; false if there is none.
     bool remove_mapping(const void* address, mapping& removed);
     std::uint32_t map_count();
 
@@ -114,17 +114,17 @@ private:
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
 };
 
-/// Width, and height, depth or layers as they are used in regions; 1 where the image has none (image.cpp).
+// Width, and height, depth or layers as they are used in regions; 1 where the image has none (image.cpp).
 triple image_size(const memory& image);
 
-/// Reads and checks a region of an image; CL_INVALID_VALUE if it is not inside (image.cpp).
+// Reads and checks a region of an image; CL_INVALID_VALUE if it is not inside (image.cpp).
 cl_int check_image_region(const memory& image, const size_t* origin_in, const size_t* region_in,
                           triple& origin, triple& region);
 
-/// Checks of cl_mem_flags that buffers and images share; gives CL_INVALID_VALUE or CL_INVALID_HOST_PTR.
+// Checks of cl_mem_flags that buffers and images share; gives CL_INVALID_VALUE or CL_INVALID_HOST_PTR.
 cl_int check_memory_flags(cl_mem_flags flags, const void* host_pointer);
 
-/// The flags that the host is told.
+// The flags that the host is told.
 cl_mem_flags forwarded_memory_flags(cl_mem_flags flags);
 
 } // namespace kagemusha::opencl

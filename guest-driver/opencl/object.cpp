@@ -31,7 +31,7 @@ constexpr std::uint32_t live_mark(object_kind kind) {
     return 0x4b670000u | static_cast<std::uint32_t>(kind);
 }
 
-/// Addresses of all chunks: open addressing, entries are only ever added, so that a reader needs no lock.
+// Addresses of all chunks: open addressing, entries are only ever added, so that a reader needs no lock.
 std::atomic<std::uintptr_t> chunk_table[chunk_table_size];
 std::mutex chunk_table_mutex;
 std::size_t chunk_count;
@@ -66,8 +66,8 @@ bool add_chunk(std::uintptr_t address) {
 constexpr std::size_t header_bytes = slot_alignment;
 static_assert(sizeof(chunk_header) <= header_bytes);
 
-/// Zeroed memory at a multiple of its size, or 0. From the heap, where a leak checker looks for what objects
-/// hold.
+// Zeroed memory at a multiple of its size, or 0. From the heap, where a leak checker looks for what objects
+// hold.
 std::uintptr_t allocate_chunk() {
     void* const raw = std::aligned_alloc(chunk_bytes, chunk_bytes);
     if (raw)
@@ -75,7 +75,7 @@ std::uintptr_t allocate_chunk() {
     return reinterpret_cast<std::uintptr_t>(raw);
 }
 
-/// The pools outlive every static object of the program that may still hold handles at exit.
+// The pools outlive every static object of the program that may still hold handles at exit.
 slot_pool& pool_of(object_kind kind) {
     static auto* const pools = new slot_pool[static_cast<std::size_t>(object_kind::count)];
     return pools[static_cast<std::size_t>(kind)];

@@ -37,7 +37,7 @@ enum class object_kind : std::uint32_t {
     count,
 };
 
-/// The table that clients call through; defined in dispatch.cpp.
+// The table that clients call through; defined in dispatch.cpp.
 extern const cl_icd_dispatch dispatch_table;
 
 struct object {
@@ -49,9 +49,9 @@ struct object {
     void retain() noexcept { references.fetch_add(1, std::memory_order_relaxed); }
     void release() noexcept;
 
-    /// clRetain…: the caller has checked that the object lives.
+    // clRetain…: the caller has checked that the object lives.
     void retain_for_user() noexcept;
-    /// clRelease…: false if the user holds no reference.
+    // clRelease…: false if the user holds no reference.
     bool release_for_user() noexcept;
 
     const cl_icd_dispatch* const dispatch;
@@ -63,22 +63,22 @@ struct object {
 
 static_assert(offsetof(object, dispatch) == 0, "the ICD loader reads the dispatch table from the first word");
 
-/// Memory for one object, zeroed when never used before; null when there is none.
+// Memory for one object, zeroed when never used before; null when there is none.
 void* allocate_slot(object_kind kind, std::size_t bytes) noexcept;
 void free_slot(object_kind kind, void* slot) noexcept;
 
-/// Whether `handle` is a live object of this kind.
+// Whether `handle` is a live object of this kind.
 bool is_live(const void* handle, object_kind kind) noexcept;
 
-/// Destroys the object by its kind (object_kinds.cpp).
+// Destroys the object by its kind (object_kinds.cpp).
 void destroy_object(object* dead) noexcept;
 
-/// An owner inside the driver.
+// An owner inside the driver.
 template <class T>
 class ref {
 public:
     ref() noexcept = default;
-    /// Takes over a reference that the caller holds.
+    // Takes over a reference that the caller holds.
     static ref adopt(T* object) noexcept {
         ref result;
         result.object_ = object;
@@ -109,7 +109,7 @@ private:
     T* object_ = nullptr;
 };
 
-/// A new object with one reference, or null when memory is out.
+// A new object with one reference, or null when memory is out.
 template <class T, class... Arguments>
 ref<T> make_object(Arguments&&... arguments) {
     void* const slot = allocate_slot(T::kind_of_class, sizeof(T));
@@ -123,27 +123,27 @@ ref<T> make_object(Arguments&&... arguments) {
     }
 }
 
-/// The object behind a handle of the program, or null if it is not a live one of the class' kind.
+// The object behind a handle of the program, or null if it is not a live one of the class' kind.
 template <class T, class Handle>
 T* from_handle(Handle handle) noexcept {
     void* const address = reinterpret_cast<void*>(handle);
     return is_live(address, T::kind_of_class) ? static_cast<T*>(static_cast<object*>(address)) : nullptr;
 }
 
-/// A handle for a query: the caller gets no reference.
+// A handle for a query: the caller gets no reference.
 template <class Handle, class T>
 Handle to_handle(const T* object) noexcept {
     return reinterpret_cast<Handle>(const_cast<T*>(object));
 }
 
-/// Gives the object to the program with one reference of the user.
+// Gives the object to the program with one reference of the user.
 template <class Handle, class T>
 Handle hand_out(ref<T> object) noexcept {
     object->user_references.store(1, std::memory_order_relaxed);
     return reinterpret_cast<Handle>(object.detach());
 }
 
-/// errcode_ret of the functions that create something.
+// errcode_ret of the functions that create something.
 template <class Handle>
 Handle fail(cl_int* errcode, cl_int error) noexcept {
     if (errcode)

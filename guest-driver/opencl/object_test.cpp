@@ -16,7 +16,7 @@ protected:
         std::uint64_t value = 0;
     };
 
-    /// The argument list of the newest launch.
+    // The argument list of the newest launch.
     std::vector<sent_argument> sent_arguments() {
         EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
         const recorded_command last = gpu->commands(VGPU_CMD_LAUNCH).back();

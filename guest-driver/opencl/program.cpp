@@ -209,7 +209,7 @@ cl_program hand_out_new(context& owner, vgpu_program_kind kind, const std::strin
     return hand_out<cl_program>(std::move(made));
 }
 
-/// The device list of the functions that take one: it can only name the context's device.
+// The device list of the functions that take one: it can only name the context's device.
 cl_int check_devices(const context& owner, cl_uint count, const cl_device_id* devices) {
     if (!devices || count == 0)
         return CL_INVALID_VALUE;

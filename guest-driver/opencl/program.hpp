@@ -27,7 +27,7 @@ struct argument_description {
     bool image = false;
 };
 
-/// Of one kernel of a built program; the same for all its kernel objects.
+// Of one kernel of a built program; the same for all its kernel objects.
 struct kernel_description {
     std::string name;
     std::vector<argument_description> arguments;
@@ -46,12 +46,12 @@ public:
     const ref<context>& owner_ref() const noexcept { return owner_; }
     std::uint64_t id() const noexcept { return id_.load(std::memory_order_relaxed); }
 
-    /// Makes it on the host from one piece of content.
+    // Makes it on the host from one piece of content.
     cl_int create(vgpu_program_kind kind, const void* content, std::size_t bytes);
     void set_created() noexcept { created_ = true; }
 
-    /// Gives the host the source as these options want it: with the included files in it. Between
-    /// begin_build() and end_build(). The program on the host is then another one, of another id.
+    // Gives the host the source as these options want it: with the included files in it. Between
+    // begin_build() and end_build(). The program on the host is then another one, of another id.
     cl_int include_files(std::string_view options, const std::vector<std::string>& embedded);
 
     void set_source(std::string source) { source_ = std::move(source); }
@@ -59,8 +59,8 @@ public:
     void set_il(std::string il) { il_ = std::move(il); }
     const std::string& il() const noexcept { return il_; }
 
-    /// Between the two the program is being built: nothing else may be built from it, and no kernel is
-    /// attached. False if that is so already.
+    // Between the two the program is being built: nothing else may be built from it, and no kernel is
+    // attached. False if that is so already.
     bool begin_build(std::string options);
     void end_build(cl_build_status status);
 
@@ -70,7 +70,7 @@ public:
     void attach_kernel();
     void detach_kernel();
 
-    /// The description of a kernel; asked once per build.
+    // The description of a kernel; asked once per build.
     std::shared_ptr<const kernel_description> describe(const std::string& kernel_name,
                                                        std::uint64_t kernel_id);
 
@@ -93,7 +93,7 @@ private:
     std::map<std::string, std::shared_ptr<const kernel_description>> descriptions_;
 };
 
-/// Size of a value of this OpenCL C type, 0 if the name says nothing (a struct, a typedef of the program).
+// Size of a value of this OpenCL C type, 0 if the name says nothing (a struct, a typedef of the program).
 std::size_t size_of_type(std::string_view name);
 
 } // namespace kagemusha::opencl

@@ -12,7 +12,7 @@ namespace {
 
 using build_callback = void(CL_CALLBACK*)(cl_program, void*);
 
-/// What build, compile and link check alike.
+// What build, compile and link check alike.
 cl_int check(const context& owner, cl_uint count, const cl_device_id* devices, const char* options,
              build_callback notify, const void* user_data) {
     if ((count == 0) != (devices == nullptr) || (!notify && user_data))

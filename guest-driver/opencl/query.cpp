@@ -32,8 +32,8 @@ pending_question begin(connection& link, const question& asked, std::vector<std:
     return begun;
 }
 
-/// True when `result` is final, false when the question has to be asked again with the room that place now
-/// has.
+// True when `result` is final, false when the question has to be asked again with the room that place now
+// has.
 bool finish(connection& link, const pending_question& begun, std::vector<std::byte>& place, cl_int& error) {
     error = begun.error;
     if (error != CL_SUCCESS)

@@ -28,7 +28,7 @@ struct answer {
     cl_int error = CL_SUCCESS;
     std::vector<std::byte> bytes;
 
-    /// The value, if the answer is one of this size.
+    // The value, if the answer is one of this size.
     template <class T>
     std::optional<T> as() const {
         if (error != CL_SUCCESS || bytes.size() != sizeof(T))
@@ -38,7 +38,7 @@ struct answer {
         return value;
     }
 
-    /// Text without its terminating 0.
+    // Text without its terminating 0.
     std::string text() const {
         std::string result(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         while (!result.empty() && result.back() == 0)
@@ -49,13 +49,13 @@ struct answer {
 
 answer ask(connection& link, const question& asked);
 
-/// Several at once: all are sent before the first answer is awaited.
+// Several at once: all are sent before the first answer is awaited.
 std::vector<answer> ask_all(connection& link, std::span<const question> asked);
 
-/// A bit for each opcode that the device says it knows; 0 from an older one.
+// A bit for each opcode that the device says it knows; 0 from an older one.
 std::uint64_t known_commands(connection& link);
 
-/// Gives the host's answer to the program as it is.
+// Gives the host's answer to the program as it is.
 cl_int forward(connection& link, const question& asked, const info_answer& to);
 
 } // namespace kagemusha::opencl

@@ -31,7 +31,7 @@ public:
     bool in_order() const noexcept { return !(properties_ & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE); }
     bool profiles() const noexcept { return properties_ & CL_QUEUE_PROFILING_ENABLE; }
 
-    /// A command without an event failed; the first error stays until it is taken.
+    // A command without an event failed; the first error stays until it is taken.
     void set_error(cl_int error) noexcept {
         cl_int none = CL_SUCCESS;
         error_.compare_exchange_strong(none, error < 0 ? error : CL_OUT_OF_RESOURCES);
@@ -40,10 +40,10 @@ public:
         return error_.load() == CL_SUCCESS ? CL_SUCCESS : error_.exchange(CL_SUCCESS);
     }
 
-    /// Events that are not complete, in the order of an in-order queue; the connection's.
+    // Events that are not complete, in the order of an in-order queue; the connection's.
     std::deque<event*> in_flight;
 
-    /// Something was enqueued and the host was not told to flush since.
+    // Something was enqueued and the host was not told to flush since.
     std::atomic<bool> needs_flush{false};
 
 private:

@@ -13,7 +13,7 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// Devices live to the end of the process: objects of earlier tests may still refer to theirs.
+// Devices live to the end of the process: objects of earlier tests may still refer to theirs.
 std::vector<test_device*>& devices() {
     static auto* const all = new std::vector<test_device*>;
     return *all;

@@ -20,7 +20,7 @@
 
 namespace kagemusha::opencl {
 
-/// One command as it arrived.
+// One command as it arrived.
 struct recorded_command {
     vgpu_opcode opcode{};
     std::uint64_t request = 0;
@@ -39,10 +39,10 @@ public:
     static constexpr const char* first_name = "first";
     static constexpr const char* second_name = "second";
 
-    /// The device that is opened next under the first name; replaces the one before.
+    // The device that is opened next under the first name; replaces the one before.
     static test_device& fresh();
     static test_device& current();
-    /// The one behind the second name; never replaced.
+    // The one behind the second name; never replaced.
     static test_device& second();
 
     std::vector<recorded_command> commands();
@@ -50,22 +50,22 @@ public:
     std::size_t request_count();
     void forget();
 
-    /// Enqueued commands that come from now on do not complete until released.
+    // Enqueued commands that come from now on do not complete until released.
     void hold_completions();
     void release_completions();
-    /// The same, with the records in the wrong order.
+    // The same, with the records in the wrong order.
     void release_completions_backwards();
 
-    /// The next call of this kind answers with this error.
+    // The next call of this kind answers with this error.
     void fail_next(vgpu_opcode opcode, std::int32_t error);
 
-    /// submit() answers -EAGAIN so many times.
+    // submit() answers -EAGAIN so many times.
     void refuse_requests(unsigned count);
 
-    /// submit() answers -EFAULT for requests with a payload at this address.
+    // submit() answers -EFAULT for requests with a payload at this address.
     void refuse_address(const void* address);
 
-    /// From now on buffers can be mapped in a window, `traced` or not.
+    // From now on buffers can be mapped in a window, `traced` or not.
     void offer_window(bool traced);
     struct window {
         std::uint64_t memory = 0;
@@ -73,24 +73,24 @@ public:
         std::vector<std::pair<std::uint64_t, std::uint64_t>> discarded; // offset, bytes
         bool device_wrote = false;
     };
-    /// What is mapped now, by address; and where each request's flush goes, by its number.
+    // What is mapped now, by address; and where each request's flush goes, by its number.
     std::map<const std::byte*, window> windows();
     std::map<std::uint64_t, flush_target> flush_targets();
-    /// Flushes without a request: the queue, and how many requests had come before.
+    // Flushes without a request: the queue, and how many requests had come before.
     struct flush {
         flush_target target;
         std::uint64_t requests;
     };
     std::vector<flush> flushes();
-    /// What each of them says that it sent.
+    // What each of them says that it sent.
     void set_dirty_bytes(std::uint64_t bytes);
 
     void send_text(const std::string& text);
     void send_queue_error(std::uint64_t queue, std::int32_t error);
     void lose();
 
-    /// Kernel arguments that VGPU_INFO_KERNEL_ARG describes: address qualifier and type name. Empty: not
-    /// available.
+    // Kernel arguments that VGPU_INFO_KERNEL_ARG describes: address qualifier and type name. Empty: not
+    // available.
     struct argument {
         std::uint32_t address;
         std::string type;
@@ -98,7 +98,7 @@ public:
     std::map<std::string, std::vector<argument>> kernels;
     bool argument_info_available = true;
     bool tells_commands = true; // false: a device from before VGPU_PLATFORM_COMMANDS
-    /// What VGPU_INFO_KERNEL_WORK_GROUP says of every kernel. 0: nothing.
+    // What VGPU_INFO_KERNEL_WORK_GROUP says of every kernel. 0: nothing.
     std::size_t max_work_group = 0;
     std::array<std::size_t, 3> required_group{};
 
@@ -132,7 +132,7 @@ private:
     void complete(std::uint64_t event, std::int32_t status);
     std::vector<std::byte>& content(std::uint64_t memory) { return memories_[memory]; }
     void create_image(const vgpu_cmd_create_image& create, std::span<const payload> payloads);
-    /// One transfer between an image and the program's memory at `place`.
+    // One transfer between an image and the program's memory at `place`.
     void transfer_image(const vgpu_cmd_transfer_image& transfer, std::byte* place, bool reads);
 
     std::mutex mutex_;

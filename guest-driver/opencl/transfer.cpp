@@ -10,8 +10,8 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// Payloads of one request are pinned pages; leaving room for unaligned ends keeps every piece below the
-/// limit.
+// Payloads of one request are pinned pages; leaving room for unaligned ends keeps every piece below the
+// limit.
 std::size_t largest_piece(const connection& link) {
     const std::uint64_t limit = link.limits().max_payload_bytes;
     return limit > 8192 ? (limit - 4096) & ~std::uint64_t{4095} : limit;

@@ -178,7 +178,7 @@ private:
     window_map windows_;
 };
 
-/// -1 with a sentence if the node cannot be used.
+// -1 with a sentence if the node cannot be used.
 int open_node(const std::string& path, transport_limits& limits, std::string& error) {
     const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) {

@@ -7,10 +7,10 @@
 
 namespace kagemusha::opencl {
 
-/// The /dev/kagemusha-vgpuN that there are, or those that KAGEMUSHA_VGPU names, with ':' between them.
+// The /dev/kagemusha-vgpuN that there are, or those that KAGEMUSHA_VGPU names, with ':' between them.
 std::vector<std::string> kernel_device_names();
 
-/// Opens one. Null with a sentence if this driver can't talk to it.
+// Opens one. Null with a sentence if this driver can't talk to it.
 std::unique_ptr<transport> open_kernel_transport(const std::string& name, std::string& error);
 
 } // namespace kagemusha::opencl

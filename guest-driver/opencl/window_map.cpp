@@ -17,7 +17,7 @@
 namespace kagemusha::opencl {
 namespace {
 
-/// KAGEMUSHA_TRACE: a mode of the tracer, or "none" for no use of the window at all.
+// KAGEMUSHA_TRACE: a mode of the tracer, or "none" for no use of the window at all.
 struct choice {
     bool use_window = true;
     std::uint32_t mode = KAGEMUSHA_VGPU_TRACE_DEFAULT;

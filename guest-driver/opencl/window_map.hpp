@@ -16,20 +16,20 @@ namespace kagemusha::opencl {
 
 class window_map {
 public:
-    /// Null if the device has no window or no room in it; everything else works without.
+    // Null if the device has no window or no room in it; everything else works without.
     window_view map(int file, const window_request& wanted);
 
-    /// Nothing is sent to the buffer any more when it returns. Not in the child of a fork, which has no
-    /// mapping.
+    // Nothing is sent to the buffer any more when it returns. Not in the child of a fork, which has no
+    // mapping.
     void unmap(int file, std::byte* address) noexcept;
 
     void discard(int file, const std::byte* address, std::uint64_t bytes) noexcept;
 
-    /// See transport.hpp.
+    // See transport.hpp.
     void note_device_write(const void* address, std::uint64_t bytes) noexcept;
     bool wrote(const void* address) const noexcept;
 
-    /// False if the memory does not lie in the window as a whole.
+    // False if the memory does not lie in the window as a whole.
     bool offset_of(const void* address, std::uint64_t bytes, std::uint64_t& offset) const;
 
 private:

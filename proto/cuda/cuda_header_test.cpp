@@ -26,8 +26,8 @@ namespace peer { // the same names again
 
 namespace {
 
-/// Two types that a caller and a function of the C ABI may each use for the same value. Handles are pointers
-/// to structures of different names, so what a pointer points to is not compared.
+// Two types that a caller and a function of the C ABI may each use for the same value. Handles are pointers
+// to structures of different names, so what a pointer points to is not compared.
 template <typename A, typename B>
 constexpr bool same_value =
     sizeof(A) == sizeof(B) && alignof(A) == alignof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> &&
@@ -46,7 +46,7 @@ struct same_call<R (*)(A...), S (*)(B...)> {
 };
 
 #define SAME_FUNCTION(name) static_assert(same_call<decltype(&::cu##name), peer::tcu##name*>::value, #name)
-/// The library exports a later version than the one that the other header declares under the plain name.
+// The library exports a later version than the one that the other header declares under the plain name.
 #define SAME_AS_PLAIN(name)                                                                                  \
     static_assert(same_call<decltype(&::cu##name##_v2), peer::tcu##name*>::value, #name)
 

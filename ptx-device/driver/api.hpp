@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // api: the driver API's declarations with the visibility of what this library exports, and what each call
 // does first.
-#ifndef KAGEMUSHA_PTX_DRIVER_API_HPP
-#define KAGEMUSHA_PTX_DRIVER_API_HPP
+#pragma once
 
 #pragma GCC visibility push(default)
 #include "proto/cuda/cuda.h"
 #pragma GCC visibility pop
-
-#endif

@@ -4,8 +4,7 @@
 // Everything runs at once, in the thread that calls, under one lock: a stream's work has completed when the
 // call that made it returns. That is what "in order" asks, and nothing is gained by more threads in an
 // interpreter.
-#ifndef KAGEMUSHA_PTX_DRIVER_DEVICE_HPP
-#define KAGEMUSHA_PTX_DRIVER_DEVICE_HPP
+#pragma once
 
 #include "api.hpp"
 
@@ -141,5 +140,3 @@ struct CUarray_st {
     std::size_t height() const { return shape.Height != 0 ? shape.Height : 1; }
     std::size_t depth() const { return shape.Depth != 0 ? shape.Depth : 1; }
 };
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // fat_image: makes fat binaries, for tests and fuzzers: a header, and entries with a text as it is or compressed.
-#ifndef KAGEMUSHA_PTX_DRIVER_FAT_IMAGE_HPP
-#define KAGEMUSHA_PTX_DRIVER_FAT_IMAGE_HPP
+#pragma once
 
 #include <lz4.h>
 #include <zstd.h>
@@ -66,5 +65,3 @@ public:
 };
 
 } // namespace kagemusha::ptx_driver
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // formats: what arrays and textures share.
-#ifndef KAGEMUSHA_PTX_DRIVER_FORMATS_HPP
-#define KAGEMUSHA_PTX_DRIVER_FORMATS_HPP
+#pragma once
 
 #include "api.hpp"
 
@@ -16,5 +15,3 @@ constexpr std::size_t linear_limit = std::size_t{1} << 27; // of a texture of li
 bool format_of(CUarray_format f, unsigned channels, machine::texel& out);
 
 } // namespace kagemusha::ptx_driver
-
-#endif

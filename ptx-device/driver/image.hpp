@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // image: the PTX inside what a program hands to cuModuleLoadData or cuLinkAddData: text, a fat binary or its
 // wrapper, or what a link made, which is an ELF file with a section for each text.
-#ifndef KAGEMUSHA_PTX_DRIVER_IMAGE_HPP
-#define KAGEMUSHA_PTX_DRIVER_IMAGE_HPP
+#pragma once
 
 #include "proto/cuda/types.h"
 
@@ -25,5 +24,3 @@ CUresult texts_of(const void* image, std::size_t bytes, std::vector<std::string>
 std::vector<std::uint8_t> linked_image(const std::vector<std::string>& texts);
 
 } // namespace kagemusha::ptx_driver
-
-#endif

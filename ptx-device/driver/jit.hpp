@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // jit: from texts to a program on the device, for modules and for links.
-#ifndef KAGEMUSHA_PTX_DRIVER_JIT_HPP
-#define KAGEMUSHA_PTX_DRIVER_JIT_HPP
+#pragma once
 
 #include "device.hpp"
 #include "image.hpp"
@@ -104,5 +103,3 @@ private:
 };
 
 } // namespace kagemusha::ptx_driver
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // assembler: makes one function of a program from its syntax. The op_*.cpp files have, for each opcode, the
 // function that checks one instruction with the methods here, and what it does when it runs.
-#ifndef KAGEMUSHA_PTX_ASSEMBLER_HPP
-#define KAGEMUSHA_PTX_ASSEMBLER_HPP
+#pragma once
 
 #include "program.hpp"
 
@@ -132,5 +131,3 @@ opcode_function find_opcode(std::string_view name);
 type bits_type(std::uint32_t bytes);
 
 } // namespace kagemusha::machine
-
-#endif

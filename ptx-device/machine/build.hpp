@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // build: links modules and makes them a program: names become slots and addresses, instructions are checked.
-#ifndef KAGEMUSHA_PTX_BUILD_HPP
-#define KAGEMUSHA_PTX_BUILD_HPP
+#pragma once
 
 #include "program.hpp"
 
@@ -25,5 +24,3 @@ ptx::result<program> build(std::span<const ptx::module> modules, const placer& p
 std::vector<std::string_view> opcodes();
 
 } // namespace kagemusha::machine
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // heap: the memory that kernels get with malloc. Which pieces are used is known outside of it, so that no store
 // of a kernel can damage it; the first that fits is taken, so that each run gets the same.
-#ifndef KAGEMUSHA_PTX_HEAP_HPP
-#define KAGEMUSHA_PTX_HEAP_HPP
+#pragma once
 
 #include <cstdint>
 #include <iterator>
@@ -65,5 +64,3 @@ private:
 };
 
 } // namespace kagemusha::machine
-
-#endif

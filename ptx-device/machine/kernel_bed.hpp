@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // kernel_bed: a kernel from its text, memory for it, and its run: for tests.
-#ifndef KAGEMUSHA_PTX_KERNEL_BED_HPP
-#define KAGEMUSHA_PTX_KERNEL_BED_HPP
+#pragma once
 
 #include "build.hpp"
 #include "launch.hpp"
@@ -89,5 +88,3 @@ private:
 };
 
 } // namespace kagemusha::machine
-
-#endif

@@ -4,8 +4,7 @@
 // Deterministic: the same program, arguments and memory give the same result. Blocks run one after another;
 // warps of a block take turns of a fixed number of instructions. A cooperative launch has all blocks take
 // turns.
-#ifndef KAGEMUSHA_PTX_LAUNCH_HPP
-#define KAGEMUSHA_PTX_LAUNCH_HPP
+#pragma once
 
 #include "heap.hpp"
 #include "memory_map.hpp"
@@ -57,5 +56,3 @@ struct launch_request {
 outcome run_grid(const launch_request& request);
 
 } // namespace kagemusha::machine
-
-#endif

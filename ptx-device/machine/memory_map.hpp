@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // memory_map: which addresses a kernel may touch. A device address is the address of memory of this process.
-#ifndef KAGEMUSHA_PTX_MEMORY_MAP_HPP
-#define KAGEMUSHA_PTX_MEMORY_MAP_HPP
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -60,5 +59,3 @@ private:
 };
 
 } // namespace kagemusha::machine
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // op_pick: which instance of a run_function belongs to a type. Null: the operation does not exist for it.
-#ifndef KAGEMUSHA_PTX_OP_PICK_HPP
-#define KAGEMUSHA_PTX_OP_PICK_HPP
+#pragma once
 
 #include "assembler.hpp"
 #include "warp.hpp"
@@ -107,5 +106,3 @@ void op_fminmax(assembler& a);
 void op_fabs_neg(assembler& a);
 
 } // namespace kagemusha::machine
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // op_rounding: the rounding modes of PTX (.rn, .rz, .rm, .rp), as the two low bits of instruction::option.
 // Files that use it are compiled with -frounding-math.
-#ifndef KAGEMUSHA_PTX_OP_ROUNDING_HPP
-#define KAGEMUSHA_PTX_OP_ROUNDING_HPP
+#pragma once
 
 #include <cfenv>
 #include <cstdint>
@@ -33,5 +32,3 @@ private:
 };
 
 } // namespace kagemusha::machine
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // op_texture: what textures and surfaces have in common: geometry, coordinates, the number of an object.
-#ifndef KAGEMUSHA_PTX_OP_TEXTURE_HPP
-#define KAGEMUSHA_PTX_OP_TEXTURE_HPP
+#pragma once
 
 #include "op_pick.hpp"
 #include "texture.hpp"
@@ -26,5 +25,3 @@ struct texture_geometry {
 const texture* texture_of(warp& w, const instruction& i, std::uint32_t lane, bool surface);
 
 } // namespace kagemusha::machine
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // program: PTX made ready to run: functions as arrays of instructions whose operands are numbered slots.
 // build() makes it, run_grid() runs it; neither changes it afterwards.
-#ifndef KAGEMUSHA_PTX_PROGRAM_HPP
-#define KAGEMUSHA_PTX_PROGRAM_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -151,5 +150,3 @@ constexpr std::uint64_t frame_param = 1ull << 32; // in .param: the frame's, not
 } // namespace window
 
 } // namespace kagemusha::machine
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // schedule: lets the lanes of one warp run.
-#ifndef KAGEMUSHA_PTX_SCHEDULE_HPP
-#define KAGEMUSHA_PTX_SCHEDULE_HPP
+#pragma once
 
 #include "warp.hpp"
 
@@ -18,5 +17,3 @@ void open_barriers(block& b);
 void run_builtin(warp& w, const instruction& i, frame& callee, mask m);
 
 } // namespace kagemusha::machine
-
-#endif

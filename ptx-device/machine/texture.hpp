@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // texture: memory that kernels read, or as a surface write, by coordinates.
-#ifndef KAGEMUSHA_PTX_TEXTURE_HPP
-#define KAGEMUSHA_PTX_TEXTURE_HPP
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -38,5 +37,3 @@ constexpr std::uint32_t bytes_of(texel t) {
 using texture_table = std::map<std::uint64_t, texture>;
 
 } // namespace kagemusha::machine
-
-#endif

@@ -4,8 +4,7 @@
 //
 // Each lane has its own pc and frame. Lanes with the same frame and pc run as one group; among groups the
 // deepest call and in it the lowest pc goes first, so lanes that parted meet again behind the branch.
-#ifndef KAGEMUSHA_PTX_WARP_HPP
-#define KAGEMUSHA_PTX_WARP_HPP
+#pragma once
 
 #include "launch.hpp"
 #include "memory_map.hpp"
@@ -162,5 +161,3 @@ void ternary(warp& w, const instruction& i, mask m) {
 }
 
 } // namespace kagemusha::machine
-
-#endif

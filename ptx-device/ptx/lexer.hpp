@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // lexer: the text of a PTX module as tokens. It copies nothing: tokens view the text, which must outlive
 // them.
-#ifndef KAGEMUSHA_PTX_LEXER_HPP
-#define KAGEMUSHA_PTX_LEXER_HPP
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -53,5 +52,3 @@ private:
 };
 
 } // namespace kagemusha::ptx
-
-#endif

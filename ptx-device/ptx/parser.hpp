@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // parser: a PTX module's text, PTX 6 to 8 and what older versions have in common with them, as syntax.
-#ifndef KAGEMUSHA_PTX_PARSER_HPP
-#define KAGEMUSHA_PTX_PARSER_HPP
+#pragma once
 
 #include "refusal.hpp"
 #include "syntax.hpp"
@@ -23,5 +22,3 @@ struct limits {
 result<module> parse(std::string_view text);
 
 } // namespace kagemusha::ptx
-
-#endif

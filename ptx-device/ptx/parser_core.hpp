@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // parser_core: the class behind parse(). One token ahead; a method for each construct. Its methods lie in
 // three files: parser.cpp (the module and its functions), parser_variable.cpp, parser_instruction.cpp.
-#ifndef KAGEMUSHA_PTX_PARSER_CORE_HPP
-#define KAGEMUSHA_PTX_PARSER_CORE_HPP
+#pragma once
 
 #include "lexer.hpp"
 #include "refusal.hpp"
@@ -64,5 +63,3 @@ private:
 };
 
 } // namespace kagemusha::ptx
-
-#endif

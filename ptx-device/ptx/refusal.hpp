@@ -3,8 +3,7 @@
 //
 // Inside the front end a refusal is thrown, because it ends whatever was being read. The functions that other
 // folders call (parse, build) catch it and return it.
-#ifndef KAGEMUSHA_PTX_REFUSAL_HPP
-#define KAGEMUSHA_PTX_REFUSAL_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -42,5 +41,3 @@ inline std::string quoted(std::string_view text) {
 }
 
 } // namespace kagemusha::ptx
-
-#endif

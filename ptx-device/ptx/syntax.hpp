@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // syntax: a PTX module as it was written: variables, functions, statements. Nothing is looked up yet; what
 // the names mean is build's affair (machine/build). All texts view the module's source.
-#ifndef KAGEMUSHA_PTX_SYNTAX_HPP
-#define KAGEMUSHA_PTX_SYNTAX_HPP
+#pragma once
 
 #include "types.hpp"
 
@@ -111,5 +110,3 @@ struct module {
 };
 
 } // namespace kagemusha::ptx
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // types: PTX's scalar types and state spaces, their names and sizes.
-#ifndef KAGEMUSHA_PTX_TYPES_HPP
-#define KAGEMUSHA_PTX_TYPES_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -52,5 +51,3 @@ bool is_bits(type t);          // b8 … b64
 bool takes(type wanted, type given);
 
 } // namespace kagemusha::ptx
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // checked: arithmetic on lengths that a hostile guest chose. A sum or product that does not fit is nothing,
 // never a small number.
-#ifndef KAGEMUSHA_BASE_CHECKED_HPP
-#define KAGEMUSHA_BASE_CHECKED_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -43,5 +42,3 @@ constexpr bool range_inside(std::uint64_t offset, std::uint64_t bytes, std::uint
 }
 
 } // namespace kagemusha::base
-
-#endif

@@ -8,8 +8,7 @@
 // records before the guest sees them.
 //
 // Threads: one owner thread calls every method; sinks are called from drain() on that thread.
-#ifndef KAGEMUSHA_BASE_PORT_HPP
-#define KAGEMUSHA_BASE_PORT_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -78,5 +77,3 @@ public:
 };
 
 } // namespace kagemusha::worker
-
-#endif

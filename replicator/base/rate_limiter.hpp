@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // rate_limiter: a token bucket for log lines that a guest can cause. Pure: time is an argument.
-#ifndef KAGEMUSHA_BASE_RATE_LIMITER_HPP
-#define KAGEMUSHA_BASE_RATE_LIMITER_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -42,5 +41,3 @@ private:
 };
 
 } // namespace kagemusha::base
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // unique_fd: one owner for one file descriptor. In the namespace that all parts see.
-#ifndef KAGEMUSHA_BASE_UNIQUE_FD_HPP
-#define KAGEMUSHA_BASE_UNIQUE_FD_HPP
+#pragma once
 
 #include <unistd.h>
 
@@ -34,5 +33,3 @@ private:
 };
 
 } // namespace kagemusha
-
-#endif

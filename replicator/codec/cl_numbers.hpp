@@ -2,8 +2,7 @@
 // cl_numbers: the few numbers of OpenCL that decoding and validation decide by. Written out so that neither
 // needs OpenCL's headers (they configure themselves by macros that belong to the including program);
 // cl_numbers_test.cpp compares them with <CL/cl.h>.
-#ifndef KAGEMUSHA_CODEC_CL_NUMBERS_HPP
-#define KAGEMUSHA_CODEC_CL_NUMBERS_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -72,5 +71,3 @@ constexpr bool at_most_one_bit(std::uint64_t value) {
 }
 
 } // namespace kagemusha::codec
-
-#endif

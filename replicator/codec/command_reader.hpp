@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // command_reader: eats one command from its front, part by part, and keeps the first rule that was broken.
 // Internal to the decoder.
-#ifndef KAGEMUSHA_CODEC_COMMAND_READER_HPP
-#define KAGEMUSHA_CODEC_COMMAND_READER_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -183,5 +182,3 @@ private:
 };
 
 } // namespace kagemusha::codec
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // decode: bytes of a guest (or of a worker's ring) to ops. Pure; allocates nothing; every byte is looked at
 // once.
-#ifndef KAGEMUSHA_CODEC_DECODE_HPP
-#define KAGEMUSHA_CODEC_DECODE_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -60,5 +59,3 @@ private:
 };
 
 } // namespace kagemusha::codec
-
-#endif

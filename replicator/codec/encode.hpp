@@ -2,8 +2,7 @@
 // encode: builds requests the way a guest's driver does, for the sync agent, tests, fuzz corpora and
 // benchmarks. Each command comes from its row (commands/emit.hpp), as in the guest's driver. It writes what it
 // is told, also nonsense, so that hostile input can be built from valid input.
-#ifndef KAGEMUSHA_CODEC_ENCODE_HPP
-#define KAGEMUSHA_CODEC_ENCODE_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -217,5 +216,3 @@ private:
 };
 
 } // namespace kagemusha::codec
-
-#endif

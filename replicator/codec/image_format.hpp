@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // image_format: bytes per element and the shape of an image, from OpenCL's numbers.
-#ifndef KAGEMUSHA_CODEC_IMAGE_FORMAT_HPP
-#define KAGEMUSHA_CODEC_IMAGE_FORMAT_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -30,5 +29,3 @@ constexpr base::checked_u64 image_linear_bytes(const wire_triple& region, std::u
 }
 
 } // namespace kagemusha::codec
-
-#endif

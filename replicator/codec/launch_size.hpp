@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // launch_size: what can be wrong with the dimensions, offsets and sizes of a launch.
-#ifndef KAGEMUSHA_CODEC_LAUNCH_SIZE_HPP
-#define KAGEMUSHA_CODEC_LAUNCH_SIZE_HPP
+#pragma once
 
 #include <array>
 
@@ -20,5 +19,3 @@ inline constexpr std::array<const char*, 4> launch_size_errors = {
 const char* launch_size_error(const vgpu_cmd_launch& launch);
 
 } // namespace kagemusha::codec
-
-#endif

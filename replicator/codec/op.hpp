@@ -6,8 +6,7 @@
 // An op is a view: it points into the stream (a private, 8-byte aligned copy) and is valid as long as that
 // copy. The fixed part of a command is used as the wire format has it (proto/abi/vgpu_protocol.h), so that no
 // field is written down twice; what is variable is given as spans.
-#ifndef KAGEMUSHA_CODEC_OP_HPP
-#define KAGEMUSHA_CODEC_OP_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -151,5 +150,3 @@ void argument_list::for_each(F&& f) const {
 }
 
 } // namespace kagemusha::codec
-
-#endif

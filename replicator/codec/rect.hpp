@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // rect: where a rectangle with pitches begins and ends in linear memory. One place, because the decoder, the
 // validator and the executor must agree.
-#ifndef KAGEMUSHA_CODEC_RECT_HPP
-#define KAGEMUSHA_CODEC_RECT_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ constexpr base::checked_u64 rect_end(const wire_triple& origin, const wire_tripl
 }
 
 } // namespace kagemusha::codec
-
-#endif

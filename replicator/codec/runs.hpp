@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // runs: where the bytes of a WRITE_RUNS go. The format is described at vgpu_cmd_write_runs; one walk reads
 // it, for the decoder, which checks all of it, and for whoever carries the command out.
-#ifndef KAGEMUSHA_CODEC_RUNS_HPP
-#define KAGEMUSHA_CODEC_RUNS_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -128,5 +127,3 @@ private:
 };
 
 } // namespace kagemusha::codec
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // sample_session: one file's life from the first context to the last destroy, with every opcode in it, as a
 // sequence of requests that are valid in this order. Unit tests corrupt it, the fuzz corpus starts from it.
-#ifndef KAGEMUSHA_CODEC_SAMPLE_SESSION_HPP
-#define KAGEMUSHA_CODEC_SAMPLE_SESSION_HPP
+#pragma once
 
 #include <string>
 #include <vector>
@@ -22,5 +21,3 @@ inline constexpr std::uint64_t sample_region_bytes = 1u << 20;
 std::vector<sample_request> sample_session();
 
 } // namespace kagemusha::codec
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // stream_walk: from one command of a stream to the next, whatever reads what is inside of it. Internal to the
 // decoder.
-#ifndef KAGEMUSHA_CODEC_STREAM_WALK_HPP
-#define KAGEMUSHA_CODEC_STREAM_WALK_HPP
+#pragma once
 
 #include "codec/decode.hpp"
 
@@ -51,5 +50,3 @@ decode_status stream_decoder::next_by(op& out, ReadCommand&& read_command) {
 }
 
 } // namespace kagemusha::codec
-
-#endif

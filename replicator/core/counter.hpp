@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // counter: a number that the device's thread changes and any thread may read. One writer, so no locked
 // instruction is needed.
-#ifndef KAGEMUSHA_CORE_COUNTER_HPP
-#define KAGEMUSHA_CORE_COUNTER_HPP
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -20,5 +19,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

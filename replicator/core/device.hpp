@@ -14,8 +14,7 @@
 //   - after a reset everything is answered, and reset() tells of workers in memory that the guest has got
 //   back.
 // Until it is gone it counts as one of the device's files (max_files), which bounds how many there can be.
-#ifndef KAGEMUSHA_CORE_DEVICE_HPP
-#define KAGEMUSHA_CORE_DEVICE_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -214,5 +213,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // device_file: an open file as the device has it, with its port and what waits around it. Internal to
 // device.cpp and device_tap.cpp.
-#ifndef KAGEMUSHA_CORE_DEVICE_FILE_HPP
-#define KAGEMUSHA_CORE_DEVICE_FILE_HPP
+#pragma once
 
 #include <cstring>
 #include <deque>
@@ -239,5 +238,3 @@ struct device::ending_worker {
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -3,8 +3,7 @@
 // have no answer, which completions it has not been told. With the log of what was executed
 // (replicator/mirror) it is enough to go on with the guest elsewhere. Guest ids only: nothing of the host is
 // in it.
-#ifndef KAGEMUSHA_CORE_FILE_CHECKPOINT_HPP
-#define KAGEMUSHA_CORE_FILE_CHECKPOINT_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -52,5 +51,3 @@ struct file_checkpoint {
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -14,8 +14,7 @@
 //   6. The worker says that a payload is written before it says that a command which comes after that write
 //      has ended. So when the guest gets a record or an answer, all memory that it tells of was in a
 //      decision's `written` before.
-#ifndef KAGEMUSHA_CORE_FILE_FSM_HPP
-#define KAGEMUSHA_CORE_FILE_FSM_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -223,5 +222,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -6,8 +6,7 @@
 //     and has checked: an answer to a request, an event that was in flight. A program may enqueue hours of
 //     commands without an event and wait for the last one, so this timeout is much longer.
 // Pure: time is an argument.
-#ifndef KAGEMUSHA_CORE_HANG_WATCHDOG_HPP
-#define KAGEMUSHA_CORE_HANG_WATCHDOG_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -55,5 +54,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

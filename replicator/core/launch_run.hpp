@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // launch_run: what validation says of launches that repeat an earlier one of their stream but for some words.
 // Who works on the stream next need not look at those launches one by one.
-#ifndef KAGEMUSHA_CORE_LAUNCH_RUN_HPP
-#define KAGEMUSHA_CORE_LAUNCH_RUN_HPP
+#pragma once
 
 #include <array>
 #include <bit>
@@ -53,5 +52,3 @@ struct launch_run {
 using launch_runs = std::span<const launch_run>;
 
 } // namespace kagemusha::core
-
-#endif

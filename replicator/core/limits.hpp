@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // limits: every bound of the device on QEMU's side, with its reason. The bounds of the wire format are in
 // proto/abi/vgpu_protocol.h, those of the path to the worker in worker/limits.hpp.
-#ifndef KAGEMUSHA_CORE_LIMITS_HPP
-#define KAGEMUSHA_CORE_LIMITS_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -111,5 +110,3 @@ inline constexpr std::uint32_t max_watchdog_period_ms = 1000;
 inline constexpr std::uint64_t slow_end_ms = 5000;
 
 } // namespace kagemusha::core
-
-#endif

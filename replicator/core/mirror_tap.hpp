@@ -3,8 +3,7 @@
 // a mirror has no tap and pays one comparison with null.
 //
 // Threads: the device's thread only.
-#ifndef KAGEMUSHA_CORE_MIRROR_TAP_HPP
-#define KAGEMUSHA_CORE_MIRROR_TAP_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -92,5 +91,3 @@ protected:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -7,8 +7,7 @@
 // begin(), commit() and rollback().
 //
 // Every operation is O(1) in the number of objects. Guests choose the ids, so hashing is seeded.
-#ifndef KAGEMUSHA_CORE_OBJECT_TABLE_HPP
-#define KAGEMUSHA_CORE_OBJECT_TABLE_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -168,5 +167,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

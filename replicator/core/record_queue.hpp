@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // record_queue: records that wait for the guest's event buffers, first in, first out, one behind the other in
 // one block of memory that is used again. What bounds it is decided by who pushes (file_fsm).
-#ifndef KAGEMUSHA_CORE_RECORD_QUEUE_HPP
-#define KAGEMUSHA_CORE_RECORD_QUEUE_HPP
+#pragma once
 
 #include <cassert>
 #include <cstddef>
@@ -62,5 +61,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -12,8 +12,7 @@
 // known beyond the end of a stream. The stream is a copy that the guest can't change.
 //
 // Pure. A launch takes a comparison with one earlier one, whatever the stream has.
-#ifndef KAGEMUSHA_CORE_REPEATED_LAUNCHES_HPP
-#define KAGEMUSHA_CORE_REPEATED_LAUNCHES_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -89,5 +88,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -4,8 +4,7 @@
 // the latest before the guest can know that the bytes are there, and no checkpoint misses them.
 //
 // Pure.
-#ifndef KAGEMUSHA_CORE_REQUEST_WRITES_HPP
-#define KAGEMUSHA_CORE_REQUEST_WRITES_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -82,5 +81,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

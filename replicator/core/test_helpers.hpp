@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // test_helpers: a guest and a worker for tests of core: the guest's side as stream_builder requests, the
 // worker's side as a port whose every move the test makes.
-#ifndef KAGEMUSHA_CORE_TEST_HELPERS_HPP
-#define KAGEMUSHA_CORE_TEST_HELPERS_HPP
+#pragma once
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -326,5 +325,3 @@ struct device_harness {
 inline constexpr std::uint32_t not_answered = 1000;
 
 } // namespace kagemusha::core::testing
-
-#endif

@@ -2,8 +2,7 @@
 // unsupported_functions: which functions of an API the guest's programs called although its driver does not have
 // them. The guest reports them, so it decides what is here: names of bounded length, a bounded number of them.
 // One thread adds, any thread reads.
-#ifndef KAGEMUSHA_CORE_UNSUPPORTED_FUNCTIONS_HPP
-#define KAGEMUSHA_CORE_UNSUPPORTED_FUNCTIONS_HPP
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -77,5 +76,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -12,8 +12,7 @@
 //              code; the stream goes on.
 //   limit      failures themselves have a bound (core/limits.hpp): the request is answered VGPU_STATUS_LIMIT,
 //   nothing is executed.
-#ifndef KAGEMUSHA_CORE_VALIDATOR_HPP
-#define KAGEMUSHA_CORE_VALIDATOR_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -102,5 +101,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

@@ -3,8 +3,7 @@
 // processor time outside of the vCPUs' share, and a program in the guest that opens, computes and closes in a
 // loop causes one each time. So starts have a rate, and what is beyond it waits in the order in which it was
 // asked for. Files whose workers run notice nothing of it. Pure: time is an argument.
-#ifndef KAGEMUSHA_CORE_WORKER_STARTS_HPP
-#define KAGEMUSHA_CORE_WORKER_STARTS_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -70,5 +69,3 @@ private:
 };
 
 } // namespace kagemusha::core
-
-#endif

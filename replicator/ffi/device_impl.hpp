@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What is behind the opaque handle of kagemusha/device.h, for the sources of this folder.
-#ifndef KAGEMUSHA_FFI_DEVICE_IMPL_HPP
-#define KAGEMUSHA_FFI_DEVICE_IMPL_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -87,5 +86,3 @@ struct kagemusha_device {
     // Memory that workers know under this number, beside what add_region() gave.
     void add_worker_region(std::uint32_t region, int fd, std::uint64_t bytes, std::byte* base);
 };
-
-#endif

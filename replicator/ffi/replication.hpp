@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // replication: what a device of the C interface has more if it is a primary or a standby: it joins
 // core::device with replicator/pair, on the device's thread, and tells others how it stands.
-#ifndef KAGEMUSHA_FFI_REPLICATION_HPP
-#define KAGEMUSHA_FFI_REPLICATION_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -67,5 +66,3 @@ public:
 };
 
 } // namespace kagemusha::ffi
-
-#endif

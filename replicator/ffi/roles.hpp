@@ -2,8 +2,7 @@
 // roles: the two roles that a device's replication can have, and what they share. Internal to replicator/ffi.
 // A standby has a primary in it: what it becomes by a takeover. It keeps the record of the live objects from
 // the beginning, so that another standby can follow.
-#ifndef KAGEMUSHA_FFI_ROLES_HPP
-#define KAGEMUSHA_FFI_ROLES_HPP
+#pragma once
 
 #include <sys/epoll.h>
 
@@ -182,5 +181,3 @@ std::unique_ptr<replication> make_standby_role(const kagemusha_device_config& c,
                                                core::device_config& core, std::string& error);
 
 } // namespace kagemusha::ffi
-
-#endif

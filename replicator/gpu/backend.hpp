@@ -7,8 +7,7 @@
 // them.
 //
 // Errors are sentences for a person that say what to do.
-#ifndef KAGEMUSHA_GPU_BACKEND_HPP
-#define KAGEMUSHA_GPU_BACKEND_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -66,5 +65,3 @@ open_result open_gpu(std::string_view backend, std::string_view selector, std::s
 const gpu_description& describe(const backend_device& device);
 
 } // namespace kagemusha::gpu
-
-#endif

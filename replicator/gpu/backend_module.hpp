@@ -16,8 +16,7 @@
 //
 // Errors are OpenCL's numbers, as on the wire. What a backend does not have is an error of the standard,
 // never a crash.
-#ifndef KAGEMUSHA_GPU_BACKEND_MODULE_HPP
-#define KAGEMUSHA_GPU_BACKEND_MODULE_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -190,5 +189,3 @@ const backend_module& null_module();
 const backend_module& faulty_module();
 
 } // namespace kagemusha::gpu
-
-#endif

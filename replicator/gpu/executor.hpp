@@ -5,8 +5,7 @@
 //
 // Threads: execute() is called by one thread. The sink is called by that thread or by threads of the GPU's
 // runtime (event callbacks), one call at a time per executor is not guaranteed: sinks are thread-safe.
-#ifndef KAGEMUSHA_GPU_EXECUTOR_HPP
-#define KAGEMUSHA_GPU_EXECUTOR_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -74,5 +73,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

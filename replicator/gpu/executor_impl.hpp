@@ -13,8 +13,7 @@
 // Locking: there is none of its own. `impl` belongs to the thread that calls execute(). What callbacks of the
 // GPU's runtime use is in `completion_state`, `event_state` and `request_state`, which they share by
 // shared_ptr: immutable after construction, or atomic.
-#ifndef KAGEMUSHA_GPU_EXECUTOR_IMPL_HPP
-#define KAGEMUSHA_GPU_EXECUTOR_IMPL_HPP
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -228,5 +227,3 @@ struct executor::impl {
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -8,8 +8,7 @@
 //
 // Three walks over the parts: ids; payloads and arguments; ranges. An id that names nothing refuses the
 // command; a payload that does not fit the request ends the request.
-#ifndef KAGEMUSHA_GPU_EXECUTOR_RESOLVE_HPP
-#define KAGEMUSHA_GPU_EXECUTOR_RESOLVE_HPP
+#pragma once
 
 #include <CL/cl.h>
 
@@ -314,5 +313,3 @@ std::int32_t executor::impl::run(const Op& op) {
 }
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // gpus: the list of the host's GPUs as a person reads it, for `kage gpus` and kagemusha-gpus.
-#ifndef KAGEMUSHA_GPU_GPUS_HPP
-#define KAGEMUSHA_GPU_GPUS_HPP
+#pragma once
 
 #include <string>
 
@@ -16,5 +15,3 @@ std::string gpu_table(const gpu_list& list);
 std::string gpu_json(const gpu_list& list);
 
 } // namespace kagemusha::gpu
-
-#endif

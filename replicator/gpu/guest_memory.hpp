@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // guest_memory: the bytes of a transfer as they lie in guest memory (runs of scattered pages) or in a private
 // copy, and the gate that ends every access of ours when an executor is destroyed.
-#ifndef KAGEMUSHA_GPU_GUEST_MEMORY_HPP
-#define KAGEMUSHA_GPU_GUEST_MEMORY_HPP
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -98,5 +97,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -4,8 +4,7 @@
 // O(1) whatever the number of live objects. Addresses of objects stay the same while they live.
 //
 // Single-threaded; objects that other threads share hold that part in a shared_ptr of their own.
-#ifndef KAGEMUSHA_GPU_HANDLE_MAP_HPP
-#define KAGEMUSHA_GPU_HANDLE_MAP_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -68,5 +67,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

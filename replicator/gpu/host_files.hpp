@@ -5,8 +5,7 @@
 // guest's driver has put the guest's own files into the source before it comes here (guest-driver/opencl/
 // include_files.hpp), so an honest program needs none of the host's. A hostile one does not come through that
 // driver. Pure.
-#ifndef KAGEMUSHA_GPU_HOST_FILES_HPP
-#define KAGEMUSHA_GPU_HOST_FILES_HPP
+#pragma once
 
 #include <cstddef>
 #include <optional>
@@ -30,5 +29,3 @@ std::vector<std::byte> without_host_files(std::span<const std::byte> source);
 std::optional<std::string> without_host_files(std::string_view options);
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -2,8 +2,7 @@
 // info_table: which queries the host answers, and what type the answer has. A name that is not here is
 // refused: names whose answer is a handle or a pointer (it would mean nothing in the guest), and names nobody
 // has looked at.
-#ifndef KAGEMUSHA_GPU_INFO_TABLE_HPP
-#define KAGEMUSHA_GPU_INFO_TABLE_HPP
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -34,5 +33,3 @@ std::span<const info_entry> info_names(vgpu_info_subject subject);
 const info_entry* find_info(vgpu_info_subject subject, std::uint32_t name);
 
 } // namespace kagemusha::gpu
-
-#endif

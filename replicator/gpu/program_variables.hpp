@@ -6,8 +6,7 @@
 // it, digests do not compare it, and a kernel on the standby would find its initial value. So the device has
 // none, which OpenCL 3.0 allows, and a program that has one all the same does not build and says why. This
 // is so for every guest: a VM may get its standby at any time.
-#ifndef KAGEMUSHA_GPU_PROGRAM_VARIABLES_HPP
-#define KAGEMUSHA_GPU_PROGRAM_VARIABLES_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -29,5 +28,3 @@ inline constexpr std::string_view no_program_variables =
     "buffer to the kernels instead.\n";
 
 } // namespace kagemusha::gpu
-
-#endif

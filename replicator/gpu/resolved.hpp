@@ -4,8 +4,7 @@
 //
 // The executor makes them (executor_resolve.hpp) and backends get them (backend_module.hpp). An op is
 // valid during that call only, and so is what it refers to, except payloads, which are shared.
-#ifndef KAGEMUSHA_GPU_RESOLVED_HPP
-#define KAGEMUSHA_GPU_RESOLVED_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -184,5 +183,3 @@ using query = choose_ops<is_query_op, codec::op>::type;
 using creation = choose_ops<is_creating_op, codec::op>::type;
 
 } // namespace kagemusha::gpu
-
-#endif

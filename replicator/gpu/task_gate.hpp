@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // task_gate: who is asked before a task is handed to the GPU, where several share it. A task is what one
 // request enqueues. Which gate there is, and why, is not the executor's business.
-#ifndef KAGEMUSHA_GPU_TASK_GATE_HPP
-#define KAGEMUSHA_GPU_TASK_GATE_HPP
+#pragma once
 
 namespace kagemusha::gpu {
 
@@ -30,5 +29,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -10,8 +10,7 @@
 // Pure; the peer is hostile: every length, count and enumeration is checked before anything is allocated for
 // it. What a message means for the state of a connection (order, numbers that must agree with others) is
 // checked by the state machines.
-#ifndef KAGEMUSHA_MESSAGES_MESSAGES_HPP
-#define KAGEMUSHA_MESSAGES_MESSAGES_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -62,5 +61,3 @@ private:
 };
 
 } // namespace kagemusha::messages
-
-#endif

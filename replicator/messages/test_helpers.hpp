@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the tests of messages share: frames as one vector of bytes, and entries that keep every rule.
-#ifndef KAGEMUSHA_MESSAGES_TEST_HELPERS_HPP
-#define KAGEMUSHA_MESSAGES_TEST_HELPERS_HPP
+#pragma once
 
 #include <cstring>
 #include <string>
@@ -54,5 +53,3 @@ inline mirror::entries::entry plain_entry(mirror::log_sequence sequence, mirror:
 }
 
 } // namespace kagemusha::messages::test
-
-#endif

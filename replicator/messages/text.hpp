@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // text: names and sentences that cross between hosts and end in logs and on terminals. On the wire they are
 // UTF-8 without control characters; so who shows one has nothing to escape.
-#ifndef KAGEMUSHA_MESSAGES_TEXT_HPP
-#define KAGEMUSHA_MESSAGES_TEXT_HPP
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -20,5 +19,3 @@ bool is_text(std::string_view s, std::size_t most_bytes = mirror::max_text_bytes
 std::string as_text(std::string_view s, std::size_t most_bytes = mirror::max_text_bytes);
 
 } // namespace kagemusha::messages
-
-#endif

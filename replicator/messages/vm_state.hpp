@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // mirror::vm_state ↔ the bytes that a VM's checkpoint carries. Pure; what is decoded is a peer's.
-#ifndef KAGEMUSHA_MESSAGES_VM_STATE_HPP
-#define KAGEMUSHA_MESSAGES_VM_STATE_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -32,5 +31,3 @@ void encode(const mirror::vm_state& state, std::vector<std::byte>& out);
 std::string decode(std::span<const std::byte> bytes, mirror::vm_state& out);
 
 } // namespace kagemusha::messages
-
-#endif

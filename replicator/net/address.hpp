@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // address: "HOST:PORT", "[V6]:PORT" or "unix:PATH" as text and in parts. Pure; names are not looked up here.
-#ifndef KAGEMUSHA_NET_ADDRESS_HPP
-#define KAGEMUSHA_NET_ADDRESS_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -23,5 +22,3 @@ struct address {
 std::optional<address> parse_address(const std::string& text, std::string& error);
 
 } // namespace kagemusha::net
-
-#endif

@@ -8,8 +8,7 @@
 //   - A source may try try_burst times, then once each try_interval_ms. A try that succeeds does not count.
 //
 // Pure: no sockets, no clock. For listeners: of links (door) and of relays (control/relay).
-#ifndef KAGEMUSHA_NET_ADMISSION_HPP
-#define KAGEMUSHA_NET_ADMISSION_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -63,5 +62,3 @@ private:
 };
 
 } // namespace kagemusha::net
-
-#endif

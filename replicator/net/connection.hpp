@@ -8,8 +8,7 @@
 //   opening ──opened()──▶ open ──finish()──▶ finishing ──all written, peer's end seen──▶ closed
 //      │                   │                                                               ▲
 //      └───────────────────┴───────────────── fail(why) ──────────────────────────────────┘
-#ifndef KAGEMUSHA_NET_CONNECTION_HPP
-#define KAGEMUSHA_NET_CONNECTION_HPP
+#pragma once
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -156,5 +155,3 @@ private:
 };
 
 } // namespace kagemusha::net
-
-#endif

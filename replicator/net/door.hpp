@@ -5,8 +5,7 @@
 //
 // Threads: `admitted` and `log` are called on the door's thread, at most until the destructor returns. All
 // else is the thread's that made it.
-#ifndef KAGEMUSHA_NET_DOOR_HPP
-#define KAGEMUSHA_NET_DOOR_HPP
+#pragma once
 
 #include <openssl/ssl.h>
 
@@ -62,5 +61,3 @@ std::unique_ptr<door> open_door(const address& at, const stream_endpoint& endpoi
                                 std::function<void(const std::string&)> log, std::string& error);
 
 } // namespace kagemusha::net
-
-#endif

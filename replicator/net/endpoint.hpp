@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // endpoint: net/address.hpp in Asio's terms. For the sources of this folder only.
-#ifndef KAGEMUSHA_NET_ENDPOINT_HPP
-#define KAGEMUSHA_NET_ENDPOINT_HPP
+#pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
 
@@ -31,5 +30,3 @@ std::string needs_tls(const std::string& address);
 void set_socket_options(stream_protocol::socket& socket, const stream_endpoint& endpoint);
 
 } // namespace kagemusha::net
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // event_loop_impl: the Asio side of event_loop (link.hpp), for the sources of this folder only.
-#ifndef KAGEMUSHA_NET_EVENT_LOOP_IMPL_HPP
-#define KAGEMUSHA_NET_EVENT_LOOP_IMPL_HPP
+#pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -22,5 +21,3 @@ struct event_loop::impl {
 };
 
 } // namespace kagemusha::net
-
-#endif

@@ -5,8 +5,7 @@
 //
 // The peer is hostile: a header is checked before anything is read or allocated for it, and the first message
 // must be a hello (or a goodbye that refuses us) without bytes behind it.
-#ifndef KAGEMUSHA_NET_FRAME_READER_HPP
-#define KAGEMUSHA_NET_FRAME_READER_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -78,5 +77,3 @@ private:
 };
 
 } // namespace kagemusha::net
-
-#endif

@@ -4,8 +4,7 @@
 //
 // A certificate is good for one VM, one role and one part. The part keeps a QEMU, which a guest may have
 // taken over, from speaking for its supervisor: QEMU never has the supervisor's key.
-#ifndef KAGEMUSHA_NET_IDENTITY_HPP
-#define KAGEMUSHA_NET_IDENTITY_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -47,5 +46,3 @@ std::string key_file(mirror::role role);
 std::string keys_directory(const std::string& of_host, const std::string& vm, link_part part);
 
 } // namespace kagemusha::net
-
-#endif

@@ -4,8 +4,7 @@
 //
 // Threads: everything, the constructor's executor included, runs on the one thread that runs the io_context;
 // the sink is called on it. No Boost header is needed to use it.
-#ifndef KAGEMUSHA_NET_LINK_HPP
-#define KAGEMUSHA_NET_LINK_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -109,5 +108,3 @@ std::unique_ptr<listener> listen(event_loop& loop, const link_options& options, 
                                  std::function<void(const std::string&)> log, std::string& error);
 
 } // namespace kagemusha::net
-
-#endif

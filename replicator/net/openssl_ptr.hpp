@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // openssl_ptr: owners of OpenSSL's objects.
-#ifndef KAGEMUSHA_NET_OPENSSL_PTR_HPP
-#define KAGEMUSHA_NET_OPENSSL_PTR_HPP
+#pragma once
 
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -22,5 +21,3 @@ using key_ptr = std::unique_ptr<EVP_PKEY, freer<EVP_PKEY_free>>;
 using crl_ptr = std::unique_ptr<X509_CRL, freer<X509_CRL_free>>;
 
 } // namespace kagemusha::net
-
-#endif

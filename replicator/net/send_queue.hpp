@@ -2,8 +2,7 @@
 // send_queue: frames that wait to be written, as pieces of memory in order. Payload is referred to where it
 // lies; headers, messages and tiny pieces of payload are gathered in chunks of our own, so that many small
 // frames are one piece for the kernel (and one TLS record).
-#ifndef KAGEMUSHA_NET_SEND_QUEUE_HPP
-#define KAGEMUSHA_NET_SEND_QUEUE_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -48,5 +47,3 @@ private:
 };
 
 } // namespace kagemusha::net
-
-#endif

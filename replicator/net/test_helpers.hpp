@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the tests of links share: a sink that remembers, both ends on one loop, raw peers that are no links.
-#ifndef KAGEMUSHA_NET_TEST_HELPERS_HPP
-#define KAGEMUSHA_NET_TEST_HELPERS_HPP
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -214,5 +213,3 @@ private:
 };
 
 } // namespace kagemusha::net::test
-
-#endif

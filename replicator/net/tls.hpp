@@ -2,8 +2,7 @@
 // tls: the keys of one end of a VM's link (`kage keys --vm`), and what is wrong with a handshake in words.
 // Mutual TLS 1.3: the peer's certificate is signed by the cluster's CA, not revoked, and made for the other
 // role of the same VM and part (identity.hpp). For the sources of this folder only.
-#ifndef KAGEMUSHA_NET_TLS_HPP
-#define KAGEMUSHA_NET_TLS_HPP
+#pragma once
 
 #include <boost/asio/ssl/context.hpp>
 
@@ -83,5 +82,3 @@ std::string handshake_sentence(unsigned long error, const tls_context& tls);
 std::string expect_peer(SSL* ssl, const tls_context& tls);
 
 } // namespace kagemusha::net
-
-#endif

@@ -6,8 +6,7 @@
 // Workers can write it: only content lies here, nothing that this process has to believe.
 //
 // Threads: allocate() and the end of a block on any thread.
-#ifndef KAGEMUSHA_PAIR_ARENA_HPP
-#define KAGEMUSHA_PAIR_ARENA_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -61,5 +60,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

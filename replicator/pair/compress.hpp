@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // compress: content on the wire, for links that are slower than a CPU.
-#ifndef KAGEMUSHA_PAIR_COMPRESS_HPP
-#define KAGEMUSHA_PAIR_COMPRESS_HPP
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -17,5 +16,3 @@ void compress(outgoing& o);
 bool decompress(std::span<const std::byte> from, std::span<std::byte> to);
 
 } // namespace kagemusha::pair
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // connections: the link that a state machine knows of, and those that it has given up and that still send
 // their last words. Only for the sources of this folder; everything on the replication thread.
-#ifndef KAGEMUSHA_PAIR_CONNECTION_HPP
-#define KAGEMUSHA_PAIR_CONNECTION_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -117,5 +116,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

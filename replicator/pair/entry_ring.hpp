@@ -7,8 +7,7 @@
 // caller's matter: it has another way.
 //
 // Threads: one writes; one reads, or several under a lock of theirs. has_records() is anybody's.
-#ifndef KAGEMUSHA_PAIR_ENTRY_RING_HPP
-#define KAGEMUSHA_PAIR_ENTRY_RING_HPP
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -91,5 +90,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // inbox: what one thread tells another one that waits in poll(): a queue and an event descriptor. What goes
 // in is bounded by who puts it in (each sender says by what).
-#ifndef KAGEMUSHA_PAIR_INBOX_HPP
-#define KAGEMUSHA_PAIR_INBOX_HPP
+#pragma once
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -57,5 +56,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

@@ -21,8 +21,7 @@
 //
 // Threads: one lock, held for a bounded time: no content is copied under it but that of one entry's frame,
 // and what the ring has.
-#ifndef KAGEMUSHA_PAIR_OP_LOG_HPP
-#define KAGEMUSHA_PAIR_OP_LOG_HPP
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -201,5 +200,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What op_log.cpp (the device's thread, copies) and op_log_link.cpp (the replication thread) share of op_log:
 // how it holds entries and content.
-#ifndef KAGEMUSHA_PAIR_OP_LOG_IMPL_HPP
-#define KAGEMUSHA_PAIR_OP_LOG_IMPL_HPP
+#pragma once
 
 #include "pair/op_log.hpp"
 
@@ -72,5 +71,3 @@ struct op_log::batch {
 };
 
 } // namespace kagemusha::pair
-
-#endif

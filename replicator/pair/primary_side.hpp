@@ -11,8 +11,7 @@
 //
 // What a stop of the mirror means for entries on their way is replication_primary_fsm's matter
 // (on_mirror_stopped): the log tells it after the last of them.
-#ifndef KAGEMUSHA_PAIR_PRIMARY_SIDE_HPP
-#define KAGEMUSHA_PAIR_PRIMARY_SIDE_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -80,5 +79,3 @@ public:
 };
 
 } // namespace kagemusha::pair
-
-#endif

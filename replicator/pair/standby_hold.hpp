@@ -10,8 +10,7 @@
 // At most one message is under way besides: a frame.
 //
 // Threads: the replication thread only; what take() gave belongs to its taker, who may drop it anywhere.
-#ifndef KAGEMUSHA_PAIR_STANDBY_HOLD_HPP
-#define KAGEMUSHA_PAIR_STANDBY_HOLD_HPP
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -70,5 +69,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

@@ -10,8 +10,7 @@
 // opened while another one that was closed before it is still open here: files do not wait for each other.
 //
 // Threads: the device's thread only.
-#ifndef KAGEMUSHA_PAIR_STANDBY_RUNNER_HPP
-#define KAGEMUSHA_PAIR_STANDBY_RUNNER_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -150,5 +149,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

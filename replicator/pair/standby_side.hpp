@@ -9,8 +9,7 @@
 //
 // Streams are received into private memory, content into the arena. One primary at a time; another one is
 // refused with a sentence.
-#ifndef KAGEMUSHA_PAIR_STANDBY_SIDE_HPP
-#define KAGEMUSHA_PAIR_STANDBY_SIDE_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -92,5 +91,3 @@ public:
 };
 
 } // namespace kagemusha::pair
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The implementation of standby_side: one class in two files. standby_side.cpp: its thread, which receives the
 // log; standby_takeover.cpp: checkpoints and the takeover, on the device's thread.
-#ifndef KAGEMUSHA_PAIR_STANDBY_SIDE_IMPL_HPP
-#define KAGEMUSHA_PAIR_STANDBY_SIDE_IMPL_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -161,5 +160,3 @@ private:
 };
 
 } // namespace kagemusha::pair
-
-#endif

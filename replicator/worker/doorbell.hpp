@@ -2,8 +2,7 @@
 // doorbell: wakes the reader of a ring in another process. A pipe, and not an event descriptor, because both
 // ends of that are one open file: a hostile worker could make it blocking (F_SETFL) and have the device's
 // thread wait for ever. Of a pipe the device uses the end that the worker never gets.
-#ifndef KAGEMUSHA_WORKER_DOORBELL_HPP
-#define KAGEMUSHA_WORKER_DOORBELL_HPP
+#pragma once
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -43,5 +42,3 @@ inline void quiet_doorbell(int fd) {
 }
 
 } // namespace kagemusha::worker
-
-#endif

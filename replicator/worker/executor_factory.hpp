@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // executor_factory: how a port or a worker gets the thing that executes requests, without knowing GPU
 // backends. Tests put their own in.
-#ifndef KAGEMUSHA_WORKER_EXECUTOR_FACTORY_HPP
-#define KAGEMUSHA_WORKER_EXECUTOR_FACTORY_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -37,5 +36,3 @@ using executor_factory =
     std::function<opened_executor(std::span<const gpu::region_view> regions, gpu::executor_sink& sink)>;
 
 } // namespace kagemusha::worker
-
-#endif

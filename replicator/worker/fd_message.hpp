@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // fd_message: one message on a connected Unix socket, with descriptors beside it (SCM_RIGHTS). Who receives
 // one believes nothing of it: how long it is and how many descriptors came is the caller's to check.
-#ifndef KAGEMUSHA_WORKER_FD_MESSAGE_HPP
-#define KAGEMUSHA_WORKER_FD_MESSAGE_HPP
+#pragma once
 
 #include <sys/types.h>
 
@@ -30,5 +29,3 @@ struct received_message {
 received_message receive_with_fds(int socket, std::span<std::byte> message, std::size_t max_fds);
 
 } // namespace kagemusha::worker
-
-#endif

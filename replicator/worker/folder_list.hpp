@@ -3,8 +3,7 @@
 // absolute in it (an empty entry, too) means the working directory: QEMU's, which nobody chose for kernels of
 // a guest to read, and in a worker its private directory, where a kernel could put a library for the linker
 // beside it. So a worker does without. Pure.
-#ifndef KAGEMUSHA_WORKER_FOLDER_LIST_HPP
-#define KAGEMUSHA_WORKER_FOLDER_LIST_HPP
+#pragma once
 
 #include <algorithm>
 #include <string>
@@ -49,5 +48,3 @@ struct folder_list {
 };
 
 } // namespace kagemusha::worker
-
-#endif

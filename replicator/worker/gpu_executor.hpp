@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // gpu_executor: the executor_factory of the real thing. Its own target, so that only who executes links GPU
 // backends.
-#ifndef KAGEMUSHA_WORKER_GPU_EXECUTOR_HPP
-#define KAGEMUSHA_WORKER_GPU_EXECUTOR_HPP
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ namespace kagemusha::worker {
 executor_factory gpu_executor_factory(std::string backend, std::string gpu, std::string options);
 
 } // namespace kagemusha::worker
-
-#endif

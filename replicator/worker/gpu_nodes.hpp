@@ -5,8 +5,7 @@
 // The GPU is known by its own selector (gpu::gpu_description::own_selector), which the device learns from the
 // worker that it starts first, and which runs no code of the guest. That one alone gets the nodes of all
 // GPUs.
-#ifndef KAGEMUSHA_WORKER_GPU_NODES_HPP
-#define KAGEMUSHA_WORKER_GPU_NODES_HPP
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -24,5 +23,3 @@ struct gpu_nodes {
 gpu_nodes nodes_of_gpu(std::string_view selector, const std::string& root = "");
 
 } // namespace kagemusha::worker
-
-#endif

@@ -5,8 +5,7 @@
 // tables) or ATS (the GPU walks them) a kernel that makes a pointer out of a number reads and writes it all:
 // one program of the guest the others, and the guest's kernel, with no mistake of a driver. So such a GPU is
 // refused. CPU devices, where it is the same by nature, are a matter of README.md's threat model.
-#ifndef KAGEMUSHA_WORKER_HOST_REACH_HPP
-#define KAGEMUSHA_WORKER_HOST_REACH_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -44,5 +43,3 @@ reach_decision decide_reach(const reach_facts& facts);
 reach_facts ask_host(const std::string& root);
 
 } // namespace kagemusha::worker
-
-#endif

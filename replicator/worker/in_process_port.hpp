@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // in_process_port: the executor on a thread of this process. Only for the null and faulty backends, in tests
 // and benchmarks: a backend that runs code of the guest must never be in here.
-#ifndef KAGEMUSHA_WORKER_IN_PROCESS_PORT_HPP
-#define KAGEMUSHA_WORKER_IN_PROCESS_PORT_HPP
+#pragma once
 
 #include <memory>
 #include <string>
@@ -18,5 +17,3 @@ std::unique_ptr<port> make_in_process_port(executor_factory factory, std::vector
                                            std::string& error);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // landlock: the files that a process and its children may still use, by the kernel's Landlock. There is no
 // library in Debian 12 for it, and its interface is three system calls.
-#ifndef KAGEMUSHA_WORKER_LANDLOCK_HPP
-#define KAGEMUSHA_WORKER_LANDLOCK_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -40,5 +39,3 @@ private:
 };
 
 } // namespace kagemusha::worker
-
-#endif

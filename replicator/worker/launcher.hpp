@@ -7,8 +7,7 @@
 // "another worker": the launcher starts its own program and nothing else. The workers are QEMU's children,
 // not the launcher's, so QEMU awaits them as if it had started them, and they end with it (PR_SET_PDEATHSIG).
 // The launcher ends when QEMU's end of the socket is closed.
-#ifndef KAGEMUSHA_WORKER_LAUNCHER_HPP
-#define KAGEMUSHA_WORKER_LAUNCHER_HPP
+#pragma once
 
 #include <cstdint>
 #include <mutex>
@@ -56,5 +55,3 @@ private:
 int run_launcher(int socket, const char* program);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // limits: every bound of the path between device and worker, with its reason.
-#ifndef KAGEMUSHA_WORKER_LIMITS_HPP
-#define KAGEMUSHA_WORKER_LIMITS_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -69,5 +68,3 @@ inline constexpr unsigned log_lines_per_second = 5;
 inline constexpr std::size_t max_log_line_bytes = 300;
 
 } // namespace kagemusha::worker
-
-#endif

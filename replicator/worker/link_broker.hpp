@@ -3,8 +3,7 @@
 // removes the worker's private directory at the end if that does not vanish by itself. It has no guest memory
 // and no descriptor of the device, and no code of the guest runs in it; in the linker some might, if it has a
 // bug, and finds the same files as the worker and less of everything else.
-#ifndef KAGEMUSHA_WORKER_LINK_BROKER_HPP
-#define KAGEMUSHA_WORKER_LINK_BROKER_HPP
+#pragma once
 
 #include <string>
 
@@ -19,5 +18,3 @@ namespace kagemusha::worker {
 unique_fd start_link_broker(private_directory& directory, sandbox_mode mode, std::string& error);
 
 } // namespace kagemusha::worker
-
-#endif

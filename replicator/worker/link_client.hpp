@@ -2,8 +2,7 @@
 // link_client: the worker's side of the link broker. Compilers inside a GPU runtime start the linker by
 // posix_spawn() and await it by wait4() or waitpid(); the worker's executable brings its own versions of
 // these functions, which send the request to the broker. Without a broker they are the C library's.
-#ifndef KAGEMUSHA_WORKER_LINK_CLIENT_HPP
-#define KAGEMUSHA_WORKER_LINK_CLIENT_HPP
+#pragma once
 
 #include "base/unique_fd.hpp"
 
@@ -14,5 +13,3 @@ namespace kagemusha::worker {
 void use_link_broker(unique_fd connection);
 
 } // namespace kagemusha::worker
-
-#endif

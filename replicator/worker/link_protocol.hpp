@@ -3,8 +3,7 @@
 //
 // PoCL turns every kernel into a shared object and has the system's linker do it. A worker can't start a
 // process, so it asks a broker: "run this linker with these arguments". Who asks may be a hostile kernel.
-#ifndef KAGEMUSHA_WORKER_LINK_PROTOCOL_HPP
-#define KAGEMUSHA_WORKER_LINK_PROTOCOL_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -43,5 +42,3 @@ std::string check_link_request(std::span<const std::string_view> arguments, std:
 bool names_a_linker(std::string_view path);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // log_lines: bytes that a worker wrote to its standard error, as lines for the host's log. The worker is
 // hostile: lines are made printable, cut, and limited in number. Pure; the time is an argument.
-#ifndef KAGEMUSHA_WORKER_LOG_LINES_HPP
-#define KAGEMUSHA_WORKER_LOG_LINES_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -35,5 +34,3 @@ private:
 };
 
 } // namespace kagemusha::worker
-
-#endif

@@ -3,8 +3,7 @@
 //
 // Landlock denies the content of files, but not their names: without this a kernel learns by stat() and
 // readlink() which paths the host has. It holds for a process in its own mount namespace.
-#ifndef KAGEMUSHA_WORKER_OWN_ROOT_HPP
-#define KAGEMUSHA_WORKER_OWN_ROOT_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -21,5 +20,3 @@ inline constexpr char own_root_directory[] = "/mnt";
 std::string enter_own_root(const std::vector<std::string>& paths, std::uint64_t private_bytes);
 
 } // namespace kagemusha::worker
-
-#endif

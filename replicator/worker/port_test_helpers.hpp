@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Helpers of the tests that drive a port: a sink that writes everything down, and waiting without a clock in
 // the expectation (the limit only ends a test that is lost anyway).
-#ifndef KAGEMUSHA_WORKER_PORT_TEST_HELPERS_HPP
-#define KAGEMUSHA_WORKER_PORT_TEST_HELPERS_HPP
+#pragma once
 
 #include <poll.h>
 
@@ -83,5 +82,3 @@ inline bool submit_words(port& p, std::uint64_t token, std::span<const std::uint
 }
 
 } // namespace kagemusha::worker
-
-#endif

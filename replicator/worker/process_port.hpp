@@ -5,8 +5,7 @@
 // One worker serves one open file of the guest: kernels on a CPU device are native code, so two guest
 // processes in one worker could read each other, and what kernels print could not be told apart; a crash or
 // hang hits one guest process; killing the worker releases everything of the file.
-#ifndef KAGEMUSHA_WORKER_PROCESS_PORT_HPP
-#define KAGEMUSHA_WORKER_PROCESS_PORT_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -68,5 +67,3 @@ struct probed_gpu {
 probed_gpu probe_gpu(const worker_options& options, std::uint32_t timeout_ms, std::string& error);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -3,8 +3,7 @@
 // gone before it did is kept here until it ends, so that it does not stay as a zombie.
 //
 // Threads: any.
-#ifndef KAGEMUSHA_WORKER_REAPER_HPP
-#define KAGEMUSHA_WORKER_REAPER_HPP
+#pragma once
 
 #include <signal.h>
 
@@ -24,5 +23,3 @@ void reap_later(unique_fd pidfd);
 std::size_t sweep_reaped();
 
 } // namespace kagemusha::worker
-
-#endif

@@ -12,8 +12,7 @@
 // system calls.
 //
 // Threads: one thread writes, one thread reads; several writers hold a lock of their own.
-#ifndef KAGEMUSHA_WORKER_RING_HPP
-#define KAGEMUSHA_WORKER_RING_HPP
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -97,5 +96,3 @@ struct channel_memory {
 };
 
 } // namespace kagemusha::worker
-
-#endif

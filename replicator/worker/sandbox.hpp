@@ -3,8 +3,7 @@
 // README.md says which layer denies what.
 //
 // The steps are called by the only thread of the process; every later thread inherits them.
-#ifndef KAGEMUSHA_WORKER_SANDBOX_HPP
-#define KAGEMUSHA_WORKER_SANDBOX_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -64,5 +63,3 @@ void allow_system_files(landlock_rules& rules);
 std::string drop_capabilities();
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // setup: the one message with which the device tells a fresh worker what to do, and hands it its descriptors.
 // It crosses a socket pair before any code of the guest runs, so the worker believes it.
-#ifndef KAGEMUSHA_WORKER_SETUP_HPP
-#define KAGEMUSHA_WORKER_SETUP_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -56,5 +55,3 @@ std::string send_setup(int socket, const setup_message& message, std::span<const
 std::string receive_setup(int socket, setup_message& message, std::vector<int>& descriptors);
 
 } // namespace kagemusha::worker
-
-#endif

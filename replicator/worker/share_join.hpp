@@ -2,8 +2,7 @@
 // share_join: how a client gets to the share arbiter of a GPU (kagemusha-gpu): the connection and the first
 // two packets. A worker can't connect once it is in its sandbox, so its device does it before, and hands it
 // the socket and the page with its setup.
-#ifndef KAGEMUSHA_WORKER_SHARE_JOIN_HPP
-#define KAGEMUSHA_WORKER_SHARE_JOIN_HPP
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -29,5 +28,3 @@ std::string share_text(const std::string& socket, const share_hello& hello);
 bool parse_share_text(std::string_view text, std::string& socket, share_hello& hello);
 
 } // namespace kagemusha::worker
-
-#endif

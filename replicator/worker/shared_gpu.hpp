@@ -2,8 +2,7 @@
 // shared_gpu: a worker's share of a GPU that other VMs use, too: the gate that its executor asks
 // (share/gate/gate.hpp), made of two descriptors before the sandbox closes. After that the worker has the
 // socket, on which it can say two words, and the page.
-#ifndef KAGEMUSHA_WORKER_SHARED_GPU_HPP
-#define KAGEMUSHA_WORKER_SHARED_GPU_HPP
+#pragma once
 
 #include <memory>
 
@@ -35,5 +34,3 @@ std::unique_ptr<request_executor> gated_executor(std::unique_ptr<request_executo
                                                  shared_gpu& share);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -4,8 +4,7 @@
 // QEMU ends its devices in an exit handler that it registered before they made anything, so it runs after the
 // destructors of everything static that they made; and its other threads go on until then. So nothing static
 // of this folder has a destructor (exit_test.cpp).
-#ifndef KAGEMUSHA_WORKER_SPAWN_HPP
-#define KAGEMUSHA_WORKER_SPAWN_HPP
+#pragma once
 
 #include <string>
 #include <vector>
@@ -31,5 +30,3 @@ spawned_process spawn_worker(const std::string& path, const std::string& title, 
 std::vector<char*> worker_environment();
 
 } // namespace kagemusha::worker
-
-#endif

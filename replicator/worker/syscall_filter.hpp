@@ -5,8 +5,7 @@
 // that runtimes degrade as they would for an unprivileged user. Everything else, also what later kernels add,
 // does not exist (ENOSYS): programs know how to live with an older kernel. Calls of a foreign architecture
 // (32 bit) end the process.
-#ifndef KAGEMUSHA_WORKER_SYSCALL_FILTER_HPP
-#define KAGEMUSHA_WORKER_SYSCALL_FILTER_HPP
+#pragma once
 
 #include <string>
 
@@ -25,5 +24,3 @@ enum class filter_for {
 std::string enter_syscall_filter(filter_for role, bool nvidia = false);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // guest_session: a guest for tests. Drives one worker through process_port with real OpenCL C: builds a
 // program, runs its kernel `k(global long* out, long argument)` with one work item, reads what it wrote.
-#ifndef KAGEMUSHA_WORKER_TEST_GUEST_SESSION_HPP
-#define KAGEMUSHA_WORKER_TEST_GUEST_SESSION_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -77,5 +76,3 @@ private:
 };
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // test_worker: what the tests of process_port and their worker agree on.
-#ifndef KAGEMUSHA_WORKER_TEST_WORKER_HPP
-#define KAGEMUSHA_WORKER_TEST_WORKER_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -33,5 +32,3 @@ inline test_command test_command_of(std::span<const std::byte> stream) {
 }
 
 } // namespace kagemusha::worker
-
-#endif

@@ -4,8 +4,7 @@
 // Both ends are the same build on the same machine, so structures are used as they lie in memory. What
 // arrives is checked like any input all the same: at the device because the worker runs code of the guest, at
 // the worker because that code can scribble over the ring before the worker reads it.
-#ifndef KAGEMUSHA_WORKER_WIRE_HPP
-#define KAGEMUSHA_WORKER_WIRE_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -103,5 +102,3 @@ std::span<const std::byte> bytes_of(const T& value) {
 std::string escaped(std::string_view text, std::size_t max_bytes);
 
 } // namespace kagemusha::worker
-
-#endif

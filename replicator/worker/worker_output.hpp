@@ -4,8 +4,7 @@
 //
 // Locking in this file: `text_mutex_` keeps the order of printed text and is taken before `ring_mutex_`,
 // which makes several threads one writer of the ring.
-#ifndef KAGEMUSHA_WORKER_WORKER_OUTPUT_HPP
-#define KAGEMUSHA_WORKER_WORKER_OUTPUT_HPP
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -64,5 +63,3 @@ private:
 };
 
 } // namespace kagemusha::worker
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // worker_process: the life of a worker: setup, sandbox, GPU, then requests until the device ends it.
-#ifndef KAGEMUSHA_WORKER_WORKER_PROCESS_HPP
-#define KAGEMUSHA_WORKER_WORKER_PROCESS_HPP
+#pragma once
 
 #include <functional>
 #include <string>
@@ -18,5 +17,3 @@ using factory_maker =
 int run_worker(const factory_maker& make_factory);
 
 } // namespace kagemusha::worker
-
-#endif

@@ -5,8 +5,7 @@
 // A session's page is memory that a hostile process can write. Whatever is in it, the arbiter only concludes
 // things about that session's VM: that it waits, that it has given the GPU back, what it used. The first may
 // be wrong at its own cost; for the second the scheduler has its patience; the third is bounded by time.
-#ifndef KAGEMUSHA_SHARE_ARBITER_ARBITER_HPP
-#define KAGEMUSHA_SHARE_ARBITER_ARBITER_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -76,5 +75,3 @@ private:
 };
 
 } // namespace kagemusha::share
-
-#endif

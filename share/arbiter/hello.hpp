@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // hello: the first packet of a connection, checked. Pure.
-#ifndef KAGEMUSHA_SHARE_ARBITER_HELLO_HPP
-#define KAGEMUSHA_SHARE_ARBITER_HELLO_HPP
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -34,5 +33,3 @@ std::optional<share_message_kind> check_message(std::span<const std::byte> packe
 bool put_name(char (&field)[SHARE_NAME_BYTES], std::string_view name);
 
 } // namespace kagemusha::share
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // server: the sockets of kagemusha-gpu. One thread; every queue of a peer is the kernel's, and bounded.
-#ifndef KAGEMUSHA_SHARE_ARBITER_SERVER_HPP
-#define KAGEMUSHA_SHARE_ARBITER_SERVER_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -19,5 +18,3 @@ struct server_options {
 int run_server(const server_options& options);
 
 } // namespace kagemusha::share
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // limits: every bound of sharing one GPU, with its reason.
-#ifndef KAGEMUSHA_SHARE_CORE_LIMITS_HPP
-#define KAGEMUSHA_SHARE_CORE_LIMITS_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -69,5 +68,3 @@ static_assert(least_permille * max_vms <= whole_permille);
 static_assert(max_vms * min_slice_ns < second);
 
 } // namespace kagemusha::share
-
-#endif

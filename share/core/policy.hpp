@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // policy: who is next. One small file each; the scheduler knows turns, limits and debts, a policy only
 // compares VMs. Pure: time is an argument.
-#ifndef KAGEMUSHA_SHARE_CORE_POLICY_HPP
-#define KAGEMUSHA_SHARE_CORE_POLICY_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -75,5 +74,3 @@ bool is_further_behind(const vm_state& a, const vm_state& b);
 std::uint64_t virtual_time(std::uint64_t ns, std::uint32_t weight_permille);
 
 } // namespace kagemusha::share
-
-#endif

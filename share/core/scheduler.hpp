@@ -9,8 +9,7 @@
 // A lone VM is granted the GPU once and never asked to give it back: its grant is not shared.
 //
 // Order: an action is carried out in the order in which it was given, and before the next event is reported.
-#ifndef KAGEMUSHA_SHARE_CORE_SCHEDULER_HPP
-#define KAGEMUSHA_SHARE_CORE_SCHEDULER_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -97,5 +96,3 @@ private:
 };
 
 } // namespace kagemusha::share
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // terms: what a VM asks of the GPU that it shares.
-#ifndef KAGEMUSHA_SHARE_CORE_TERMS_HPP
-#define KAGEMUSHA_SHARE_CORE_TERMS_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -50,5 +49,3 @@ struct gpu_ledger {
 std::string why_not_admitted(const vm_terms& terms, const gpu_ledger& ledger);
 
 } // namespace kagemusha::share
-
-#endif

@@ -4,8 +4,7 @@
 //
 // Their time is what every other VM waits for at a switch, and it must suffice to keep the GPU busy until the
 // worker has heard of an end and handed over the next task.
-#ifndef KAGEMUSHA_SHARE_CORE_WINDOW_HPP
-#define KAGEMUSHA_SHARE_CORE_WINDOW_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -41,5 +40,3 @@ private:
 };
 
 } // namespace kagemusha::share
-
-#endif

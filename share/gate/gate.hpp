@@ -12,8 +12,7 @@
 // and what they use of it later is charged.
 //
 // Threads: begin() by the executor's thread; end() by any.
-#ifndef KAGEMUSHA_SHARE_GATE_GATE_HPP
-#define KAGEMUSHA_SHARE_GATE_GATE_HPP
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -75,5 +74,3 @@ private:
 };
 
 } // namespace kagemusha::share
-
-#endif

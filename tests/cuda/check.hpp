@@ -158,7 +158,7 @@ struct api {
 };
 extern api cu;
 
-/// Counts and prints what does not hold.
+// Counts and prints what does not hold.
 extern int failures;
 inline void expect(bool holds, const char* what, const char* file, int line) {
     if (!holds) {

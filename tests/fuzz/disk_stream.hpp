@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A disk's part of a checkpoint for tests: made by QEMU's own writer, and taken from memory by its own reader
 // (qemu-device/checkpoint-disk-stream.h). Shared by disk_fuzz, make_corpus and checkpoint_disk_stream_test.
-#ifndef KAGEMUSHA_TESTS_DISK_STREAM_HPP
-#define KAGEMUSHA_TESTS_DISK_STREAM_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -88,5 +87,3 @@ private:
 };
 
 } // namespace kagemusha::fuzz
-
-#endif

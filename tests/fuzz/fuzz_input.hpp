@@ -15,8 +15,7 @@
 //   vm_state_fuzz the message
 //   share_fuzz    steps: kind (1 byte), which connection (1), time that passed (4), what the kind wants
 //   disk_fuzz     size of the image in parts (4 bytes), bytes beyond them (2), the stream
-#ifndef KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
-#define KAGEMUSHA_TESTS_FUZZ_INPUT_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -125,5 +124,3 @@ struct submit_input {
 };
 
 } // namespace kagemusha::fuzz
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the parts of make_corpus share.
-#ifndef KAGEMUSHA_TESTS_FUZZ_MAKE_CORPUS_HPP
-#define KAGEMUSHA_TESTS_FUZZ_MAKE_CORPUS_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -22,5 +21,3 @@ bool write_disk_corpus(const std::string& root);
 bool write_image_corpus(const std::string& root);
 
 } // namespace kagemusha::fuzz
-
-#endif

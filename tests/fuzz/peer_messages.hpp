@@ -2,8 +2,7 @@
 // peer_messages: messages of a hostile peer out of fuzz input, for the fuzzers of the state machines. They
 // are what messages::decode lets through, and mostly near what would be right at this moment, so that the
 // fuzzer gets deep; anything else ends the connection before a state machine hears of it.
-#ifndef KAGEMUSHA_TESTS_FUZZ_PEER_MESSAGES_HPP
-#define KAGEMUSHA_TESTS_FUZZ_PEER_MESSAGES_HPP
+#pragma once
 
 #include <cstdio>
 #include <cstdlib>
@@ -124,5 +123,3 @@ inline void require_sendable(const mirror::message& m) {
 }
 
 } // namespace kagemusha::fuzz
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cut_link: a cable between two Unix sockets that a test can pull and plug in again.
-#ifndef KAGEMUSHA_TESTS_MIRROR_CUT_LINK_HPP
-#define KAGEMUSHA_TESTS_MIRROR_CUT_LINK_HPP
+#pragma once
 
 #include <atomic>
 #include <string>
@@ -30,5 +29,3 @@ private:
 };
 
 } // namespace kagemusha::test
-
-#endif

@@ -16,17 +16,17 @@
 
 namespace check {
 
-/// One point of the plan. `what` says what is expected to hold.
+// One point of the plan. `what` says what is expected to hold.
 bool ok(bool holds, const char* what, const char* file, int line);
 
-/// A call that must give this error code.
+// A call that must give this error code.
 bool gives(cl_int expected, cl_int actual, const char* what, const char* file, int line);
 
-/// A point that this device cannot show.
+// A point that this device cannot show.
 void skip(const char* what, const char* why);
 
-/// A point where the runtime of one vendor is known not to do what the standard says. There it is counted as
-/// a deviation when it does not hold, and so the same natively and in a guest; everywhere else as a failure.
+// A point where the runtime of one vendor is known not to do what the standard says. There it is counted as
+// a deviation when it does not hold, and so the same natively and in a guest; everywhere else as a failure.
 struct setup;
 bool ok_but_for(const setup& s, const char* vendor, bool holds, const char* what, const char* file, int line);
 
@@ -36,7 +36,7 @@ bool ok_but_for(const setup& s, const char* vendor, bool holds, const char* what
 #define CHECK_CL(call) check::gives(CL_SUCCESS, (call), #call, __FILE__, __LINE__)
 #define CHECK_ERROR(expected, call) check::gives((expected), (call), #call, __FILE__, __LINE__)
 
-/// Context, in-order queue and device that the groups share.
+// Context, in-order queue and device that the groups share.
 struct setup {
     cl_platform_id platform = nullptr;
     cl_device_id device = nullptr;
@@ -44,7 +44,7 @@ struct setup {
     cl_command_queue queue = nullptr;
 };
 
-/// Builds a program; on failure prints its log and returns null.
+// Builds a program; on failure prints its log and returns null.
 cl_program build(const setup& s, const std::string& source, const char* options = "");
 cl_kernel kernel_of(cl_program program, const char* name);
 cl_mem buffer_of(const setup& s, const std::vector<int>& content, cl_mem_flags flags = CL_MEM_READ_WRITE);

@@ -229,7 +229,7 @@ void maps_beside_a_held_queue(const setup& s) {
 
 namespace {
 
-/// One thread's work, in a context of its own or in the shared one.
+// One thread's work, in a context of its own or in the shared one.
 void worker(const setup& shared, bool own_context, std::atomic<int>& correct) {
     setup s = shared;
     cl_int error = CL_SUCCESS;

@@ -2,8 +2,7 @@
 // ha_arbiter: the arbiter of a scenario of the supervisors. It answers when it is told to, with what the real
 // rules say: those of etcd's record (control/arbiter/etcd_record), or of each host's own record and command
 // (control/arbiter/fence_fsm).
-#ifndef KAGEMUSHA_TESTS_SCENARIO_HA_ARBITER_HPP
-#define KAGEMUSHA_TESTS_SCENARIO_HA_ARBITER_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -86,5 +85,3 @@ private:
 };
 
 } // namespace kagemusha::scenario
-
-#endif

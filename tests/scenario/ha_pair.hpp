@@ -2,8 +2,7 @@
 // ha_pair: two hosts with the supervisors' state machines, unchanged, and what lies between them: a
 // connection, an arbiter, marks on disks, gates, time. Nothing happens by itself; whatever a state machine
 // decides becomes a line of text.
-#ifndef KAGEMUSHA_TESTS_SCENARIO_HA_PAIR_HPP
-#define KAGEMUSHA_TESTS_SCENARIO_HA_PAIR_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -127,5 +126,3 @@ private:
 };
 
 } // namespace kagemusha::scenario
-
-#endif

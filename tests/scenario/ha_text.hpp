@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // ha_text: what the supervisors' state machines decide, and what the arbiter is asked and answers, as one
 // line each, in the words of docs/spec/takeover.md.
-#ifndef KAGEMUSHA_TESTS_SCENARIO_HA_TEXT_HPP
-#define KAGEMUSHA_TESTS_SCENARIO_HA_TEXT_HPP
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string to_text(const ha::standby_action& a);
 std::string quoted(const std::string& text); // with a space before it; empty: nothing
 
 } // namespace kagemusha::scenario
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // text_scenario: what the scenario programs share: the text format (README.md), its golden output, and their
 // main().
-#ifndef KAGEMUSHA_TESTS_SCENARIO_TEXT_SCENARIO_HPP
-#define KAGEMUSHA_TESTS_SCENARIO_TEXT_SCENARIO_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -39,5 +38,3 @@ public:
 int play_files(int argc, char** argv, const std::function<std::unique_ptr<player>()>& make);
 
 } // namespace kagemusha::scenario
-
-#endif

@@ -120,8 +120,10 @@ class Sources(Bed):
         contract = "/*\n * What it is.\n *\n * Threads: one.\n * Errors: none.\n * Memory: none.\n */\n"
         self.assertEqual(self.faults(sources.contracts, {
             "a.hpp": SPDX + "//\n// What it is.\n#pragma once\n", "b.hpp": SPDX + "#pragma once\nint b; // a number\n",
+            "e.hpp": SPDX + "// What it is.\n#ifndef E\n#define E\n#endif\n",
             "replicator/include/c.h": contract, "replicator/include/d.h": contract.replace("Errors", "Faults"),
         }), ["b.hpp:1: the header does not open with a comment that says what it is",
+             "e.hpp:1: the header has no '#pragma once'",
              "replicator/include/d.h:1: the contract of a public header has no paragraph 'Errors:'"])
 
     def test_map(self):

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // options: one mix of VMs on one GPU, drawn from a seed.
-#ifndef KAGEMUSHA_TESTS_SHARE_OPTIONS_HPP
-#define KAGEMUSHA_TESTS_SHARE_OPTIONS_HPP
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -56,5 +55,3 @@ struct options {
 options drawn(std::uint64_t seed, breach broken);
 
 } // namespace kagemusha::share::sim
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // record: what the simulator saw, for the checkers.
-#ifndef KAGEMUSHA_TESTS_SHARE_RECORD_HPP
-#define KAGEMUSHA_TESTS_SHARE_RECORD_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -34,5 +33,3 @@ std::string check_conservation(const options& o, const record& r);
 std::string check_priorities(const options& o, const record& r);
 
 } // namespace kagemusha::share::sim
-
-#endif

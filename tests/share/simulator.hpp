@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // simulator: the real scheduler and the real window with models of everything else: VMs, their workers'
 // messages, a GPU that runs what is in its queue in order. One thread, a clock of its own, chance from a seed.
-#ifndef KAGEMUSHA_TESTS_SHARE_SIMULATOR_HPP
-#define KAGEMUSHA_TESTS_SHARE_SIMULATOR_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -78,5 +77,3 @@ private:
 };
 
 } // namespace kagemusha::share::sim
-
-#endif

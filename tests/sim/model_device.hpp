@@ -2,8 +2,7 @@
 // model_device: the primary's device with its guest and its mirror, as far as the log can tell: it appends
 // entries for what a random guest does, transfers state while the guest goes on, takes digests and repairs.
 // It obeys the contract of mirror/log/log_sink.hpp.
-#ifndef KAGEMUSHA_TESTS_SIM_MODEL_DEVICE_HPP
-#define KAGEMUSHA_TESTS_SIM_MODEL_DEVICE_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -117,5 +116,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

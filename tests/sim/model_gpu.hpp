@@ -2,8 +2,7 @@
 // model_gpu: what a GPU is to the simulator: files with a few objects that hold one number each, and commands
 // that are functions of those numbers. Both sides use it, with native handles that differ on purpose: whoever
 // mixed up guest ids and native handles would compute something else.
-#ifndef KAGEMUSHA_TESTS_SIM_MODEL_GPU_HPP
-#define KAGEMUSHA_TESTS_SIM_MODEL_GPU_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -99,5 +98,3 @@ std::string difference(const model_gpu& primary, const model_gpu& standby,
                        const std::vector<std::pair<std::uint32_t, std::uint8_t>>& except = {});
 
 } // namespace kagemusha::sim
-
-#endif

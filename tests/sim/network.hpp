@@ -2,8 +2,7 @@
 // The simulator's network: one connection at a time as TCP gives it (each direction in order, nothing twice),
 // and what goes wrong with one: it ends, with or without anybody being told, and what was under way is lost
 // in part.
-#ifndef KAGEMUSHA_TESTS_SIM_NETWORK_HPP
-#define KAGEMUSHA_TESTS_SIM_NETWORK_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -81,5 +80,3 @@ struct connection {
 };
 
 } // namespace kagemusha::sim
-
-#endif

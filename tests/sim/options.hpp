@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What one simulated schedule may do: sizes, faults with their chances, and which rule is broken on purpose.
-#ifndef KAGEMUSHA_TESTS_SIM_OPTIONS_HPP
-#define KAGEMUSHA_TESTS_SIM_OPTIONS_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -72,5 +71,3 @@ options drawn(std::uint64_t seed);
 bool read_file(const std::string& path, options& o, std::string& error);
 
 } // namespace kagemusha::sim
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_host: the process of a primary: device thread (model_device), op log, and the thin layer that does
 // what replication_primary_fsm says.
-#ifndef KAGEMUSHA_TESTS_SIM_PRIMARY_HOST_HPP
-#define KAGEMUSHA_TESTS_SIM_PRIMARY_HOST_HPP
+#pragma once
 
 #include <deque>
 #include <map>
@@ -87,5 +86,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

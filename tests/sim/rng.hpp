@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The simulator's only source of chance: the same numbers on every machine from the same seed.
-#ifndef KAGEMUSHA_TESTS_SIM_RNG_HPP
-#define KAGEMUSHA_TESTS_SIM_RNG_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -41,5 +40,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

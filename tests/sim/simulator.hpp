@@ -6,8 +6,7 @@
 // A schedule is two parts. First anything happens, as the options draw it. Then the faults end and everybody
 // is served in turn: now both sides must come to rest in a bounded number of rounds, as equal copies, with
 // empty logs.
-#ifndef KAGEMUSHA_TESTS_SIM_SIMULATOR_HPP
-#define KAGEMUSHA_TESTS_SIM_SIMULATOR_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -44,5 +43,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

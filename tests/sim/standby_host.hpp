@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // standby_host: the process of a standby: the thin layer that does what replication_standby_fsm says, its
 // device's thread and its GPU.
-#ifndef KAGEMUSHA_TESTS_SIM_STANDBY_HOST_HPP
-#define KAGEMUSHA_TESTS_SIM_STANDBY_HOST_HPP
+#pragma once
 
 #include <deque>
 #include <map>
@@ -104,5 +103,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // world: what both hosts of the simulator share: time, chance, the network and the checkers.
-#ifndef KAGEMUSHA_TESTS_SIM_WORLD_HPP
-#define KAGEMUSHA_TESTS_SIM_WORLD_HPP
+#pragma once
 
 #include <cstdio>
 #include <string>
@@ -48,5 +47,3 @@ struct world {
 };
 
 } // namespace kagemusha::sim
-
-#endif

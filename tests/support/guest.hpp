@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // guest: a device of the C interface and whoever uses it, for tests of two devices in one process. Everything
 // runs on the test's thread: pump() dispatches all devices that live.
-#ifndef KAGEMUSHA_TESTS_SUPPORT_GUEST_HPP
-#define KAGEMUSHA_TESTS_SUPPORT_GUEST_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -144,5 +143,3 @@ private:
 };
 
 } // namespace kagemusha::test
-
-#endif

@@ -7,8 +7,7 @@
 // (SIGSEGV), and the device's, where nobody looks.
 //
 // Threads: the guest's mapping is written by one thread. Signals: the first object installs a handler.
-#ifndef KAGEMUSHA_TESTS_SUPPORT_GUEST_MEMORY_HPP
-#define KAGEMUSHA_TESTS_SUPPORT_GUEST_MEMORY_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -49,5 +48,3 @@ private:
 };
 
 } // namespace kagemusha::test
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // protected_guest: a guest, the standby of its device, and its checkpoints, for tests in which the first
 // device dies and the guest goes on with the second one.
-#ifndef KAGEMUSHA_TESTS_SUPPORT_PROTECTED_GUEST_HPP
-#define KAGEMUSHA_TESTS_SUPPORT_PROTECTED_GUEST_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -58,5 +57,3 @@ private:
 };
 
 } // namespace kagemusha::test
-
-#endif

@@ -12,8 +12,7 @@
 // nobody else can know them (docs/spec/takeover.md, section 2): that the former holder of an older record is
 // gone, so it is put back to none of those; and that nobody claims from it before its holder has looked at
 // it. A schedule in which somebody does says nothing, and ends.
-#ifndef KAGEMUSHA_TESTS_WORLD_ARBITER_MODELS_HPP
-#define KAGEMUSHA_TESTS_WORLD_ARBITER_MODELS_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -93,5 +92,3 @@ private:
 std::unique_ptr<arbiter_model> make_arbiter(world& w);
 
 } // namespace kagemusha::world
-
-#endif

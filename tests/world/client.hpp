@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The outside: one client with numbered requests, one at a time, repeated until there is a reply.
-#ifndef KAGEMUSHA_TESTS_WORLD_CLIENT_HPP
-#define KAGEMUSHA_TESTS_WORLD_CLIENT_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A host's image of the VM's disk: a few blocks with the number of the request that wrote them, a volatile
 // cache in front, and the mark beside the image.
-#ifndef KAGEMUSHA_TESTS_WORLD_DISK_HPP
-#define KAGEMUSHA_TESTS_WORLD_DISK_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -46,5 +45,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

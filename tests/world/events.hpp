@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What happens next: a heap of small events. One that became pointless stays in it, and is known by its
 // generation; nothing is ever searched for.
-#ifndef KAGEMUSHA_TESTS_WORLD_EVENTS_HPP
-#define KAGEMUSHA_TESTS_WORLD_EVENTS_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -93,5 +92,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

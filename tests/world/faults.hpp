@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Makes drawn faults happen, and ends them. A fault names hosts by what they are at that time: 0 the one
 // whose VM runs, 1 its standby or another one, 2 the third.
-#ifndef KAGEMUSHA_TESTS_WORLD_FAULTS_HPP
-#define KAGEMUSHA_TESTS_WORLD_FAULTS_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -8,8 +8,7 @@
 //
 // Each step makes a new node of the history, a tree: what an outside was told is a path in it
 // (checkers/output).
-#ifndef KAGEMUSHA_TESTS_WORLD_GUEST_HPP
-#define KAGEMUSHA_TESTS_WORLD_GUEST_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -43,5 +42,3 @@ struct packet {
 };
 
 } // namespace kagemusha::world
-
-#endif

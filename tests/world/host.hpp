@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A machine: its clock, its disk, the service that starts a supervisor, that supervisor and its QEMU.
-#ifndef KAGEMUSHA_TESTS_WORLD_HOST_HPP
-#define KAGEMUSHA_TESTS_WORLD_HOST_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -4,8 +4,7 @@
 //
 // Of the supervisors' connections each message is carried; of the streams of state and GPU the models ask
 // only when something would arrive.
-#ifndef KAGEMUSHA_TESTS_WORLD_NETWORK_HPP
-#define KAGEMUSHA_TESTS_WORLD_NETWORK_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -74,5 +73,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

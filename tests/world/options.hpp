@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What one simulated schedule is made of: the cluster, its times, the mix of faults, and which rule is broken
 // on purpose. Everything but the seed, the command line's wishes and `broken` is drawn from the seed.
-#ifndef KAGEMUSHA_TESTS_WORLD_OPTIONS_HPP
-#define KAGEMUSHA_TESTS_WORLD_OPTIONS_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -127,5 +126,3 @@ struct options {
 options drawn(std::uint64_t seed, bool any_arbiter, arbiter_kind arbiter, std::uint8_t hosts);
 
 } // namespace kagemusha::world
-
-#endif

@@ -2,8 +2,7 @@
 // An operator: starts what nobody started, gives a VM that is alone a standby, stops it and starts it again.
 // Before everything is mended he is slow and often away. He leaves alone whatever should mend itself: a
 // supervisor that runs is not restarted.
-#ifndef KAGEMUSHA_TESTS_WORLD_PERSON_HPP
-#define KAGEMUSHA_TESTS_WORLD_PERSON_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -44,5 +43,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

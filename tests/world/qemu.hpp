@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // QEMU, as a model: runs the guest (guest.cpp), holds what it says until a checkpoint covers it and lets it
 // through the gate (qemu.cpp), and takes or loads checkpoints (checkpoint_stream.cpp).
-#ifndef KAGEMUSHA_TESTS_WORLD_QEMU_HPP
-#define KAGEMUSHA_TESTS_WORLD_QEMU_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -156,5 +155,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A failing schedule, made smaller: faults are dropped, and made shorter, while it still fails in the same
 // way.
-#ifndef KAGEMUSHA_TESTS_WORLD_SHRINK_HPP
-#define KAGEMUSHA_TESTS_WORLD_SHRINK_HPP
+#pragma once
 
 #include <string>
 
@@ -15,5 +14,3 @@ std::string checker_of(const std::string& failure);
 options shrunk(options o, const std::string& failure);
 
 } // namespace kagemusha::world
-
-#endif

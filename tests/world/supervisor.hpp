@@ -2,8 +2,7 @@
 // A supervisor's process: `kage run` or `kage standby`. The state machines in it are the real ones; what is
 // around them does as control/supervise does: the decider's thread carries out at once, the main thread works
 // off its orders one after the other (QEMU's and the marks), and the pilot looks at QEMU now and then.
-#ifndef KAGEMUSHA_TESTS_WORLD_SUPERVISOR_HPP
-#define KAGEMUSHA_TESTS_WORLD_SUPERVISOR_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -151,5 +150,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -31,8 +31,7 @@
 // Checkers (checkers/): one speaker, output commit, exactly once, newest disk, liveness, ends. They look at
 // what leaves, starts and ends, and know nothing of the state machines but liveness, which asks for
 // `protecting`.
-#ifndef KAGEMUSHA_TESTS_WORLD_WORLD_HPP
-#define KAGEMUSHA_TESTS_WORLD_WORLD_HPP
+#pragma once
 
 #include <fmt/format.h>
 
@@ -135,5 +134,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

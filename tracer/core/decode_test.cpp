@@ -156,7 +156,7 @@ struct testbed {
         return true;
     }
 
-    /// What the core says of this instruction in the present state.
+    // What the core says of this instruction in the present state.
     const trace_plan& decode(const std::vector<u8>& instruction) {
         std::copy(state.gpr.begin(), state.gpr.end(), cpu.gpr);
         cpu.ip = reinterpret_cast<std::uintptr_t>(code.base);
@@ -167,7 +167,7 @@ struct testbed {
         return plan;
     }
 
-    /// Carries the plan out on paper: memory as it must be.
+    // Carries the plan out on paper: memory as it must be.
     std::vector<u8> predict() {
         std::vector<u8> expected(memory.base, memory.base + memory.bytes);
         const u64 start = reinterpret_cast<std::uintptr_t>(memory.base);
@@ -278,7 +278,7 @@ u8 any(generator& random, u32 below) {
     return static_cast<u8>(random() % below);
 }
 
-/// ModRM, SIB and displacement for [rbx + disp32], [rbx + 2*rsi + disp32] or, without a base, [rip + disp32].
+// ModRM, SIB and displacement for [rbx + disp32], [rbx + 2*rsi + disp32] or, without a base, [rip + disp32].
 void add_memory(std::vector<u8>& bytes, generator& random, u8 reg, bool with_index, s64 displacement) {
     (void)random;
     bytes.push_back(static_cast<u8>(0x80 | (reg & 7) << 3 | (with_index ? 4 : 3)));
@@ -289,8 +289,8 @@ void add_memory(std::vector<u8>& bytes, generator& random, u8 reg, bool with_ind
         bytes.push_back(static_cast<u8>(static_cast<u32>(value) >> (8 * i)));
 }
 
-/// `vector`: the register is one of xmm0 … xmm15. Else rsp and its parts are left out: the stack is the
-/// test's.
+// `vector`: the register is one of xmm0 … xmm15. Else rsp and its parts are left out: the stack is the
+// test's.
 std::vector<u8> encode(const form& f, generator& random, s64 displacement, bool with_index, bool vector) {
     std::vector<u8> bytes;
     const bool operand16 = f.operand16 && random() % 4 == 0;
@@ -316,7 +316,7 @@ std::vector<u8> encode(const form& f, generator& random, s64 displacement, bool 
     return bytes;
 }
 
-/// VEX, two or three bytes, of the vector moves.
+// VEX, two or three bytes, of the vector moves.
 std::vector<u8> encode_vex(generator& random, s64 displacement) {
     struct vex_form {
         u8 prefix; // 0 none, 1 66, 2 f3, 3 f2
@@ -344,7 +344,7 @@ std::vector<u8> encode_vex(generator& random, s64 displacement) {
     return bytes;
 }
 
-/// EVEX of the vector moves, without a mask: registers 0 … 31, of 16, 32 or 64 bytes.
+// EVEX of the vector moves, without a mask: registers 0 … 31, of 16, 32 or 64 bytes.
 std::vector<u8> encode_evex(generator& random, s64 displacement) {
     enum : u8 { w0, w1, either };
     struct evex_form {
@@ -404,7 +404,7 @@ protected:
         }
     }
 
-    /// Registers with values that are often special; rbx, rsi, rdi point into the memory.
+    // Registers with values that are often special; rbx, rsi, rdi point into the memory.
     s64 prepare() {
         for (u64& one : bed.state.gpr) {
             static constexpr u64 special[] = {0,      1,      0x7f,       0x80,       0xff,
@@ -431,7 +431,7 @@ protected:
         return displacement;
     }
 
-    /// False if the core leaves it to the processor.
+    // False if the core leaves it to the processor.
     bool compare(const std::vector<u8>& instruction) {
         const trace_plan& plan = bed.decode(instruction);
         if (plan.what == TRACE_OPEN) {

@@ -2,8 +2,7 @@
 // The rows of commands that every GPU API has: contexts, programs, kernels, transfers of linear memory,
 // launches, barriers. None of them contains a number of OpenCL, so another API can use them as they are. In
 // the order of proto/abi/vgpu_protocol.h.
-#ifndef KAGEMUSHA_CODEC_COMMANDS_COMMON_HPP
-#define KAGEMUSHA_CODEC_COMMANDS_COMMON_HPP
+#pragma once
 
 #include <algorithm>
 #include <iterator>
@@ -233,5 +232,3 @@ using common_rows = rows<
 // clang-format on
 
 } // namespace kagemusha::codec::commands
-
-#endif

@@ -2,8 +2,7 @@
 // The rows of commands that only CUDA has: memory at an address, and textures. Everything else that CUDA does
 // is in common.hpp (its modules are programs, its functions kernels) or has OpenCL's flags, of which it uses
 // none (queues, in opencl.hpp).
-#ifndef KAGEMUSHA_CODEC_COMMANDS_CUDA_HPP
-#define KAGEMUSHA_CODEC_COMMANDS_CUDA_HPP
+#pragma once
 
 #include <tuple>
 
@@ -135,5 +134,3 @@ using cuda_rows = rows<create_arena, create_variable, find_texture, create_textu
 // clang-format on
 
 } // namespace kagemusha::codec::commands
-
-#endif

@@ -11,8 +11,7 @@
 // A view has the type that the decoder gives for the part (codec/op.hpp), so decoding what was emitted gives
 // the same views. It checks nothing: the decoder does. By hand stay the fields that are no parts of their own
 // (a fill's pattern, flags) and WRITE_RUNS, which is packed.
-#ifndef KAGEMUSHA_CODEC_COMMANDS_EMIT_HPP
-#define KAGEMUSHA_CODEC_COMMANDS_EMIT_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -162,5 +161,3 @@ void emit(Stream& to, typename Row::wire& c, const View&... view) {
 } // namespace commands
 
 } // namespace kagemusha::codec
-
-#endif

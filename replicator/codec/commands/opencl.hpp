@@ -2,8 +2,7 @@
 // The rows of commands that only OpenCL has, or that contain its numbers (flags, modes, types of images). In
 // the order of proto/abi/vgpu_protocol.h. Queues and buffers are here because of their flags: an API with
 // other flags gets rows of its own.
-#ifndef KAGEMUSHA_CODEC_COMMANDS_OPENCL_HPP
-#define KAGEMUSHA_CODEC_COMMANDS_OPENCL_HPP
+#pragma once
 
 #include <algorithm>
 #include <span>
@@ -290,5 +289,3 @@ using opencl_rows = rows<
 // clang-format on
 
 } // namespace kagemusha::codec::commands
-
-#endif

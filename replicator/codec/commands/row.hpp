@@ -8,8 +8,7 @@
 //
 // Parts are plain data. What they mean to the decoder is in codec/decode.cpp; another consumer gives
 // them another meaning by overloads of its own.
-#ifndef KAGEMUSHA_CODEC_COMMANDS_ROW_HPP
-#define KAGEMUSHA_CODEC_COMMANDS_ROW_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -343,5 +342,3 @@ constexpr arguments_part<View, Count, Bytes> arguments(View view, Count count, B
 }
 
 } // namespace kagemusha::codec::commands
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // table: the rows of all commands (common.hpp: every API's; opencl.hpp; cuda.hpp), what ties them to the wire
 // format and to the ops, and facts by opcode or op that follow from them.
-#ifndef KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
-#define KAGEMUSHA_CODEC_COMMANDS_TABLE_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -211,5 +210,3 @@ void for_each_written(const typename Row::op& o, F&& f) {
 }
 
 } // namespace kagemusha::codec::commands
-
-#endif

@@ -4,8 +4,7 @@
 //
 // The same tests run on every backend. What a backend cannot do is declared in its row of `cases` and a test
 // that needs it is skipped by name (needs()), so nothing passes silently.
-#ifndef KAGEMUSHA_GPU_CONFORMANCE_SESSION_HPP
-#define KAGEMUSHA_GPU_CONFORMANCE_SESSION_HPP
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -161,5 +160,3 @@ protected:
 #define KAGEMUSHA_NEEDS(capability)                                                                          \
     if (!GetParam().capability)                                                                              \
     GTEST_SKIP() << "the backend '" << GetParam().name << "' is declared without: " #capability
-
-#endif

@@ -2,8 +2,7 @@
 // cuda_addresses: the range of arenas in this process (VGPU_ARENA_BASE), reserved in one piece. NVIDIA's
 // driver gives a wanted address to large reservations only: 580 gave it for 32 MiB and 64 GiB, and another one
 // for 2 MiB. So arenas are mapped into one reservation.
-#ifndef KAGEMUSHA_GPU_CUDA_CUDA_ADDRESSES_HPP
-#define KAGEMUSHA_GPU_CUDA_CUDA_ADDRESSES_HPP
+#pragma once
 
 #include <memory>
 
@@ -26,5 +25,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

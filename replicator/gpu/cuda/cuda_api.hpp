@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuda_api: a library with the CUDA driver API, opened by path at run time: NVIDIA's, or one that computes on
 // the processor. Whether the host has one is not known before.
-#ifndef KAGEMUSHA_GPU_CUDA_CUDA_API_HPP
-#define KAGEMUSHA_GPU_CUDA_CUDA_API_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -91,5 +90,3 @@ struct cuda_api {
 std::int32_t cuda_error(CUresult result);
 
 } // namespace kagemusha::gpu
-
-#endif

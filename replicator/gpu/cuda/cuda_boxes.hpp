@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuda_boxes: copies with pitches and copies of arrays, each one call of CUDA's copy of a box. `rest` gets what
 // has to stay until the copy is over; it is null for copies that do not leave the GPU.
-#ifndef KAGEMUSHA_GPU_CUDA_CUDA_BOXES_HPP
-#define KAGEMUSHA_GPU_CUDA_CUDA_BOXES_HPP
+#pragma once
 
 #include <memory>
 
@@ -24,5 +23,3 @@ CUresult copy_image_buffer(const cuda_api& api, CUstream stream,
                            const resolved<codec::op_copy_image_buffer>& r);
 
 } // namespace kagemusha::gpu
-
-#endif

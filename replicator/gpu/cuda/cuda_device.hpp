@@ -13,8 +13,7 @@
 //
 // An executor has one native context, the device's primary one, whatever number of contexts its guest makes:
 // what keeps guests apart is that each session has a worker process of its own.
-#ifndef KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
-#define KAGEMUSHA_GPU_CUDA_CUDA_DEVICE_HPP
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -171,5 +170,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

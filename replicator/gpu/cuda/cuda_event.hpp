@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuda_event: completions. CUDA calls back in order of a stream, but not after a failure, so a thread asks
 // for the events' states (cuda_poller), in each stream the oldest one.
-#ifndef KAGEMUSHA_GPU_CUDA_CUDA_EVENT_HPP
-#define KAGEMUSHA_GPU_CUDA_CUDA_EVENT_HPP
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -118,5 +117,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -2,8 +2,7 @@
 // cuda_staging: memory through which bytes go between guest and GPU. It is pinned: a copy from or to other
 // memory makes the driver wait inside the call, and the executor's thread, which serves all streams of a
 // session, waits with it.
-#ifndef KAGEMUSHA_GPU_CUDA_CUDA_STAGING_HPP
-#define KAGEMUSHA_GPU_CUDA_CUDA_STAGING_HPP
+#pragma once
 
 #include <cstddef>
 #include <map>
@@ -68,5 +67,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -3,8 +3,7 @@
 //
 // A script is a list of rules in the backend's options, each "on=WHAT:WHEN,do=ACTION:NUMBER"; README.md has
 // the grammar.
-#ifndef KAGEMUSHA_GPU_FAULT_SCRIPT_HPP
-#define KAGEMUSHA_GPU_FAULT_SCRIPT_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -57,5 +56,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -2,8 +2,7 @@
 // kernel_signature: names and argument lists of the kernels in an OpenCL C source, found without a compiler,
 // for the null backend: guests ask for them before they launch. Macros are not expanded: a kernel that a
 // macro declares is not found.
-#ifndef KAGEMUSHA_GPU_KERNEL_SIGNATURE_HPP
-#define KAGEMUSHA_GPU_KERNEL_SIGNATURE_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -28,5 +27,3 @@ struct kernel_signature {
 std::vector<kernel_signature> find_kernels(std::string_view source);
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -10,8 +10,7 @@
 //
 // Threads: what a user event or a delayed command sets off may run on any thread, so null_signal is
 // thread-safe; queues belong to the executor's thread like everything else.
-#ifndef KAGEMUSHA_GPU_NULL_DEVICE_HPP
-#define KAGEMUSHA_GPU_NULL_DEVICE_HPP
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -145,5 +144,3 @@ constexpr std::uint64_t null_memory_bytes = 16ull << 30;
 constexpr std::uint64_t null_max_allocation_bytes = 4ull << 30;
 
 } // namespace kagemusha::gpu
-
-#endif

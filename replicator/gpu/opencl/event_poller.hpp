@@ -14,8 +14,7 @@
 //
 // One per process, never destroyed, as runtimes may outlive everything. Locks: the mutex guards what add()
 // leaves for the thread, nothing else; the runtime and the callbacks are called without it.
-#ifndef KAGEMUSHA_GPU_OPENCL_EVENT_POLLER_HPP
-#define KAGEMUSHA_GPU_OPENCL_EVENT_POLLER_HPP
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -73,5 +72,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

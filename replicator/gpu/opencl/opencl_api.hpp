@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // opencl_api: the host's ICD loader, opened at run time, so that a host without OpenCL gets a sentence
 // instead of a program that does not start, and so that one binary runs with any vendor's loader.
-#ifndef KAGEMUSHA_GPU_OPENCL_API_HPP
-#define KAGEMUSHA_GPU_OPENCL_API_HPP
+#pragma once
 
 #include <CL/cl.h>
 
@@ -127,5 +126,3 @@ using kernel_handle = opencl_handle<cl_kernel, &opencl_api::clReleaseKernel>;
 using event_handle = opencl_handle<cl_event, &opencl_api::clReleaseEvent>;
 
 } // namespace kagemusha::gpu
-
-#endif

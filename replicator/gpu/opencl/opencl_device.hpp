@@ -9,8 +9,7 @@
 //   opencl_transfer   enqueue: reads and writes between guest memory and GPU
 //   opencl_event      completions
 //   pending_events, event_poller  the two ways of learning of them
-#ifndef KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
-#define KAGEMUSHA_GPU_OPENCL_DEVICE_HPP
+#pragma once
 
 #include <memory>
 #include <mutex>
@@ -275,5 +274,3 @@ std::int32_t opencl_ask(Ask&& ask, std::vector<std::byte>& result) {
 }
 
 } // namespace kagemusha::gpu
-
-#endif

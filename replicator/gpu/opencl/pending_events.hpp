@@ -28,8 +28,7 @@
 // the mutex here is never held while the runtime is called, and only the thread asks it anything. An event
 // that the thread is looking at is pinned; when its callback comes meanwhile, the thread tells of it in the
 // callback's place.
-#ifndef KAGEMUSHA_GPU_OPENCL_PENDING_EVENTS_HPP
-#define KAGEMUSHA_GPU_OPENCL_PENDING_EVENTS_HPP
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -116,5 +115,3 @@ private:
 };
 
 } // namespace kagemusha::gpu
-
-#endif

@@ -6,8 +6,7 @@
 // request's answer, from its event, or from the event of anything that comes after it. An event can wait only
 // for commands of its own and of earlier requests, so its completion needs the content of those to be free.
 // The GPU may write over it even earlier: by a read that the guest put behind the command, without waiting.
-#ifndef KAGEMUSHA_MIRROR_CAPTURE_CONTENT_IN_USE_HPP
-#define KAGEMUSHA_MIRROR_CAPTURE_CONTENT_IN_USE_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -155,5 +154,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -9,8 +9,7 @@
 //   - the guest is about to hear that the write has ended, because then it may use the memory for something
 //     else: by the answer of its request, its event, or that of a later command of its queue, if that one is
 //     in order.
-#ifndef KAGEMUSHA_MIRROR_CAPTURE_LATE_WRITES_HPP
-#define KAGEMUSHA_MIRROR_CAPTURE_LATE_WRITES_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -141,5 +140,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

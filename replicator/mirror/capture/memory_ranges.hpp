@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // memory_ranges: pieces of guest memory, to be asked whether others overlap them. Internal to mirror_primary.
-#ifndef KAGEMUSHA_MIRROR_CAPTURE_MEMORY_RANGES_HPP
-#define KAGEMUSHA_MIRROR_CAPTURE_MEMORY_RANGES_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -80,5 +79,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -15,8 +15,7 @@
 //   1. Entries are appended in the order of the device's requests; the entries of one request are neighbours.
 //   2. The first entry of a state transfer is a reset; then open_file and recreated objects per file.
 //   3. synced(q): state transfer + entries up to q give the standby exactly what the primary's GPU had at q.
-#ifndef KAGEMUSHA_MIRROR_CAPTURE_MIRROR_PRIMARY_HPP
-#define KAGEMUSHA_MIRROR_CAPTURE_MIRROR_PRIMARY_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -100,5 +99,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the tests of mirror_primary share: a file with a queue and a buffer, and the log as text.
-#ifndef KAGEMUSHA_MIRROR_CAPTURE_MIRROR_PRIMARY_TEST_HPP
-#define KAGEMUSHA_MIRROR_CAPTURE_MIRROR_PRIMARY_TEST_HPP
+#pragma once
 
 #include <string>
 #include <vector>
@@ -55,5 +54,3 @@ inline std::vector<std::byte> content(instant_device& h, std::uint32_t file) {
 }
 
 } // namespace kagemusha::mirror::testing
-
-#endif

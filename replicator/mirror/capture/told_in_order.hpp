@@ -10,8 +10,7 @@
 // Shipping may begin at any request. What the guest knows of those that were open then can't be taken back;
 // but what comes after them waits for their answers, too, because what is shipped behind an open request is
 // nothing to whoever executes that one anew.
-#ifndef KAGEMUSHA_MIRROR_CAPTURE_TOLD_IN_ORDER_HPP
-#define KAGEMUSHA_MIRROR_CAPTURE_TOLD_IN_ORDER_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -110,5 +109,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // entry_builder: puts commands behind each other into the stream of a log entry, with a payload table of its
 // own, or packed. Internal to mirror_file.
-#ifndef KAGEMUSHA_MIRROR_LOG_ENTRY_BUILDER_HPP
-#define KAGEMUSHA_MIRROR_LOG_ENTRY_BUILDER_HPP
+#pragma once
 
 #include <algorithm>
 #include <cassert>
@@ -148,5 +147,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Every bound of replication, with its reason.
-#ifndef KAGEMUSHA_MIRROR_LOG_LIMITS_HPP
-#define KAGEMUSHA_MIRROR_LOG_LIMITS_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -116,5 +115,3 @@ inline constexpr std::uint32_t ack_delay_ms = 2;
 static_assert(default_heartbeat_budget_ms >= 3 * default_heartbeat_ms, "one lost heartbeat is no death");
 
 } // namespace kagemusha::mirror
-
-#endif

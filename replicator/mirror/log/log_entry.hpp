@@ -11,8 +11,7 @@
 // Ids. Guest ids are the same on both sides. Ids with VGPU_HOST_ID_BIT (agent_id_bit) belong to the
 // replication itself: queues, programs, markers that the agent (mirror/sync/mirror_agent.hpp) puts between
 // the guest's commands. A guest that uses one is refused.
-#ifndef KAGEMUSHA_MIRROR_LOG_LOG_ENTRY_HPP
-#define KAGEMUSHA_MIRROR_LOG_LOG_ENTRY_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -105,5 +104,3 @@ inline constexpr std::uint64_t rounded_up(std::uint64_t bytes) {
 }
 
 } // namespace kagemusha::mirror
-
-#endif

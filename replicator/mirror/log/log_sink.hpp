@@ -3,8 +3,7 @@
 // implements it, tests record it.
 //
 // Threads: all of it on the device's thread. Nothing here waits.
-#ifndef KAGEMUSHA_MIRROR_LOG_LOG_SINK_HPP
-#define KAGEMUSHA_MIRROR_LOG_LOG_SINK_HPP
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -64,5 +63,3 @@ protected:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -10,8 +10,7 @@
 //             64 words, two; for each command those words
 //
 // Pure.
-#ifndef KAGEMUSHA_MIRROR_LOG_PACKED_STREAM_HPP
-#define KAGEMUSHA_MIRROR_LOG_PACKED_STREAM_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -49,5 +48,3 @@ private:
 void unpack_stream(std::span<const std::uint64_t> packed, std::span<std::uint64_t> stream);
 
 } // namespace kagemusha::mirror
-
-#endif

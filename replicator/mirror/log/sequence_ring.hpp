@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // sequence_ring: values for consecutive log numbers, added at the back and removed at the front, found by
 // number in constant time. Its memory follows its size both ways, so a long burst leaves nothing behind.
-#ifndef KAGEMUSHA_MIRROR_LOG_SEQUENCE_RING_HPP
-#define KAGEMUSHA_MIRROR_LOG_SEQUENCE_RING_HPP
+#pragma once
 
 #include <cassert>
 #include <cstddef>
@@ -74,5 +73,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -2,8 +2,7 @@
 // for_each_event: the events that the commands of a stream make, in their order. Pure.
 //
 // The stream may be anybody's: nothing behind its first error is looked at. It has any alignment.
-#ifndef KAGEMUSHA_MIRROR_LOG_STREAM_EVENTS_HPP
-#define KAGEMUSHA_MIRROR_LOG_STREAM_EVENTS_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstring>
@@ -45,5 +44,3 @@ void for_each_event(std::span<const std::byte> stream, F&& f) {
 }
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -7,8 +7,7 @@
 //   device
 //     gives up, and for everything open of a file that ends.
 //   - An entry without such flags costs nothing here.
-#ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_FOLLOWUPS_HPP
-#define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_FOLLOWUPS_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -88,5 +87,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -24,8 +24,7 @@
 //
 // Cost: an entry is looked at when it is appended, when it is sent and when it is dropped; sums over the log
 // give the rest, whatever lies in it.
-#ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_LOG_HPP
-#define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_LOG_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -162,5 +161,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // primary_text: what replication_primary_fsm decided, as one line each. For traces, scenarios and tests.
 // Pure.
-#ifndef KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_TEXT_HPP
-#define KAGEMUSHA_MIRROR_PRIMARY_PRIMARY_TEXT_HPP
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ const char* name_of(primary_state s);
 std::string to_text(const primary_action& a);
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -33,8 +33,7 @@
 //   1. Actions are carried out in the order of next().
 //   2. drop_log(up_to) is the only licence to free entries.
 //   3. An entry is sent before its outcome, its content and any marker that covers it.
-#ifndef KAGEMUSHA_MIRROR_PRIMARY_REPLICATION_PRIMARY_FSM_HPP
-#define KAGEMUSHA_MIRROR_PRIMARY_REPLICATION_PRIMARY_FSM_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -168,5 +167,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

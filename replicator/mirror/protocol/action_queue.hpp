@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // action_queue: what a state machine decided and nobody has fetched yet. It is emptied after every event, so
 // its memory is used again and again.
-#ifndef KAGEMUSHA_MIRROR_PROTOCOL_ACTION_QUEUE_HPP
-#define KAGEMUSHA_MIRROR_PROTOCOL_ACTION_QUEUE_HPP
+#pragma once
 
 #include <cstddef>
 #include <utility>
@@ -43,5 +42,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

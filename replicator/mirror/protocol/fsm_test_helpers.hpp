@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Scripts for the state machines' tests: an event, then what it caused as text, one action after another.
-#ifndef KAGEMUSHA_MIRROR_PROTOCOL_FSM_TEST_HELPERS_HPP
-#define KAGEMUSHA_MIRROR_PROTOCOL_FSM_TEST_HELPERS_HPP
+#pragma once
 
 #include <functional>
 #include <string>
@@ -60,5 +59,3 @@ std::string drain(Fsm& fsm) {
 }
 
 } // namespace kagemusha::mirror::testing
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What both state machines ask of the link.
-#ifndef KAGEMUSHA_MIRROR_PROTOCOL_LINK_ACTIONS_HPP
-#define KAGEMUSHA_MIRROR_PROTOCOL_LINK_ACTIONS_HPP
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ struct act_close_link {
 }; // what was handed to it is still sent (link::finish); on_closed does not follow
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -4,8 +4,7 @@
 //
 // Bytes of entries and content are not in here: a message that has some says how many, and they follow it on
 // the wire. A receiver has checked lengths and counts against limits.hpp before it sees a message.
-#ifndef KAGEMUSHA_MIRROR_PROTOCOL_MESSAGE_HPP
-#define KAGEMUSHA_MIRROR_PROTOCOL_MESSAGE_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -219,5 +218,3 @@ using message = std::variant<hello, entries, content, outcome, marker, synced, a
                              digest_result, close_epoch, fault, goodbye, supervision, unknown_message>;
 
 } // namespace kagemusha::mirror
-
-#endif

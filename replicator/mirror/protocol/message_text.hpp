@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // message_text: messages, and what both state machines ask of the link, as one line each. For traces,
 // scenarios and tests. Pure.
-#ifndef KAGEMUSHA_MIRROR_PROTOCOL_MESSAGE_TEXT_HPP
-#define KAGEMUSHA_MIRROR_PROTOCOL_MESSAGE_TEXT_HPP
+#pragma once
 
 #include <string>
 
@@ -20,5 +19,3 @@ std::string to_text(const act_close_link& a);
 std::string state_text(const char* name, const std::string& why);
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -14,8 +14,7 @@
 // all. A file with one in-order queue, which is nearly every one, costs a store per completion.
 //
 // Pure. Bounded by the events that a file may have in flight.
-#ifndef KAGEMUSHA_MIRROR_SHADOW_HOST_ORDER_HPP
-#define KAGEMUSHA_MIRROR_SHADOW_HOST_ORDER_HPP
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -76,5 +75,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

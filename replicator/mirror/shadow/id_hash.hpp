@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // id_hash: a seeded hash of ids, for tables whose keys guests choose.
-#ifndef KAGEMUSHA_MIRROR_SHADOW_ID_HASH_HPP
-#define KAGEMUSHA_MIRROR_SHADOW_ID_HASH_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -20,5 +19,3 @@ struct id_hash {
 };
 
 } // namespace kagemusha::mirror
-
-#endif

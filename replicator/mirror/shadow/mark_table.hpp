@@ -2,8 +2,7 @@
 // mark_table: where a command's dirty mark goes, by the id of the memory object that it writes. Every
 // argument of every launch is looked up here, among as many objects as the guest likes to have, so a lookup
 // touches one line of memory and the mark itself another. Internal to mirror_file.
-#ifndef KAGEMUSHA_MIRROR_SHADOW_MARK_TABLE_HPP
-#define KAGEMUSHA_MIRROR_SHADOW_MARK_TABLE_HPP
+#pragma once
 
 #include <bit>
 #include <cstddef>
@@ -113,5 +112,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -10,8 +10,7 @@
 // them what only they used.
 //
 // A call's item is pending until its result is known; a call that failed is taken back.
-#ifndef KAGEMUSHA_MIRROR_SHADOW_MIRROR_CATALOG_HPP
-#define KAGEMUSHA_MIRROR_SHADOW_MIRROR_CATALOG_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -121,5 +120,3 @@ void recreate_all(const mirror_catalog& catalog, const core::object_table& objec
                   std::vector<log_entry>& out, std::vector<recreated_call>& calls);
 
 } // namespace kagemusha::mirror
-
-#endif

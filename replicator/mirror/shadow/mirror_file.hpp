@@ -11,8 +11,7 @@
 //   order        what the guest's host code waited for goes before the commands that relied on it
 //   (host_order). dirty        which allocations were written since somebody asked last; two independent
 //   marks.
-#ifndef KAGEMUSHA_MIRROR_SHADOW_MIRROR_FILE_HPP
-#define KAGEMUSHA_MIRROR_SHADOW_MIRROR_FILE_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -144,5 +143,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -7,8 +7,7 @@
 //   an event of a later command       is told as always
 //
 // Pure. Costs nothing once what was open at the takeover is over.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_COMPLETION_FILTER_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_COMPLETION_FILTER_HPP
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -103,5 +102,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -5,8 +5,7 @@
 // payload of 0 bytes keeps the place of one that no command names any more (of a read that became a marker).
 //
 // Pure. Nothing of the stream is believed: the device validates the request like a guest's.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_REPLAY_REQUEST_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_REPLAY_REQUEST_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -45,5 +44,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -36,8 +36,7 @@
 //      a later close_file, lose_file or reset ended; after act_forget_all for none before it.
 //   2. Nothing beyond the last committed marker runs. Nothing runs twice.
 //   3. An ack never says more than what was told by on_entries/on_content/on_executed.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_REPLICATION_STANDBY_FSM_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_REPLICATION_STANDBY_FSM_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -172,5 +171,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

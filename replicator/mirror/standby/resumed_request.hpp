@@ -10,8 +10,7 @@
 //   what had been refused     is left out: the guest was told that it failed.
 //
 // Pure. Nothing of the request is believed: the device validates it like any of the guest's.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_RESUMED_REQUEST_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_RESUMED_REQUEST_HPP
+#pragma once
 
 #include <kagemusha/device.h>
 
@@ -55,5 +54,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

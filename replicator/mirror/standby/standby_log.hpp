@@ -7,8 +7,7 @@
 //
 // Cost: each entry is looked at once when it arrives, once when its epoch is committed, once when it is given
 // and once when it has ended, whatever else is held.
-#ifndef KAGEMUSHA_MIRROR_STANDBY_STANDBY_LOG_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_STANDBY_LOG_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -147,5 +146,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

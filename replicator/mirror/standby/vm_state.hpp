@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // vm_state: what the device's part of a checkpoint of the VM says about the GPU: which epoch of the log the
 // VM is at, and what its guest waits for there (docs/spec/replication.md, "Epochs of a VM").
-#ifndef KAGEMUSHA_MIRROR_STANDBY_VM_STATE_HPP
-#define KAGEMUSHA_MIRROR_STANDBY_VM_STATE_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -33,5 +32,3 @@ inline std::vector<open_request> open_requests(const vm_state& state) {
 }
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -21,8 +21,7 @@
 // On the standby the same point is three kinds of entries: markers that the agent's queue waits for
 // (log_before), the agent's commands, barriers that wait for the agent's queue (log_after). The agent's queue
 // is in order.
-#ifndef KAGEMUSHA_MIRROR_SYNC_AGENT_IMPL_HPP
-#define KAGEMUSHA_MIRROR_SYNC_AGENT_IMPL_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -283,5 +282,3 @@ struct mirror_agent::impl {
 };
 
 } // namespace kagemusha::mirror
-
-#endif

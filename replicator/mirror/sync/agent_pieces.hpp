@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // agent_pieces: memory objects cut into pieces that cross at once, and the entries that carry them.
-#ifndef KAGEMUSHA_MIRROR_SYNC_AGENT_PIECES_HPP
-#define KAGEMUSHA_MIRROR_SYNC_AGENT_PIECES_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -53,5 +52,3 @@ inline bool nearly_full(const codec::stream_builder& stream) {
 }
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -4,8 +4,7 @@
 //
 // An agent_step is one step of the agent's work that goes on when a number of answers and completions have
 // come. What a worker says is not trusted: unknown tokens and events are ignored, and each counts once.
-#ifndef KAGEMUSHA_MIRROR_SYNC_AGENT_REQUESTS_HPP
-#define KAGEMUSHA_MIRROR_SYNC_AGENT_REQUESTS_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -69,5 +68,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -10,8 +10,7 @@
 // a bijection (the finalizer of splitmix64), so two chunks of the same length that differ in one word always
 // differ in their hash; else they agree by chance with a probability of 2^-64. It is no protection against
 // somebody who wants two chunks to look equal: a guest could only do that to itself.
-#ifndef KAGEMUSHA_MIRROR_SYNC_DIGEST_HPP
-#define KAGEMUSHA_MIRROR_SYNC_DIGEST_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -34,5 +33,3 @@ std::string_view digest_kernel_source();
 std::string_view digest_kernel_ptx();
 
 } // namespace kagemusha::mirror
-
-#endif

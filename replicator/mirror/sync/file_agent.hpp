@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // file_agent: what mirror_primary wants of a file's agent: mirror_agent in production, one that copies memory
 // by itself in tests of everything else. The methods are those of mirror_agent, which explains them.
-#ifndef KAGEMUSHA_MIRROR_SYNC_FILE_AGENT_HPP
-#define KAGEMUSHA_MIRROR_SYNC_FILE_AGENT_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -46,5 +45,3 @@ using agent_factory = std::function<std::unique_ptr<file_agent>(std::uint32_t fi
 agent_factory make_agent_factory(agent_memory& memory, const agent_options& options);
 
 } // namespace kagemusha::mirror
-
-#endif

@@ -8,8 +8,7 @@
 // as it is after all commands up to q, and disturbs nothing but the order of queues. It does so only while
 // the file has no unset user event: one may hold up a queue until the guest, which may wait for another
 // queue, sets it.
-#ifndef KAGEMUSHA_MIRROR_SYNC_MIRROR_AGENT_HPP
-#define KAGEMUSHA_MIRROR_SYNC_MIRROR_AGENT_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -136,5 +135,3 @@ private:
 };
 
 } // namespace kagemusha::mirror
-
-#endif

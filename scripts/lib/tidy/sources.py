@@ -116,9 +116,15 @@ def opening(text):
 
 
 def contracts(tree):
-    """A header opens with what it is. A public one also says what it promises: threads, errors, memory."""
+    """A header opens with what it is. A public one also says what it promises: threads, errors, memory.
+
+    C++ headers have `#pragma once`; guards are for those that C reads, too.
+    """
     for name, path in tree.having(".h", ".hpp").items():
-        comment = opening(tree.text(path))
+        text = tree.text(path)
+        comment = opening(text)
+        if name.endswith(".hpp") and "#pragma once\n" not in text:
+            yield f"{name}:1: the header has no '#pragma once'"
         if not any(OPENS.match(line) for line in comment.splitlines()):
             yield f"{name}:1: the header does not open with a comment that says what it is"
         elif name.startswith(PUBLIC):

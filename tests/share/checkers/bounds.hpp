@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // bounds: what the checkers have in common. Weights are computed from the description anew, not read from the
 // scheduler.
-#ifndef KAGEMUSHA_TESTS_SHARE_CHECKERS_BOUNDS_HPP
-#define KAGEMUSHA_TESTS_SHARE_CHECKERS_BOUNDS_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdio>
@@ -55,5 +54,3 @@ inline std::string in_ms(std::uint64_t ns) {
 }
 
 } // namespace kagemusha::share::sim
-
-#endif

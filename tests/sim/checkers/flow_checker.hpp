@@ -2,8 +2,7 @@
 // flow_checker: bounded memory. What is under way to a standby or held by it is never more than it said that
 // it holds, counted on the primary's end by what was sent and what it was told, and on the standby's end by
 // what is really there; the primary's log keeps its bound.
-#ifndef KAGEMUSHA_TESTS_SIM_FLOW_CHECKER_HPP
-#define KAGEMUSHA_TESTS_SIM_FLOW_CHECKER_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -56,5 +55,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

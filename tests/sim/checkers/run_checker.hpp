@@ -10,8 +10,7 @@
 //   - what comes in its file after a request that had no answer at the last checkpoint does not run before a
 //     takeover; then each of those requests is executed once, in the place of its entries;
 //   - what is skipped was canceled, had failed, or lay beyond the last commit at a takeover.
-#ifndef KAGEMUSHA_TESTS_SIM_RUN_CHECKER_HPP
-#define KAGEMUSHA_TESTS_SIM_RUN_CHECKER_HPP
+#pragma once
 
 #include <map>
 #include <set>
@@ -90,5 +89,3 @@ private:
 };
 
 } // namespace kagemusha::sim
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // state_checker: the standby's GPU is a copy. At rest it equals the primary's; at a takeover it equals what
 // the committed entries make of an empty GPU, computed by this checker alone, in the order of the log.
-#ifndef KAGEMUSHA_TESTS_SIM_STATE_CHECKER_HPP
-#define KAGEMUSHA_TESTS_SIM_STATE_CHECKER_HPP
+#pragma once
 
 #include <string>
 
@@ -52,5 +51,3 @@ inline std::string after_takeover(const run_checker& runs, const model_gpu& stan
 }
 
 } // namespace kagemusha::sim
-
-#endif

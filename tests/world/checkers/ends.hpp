@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Ends: a supervisor ends by itself only for a reason of docs/spec/takeover.md, section 4. One that ends
 // without is started again by whatever starts services, so nothing else would show it.
-#ifndef KAGEMUSHA_TESTS_WORLD_CHECKERS_ENDS_HPP
-#define KAGEMUSHA_TESTS_WORLD_CHECKERS_ENDS_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -35,5 +34,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Liveness: once nothing is broken any more, the VM is protected again within a bound, and answers. And what
 // a person has stopped stays stopped until a person starts it.
-#ifndef KAGEMUSHA_TESTS_WORLD_CHECKERS_LIVENESS_HPP
-#define KAGEMUSHA_TESTS_WORLD_CHECKERS_LIVENESS_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -42,5 +41,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

@@ -2,8 +2,7 @@
 // Newest disk known: a VM that is started from a disk is started from one that has all that the outside was
 // told, and not while a standby has the VM's whole state. And the marks never call the only newest image a
 // copy.
-#ifndef KAGEMUSHA_TESTS_WORLD_CHECKERS_NEWEST_DISK_HPP
-#define KAGEMUSHA_TESTS_WORLD_CHECKERS_NEWEST_DISK_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif

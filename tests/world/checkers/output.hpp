@@ -6,8 +6,7 @@
 //                   started from its disk begins another history, and newest_disk.hpp says when it may
 //   exactly once    each request was done once: in memory (by the CPU and by the GPU), on the disk, on the
 //   GPU
-#ifndef KAGEMUSHA_TESTS_WORLD_CHECKERS_OUTPUT_HPP
-#define KAGEMUSHA_TESTS_WORLD_CHECKERS_OUTPUT_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -46,5 +45,3 @@ private:
 };
 
 } // namespace kagemusha::world
-
-#endif
