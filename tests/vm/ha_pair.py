@@ -192,10 +192,10 @@ class Hosts:
 
 
 class Pair(Hosts):
-    """The counting guest's."""
+    """The counting guest's. `more`: for its description; `parent`: where its directory is to be."""
 
-    def __init__(self, more=""):
-        directory = Path(tempfile.mkdtemp(prefix="kagemusha-ha-"))
+    def __init__(self, more="", parent=None):
+        directory = Path(tempfile.mkdtemp(prefix="kagemusha-ha-", dir=parent))
         super().__init__(directory, dict(environment(backend="none"), KAGEMUSHA_RUNTIME_DIR=str(directory)))
         counting_disk(self.directory)
         self.description.write_text(f"""

@@ -2,8 +2,7 @@
 //
 // What cl_job's jobs have in common: the first GPU with a context and a queue, and calls that end the program
 // with a line when they fail. One thread.
-#ifndef KAGEMUSHA_TESTS_VM_GUEST_CL_GPU_HPP
-#define KAGEMUSHA_TESTS_VM_GUEST_CL_GPU_HPP
+#pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -87,5 +86,3 @@ using deadline = std::chrono::time_point<clock_type, std::chrono::duration<doubl
 inline bool may_go_on(deadline end, const char* stop_file) {
     return clock_type::now() < end && (!stop_file || ::access(stop_file, F_OK) != 0);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // The jobs of bench/takeover and of guests that share a GPU.
-#ifndef KAGEMUSHA_TESTS_VM_GUEST_CL_PULSE_HPP
-#define KAGEMUSHA_TESTS_VM_GUEST_CL_PULSE_HPP
+#pragma once
 
 #include <cstddef>
 
@@ -14,5 +13,3 @@ void pulse(double seconds, const char* stop_file, std::size_t mib);
 
 // The same, without a pause: there are always some kernels of about this length in the queue.
 void keep_busy(double seconds, const char* stop_file, double kernel_ms);
-
-#endif

@@ -2,8 +2,7 @@
 //
 // How a guest program tells a peer in the network what came out (../soak/peer.py): each statement is a
 // packet, and as packets get lost, the peer may ask for one again. One thread.
-#ifndef KAGEMUSHA_TESTS_VM_GUEST_STATEMENTS_HPP
-#define KAGEMUSHA_TESTS_VM_GUEST_STATEMENTS_HPP
+#pragma once
 
 #include "cl_gpu.hpp"
 
@@ -77,5 +76,3 @@ private:
     std::vector<statement> said_;
     std::uint64_t last_ = 0;
 };
-
-#endif
