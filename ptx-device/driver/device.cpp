@@ -108,8 +108,14 @@ void device::destroy(context* c) {
         give_back(a);
     }
     give_back(c->heap_memory);
-    std::erase_if(texture_descriptions,
-                  [&](const auto& t) { return t.second.owner == c && (textures.erase(t.first), true); });
+    std::erase_if(texture_descriptions, [&](const auto& t) {
+        if (t.second.owner != c) {
+            return false;
+        }
+        textures.erase(t.first);
+        free_textures.insert(t.first);
+        return true;
+    });
     std::erase_if(arrays,
                   [&](const auto& a) { return a.second->owner == c && (give_back(a.second->base), true); });
     contexts.erase(c);

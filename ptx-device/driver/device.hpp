@@ -83,7 +83,8 @@ public:
     std::map<CUdeviceptr, unsigned> host_flags; // of it, as they were given
     std::size_t used = 0;
     machine::texture_table textures;
-    CUtexObject last_texture = 0;
+    CUtexObject last_texture = 0;        // the largest number that was given out
+    std::set<CUtexObject> free_textures; // smaller ones that nobody has
     std::map<std::uint64_t, texture_description> texture_descriptions; // of the same numbers
     std::map<CUarray, std::unique_ptr<CUarray_st>> arrays;
     std::map<context*, std::unique_ptr<context>> contexts;

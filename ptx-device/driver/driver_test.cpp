@@ -236,6 +236,28 @@ TEST_F(Driver, StreamsAndEventsAreInOrder) {
     EXPECT_EQ(CALL(cuEventDestroy_v2)(b), CUDA_SUCCESS);
 }
 
+// A standby that came later makes those that there are, and must give each its number.
+TEST_F(Driver, TheNumberOfATextureFollowsFromThoseThatThereAre) {
+    CUdeviceptr memory = 0;
+    ASSERT_EQ(CALL(cuMemAlloc_v2)(&memory, 64), CUDA_SUCCESS);
+    CUDA_RESOURCE_DESC resource = {};
+    resource.resType = CU_RESOURCE_TYPE_LINEAR;
+    resource.res.linear = {memory, CU_AD_FORMAT_UNSIGNED_INT8, 1, 64};
+    CUDA_TEXTURE_DESC how = {};
+    const auto make = [&] {
+        CUtexObject made = 0;
+        EXPECT_EQ(CALL(cuTexObjectCreate)(&made, &resource, &how, nullptr), CUDA_SUCCESS);
+        return made;
+    };
+    const CUtexObject first = make(), second = make(), third = make();
+    EXPECT_EQ(CALL(cuTexObjectDestroy)(second), CUDA_SUCCESS);
+    EXPECT_EQ(CALL(cuTexObjectDestroy)(first), CUDA_SUCCESS);
+    EXPECT_EQ(make(), first);
+    EXPECT_EQ(make(), second);
+    EXPECT_EQ(make(), third + 1);
+    EXPECT_EQ(CALL(cuMemFree_v2)(memory), CUDA_SUCCESS);
+}
+
 // A picture of 4 × 2 texels of two bytes, in rows of 32 bytes, copied as a rectangle and read by coordinates.
 TEST_F(Driver, ReadsATexture) {
     CUmodule m = load(R"(

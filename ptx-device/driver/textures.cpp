@@ -102,7 +102,14 @@ CUresult set_sampling(const CUDA_TEXTURE_DESC& how, bool of_linear_memory, machi
 
 unsigned long long keep(const call& c, const machine::texture& t, const CUDA_RESOURCE_DESC& resource,
                         const CUDA_TEXTURE_DESC& how) {
-    const unsigned long long number = ++c.d.last_texture;
+    // Always the smallest that is free: it follows from what there is, and not from what there was, so a standby that came
+    // later gives out the same.
+    unsigned long long number = 0;
+    if (c.d.free_textures.empty()) {
+        number = ++c.d.last_texture;
+    } else {
+        number = c.d.free_textures.extract(c.d.free_textures.begin()).value();
+    }
     c.d.textures[number] = t;
     c.d.texture_descriptions[number] = {resource, how, c.c};
     return number;
@@ -124,6 +131,7 @@ CUresult destroy(unsigned long long number, bool surface) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     c.d.textures.erase(number);
+    c.d.free_textures.insert(number);
     c.d.texture_descriptions.erase(number);
     return CUDA_SUCCESS;
 }

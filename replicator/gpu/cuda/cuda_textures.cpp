@@ -164,7 +164,7 @@ std::int32_t cuda_device::create_texture(const vgpu_cmd_create_texture& c, const
         found_textures_.erase(found);
         return CL_SUCCESS;
     }
-    constexpr int most_tries = 256;
+    constexpr int most_tries = 4096;
     std::vector<std::unique_ptr<cuda_texture>> others;
     for (int i = 0; i < most_tries; ++i) {
         std::unique_ptr<cuda_texture> made;
