@@ -8,6 +8,7 @@
 #include <elf.h>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 namespace kagemusha::cuda {
@@ -18,14 +19,14 @@ constexpr std::size_t most_variables = 65536;
 class name_list {
 public:
     void add(std::string name) {
-        if (!name.empty() && names_.size() < most_variables &&
-            std::find(names_.begin(), names_.end(), name) == names_.end())
+        if (!name.empty() && names_.size() < most_variables && known_.insert(name).second)
             names_.push_back(std::move(name));
     }
     std::vector<std::string> take() { return std::move(names_); }
 
 private:
     std::vector<std::string> names_;
+    std::unordered_set<std::string> known_;
 };
 
 // ---- PTX
@@ -65,12 +66,14 @@ private:
             while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])))
                 ++at_;
             const std::string_view rest = text_.substr(at_);
-            if (rest.starts_with("//"))
+            if (rest.starts_with("//")) {
                 at_ = std::min(text_.find('\n', at_), text_.size());
-            else if (const auto end = text_.find("*/", at_ + 2); rest.starts_with("/*"))
+            } else if (rest.starts_with("/*")) {
+                const auto end = text_.find("*/", at_ + 2);
                 at_ = end == text_.npos ? text_.size() : end + 2;
-            else
+            } else {
                 return;
+            }
         }
     }
 
