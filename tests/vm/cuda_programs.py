@@ -66,7 +66,7 @@ def make_disk(directory):
 
 def with_disk(image):
     """Words for the control tool: a guest has the disk as its third one."""
-    return (f"--qemu-option=-drive", f"--qemu-option=if=none,id=programs,file={image},format=raw,readonly=on",
+    return ("--qemu-option=-drive", f"--qemu-option=if=none,id=programs,file={image},format=raw,readonly=on",
             "--qemu-option=-device", "--qemu-option=virtio-blk-pci,drive=programs")
 
 
