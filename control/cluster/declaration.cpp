@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See declaration.hpp.
+#include "control/cluster/declaration.hpp"
+
+#include "control/cluster/json_keys.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+namespace kagemusha::control::cluster {
+
+using json = nlohmann::json;
+
+namespace {
+
+constexpr std::size_t deepest = 16; // levels of a declaration, which needs three
+
+void read_shape(json_keys& keys, node_shape& shape) {
+    keys.number("cpus", shape.cpus, 1, most_cpus);
+    keys.mebibytes("memory", shape.memory_mib, least_memory_mib, most_memory_mib);
+    keys.flag("protected", shape.is_protected);
+}
+
+void read_gpu(const json& from, gpu_shape& gpu, std::vector<std::string>& errors) {
+    json_keys keys(from, "[gpu]", errors);
+    keys.choice("backend", gpu.backend, {"opencl", "cuda", "null"});
+    keys.text("gpu", gpu.gpu, 100);
+    keys.text("driver", gpu.driver, 200);
+    keys.number("share", gpu.share_percent, 1, 100);
+    keys.mebibytes("memory", gpu.memory_mib, 1, most_memory_mib);
+    std::string profile;
+    keys.text("profile", profile, 4);
+    if (profile.empty())
+        return;
+    const auto parts = profile.substr(std::min<std::size_t>(2, profile.size()));
+    const bool digits = !parts.empty() && parts.find_first_not_of("0123456789") == std::string::npos;
+    if (!profile.starts_with("1/") || !digits || std::stoul(parts) < 1 || std::stoul(parts) > 16)
+        keys.wrong("profile", "a part of the GPU from \"1/1\" to \"1/16\"");
+    else if (gpu.share_percent != 0 || gpu.memory_mib != 0)
+        keys.complain("[gpu] has 'profile' and 'share' or 'memory': a profile says both, give one of them");
+    else
+        gpu.profile_parts = static_cast<unsigned>(std::stoul(parts));
+}
+
+void read_network(const json& from, network_shape& network, std::vector<std::string>& errors) {
+    json_keys keys(from, "[network]", errors);
+    keys.flag("outside", network.outside);
+    keys.number("bandwidth-mbit", network.bandwidth_mbit, 1, most_bandwidth_mbit);
+    keys.number("latency-ms", network.latency_ms, 0, most_latency_ms);
+}
+
+// [[node]]: what one of them has otherwise.
+void read_exceptions(const json& from, declaration& out, std::vector<std::string>& errors) {
+    if (!from.is_array() || from.size() > most_nodes) {
+        errors.push_back(fmt::format("'node' must be a list of at most {} tables: [[node]]", most_nodes));
+        return;
+    }
+    for (const auto& one : from) {
+        json_keys keys(one, "[[node]]", errors);
+        std::string name;
+        keys.text("name", name, longest_name);
+        auto shape = out.node;
+        read_shape(keys, shape);
+        const auto number = node_number(name);
+        if (!number || *number > out.nodes)
+            keys.complain(
+                fmt::format("'{}' is no node of this cluster: 'name' of [[node]] is node1 to node{}",
+                            shown(name), out.nodes));
+        else if (!out.exceptions.emplace(*number, shape).second)
+            keys.complain(fmt::format("{} has two tables [[node]]", name));
+    }
+}
+
+std::uint32_t depth_of(const toml::node& node) {
+    std::uint32_t deep = 0;
+    if (const auto* table = node.as_table())
+        for (const auto& [key, value] : *table)
+            deep = std::max(deep, depth_of(value));
+    if (const auto* array = node.as_array())
+        for (const auto& value : *array)
+            deep = std::max(deep, depth_of(value));
+    return deep + 1;
+}
+
+json as_json(const toml::node& node) {
+    if (const auto* table = node.as_table()) {
+        json out = json::object();
+        for (const auto& [key, value] : *table)
+            out[std::string(key.str())] = as_json(value);
+        return out;
+    }
+    if (const auto* array = node.as_array()) {
+        json out = json::array();
+        for (const auto& value : *array)
+            out.push_back(as_json(value));
+        return out;
+    }
+    if (const auto text = node.value_exact<std::string>())
+        return *text;
+    if (const auto number = node.value_exact<std::int64_t>())
+        return *number < 0 ? json(*number) : json(static_cast<std::uint64_t>(*number));
+    if (const auto number = node.value_exact<double>())
+        return *number;
+    if (const auto flag = node.value_exact<bool>())
+        return *flag;
+    return nullptr; // a date: no key has one
+}
+
+std::optional<json> toml_as_json(std::string_view text, std::vector<std::string>& errors) {
+    try {
+        const auto table = toml::parse(text);
+        if (depth_of(table) <= deepest)
+            return as_json(table);
+        errors.emplace_back("the declaration has tables in tables in tables");
+    } catch (const toml::parse_error& error) {
+        errors.push_back(fmt::format("line {}: {}", error.source().begin.line, error.description()));
+    }
+    return std::nullopt;
+}
+
+} // namespace
+
+bool is_cluster_name(std::string_view name) {
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz";
+    return !name.empty() && name.size() <= longest_name && letters.find(name[0]) != letters.npos &&
+           name.back() != '-' && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == name.npos;
+}
+
+std::optional<unsigned> node_number(std::string_view name) {
+    constexpr std::string_view prefix = "node";
+    const auto digits = name.substr(std::min(prefix.size(), name.size()));
+    if (!name.starts_with(prefix) || digits.empty() || digits.size() > 2 || digits[0] == '0' ||
+        digits.find_first_not_of("0123456789") != digits.npos)
+        return std::nullopt;
+    unsigned number = 0;
+    for (const char c : digits)
+        number = number * 10 + static_cast<unsigned>(c - '0');
+    return number <= most_nodes ? std::optional(number) : std::nullopt;
+}
+
+std::string node_name(unsigned number) {
+    return fmt::format("node{}", number);
+}
+
+std::optional<declaration> parse_json(const json& from, std::vector<std::string>& errors) {
+    const auto before = errors.size();
+    declaration out;
+    {
+        json_keys keys(from, "a cluster", errors);
+        std::string name;
+        keys.text("name", name, 100);
+        if (!is_cluster_name(name))
+            keys.complain(fmt::format("'{}' is no name for a cluster: 1 to {} small letters, digits and '-', "
+                                      "a letter first",
+                                      shown(name), longest_name));
+        out.name = name;
+        keys.number("nodes", out.nodes, 1, most_nodes);
+        read_shape(keys, out.node);
+        keys.choice("guest", out.guest, {"6.1-cloud", "6.1-amd64", "6.12-cloud", "6.12-amd64"});
+        keys.choice("accel", out.accel, {"auto", "kvm", "tcg"});
+        if (const auto* gpu = keys.find("gpu"))
+            read_gpu(*gpu, out.gpu.emplace(), errors);
+        if (const auto* network = keys.find("network"))
+            read_network(*network, out.network, errors);
+        if (const auto* node = keys.find("node"))
+            read_exceptions(*node, out, errors);
+    }
+    if (errors.size() != before)
+        return std::nullopt;
+    return out;
+}
+
+std::optional<declaration> parse_text(std::string_view text, std::vector<std::string>& errors) {
+    const auto begin = text.find_first_not_of(" \t\r\n");
+    if (begin != text.npos && text[begin] == '{')
+        return parse_json_text(text, errors);
+    const auto from = toml_as_json(text, errors);
+    return from ? parse_json(*from, errors) : std::nullopt;
+}
+
+std::optional<declaration> parse_json_text(std::string_view text, std::vector<std::string>& errors) {
+    if (text.size() > longest_declaration) {
+        errors.push_back(fmt::format("a declaration has at most {} KiB", longest_declaration >> 10));
+        return std::nullopt;
+    }
+    // Whether it nests too deeply is known while it is read, and not when its destructor has no stack left.
+    bool too_deep = false;
+    const auto from = json::parse(
+        text,
+        [&](int depth, json::parse_event_t, json&) {
+            too_deep = too_deep || depth > static_cast<int>(deepest);
+            return !too_deep;
+        },
+        false);
+    if (from.is_discarded() || too_deep) {
+        errors.emplace_back("this is no JSON");
+        return std::nullopt;
+    }
+    return parse_json(from, errors);
+}
+
+json to_json(const declaration& from) {
+    const auto shape = [](const node_shape& s) {
+        return json{{"cpus", s.cpus}, {"memory", s.memory_mib}, {"protected", s.is_protected}};
+    };
+    json out = shape(from.node);
+    out.update({{"name", from.name}, {"nodes", from.nodes}, {"guest", from.guest}, {"accel", from.accel}});
+    if (from.gpu) {
+        const auto& g = *from.gpu;
+        json gpu{{"backend", g.backend}, {"gpu", g.gpu}, {"driver", g.driver}};
+        if (g.share_percent != 0)
+            gpu["share"] = g.share_percent;
+        if (g.profile_parts != 0)
+            gpu["profile"] = fmt::format("1/{}", g.profile_parts);
+        if (g.memory_mib != 0)
+            gpu["memory"] = g.memory_mib;
+        out["gpu"] = std::move(gpu);
+    }
+    json network{{"outside", from.network.outside}, {"latency-ms", from.network.latency_ms}};
+    if (from.network.bandwidth_mbit != 0)
+        network["bandwidth-mbit"] = from.network.bandwidth_mbit;
+    out["network"] = std::move(network);
+    if (!from.exceptions.empty()) {
+        json nodes = json::array();
+        for (const auto& [number, s] : from.exceptions) {
+            nodes.push_back(shape(s));
+            nodes.back()["name"] = node_name(number);
+        }
+        out["node"] = std::move(nodes);
+    }
+    return out;
+}
+
+} // namespace kagemusha::control::cluster

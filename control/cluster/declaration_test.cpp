@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// What a declaration may say, and which sentence refuses the rest.
+#include "control/cluster/declaration.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kagemusha::control::cluster {
+namespace {
+
+declaration good(std::string_view text) {
+    std::vector<std::string> errors;
+    const auto out = parse_text(text, errors);
+    EXPECT_TRUE(out) << (errors.empty() ? "" : errors[0]);
+    return out.value_or(declaration{});
+}
+
+std::string refusal(std::string_view text) {
+    std::vector<std::string> errors;
+    const auto out = parse_text(text, errors);
+    EXPECT_FALSE(out) << text;
+    std::string all;
+    for (const auto& error : errors)
+        all += error + "\n";
+    EXPECT_FALSE(all.empty()) << text;
+    return all;
+}
+
+bool has(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
+constexpr char whole[] = R"(
+name = "lab"
+nodes = 4
+cpus = 2
+memory = "1G"
+protected = true
+guest = "6.1-cloud"
+accel = "tcg"
+[gpu]
+backend = "opencl"
+share = 20
+memory = "256M"
+[network]
+outside = false
+bandwidth-mbit = 100
+latency-ms = 2
+[[node]]
+name = "node3"
+cpus = 1
+protected = false
+)";
+
+TEST(cluster_declaration, every_key_is_read) {
+    const auto d = good(whole);
+    EXPECT_EQ(d.name, "lab");
+    EXPECT_EQ(d.nodes, 4u);
+    EXPECT_EQ(d.node, (node_shape{2, 1024, true}));
+    EXPECT_EQ(d.shape(3), (node_shape{1, 1024, false}));
+    EXPECT_EQ(d.shape(4), d.node);
+    ASSERT_TRUE(d.gpu);
+    EXPECT_EQ(d.gpu->share_percent, 20u);
+    EXPECT_EQ(d.gpu->memory_mib, 256u);
+    EXPECT_EQ(d.network, (network_shape{false, 100, 2}));
+    EXPECT_EQ(d.guest, "6.1-cloud");
+    EXPECT_EQ(d.accel, "tcg");
+}
+
+TEST(cluster_declaration, its_json_gives_the_same_again) {
+    for (const char* text : {whole, "name = \"a\"\n", "name = \"b\"\n[gpu]\nprofile = \"1/4\"\n"}) {
+        const auto d = good(text);
+        EXPECT_EQ(good(to_json(d).dump()), d) << text;
+    }
+}
+
+TEST(cluster_declaration, a_misspelt_key_is_named_at_each_place) {
+    EXPECT_TRUE(has(refusal("name = \"a\"\nnode-count = 3\n"), "'node-count' is no key of a cluster"));
+    EXPECT_TRUE(has(refusal("name = \"a\"\n[gpu]\nshares = 3\n"), "'shares' is no key of [gpu]"));
+    EXPECT_TRUE(has(refusal("name = \"a\"\n[network]\nspeed = 3\n"), "'speed' is no key of [network]"));
+    EXPECT_TRUE(
+        has(refusal("name = \"a\"\n[[node]]\nname = \"node1\"\ndisk = 1\n"), "'disk' is no key of [[node]]"));
+}
+
+TEST(cluster_declaration, names_have_no_markup_no_path_and_no_end) {
+    for (const char* name : {"", "A", "1a", "-a", "a-", "a.b", "a/b", "../a", "a b", "<b>",
+                             "aaaaaaaaaaaaaaaaa", "a_b", "\xc3\xa4"})
+        EXPECT_TRUE(has(refusal(nlohmann::json{{"name", name}}.dump()), "is no name for a cluster")) << name;
+    EXPECT_TRUE(is_cluster_name("a"));
+    EXPECT_TRUE(is_cluster_name("lab-2"));
+    EXPECT_TRUE(is_cluster_name("aaaaaaaaaaaaaaaa"));
+}
+
+TEST(cluster_declaration, what_a_person_sent_is_shown_without_what_a_terminal_obeys) {
+    const auto said = refusal(nlohmann::json{{"name", "\x1b[2J" + std::string(500, 'x')}}.dump());
+    EXPECT_EQ(said.find('\x1b'), std::string::npos);
+    EXPECT_LT(said.size(), 250u);
+}
+
+TEST(cluster_declaration, numbers_have_bounds) {
+    EXPECT_TRUE(
+        has(refusal("name=\"a\"\nnodes = 0"), "'nodes' of a cluster must be a whole number from 1 to 64"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nnodes = 65"), "1 to 64"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nnodes = 2.0"), "whole number"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nnodes = -1"), "whole number"));
+    EXPECT_TRUE(has(refusal(R"({"name":"a","nodes":18446744073709551615})"), "whole number"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\ncpus = 65"), "'cpus'"));
+    for (const char* size : {"\"1T\"", "\"G\"", "\"127M\"", "\"-1G\"", "\"99999999999999G\"", "1.5", "true"})
+        EXPECT_TRUE(has(refusal("name=\"a\"\nmemory = " + std::string(size)), "'memory'")) << size;
+    EXPECT_EQ(good("name=\"a\"\nmemory = 700").node.memory_mib, 700u);
+}
+
+TEST(cluster_declaration, a_profile_goes_without_share_and_memory) {
+    EXPECT_EQ(good("name=\"a\"\n[gpu]\nprofile = \"1/3\"").gpu->profile_parts, 3u);
+    EXPECT_TRUE(has(refusal("name=\"a\"\n[gpu]\nprofile = \"1/3\"\nshare = 5"), "a profile says both"));
+    for (const char* profile : {"2/3", "1/0", "1/17", "1/", "1/x", "x"})
+        EXPECT_TRUE(
+            has(refusal("name=\"a\"\n[gpu]\nprofile = \"" + std::string(profile) + "\""), "'profile'"))
+            << profile;
+}
+
+TEST(cluster_declaration, an_exception_names_one_node_of_the_cluster) {
+    EXPECT_TRUE(
+        has(refusal("name=\"a\"\nnodes=2\n[[node]]\nname=\"node3\""), "'node3' is no node of this cluster"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nnodes=2\n[[node]]\nname=\"node01\""), "is no node"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nnodes=2\n[[node]]\nname=\"node1\"\n[[node]]\nname=\"node1\""),
+                    "two tables"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nnode = 3"), "'node' must be a list"));
+}
+
+TEST(cluster_declaration, what_is_no_declaration_is_refused_in_time) {
+    EXPECT_TRUE(has(refusal("name = "), "line 1"));
+    EXPECT_TRUE(has(refusal("{"), "this is no JSON"));
+    EXPECT_TRUE(has(refusal("{" + std::string(60000, '[')), "this is no JSON"));
+    EXPECT_TRUE(
+        has(refusal("{\"a\":" + std::string(30000, '[') + std::string(30000, ']') + "}"), "this is no JSON"));
+    EXPECT_TRUE(has(refusal("{" + std::string(longest_declaration, ' ')), "64 KiB"));
+    refusal("name = 2001-01-01");
+    refusal("gpu = 1\nname = \"a\"");
+}
+
+TEST(cluster_declaration, nodes_have_numbers) {
+    EXPECT_EQ(node_number("node1"), 1u);
+    EXPECT_EQ(node_number("node64"), 64u);
+    for (const char* name : {"", "node", "node0", "node65", "node01", "node1x", "node100", "Node1", "node-1"})
+        EXPECT_FALSE(node_number(name)) << name;
+}
+
+} // namespace
+} // namespace kagemusha::control::cluster
