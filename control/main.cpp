@@ -9,9 +9,11 @@
 #include "control/base/process.hpp"
 #include "control/base/write_all.hpp"
 #include "control/confine/guard.hpp"
+#include "control/daemon/client/cluster_commands.hpp"
 #include "control/demo/crash_demo.hpp"
 #include "control/demo/demo.hpp"
 #include "control/keys/keys.hpp"
+#include "control/lan/lan.hpp"
 #include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
 #include "control/run/session.hpp"
@@ -274,6 +276,8 @@ int main(int argc, char** argv) {
         guard_main(argv + 2);
     if (argc == 3 && std::strcmp(argv[1], relay_word) == 0)
         relay_main(argv[2]);
+    if (argc == 4 && std::strcmp(argv[1], lan::lan_word) == 0)
+        lan::lan_main(argv[2], argv[3]);
     interrupt_fd(); // from here on signals are ours to read
 
     CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};
@@ -451,10 +455,13 @@ int main(int argc, char** argv) {
     run->add_flag("--quiet", options.quiet, "nothing but the job's output and errors");
     run->add_option("command", words,
                     "a command and its arguments (after --), or VM.toml: the VM that it describes");
+    const auto cluster_command = daemon::add_cluster_commands(app);
     assets->add_option("--kernel", options.flavour, "guest kernel");
     assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
 
     CLI11_PARSE(app, argc, argv);
+    if (const auto command = cluster_command())
+        return command();
     if (mig->parsed())
         return run_mig(std::move(cut));
     if (gpus->parsed())

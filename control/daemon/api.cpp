@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See api.hpp.
+#include "control/daemon/api.hpp"
+
+#include "control/base/json_text.hpp"
+#include "control/cluster/json_keys.hpp"
+#include "control/cluster/node_files.hpp"
+#include "control/lan/addresses.hpp"
+#include "control/lan/lan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstdlib>
+#include <sys/random.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+namespace kagemusha::control::daemon {
+
+using cluster::wish;
+using json = nlohmann::json;
+
+namespace {
+
+constexpr unsigned cpus_for_each =
+    8; // processors of guests for each of the host's: most wait most of the time
+
+api_answer refuse(unsigned status, std::string why) {
+    return {status, {{"error", std::move(why)}}};
+}
+
+std::string new_secret() {
+    std::array<unsigned char, 32> bytes;
+    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+        std::abort(); // the kernel has no randomness
+    return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+std::vector<std::string_view> parts_of(std::string_view path) {
+    std::vector<std::string_view> parts;
+    while (path.starts_with('/')) {
+        path.remove_prefix(1);
+        const auto end = std::min(path.find('/'), path.size());
+        parts.push_back(path.substr(0, end));
+        path.remove_prefix(end);
+    }
+    return parts;
+}
+
+// Starting, stopping, … of a cluster as a whole.
+std::string summary(const cluster_record& record, const std::optional<reconciler::seen>& seen) {
+    if (record.wanted == wish::deleted)
+        return "deleting";
+    if (seen && seen->revision == record.revision && seen->plan.settled)
+        return to_text(record.wanted);
+    return record.wanted == wish::running ? "starting" : "stopping";
+}
+
+} // namespace
+
+const std::vector<api::route>& api::table() {
+    static const std::vector<route> all{
+        {"GET", "/v1/host", &api::get_host},
+        {"GET", "/v1/clusters", &api::list},
+        {"POST", "/v1/clusters", &api::create},
+        {"GET", "/v1/clusters/{name}", &api::show},
+        {"PUT", "/v1/clusters/{name}", &api::change},
+        {"DELETE", "/v1/clusters/{name}", &api::remove},
+        {"POST", "/v1/clusters/{name}/scale", &api::scale},
+        {"POST", "/v1/clusters/{name}/start", &api::start},
+        {"POST", "/v1/clusters/{name}/stop", &api::stop},
+        {"GET", "/v1/clusters/{name}/nodes/{node}/agent", &api::agent},
+    };
+    return all;
+}
+
+std::vector<std::pair<std::string, std::string>> api::routes() {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const auto& one : table())
+        out.emplace_back(one.method, one.path);
+    return out;
+}
+
+api_answer api::answer(const api_request& request) {
+    const auto wanted = parts_of(request.target);
+    bool path_is_known = false;
+    for (const auto& one : table()) {
+        const auto parts = parts_of(one.path);
+        place at;
+        bool fits = parts.size() == wanted.size();
+        for (std::size_t i = 0; fits && i < parts.size(); ++i) {
+            if (parts[i] == "{name}")
+                at.name = wanted[i];
+            else if (parts[i] == "{node}")
+                at.node = wanted[i];
+            else
+                fits = parts[i] == wanted[i];
+        }
+        path_is_known = path_is_known || fits;
+        if (!fits || request.method != one.method)
+            continue;
+        if (!at.name.empty() && !cluster::is_cluster_name(at.name))
+            return refuse(404, fmt::format("there is no cluster '{}'", cluster::shown(at.name)));
+        return (this->*one.handle)(request, at);
+    }
+    if (path_is_known)
+        return refuse(405, fmt::format("{} is not possible here", cluster::shown(request.method)));
+    return refuse(404, fmt::format("there is nothing at {}", cluster::shown(request.target)));
+}
+
+api_answer api::unreachable() const {
+    return refuse(503, "the daemon can't reach its etcd, so nothing can be read or changed now; VMs go on. " +
+                           store_.problem());
+}
+
+std::optional<cluster_record> api::found(const api_request& request, const std::string& name,
+                                         api_answer& wrong) {
+    auto record = store_.find(name);
+    if (!record) {
+        wrong = unreachable();
+        return std::nullopt;
+    }
+    if (!*record) {
+        wrong = refuse(404, fmt::format("there is no cluster '{}'", name));
+        return std::nullopt;
+    }
+    if (!request.if_match.empty() && request.if_match != (*record)->revision) {
+        wrong =
+            refuse(409, fmt::format("'{}' was changed by somebody else meanwhile: look at it again", name));
+        return std::nullopt;
+    }
+    return *record;
+}
+
+api_answer api::store(cluster_record record, unsigned status) {
+    switch (store_.write(record)) {
+    case stored::unreachable:
+        return unreachable();
+    case stored::conflict:
+        return refuse(409, fmt::format("'{}' was changed by somebody else meanwhile: look at it again",
+                                       record.declared.name));
+    case stored::done:
+        break;
+    }
+    work_.kick();
+    return {status, describe(record, true), record.revision};
+}
+
+std::string api::why_no_room(const cluster_record& wanted, bool& reached) {
+    const auto others = store_.all();
+    reached = others.has_value();
+    if (!reached)
+        return {};
+    cluster::placement pool({offers_});
+    std::string why;
+    const auto put = [&](const cluster::declaration& declared) {
+        for (unsigned number = 1; number <= declared.nodes && why.empty(); ++number) {
+            const auto& shape = declared.shape(number);
+            const auto placed = pool.place({declared.name,
+                                            {shape.cpus, shape.memory_mib, cluster::gpu_percent(declared)},
+                                            shape.is_protected},
+                                           why);
+            if (placed)
+                pool.add(pool.nodes().size(), *placed);
+            else
+                why = fmt::format("{} of '{}': {}", cluster::node_name(number), declared.name, why);
+        }
+    };
+    for (const auto& other : *others)
+        if (other.declared.name != wanted.declared.name && other.wanted == wish::running)
+            put(other.declared);
+    why.clear(); // what runs already runs
+    put(wanted.declared);
+    if (why.empty())
+        return {};
+    const auto& used = pool.used(0);
+    return fmt::format("{}. This host gives nodes {} CPUs, {} MiB and {} % of a GPU, of which {}, {} and {} "
+                       "are taken",
+                       why, offers_.offers.cpus, offers_.offers.memory_mib, offers_.offers.gpu_percent,
+                       used.cpus, used.memory_mib, used.gpu_percent);
+}
+
+json api::describe(const cluster_record& record, bool whole) const {
+    const auto seen = work_.look(record.declared.name);
+    const auto& declared = record.declared;
+    const bool current = seen && seen->revision == record.revision;
+    json out{{"name", declared.name},
+             {"state", summary(record, seen)},
+             {"wanted", to_text(record.wanted)},
+             {"settled", current && seen->plan.settled},
+             {"nodes", declared.nodes},
+             {"revision", record.revision}};
+    if (!whole)
+        return out;
+    out["declaration"] = cluster::to_json(declared);
+    json nodes = json::array();
+    if (seen)
+        for (const auto& [number, report] : seen->plan.nodes)
+            nodes.push_back({{"name", cluster::node_name(number)},
+                             {"address", lan::dotted(lan::node_address(number))},
+                             {"state", report.state},
+                             {"text", report.text},
+                             {"settled", report.settled},
+                             {"needs_restart", report.needs_restart}});
+    out["node_states"] = std::move(nodes);
+    return out;
+}
+
+api_answer api::get_host(const api_request&, const place&) {
+    const auto& o = offers_.offers;
+    return {200,
+            {{"name", offers_.name},
+             {"version", KAGEMUSHA_VERSION},
+             {"offers", {{"cpus", o.cpus}, {"memory_mib", o.memory_mib}, {"gpu_percent", o.gpu_percent}}},
+             {"etcd", work_.problem()}}};
+}
+
+api_answer api::list(const api_request&, const place&) {
+    const auto records = store_.all();
+    if (!records)
+        return unreachable();
+    json out = json::array();
+    for (const auto& record : *records)
+        out.push_back(describe(record, false));
+    return {200, {{"clusters", std::move(out)}}};
+}
+
+api_answer api::create(const api_request& request, const place&) {
+    std::vector<std::string> errors;
+    auto declared = cluster::parse_json_text(request.body, errors);
+    if (!declared)
+        return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
+    const auto there = store_.find(declared->name);
+    if (!there)
+        return unreachable();
+    if (*there) {
+        // Who asks again, because an answer was lost, gets what he has.
+        if ((*there)->declared == *declared && (*there)->wanted == wish::running)
+            return {200, describe(**there, true), (*there)->revision};
+        return refuse(409, fmt::format("there is a cluster '{}' already{}", declared->name,
+                                       (*there)->wanted == wish::deleted ? ", which is being deleted" : ""));
+    }
+    cluster_record record{std::move(*declared), wish::running, new_secret(), "0"};
+    bool reached = false;
+    if (const auto why = why_no_room(record, reached); !why.empty())
+        return refuse(409, why);
+    return reached ? store(std::move(record), 201) : unreachable();
+}
+
+api_answer api::show(const api_request& request, const place& at) {
+    api_answer wrong;
+    const auto record = found(request, at.name, wrong);
+    return record ? api_answer{200, describe(*record, true), record->revision} : wrong;
+}
+
+api_answer api::change(const api_request& request, const place& at) {
+    std::vector<std::string> errors;
+    auto declared = cluster::parse_json_text(request.body, errors);
+    if (declared && declared->name != at.name)
+        errors.push_back(
+            fmt::format("the declaration is '{}''s: a cluster can't get another name", declared->name));
+    if (!errors.empty())
+        return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
+    api_answer wrong;
+    auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    if (record->wanted == wish::deleted)
+        return refuse(409, fmt::format("'{}' is being deleted", at.name));
+    record->declared = std::move(*declared);
+    bool reached = true;
+    if (record->wanted == wish::running)
+        if (const auto why = why_no_room(*record, reached); !why.empty())
+            return refuse(409, why);
+    return reached ? store(std::move(*record), 200) : unreachable();
+}
+
+api_answer api::scale(const api_request& request, const place& at) {
+    const auto body = json::parse(request.body, nullptr, false);
+    std::vector<std::string> errors;
+    unsigned nodes = 0;
+    if (body.is_discarded()) {
+        errors.emplace_back("this is no JSON");
+    } else {
+        cluster::json_keys keys(body, "a scale request", errors);
+        keys.number("nodes", nodes, 1, cluster::most_nodes);
+    }
+    if (errors.empty() && nodes == 0)
+        errors.emplace_back("a scale request needs 'nodes'");
+    if (!errors.empty())
+        return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
+    api_answer wrong;
+    auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    if (record->wanted == wish::deleted)
+        return refuse(409, fmt::format("'{}' is being deleted", at.name));
+    record->declared.nodes = nodes;
+    std::erase_if(record->declared.exceptions, [&](const auto& one) { return one.first > nodes; });
+    bool reached = true;
+    if (record->wanted == wish::running)
+        if (const auto why = why_no_room(*record, reached); !why.empty())
+            return refuse(409, why);
+    return reached ? store(std::move(*record), 200) : unreachable();
+}
+
+api_answer api::start(const api_request& request, const place& at) {
+    api_answer wrong;
+    auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    if (record->wanted == wish::deleted)
+        return refuse(409, fmt::format("'{}' is being deleted", at.name));
+    record->wanted = wish::running;
+    bool reached = false;
+    if (const auto why = why_no_room(*record, reached); !why.empty())
+        return refuse(409, why);
+    return reached ? store(std::move(*record), 200) : unreachable();
+}
+
+api_answer api::stop(const api_request& request, const place& at) {
+    api_answer wrong;
+    auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    if (record->wanted == wish::deleted)
+        return refuse(409, fmt::format("'{}' is being deleted", at.name));
+    record->wanted = wish::stopped;
+    return store(std::move(*record), 200);
+}
+
+api_answer api::remove(const api_request& request, const place& at) {
+    api_answer wrong;
+    auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    record->wanted = wish::deleted;
+    return store(std::move(*record), 202);
+}
+
+api_answer api::agent(const api_request& request, const place& at) {
+    api_answer wrong;
+    const auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    const auto number = cluster::node_number(at.node);
+    if (!number || *number > record->declared.nodes)
+        return refuse(404, fmt::format("'{}' has no node '{}': it has node1 to node{}", at.name,
+                                       cluster::shown(at.node), record->declared.nodes));
+    return {200,
+            {{"socket", lan::exec_socket(folder_.network(at.name), *number)},
+             {"secret", node_secret(*record, *number)}}};
+}
+
+cluster::host_offer offers_of_this_host() {
+    char name[65] = "";
+    ::gethostname(name, sizeof name - 1);
+    struct sysinfo info{};
+    ::sysinfo(&info);
+    const auto memory_mib = (std::uint64_t{info.totalram} * info.mem_unit) >> 20;
+    return {name,
+            {static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_ONLN)) * cpus_for_each, memory_mib * 9 / 10,
+             100}};
+}
+
+} // namespace kagemusha::control::daemon

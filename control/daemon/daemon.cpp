@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See daemon.hpp.
+#include "control/daemon/daemon.hpp"
+
+#include "control/base/json_text.hpp"
+#include "control/base/process.hpp"
+#include "control/daemon/api.hpp"
+#include "control/daemon/etcd_process.hpp"
+#include "control/daemon/http_server.hpp"
+#include "control/daemon/reconciler.hpp"
+#include "control/daemon/state_folder.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <mutex>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace kagemusha::control::daemon {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr auto etcd_starts_within = std::chrono::seconds(60); // on a busy machine with a slow disk
+
+int fail(const std::string& why) {
+    fmt::print(stderr, "kagemusha: {}\n", why);
+    return 125;
+}
+
+void log_line(const std::string& cluster, const std::string& text) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    fmt::print(stderr, "{:%Y-%m-%dT%H:%M:%SZ} {}: {}\n", fmt::gmtime(now),
+               cluster.empty() ? "daemon" : cluster, as_log_line(text));
+}
+
+void wait_for_signal() {
+    while (!interrupted_by()) {
+        pollfd wait{interrupt_fd(), POLLIN, 0};
+        ::poll(&wait, 1, -1);
+    }
+}
+
+} // namespace
+
+int run_daemon() {
+    ::umask(S_IRWXG | S_IRWXO);
+    std::string error;
+    const auto folder = state_folder::open(error);
+    const auto socket = error.empty() ? daemon_socket(error) : std::string();
+    if (!error.empty())
+        return fail(error);
+    const unique_fd lock(::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+        return fail(fmt::format("another daemon has {}", folder.path()));
+    std::error_code failed;
+    const auto tool = fs::read_symlink("/proc/self/exe", failed).string();
+    if (failed)
+        return fail(fmt::format("/proc/self/exe: {}", failed.message()));
+
+    etcd_process etcd(folder.keys(), folder.etcd());
+    reconciler work(etcd, folder, tool, log_line);
+    for (auto left = etcd_starts_within;
+         left.count() > 0 && !work.wait_for_etcd(std::chrono::seconds(1)) && !interrupted_by(); --left) {
+    }
+    if (interrupted_by())
+        return 0;
+    api answers(etcd, work, folder, offers_of_this_host());
+    const auto server = http_server::listen(
+        socket, [&](const api_request& request) { return answers.answer(request); }, error);
+    if (!server)
+        return fail(error);
+    log_line({}, fmt::format("ready: {}, state in {}", socket, folder.path()));
+    wait_for_signal();
+    log_line({}, "ends; VMs go on");
+    return 0;
+}
+
+} // namespace kagemusha::control::daemon

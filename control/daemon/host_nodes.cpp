@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See host_nodes.hpp.
+#include "control/daemon/host_nodes.hpp"
+
+#include "control/base/assets.hpp"
+#include "control/base/installation.hpp"
+#include "control/base/log_file.hpp"
+#include "control/cluster/node_files.hpp"
+#include "control/lan/addresses.hpp"
+#include "control/lan/lan.hpp"
+#include "control/supervise/control_socket.hpp"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <sys/stat.h>
+
+namespace kagemusha::control::daemon {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using cluster::step_kind;
+using json = nlohmann::json;
+
+namespace {
+
+constexpr int answer_ms = 2000;     // a supervisor answers at once, or stands still
+constexpr auto longest_pause = 60s; // between two starts of a node that ends again and again
+constexpr auto network_pause = 2s;  // between two starts of a network that ends again and again
+constexpr auto protect_pause = 15s; // a standby that was named has so long to become one
+constexpr auto long_enough = 60s;   // who ran so long is no failed start
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return file ? text.str() : std::string();
+}
+
+// Whole or not at all.
+std::string write_file(const std::string& path, const std::string& text) {
+    const auto made = path + ".new";
+    {
+        std::ofstream file(made, std::ios::binary | std::ios::trunc);
+        file << text;
+        if (!file.flush())
+            return fmt::format("cannot write {}: {}", path, std::strerror(errno));
+    }
+    std::error_code error;
+    fs::rename(made, path, error);
+    return error ? fmt::format("cannot write {}: {}", path, error.message()) : std::string();
+}
+
+std::string text_of(const json& from, const char* key) {
+    const auto found = from.find(key);
+    return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// The last line that a person would read: what is wrong, without our program's name before it.
+std::string last_words(const std::string& log) {
+    for (const auto& lines = last_lines(log, 1); const auto& line : lines)
+        return line.starts_with("kagemusha: ") ? line.substr(11) : line;
+    return {};
+}
+
+} // namespace
+
+std::string node_secret(const cluster_record& record, unsigned number) {
+    const auto text = record.secret + "/" + cluster::vm_name(record.declared.name, number);
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1)
+        std::abort(); // no memory
+    std::string out;
+    for (unsigned i = 0; i < size; ++i)
+        out += fmt::format("{:02x}", digest[i]);
+    return out;
+}
+
+// What ended since: a start that failed says why in its log.
+void host_nodes::reap() {
+    for (auto one = children_.begin(); one != children_.end();) {
+        const auto ended = one->second.process.ended();
+        if (!ended) {
+            ++one;
+            continue;
+        }
+        if (*ended != 0)
+            attempts_[one->second.of].failure = fmt::format(
+                "its {} ended with {}: {} ({})", one->second.of == one->first ? "process" : "supervisor",
+                how_it_ended(*ended), last_words(one->second.log), one->second.log);
+        one = children_.erase(one);
+    }
+}
+
+std::string host_nodes::look() {
+    std::string error;
+    running_ = running_vms(error);
+    reap();
+    return error;
+}
+
+const registered_vm* host_nodes::running(const std::string& name) const {
+    const auto found = std::find_if(running_.begin(), running_.end(),
+                                    [&](const registered_vm& vm) { return vm.name == name; });
+    return found == running_.end() ? nullptr : &*found;
+}
+
+cluster::slot_seen host_nodes::observe_slot(const std::string& name) {
+    cluster::slot_seen out;
+    const auto* vm = running(name);
+    if (!vm) {
+        out.busy = children_.contains(name);
+        return out;
+    }
+    out.registered = true;
+    std::string error;
+    const auto status = vm->control_socket.empty()
+                            ? std::nullopt
+                            : ask_supervisor(vm->control_socket, {{"command", "status"}}, error, answer_ms);
+    if (!status)
+        return out;
+    out.role = text_of(*status, "role");
+    out.state = text_of(*status, "state");
+    for (const char* key : {"waiting_for", "degraded", "standby_problem", "warning"})
+        if (out.problem.empty())
+            out.problem = text_of(*status, key);
+    return out;
+}
+
+cluster::cluster_seen host_nodes::observe(const cluster_record& record) {
+    const auto& name = record.declared.name;
+    cluster::cluster_seen out;
+    std::error_code error;
+    out.has_files = fs::exists(folder_.cluster(name), error);
+    std::string why;
+    if (const auto status = fs::exists(lan::control_path(folder_.network(name)), error)
+                                ? ask_supervisor(lan::control_path(folder_.network(name)),
+                                                 {{"command", "status"}}, why, answer_ms)
+                                : std::nullopt) {
+        out.network = true;
+        out.network_has = text_of(*status, "configuration");
+    }
+    const auto now = clock::now();
+    for (unsigned number = 1; number <= cluster::most_nodes; ++number) {
+        const auto folder = folder_.node(name, number);
+        const auto vm = cluster::vm_name(name, number);
+        cluster::node_seen node;
+        node.has_files = fs::exists(folder, error);
+        for (std::size_t slot = 0; slot < cluster::slots; ++slot)
+            node.slot[slot] = observe_slot(cluster::slot_name(name, number, slot));
+        const bool there = node.slot[0].is_there() || node.slot[1].is_there();
+        if (!node.has_files && !there) {
+            if (number > record.declared.nodes)
+                attempts_.erase(vm);
+            if (!attempts_.contains(vm))
+                continue;
+        }
+        if (there)
+            node.runs_with = read_file(folder + "/started");
+        auto& tried = attempts_[vm];
+        if (there && tried.count > 0 && now > tried.last + long_enough) {
+            tried.count = 0;
+            tried.failure.clear();
+        }
+        const auto pause =
+            tried.count == 0
+                ? 0s
+                : std::min<clock::duration>(1s * (1u << std::min(tried.count, 6u)), longest_pause);
+        node.may_start = tried.count == 0 || now > tried.last + pause;
+        node.may_protect = now > tried.protect + protect_pause;
+        node.failure = tried.failure;
+        out.nodes.emplace(number, std::move(node));
+    }
+    return out;
+}
+
+std::string host_nodes::perform(const cluster::step& step, const cluster_record& record) {
+    const auto& name = record.declared.name;
+    std::string error;
+    switch (step.kind) {
+    case step_kind::start_network:
+        return start_network(record);
+    case step_kind::configure_network:
+        ask_supervisor(
+            lan::control_path(folder_.network(name)),
+            {{"command", "configure"}, {"configuration", cluster::network_description(record.declared)}},
+            error, answer_ms);
+        return error;
+    case step_kind::stop_network:
+        ask_supervisor(lan::control_path(folder_.network(name)), {{"command", "stop"}}, error, answer_ms);
+        return error;
+    case step_kind::start_primary:
+        return start(step, record, false);
+    case step_kind::start_standby:
+        return start(step, record, true);
+    case step_kind::protect:
+        return protect(step, record);
+    case step_kind::stop_slot:
+        return stop(step, record);
+    case step_kind::remove_node:
+        return remove_node(record, step.node);
+    case step_kind::remove_cluster: {
+        std::error_code failed;
+        fs::remove_all(folder_.cluster(name), failed);
+        attempts_.erase(folder_.network(name));
+        for (unsigned number = 1; number <= cluster::most_nodes; ++number)
+            attempts_.erase(cluster::vm_name(name, number));
+        return failed ? fmt::format("cannot remove {}: {}", folder_.cluster(name), failed.message())
+                      : std::string();
+    }
+    }
+    return {};
+}
+
+std::string host_nodes::launch(const std::string& name, const std::string& of,
+                               const std::vector<std::string>& command, const std::string& log) {
+    std::string error;
+    auto child = detached_process::start(command, log, error);
+    if (!child)
+        return error;
+    children_.insert_or_assign(name, started{std::move(*child), log, of});
+    return {};
+}
+
+std::string host_nodes::start_network(const cluster_record& record) {
+    const auto folder = folder_.network(record.declared.name);
+    auto& tried = attempts_[folder];
+    const auto now = clock::now();
+    if (children_.contains(folder) || now < tried.last + network_pause)
+        return tried.failure; // it has not answered yet, or failed a moment ago
+    tried.last = now;
+    tried.failure.clear();
+    std::error_code error;
+    fs::create_directories(folder, error);
+    ::chmod(folder.c_str(), S_IRWXU);
+    return launch(folder, folder,
+                  {tool_, lan::lan_word, folder, cluster::network_description(record.declared)},
+                  folder + "/log");
+}
+
+std::string host_nodes::write_files(const cluster_record& record, unsigned number) {
+    const auto& name = record.declared.name;
+    const auto folder = folder_.node(name, number);
+    const auto agent = find_built("kagemusha-node-agent");
+    if (agent.empty())
+        return not_there("kagemusha-node-agent");
+    cluster::node_places places;
+    places.folder = folder;
+    places.switch_socket = lan::switch_socket(folder_.network(name));
+    places.agent = agent;
+    places.address = lan::dotted(lan::node_address(number));
+    places.mac = lan::node_mac(name, number);
+    places.prefix = "10.77.0.";
+    places.first_address = lan::first_node;
+    places.gateway = lan::dotted(lan::gateway_address);
+    places.name_server = lan::dotted(lan::name_server_address);
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error)
+        return fmt::format("cannot make {}: {}", folder, error.message());
+    const std::pair<const char*, std::string> files[] = {
+        {"/vm.toml", cluster::vm_toml(record.declared, number, places)},
+        {"/job.sh", cluster::node_job(record.declared, number, places)},
+        {"/secret", node_secret(record, number) + "\n"},
+        {"/started", cluster::node_description(record.declared, number)}};
+    for (const auto& [file, text] : files)
+        if (auto why = write_file(folder + file, text); !why.empty())
+            return why;
+    return {};
+}
+
+std::string host_nodes::start(const cluster::step& step, const cluster_record& record, bool standby) {
+    const auto& name = record.declared.name;
+    const auto folder = folder_.node(name, step.node);
+    auto& tried = attempts_[cluster::vm_name(name, step.node)];
+    ++tried.count;
+    tried.last = clock::now();
+    const auto slot = cluster::slot_name(name, step.node, step.slot);
+    std::vector<std::string> command{
+        tool_, standby ? "standby" : "run", folder + "/vm.toml", "--name", slot, "--json"};
+    if (standby) {
+        command.insert(command.end(), {"--listen", cluster::slot_address(folder, step.slot)});
+    } else {
+        // Nobody runs in either slot, so what the arbiter's record says of a standby is over.
+        if (auto why = write_files(record, step.node); !why.empty()) {
+            tried.failure = why;
+            return why;
+        }
+        command.emplace_back("--anew");
+        if (record.declared.shape(step.node).is_protected)
+            command.insert(command.end(), {"--standby", cluster::slot_address(folder, 1 - step.slot)});
+    }
+    const auto log = fmt::format("{}/{}.log", folder, cluster::slot_letter(step.slot));
+    tried.failure = launch(slot, cluster::vm_name(name, step.node), command, log);
+    return tried.failure;
+}
+
+std::string host_nodes::protect(const cluster::step& step, const cluster_record& record) {
+    const auto& name = record.declared.name;
+    const auto* primary = running(cluster::slot_name(name, step.node, 1 - step.slot));
+    if (!primary)
+        return {};
+    attempts_[cluster::vm_name(name, step.node)].protect = clock::now();
+    std::string error;
+    ask_supervisor(primary->control_socket,
+                   {{"command", "protect"},
+                    {"standby", cluster::slot_address(folder_.node(name, step.node), step.slot)}},
+                   error, answer_ms);
+    return error;
+}
+
+std::string host_nodes::stop(const cluster::step& step, const cluster_record& record) {
+    const auto* vm = running(cluster::slot_name(record.declared.name, step.node, step.slot));
+    std::string error;
+    if (vm)
+        ask_supervisor(vm->control_socket, {{"command", "stop"}}, error, answer_ms);
+    return error;
+}
+
+std::string host_nodes::remove_node(const cluster_record& record, unsigned number) {
+    const auto& name = record.declared.name;
+    std::string why;
+    const auto directory = runtime_directory(why);
+    std::error_code error;
+    for (std::size_t slot = 0; slot < cluster::slots && !directory.empty(); ++slot)
+        fs::remove_all(directory + "/" + cluster::slot_name(name, number, slot) + ".d", error);
+    fs::remove_all(folder_.node(name, number), error);
+    attempts_.erase(cluster::vm_name(name, number));
+    return error ? fmt::format("cannot remove {}: {}", folder_.node(name, number), error.message())
+                 : std::string();
+}
+
+} // namespace kagemusha::control::daemon

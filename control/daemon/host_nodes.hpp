@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The nodes of this host: what there is of them, and the steps of a plan, carried out. A supervisor is a
+// process with a session of its own, so it outlives the daemon; it is found again by the lock on its name and
+// asked at its socket (vm/vm_registry.hpp, supervise/control_socket.hpp), a network by its own socket.
+//
+// One thread uses it.
+#pragma once
+
+#include "control/cluster/plan.hpp"
+#include "control/daemon/cluster_store.hpp"
+#include "control/daemon/detached_process.hpp"
+#include "control/daemon/state_folder.hpp"
+#include "control/vm/vm_registry.hpp"
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kagemusha::control::daemon {
+
+class host_nodes {
+public:
+    using clock = std::chrono::steady_clock;
+
+    host_nodes(state_folder folder, std::string tool) : folder_(std::move(folder)), tool_(std::move(tool)) {}
+    host_nodes(const host_nodes&) = delete;
+    host_nodes& operator=(const host_nodes&) = delete;
+
+    // Reads which VMs run; before the observations of one round. A sentence when that failed.
+    std::string look();
+    cluster::cluster_seen observe(const cluster_record& record);
+    // A sentence when it failed. The record of a cluster is removed by the caller.
+    std::string perform(const cluster::step& step, const cluster_record& record);
+
+private:
+    struct attempts {
+        unsigned count = 0;
+        clock::time_point last{}, protect{};
+        std::string failure;
+    };
+    struct started {
+        detached_process process;
+        std::string log, of; // whose attempts_ these are
+    };
+    cluster::slot_seen observe_slot(const std::string& name);
+    void reap();
+    const registered_vm* running(const std::string& name) const;
+    std::string start_network(const cluster_record& record);
+    std::string start(const cluster::step& step, const cluster_record& record, bool standby);
+    std::string write_files(const cluster_record& record, unsigned number);
+    std::string protect(const cluster::step& step, const cluster_record& record);
+    std::string stop(const cluster::step& step, const cluster_record& record);
+    std::string remove_node(const cluster_record& record, unsigned number);
+    std::string launch(const std::string& name, const std::string& of,
+                       const std::vector<std::string>& command, const std::string& log);
+
+    const state_folder folder_;
+    const std::string tool_;
+    std::vector<registered_vm> running_;
+    std::map<std::string, started> children_;  // by the name of a slot, or a network's folder
+    std::map<std::string, attempts> attempts_; // by the name of a VM, or a network's folder
+};
+
+// The secret of one node's agent: who has it can't say another's.
+std::string node_secret(const cluster_record& record, unsigned number);
+
+} // namespace kagemusha::control::daemon

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Where the daemon of this host keeps what it has to find again:
+//
+//   $KAGEMUSHA_STATE_DIR, else of an installation's root /var/lib/kagemusha,
+//   else $XDG_STATE_HOME/kagemusha, else ~/.local/state/kagemusha (mode 0700)
+//     lock                      of the daemon that runs
+//     keys/                     for etcd, made at the first start
+//     etcd/                     etcd's data: the state itself
+//     clusters/NAME/net/        its network (lan/lan.hpp)
+//     clusters/NAME/nodeN/      vm.toml, job.sh, secret, started, the supervisors' logs and sockets
+// and its own socket is in the directory of this user's VMs: daemon.socket (vm/vm_registry.hpp).
+#pragma once
+
+#include <string>
+
+namespace kagemusha::control::daemon {
+
+class state_folder {
+public:
+    // Made if it is not there. Nothing and a sentence in `error`.
+    static state_folder open(std::string& error);
+
+    const std::string& path() const { return path_; }
+    std::string lock() const { return path_ + "/lock"; }
+    std::string keys() const { return path_ + "/keys"; }
+    std::string etcd() const { return path_ + "/etcd"; }
+    std::string clusters() const { return path_ + "/clusters"; }
+    std::string cluster(const std::string& name) const { return clusters() + "/" + name; }
+    std::string network(const std::string& name) const { return cluster(name) + "/net"; }
+    std::string node(const std::string& name, unsigned number) const;
+
+private:
+    std::string path_;
+};
+
+// "" and a sentence.
+std::string daemon_socket(std::string& error);
+
+} // namespace kagemusha::control::daemon
