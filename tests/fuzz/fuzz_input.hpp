@@ -14,6 +14,7 @@
 //   wants
 //   vm_state_fuzz the message
 //   share_fuzz    steps: kind (1 byte), which connection (1), time that passed (4), what the kind wants
+//   cluster_fuzz  NUL and steps of four bytes with frames, or a declaration
 //   disk_fuzz     size of the image in parts (4 bytes), bytes beyond them (2), the stream
 #pragma once
 
