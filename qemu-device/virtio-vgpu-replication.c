@@ -272,6 +272,10 @@ static const struct {
     NUMBER("first-completion-at-ns", first_completion_at_ns),
     NUMBER("copy-lost", copy_lost),
     NUMBER("behind-ms", behind_ms),
+    NUMBER("unexecuted-ms", unexecuted_ms),
+    NUMBER("built-packs", built_packs),
+    NUMBER("built-bytes", built_bytes),
+    NUMBER("built-dropped", built_dropped),
 #undef NUMBER
 };
 

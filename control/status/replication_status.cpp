@@ -49,6 +49,10 @@ constexpr number_field numbers[] = {
     {"first-completion-at-ns", &replication_status::first_completion_at_ns},
     {"copy-lost", &replication_status::copy_lost},
     {"behind-ms", &replication_status::behind_ms},
+    {"unexecuted-ms", &replication_status::unexecuted_ms},
+    {"built-packs", &replication_status::built_packs},
+    {"built-bytes", &replication_status::built_bytes},
+    {"built-dropped", &replication_status::built_dropped},
 };
 
 template <std::size_t Count>
@@ -106,6 +110,9 @@ std::string replication_text(const device_reading& device) {
         out +=
             fmt::format("    transfers  {} of state; the guest's commands were held back {:.1f} ms at most\n",
                         format_bytes(r.transferred_bytes), static_cast<double>(r.held_back_ns) * 1e-6);
+    if (r.built_packs > 0)
+        out += fmt::format("    programs   {} packs of compiled programs, {}\n", format_count(r.built_packs),
+                           format_bytes(r.built_bytes));
     if (r.memory_shipped > 0)
         out += fmt::format("    shipped    {} memory objects after each launch: they differed repeatedly\n",
                            format_count(r.memory_shipped));

@@ -33,7 +33,8 @@ struct replication_status {
     std::uint64_t takeovers = 0;
     // ns of CLOCK_BOOTTIME, 0: not yet.
     std::uint64_t committed_at_ns = 0, took_over_at_ns = 0, first_completion_at_ns = 0;
-    std::uint64_t copy_lost = 0, behind_ms = 0;
+    std::uint64_t copy_lost = 0, behind_ms = 0, unexecuted_ms = 0;
+    std::uint64_t built_packs = 0, built_bytes = 0, built_dropped = 0;
 
     bool operator==(const replication_status&) const = default;
 };

@@ -288,6 +288,19 @@ stream_builder& stream_builder::await(std::span<const std::uint64_t> events) {
     return add<commands::await>(vgpu_cmd_await{}, events);
 }
 
+stream_builder& stream_builder::take_built(std::uint32_t flags, vgpu_payload_ref data) {
+    vgpu_cmd_built c{};
+    c.flags = flags;
+    c.data = data;
+    return add<commands::take_built>(c, data);
+}
+
+stream_builder& stream_builder::store_built(vgpu_payload_ref data) {
+    vgpu_cmd_built c{};
+    c.data = data;
+    return add<commands::store_built>(c, data);
+}
+
 // ---- enqueued
 
 stream_builder& stream_builder::write_buffer(const enqueue_ref& e, std::uint64_t buffer, std::uint64_t offset,

@@ -139,6 +139,8 @@ public:
     stream_builder& set_user_event(std::uint64_t event, std::int32_t status);
     stream_builder& destroy(vgpu_object_kind kind, std::uint64_t id);
     stream_builder& flush(std::uint64_t queue);
+    stream_builder& take_built(std::uint32_t flags, vgpu_payload_ref data);
+    stream_builder& store_built(vgpu_payload_ref data);
     stream_builder& await(std::span<const std::uint64_t> events); // at most VGPU_MAX_WAIT_COUNT
 
     // ---- enqueued ----

@@ -16,6 +16,7 @@
 
 #include "codec/runs.hpp"
 #include "proto/abi/vgpu_protocol.h"
+#include "proto/replication/built_commands.h"
 
 namespace kagemusha::codec {
 
@@ -89,6 +90,7 @@ struct op_set_user_event     { const vgpu_cmd_set_user_event* c; };
 struct op_destroy            { const vgpu_cmd_destroy* c; };
 struct op_flush              { const vgpu_cmd_flush* c; };
 struct op_await              { const vgpu_cmd_await* c; id_list events; };
+struct op_built              { const vgpu_cmd_built* c; payload_source data; bool take() const { return c->cmd.opcode == VGPU_CMD_TAKE_BUILT; } };
 struct op_suggested_group_size { const vgpu_cmd_suggested_group_size* c; payload_source result; argument_list arguments; };
 struct op_set_spec_constant  { const vgpu_cmd_set_spec_constant* c; std::span<const std::byte> value; };
 
@@ -111,12 +113,13 @@ using op =
     std::variant<op_info, op_create_context, op_create_queue, op_create_buffer, op_create_sub_buffer,
                  op_create_image, op_create_sampler, op_create_program, op_build_program, op_compile_program,
                  op_link_program, op_create_kernel, op_create_user_event, op_set_user_event, op_destroy,
-                 op_flush, op_await, op_set_spec_constant, op_suggested_group_size, op_create_arena,
+                 op_flush, op_await, op_built, op_set_spec_constant, op_suggested_group_size, op_create_arena,
                  op_create_variable, op_find_texture, op_create_texture, op_transfer_buffer, op_transfer_rect,
                  op_copy_buffer, op_copy_rect, op_fill_buffer, op_transfer_image, op_copy_image,
                  op_copy_image_buffer, op_fill_image, op_launch, op_sync, op_migrate, op_write_runs>;
 
-// The enqueue part of an op, or nullptr for calls and for DESTROY, FLUSH, SET_USER_EVENT, AWAIT.
+// The enqueue part of an op, or nullptr for calls and for what answers by
+// nothing.
 const vgpu_enqueue* enqueue_of(const op& o);
 id_list waits_of(const op& o); // empty for ops without a wait list
 const vgpu_cmd& header_of(const op& o);

@@ -450,6 +450,16 @@ verdict validator::check(const op_await& o) {
     return verdict::refuse(cl_success);
 }
 
+// The replication's own: with a standby's log, never with a guest's request. TAKE is given to workers past
+// this (mirror_port::inject), so nobody else has it.
+verdict validator::check(const op_built& o) {
+    if (!awaited_ || o.take()) {
+        return verdict::malformed(o.take() ? "only the replication can use TAKE_BUILT"
+                                           : "a guest can't use STORE_BUILT");
+    }
+    return {};
+}
+
 // ---- enqueued commands
 // -----------------------------------------------------------------------------------------------
 

@@ -82,6 +82,7 @@ private:
     verdict check(const codec::op_set_user_event& o);
     verdict check(const codec::op_destroy& o);
     verdict check(const codec::op_await& o);
+    verdict check(const codec::op_built& o);
     // By the row, calls and silent commands.
     template <class Op>
     verdict check(const Op& o);

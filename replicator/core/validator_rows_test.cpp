@@ -155,6 +155,17 @@ void at_samples(std::uint16_t opcode, const std::function<void(file&, const samp
         std::memcpy(s.words.data(), b.stream().data(), b.stream().size());
         f(mine, s);
     }
+    if (opcode == VGPU_CMD_TAKE_BUILT || opcode == VGPU_CMD_STORE_BUILT) {
+        stream_builder b;
+        const bool take = opcode == VGPU_CMD_TAKE_BUILT;
+        const vgpu_payload_ref data = b.payload(take, 0, 0, 4096);
+        take ? b.take_built(0, data) : b.store_built(data);
+        sample s;
+        s.words.resize(b.stream().size() / 8);
+        std::memcpy(s.words.data(), b.stream().data(), b.stream().size());
+        s.payloads.assign(b.payloads().begin(), b.payloads().end());
+        f(mine, s);
+    }
 }
 
 // Breaks one command.
@@ -165,7 +176,15 @@ class row_breaker {
 
 public:
     row_breaker(file& f, const sample& s) : file_(f), sample_(s) {
-        EXPECT_EQ(check({}), is_log ? verdict::refuse(cl_success) : verdict{});
+        if constexpr (Row::opcode == VGPU_CMD_TAKE_BUILT) {
+            EXPECT_EQ(check({}), verdict::malformed("only the replication can use TAKE_BUILT"));
+            EXPECT_EQ(check({}, false), verdict::malformed("only the replication can use TAKE_BUILT"));
+        } else if constexpr (Row::opcode == VGPU_CMD_STORE_BUILT) {
+            EXPECT_EQ(check({}), verdict{});
+            EXPECT_EQ(check({}, false), verdict::malformed("a guest can't use STORE_BUILT"));
+        } else {
+            EXPECT_EQ(check({}), is_log ? verdict::refuse(cl_success) : verdict{});
+        }
     }
     unsigned broken() const { return broken_; }
 

@@ -87,6 +87,7 @@ void primary_role::attach_tap() {
     mirror::mirror_primary_options options;
     options.digest_interval_ms = digest_interval_ms_;
     options.transfer_wait_ms = transfer_wait_ms_;
+    options.built_memory = &side_->memory();
     options.ship = ship_;
     options.ship_kernels = ship_kernels_;
     options.hash_seed = random_number();
@@ -167,6 +168,10 @@ void primary_role::status(kagemusha_replication_status& out) const {
     out.lag_bytes = s.log_bytes;
     out.lag_ms = s.lag_ms;
     out.behind_ms = s.behind_ms;
+    out.unexecuted_ms = s.unexecuted_ms;
+    out.built_packs = s.built_sent;
+    out.built_bytes = s.built_bytes;
+    out.built_dropped = s.built_dropped;
     out.sent_bytes = s.sent_bytes;
     out.compression_saved_bytes = side_->compression_saved_bytes();
     out.digests_compared = s.digests_compared;

@@ -70,7 +70,9 @@ void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_de
     fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
     fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
     fsm.compression = c.compression != 0;
-    if (const std::string backend = text_of(c.backend); backend == "cuda") {
+    if (const std::string backend = text_of(c.backend); backend == "opencl") {
+        fsm.built_capability = (mirror::built_capability + device.gpu_name).substr(0, mirror::max_text_bytes);
+    } else if (backend == "cuda") {
         fsm.gpu_capabilities = {mirror::cuda_capability, mirror::cuda_only_capability};
     } else if (backend == "null") {
         fsm.gpu_capabilities = {mirror::cuda_capability};

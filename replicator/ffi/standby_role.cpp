@@ -343,6 +343,9 @@ void standby_role::status(kagemusha_replication_status& out) const {
     out.received = s.received;
     out.executed = s.executed;
     out.lag_entries = s.held_entries;
+    out.built_packs = s.built_stored;
+    out.built_bytes = s.built_bytes;
+    out.built_dropped = s.built_dropped;
     out.received_bytes = s.received_bytes;
     out.digests_compared = s.digests_compared;
     out.digests_different = s.digests_different;

@@ -135,6 +135,10 @@ public:
     // has none (gpu/program_variables.hpp). Not asked for by the guest.
     virtual std::uint64_t program_variable_bytes(host_program& program);
 
+    // Where this runtime's compiler keeps what it has made, in the worker's private directory; empty: nowhere
+    // (gpu/built_files.hpp).
+    virtual std::string built_files_directory() const { return {}; }
+
     // A new object into the place that `what` has for it, or an error. Content may be nullptr; it is read
     // before the function returns. Flags of memory: see flags_on_host().
     virtual std::int32_t create(const creation& what) = 0;

@@ -24,6 +24,7 @@
 #include "codec/decode.hpp"
 #include "codec/op.hpp"
 #include "gpu/backend_module.hpp"
+#include "gpu/built_files.hpp"
 #include "gpu/executor.hpp"
 #include "gpu/guest_memory.hpp"
 #include "gpu/handle_map.hpp"
@@ -148,6 +149,7 @@ struct executor::impl {
     std::uint64_t next_serial = 1;
     task_gate* gate = nullptr; // nullptr: nobody is asked
     std::uint64_t unset_user_events = 0;
+    std::optional<built_files> built;            // once it was asked for
     std::atomic<std::int64_t> build_began_s{-1}; // seconds of the steady clock; -1: no build
 
     // Of the request being executed.
@@ -184,6 +186,7 @@ struct executor::impl {
     std::int32_t run(const codec::op_compile_program& op);
     std::int32_t run(const codec::op_link_program& op);
     std::int32_t run(const codec::op_set_spec_constant& op);
+    std::int32_t run(const codec::op_built& op);
 
     // executor_info.cpp
     std::int32_t run(const codec::op_info& op);

@@ -173,6 +173,25 @@ std::int32_t executor::impl::run(const codec::op_link_program& op) {
     return error;
 }
 
+// For the replication. What it can't do it leaves: programs are compiled then.
+std::int32_t executor::impl::run(const codec::op_built& op) {
+    const payload_ptr data = payload(op.data, op.take());
+    if (malformed || !data)
+        return CL_INVALID_VALUE;
+    if (!built)
+        built.emplace(device().built_files_directory());
+    std::vector<std::byte> pack;
+    if (op.take()) {
+        pack = built->take((op.c->flags & VGPU_BUILT_ALL) != 0, data->bytes());
+        return data->write(0, pack.data(), pack.size()) ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
+    }
+    pack.resize(data->bytes());
+    if (!data->read(0, pack.data(), pack.size()))
+        return CL_OUT_OF_RESOURCES;
+    built->store(pack);
+    return CL_SUCCESS;
+}
+
 std::int32_t executor::impl::run(const codec::op_set_spec_constant& op) {
     auto* program = objects.find<program_object>(op.c->program);
     return program ? device().set_spec_constant(*program->native, op.c->constant, op.value)

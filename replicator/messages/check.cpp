@@ -3,6 +3,7 @@
 // a receiver does not take.
 #include "messages/messages.hpp"
 #include "messages/text.hpp"
+#include "proto/replication/built_commands.h"
 
 namespace kagemusha::messages {
 
@@ -145,6 +146,15 @@ std::string check(const mirror::content& m) {
     return {};
 }
 
+std::string check(const mirror::built& m) {
+    if (m.file == 0) {
+        return "it is of no file";
+    }
+    return m.bytes < sizeof(vgpu_built) || m.bytes > mirror::max_built_pack_bytes
+               ? "built programs of no bytes, or of too many"
+               : std::string();
+}
+
 std::string check(const mirror::outcome& m) {
     if (!valid_sequence(m.sequence)) {
         return bad_sequence;
@@ -240,9 +250,10 @@ std::string check(const mirror::unknown_message&) {
     return {};
 }
 
-constexpr const char* names[] = {"hello",       "entries", "content",   "outcome",     "marker",
-                                 "synced",      "ack",     "heartbeat", "digests",     "digest result",
-                                 "close epoch", "fault",   "goodbye",   "supervision", "unknown message"};
+constexpr const char* names[] = {"hello",   "entries",       "content",     "outcome",
+                                 "marker",  "synced",        "ack",         "heartbeat",
+                                 "digests", "digest result", "close epoch", "fault",
+                                 "goodbye", "supervision",   "built",       "unknown message"};
 static_assert(std::size(names) == std::variant_size_v<mirror::message>);
 
 } // namespace
@@ -268,6 +279,9 @@ std::string check(const mirror::message& m) {
 std::uint64_t payload_bytes_of(const mirror::message& m) {
     if (const auto* piece = std::get_if<mirror::content>(&m)) {
         return piece->compressed_bytes != 0 ? piece->compressed_bytes : piece->bytes;
+    }
+    if (const auto* pack = std::get_if<mirror::built>(&m)) {
+        return pack->bytes;
     }
     std::uint64_t bytes = 0;
     if (const auto* batch = std::get_if<mirror::entries>(&m)) {

@@ -129,6 +129,11 @@ const char* take(const replication::Content& c, mirror::content& out) {
     return nullptr;
 }
 
+const char* take(const replication::Built& b, mirror::built& out) {
+    out = {b.file(), b.length()};
+    return nullptr;
+}
+
 const char* take(const replication::Outcome& o, mirror::outcome& out) {
     out = {o.sequence(), o.canceled(), o.result()};
     return nullptr;
@@ -259,6 +264,8 @@ const char* take(const replication::Message& wire, mirror::message& out) {
         return take_as<mirror::goodbye>(wire.goodbye(), out);
     case replication::Message::kSupervision:
         return take_as<mirror::supervision>(wire.supervision(), out);
+    case replication::Message::kBuilt:
+        return take_as<mirror::built>(wire.built(), out);
     case replication::Message::WHAT_NOT_SET:
         break;
     }

@@ -100,6 +100,12 @@ void fill(replication::Message& out, const mirror::content& m) {
     c.set_compressed_bytes(m.compressed_bytes);
 }
 
+void fill(replication::Message& out, const mirror::built& m) {
+    auto& b = *out.mutable_built();
+    b.set_file(m.file);
+    b.set_length(m.bytes);
+}
+
 void fill(replication::Message& out, const mirror::outcome& m) {
     auto& o = *out.mutable_outcome();
     o.set_sequence(m.sequence);

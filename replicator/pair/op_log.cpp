@@ -303,6 +303,15 @@ bool op_log::release_content(log_sequence entry) {
     }
 }
 
+void op_log::built(std::uint32_t file, std::shared_ptr<const std::vector<std::byte>> pack) {
+    log_event e;
+    e.what = log_event::kind::built;
+    e.meta.file = file;
+    e.bytes = pack->size();
+    e.pack = std::move(pack);
+    queue(std::move(e));
+}
+
 void op_log::synced(log_sequence last) {
     log_event e;
     e.what = log_event::kind::synced;

@@ -52,6 +52,7 @@ struct log_event {
         cancel,
         late_content, // one piece
         digests,
+        built,
         synced,
         failed,
         stopped, // the device has obeyed a "stop": no entry before this one counts
@@ -64,6 +65,7 @@ struct log_event {
     mirror::entry_meta meta;
     std::vector<std::uint64_t> hashes;
     std::string text;
+    std::shared_ptr<const std::vector<std::byte>> pack; // built, of meta.file
 };
 
 // A message and what follows it on the wire.
@@ -105,6 +107,7 @@ public:
     void cancel(log_sequence entry) override;
     void digests(log_sequence entry, std::vector<std::uint64_t> hashes) override;
     bool release_content(log_sequence entry) override;
+    void built(std::uint32_t file, std::shared_ptr<const std::vector<std::byte>> pack) override;
     void synced(log_sequence last) override;
     void failed(const std::string& why) override;
     void stopped();

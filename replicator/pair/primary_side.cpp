@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "mirror/primary/primary_text.hpp"
 #include "pair/compress.hpp"
 #include "pair/connection.hpp"
 #include "pair/inbox.hpp"
@@ -178,10 +180,7 @@ private:
     void step_locked(F&& event) {
         const std::uint64_t now = event_loop::now_ms();
         event(now);
-        if (!fsm_) {
-            return;
-        }
-        if (acting_) {
+        if (!fsm_ || acting_) {
             return; // an action led here: whoever carries it out goes on
         }
         acting_ = true;
@@ -281,6 +280,9 @@ private:
             return fsm_->on_late_content(e.sequence, e.payload, e.bytes);
         case log_event::kind::digests:
             return fsm_->on_digests(e.sequence, std::move(e.hashes), now_ms);
+        case log_event::kind::built:
+            packs_.push_back(std::move(e.pack));
+            return fsm_->on_built(e.meta.file, e.bytes);
         case log_event::kind::synced:
             return fsm_->on_synced(e.sequence);
         case log_event::kind::failed:
@@ -321,8 +323,9 @@ private:
     }
     void act(const mirror::act_drop_log& a, std::uint64_t) { log_->drop(a.up_to); }
     void act(const mirror::act_drop_content& a, std::uint64_t) { log_->drop_content(a.sequence); }
-    void act(const mirror::act_start_sync&, std::uint64_t) {
+    void act(const mirror::act_start_sync& a, std::uint64_t) {
         populating_ = true;
+        built_wanted_ = a.built;
         ++populate_run_;
         populate(0);
     }
@@ -338,7 +341,7 @@ private:
         }
         if (from >= memory_->capacity()) {
             populating_ = false;
-            inbox_.push({command::kind::start_sync});
+            inbox_.push({command::kind::start_sync, built_wanted_});
             return;
         }
         memory_->populate(from, populate_step_bytes);
@@ -357,6 +360,15 @@ private:
     }
     void act(mirror::act_digest_result& a, std::uint64_t) {
         inbox_.push({command::kind::digest_result, false, a.what.sequence, std::move(a.what.different)});
+    }
+    void act(const mirror::act_lagging& a, std::uint64_t) {
+        say(a.on ? KAGEMUSHA_LOG_WARNING : KAGEMUSHA_LOG_INFO, "replication: " + mirror::sentence(a));
+    }
+    void act(const mirror::act_built& a, std::uint64_t) {
+        if (outgoing o{a.what, {*packs_.front()}, packs_.front()}; a.send) {
+            send(o);
+        }
+        packs_.pop_front();
     }
     void act(const mirror::act_state& a, std::uint64_t) {
         // Each try to reach a standby that is not there says the same.
@@ -469,11 +481,12 @@ private:
     bool waiting_ = false;     // somebody waits for progress
     bool waits_ended_ = false; // nobody does any more
     std::condition_variable progress_;
-    bool populating_ = false; // a state transfer begins when that is done
+    bool populating_ = false, built_wanted_ = false; // a state transfer begins when that is done
     std::uint64_t populate_run_ = 0;
     std::uint64_t armed_ms_ = UINT64_MAX;
     std::uint64_t saved_bytes_ = 0; // by compression
     std::vector<log_event> events_;
+    std::deque<std::shared_ptr<const std::vector<std::byte>>> packs_; // told, without act_built
     clock::time_point awake_until_{}, nap_until_{};
     bool awake_ = false;
     std::uint64_t nap_at_ms_ = UINT64_MAX;
@@ -541,7 +554,7 @@ void threaded_primary::dispatch(mirror::mirror_primary& mirror) {
     for (const command& c : commands_) {
         switch (c.what) {
         case command::kind::start_sync:
-            mirror.start_sync();
+            mirror.start_sync(c.on);
             break;
         case command::kind::stop:
             mirror.stop();
@@ -549,6 +562,8 @@ void threaded_primary::dispatch(mirror::mirror_primary& mirror) {
             break;
         case command::kind::congestion:
             held_back_ = c.on;
+            [[fallthrough]];
+        case command::kind::room:
             if (!c.on && options_.room) {
                 options_.room();
             }
@@ -558,11 +573,6 @@ void threaded_primary::dispatch(mirror::mirror_primary& mirror) {
             break;
         case command::kind::content_released:
             mirror.on_content_released(c.sequence);
-            break;
-        case command::kind::room:
-            if (options_.room) {
-                options_.room();
-            }
             break;
         case command::kind::log:
             options_.log(c.level, c.text);

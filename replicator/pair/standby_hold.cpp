@@ -2,6 +2,7 @@
 #include "pair/standby_hold.hpp"
 
 #include <cassert>
+#include <cstring>
 #include <utility>
 #include <variant>
 
@@ -16,6 +17,9 @@ net::receive_buffers standby_hold::on_payload(const mirror::message& m, std::uin
         where = receive(*e);
     } else if (const auto* c = std::get_if<mirror::content>(&m)) {
         where = receive(*c);
+    } else if (const auto* b = std::get_if<mirror::built>(&m)) {
+        pack_.resize(b->bytes); // bounded by a frame
+        where = {pack_};
     }
     std::uint64_t room = 0;
     for (const auto& w : where) {
@@ -134,6 +138,14 @@ std::unique_ptr<held_entry> standby_hold::take(log_sequence entry) {
         place(*taken);
     }
     return taken;
+}
+
+bool standby_hold::take_pack(mirror::agent_memory::block& out) {
+    if (pack_.empty() || !memory_.allocate(pack_.size(), out)) {
+        return false;
+    }
+    std::memcpy(out.bytes.data(), pack_.data(), pack_.size());
+    return true;
 }
 
 void standby_hold::place(held_entry& e) const {

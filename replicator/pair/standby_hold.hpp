@@ -45,6 +45,8 @@ public:
     void abandon();
 
     std::unique_ptr<held_entry> take(log_sequence entry); // it is held
+    // What the last message Built had, where workers can read it. False: there is no memory.
+    bool take_pack(mirror::agent_memory::block& out);
     void skip(log_sequence entry) { held_.erase(entry); }
     void clear() { held_.clear(); }
 
@@ -63,6 +65,7 @@ private:
     std::unordered_map<log_sequence, std::unique_ptr<held_entry>> held_;
     std::vector<std::unique_ptr<held_entry>> incoming_; // of the message that comes just now
     std::vector<std::byte> packed_;                     // compressed content
+    std::vector<std::byte> pack_;                       // of the message Built that came last
     std::span<std::byte> unpacked_to_;
     std::shared_ptr<std::atomic<std::uint64_t>> stream_bytes_ =
         std::make_shared<std::atomic<std::uint64_t>>(0);

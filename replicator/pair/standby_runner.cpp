@@ -7,6 +7,7 @@
 
 #include "codec/cl_numbers.hpp"
 #include "codec/decode.hpp"
+#include "codec/encode.hpp"
 #include "mirror/sync/digest.hpp"
 
 namespace kagemusha::pair {
@@ -18,6 +19,9 @@ namespace {
 constexpr std::uint64_t try_ms = 60'000;
 
 constexpr std::int32_t cl_invalid_operation = -59;
+
+// Tokens of packs.
+constexpr std::uint64_t pack_bit = std::uint64_t{1} << 62;
 
 codec::stream_decoder decoder_of(const kagemusha_request& r) {
     return {std::span(static_cast<const std::byte*>(r.stream), r.stream_bytes),
@@ -49,6 +53,17 @@ std::uint16_t call_of(const kagemusha_request& r) {
         }
     }
     return call;
+}
+
+// Whether an entry is a call of a compiler; calls are entries of their own.
+bool builds(std::span<const std::byte> stream) {
+    vgpu_cmd head;
+    if (stream.size() < sizeof(head)) {
+        return false;
+    }
+    std::memcpy(&head, stream.data(), sizeof(head));
+    return head.opcode == VGPU_CMD_BUILD_PROGRAM || head.opcode == VGPU_CMD_COMPILE_PROGRAM ||
+           head.opcode == VGPU_CMD_LINK_PROGRAM;
 }
 
 // The event of the last command that has one.
@@ -169,10 +184,14 @@ void standby_runner::begin(core::device& device, std::unique_ptr<held_entry> ent
         return open(device, *r.entry);
     case mirror::entry_kind::close_file:
     case mirror::entry_kind::lose_file:
+        drop_packs(meta.file);
         device.close_file(meta.file, meta.sequence | token_bit, core::device::origin::log);
         end_waiting(meta.file);
         return end_calls(meta.file);
     case mirror::entry_kind::reset:
+        while (!packs_.empty()) {
+            drop_packs(packs_.begin()->first);
+        }
         device.reset();
         while (!waiting_.empty()) {
             end_waiting(waiting_.begin()->first.first);
@@ -200,12 +219,14 @@ void standby_runner::submit(core::device& device, running_entry& r) {
             waiting_[{e.meta.file, r.last_event}] = e.meta.sequence;
         }
     }
-    if ((e.meta.flags & (mirror::entry_awaits_outcome | mirror::entry_may_fail)) != 0) {
+    // A worker has its builds one by one: what the primary's compiler has made of a later one may come meanwhile.
+    if ((e.meta.flags & (mirror::entry_awaits_outcome | mirror::entry_may_fail)) != 0 || builds(e.stream())) {
         calling_[e.meta.file].call = e.meta.sequence;
         if (e.first_try_ms == 0) {
             e.first_try_ms = now_ms_;
         }
     }
+    give_packs(device, e.meta.file);
     const bool of_agent = (e.meta.flags & mirror::entry_agent) != 0;
     if (watch_) {
         watch_(e.meta.file, e.stream());
@@ -289,7 +310,47 @@ void standby_runner::retry(core::device& device, std::uint64_t now_ms) {
     go_on(device);
 }
 
+void standby_runner::store(core::device& device, std::uint32_t file, built_pack pack, std::uint64_t now_ms) {
+    now_ms_ = now_ms;
+    pack.file = file;
+    packs_[file].push_back(std::move(pack));
+    if (device.objects(file)) {
+        give_packs(device, file);
+    }
+}
+
+void standby_runner::give_packs(core::device& device, std::uint32_t file) {
+    const auto waiting = packs_.extract(file);
+    if (waiting.empty()) {
+        return;
+    }
+    for (built_pack& p : waiting.mapped()) {
+        const std::uint64_t token = token_bit | pack_bit | ++last_pack_;
+        const kagemusha_segment where{p.memory.segment.offset, p.bytes, p.memory.segment.region, 0};
+        codec::stream_builder stream;
+        stream.store_built(stream.payload(false, {where}));
+        storing_[token] = std::make_shared<built_pack>(std::move(p));
+        device.submit(stream.request(file, token), now_ms_, core::device::origin::log_of_mirror);
+    }
+}
+
+// Nobody compiles for this file any more.
+void standby_runner::drop_packs(std::uint32_t file) {
+    const auto waiting = packs_.extract(file);
+    if (!waiting.empty()) {
+        for (const built_pack& p : waiting.mapped()) {
+            tell_({.what = run_result::kind::stored, .bytes = p.bytes});
+        }
+    }
+}
+
 void standby_runner::on_request_done(std::uint64_t marked, const vgpu_response& response) {
+    if ((marked & pack_bit) != 0) {
+        if (const auto stored = storing_.extract(marked); !stored.empty()) {
+            tell_({.what = run_result::kind::stored, .bytes = stored.mapped()->bytes});
+        }
+        return;
+    }
     const std::uint64_t token = marked & ~token_bit;
     const auto at = running_.find(token);
     if (at == running_.end()) {
@@ -412,6 +473,10 @@ void standby_runner::end(log_sequence sequence, std::int32_t result) {
 }
 
 std::shared_ptr<const void> standby_runner::memory_of(std::uint64_t token) const {
+    if ((token & pack_bit) != 0) {
+        const auto at = storing_.find(token);
+        return at == storing_.end() ? nullptr : at->second;
+    }
     if ((token & token_bit) != 0) {
         const auto at = running_.find(token & ~token_bit);
         return at == running_.end() ? nullptr : at->second.entry;
@@ -429,10 +494,15 @@ void standby_runner::forget_all(core::device& device) {
     for (const auto& [sequence, r] : running_) {
         device.keep_until_gone(r.entry->meta.file, r.entry);
     }
+    for (const auto& [token, pack] : storing_) {
+        device.keep_until_gone(pack->file, pack);
+    }
     for (const auto& [token, entry] : resumed_) {
         device.keep_until_gone(entry->meta.file, entry);
     }
     const auto ending = std::exchange(running_, {});
+    packs_.clear();
+    storing_.clear();
     waiting_.clear();
     calling_.clear();
     answered_.clear();

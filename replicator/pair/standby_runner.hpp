@@ -59,15 +59,23 @@ struct held_entry {
     }
 };
 
-// What became of entries.
+// What the primary's compiler has made of a file's programs.
+struct built_pack {
+    std::uint32_t file = 0;
+    mirror::agent_memory::block memory;
+    std::uint64_t bytes = 0;
+};
+
+// What became of entries, and of packs.
 struct run_result {
-    enum class kind : std::uint8_t { executed, digests, file_lost, forgotten, retry };
+    enum class kind : std::uint8_t { executed, digests, file_lost, forgotten, retry, stored };
     kind what;
     log_sequence sequence = 0;
     std::uint32_t file = 0;
     std::int32_t result = 0; // of the entry's call
     std::vector<std::uint64_t> hashes = {};
     std::string why = {};
+    std::uint64_t bytes = 0; // stored
 };
 
 class standby_runner {
@@ -98,6 +106,10 @@ public:
 
     // Tokens of the runner's own requests, so that they are none of a guest's.
     static constexpr std::uint64_t token_bit = std::uint64_t{1} << 63;
+
+    // A pack for the file's worker. Before the file has one it waits; it reaches the worker before the file's
+    // next entry. `stored` is told once for each, unless it is forgotten.
+    void store(core::device& device, std::uint32_t file, built_pack pack, std::uint64_t now_ms);
 
     // Ends every file. Nothing of what ran before is told after `forgotten`.
     void forget_all(core::device& device);
@@ -136,12 +148,17 @@ private:
     void end_waiting(std::uint32_t file);
     void collect(const held_entry& entry);
     void lose(std::uint32_t file, std::string why);
+    void give_packs(core::device& device, std::uint32_t file);
+    void drop_packs(std::uint32_t file);
 
     const tell_function tell_;
     std::unordered_map<log_sequence, running_entry> running_;
     std::map<event_name, log_sequence> waiting_; // compare entries
     std::map<std::uint32_t, calling_file> calling_;
     std::unordered_map<std::uint64_t, std::shared_ptr<held_entry>> resumed_; // by the guest's token
+    std::map<std::uint32_t, std::vector<built_pack>> packs_;                 // for files without a worker
+    std::map<std::uint64_t, std::shared_ptr<built_pack>> storing_;           // by token
+    std::uint64_t last_pack_ = 0;
     std::function<void(std::uint32_t, std::span<const std::byte>)> watch_;
     std::vector<std::uint32_t> answered_; // files whose call has ended: their waiting entries are next
     bool busy_ = false;

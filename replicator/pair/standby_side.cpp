@@ -84,6 +84,9 @@ void threaded_standby::dispatch(core::device& device, std::uint64_t now_ms) {
         case standby_command::kind::live:
             all_given_ = true;
             break;
+        case standby_command::kind::store:
+            runner_.store(device, c.file, std::move(c.pack), now_ms);
+            break;
         case standby_command::kind::forget_all:
             runner_.forget_all(device);
             break;
@@ -201,6 +204,8 @@ void threaded_standby::on_result(run_result& r, std::uint64_t now_ms) {
     case run_result::kind::retry:
         retry_ms_ = std::min(retry_ms_, now_ms + retry_delay_ms);
         return;
+    case run_result::kind::stored:
+        return fsm_.on_built_stored(r.bytes);
     case run_result::kind::forgotten:
         break;
     }
@@ -243,6 +248,17 @@ void threaded_standby::act(const mirror::act_forget_all&, std::uint64_t) {
     hold_->clear();
     forgetting_ = true;
     inbox_.push({standby_command::kind::forget_all});
+}
+
+void threaded_standby::act(const mirror::act_store_built& a, std::uint64_t) {
+    standby_command c{standby_command::kind::store};
+    c.file = a.what.file;
+    c.pack.bytes = a.what.bytes;
+    if (hold_->take_pack(c.pack.memory)) {
+        inbox_.push(std::move(c));
+    } else {
+        fsm_.on_built_stored(a.what.bytes);
+    }
 }
 
 void threaded_standby::act(const mirror::act_standby_state& a, std::uint64_t) {

@@ -27,12 +27,14 @@ namespace kagemusha::pair {
 
 // From the replication thread to the device's.
 struct standby_command {
-    enum class kind { run, retry, resume, live, forget_all, log };
+    enum class kind { run, retry, resume, live, store, forget_all, log };
     kind what;
     std::unique_ptr<held_entry> entry = {};
     kagemusha_log_level level = KAGEMUSHA_LOG_INFO;
     std::string text = {};
     std::uint64_t token = 0;
+    std::uint32_t file = 0; // store
+    built_pack pack = {};
 };
 
 class threaded_standby final : public standby_side, net::link_sink {
@@ -109,6 +111,7 @@ private:
     void act(const mirror::act_resume& a, std::uint64_t now_ms);
     void act(const mirror::act_live& a, std::uint64_t now_ms);
     void act(const mirror::act_forget_all& a, std::uint64_t now_ms);
+    void act(const mirror::act_store_built& a, std::uint64_t now_ms);
     void act(const mirror::act_standby_state& a, std::uint64_t now_ms);
     void say(kagemusha_log_level level, std::string text);
     void shut_down();

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/standby/replication_standby_fsm.hpp"
 #include "net/frame_reader.hpp"
 #include "pair/arena.hpp"
@@ -74,6 +75,7 @@ struct world final : net::frame_sink {
         c.running_per_file = 2;
         c.commit_at_marker = commit_at_marker;
         c.compression = true;
+        c.built_capability = std::string(mirror::built_capability) + "fuzz";
         return c;
     }
 
@@ -163,6 +165,13 @@ struct world final : net::frame_sink {
         running.clear();
         sent.clear();
         forgetting = true;
+    }
+    void on(const mirror::act_store_built& a) {
+        mirror::agent_memory::block pack;
+        if (hold.take_pack(pack)) {
+            require(pack.bytes.size() >= a.what.bytes, "all of a pack is there");
+        }
+        fsm.on_built_stored(a.what.bytes);
     }
     void on(const mirror::act_standby_state&) {}
 
@@ -281,7 +290,11 @@ void step(world& w, fuzz::reader& in) {
     switch (in.value<std::uint8_t>() % 20) {
     case 0:
         w.connect();
-        return w.send(peer.hello(mirror::role::primary), in);
+        {
+            mirror::hello h = peer.hello(mirror::role::primary);
+            h.capabilities.push_back(w.config.built_capability);
+            return w.send(h, in);
+        }
     case 1:
     case 2:
     case 3:
@@ -338,7 +351,9 @@ void step(world& w, fuzz::reader& in) {
     case 18:
         return w.commit(in);
     case 19:
-        if (in.value<std::uint8_t>() % 8 == 0) {
+        if (const auto how = in.value<std::uint8_t>() % 8; how == 1) {
+            return w.send(mirror::built{1, 16u + in.value<std::uint16_t>()}, in);
+        } else if (how == 0) {
             w.fsm.takeover(w.now);
             w.act();
             w.drop_closed();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mirror/primary/replication_primary_fsm.hpp"
+#include "mirror/protocol/agreement.hpp"
 #include "pair/op_log.hpp"
 #include "peer_messages.hpp"
 
@@ -55,6 +56,7 @@ struct world {
         c.log_entries = 32;
         c.epoch_ms = epoch_ms;
         c.heartbeat_budget_ms = 100;
+        c.built_capability = std::string(mirror::built_capability) + "fuzz";
         return c;
     }
 
@@ -88,6 +90,9 @@ struct world {
                 break;
             case pair::log_event::kind::digests:
                 fsm.on_digests(e.sequence, std::move(e.hashes), now);
+                break;
+            case pair::log_event::kind::built:
+                fsm.on_built(e.meta.file, e.bytes);
                 break;
             case pair::log_event::kind::synced:
                 fsm.on_synced(e.sequence);
@@ -167,6 +172,11 @@ struct world {
     void on(const mirror::act_digest_result& a) {
         require(a.what.sequence <= sent, "a result is of an entry that was sent");
     }
+    void on(const mirror::act_built& a) {
+        require(!a.send || (state == link::up && dev == device::on), "packs go to a standby that is there");
+        fuzz::require_sendable(a.what);
+    }
+    void on(const mirror::act_lagging&) {}
     void on(const mirror::act_state&) {}
 
     void tell(const mirror::message& m) {
@@ -253,6 +263,9 @@ struct world {
         const mirror::log_sequence sequence = at->first;
         open_entry& o = at->second;
         const auto how = in.value<std::uint8_t>();
+        if (how % 16 == 1) {
+            log.built(1, std::make_shared<const std::vector<std::byte>>(4096));
+        }
         if (how % 16 == 0) {
             open.erase(at);
             log.cancel(sequence);
@@ -287,7 +300,11 @@ void step(world& w, fuzz::reader& in) {
             w.fsm.on_connected(w.now);
             w.act();
         }
-        return w.tell(peer.hello(mirror::role::standby));
+        {
+            mirror::hello h = peer.hello(mirror::role::standby);
+            h.capabilities.push_back(w.config.built_capability);
+            return w.tell(h);
+        }
     case 2:
     case 3:
     case 4:

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/standby/replication_standby_fsm.hpp"
 #include "peer_messages.hpp"
 
@@ -30,6 +31,8 @@ struct world {
     std::set<std::uint64_t> open;                        // requests without an answer at the last commit
     std::uint64_t requests = 0;
     bool taken_over = false;
+    std::vector<std::uint64_t> stores; // without on_built_stored()
+    std::uint64_t stored_bytes = 0;
 
     explicit world(bool commit_at_marker) : config(make_config(commit_at_marker)), fsm(config, now) {}
 
@@ -42,6 +45,7 @@ struct world {
         c.heartbeat_budget_ms = 100;
         c.running_per_file = 2;
         c.commit_at_marker = commit_at_marker;
+        c.built_capability = std::string(mirror::built_capability) + "fuzz";
         return c;
     }
 
@@ -88,7 +92,15 @@ struct world {
         compared.clear();
         given.clear();
         open.clear();
+        stores.clear();
+        stored_bytes = 0;
         forgetting = true;
+    }
+    void on(const mirror::act_store_built& a) {
+        stores.push_back(a.what.bytes);
+        stored_bytes += a.what.bytes;
+        require(stores.size() <= mirror::max_held_built && stored_bytes <= mirror::max_held_built_bytes,
+                "what compilers made is bounded");
     }
     void on(const mirror::act_standby_state& a) {
         taken_over = taken_over || a.state == mirror::standby_state::taken_over;
@@ -143,7 +155,13 @@ void step(world& w, fuzz::reader& in) {
             w.fsm.on_connected(w.now);
             w.act();
         }
-        return w.tell(peer.hello(mirror::role::primary));
+        {
+            mirror::hello h = peer.hello(mirror::role::primary);
+            if (h.instance % 2 == 0) {
+                h.capabilities.push_back(w.config.built_capability);
+            }
+            return w.tell(h);
+        }
     case 2:
     case 3:
     case 4:
@@ -263,6 +281,17 @@ void step(world& w, fuzz::reader& in) {
         case 1:
             w.fsm.on_shutdown(w.now);
             return w.act();
+        case 2:
+        case 3:
+            return w.tell(
+                mirror::built{in.value<std::uint8_t>() % 4u, in.value<std::uint32_t>() % (5u << 20)});
+        case 4:
+            if (!w.stores.empty()) {
+                w.stored_bytes -= w.stores.back();
+                w.fsm.on_built_stored(w.stores.back());
+                w.stores.pop_back();
+            }
+            return;
         default:
             return;
         }

@@ -232,6 +232,46 @@ TEST_P(pair, a_copy_that_waits_for_the_guest_says_so) {
     expect_equal();
 }
 
+// What the primary's compiler has made is used by the standby's, if both GPUs are of one kind.
+TEST_P(pair, compiled_programs_cross) {
+    for (const bool from_the_start : {true, false}) {
+        SCOPED_TRACE(from_the_start ? "from the start" : "in the middle");
+        if (from_the_start) {
+            start_standby();
+            start_primary(address());
+            wait_protected();
+        } else {
+            start_primary("");
+        }
+        begin_work();
+        launch(1);
+        primary->finish(queue_);
+        if (!from_the_start) {
+            start_standby();
+            char error[256];
+            ASSERT_EQ(
+                kagemusha_device_replicate_to(primary->device(), address().c_str(), error, sizeof error), 0);
+            wait_protected();
+        }
+        const bool alike = std::string(kagemusha_device_gpu_name(primary->device())) ==
+                           kagemusha_device_gpu_name(standby->device());
+        if (GetParam().executes && alike) {
+            host::wait([this] { return standby->status().built_packs != 0; }, "a compiled program");
+            EXPECT_GE(primary->status().built_packs, standby->status().built_packs);
+            EXPECT_GT(standby->status().built_bytes, 1000u);
+        }
+        launch(2);
+        expect_equal();
+        if (!GetParam().executes || !alike) {
+            EXPECT_EQ(primary->status().built_packs, 0u);
+            EXPECT_EQ(standby->status().built_packs, 0u);
+        }
+        EXPECT_EQ(standby->status().built_dropped, 0u);
+        primary.reset();
+        standby.reset();
+    }
+}
+
 TEST_P(pair, link_cut_and_restored) {
     start_standby();
     cut_link link(address("proxy").substr(5), address().substr(5));

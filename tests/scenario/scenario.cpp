@@ -9,6 +9,7 @@
 #include <string>
 
 #include "mirror/primary/primary_text.hpp"
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/protocol/message_text.hpp"
 #include "mirror/standby/standby_text.hpp"
 #include "scenario/text_scenario.hpp"
@@ -67,6 +68,10 @@ private:
             primary_->on_digests(a.number(1), a.numbers(2), now_);
         } else if (c == "standby-digests") {
             standby_->on_digests(a.number(1), a.numbers(2), now_);
+        } else if (c == "built") {
+            primary_->on_built(static_cast<std::uint32_t>(a.number(1)), a.number(2));
+        } else if (c == "stored") {
+            standby_->on_built_stored(a.number(1));
         } else if (c == "synced") {
             primary_->on_synced(a.number(1));
         } else if (c == "epoch") {
@@ -117,6 +122,12 @@ private:
         s.hold_bytes = a.number("hold", 1000);
         s.hold_entries = a.number("hold_entries", 100);
         s.commit_at_marker = !a.has("checkpoints");
+        if (a.has("built")) {
+            p.built_capability = s.built_capability = std::string(built_capability) + "a GPU";
+        } else if (a.has("unlike")) {
+            p.built_capability = std::string(built_capability) + "a GPU";
+            s.built_capability = std::string(built_capability) + "another";
+        }
         version_ = static_cast<std::uint32_t>(a.number("standby_version", 0));
         primary_ = std::make_unique<replication_primary_fsm>(p, now_);
         standby_ = std::make_unique<replication_standby_fsm>(s, now_);
@@ -213,6 +224,8 @@ private:
                 send_entries(*e);
             } else if (const auto* c = std::get_if<act_send_content>(&p)) {
                 to_standby_.push_back(c->what);
+            } else if (const auto* b = std::get_if<act_built>(&p); b && b->send) {
+                to_standby_.push_back(b->what);
             } else if (std::holds_alternative<act_connect>(p)) {
                 connecting_ = true;
             } else if (std::holds_alternative<act_close_link>(p)) {

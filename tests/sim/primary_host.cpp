@@ -2,6 +2,7 @@
 #include "sim/primary_host.hpp"
 
 #include "mirror/primary/primary_text.hpp"
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/protocol/message_text.hpp"
 
 namespace kagemusha::sim {
@@ -19,6 +20,7 @@ mirror::primary_config config_of(const options& o, std::uint64_t salt) {
     c.log_entries = o.log_entries;
     c.epoch_ms = o.epoch_ms;
     c.window_bytes = o.window_bytes;
+    c.built_capability = std::string(mirror::built_capability) + "sim";
     return c;
 }
 
@@ -100,6 +102,10 @@ bool primary_host::told_step() {
             log_.emplace(b.meta.sequence, b);
             fsm_.on_entry(b.meta, w_.now);
         } else if (const auto* r = std::get_if<told_outcome>(&t)) {
+            // What the compiler made comes before, and may be of any length.
+            if (const auto e = log_.find(r->entry); e != log_.end() && !r->canceled) {
+                fsm_.on_built(e->second.meta.file, 64 + r->entry % 7 * 4096);
+            }
             fsm_.on_outcome(r->entry, r->canceled, r->result);
         } else if (const auto* c = std::get_if<told_content>(&t)) {
             late& l = late_[c->entry];

@@ -68,6 +68,14 @@ private:
     void act(mirror::act_digest_result& a) {
         commands_.push_back({.what = command::kind::digest_result, .result = std::move(a.what)});
     }
+    void act(const mirror::act_built& a) {
+        if (a.send) {
+            frame f;
+            f.what = a.what;
+            send(std::move(f));
+        }
+    }
+    void act(const mirror::act_lagging&) {}
     void act(const mirror::act_state&) {}
     void send(frame f);
     void erase(std::map<mirror::log_sequence, body>::iterator e);

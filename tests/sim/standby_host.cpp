@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "mirror/protocol/agreement.hpp"
 #include "mirror/protocol/message_text.hpp"
 #include "mirror/standby/standby_text.hpp"
 
@@ -22,6 +23,7 @@ mirror::standby_config config_of(const options& o, std::uint64_t salt) {
     c.hold_entries = o.hold_entries;
     c.commit_at_marker = o.epoch_ms != 0;
     c.running_per_file = o.running_per_file;
+    c.built_capability = std::string(mirror::built_capability) + "sim";
     return c;
 }
 
@@ -150,6 +152,10 @@ bool standby_host::told_step() {
         fsm_.on_digests(d->entry, d->hashes, w_.now);
     } else if (const auto* l = std::get_if<told_lost>(&t)) {
         fsm_.on_file_lost(l->file, "its worker died", w_.now);
+    } else if (const auto* s = std::get_if<told_stored>(&t)) {
+        if (s->copy == copy_) {
+            fsm_.on_built_stored(s->bytes);
+        }
     } else {
         fsm_.on_forgotten(w_.now);
     }

@@ -73,7 +73,10 @@ private:
         std::uint32_t file;
     };
     struct told_forgotten {};
-    using told = std::variant<told_executed, told_digests, told_lost, told_forgotten>;
+    struct told_stored {
+        std::uint64_t bytes, copy;
+    };
+    using told = std::variant<told_executed, told_digests, told_lost, told_forgotten, told_stored>;
 
     void drain();
     void act(mirror::act_send& a);
@@ -83,6 +86,7 @@ private:
     void act(const mirror::act_resume& a);
     void act(const mirror::act_live&) { live = true; }
     void act(const mirror::act_forget_all&);
+    void act(const mirror::act_store_built& a) { told_.push_back(told_stored{a.what.bytes, copy_}); }
     void act(const mirror::act_standby_state& a);
     void send(frame f);
     void execute(const body& b);

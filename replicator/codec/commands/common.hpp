@@ -76,6 +76,26 @@ struct await : log_only<VGPU_CMD_AWAIT, op_await> {
         ids(object::event, &op::events, &wire::event_count));
 };
 
+// TAKE_BUILT, STORE_BUILT
+template <class Data>
+constexpr auto built_parts(std::uint32_t known, Data data) {
+    using wire = vgpu_cmd_built;
+    return std::tuple(
+        flags(&wire::flags, known),
+        pad(&wire::pad),
+        rule("TAKE_BUILT or STORE_BUILT without a payload",
+             [](const wire& c) { return c.data.bytes != 0; }),
+        data);
+}
+struct take_built : log_only<VGPU_CMD_TAKE_BUILT, op_built> {
+    static constexpr const char* name = "TAKE_BUILT";
+    static constexpr auto parts = built_parts(VGPU_BUILT_ALL, payload_out(&op::data, &wire::data));
+};
+struct store_built : log_only<VGPU_CMD_STORE_BUILT, op_built> {
+    static constexpr const char* name = "STORE_BUILT";
+    static constexpr auto parts = built_parts(0, payload_in(&op::data, &wire::data));
+};
+
 // ---- enqueued
 
 inline constexpr auto data_bytes = [](const auto& c) -> std::uint64_t { return c.data.bytes; };
@@ -226,7 +246,7 @@ struct write_runs : enqueued<VGPU_CMD_WRITE_RUNS, op_write_runs> {
 };
 
 using common_rows = rows<
-    create_context, create_program, create_kernel, destroy, flush, await, write_buffer, read_buffer,
+    create_context, create_program, create_kernel, destroy, flush, await, take_built, store_built, write_buffer, read_buffer,
     write_buffer_rect, read_buffer_rect, copy_buffer, copy_buffer_rect, fill_buffer, launch, marker, barrier,
     write_runs>;
 // clang-format on

@@ -72,6 +72,12 @@ std::vector<sample> samples_of(std::uint16_t opcode) {
         b.await(std::array<std::uint64_t, 2>{7, 8});
         return {sample_from(b.stream(), {})};
     }
+    if (opcode == VGPU_CMD_TAKE_BUILT || opcode == VGPU_CMD_STORE_BUILT) {
+        stream_builder b;
+        const vgpu_payload_ref data = b.payload(opcode == VGPU_CMD_TAKE_BUILT, 0, 0, 4096);
+        opcode == VGPU_CMD_TAKE_BUILT ? b.take_built(0, data) : b.store_built(data);
+        return {sample_from(b.stream(), b.payloads())};
+    }
     for (const sample_request& r : sample_session()) {
         stream_decoder decoder(r.builder.stream(), {r.builder.payloads()});
         for (op o; decoder.next(o) == decode_status::op;) {

@@ -131,7 +131,8 @@ TEST_P(programs, TheDeviceSaysWhichCommandsItKnows) {
     const std::uint64_t known = *s->guest_as<std::uint64_t>();
     for (const int opcode : {VGPU_CMD_INFO, VGPU_CMD_SUGGESTED_GROUP_SIZE, VGPU_CMD_WRITE_RUNS})
         EXPECT_EQ(known >> opcode & 1, 1u) << opcode;
-    for (const int opcode : {0, int{VGPU_CMD_AWAIT}, VGPU_FIRST_ENQUEUE - 1})
+    for (const int opcode : {0, int{VGPU_CMD_AWAIT}, int{VGPU_CMD_TAKE_BUILT}, int{VGPU_CMD_STORE_BUILT},
+                             VGPU_FIRST_ENQUEUE - 1})
         EXPECT_EQ(known >> opcode & 1, 0u) << opcode;
 }
 

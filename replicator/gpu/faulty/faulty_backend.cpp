@@ -205,6 +205,7 @@ public:
         const std::int32_t error = call(fault_point::build);
         return error ? error : inner_->set_spec_constant(program, constant, value);
     }
+    std::string built_files_directory() const override { return inner_->built_files_directory(); }
     std::uint64_t program_variable_bytes(host_program& program) override { // no call that a fault counts
         return inner_->program_variable_bytes(program);
     }

@@ -180,6 +180,7 @@ public:
     const gpu_description& description() const override { return description_; }
     std::int32_t info(const info_query& query, std::vector<std::byte>& result) override;
     std::int32_t answer(const query& what, std::vector<std::byte>& result) override;
+    std::string built_files_directory() const override;
     std::int32_t create(const creation& what) override;
     std::int32_t create_user_event(host_context& context, std::unique_ptr<host_event>& out) override;
     std::int32_t create_program(host_context& context, vgpu_program_kind kind,

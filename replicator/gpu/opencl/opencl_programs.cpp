@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // opencl_programs: programs.
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
 #include "gpu/opencl/opencl_device.hpp"
 
 namespace kagemusha::gpu {
@@ -10,6 +14,22 @@ namespace {
 using create_with_il = cl_program(CL_API_CALL*)(cl_context, const void*, std::size_t, cl_int*);
 
 } // namespace
+
+// PoCL's cache has a folder for each program, named by a hash of all that its result depends on. NVIDIA's and
+// others' caches have an index that they change in place, so they are left alone.
+std::string opencl_device::built_files_directory() const {
+    std::vector<std::byte> name;
+    opencl_ask(
+        [&](std::size_t bytes, void* to, std::size_t* all) {
+            return api_.clGetPlatformInfo(platform_, CL_PLATFORM_NAME, bytes, to, all);
+        },
+        name);
+    constexpr std::string_view pocl = "Portable Computing Language";
+    if (name.size() < pocl.size() || std::memcmp(name.data(), pocl.data(), pocl.size()) != 0)
+        return {};
+    const char* const directory = std::getenv("POCL_CACHE_DIR");
+    return directory ? directory : "";
+}
 
 std::int32_t opencl_device::create_program(host_context& context, vgpu_program_kind kind,
                                            std::span<const std::byte> content,

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "codec/cl_numbers.hpp"
+#include "mirror/capture/built_programs.hpp"
 #include "mirror/capture/content_in_use.hpp"
 #include "mirror/capture/late_writes.hpp"
 #include "mirror/capture/told_in_order.hpp"
@@ -33,7 +34,7 @@ constexpr const char* no_agent = "the guest has GPU memory whose content this ho
 struct mirror_primary::impl {
     impl(core::mirror_port& d, log_sink& l, agent_factory a, const std::vector<region_address>& r,
          const mirror_primary_options& o)
-        : device(d), log(l), agents(std::move(a)), regions(r), options(o) {
+        : device(d), log(l), agents(std::move(a)), regions(r), options(o), built(d, l, o.built_memory) {
         budget.limit = o.catalog_bytes;
     }
 
@@ -86,6 +87,7 @@ struct mirror_primary::impl {
         content_in_use content;
         late_writes late;
         told_in_order told;
+        std::uint64_t build_in_hand = 0; // the token of the request that is being handed on, if it builds
         bool read_in_hand = false; // the request that is being handed on ships what kernels wrote before it
         bool digest_due = false, digest_everything = false;
         std::optional<std::uint64_t> waits_since_ms; // nothing but its guest holds a state transfer up
@@ -96,6 +98,7 @@ struct mirror_primary::impl {
     const agent_factory agents;
     const std::vector<region_address>& regions;
     const mirror_primary_options options;
+    built_programs built;
     catalog_budget budget;
     std::map<std::uint32_t, file> files; // in order, so that a transfer is the same in each run
     mirror_mode mode = mirror_mode::off;
@@ -196,11 +199,13 @@ struct mirror_primary::impl {
     }
 
     void turn_off() {
+        built.stop();
         for (auto& [number, f] : files) {
             f.mode = mirror_mode::off;
             f.calls.clear();
             f.late.give_up();
             f.read_in_hand = false;
+            f.build_in_hand = 0;
             release(f, f.told.release_all());
             f.digest_due = f.digest_everything = false;
             if (f.agent) {
@@ -261,6 +266,7 @@ struct mirror_primary::impl {
 
     // Nothing of the file is executed any more.
     void end_work(file& f) {
+        built.end_file(f.number);
         if (f.agent) {
             f.agent->on_lost();
             add(of_closed_files, f.agent->counters());
@@ -281,6 +287,7 @@ struct mirror_primary::impl {
         f.content.release_all(log);
         f.told = {}; // the device answers what was held
         f.read_in_hand = false;
+        f.build_in_hand = 0;
         f.state = new_state(f.number);
     }
 
@@ -366,6 +373,9 @@ struct mirror_primary::impl {
             const bool is_late = (entry.meta.flags & entry_late_content) != 0;
             const bool in_guest_memory = entry.content_in_guest && !is_late;
             const bool is_call = (entry.meta.flags & entry_awaits_outcome) != 0;
+            if ((entry.meta.flags & entry_may_fail) != 0) { // what a compiler does
+                f.build_in_hand = request.token;
+            }
             std::vector<byte_pieces> late;
             if (is_late) {
                 late = std::exchange(entry.content, {});
@@ -425,12 +435,14 @@ struct mirror_primary::impl {
 
     // ---- state transfer
 
-    void start_sync() {
+    void start_sync(bool with_built) {
         assert(mode == mirror_mode::off);
         set_mode(mirror_mode::syncing);
+        built.start(with_built);
         append(0, entry_kind::reset);
         for (auto& [number, f] : files) {
             open(f);
+            built.take_everything(number);
         }
         settle(nullptr);
     }
@@ -547,8 +559,8 @@ mirror_primary::mirror_primary(core::mirror_port& device, log_sink& log, agent_f
     : impl_(std::make_unique<impl>(device, log, std::move(agents), regions, options)) {}
 mirror_primary::~mirror_primary() = default;
 
-void mirror_primary::start_sync() {
-    impl_->start_sync();
+void mirror_primary::start_sync(bool built) {
+    impl_->start_sync(built);
 }
 
 void mirror_primary::stop() {
@@ -700,6 +712,9 @@ void mirror_primary::on_forwarded(std::uint32_t number) {
         return;
     }
     impl::file* f = impl_->find(number);
+    if (const std::uint64_t token = std::exchange(f->build_in_hand, 0)) {
+        impl_->built.on_build(number, token);
+    }
     if (f->agent && f->mode == mirror_mode::on) {
         if (std::exchange(f->read_in_hand, false)) {
             f->agent->after_read();
@@ -723,7 +738,9 @@ bool mirror_primary::on_done(std::uint32_t number, std::uint64_t token, const vg
     f->state->on_done(token, result);
     if (!f->calls.empty()) {
         if (const auto call = f->calls.extract(token)) {
-            impl_->log.outcome(call.mapped(), result);
+            if (!impl_->built.hold_outcome(number, token, call.mapped(), result)) {
+                impl_->log.outcome(call.mapped(), result);
+            }
             if (result == 0) {
                 impl_->prepare(*f);
             }
@@ -749,6 +766,9 @@ bool mirror_primary::on_completion(std::uint32_t number, guest_id event, bool fa
 }
 
 void mirror_primary::on_agent_done(std::uint32_t number, std::uint64_t token, const vgpu_response& response) {
+    if (impl_->built.on_done(number, token, response)) {
+        return;
+    }
     if (impl::file* f = impl_->find(number); f && f->agent) {
         f->agent->on_done(token, response);
         impl_->settle(f);

@@ -46,6 +46,7 @@ struct mirror_primary_options {
     // Kernels whose results are shipped from their first launch on; each file gets its agent at once, too.
     std::vector<std::string> ship_kernels = {};
     std::uint32_t transfer_wait_ms = default_transfer_wait_ms; // limits.hpp; 0: for ever
+    agent_memory* built_memory = nullptr; // built_programs.hpp; null: what compilers make is not taken
 };
 
 class mirror_primary final : public core::mirror_tap {
@@ -58,8 +59,9 @@ public:
     ~mirror_primary();
 
     // From the thin layer, on the device's thread, never from inside a call of log_sink.
-    void start_sync(); // a standby is there and empty; not while one is there already
-    void stop();       // it is gone
+    // A standby is there and empty; not while one is there already. `built`: it has use for what compilers make.
+    void start_sync(bool built = false);
+    void stop(); // it is gone
     void on_digest_result(log_sequence entry, std::span<const std::uint64_t> different);
     void on_content_released(log_sequence entry);
     // Takes digests of all files at the next possible point (`kage` asks, or a test); everything: also what

@@ -31,6 +31,15 @@ static_assert(VGPU_MAX_STREAM_BYTES + max_inline_content_bytes <= max_frame_payl
 static_assert(content_piece_bytes <= max_frame_payload_bytes);
 static_assert(max_hashes_per_message * 8 < max_message_bytes);
 
+// What a compiler has made (message Built): one message, what the primary's agents take at a time, what the
+// link may have queued before more of it is left out, and what a standby holds until its workers have it. It is
+// never needed, so beyond a bound it is dropped.
+inline constexpr std::uint64_t max_built_pack_bytes = content_piece_bytes;
+inline constexpr std::uint32_t max_built_takes = 8, max_built_takes_per_file = 2;
+inline constexpr std::uint64_t max_built_queue_bytes = std::uint64_t{24} << 20;
+inline constexpr std::uint64_t max_held_built_bytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t max_held_built = 4096;
+
 // What an entry may claim to carry: far beyond what any standby holds (its own bound is hold_bytes), and
 // small enough that no sum of lengths of one message leaves 64 bits.
 inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 40;
@@ -106,6 +115,11 @@ inline constexpr std::uint32_t default_stall_budget_ms = 10'000;
 // How far the standby's GPU may be behind the primary's before the guest has to wait for it: a takeover first
 // does what is missing. Many epochs, so that ordinary lateness costs nobody anything.
 inline constexpr std::uint32_t default_max_behind_ms = 2000;
+// A standby with a complete copy protects once all older than that was executed. Where nothing was for so long,
+// what is next waits for something else than its speed (a user event of the guest's).
+inline constexpr std::uint32_t keep_up_wait_ms = 10'000;
+// A guest that has waited for the standby's GPU for so long: people are told.
+inline constexpr std::uint32_t lag_note_ms = 5000;
 // A state transfer waits while a program has a user event that is not set, and the VM has no standby
 // meanwhile. Nothing obliges the program to set it, so after this time the program is lost, and not the VM's
 // protection.

@@ -5,10 +5,13 @@
 // Threads: all of it on the device's thread. Nothing here waits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "mirror/log/log_entry.hpp"
 #include "mirror/log/packed_stream.hpp"
@@ -54,6 +57,9 @@ public:
     virtual void synced(log_sequence last) = 0;
     // The standby can't be brought up, or can't be kept: why, for a person. The mirror is off afterwards.
     virtual void failed(const std::string& why) = 0;
+    // What the compiler has made of a file's programs, for the standby's; before the outcome of the call that
+    // made it. May be left out.
+    virtual void built(std::uint32_t, std::shared_ptr<const std::vector<std::byte>>) {}
     // Something that a person should know: memory that differs on the standby. At most a few for each
     // comparison.
     virtual void note(const std::string&) {}

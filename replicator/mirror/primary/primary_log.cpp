@@ -30,7 +30,7 @@ void primary_log::end() {
 
 // ---- what a standby says
 
-std::string primary_log::on_ack(const ack& a) {
+std::string primary_log::on_ack(const ack& a, std::uint64_t now) {
     if (a.received < run_.acked.received || a.executed < run_.acked.executed ||
         a.committed_epoch < run_.acked.committed_epoch || a.freed_bytes < run_.acked.freed_bytes ||
         a.freed_entries < run_.acked.freed_entries ||
@@ -75,7 +75,16 @@ std::string primary_log::on_ack(const ack& a) {
     if (a.freed_bytes != run_.acked.freed_bytes || a.freed_entries != run_.acked.freed_entries) {
         run_.stalled_since = never;
     }
+    if (a.executed != run_.acked.executed) {
+        run_.executed_at = now;
+    }
     run_.acked = a;
+    while (run_.execution.size() > 1 && run_.execution[1].first <= a.executed + 1) {
+        run_.execution.pop_front();
+    }
+    if (!run_.execution.empty() && run_.appended == a.executed) {
+        run_.execution.clear();
+    }
     while (run_.times.size() > 1 && run_.times[1].first <= run_.acked.received + 1) {
         run_.times.pop_front();
     }
@@ -147,6 +156,12 @@ std::string primary_log::on_entry(const entry_meta& meta, std::uint64_t now) {
     if (run_.times.empty() || run_.times.back().second != now) {
         run_.times.emplace_back(run_.appended, now);
     }
+    if (run_.execution.empty()) {
+        run_.executed_at = now;
+    }
+    if (run_.execution.empty() || run_.execution.back().second != now) {
+        run_.execution.emplace_back(run_.appended, now);
+    }
     if (meta.kind != entry_kind::submit || meta.flags != 0) {
         followups_.on_entry(meta, run_.sent);
     }
@@ -187,8 +202,25 @@ void primary_log::check_behind(std::uint64_t now) {
     const bool too_far = most != 0 && (run_.too_far_behind ? ms != 0 && ms >= most / 2 : ms >= most);
     if (too_far != run_.too_far_behind) {
         run_.too_far_behind = too_far;
+        run_.too_far_since = now;
         check_congestion();
     }
+    if (too_far && !run_.lag_told && now - run_.too_far_since >= lag_note_ms) {
+        run_.lag_told = true;
+        actions_.push(act_lagging{true, ms});
+    } else if (run_.lag_told && !too_far) {
+        run_.lag_told = false;
+        actions_.push(act_lagging{false, now - run_.too_far_since});
+    }
+}
+
+std::uint64_t primary_log::unexecuted_ms(std::uint64_t now) const {
+    return run_.execution.empty() ? 0 : now - std::min(now, run_.execution.front().second);
+}
+
+bool primary_log::keeps_up(std::uint64_t now) const {
+    return config_.max_behind_ms == 0 || unexecuted_ms(now) <= config_.max_behind_ms ||
+           now - std::min(now, run_.executed_at) >= keep_up_wait_ms;
 }
 
 bool primary_log::held_up_by_standby() const {
@@ -224,6 +256,17 @@ bool primary_log::send_content() {
     sent_bytes_ += piece.bytes;
     actions_.push(act_send_content{piece});
     return true;
+}
+
+bool primary_log::may_send_built(std::uint64_t bytes) {
+    const bool room = link_queued_ + bytes <= max_built_queue_bytes;
+    if (room) {
+        link_queued_ += bytes;
+        sent_bytes_ += bytes;
+        built_bytes_ += bytes;
+    }
+    ++(room ? built_sent_ : built_dropped_);
+    return room;
 }
 
 bool primary_log::send_entries(std::uint64_t now) {
@@ -418,7 +461,8 @@ std::uint64_t primary_log::next_tick() const {
     const bool watched = config_.max_behind_ms != 0 && !run_.too_far_behind && since != never;
     return std::min({run_.epoch_ends,
                      run_.stalled_since == never ? never : run_.stalled_since + config_.stall_budget_ms,
-                     watched ? since + config_.max_behind_ms : never});
+                     watched ? since + config_.max_behind_ms : never,
+                     run_.too_far_behind && !run_.lag_told ? run_.too_far_since + lag_note_ms : never});
 }
 
 void primary_log::fill(primary_status& s, std::uint64_t now) const {
@@ -437,7 +481,11 @@ void primary_log::fill(primary_status& s, std::uint64_t now) const {
     s.open_entries = followups_.size();
     s.lag_ms = run_.times.empty() ? 0 : now - std::min(now, run_.times.front().second);
     s.behind_ms = behind(now);
+    s.unexecuted_ms = unexecuted_ms(now);
     s.sent_bytes = sent_bytes_;
+    s.built_sent = built_sent_;
+    s.built_bytes = built_bytes_;
+    s.built_dropped = built_dropped_;
     s.digests_compared = digests_compared_;
     s.digests_different = digests_different_;
 }

@@ -58,11 +58,13 @@ public:
     void on_synced(log_sequence last);
 
     // From the standby. A sentence: which rule it broke.
-    std::string on_ack(const ack& a);
+    std::string on_ack(const ack& a, std::uint64_t now);
     std::string on_digest_result(const digest_result& r, std::uint64_t now);
     void on_standby_full(std::uint64_t now);
 
     void on_link_queue(std::uint64_t bytes) { link_queued_ = bytes; }
+    // Whether there is room for a pack of the compiler's; true: it is sent.
+    bool may_send_built(std::uint64_t bytes);
     // Hands to the link what it and the standby have room for. A sentence: why the mirror can't go on.
     std::string pump(std::uint64_t now);
     std::string on_tick(std::uint64_t now);
@@ -77,6 +79,8 @@ public:
         return run_.synced_mark != 0 && run_.acked.committed_epoch >= run_.synced_mark &&
                run_.acked.executed >= run_.synced_at;
     }
+    // All that is older than max_behind_ms was executed, or waits for something else than the standby's speed.
+    bool keeps_up(std::uint64_t now) const;
     void fill(primary_status& s, std::uint64_t now) const;
 
 private:
@@ -100,6 +104,7 @@ private:
     void drop(log_sequence up_to);
     void check_congestion();
     void check_behind(std::uint64_t now);
+    std::uint64_t unexecuted_ms(std::uint64_t now) const;
     std::uint64_t behind(std::uint64_t now) const;
     bool held_up_by_standby() const;
     bool send_content();
@@ -138,6 +143,11 @@ private:
         // The first epoch whose marker followed synced(): committed means that it arrived.
         std::uint64_t synced_mark = 0;
         std::deque<std::pair<log_sequence, std::uint64_t>> times; // first entry of a millisecond, which
+        // The same of what was not executed; when something was last, or began to wait.
+        std::deque<std::pair<log_sequence, std::uint64_t>> execution;
+        std::uint64_t executed_at = 0;
+        std::uint64_t too_far_since = 0;
+        bool lag_told = false;
 
         std::deque<closed_epoch> unsent_marks; // checkpoints: closed at an entry that was not sent
         std::deque<closed_epoch> sent_marks;   // not committed
@@ -157,6 +167,7 @@ private:
     std::uint64_t epoch_ = 0;           // closed last
 
     // ---- for people
+    std::uint64_t built_sent_ = 0, built_bytes_ = 0, built_dropped_ = 0;
     std::uint64_t sent_bytes_ = 0, digests_compared_ = 0, digests_different_ = 0;
 };
 

@@ -23,6 +23,12 @@ struct action_text {
     std::string operator()(const act_drop_content& a) const {
         return "drop_content " + std::to_string(a.sequence);
     }
+    std::string operator()(const act_built& a) const {
+        return (a.send ? "send " : "drop ") + to_text(message(a.what));
+    }
+    std::string operator()(const act_lagging& a) const {
+        return std::string("lagging ") + (a.on ? "on " : "off ") + std::to_string(a.ms) + "ms";
+    }
     std::string operator()(const act_start_sync&) const { return "start_sync"; }
     std::string operator()(const act_stop_mirror&) const { return "stop_mirror"; }
     std::string operator()(const act_epoch_wanted&) const { return "epoch_wanted"; }
@@ -38,6 +44,12 @@ struct action_text {
 const char* name_of(primary_state s) {
     static constexpr const char* names[] = {"disconnected", "greeting", "syncing", "protecting", "ended"};
     return names[static_cast<std::size_t>(s)];
+}
+
+std::string sentence(const act_lagging& a) {
+    return a.on ? "the standby's GPU lags by " + std::to_string(a.ms) +
+                      " ms, and the guest waits for it (max-behind-ms): a takeover now would take that long"
+                : "the standby's GPU keeps up again, after " + std::to_string(a.ms) + " ms";
 }
 
 std::string to_text(const primary_action& a) {

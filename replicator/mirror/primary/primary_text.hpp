@@ -11,5 +11,6 @@ namespace kagemusha::mirror {
 
 const char* name_of(primary_state s);
 std::string to_text(const primary_action& a);
+std::string sentence(const act_lagging& a); // for people
 
 } // namespace kagemusha::mirror

@@ -23,7 +23,7 @@ bool legal(primary_state from, primary_state to) {
     case greeting:
         return to == disconnected || to == syncing || to == ended;
     case syncing:
-        return to == disconnected || to == protecting || to == ended;
+        return to == disconnected || to == syncing || to == protecting || to == ended;
     case protecting:
         return to == disconnected || to == ended;
     case ended:
@@ -91,6 +91,9 @@ struct replication_primary_fsm::impl {
         }
         h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
                               config.gpu_capabilities.end());
+        if (!config.built_capability.empty()) {
+            h.capabilities.push_back(config.built_capability);
+        }
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.limits = config.limits;
         return h;
@@ -147,9 +150,13 @@ struct replication_primary_fsm::impl {
         next_heartbeat = now;
         device_state = device::on;
         log.begin(theirs);
-        actions.push(act_start_sync{});
+        actions.push(act_start_sync{built_wanted()});
         become(primary_state::syncing, {});
         send_heartbeat();
+    }
+
+    bool built_wanted() const {
+        return !config.built_capability.empty() && has_capability(peer, config.built_capability);
     }
 
     std::uint32_t heartbeat_period() const {
@@ -164,15 +171,24 @@ struct replication_primary_fsm::impl {
     // ---- what a standby says
 
     void on_ack(const ack& a) {
-        if (const std::string broken = log.on_ack(a); !broken.empty()) {
+        if (const std::string broken = log.on_ack(a, now); !broken.empty()) {
             return violation(broken);
         }
-        if (state == primary_state::syncing && log.copied()) {
-            reconnect_delay = min_reconnect_ms;
-            become(primary_state::protecting, {});
-            if (checkpoints_wanted) {
-                log.use_checkpoints(true);
-            }
+        protect_if_complete();
+    }
+
+    void protect_if_complete() {
+        if (state != primary_state::syncing || !log.copied()) {
+            return;
+        }
+        if (!log.keeps_up(now)) {
+            return become(primary_state::syncing,
+                          "the standby has everything, and its GPU has still to do what this one has done");
+        }
+        reconnect_delay = min_reconnect_ms;
+        become(primary_state::protecting, {});
+        if (checkpoints_wanted) {
+            log.use_checkpoints(true);
         }
     }
 
@@ -254,6 +270,7 @@ struct replication_primary_fsm::impl {
             send_heartbeat();
         }
         give_up_if(log.on_tick(now));
+        protect_if_complete();
     }
 
     // The mirror can't go on.
@@ -321,6 +338,14 @@ void replication_primary_fsm::on_synced(log_sequence last) {
     if (impl_->mirroring()) {
         impl_->log.on_synced(last);
     }
+}
+
+void replication_primary_fsm::on_built(std::uint32_t file, std::uint64_t bytes) {
+    if (impl_->mirroring()) { // its file's entry first
+        impl_->give_up_if(impl_->log.pump(impl_->now));
+    }
+    const bool send = impl_->mirroring() && impl_->built_wanted() && impl_->log.may_send_built(bytes);
+    impl_->actions.push(act_built{{file, bytes}, send});
 }
 
 void replication_primary_fsm::on_mirror_failed(const std::string& why, std::uint64_t now_ms) {

@@ -16,7 +16,9 @@
 //   disconnected  greeting      on_connected: hello is sent
 //                 disconnected  another reason: the next attempt failed
 //   greeting      syncing       its hello fits: act_start_sync
-//   syncing       protecting    the first epoch behind synced() is committed and all up to it executed
+//   syncing       protecting    the first epoch behind synced() is committed and all up to it executed, and
+//                               the standby's GPU keeps up (primary_log::keeps_up)
+//                 syncing       it does not yet
 //   any of these  disconnected  link closed, silence, no hello, refused by either, goodbye, fault,
 //                               a rule broken, on_mirror_failed(), a request or an epoch that can't fit,
 //                               a standby that is full and frees nothing for stall_budget_ms
@@ -59,6 +61,7 @@ struct primary_config {
     std::uint32_t max_behind_ms = default_max_behind_ms;     // primary_log.hpp; 0: no bound
     bool compression = false;
     std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
+    std::string built_capability = {};              // the whole of it; empty: none
     guest_limits limits;
     std::uint64_t window_bytes = link_window_bytes; // handed to the link and not sent
 };
@@ -80,7 +83,9 @@ struct act_drop_log {
 struct act_drop_content {
     log_sequence sequence;
 }; // its late pieces that were not sent are not wanted any more
-struct act_start_sync {};   // device: begin a state transfer; entries follow, numbered on
+struct act_start_sync {
+    bool built = false; // the standby has use for what the compiler makes
+}; // device: begin a state transfer; entries follow, numbered on
 struct act_stop_mirror {};  // device: off; on_mirror_stopped() follows
 struct act_epoch_wanted {}; // only with checkpoints: close_epoch() soon, or the guest will be held back
 struct act_congestion {
@@ -89,14 +94,25 @@ struct act_congestion {
 struct act_digest_result {
     digest_result what;
 }; // device: give it to the agents
+// Of the oldest on_built() that has none yet: send it, or drop it.
+struct act_built {
+    built what;
+    bool send;
+};
+// For people: the guest has waited for the standby's GPU for long, or waits no more; for how long.
+struct act_lagging {
+    bool on;
+    std::uint64_t ms;
+};
 struct act_state {
     primary_state state;
     std::string degraded;
 }; // for people; empty: protected or on its way
 
-using primary_action = std::variant<act_connect, act_close_link, act_send, act_send_entries, act_send_content,
-                                    act_drop_log, act_drop_content, act_start_sync, act_stop_mirror,
-                                    act_epoch_wanted, act_congestion, act_digest_result, act_state>;
+using primary_action =
+    std::variant<act_connect, act_close_link, act_send, act_send_entries, act_send_content, act_drop_log,
+                 act_drop_content, act_start_sync, act_stop_mirror, act_epoch_wanted, act_congestion,
+                 act_digest_result, act_built, act_lagging, act_state>;
 
 struct primary_status {
     primary_state state = primary_state::disconnected;
@@ -110,15 +126,17 @@ struct primary_status {
     std::uint64_t complete_checkpoint = 0;
     log_sequence appended = 0, sent = 0, received = 0, executed = 0;
     std::uint64_t log_bytes = 0, log_entries = 0; // held now
-    std::uint64_t lag_ms = 0;     // age of the oldest entry that was not acknowledged as received
-    std::uint64_t behind_ms = 0;  // of the standby's GPU: primary_log.hpp
-    std::uint64_t sent_bytes = 0; // ever
+    std::uint64_t lag_ms = 0;        // age of the oldest entry that was not acknowledged as received
+    std::uint64_t behind_ms = 0;     // of the standby's GPU: primary_log.hpp
+    std::uint64_t unexecuted_ms = 0; // age of the oldest entry that was not acknowledged as executed
+    std::uint64_t sent_bytes = 0;    // ever
     std::uint64_t digests_compared = 0, digests_different = 0; // chunks
     std::uint64_t connections = 0;
     std::string standby_gpu;
     std::uint64_t round_trip_ms = 0;
-    bool compression = false;       // both ends know how to
-    std::uint64_t late_bytes = 0;   // of log_bytes: pieces of late content that were not sent
+    bool compression = false;     // both ends know how to
+    std::uint64_t late_bytes = 0; // of log_bytes: pieces of late content that were not sent
+    std::uint64_t built_sent = 0, built_bytes = 0, built_dropped = 0; // packs, their bytes; packs
     std::uint64_t open_entries = 0; // whose outcome, late content or digests are missing
 };
 
@@ -135,6 +153,7 @@ public:
     void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes); // next piece
     void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms);
     void on_synced(log_sequence last);
+    void on_built(std::uint32_t file, std::uint64_t bytes);
     void on_mirror_failed(const std::string& why, std::uint64_t now_ms); // act_stop_mirror follows even so
     void on_mirror_stopped(std::uint64_t now_ms);
     // Closes the epoch. Its number. With checkpoints at the last appended entry; else at the last one that

@@ -954,5 +954,92 @@ TEST_F(replication_primary_fsm_test, memory_returns_to_its_baseline) {
     EXPECT_EQ(s.open_entries, 0u);
 }
 
+// ---- what compilers made
+
+TEST_F(replication_primary_fsm_test, built_programs_go_to_a_gpu_of_the_same_name_only) {
+    config.built_capability = "built-programs-1 a GPU";
+    for (const bool same : {true, false}) {
+        make();
+        hello h = standby_hello();
+        h.capabilities.push_back(same ? "built-programs-1 a GPU" : "built-programs-1 another GPU");
+        attach(h);
+        write(64, entry_awaits_outcome | entry_may_fail);
+        fsm->on_built(1, 4096);
+        fsm->on_outcome(3, false, 0);
+        EXPECT_EQ(actions(), same ? "send_entries 3..3; send built file=1 4096B; send outcome 3 0"
+                                  : "send_entries 3..3; drop built file=1 4096B; send outcome 3 0");
+        EXPECT_EQ(fsm->status(now).built_sent, same ? 1u : 0u);
+        EXPECT_EQ(fsm->status(now).built_bytes, same ? 4096u : 0u);
+        now += 10'000;
+    }
+}
+
+TEST_F(replication_primary_fsm_test, built_programs_wait_for_no_room) {
+    config.built_capability = "built-programs-1 a GPU";
+    make();
+    hello h = standby_hello();
+    h.capabilities.push_back(config.built_capability);
+    attach(h);
+    std::uint64_t sent = 0;
+    for (int i = 0; i < 20; ++i) {
+        fsm->on_built(1, max_built_pack_bytes);
+        sent += actions().starts_with("send") ? max_built_pack_bytes : 0;
+    }
+    EXPECT_LE(sent, max_built_queue_bytes);
+    EXPECT_GE(sent + max_built_pack_bytes, max_built_queue_bytes - 1000);
+    EXPECT_EQ(fsm->status(now).built_dropped, 20 - sent / max_built_pack_bytes);
+    fsm->on_sent(0);
+    fsm->on_built(1, 4096);
+    EXPECT_EQ(actions(), "send built file=1 4096B");
+    fsm->on_closed("the cable was cut", now);
+    actions();
+    fsm->on_built(1, 4096);
+    EXPECT_EQ(actions(), "drop built file=1 4096B") << "what the device had under way";
+}
+
+// ---- the standby keeps up
+
+TEST_F(replication_primary_fsm_test, it_protects_when_the_standbys_gpu_keeps_up) {
+    config.heartbeat_budget_ms = 100'000;
+    make();
+    attach();
+    fsm->on_synced(2);
+    fsm->on_sent(0);
+    write(64); // 3: a program that its compiler needs long for
+    actions();
+    fsm->close_epoch(now);
+    actions();
+    now += 1500;
+    write(64); // 4
+    fsm->close_epoch(now);
+    actions();
+    now += config.max_behind_ms - 1499;
+    const std::uint64_t epoch = fsm->status(now).epoch;
+    const std::string waits = acks(4, 2, epoch, 0, 2);
+    EXPECT_NE(waits.find("state syncing \"the standby has everything, and its GPU has still to do"),
+              std::string::npos)
+        << waits;
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, config.max_behind_ms + 1u);
+    EXPECT_EQ(acks(4, 3, epoch, 64, 3), "state protecting") << "4 is younger than the bound";
+}
+
+TEST_F(replication_primary_fsm_test, what_waits_for_the_guest_is_not_the_standbys_speed) {
+    config.heartbeat_budget_ms = 100'000;
+    make();
+    attach();
+    fsm->on_synced(2);
+    write(64); // waits for a user event
+    actions();
+    fsm->close_epoch(now);
+    actions();
+    now += config.max_behind_ms + 1;
+    acks(3, 2, fsm->status(now).epoch, 0, 2);
+    ASSERT_EQ(fsm->status(now).state, primary_state::syncing);
+    at(now + keep_up_wait_ms - 1);
+    EXPECT_EQ(fsm->status(now).state, primary_state::syncing);
+    at(now + 1);
+    EXPECT_EQ(fsm->status(now).state, primary_state::protecting);
+}
+
 } // namespace
 } // namespace kagemusha::mirror

@@ -17,6 +17,10 @@ inline constexpr const char* compression_capability = "zstd";
 inline constexpr const char* cuda_capability = "cuda-1";
 inline constexpr const char* cuda_only_capability = "cuda-only";
 
+// Of a device with a compiler whose results another one of its kind can use; the name of the GPU follows, so
+// that both ends say the same if and only if their GPUs are called the same.
+inline constexpr const char* built_capability = "built-programs-1 ";
+
 // The highest version that both speak, which both then speak; 0: there is none.
 std::uint32_t common_version(const hello& mine, const hello& theirs);
 

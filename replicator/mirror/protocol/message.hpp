@@ -112,6 +112,14 @@ struct ack {
     friend bool operator==(const ack&, const ack&) = default;
 };
 
+// Primary: what its compiler has made of a file's programs; the bytes follow. Of no entry, and in no order with
+// them: it may be dropped.
+struct built {
+    std::uint32_t file = 0;
+    std::uint64_t bytes = 0;
+    friend bool operator==(const built&, const built&) = default;
+};
+
 // Either way. `time_ms` is the sender's; the answer gives it back.
 struct heartbeat {
     std::uint64_t time_ms = 0;
@@ -215,6 +223,6 @@ struct unknown_message {
 };
 
 using message = std::variant<hello, entries, content, outcome, marker, synced, ack, heartbeat, digests,
-                             digest_result, close_epoch, fault, goodbye, supervision, unknown_message>;
+                             digest_result, close_epoch, fault, goodbye, supervision, built, unknown_message>;
 
 } // namespace kagemusha::mirror

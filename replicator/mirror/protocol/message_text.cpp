@@ -65,6 +65,9 @@ struct message_text {
         return "content " + n(m.sequence) + "/" + n(m.payload) + " at " + n(m.offset) + " " + n(m.bytes) +
                "B";
     }
+    std::string operator()(const built& m) const {
+        return "built file=" + n(m.file) + " " + n(m.bytes) + "B";
+    }
     std::string operator()(const outcome& m) const {
         return "outcome " + n(m.sequence) + (m.canceled ? " canceled" : " " + std::to_string(m.result));
     }

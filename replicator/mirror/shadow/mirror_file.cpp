@@ -583,7 +583,8 @@ struct mirror_file::impl {
                         entry.command(command);
                     }
                 } else if constexpr (!commands::is_query<commands::row_of<type>> &&
-                                     !std::is_same_v<type, op_flush> && !std::is_same_v<type, op_await>) {
+                                     !std::is_same_v<type, op_flush> && !std::is_same_v<type, op_await> &&
+                                     !std::is_same_v<type, op_built>) {
                     call(o, command);
                 }
             },

@@ -96,7 +96,11 @@ struct replication_standby_fsm::impl {
     bool live = false; // after a takeover everything was given
     bool keep = false; // what belongs to a VM's checkpoint
 
+    // ---- what compilers made, with the thin layer and not with a worker yet
+    std::uint64_t held_built = 0, held_built_bytes = 0;
+
     // ---- for people
+    std::uint64_t built_stored = 0, built_bytes = 0, built_dropped = 0;
     std::uint64_t received_bytes = 0, digests_compared = 0, digests_different = 0, faults = 0;
 
     impl(const standby_config& c, std::uint64_t now_ms)
@@ -129,6 +133,9 @@ struct replication_standby_fsm::impl {
         }
         h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
                               config.gpu_capabilities.end());
+        if (!config.built_capability.empty()) {
+            h.capabilities.push_back(config.built_capability);
+        }
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.hold_bytes = config.hold_bytes;
         h.hold_entries = config.hold_entries;
@@ -179,6 +186,7 @@ struct replication_standby_fsm::impl {
             log.clear();
             copy = {};
             forgetting = true;
+            held_built = held_built_bytes = 0;
             actions.push(act_forget_all{});
             return;
         }
@@ -293,6 +301,25 @@ struct replication_standby_fsm::impl {
             on_complete();
         }
         return broken;
+    }
+
+    // Never needed, so nothing waits for room.
+    std::string on(const built& m) {
+        if (config.built_capability.empty() || !has_capability(peer, config.built_capability)) {
+            return "it sent built programs, which was not agreed on";
+        }
+        received_bytes += m.bytes;
+        if (!log.file_is_open(m.file) || held_built >= max_held_built ||
+            held_built_bytes + m.bytes > max_held_built_bytes) {
+            ++built_dropped;
+            return {};
+        }
+        ++held_built;
+        held_built_bytes += m.bytes;
+        ++built_stored;
+        built_bytes += m.bytes;
+        actions.push(act_store_built{m});
+        return {};
     }
 
     std::string on(const outcome& m) {
@@ -609,6 +636,13 @@ void replication_standby_fsm::on_file_lost(std::uint32_t file, const std::string
     }
 }
 
+void replication_standby_fsm::on_built_stored(std::uint64_t bytes) {
+    impl& i = *impl_;
+    assert(i.held_built != 0 && i.held_built_bytes >= bytes && "once for each act_store_built");
+    --i.held_built;
+    i.held_built_bytes -= bytes;
+}
+
 void replication_standby_fsm::on_forgotten(std::uint64_t now_ms) {
     impl_->now = now_ms;
     assert(impl_->forgetting && "nobody asked for it");
@@ -682,6 +716,9 @@ standby_status replication_standby_fsm::status(std::uint64_t) const {
     s.digests_compared = i.digests_compared;
     s.digests_different = i.digests_different;
     s.faults = i.faults;
+    s.built_stored = i.built_stored;
+    s.built_bytes = i.built_bytes;
+    s.built_dropped = i.built_dropped;
     s.primary_gpu = i.peer.gpu;
     s.compression = i.config.compression && has_capability(i.peer, compression_capability);
     s.bookkeeping = i.log.memory_slots() + i.copy.comparisons.size() + i.copy.open_marks.size() +

@@ -74,6 +74,7 @@ struct standby_config {
     std::uint32_t running_per_file = default_running_per_file;
     bool compression = false;
     std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
+    std::string built_capability = {};              // the whole of it; empty: none
     guest_limits limits;                            // no log of a guest that may have more is followed
 };
 
@@ -96,13 +97,17 @@ struct act_resume {
 struct act_live {};
 // A new primary run begins: end every file, free everything held; on_forgotten() follows.
 struct act_forget_all {};
+// Give the bytes of the last message to the compiler of this file; on_built_stored() follows.
+struct act_store_built {
+    built what;
+};
 struct act_standby_state {
     standby_state state;
     std::string why;
 };
 
 using standby_action = std::variant<act_send, act_close_link, act_run, act_skip, act_resume, act_live,
-                                    act_forget_all, act_standby_state>;
+                                    act_forget_all, act_store_built, act_standby_state>;
 
 struct standby_status {
     standby_state state = standby_state::listening;
@@ -117,6 +122,7 @@ struct standby_status {
     std::uint64_t received_bytes = 0;
     std::uint64_t digests_compared = 0, digests_different = 0;
     std::uint64_t faults = 0;
+    std::uint64_t built_stored = 0, built_bytes = 0, built_dropped = 0; // packs, their bytes; packs
     std::string primary_gpu;
     bool compression = false;      // both ends know how to
     std::uint64_t bookkeeping = 0; // records in memory, used or not: bounded by what may be held
@@ -137,6 +143,9 @@ public:
     void on_executed(log_sequence entry, std::int32_t result, std::uint64_t now_ms);
     void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now_ms);
     void on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms);
+
+    // A worker has it, or nobody wanted it.
+    void on_built_stored(std::uint64_t bytes);
 
     // After act_forget_all: the memory is free again. Only then the primary gets a hello. What the device
     // says until then is of what was forgotten, and ignored.

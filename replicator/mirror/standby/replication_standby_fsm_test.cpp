@@ -952,5 +952,61 @@ TEST_F(replication_standby_fsm_test, memory_returns_to_its_baseline) {
     EXPECT_EQ(fsm->status(now).bookkeeping, baseline);
 }
 
+// ---- what compilers made
+
+TEST_F(replication_standby_fsm_test, built_programs_are_stored_for_files_that_are_open) {
+    config.built_capability = "built-programs-1 a GPU";
+    make();
+    hello h = primary_hello();
+    h.capabilities.push_back(config.built_capability);
+    connect();
+    says(h);
+    entry(meta(1, entry_kind::reset));
+    entry(meta(2, entry_kind::open_file, 1));
+    EXPECT_EQ(says(built{1, 4096}), "store built file=1 4096B") << "before its epoch is committed";
+    EXPECT_EQ(says(built{2, 4096}), "") << "nobody would use it";
+    entry(meta(3, entry_kind::lose_file, 1));
+    EXPECT_EQ(says(built{1, 4096}), "");
+    EXPECT_EQ(fsm->status(now).built_stored, 1u);
+    EXPECT_EQ(fsm->status(now).built_bytes, 4096u);
+    EXPECT_EQ(fsm->status(now).built_dropped, 2u);
+}
+
+TEST_F(replication_standby_fsm_test, built_programs_that_were_not_agreed_on_break_a_rule) {
+    attach();
+    EXPECT_EQ(says(built{1, 4096}), broken("it sent built programs, which was not agreed on"));
+    config.built_capability = "built-programs-1 a GPU";
+    make();
+    attach(); // the primary does not say it
+    EXPECT_EQ(says(built{1, 4096}), broken("it sent built programs, which was not agreed on"));
+}
+
+TEST_F(replication_standby_fsm_test, built_programs_are_bounded) {
+    config.built_capability = "built-programs-1 a GPU";
+    const auto begin = [&] {
+        make();
+        hello h = primary_hello();
+        h.capabilities.push_back(config.built_capability);
+        connect();
+        says(h);
+        entry(meta(1, entry_kind::reset));
+        entry(meta(2, entry_kind::open_file, 1));
+    };
+    begin();
+    std::uint64_t held = 0;
+    for (int i = 0; i < 40; ++i) {
+        held += says(built{1, max_built_pack_bytes}).empty() ? 0 : max_built_pack_bytes;
+    }
+    EXPECT_EQ(held, max_held_built_bytes);
+    fsm->on_built_stored(max_built_pack_bytes);
+    EXPECT_NE(says(built{1, max_built_pack_bytes}), "") << "there is room again";
+    begin();
+    std::uint64_t packs = 0;
+    for (std::uint64_t i = 0; i < max_held_built + 10; ++i) {
+        packs += says(built{1, 24}).empty() ? 0 : 1;
+    }
+    EXPECT_EQ(packs, max_held_built);
+}
+
 } // namespace
 } // namespace kagemusha::mirror

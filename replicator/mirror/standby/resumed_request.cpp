@@ -19,7 +19,7 @@ const vgpu_payload_ref* read_payload(const codec::op& any) {
             const vgpu_payload_ref* reference = nullptr;
             if constexpr (requires { o.content; }) {
                 reference = &o.c->content;
-            } else if constexpr (requires { o.data; }) {
+            } else if constexpr (requires { o.write(); }) {
                 if (!o.write()) {
                     return nullptr;
                 }

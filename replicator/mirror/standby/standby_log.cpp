@@ -502,6 +502,11 @@ bool standby_log::all_given() const {
                        [](const auto& f) { return f.second.open_requests.empty(); });
 }
 
+bool standby_log::file_is_open(std::uint32_t file) const {
+    const auto f = files_.find(file);
+    return f != files_.end() && f->second.open && !f->second.lost;
+}
+
 bool standby_log::file_lives(std::uint32_t file) const {
     const auto f = files_.find(file);
     return f != files_.end() && f->second.lives;

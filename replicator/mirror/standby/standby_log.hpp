@@ -61,7 +61,8 @@ public:
         const held* h = find(s);
         return h != nullptr && h->at == stage::arrived;
     }
-    bool file_lives(std::uint32_t file) const; // the device has it: open_file was given and its end was not
+    bool file_is_open(std::uint32_t file) const; // at the end of the log, and not lost
+    bool file_lives(std::uint32_t file) const;   // the device has it: open_file was given and its end was not
 
     log_sequence received() const { return received_; }
     log_sequence committed() const { return committed_; }

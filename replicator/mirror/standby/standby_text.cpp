@@ -15,6 +15,7 @@ struct action_text {
     std::string operator()(const act_resume& a) const { return "resume " + std::to_string(a.request.token); }
     std::string operator()(const act_live&) const { return "live"; }
     std::string operator()(const act_forget_all&) const { return "forget_all"; }
+    std::string operator()(const act_store_built& a) const { return "store " + to_text(message(a.what)); }
     std::string operator()(const act_standby_state& a) const { return state_text(name_of(a.state), a.why); }
 };
 

@@ -413,6 +413,9 @@ int main(int argc, char** argv) {
         churn(number, argc > 3 ? argv[3] : nullptr);
     else if (what == "pulse")
         pulse(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 64);
+    else if (what == "builds")
+        build_programs(number, argc > 3 ? argv[3] : nullptr,
+                       argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 100);
     else if (what == "busy")
         keep_busy(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::atof(argv[4]) : 4);
     else if (what == "fill")
@@ -437,7 +440,7 @@ int main(int argc, char** argv) {
         hostile(what);
     else
         fail("usage: cl_job add N | churn SECONDS [STOP_FILE] | fill TIMES | pulse SECONDS [STOP_FILE [MIB]] "
-             "| busy SECONDS [STOP_FILE [MS]] | traced "
+             "| builds SECONDS [STOP_FILE [LIVE]] | busy SECONDS [STOP_FILE [MS]] | traced "
              "SECONDS "
              "[STOP_FILE] | await-store | address SECONDS [STOP_FILE] | printf NUMBER | nonsense | in-flight "
              "SECONDS | "

@@ -13,3 +13,7 @@ void pulse(double seconds, const char* stop_file, std::size_t mib);
 
 // The same, without a pause: there are always some kernels of about this length in the queue.
 void keep_busy(double seconds, const char* stop_file, double kernel_ms);
+
+// For as long: builds one program with two small kernels after the other, launches them and checks what they give.
+// So many programs stay.
+void build_programs(double seconds, const char* stop_file, std::size_t live);
