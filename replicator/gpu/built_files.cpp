@@ -235,15 +235,18 @@ std::size_t built_files::store(std::span<const std::byte> pack) {
     return stored;
 }
 
+// Folders count as files do, also those of a file that then could not be made.
 bool built_files::store_one(std::string_view name, std::span<const std::byte> content) {
-    if (stored_files_ >= max_built_files || content.size() > max_built_bytes - stored_bytes_)
+    if (content.size() > max_built_bytes - stored_bytes_)
         return false;
     const std::string path = directory_ + '/' + std::string(name);
     struct stat s;
-    if (::lstat(path.c_str(), &s) == 0)
+    const auto parts = static_cast<std::size_t>(std::count(name.begin(), name.end(), '/')) + 1;
+    if (parts > max_built_entries - stored_entries_ || ::lstat(path.c_str(), &s) == 0)
         return false;
     for (std::size_t slash = directory_.size() + 1; (slash = path.find('/', slash)) != path.npos; ++slash)
-        ::mkdir(path.substr(0, slash).c_str(), 0700); // open() says whether it is there
+        if (::mkdir(path.substr(0, slash).c_str(), 0700) == 0)
+            ++stored_entries_; // open() says whether it is there
     const std::string temporary = path + ".part";
     const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0700);
     if (fd < 0)
@@ -256,7 +259,7 @@ bool built_files::store_one(std::string_view name, std::span<const std::byte> co
     }
     if (known_.size() < max_known)
         known_.insert(std::string(name));
-    ++stored_files_;
+    ++stored_entries_;
     stored_bytes_ += content.size();
     return true;
 }

@@ -30,7 +30,7 @@ namespace kagemusha::gpu {
 inline constexpr std::size_t max_built_file_bytes = (std::size_t{4} << 20) - 4096;
 inline constexpr std::size_t max_built_name_bytes = 512;
 // What one worker stores: a quarter of the private directory, so that its own compiler has room.
-inline constexpr std::size_t max_built_files = 2048;
+inline constexpr std::size_t max_built_entries = 4096; // files and folders
 inline constexpr std::uint64_t max_built_bytes = std::uint64_t{64} << 20;
 
 // Whether a pack may name a file so: a path below the directory, of two folders at least, without a component
@@ -66,7 +66,7 @@ private:
     std::deque<std::string> recent_;        // programs, the newest first
     std::unordered_set<std::string> known_; // files that were taken, stored, or are in to_take_
     std::deque<std::string> to_take_;
-    std::size_t stored_files_ = 0;
+    std::size_t stored_entries_ = 0;
     std::uint64_t stored_bytes_ = 0;
 };
 

@@ -2,8 +2,10 @@
 #include "gpu/built_files.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -152,6 +154,43 @@ TEST_F(built_files_test, a_peer_fills_a_part_of_the_directory_only) {
     for (int i = 0; i < 64; ++i)
         n += standby.store(pack_of("a/b/" + std::to_string(i) + ".so", large));
     EXPECT_EQ(n, max_built_bytes / large.size());
+}
+
+TEST_F(built_files_test, folders_count_too) {
+    // Each of the first names makes five folders, and then is too long for a file that is not whole yet.
+    for (std::size_t i = 0; i < max_built_entries / 5 + 100; ++i)
+        EXPECT_EQ(standby.store(
+                      pack_of("a" + std::to_string(i) + "/b/c/d/e/" + std::string(250, 'f') + ".so", "x")),
+                  0u);
+    std::size_t entries = 0;
+    for (const auto& e : fs::recursive_directory_iterator(top / "standby"))
+        entries += e.exists();
+    EXPECT_LE(entries, max_built_entries);
+    EXPECT_GE(entries, max_built_entries - 6);
+    EXPECT_EQ(files_stored(), 0u);
+    EXPECT_EQ(standby.store(pack_of("x/y/z.so", "content")), 0u);
+}
+
+TEST_F(built_files_test, a_full_disk_leaves_a_program_to_the_compiler) {
+    const fs::path full = top / "standby/a/b";
+    fs::create_directories(full);
+    // As on a full disk, a file can be made, and be written in part.
+    const rlimit before = [] {
+        rlimit l{};
+        getrlimit(RLIMIT_FSIZE, &l);
+        return l;
+    }();
+    rlimit small = before;
+    small.rlim_cur = 4;
+    const auto old = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    const std::size_t stored_then = standby.store(pack_of("a/b/d.so", "content"));
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, old);
+    EXPECT_EQ(stored_then, 0u);
+    EXPECT_FALSE(fs::exists(full / "d.so"));
+    EXPECT_FALSE(fs::exists(full / "d.so.part")) << "half of a file is no file";
+    EXPECT_EQ(standby.store(pack_of("a/b/d.so", "content")), 1u) << "there is room again";
 }
 
 TEST_F(built_files_test, a_runtime_without_a_cache_has_none) {

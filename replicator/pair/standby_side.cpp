@@ -39,8 +39,9 @@ threaded_standby::~threaded_standby() {
 
 std::string threaded_standby::start() {
     std::string error;
-    memory_ =
-        arena::create("kagemusha-standby", options_.fsm.hold_bytes * arena_factor, standby_region, error);
+    memory_ = arena::create("kagemusha-standby",
+                            options_.fsm.hold_bytes * arena_factor + mirror::max_held_built_bytes,
+                            standby_region, error); // packs of built programs take no room from entries
     if (!memory_) {
         return error;
     }
