@@ -216,7 +216,8 @@ private:
     mirror::vm_state seen_;                     // the VM's, as it was loaded last
     std::deque<mirror::resumed_request> early_; // of the guest, before it was live
     bool live_ = false;
-    std::string lost_; // by the takeover: why the guest's files have no state
+    std::uint64_t left_ = 0; // entries that were held when it took over
+    std::string lost_;       // by the takeover: why the guest's files have no state
     std::atomic<bool> taken_over_ = false;
     std::atomic<std::uint64_t> committed_ = 0;
     // See kagemusha_replication_status.
@@ -283,7 +284,10 @@ void standby_role::on_live() {
         device_.core->submit(early_.front().request(), now_ms());
         early_.pop_front();
     }
-    log_(KAGEMUSHA_LOG_INFO, "replication: took over; the guest's requests are executed here");
+    const std::uint64_t ms = took_over_at_ns_ == 0 ? 0 : (boot_ns() - took_over_at_ns_) / 1'000'000;
+    log_(KAGEMUSHA_LOG_INFO, "replication: took over; the guest's requests are executed here, " +
+                                 std::to_string(ms) + " ms later: up to " + std::to_string(left_) +
+                                 " entries of the log came first");
     if (guest_.room) {
         guest_.room(user_data_);
     }
@@ -294,6 +298,7 @@ int standby_role::take_over(std::string& error) {
         error = "this device has taken over already";
         return -EALREADY;
     }
+    left_ = side_->status().held_entries;
     error = side_->take_over(*device_.core);
     lost_ = error; // before taken_over_, which other threads look at first
     taken_over_ = true;
