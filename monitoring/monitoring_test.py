@@ -24,7 +24,8 @@ TOOL = sys.argv.pop(1)
 NOT_ON_THE_BOARD = {"kagemusha_vm_up", "kagemusha_replication_info", "kagemusha_replication_epoch",
                     "kagemusha_replication_committed_epoch", "kagemusha_replication_lag_entries",
                     "kagemusha_replication_shipped_objects", "kagemusha_replication_transferred_bytes_total",
-                    "kagemusha_replication_held_back_seconds_max", "kagemusha_replication_connections_total"}
+                    "kagemusha_replication_held_back_seconds_max", "kagemusha_replication_connections_total",
+                    "kagemusha_replication_built_bytes_total", "kagemusha_replication_built_dropped_total"}
 
 
 def promtool(*words):

@@ -68,7 +68,7 @@ constexpr figure figures[] = {
     {"round_trip_seconds", "Time of a heartbeat there and back.", gauge, &status::round_trip_ms, 1e-3},
     {"behind_seconds", "How long the standby's GPU is behind the primary's.", gauge, &status::behind_ms,
      1e-3},
-    {"unexecuted_seconds", "Age of the oldest log entry that the standby has not executed.", gauge,
+    {"unexecuted_seconds", "For how long the standby could have executed what it has not.", gauge,
      &status::unexecuted_ms, 1e-3},
     {"built_bytes_total", "Compiled programs sent to the standby, or received from the primary.", counter,
      &status::built_bytes, 1},

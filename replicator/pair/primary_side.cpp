@@ -362,7 +362,8 @@ private:
         inbox_.push({command::kind::digest_result, false, a.what.sequence, std::move(a.what.different)});
     }
     void act(const mirror::act_lagging& a, std::uint64_t) {
-        say(a.on ? KAGEMUSHA_LOG_WARNING : KAGEMUSHA_LOG_INFO, "replication: " + mirror::sentence(a));
+        say(a.what != mirror::lag::over ? KAGEMUSHA_LOG_WARNING : KAGEMUSHA_LOG_INFO,
+            "replication: " + mirror::sentence(a));
     }
     void act(const mirror::act_built& a, std::uint64_t) {
         if (outgoing o{a.what, {*packs_.front()}, packs_.front()}; a.send) {

@@ -117,6 +117,8 @@ private:
         p.vm = "demo";
         p.epoch_ms = static_cast<std::uint32_t>(a.number("epoch", a.has("checkpoints") ? 0 : 50));
         p.log_bytes = a.number("log", 4096);
+        p.max_behind_ms = static_cast<std::uint32_t>(a.number("max_behind", p.max_behind_ms));
+        p.keep_up_wait_ms = static_cast<std::uint32_t>(a.number("keep_up_wait", p.keep_up_wait_ms));
         standby_config s;
         s.vm = a.named.count("standby_vm") != 0 ? a.named.at("standby_vm") : p.vm;
         s.hold_bytes = a.number("hold", 1000);
@@ -127,6 +129,10 @@ private:
         } else if (a.has("unlike")) {
             p.built_capability = std::string(built_capability) + "a GPU";
             s.built_capability = std::string(built_capability) + "another";
+        } else if (a.has("older_standby")) {
+            p.built_capability = std::string(built_capability) + "a GPU";
+        } else if (a.has("older_primary")) {
+            s.built_capability = std::string(built_capability) + "a GPU";
         }
         version_ = static_cast<std::uint32_t>(a.number("standby_version", 0));
         primary_ = std::make_unique<replication_primary_fsm>(p, now_);

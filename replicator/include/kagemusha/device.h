@@ -319,7 +319,7 @@ typedef struct kagemusha_replication_status {
     /* Primary: for how long the standby's GPU has not done what this one has done; 0: it is not behind, or
      * nobody looks (digest_interval_ms). */
     uint64_t behind_ms;
-    uint64_t unexecuted_ms; /* primary: age of the oldest entry that the standby has not executed */
+    uint64_t unexecuted_ms; /* primary: for how long the standby could have executed what it has not */
     /* Built programs of the primary's compiler, ever, in packs: sent (primary) or given to workers (standby);
      * their bytes; packs that were left out. */
     uint64_t built_packs, built_bytes, built_dropped;

@@ -115,9 +115,10 @@ inline constexpr std::uint32_t default_stall_budget_ms = 10'000;
 // How far the standby's GPU may be behind the primary's before the guest has to wait for it: a takeover first
 // does what is missing. Many epochs, so that ordinary lateness costs nobody anything.
 inline constexpr std::uint32_t default_max_behind_ms = 2000;
-// A standby with a complete copy protects once all older than that was executed. Where nothing was for so long,
-// what is next waits for something else than its speed (a user event of the guest's).
-inline constexpr std::uint32_t keep_up_wait_ms = 10'000;
+// A standby with a complete copy protects when it keeps up with that, but not later than so: one that lags loses
+// a takeover some seconds, one that does not protect yet loses the VM. It never keeps up where what is next waits
+// for the guest (a user event), or where its GPU is no faster than the primary's and the guest never pauses.
+inline constexpr std::uint32_t default_keep_up_wait_ms = 10'000;
 // A guest that has waited for the standby's GPU for so long: people are told.
 inline constexpr std::uint32_t lag_note_ms = 5000;
 // A state transfer waits while a program has a user event that is not set, and the VM has no standby

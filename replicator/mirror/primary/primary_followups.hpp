@@ -50,6 +50,14 @@ public:
     // none.
     std::uint64_t unanswered_since() const { return comparing_.empty() ? UINT64_MAX : *comparing_.begin(); }
 
+    // Whether the standby can't execute an entry yet, or not end it, whatever its speed: this side has still
+    // to tell an outcome, content or digests.
+    bool awaits_this_side(log_sequence entry) const {
+        const auto at = open_.find(entry);
+        return at != open_.end() &&
+               (at->second.wants_outcome || at->second.wants_digests || at->second.late_bytes != 0);
+    }
+
     std::size_t size() const { return open_.size(); }
 
 private:

@@ -30,7 +30,7 @@ void primary_log::end() {
 
 // ---- what a standby says
 
-std::string primary_log::on_ack(const ack& a, std::uint64_t now) {
+std::string primary_log::on_ack(const ack& a) {
     if (a.received < run_.acked.received || a.executed < run_.acked.executed ||
         a.committed_epoch < run_.acked.committed_epoch || a.freed_bytes < run_.acked.freed_bytes ||
         a.freed_entries < run_.acked.freed_entries ||
@@ -75,16 +75,8 @@ std::string primary_log::on_ack(const ack& a, std::uint64_t now) {
     if (a.freed_bytes != run_.acked.freed_bytes || a.freed_entries != run_.acked.freed_entries) {
         run_.stalled_since = never;
     }
-    if (a.executed != run_.acked.executed) {
-        run_.executed_at = now;
-    }
     run_.acked = a;
-    while (run_.execution.size() > 1 && run_.execution[1].first <= a.executed + 1) {
-        run_.execution.pop_front();
-    }
-    if (!run_.execution.empty() && run_.appended == a.executed) {
-        run_.execution.clear();
-    }
+    run_.unexecuted.on_executed(a.executed, run_.appended);
     while (run_.times.size() > 1 && run_.times[1].first <= run_.acked.received + 1) {
         run_.times.pop_front();
     }
@@ -156,12 +148,7 @@ std::string primary_log::on_entry(const entry_meta& meta, std::uint64_t now) {
     if (run_.times.empty() || run_.times.back().second != now) {
         run_.times.emplace_back(run_.appended, now);
     }
-    if (run_.execution.empty()) {
-        run_.executed_at = now;
-    }
-    if (run_.execution.empty() || run_.execution.back().second != now) {
-        run_.execution.emplace_back(run_.appended, now);
-    }
+    run_.unexecuted.on_entry(run_.appended, now);
     if (meta.kind != entry_kind::submit || meta.flags != 0) {
         followups_.on_entry(meta, run_.sent);
     }
@@ -200,6 +187,7 @@ std::uint64_t primary_log::behind(std::uint64_t now) const {
 void primary_log::check_behind(std::uint64_t now) {
     const std::uint64_t ms = behind(now), most = config_.max_behind_ms;
     const bool too_far = most != 0 && (run_.too_far_behind ? ms != 0 && ms >= most / 2 : ms >= most);
+    const std::uint64_t since = run_.too_far_since;
     if (too_far != run_.too_far_behind) {
         run_.too_far_behind = too_far;
         run_.too_far_since = now;
@@ -207,20 +195,28 @@ void primary_log::check_behind(std::uint64_t now) {
     }
     if (too_far && !run_.lag_told && now - run_.too_far_since >= lag_note_ms) {
         run_.lag_told = true;
-        actions_.push(act_lagging{true, ms});
+        actions_.push(act_lagging{lag::guest_waits, ms});
     } else if (run_.lag_told && !too_far) {
         run_.lag_told = false;
-        actions_.push(act_lagging{false, now - run_.too_far_since});
+        actions_.push(act_lagging{lag::over, now - since});
     }
 }
 
 std::uint64_t primary_log::unexecuted_ms(std::uint64_t now) const {
-    return run_.execution.empty() ? 0 : now - std::min(now, run_.execution.front().second);
+    if (run_.unexecuted.empty() || followups_.awaits_this_side(run_.unexecuted.oldest())) {
+        return 0;
+    }
+    return now - std::min(now, run_.unexecuted.since());
 }
 
 bool primary_log::keeps_up(std::uint64_t now) const {
-    return config_.max_behind_ms == 0 || unexecuted_ms(now) <= config_.max_behind_ms ||
-           now - std::min(now, run_.executed_at) >= keep_up_wait_ms;
+    return config_.max_behind_ms == 0 || unexecuted_ms(now) <= config_.max_behind_ms;
+}
+
+void primary_log::note_through(log_sequence entry, std::uint64_t now) {
+    if (!followups_.awaits_this_side(entry)) {
+        run_.unexecuted.on_through(entry, now);
+    }
 }
 
 bool primary_log::held_up_by_standby() const {
@@ -420,18 +416,22 @@ void primary_log::want_epoch() {
 
 // ---- what the device tells of entries
 
-void primary_log::on_outcome(log_sequence entry, bool canceled, std::int32_t result) {
+void primary_log::on_outcome(log_sequence entry, bool canceled, std::int32_t result, std::uint64_t now) {
     followups_.on_outcome(entry, canceled, result, run_.sent);
+    note_through(entry, now);
     check_congestion();
 }
 
-void primary_log::on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes) {
+void primary_log::on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes,
+                                  std::uint64_t now) {
     followups_.on_late_content(entry, payload, bytes, run_.sent);
+    note_through(entry, now);
     check_congestion();
 }
 
 void primary_log::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now) {
     followups_.on_digests(entry, std::move(hashes), run_.sent, now);
+    note_through(entry, now);
 }
 
 void primary_log::on_synced(log_sequence last) {

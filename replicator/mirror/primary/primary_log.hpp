@@ -35,6 +35,7 @@
 #include "mirror/log/sequence_ring.hpp"
 #include "mirror/primary/primary_followups.hpp"
 #include "mirror/primary/replication_primary_fsm.hpp"
+#include "mirror/primary/unexecuted.hpp"
 #include "mirror/protocol/action_queue.hpp"
 
 namespace kagemusha::mirror {
@@ -52,13 +53,13 @@ public:
 
     // From the device. A sentence: why the mirror can't go on.
     std::string on_entry(const entry_meta& meta, std::uint64_t now);
-    void on_outcome(log_sequence entry, bool canceled, std::int32_t result);
-    void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes);
+    void on_outcome(log_sequence entry, bool canceled, std::int32_t result, std::uint64_t now);
+    void on_late_content(log_sequence entry, std::uint32_t payload, std::uint64_t bytes, std::uint64_t now);
     void on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, std::uint64_t now);
     void on_synced(log_sequence last);
 
     // From the standby. A sentence: which rule it broke.
-    std::string on_ack(const ack& a, std::uint64_t now);
+    std::string on_ack(const ack& a);
     std::string on_digest_result(const digest_result& r, std::uint64_t now);
     void on_standby_full(std::uint64_t now);
 
@@ -79,8 +80,9 @@ public:
         return run_.synced_mark != 0 && run_.acked.committed_epoch >= run_.synced_mark &&
                run_.acked.executed >= run_.synced_at;
     }
-    // All that is older than max_behind_ms was executed, or waits for something else than the standby's speed.
+    // The standby has executed all that it could have for longer than max_behind_ms.
     bool keeps_up(std::uint64_t now) const;
+    std::uint64_t unexecuted_ms(std::uint64_t now) const;
     void fill(primary_status& s, std::uint64_t now) const;
 
 private:
@@ -104,7 +106,7 @@ private:
     void drop(log_sequence up_to);
     void check_congestion();
     void check_behind(std::uint64_t now);
-    std::uint64_t unexecuted_ms(std::uint64_t now) const;
+    void note_through(log_sequence entry, std::uint64_t now);
     std::uint64_t behind(std::uint64_t now) const;
     bool held_up_by_standby() const;
     bool send_content();
@@ -143,9 +145,7 @@ private:
         // The first epoch whose marker followed synced(): committed means that it arrived.
         std::uint64_t synced_mark = 0;
         std::deque<std::pair<log_sequence, std::uint64_t>> times; // first entry of a millisecond, which
-        // The same of what was not executed; when something was last, or began to wait.
-        std::deque<std::pair<log_sequence, std::uint64_t>> execution;
-        std::uint64_t executed_at = 0;
+        mirror::unexecuted unexecuted;
         std::uint64_t too_far_since = 0;
         bool lag_told = false;
 

@@ -27,9 +27,13 @@ struct action_text {
         return (a.send ? "send " : "drop ") + to_text(message(a.what));
     }
     std::string operator()(const act_lagging& a) const {
-        return std::string("lagging ") + (a.on ? "on " : "off ") + std::to_string(a.ms) + "ms";
+        static constexpr const char* names[] = {"at_protection", "guest_waits", "over"};
+        return std::string("lagging ") + names[static_cast<std::size_t>(a.what)] + " " +
+               std::to_string(a.ms) + "ms";
     }
-    std::string operator()(const act_start_sync&) const { return "start_sync"; }
+    std::string operator()(const act_start_sync& a) const {
+        return a.built ? "start_sync with built programs" : "start_sync";
+    }
     std::string operator()(const act_stop_mirror&) const { return "stop_mirror"; }
     std::string operator()(const act_epoch_wanted&) const { return "epoch_wanted"; }
     std::string operator()(const act_congestion& a) const {
@@ -47,9 +51,17 @@ const char* name_of(primary_state s) {
 }
 
 std::string sentence(const act_lagging& a) {
-    return a.on ? "the standby's GPU lags by " + std::to_string(a.ms) +
-                      " ms, and the guest waits for it (max-behind-ms): a takeover now would take that long"
-                : "the standby's GPU keeps up again, after " + std::to_string(a.ms) + " ms";
+    const std::string ms = std::to_string(a.ms) + " ms";
+    switch (a.what) {
+    case lag::at_protection:
+        return "the standby's GPU does not keep up: it lags by " + ms +
+               ", and a takeover has this to do before the guest's next command";
+    case lag::guest_waits:
+        return "the standby's GPU lags by " + ms + ", and the guest's requests wait for it (max-behind-ms)";
+    case lag::over:
+        break;
+    }
+    return "the standby's GPU keeps up again, after " + ms;
 }
 
 std::string to_text(const primary_action& a) {

@@ -51,6 +51,7 @@ struct replication_primary_fsm::impl {
     std::uint64_t reconnect_at;
     std::uint32_t reconnect_delay = min_reconnect_ms;
     std::uint64_t connected_at = 0, last_heard = 0, next_heartbeat = never;
+    std::uint64_t copied_at = never; // the standby has had everything since
     hello peer;
     primary_log log; // of this run of the mirror
     bool checkpoints_wanted = false;
@@ -149,6 +150,7 @@ struct replication_primary_fsm::impl {
         // What the standby wants to hear often enough, and what this side promised itself.
         next_heartbeat = now;
         device_state = device::on;
+        copied_at = never;
         log.begin(theirs);
         actions.push(act_start_sync{built_wanted()});
         become(primary_state::syncing, {});
@@ -171,7 +173,7 @@ struct replication_primary_fsm::impl {
     // ---- what a standby says
 
     void on_ack(const ack& a) {
-        if (const std::string broken = log.on_ack(a, now); !broken.empty()) {
+        if (const std::string broken = log.on_ack(a); !broken.empty()) {
             return violation(broken);
         }
         protect_if_complete();
@@ -181,12 +183,17 @@ struct replication_primary_fsm::impl {
         if (state != primary_state::syncing || !log.copied()) {
             return;
         }
-        if (!log.keeps_up(now)) {
+        copied_at = std::min(copied_at, now);
+        const bool keeps_up = log.keeps_up(now);
+        if (!keeps_up && now < copied_at + config.keep_up_wait_ms) {
             return become(primary_state::syncing,
                           "the standby has everything, and its GPU has still to do what this one has done");
         }
         reconnect_delay = min_reconnect_ms;
         become(primary_state::protecting, {});
+        if (!keeps_up) {
+            actions.push(act_lagging{lag::at_protection, log.unexecuted_ms(now)});
+        }
         if (checkpoints_wanted) {
             log.use_checkpoints(true);
         }
@@ -292,7 +299,10 @@ struct replication_primary_fsm::impl {
         case primary_state::protecting:
             break;
         }
-        return std::min({last_heard + config.heartbeat_budget_ms, next_heartbeat, log.next_tick()});
+        const std::uint64_t waited = state == primary_state::syncing && copied_at != never
+                                         ? copied_at + config.keep_up_wait_ms
+                                         : never;
+        return std::min({last_heard + config.heartbeat_budget_ms, next_heartbeat, log.next_tick(), waited});
     }
 };
 
@@ -313,14 +323,14 @@ void replication_primary_fsm::on_entry(const entry_meta& meta, std::uint64_t now
 
 void replication_primary_fsm::on_outcome(log_sequence entry, bool canceled, std::int32_t result) {
     if (impl_->mirroring()) {
-        impl_->log.on_outcome(entry, canceled, result);
+        impl_->log.on_outcome(entry, canceled, result, impl_->now);
     }
 }
 
 void replication_primary_fsm::on_late_content(log_sequence entry, std::uint32_t payload,
                                               std::uint64_t bytes) {
     if (impl_->mirroring()) {
-        impl_->log.on_late_content(entry, payload, bytes);
+        impl_->log.on_late_content(entry, payload, bytes, impl_->now);
     } else {
         impl_->actions.push(act_drop_content{entry});
     }

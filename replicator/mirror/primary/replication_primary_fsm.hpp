@@ -17,7 +17,8 @@
 //                 disconnected  another reason: the next attempt failed
 //   greeting      syncing       its hello fits: act_start_sync
 //   syncing       protecting    the first epoch behind synced() is committed and all up to it executed, and
-//                               the standby's GPU keeps up (primary_log::keeps_up)
+//                               the standby's GPU keeps up (primary_log::keeps_up), or has not for
+//                               keep_up_wait_ms: a VM that goes on a bit later is better than one that does not
 //                 syncing       it does not yet
 //   any of these  disconnected  link closed, silence, no hello, refused by either, goodbye, fault,
 //                               a rule broken, on_mirror_failed(), a request or an epoch that can't fit,
@@ -59,6 +60,7 @@ struct primary_config {
     std::uint32_t heartbeat_budget_ms = default_heartbeat_budget_ms;
     std::uint32_t stall_budget_ms = default_stall_budget_ms; // full, and frees nothing
     std::uint32_t max_behind_ms = default_max_behind_ms;     // primary_log.hpp; 0: no bound
+    std::uint32_t keep_up_wait_ms = default_keep_up_wait_ms;
     bool compression = false;
     std::vector<std::string> gpu_capabilities = {}; // agreement.hpp
     std::string built_capability = {};              // the whole of it; empty: none
@@ -99,9 +101,11 @@ struct act_built {
     built what;
     bool send;
 };
-// For people: the guest has waited for the standby's GPU for long, or waits no more; for how long.
+// For people, about the standby's GPU. Protection begins, and it has still to execute what it could have for so
+// long; the guest has waited for it for long; it waits no more, and has waited for so long.
+enum class lag : std::uint8_t { at_protection, guest_waits, over };
 struct act_lagging {
-    bool on;
+    lag what;
     std::uint64_t ms;
 };
 struct act_state {
@@ -128,7 +132,7 @@ struct primary_status {
     std::uint64_t log_bytes = 0, log_entries = 0; // held now
     std::uint64_t lag_ms = 0;        // age of the oldest entry that was not acknowledged as received
     std::uint64_t behind_ms = 0;     // of the standby's GPU: primary_log.hpp
-    std::uint64_t unexecuted_ms = 0; // age of the oldest entry that was not acknowledged as executed
+    std::uint64_t unexecuted_ms = 0; // for how long the standby could have executed what it has not
     std::uint64_t sent_bytes = 0;    // ever
     std::uint64_t digests_compared = 0, digests_different = 0; // chunks
     std::uint64_t connections = 0;

@@ -755,7 +755,7 @@ struct primary_behind_test : replication_primary_fsm_test {
         for (std::size_t at = 0; at < all.size();) {
             const std::size_t end = std::min(all.find("; ", at), all.size());
             const std::string one = all.substr(at, end - at);
-            if (one.find("congestion") != std::string::npos) {
+            if (one.starts_with("congestion") || one.starts_with("lagging")) {
                 out += (out.empty() ? "" : "; ") + one;
             }
             at = end + 2;
@@ -787,6 +787,18 @@ TEST_F(primary_behind_test, it_waits_until_the_standby_is_near) {
     EXPECT_EQ(without_heartbeats(says(digest_result{b, {}})), "") << "200 ms, too";
     later(10);
     EXPECT_EQ(without_heartbeats(says(digest_result{c, {}})), "congestion off");
+}
+
+TEST_F(primary_behind_test, people_hear_of_a_guest_that_waits_for_long) {
+    const log_sequence a = compared();
+    EXPECT_EQ(later(400), "congestion on");
+    EXPECT_EQ(later(lag_note_ms - 1), "");
+    EXPECT_EQ(later(1), "lagging guest_waits 5400ms");
+    EXPECT_EQ(later(600), "") << "once";
+    EXPECT_EQ(without_heartbeats(says(digest_result{a, {}})), "congestion off; lagging over 5600ms");
+    const log_sequence b = compared();
+    EXPECT_EQ(later(500), "congestion on");
+    EXPECT_EQ(without_heartbeats(says(digest_result{b, {}})), "congestion off") << "a short wait is none";
 }
 
 TEST_F(primary_behind_test, what_nobody_will_answer_does_not_count) {
@@ -1023,22 +1035,84 @@ TEST_F(replication_primary_fsm_test, it_protects_when_the_standbys_gpu_keeps_up)
     EXPECT_EQ(acks(4, 3, epoch, 64, 3), "state protecting") << "4 is younger than the bound";
 }
 
-TEST_F(replication_primary_fsm_test, what_waits_for_the_guest_is_not_the_standbys_speed) {
+TEST_F(replication_primary_fsm_test, what_this_side_has_not_done_is_not_the_standbys_speed) {
     config.heartbeat_budget_ms = 100'000;
     make();
     attach();
     fsm->on_synced(2);
-    write(64); // waits for a user event
+    write(64, entry_awaits_outcome | entry_may_fail); // 3: a program that this side's compiler needs long for
+    write(64, entry_late_content, 8);                 // 4
+    write(64, entry_compare);                         // 5
     actions();
     fsm->close_epoch(now);
     actions();
-    now += config.max_behind_ms + 1;
-    acks(3, 2, fsm->status(now).epoch, 0, 2);
-    ASSERT_EQ(fsm->status(now).state, primary_state::syncing);
-    at(now + keep_up_wait_ms - 1);
-    EXPECT_EQ(fsm->status(now).state, primary_state::syncing);
-    at(now + 1);
-    EXPECT_EQ(fsm->status(now).state, primary_state::protecting);
+    now += 10 * config.max_behind_ms;
+    const std::uint64_t epoch = fsm->status(now).epoch;
+    EXPECT_EQ(acks(5, 2, epoch, 0, 2), "drop_log 5; state protecting");
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 0u);
+    at(now); // outcomes have the time of the event before
+    fsm->on_outcome(3, false, 0);
+    actions();
+    now += 7;
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 7u) << "now it is";
+    acks(5, 3, epoch, 64, 3);
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 0u) << "4 lacks its content";
+    at(now);
+    fsm->on_late_content(4, 0, 8);
+    actions();
+    now += 5;
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 5u);
+    acks(5, 4, epoch, 136, 4);
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 0u) << "5 lacks this side's digests";
+    fsm->on_digests(5, {1}, now);
+    actions();
+    now += 3;
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 3u);
+    write(64); // 6
+    acks(5, 5, epoch, 200, 5);
+    EXPECT_EQ(fsm->status(now + 2).unexecuted_ms, 2u);
+}
+
+// What lies behind a build in its file can't run before the build has ended here.
+TEST_F(replication_primary_fsm_test, what_is_behind_a_build_counts_from_its_end) {
+    attach();
+    fsm->on_synced(2);
+    write(64, entry_awaits_outcome | entry_may_fail); // 3
+    now += 50;
+    write(64); // 4
+    actions();
+    now += 50;
+    at(now);
+    fsm->on_outcome(3, false, 0);
+    actions();
+    fsm->close_epoch(now);
+    actions();
+    now += 10;
+    acks(4, 3, fsm->status(now).epoch, 64, 3);
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 10u);
+}
+
+TEST_F(replication_primary_fsm_test, a_standby_that_never_keeps_up_protects_a_bit_later) {
+    config.heartbeat_budget_ms = 100'000;
+    make();
+    attach();
+    fsm->on_synced(2);
+    fsm->on_sent(0);
+    fsm->close_epoch(now);
+    actions();
+    // One entry a second, each of which is executed four seconds later.
+    std::string said;
+    for (std::uint64_t second = 0; second <= 13; ++second, now += 1000) {
+        write(64);
+        fsm->close_epoch(now);
+        actions();
+        if (second >= 3) {
+            ASSERT_NE(fsm->status(now).state, primary_state::protecting) << second;
+            const primary_status s = fsm->status(now);
+            said = acks(s.sent, second - 1, s.epoch, 64 * (second - 3), second - 1);
+        }
+    }
+    EXPECT_NE(said.find("state protecting; lagging at_protection 3000ms"), std::string::npos) << said;
 }
 
 } // namespace
