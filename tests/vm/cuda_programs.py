@@ -36,28 +36,26 @@ def offload_plugin():
     return next(str(one) for one in Path("/usr/lib").rglob("libgomp-plugin-nvptx.so.1"))
 
 
+def bring(path, to):
+    """The file itself, once: mksquashfs keeps links. As a hard link where the file system allows it."""
+    if to.exists():
+        return
+    try:
+        os.link(os.path.realpath(path), to)
+    except OSError:
+        shutil.copyfile(path, to)
+        to.chmod(0o755)
+
+
 def make_disk(directory):
     """A squashfs of them; nothing is compressed, because the guest would unpack it under emulation."""
     tree, image = Path(directory) / "tree", Path(directory) / "programs.squashfs"
     (tree / "bin").mkdir(parents=True)
     (tree / "lib").mkdir()
-    wanted = [FFMPEG, *([OPENMP, offload_plugin()] if OPENMP else [])]
-    for program in wanted:
+    for program in [FFMPEG, *([OPENMP, offload_plugin()] if OPENMP else [])]:
         for name, path in libraries_of(program).items():
-            if not (tree / "lib" / name).exists():
-                (tree / "lib" / name).symlink_to(os.path.realpath(path))
-    for program in wanted:
-        below = "lib" if ".so" in Path(program).name else "bin"
-        (tree / below / Path(program).name).symlink_to(program)
-    # mksquashfs keeps links, so the files themselves: as hard links where the file system allows it.
-    for link in [*(tree / "lib").iterdir(), *(tree / "bin").iterdir()]:
-        target = os.path.realpath(link)
-        link.unlink()
-        try:
-            os.link(target, link)
-        except OSError:
-            shutil.copyfile(target, link)
-            link.chmod(0o755)
+            bring(path, tree / "lib" / name)
+        bring(program, tree / ("lib" if ".so" in Path(program).name else "bin") / Path(program).name)
     subprocess.run(["mksquashfs", tree, image, "-noI", "-noD", "-noF", "-noX", "-no-progress", "-quiet"], check=True,
                    stdout=subprocess.DEVNULL)
     shutil.rmtree(tree)
