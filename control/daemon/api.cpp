@@ -32,6 +32,10 @@ api_answer refuse(unsigned status, std::string why) {
     return {status, {{"error", std::move(why)}}};
 }
 
+api_answer changed_meanwhile(const std::string& name) {
+    return refuse(409, fmt::format("'{}' was changed by somebody else meanwhile: look at it again", name));
+}
+
 std::string new_secret() {
     std::array<unsigned char, 32> bytes;
     if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
@@ -128,11 +132,20 @@ std::optional<cluster_record> api::found(const api_request& request, const std::
         return std::nullopt;
     }
     if (!request.if_match.empty() && request.if_match != (*record)->revision) {
-        wrong =
-            refuse(409, fmt::format("'{}' was changed by somebody else meanwhile: look at it again", name));
+        wrong = changed_meanwhile(name);
         return std::nullopt;
     }
     return *record;
+}
+
+std::optional<cluster_record> api::changeable(const api_request& request, const std::string& name,
+                                              api_answer& wrong) {
+    auto record = found(request, name, wrong);
+    if (record && record->wanted == wish::deleted) {
+        wrong = refuse(409, fmt::format("'{}' is being deleted", name));
+        return std::nullopt;
+    }
+    return record;
 }
 
 api_answer api::store(cluster_record record, unsigned status) {
@@ -140,13 +153,20 @@ api_answer api::store(cluster_record record, unsigned status) {
     case stored::unreachable:
         return unreachable();
     case stored::conflict:
-        return refuse(409, fmt::format("'{}' was changed by somebody else meanwhile: look at it again",
-                                       record.declared.name));
+        return changed_meanwhile(record.declared.name);
     case stored::done:
         break;
     }
     work_.kick();
     return {status, describe(record, true), record.revision};
+}
+
+api_answer api::store_if_it_fits(cluster_record record, unsigned status) {
+    bool reached = true;
+    if (record.wanted == wish::running)
+        if (const auto why = why_no_room(record, reached); !why.empty())
+            return refuse(409, why);
+    return reached ? store(std::move(record), status) : unreachable();
 }
 
 std::string api::why_no_room(const cluster_record& wanted, bool& reached) {
@@ -243,11 +263,7 @@ api_answer api::create(const api_request& request, const place&) {
         return refuse(409, fmt::format("there is a cluster '{}' already{}", declared->name,
                                        (*there)->wanted == wish::deleted ? ", which is being deleted" : ""));
     }
-    cluster_record record{std::move(*declared), wish::running, new_secret(), "0"};
-    bool reached = false;
-    if (const auto why = why_no_room(record, reached); !why.empty())
-        return refuse(409, why);
-    return reached ? store(std::move(record), 201) : unreachable();
+    return store_if_it_fits({std::move(*declared), wish::running, new_secret(), "0"}, 201);
 }
 
 api_answer api::show(const api_request& request, const place& at) {
@@ -265,17 +281,11 @@ api_answer api::change(const api_request& request, const place& at) {
     if (!errors.empty())
         return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
     api_answer wrong;
-    auto record = found(request, at.name, wrong);
+    auto record = changeable(request, at.name, wrong);
     if (!record)
         return wrong;
-    if (record->wanted == wish::deleted)
-        return refuse(409, fmt::format("'{}' is being deleted", at.name));
     record->declared = std::move(*declared);
-    bool reached = true;
-    if (record->wanted == wish::running)
-        if (const auto why = why_no_room(*record, reached); !why.empty())
-            return refuse(409, why);
-    return reached ? store(std::move(*record), 200) : unreachable();
+    return store_if_it_fits(std::move(*record), 200);
 }
 
 api_answer api::scale(const api_request& request, const place& at) {
@@ -293,41 +303,28 @@ api_answer api::scale(const api_request& request, const place& at) {
     if (!errors.empty())
         return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
     api_answer wrong;
-    auto record = found(request, at.name, wrong);
+    auto record = changeable(request, at.name, wrong);
     if (!record)
         return wrong;
-    if (record->wanted == wish::deleted)
-        return refuse(409, fmt::format("'{}' is being deleted", at.name));
     record->declared.nodes = nodes;
     std::erase_if(record->declared.exceptions, [&](const auto& one) { return one.first > nodes; });
-    bool reached = true;
-    if (record->wanted == wish::running)
-        if (const auto why = why_no_room(*record, reached); !why.empty())
-            return refuse(409, why);
-    return reached ? store(std::move(*record), 200) : unreachable();
+    return store_if_it_fits(std::move(*record), 200);
 }
 
 api_answer api::start(const api_request& request, const place& at) {
     api_answer wrong;
-    auto record = found(request, at.name, wrong);
+    auto record = changeable(request, at.name, wrong);
     if (!record)
         return wrong;
-    if (record->wanted == wish::deleted)
-        return refuse(409, fmt::format("'{}' is being deleted", at.name));
     record->wanted = wish::running;
-    bool reached = false;
-    if (const auto why = why_no_room(*record, reached); !why.empty())
-        return refuse(409, why);
-    return reached ? store(std::move(*record), 200) : unreachable();
+    return store_if_it_fits(std::move(*record), 200);
 }
 
 api_answer api::stop(const api_request& request, const place& at) {
     api_answer wrong;
-    auto record = found(request, at.name, wrong);
+    auto record = changeable(request, at.name, wrong);
     if (!record)
         return wrong;
-    if (record->wanted == wish::deleted)
-        return refuse(409, fmt::format("'{}' is being deleted", at.name));
     record->wanted = wish::stopped;
     return store(std::move(*record), 200);
 }

@@ -71,6 +71,11 @@ private:
                                         api_answer& wrong);
     api_answer store(cluster_record record, unsigned status);
     // "" or why there is no room for it beside the others.
+    // As found(), and nothing with a refusal for one that is being deleted.
+    std::optional<cluster_record> changeable(const api_request& request, const std::string& name,
+                                             api_answer& wrong);
+    // What is to run must fit; what is to stop always does.
+    api_answer store_if_it_fits(cluster_record record, unsigned status);
     std::string why_no_room(const cluster_record& wanted, bool& reached);
     nlohmann::json describe(const cluster_record& record, bool whole) const;
 
