@@ -3,6 +3,8 @@
 // See etcd_arbiter.hpp.
 #include "control/arbiter/etcd_arbiter.hpp"
 
+#include "control/base/json_text.hpp"
+
 #include "messages/text.hpp"
 
 #include <fmt/format.h>
@@ -19,11 +21,6 @@ using json = nlohmann::json;
 
 constexpr int attempts = 3; // when somebody else changed the record in between
 constexpr std::uint64_t poll_ms = 100;
-
-std::string text_of(const json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 json range(const std::string& key) {
     return {{"requestRange", {{"key", key}}}};
@@ -86,7 +83,7 @@ bool etcd_arbiter::have_lease() {
     const auto granted = etcd_.ask("/v3/lease/grant", {{"TTL", std::to_string(ttl_s_)}});
     if (!granted)
         return false;
-    lease_ = text_of(*granted, "ID");
+    lease_ = text_in(*granted, "ID");
     lease_until_ms_ = sent + ttl_s_ * 1000;
     if (lease_.empty())
         problem_ = "etcd's lease has no number";
@@ -120,7 +117,7 @@ bool etcd_arbiter::put(const etcd_put& wanted, bool& done) {
         return known_.has_value();
     }
     const auto header = answer->find("header");
-    if (const auto revision = header == answer->end() ? std::string() : text_of(*header, "revision");
+    if (const auto revision = header == answer->end() ? std::string() : text_in(*header, "revision");
         !revision.empty())
         known_ = etcd_record{wanted.term, wanted.paired, identity_.owner, revision, identity_.owner};
     return true;
@@ -144,7 +141,7 @@ arbiter_answer etcd_arbiter::renew(const arbiter_request& request) {
     const auto& looked = answers[1];
     if (!kept || !looked)
         return unreachable();
-    const auto ttl = kept->contains("result") ? text_of((*kept)["result"], "TTL") : std::string();
+    const auto ttl = kept->contains("result") ? text_in((*kept)["result"], "TTL") : std::string();
     if (ttl.empty() || ttl == "0")
         lease_.clear(); // it ran out
     if (!looked->value("succeeded", false))

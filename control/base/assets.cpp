@@ -4,6 +4,7 @@
 #include "control/base/assets.hpp"
 
 #include "control/base/installation.hpp"
+#include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 
 #include <fmt/format.h>
@@ -53,10 +54,7 @@ std::optional<assets> from_file(const std::string& path) {
         fmt::print(stderr, "kagemusha: KAGE_ASSETS={} is not what `kagemusha assets` prints\n", path);
         return std::nullopt;
     }
-    const auto text = [&](const char* key) {
-        const auto found = json.find(key);
-        return found != json.end() && found->is_string() ? found->get<std::string>() : std::string{};
-    };
+    const auto text = [&](const char* key) { return text_in(json, key); };
     assets found;
     found.flavour = text("flavour");
     found.qemu = text("qemu");

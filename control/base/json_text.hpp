@@ -16,6 +16,12 @@ inline std::string as_json_text(const nlohmann::json& value, int indent = -1) {
     return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// A text that an object may have; "" if it has none there, or something else. Of what is no object, too.
+inline std::string text_in(const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 // A line of a plain log: control characters (U+0000–001F, U+007F–009F), which a terminal would obey, are '?'.
 inline std::string as_log_line(std::string text) {
     for (std::size_t i = 0; i < text.size(); ++i) {

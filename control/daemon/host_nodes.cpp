@@ -5,6 +5,7 @@
 
 #include "control/base/assets.hpp"
 #include "control/base/installation.hpp"
+#include "control/base/json_text.hpp"
 #include "control/base/log_file.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/lan/addresses.hpp"
@@ -56,11 +57,6 @@ std::string write_file(const std::string& path, const std::string& text) {
     std::error_code error;
     fs::rename(made, path, error);
     return error ? fmt::format("cannot write {}: {}", path, error.message()) : std::string();
-}
-
-std::string text_of(const json& from, const char* key) {
-    const auto found = from.find(key);
-    return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 // The last line that a person would read: what is wrong, without our program's name before it.
@@ -127,11 +123,11 @@ cluster::slot_seen host_nodes::observe_slot(const std::string& name) {
                             : ask_supervisor(vm->control_socket, {{"command", "status"}}, error, answer_ms);
     if (!status)
         return out;
-    out.role = text_of(*status, "role");
-    out.state = text_of(*status, "state");
+    out.role = text_in(*status, "role");
+    out.state = text_in(*status, "state");
     for (const char* key : {"waiting_for", "degraded", "standby_problem", "warning"})
         if (out.problem.empty())
-            out.problem = text_of(*status, key);
+            out.problem = text_in(*status, key);
     return out;
 }
 
@@ -146,7 +142,7 @@ cluster::cluster_seen host_nodes::observe(const cluster_record& record) {
                                                  {{"command", "status"}}, why, answer_ms)
                                 : std::nullopt) {
         out.network = true;
-        out.network_has = text_of(*status, "configuration");
+        out.network_has = text_in(*status, "configuration");
     }
     const auto now = clock::now();
     for (unsigned number = 1; number <= cluster::most_nodes; ++number) {

@@ -3,6 +3,7 @@
 // See qemu_pilot.hpp.
 #include "control/pilot/qemu_pilot.hpp"
 
+#include "control/base/json_text.hpp"
 #include "control/qemu/vm_config.hpp"
 
 #include <fmt/format.h>
@@ -399,10 +400,7 @@ void qemu_pilot::find_writable_disks() {
 }
 
 void qemu_pilot::on_event(const qmp_message& message) {
-    const auto text = [&](const char* key) {
-        const auto found = message.body.find(key);
-        return found != message.body.end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
+    const auto text = [&](const char* key) { return text_in(message.body, key); };
     if (message.name == "MIGRATION" && !standby_) {
         const auto status = text("status");
         if (status == "setup" && life_.phase == phase::migrating)

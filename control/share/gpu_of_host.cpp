@@ -5,6 +5,7 @@
 
 #include "control/base/assets.hpp"
 #include "control/base/installation.hpp"
+#include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/vm/vm_registry.hpp"
 
@@ -17,15 +18,6 @@
 #include <sys/stat.h>
 
 namespace kagemusha::control {
-
-namespace {
-
-std::string text_in(const nlohmann::json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-} // namespace
 
 std::vector<gpu_of_host> parse_gpus(std::string_view json) {
     std::vector<gpu_of_host> out;

@@ -3,6 +3,7 @@
 // See replication_status.hpp.
 #include "control/status/replication_status.hpp"
 
+#include "control/base/json_text.hpp"
 #include "control/status/summary.hpp"
 
 #include <fmt/format.h>
@@ -65,11 +66,6 @@ std::string word(const nlohmann::json& answer, const char* key, const std::array
         return number < Count ? std::string(words[number]) : fmt::format("unknown ({})", number);
     }
     return found->is_string() ? found->get<std::string>() : std::string("unknown");
-}
-
-std::string text(const nlohmann::json& answer, const char* key) {
-    const auto found = answer.find(key);
-    return found != answer.end() && found->is_string() ? found->get<std::string>() : std::string{};
 }
 
 std::string rate(double bytes_per_s) {
@@ -137,9 +133,9 @@ std::optional<replication_status> parse_replication(const nlohmann::json& answer
     replication_status out;
     out.role = word(answer, "role", roles);
     out.state = word(answer, "state", states);
-    out.degraded = text(answer, "degraded");
-    out.peer_gpu = text(answer, "peer-gpu");
-    out.standby_address = text(answer, "standby-address");
+    out.degraded = text_in(answer, "degraded");
+    out.peer_gpu = text_in(answer, "peer-gpu");
+    out.standby_address = text_in(answer, "standby-address");
     for (const auto& field : numbers) {
         const auto found = answer.find(field.name);
         if (found != answer.end() && found->is_number_unsigned())

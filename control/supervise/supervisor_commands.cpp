@@ -2,6 +2,7 @@
 //
 // What people ask of a supervisor: commands at its socket, its status, signals; and the warning about keys that
 // expire.
+#include "control/base/json_text.hpp"
 #include "control/keys/key_dates.hpp"
 #include "control/supervise/supervisor_impl.hpp"
 
@@ -97,10 +98,7 @@ json supervisor::status() {
 }
 
 json supervisor::answer(const json& request) {
-    const auto text = [&](const char* key) {
-        const auto found = request.find(key);
-        return found != request.end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
+    const auto text = [&](const char* key) { return text_in(request, key); };
     const auto command = text("command");
     if (command == "status")
         return status();

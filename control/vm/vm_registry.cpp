@@ -42,11 +42,6 @@ bool is_name(const std::string& name) {
            });
 }
 
-std::string text_in(const nlohmann::json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 std::optional<registered_vm> read_file(int fd) {
     std::string text(longest_file, '\0');
     const auto bytes = ::pread(fd, text.data(), text.size(), 0);

@@ -38,11 +38,6 @@ int complain(const std::string& why) {
     return failed;
 }
 
-std::string text_of(const json& from, const char* key) {
-    const auto found = from.find(key);
-    return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 // The daemon's answer, or nothing when it was an error, which was said.
 std::optional<daemon_answer> ask(const std::string& method, const std::string& target,
                                  const std::string& body = {}, const std::string& if_match = {}) {
@@ -53,7 +48,7 @@ std::optional<daemon_answer> ask(const std::string& method, const std::string& t
         return std::nullopt;
     }
     if (answer->status >= 400) {
-        complain(text_of(answer->body, "error"));
+        complain(text_in(answer->body, "error"));
         return std::nullopt;
     }
     return answer;
@@ -72,14 +67,14 @@ bool is_name(const std::string& name) {
 }
 
 std::string as_text(const json& one) {
-    auto out = fmt::format("{}: {}{}\n", text_of(one, "name"), text_of(one, "state"),
+    auto out = fmt::format("{}: {}{}\n", text_in(one, "name"), text_in(one, "state"),
                            one.value("settled", false) ? "" : " …");
     for (const auto& node : one.value("node_states", json::array())) {
-        out += fmt::format("  {:8} {:12} {}", text_of(node, "name"), text_of(node, "address"),
-                           text_of(node, "state"));
+        out += fmt::format("  {:8} {:12} {}", text_in(node, "name"), text_in(node, "address"),
+                           text_in(node, "state"));
         if (node.value("needs_restart", false))
             out += ", needs a restart: stop and start the cluster";
-        if (const auto more = as_log_line(text_of(node, "text")); !more.empty())
+        if (const auto more = as_log_line(text_in(node, "text")); !more.empty())
             out += ": " + more;
         out += "\n";
     }
@@ -123,7 +118,7 @@ int wait_for(const cluster_options& options, const std::string& name) {
 int finish(const cluster_options& options, const std::optional<daemon_answer>& answer) {
     if (!answer)
         return failed;
-    const auto name = text_of(answer->body, "name");
+    const auto name = text_in(answer->body, "name");
     if (options.wait)
         return wait_for(options, name);
     show(options, answer->body);
@@ -174,8 +169,8 @@ int list(const cluster_options& options) {
         return 0;
     }
     for (const auto& one : answer->body.value("clusters", json::array()))
-        fmt::print("{:16} {:3} {:10} {}\n", text_of(one, "name"), one.value("nodes", 0),
-                   text_of(one, "state"), one.value("settled", false) ? "" : "…");
+        fmt::print("{:16} {:3} {:10} {}\n", text_in(one, "name"), one.value("nodes", 0),
+                   text_in(one, "state"), one.value("settled", false) ? "" : "…");
     return 0;
 }
 
@@ -204,7 +199,7 @@ int exec(const cluster_options& options) {
     if (options.words.empty())
         return complain("nothing to run: give a command after --");
     const auto agent = ask("GET", target_of(options.name, ("/nodes/" + options.node + "/agent").c_str()));
-    return agent ? exec_in_node(text_of(agent->body, "socket"), text_of(agent->body, "secret"), options.words,
+    return agent ? exec_in_node(text_in(agent->body, "socket"), text_in(agent->body, "secret"), options.words,
                                 options.wait)
                  : failed;
 }
