@@ -9,6 +9,8 @@
 //   cl_bench transfer BYTES REPEATS     write, read and memcpy of that size, bytes per second (the median)
 //   cl_bench launches COUNT             launches that nothing waits for: seconds to enqueue and to finish
 //   cl_bench objects COUNT LAUNCHES     the same with so many live buffers in the context
+//   cl_bench launch-cpu COUNT           what a launch costs the thread that asks for it: its processor time, with
+//                                       the arguments of the one before and with one that changed
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 
@@ -19,6 +21,7 @@
 #include <cstring>
 #include <string>
 #include <sys/resource.h>
+#include <time.h>
 #include <vector>
 
 namespace {
@@ -204,11 +207,43 @@ void objects(std::size_t live, int count) {
         clReleaseMemObject(one);
 }
 
+double thread_seconds() {
+    timespec at{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return static_cast<double>(at.tv_sec) + static_cast<double>(at.tv_nsec) * 1e-9;
+}
+
+// Launches in rows as long as a queue takes without waiting; the median row counts. Nothing else is in them.
+void launch_cpu(int count) {
+    constexpr int row = 256;
+    gpu g;
+    g.arguments(g.buffer(4096), 1);
+    const size_t items = 64;
+    const auto rows = [&](bool changes) {
+        std::vector<double> seconds;
+        for (int done = 0; done < count; done += row) {
+            const double start = thread_seconds();
+            for (cl_uint i = 0; i < row; ++i) {
+                if (changes)
+                    clSetKernelArg(g.busy, 1, sizeof i, &i);
+                clEnqueueNDRangeKernel(g.queue, g.busy, 1, nullptr, &items, nullptr, 0, nullptr, nullptr);
+            }
+            seconds.push_back((thread_seconds() - start) / row);
+            need(clFinish(g.queue), "clFinish");
+        }
+        return median(seconds) * 1e9;
+    };
+    rows(false); // warm
+    const double same = rows(false), changed = rows(true);
+    std::printf("{\"launches\": %d, \"same_ns\": %.0f, \"changed_ns\": %.0f}\n", count, same, changed);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
-    const long long first = argc > 2 ? std::atoll(argv[2]) : 0, second = argc > 3 ? std::atoll(argv[3]) : 0;
+    const long long first = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 0,
+                    second = argc > 3 ? std::strtoll(argv[3], nullptr, 10) : 0;
     if (what == "calibrate" && first > 0)
         calibrate(static_cast<double>(first));
     else if (what == "gpu-bound" && first > 0 && second > 0)
@@ -217,13 +252,15 @@ int main(int argc, char** argv) {
         transfer(static_cast<std::size_t>(first), static_cast<int>(second));
     else if (what == "launches" && first > 0)
         launches(static_cast<int>(first));
+    else if (what == "launch-cpu" && first > 0)
+        launch_cpu(static_cast<int>(first));
     else if (what == "objects" && first > 0 && second > 0)
         objects(static_cast<std::size_t>(first), static_cast<int>(second));
     else {
         std::fprintf(
             stderr,
             "usage: cl_bench calibrate MS | gpu-bound ROUNDS LAUNCHES | transfer BYTES REPEATS | launches "
-            "COUNT | objects COUNT LAUNCHES\n");
+            "COUNT | objects COUNT LAUNCHES | launch-cpu COUNT\n");
         return 2;
     }
     return 0;

@@ -143,8 +143,9 @@ def one_line(error, characters=400):
 class Native:
     """On the host."""
 
-    def __init__(self, suite):
+    def __init__(self, suite, environment=None):
         self.suite = suite
+        self.environment = environment
         self.directories = []
 
     def start(self):
@@ -174,7 +175,7 @@ class Native:
 
     def run_command(self, command, seconds, directory=None):
         listener = Listener()
-        with subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        with subprocess.Popen(command, cwd=directory, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as process:
             deadline = time.monotonic() + seconds
             while True:
@@ -189,6 +190,20 @@ class Native:
                     break
                 listener.take(data, time.monotonic())
             return listener.done(process.wait())
+
+
+class Loopback(Native):
+    """On the host, with the guest's OpenCL driver linked to the device library (tests/loopback), and a worker that has the
+    GPU. A program's memory crosses by a copy, where a guest's pages would be pinned."""
+
+    def __init__(self, suite, build, gpu):
+        super().__init__(suite, {
+            **os.environ, "OCL_ICD_VENDORS": str(build.resolve() / "tests" / "loopback" / "libkagemusha_opencl_loopback.so"),
+            "SUITE_DEVICE": "0.0", "KAGEMUSHA_LOOPBACK_GPU": gpu,
+            "KAGEMUSHA_WORKER": str(build.resolve() / "replicator" / "worker" / "kagemusha-worker")})
+
+    def counters(self):
+        return {}  # the worker is not this process's child
 
 
 class Machine:

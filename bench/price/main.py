@@ -73,7 +73,7 @@ def parse(arguments):
     parser.add_argument("--standby-gpu", default=None, help="the standbys' GPU (default: the same one)")
     parser.add_argument("--memory", type=int, default=1024, help="of each guest, MiB")
     parser.add_argument("--cpus", type=int, default=2, help="of each guest")
-    parser.add_argument("--anew", action="store_true", help="do not go on with an interrupted run")
+    parser.add_argument("--fresh", action="store_true", help="do not go on with an interrupted run")
     parser.add_argument("--keep", action="store_true", help="keep the VMs' directories with their logs")
     options = parser.parse_args(arguments)
     if options.rounds < 1 or options.seconds <= 0:
@@ -171,9 +171,9 @@ def begin(options):
     assets = json.loads(Path(guest_vm.environment()["KAGE_ASSETS"]).read_text(encoding="utf-8"))
     machine = facts.collect(ROOT, options.build, options.suite, assets, options.kernel)
     settings = settings_of(options, programs)
-    results = None if options.anew else begun_before(path, settings, machine["commit"])
+    results = None if options.fresh else begun_before(path, settings, machine["commit"])
     if results:
-        log(f"Going on with {path}: {len(results['cells'])} runs are done. (--anew: from the beginning)")
+        log(f"Going on with {path}: {len(results['cells'])} runs are done. (--fresh: from the beginning)")
         return path, results
     if path.exists():
         os.replace(path, out / "previous.json")
@@ -200,6 +200,8 @@ class Columns:
     def make(self, name):
         if name == "native":
             return hosts.Native(self.options.suite)
+        if name == "loopback":
+            return hosts.Loopback(self.options.suite, self.options.build, self.options.gpu)
         if name == "vm":
             return hosts.Machine(self.options, name)
         if name == "protected":
@@ -211,7 +213,7 @@ class Columns:
             if self.starts.get(name, 0) >= STARTS:
                 raise hosts.Lost(f"not started any more: {self.reason[name]}")
             self.starts[name] = self.starts.get(name, 0) + 1
-            if name != "native":
+            if name not in ("native", "loopback"):
                 log(f"  starting: {table.COLUMNS[name][1]}")
             column = self.make(name)
             self.up[name] = column  # before it is started: what was started half has to be ended

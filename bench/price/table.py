@@ -7,12 +7,13 @@ from price import crowd, figures
 # Column → its heading, and what is in it. The order of the report.
 COLUMNS = {
     "native": ("native", "on the host, no VM"),
+    "loopback": ("loopback", "on the host, no VM, through the guest's driver, the device library and a worker: the API path alone"),
     "vm": ("VM", "in a VM without a standby"),
     "logged": ("logged", "in a VM whose GPU is mirrored to a standby that executes nothing: the cost on the primary alone"),
     "mirrored": ("mirrored", "in a VM whose GPU is mirrored to a standby on this machine"),
     "protected": ("protected", "GPU mirrored and VM checkpointed to a standby on this machine"),
 }
-RATIOS = (("vm", "native"), ("logged", "vm"), ("mirrored", "vm"), ("protected", "vm"))  # which are shown
+RATIOS = (("loopback", "native"), ("vm", "native"), ("logged", "vm"), ("mirrored", "vm"), ("protected", "vm"))  # which are shown
 GPU_BOUND = 1.05  # VM : native, up to which a program is bound by the GPU there
 
 # Sums of counters that tell where processor time went.
