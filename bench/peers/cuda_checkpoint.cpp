@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -58,9 +59,8 @@ int hold(std::size_t amount_mib, int ordinal) {
     cuda::context context = nullptr;
     std::string wrong = d.load();
     const auto ok = [&](const char* what, cuda::result r) {
-        if (wrong.empty()) {
+        if (wrong.empty())
             wrong = d.wrong(what, r);
-        }
         return wrong.empty();
     };
     std::vector<cuda::memory> pieces;
@@ -81,9 +81,8 @@ int hold(std::size_t amount_mib, int ordinal) {
         std::size_t different = 0;
         std::vector<std::uint64_t> found(piece_bytes / sizeof(std::uint64_t));
         for (std::size_t i = 0; i < pieces.size(); ++i) {
-            if (!ok("cuMemcpyDtoH", d.to_host(found.data(), pieces[i], piece_bytes))) {
+            if (!ok("cuMemcpyDtoH", d.to_host(found.data(), pieces[i], piece_bytes)))
                 break;
-            }
             different += found != content_of(i);
         }
         std::printf("%s\n", !wrong.empty()   ? wrong.c_str()
@@ -131,9 +130,8 @@ public:
     int pid() const { return pid_; }
     std::string line() const {
         std::string out;
-        for (char c; read(from_, &c, 1) == 1 && c != '\n';) {
+        for (char c; read(from_, &c, 1) == 1 && c != '\n';)
             out += c;
-        }
         return out.empty() ? "the child has ended" : out;
     }
     std::string compare() const { return write(to_, "?", 1) == 1 ? line() : "the child has ended"; }
@@ -173,20 +171,17 @@ sample measure(const cuda::driver& d, std::size_t amount_mib, int ordinal,
     const double before = process.host_mib();
     const auto begin = clock::now();
     const auto step = [&](const char* what, auto&& call, cuda::process_states then, double& ms) {
-        if (!out.wrong.empty()) {
+        if (!out.wrong.empty())
             return;
-        }
         const auto start = clock::now();
         const cuda::result r = call();
         ms = ms_since(start);
         int state = -1;
         out.wrong = d.wrong(what, r);
-        if (out.wrong.empty()) {
+        if (out.wrong.empty())
             out.wrong = d.wrong("cuCheckpointProcessGetState", d.process_state(process.pid(), &state));
-        }
-        if (out.wrong.empty() && state != then) {
+        if (out.wrong.empty() && state != then)
             out.wrong = std::string("after ") + what + " the process is in state " + std::to_string(state);
-        }
     };
     cuda::lock_arguments lock = {};
     lock.timeout_ms = 10000;
@@ -217,9 +212,8 @@ sample measure(const cuda::driver& d, std::size_t amount_mib, int ordinal,
 
 double median(const std::vector<sample>& samples, double sample::* of) {
     std::vector<double> values;
-    for (const sample& one : samples) {
+    for (const sample& one : samples)
         values.push_back(one.*of);
-    }
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
 }
@@ -297,13 +291,20 @@ int measure_all(const options& o) {
     std::exit(2);
 }
 
+int number(const char* text) {
+    int value = 0;
+    const char* const end = text + std::strlen(text);
+    if (const auto [rest, error] = std::from_chars(text, end, value); error != std::errc{} || rest != end)
+        usage("a number is wanted");
+    return value;
+}
+
 std::vector<std::size_t> numbers(const char* text) {
     std::vector<std::size_t> out;
     for (char* end = nullptr; *text != '\0'; text = *end == ',' ? end + 1 : end) {
         out.push_back(std::strtoull(text, &end, 10));
-        if (end == text || out.back() < piece_bytes / mib || out.back() > (std::size_t{1} << 20)) {
+        if (end == text || out.back() < piece_bytes / mib || out.back() > (std::size_t{1} << 20))
             usage("an amount is 16 MiB to 1 TiB, in MiB");
-        }
     }
     return out;
 }
@@ -314,25 +315,23 @@ std::vector<std::size_t> numbers(const char* text) {
 
 int main(int argc, char** argv) {
     using namespace kagemusha::bench;
-    if (argc == 4 && std::string_view(argv[1]) == "--hold") {
-        return hold(std::strtoull(argv[2], nullptr, 10), std::atoi(argv[3]));
-    }
+    if (argc == 4 && std::string_view(argv[1]) == "--hold")
+        return hold(std::strtoull(argv[2], nullptr, 10), number(argv[3]));
     options o;
     for (int i = 1; i < argc; i += 2) {
         const std::string_view name = argv[i];
-        if (i + 1 == argc) {
+        if (i + 1 == argc)
             usage("an option without its value");
-        } else if (name == "--mib") {
+        else if (name == "--mib")
             o.amounts_mib = numbers(argv[i + 1]);
-        } else if (name == "--rounds") {
-            o.rounds = std::max(1, std::atoi(argv[i + 1]));
-        } else if (name == "--device") {
-            o.ordinal = std::atoi(argv[i + 1]);
-        } else if (name == "--onto") {
-            o.onto = std::atoi(argv[i + 1]);
-        } else {
+        else if (name == "--rounds")
+            o.rounds = std::max(1, number(argv[i + 1]));
+        else if (name == "--device")
+            o.ordinal = number(argv[i + 1]);
+        else if (name == "--onto")
+            o.onto = number(argv[i + 1]);
+        else
             usage("an unknown option");
-        }
     }
     return measure_all(o);
 }

@@ -14,9 +14,8 @@ bool find(void* library, const char* name, Function& out, std::string& missing) 
     void* const found = dlsym(library, name);
     static_assert(sizeof found == sizeof out);
     std::memcpy(&out, &found, sizeof out); // POSIX: a function's address fits
-    if (!found) {
+    if (!found)
         missing = name;
-    }
     return found != nullptr;
 }
 
@@ -46,16 +45,14 @@ std::string driver::load() {
                      find(library, "cuCheckpointProcessCheckpoint", process_checkpoint, missing) &&
                      find(library, "cuCheckpointProcessRestore", process_restore, missing) &&
                      find(library, "cuCheckpointProcessUnlock", process_unlock, missing);
-    if (!all) {
+    if (!all)
         return "NVIDIA's driver has no " + missing + ": it is older than 570";
-    }
     return "";
 }
 
 std::string driver::wrong(const char* what, result r) const {
-    if (r == 0) {
+    if (r == 0)
         return "";
-    }
     const char *name = nullptr, *text = nullptr;
     error_name(r, &name);
     error_text(r, &text);

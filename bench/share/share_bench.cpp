@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -278,9 +279,17 @@ std::vector<measured> run_together(const options& o, const std::vector<vm_option
 }
 
 bool parse_vm(const std::string& text, vm_options& vm) {
-    return std::sscanf(text.c_str(), "%u:%lf:%u:%lf:%u", &vm.share, &vm.task_ms, &vm.depth, &vm.think_ms,
-                       &vm.priority) >= 2 &&
-           vm.task_ms > 0 && vm.depth > 0 && vm.share <= 100;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    const auto take = [&](auto& value) {
+        const auto [rest, error] = std::from_chars(at, end, value);
+        const bool whole = error == std::errc{} && (rest == end || *rest == ':');
+        at = whole && rest != end ? rest + 1 : rest;
+        return whole;
+    };
+    const auto take_optional = [&](auto& value) { return at == end || take(value); };
+    return take(vm.share) && take(vm.task_ms) && take_optional(vm.depth) && take_optional(vm.think_ms) &&
+           take_optional(vm.priority) && at == end && vm.task_ms > 0 && vm.depth > 0 && vm.share <= 100;
 }
 
 int usage() {
@@ -327,7 +336,7 @@ int main(int argc, char** argv) {
         else if (a == "--policy" && more && share::policy_named(argv[i + 1]))
             o.policy = argv[++i];
         else if (a == "--seconds" && more)
-            o.seconds = std::atof(argv[++i]);
+            o.seconds = std::strtod(argv[++i], nullptr);
         else if (a == "--without-arbiter")
             o.arbiter = false;
         else if (a == "--vm" && more && parse_vm(argv[i + 1], vm))

@@ -2,8 +2,10 @@
 #include "suite/gpu.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace suite {
@@ -75,8 +77,13 @@ void kernel::set(cl_uint index, float value) {
 void gpu::choose() {
     unsigned platform = 0, device = 0;
     const char* named = std::getenv("SUITE_DEVICE");
-    if (named && std::sscanf(named, "%u.%u", &platform, &device) != 2)
-        need(CL_INVALID_VALUE, "SUITE_DEVICE is not P.D");
+    if (named) {
+        const char* const end = named + std::strlen(named);
+        const auto [dot, bad_platform] = std::from_chars(named, end, platform);
+        const bool two = bad_platform == std::errc{} && dot != end && *dot == '.';
+        if (!two || std::from_chars(dot + 1, end, device).ec != std::errc{})
+            need(CL_INVALID_VALUE, "SUITE_DEVICE is not P.D");
+    }
     cl_uint count = 0;
     need(clGetPlatformIDs(0, nullptr, &count), "clGetPlatformIDs");
     if (platform >= count)

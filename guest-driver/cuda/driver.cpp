@@ -3,6 +3,7 @@
 // The start of the driver, its devices, and what is asked about them: answered from what the host said once.
 #include "driver.hpp"
 
+#include "guest-driver/cuda/pci_bus_id.hpp"
 #include "guest-driver/opencl/query.hpp"
 
 #include <algorithm>
@@ -265,16 +266,14 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* 
     return guarded([&] {
         if (!the_driver().ready)
             return CUDA_ERROR_NOT_INITIALIZED;
-        unsigned domain = 0, bus = 0, slot = 0;
-        if (!device || !id ||
-            (std::sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
-             (domain = 0, std::sscanf(id, "%x:%x", &bus, &slot) != 2)))
+        const auto at = id ? guest::pci_bus_id_of(id, true) : std::nullopt;
+        if (!device || !at)
             return CUDA_ERROR_INVALID_VALUE;
         for (const auto& one : the_driver().devices) {
             const auto& known = one->known.attributes;
-            if (static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]) == domain &&
-                static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]) == bus &&
-                static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]) == slot) {
+            if (static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]) == at->domain &&
+                static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]) == at->bus &&
+                static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]) == at->slot) {
                 *device = one->number;
                 return CUDA_SUCCESS;
             }

@@ -4,6 +4,7 @@
 // is measured here: a guest's program cannot see how warm or busy the host's GPU is, and is told so.
 #include "proto/nvml/nvml.h"
 
+#include "guest-driver/cuda/pci_bus_id.hpp"
 #include "guest-driver/opencl/context.hpp"
 #include "guest-driver/opencl/query.hpp"
 #include "proto/abi/vgpu_cuda.h"
@@ -229,11 +230,11 @@ KAGEMUSHA_EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDe
     return find(device, NVML_ERROR_NOT_FOUND, [&](const gpu& one) { return uuid_of(one) == uuid; });
 }
 KAGEMUSHA_EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* id, nvmlDevice_t* device) {
-    unsigned domain = 0, bus = 0, slot = 0;
-    if (!id || std::sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3)
+    const auto at = id ? guest::pci_bus_id_of(id, false) : std::nullopt;
+    if (!at)
         return NVML_ERROR_INVALID_ARGUMENT;
     return find(device, NVML_ERROR_NOT_FOUND, [&](const gpu& one) {
-        return one.domain() == domain && one.bus() == bus && one.slot() == slot;
+        return one.domain() == at->domain && one.bus() == at->bus && one.slot() == at->slot;
     });
 }
 KAGEMUSHA_EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* id, nvmlDevice_t* device) {
