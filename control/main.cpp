@@ -7,6 +7,7 @@
 #include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
+#include "control/base/whole_file.hpp"
 #include "control/base/write_all.hpp"
 #include "control/confine/guard.hpp"
 #include "control/daemon/client/cluster_commands.hpp"
@@ -16,7 +17,7 @@
 #include "control/lan/lan.hpp"
 #include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
-#include "control/run/session.hpp"
+#include "control/run/guest_run.hpp"
 #include "control/share/share_status.hpp"
 #include "control/status/metrics.hpp"
 #include "control/status/status.hpp"
@@ -43,7 +44,7 @@ std::string variable_or(const char* name, const char* otherwise) {
 }
 
 // Options of every command that starts a guest.
-void add_machine_options(CLI::App& command, session_options& options) {
+void add_machine_options(CLI::App& command, guest_run_options& options) {
     options.flavour = variable_or("KAGE_KERNEL", default_flavour);
     options.accel = variable_or("KAGE_ACCEL", "auto");
     command.add_option("--gpu", options.gpu,
@@ -78,7 +79,7 @@ void add_machine_options(CLI::App& command, session_options& options) {
     command.add_flag("--verbose", options.verbose, "show the guest's console from its first byte on");
 }
 
-void add_replication_options(CLI::App& command, session_options& options) {
+void add_replication_options(CLI::App& command, guest_run_options& options) {
     command.add_option("--vm-id", options.vm_id,
                        "replication: a name of the protected VM, the same on both hosts");
     command.add_option("--tls", options.tls_dir, "replication: this host's directory of `keys`");
@@ -89,7 +90,7 @@ void add_replication_options(CLI::App& command, session_options& options) {
 int list_gpus(const std::string& backend, const std::string& wanted_driver) {
     const auto lister = find_built("kagemusha-gpus");
     if (lister.empty()) {
-        fmt::print(stderr, "kagemusha: {}\n", not_there("kagemusha-gpus"));
+        fmt::print(stderr, "kage: {}\n", not_there("kagemusha-gpus"));
         return 125;
     }
     const auto driver = find_host_driver(backend, wanted_driver);
@@ -105,7 +106,7 @@ int list_gpus(const std::string& backend, const std::string& wanted_driver) {
     return said.status;
 }
 
-int print_assets(const session_options& options) {
+int print_assets(const guest_run_options& options) {
     const auto found = find_assets(options.flavour, options.backend != "none");
     if (!found)
         return 125;
@@ -122,13 +123,13 @@ int run_keys(keys_request& request, const std::vector<std::string>& hosts, bool 
         if (done.error.empty())
             fmt::print("{}", renew ? renew_advice(request, done) : revoke_advice(request, done));
         else
-            fmt::print(stderr, "kagemusha: {}\n", done.error);
+            fmt::print(stderr, "kage: {}\n", done.error);
         return done.error.empty() ? 0 : 125;
     }
     if (request.hosts.empty()) {
         char name[65] = "";
         if (::gethostname(name, sizeof(name) - 1) != 0 || !*name) {
-            fmt::print(stderr, "kagemusha: this machine has no name: give --host NAME\n");
+            fmt::print(stderr, "kage: this machine has no name: give --host NAME\n");
             return 125;
         }
         request.hosts = {{name}};
@@ -138,7 +139,7 @@ int run_keys(keys_request& request, const std::vector<std::string>& hosts, bool 
     }
     const auto made = make_keys(request);
     if (!made.error.empty()) {
-        fmt::print(stderr, "kagemusha: {}\n", made.error);
+        fmt::print(stderr, "kage: {}\n", made.error);
         return 125;
     }
     fmt::print("{}", keys_advice(request, made));
@@ -146,17 +147,15 @@ int run_keys(keys_request& request, const std::vector<std::string>& hosts, bool 
 }
 
 // The job: a script file, or the words after the options as one command.
-int run_job(session_options& options, const std::string& job_file, const std::vector<std::string>& words) {
+int run_job(guest_run_options& options, const std::string& job_file, const std::vector<std::string>& words) {
     std::string job;
     if (!job_file.empty()) {
-        std::ifstream file(job_file, std::ios::binary);
-        std::ostringstream text;
-        text << file.rdbuf();
-        if (!file) {
-            fmt::print(stderr, "kagemusha: cannot read {}\n", job_file);
+        auto text = read_whole_file(job_file);
+        if (!text) {
+            fmt::print(stderr, "kage: cannot read {}\n", job_file);
             return 125;
         }
-        job = text.str();
+        job = std::move(*text);
     }
     for (const auto& word : words) {
         std::string quoted = "'";
@@ -165,32 +164,32 @@ int run_job(session_options& options, const std::string& job_file, const std::ve
         job += quoted + "' ";
     }
     if (job.empty()) {
-        fmt::print(stderr, "kagemusha: nothing to run: give --job FILE or a command\n");
+        fmt::print(stderr, "kage: nothing to run: give --job FILE or a command\n");
         return 125;
     }
-    const auto result = run_session(options, job, false,
-                                    [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+    const auto result = run_in_guest(options, job, false,
+                                     [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
     return exit_status(result);
 }
 
 // A VM that waits for a primary's: its guest does not run, its GPU does what the primary's does.
-int run_standby(session_options& options) {
+int run_standby(guest_run_options& options) {
     if (options.backend == "none") {
-        fmt::print(stderr, "kagemusha: a standby needs a GPU: another --backend\n");
+        fmt::print(stderr, "kage: a standby needs a GPU: another --backend\n");
         return 125;
     }
     fmt::print(stderr,
                "standby of '{}' at {}; start the VM elsewhere with the same options and --replicate-to. "
                "Ctrl-C ends it.\n",
                options.vm_id, options.standby_listen);
-    const auto result = run_session(options, "true", false,
-                                    [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+    const auto result = run_in_guest(options, "true", false,
+                                     [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
     return exit_status(result);
 }
 
 // Says something to the supervisor of a running VM.
-int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json, int answer_ms = 5000,
-                    std::string (*text)(const nlohmann::json&) = nullptr) {
+int report_supervisor(const std::string& vm, nlohmann::json request, bool as_json, int answer_ms = 5000,
+                      std::string (*text)(const nlohmann::json&) = nullptr) {
     std::string error;
     for (const auto& running : running_vms(error)) {
         if (running.name != vm)
@@ -212,12 +211,12 @@ int tell_supervisor(const std::string& vm, nlohmann::json request, bool as_json,
         error = "no VM of this user with the name " + vm + " runs";
     if (as_json)
         fmt::print("{}\n", as_json_text({{"error", error}}, 2));
-    fmt::print(stderr, "kagemusha: {}\n", error);
+    fmt::print(stderr, "kage: {}\n", error);
     return 125;
 }
 
 // On an NVIDIA GPU if there is one.
-session_options cuda_demo(session_options options, crash_demo_options& crash) {
+guest_run_options cuda_demo(guest_run_options options, crash_demo_options& crash) {
     crash.program = demo_program::training;
     options.backend = "cuda";
     if (options.driver.empty() && ::access("/dev/nvidiactl", F_OK) != 0)
@@ -226,18 +225,18 @@ session_options cuda_demo(session_options options, crash_demo_options& crash) {
 }
 
 // With a crash unless told otherwise.
-int run_demos(const session_options& options, const crash_demo_options& crash, bool no_crash) {
+int run_demos(const guest_run_options& options, const crash_demo_options& crash, bool no_crash) {
     if (options.backend == "none") {
-        fmt::print(stderr, "kagemusha: the demo needs a GPU: another --backend\n");
+        fmt::print(stderr, "kage: the demo needs a GPU: another --backend\n");
         return 125;
     }
     const bool cuda = crash.program == demo_program::training;
     if (options.backend == "cuda" && !cuda) {
-        fmt::print(stderr, "kagemusha: the demo's program with CUDA is another one: --cuda\n");
+        fmt::print(stderr, "kage: the demo's program with CUDA is another one: --cuda\n");
         return 125;
     }
     if (no_crash && cuda) {
-        fmt::print(stderr, "kagemusha: --cuda is for the demo in which a host dies: without --no-crash\n");
+        fmt::print(stderr, "kage: --cuda is for the demo in which a host dies: without --no-crash\n");
         return 125;
     }
     if (no_crash)
@@ -251,7 +250,7 @@ int run_demos(const session_options& options, const crash_demo_options& crash, b
         {"--module-parameters", !options.module_parameters.empty()}};
     for (const auto& [option, given] : alone) {
         if (given) {
-            fmt::print(stderr, "kagemusha: {} goes only with --no-crash\n", option);
+            fmt::print(stderr, "kage: {} goes only with --no-crash\n", option);
             return 125;
         }
     }
@@ -262,10 +261,10 @@ bool is_description(const std::string& word) {
     return word.ends_with(".toml");
 }
 
-int run_shell(session_options& options) {
+int run_shell(guest_run_options& options) {
     fmt::print(stderr, "Ctrl-] ends the guest at once.\n");
     const auto result =
-        run_session(options, {}, true, [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+        run_in_guest(options, {}, true, [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
     return exit_status(result);
 }
 
@@ -282,7 +281,7 @@ int main(int argc, char** argv) {
 
     CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};
     app.require_subcommand(1);
-    session_options options;
+    guest_run_options options;
     std::string job_file;
     std::uint64_t out_max_mib = options.out.max_bytes >> 20;
     std::vector<std::string> words;
@@ -416,10 +415,10 @@ int main(int argc, char** argv) {
     run->add_option("--standby", supervised.address,
                     "with VM.toml: another address of its standby than the description's");
     run->add_flag(
-        "--anew", supervised.anew,
+        "--force-new", supervised.anew,
         "with VM.toml: start it although a standby may have what ran last (it is gone for ever then)");
     standby->add_flag(
-        "--overwrite", supervised.overwrite,
+        "--discard-replica", supervised.overwrite,
         "with VM.toml: overwrite this host's writable disks although they may be newer than the primary's");
     for (auto* command : {run, standby}) {
         command->add_flag("--json", supervised.json, "with VM.toml: the log's lines as JSON");
@@ -469,14 +468,15 @@ int main(int argc, char** argv) {
     if (qemu_command->parsed())
         return print_qemu_command(supervised);
     if (stop->parsed())
-        return tell_supervisor(vm_name, {{"command", "stop"}}, as_json);
+        return report_supervisor(vm_name, {{"command", "stop"}}, as_json);
     constexpr int drill_ms = 60000; // the standby is waited for at most 10 s, the arbiter may need some
     if (drill->parsed())
-        return tell_supervisor(vm_name, {{"command", "drill"}}, as_json, drill_ms, drill_text);
+        return report_supervisor(vm_name, {{"command", "drill"}}, as_json, drill_ms, drill_text);
     if (switchover->parsed())
-        return tell_supervisor(vm_name, {{"command", cancel ? "cancel-switchover" : "switchover"}}, as_json);
+        return report_supervisor(vm_name, {{"command", cancel ? "cancel-switchover" : "switchover"}},
+                                 as_json);
     if (protect->parsed())
-        return tell_supervisor(vm_name, {{"command", "protect"}, {"standby", vm_standby}}, as_json);
+        return report_supervisor(vm_name, {{"command", "protect"}, {"standby", vm_standby}}, as_json);
     supervised.name = options.name;
     if (run->parsed() && words.size() == 1 && is_description(words[0]) && job_file.empty()) {
         supervised.description = words[0];
@@ -488,7 +488,7 @@ int main(int argc, char** argv) {
         return run_supervisor(supervised);
     }
     if (standby->parsed() && (options.standby_listen.empty() || options.vm_id.empty())) {
-        fmt::print(stderr, "kagemusha: standby wants VM.toml, or --listen and --vm-id\n");
+        fmt::print(stderr, "kage: standby wants VM.toml, or --listen and --vm-id\n");
         return 125;
     }
     if (assets->parsed())

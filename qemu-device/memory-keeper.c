@@ -69,7 +69,7 @@ typedef struct Keeper {
     size_t stack_bytes; /* with a guard */
     pid_t qemu;
     pid_t pid;
-    int told_fd; /* where it says that it has closed the rest */
+    int reported_fd; /* where it says that it has closed the rest */
 } Keeper;
 
 struct MemoryKeeper {
@@ -158,8 +158,9 @@ static int keeper_run(void *opaque)
     struct timespec delay = { .tv_sec = KEEPER_DELAY_S };
 
     keeper_syscall(SYS_prctl, PR_SET_NAME, (long)name, 0, 0, 0);
-    if (keeper_syscall(SYS_close_range, 0, s->told_fd - 1, 0, 0, 0) != 0 ||
-        keeper_syscall(SYS_close_range, s->told_fd + 1, UINT_MAX, 0, 0, 0)) {
+    if (keeper_syscall(SYS_close_range, 0, s->reported_fd - 1, 0, 0, 0) ||
+        keeper_syscall(SYS_close_range, s->reported_fd + 1, UINT_MAX,
+                       0, 0, 0)) {
         keeper_syscall(SYS_exit_group, 1, 0, 0, 0, 0);
     }
     end.fd = keeper_syscall(SYS_pidfd_open, s->qemu, 0, 0, 0, 0);
@@ -172,8 +173,8 @@ static int keeper_run(void *opaque)
                        (long)&filter, 0, 0) != 0) {
         keeper_syscall(SYS_exit_group, 1, 0, 0, 0, 0);
     }
-    keeper_syscall(SYS_write, s->told_fd, (long)name, 1, 0, 0);
-    keeper_syscall(SYS_close, s->told_fd, 0, 0, 0, 0);
+    keeper_syscall(SYS_write, s->reported_fd, (long)name, 1, 0, 0);
+    keeper_syscall(SYS_close, s->reported_fd, 0, 0, 0, 0);
     /* Still our parent: so it is its number and not somebody else's. */
     while (keeper_syscall(SYS_getppid, 0, 0, 0, 0, 0) == s->qemu &&
            keeper_syscall(SYS_ppoll, (long)&end, 1, 0, 0, 0) != 1) {
@@ -207,7 +208,7 @@ static bool keeper_clone(Keeper *s, Error **errp)
         return false;
     }
     s->qemu = getpid();
-    s->told_fd = ends[1];
+    s->reported_fd = ends[1];
     /* A handler of ours must never run in the keeper. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

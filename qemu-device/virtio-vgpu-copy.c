@@ -195,8 +195,8 @@ static void virtio_vgpu_copy_page(VirtIOVGPU *s, const VirtIOVGPUCopy *copy,
 }
 
 /* Memory was written to: one call for pages that follow on each other. */
-static void virtio_vgpu_tell_written(const VirtIOVGPUCopy *copies,
-                                     uint32_t pages)
+static void virtio_vgpu_report_written(const VirtIOVGPUCopy *copies,
+                                       uint32_t pages)
 {
     uint32_t i = 0;
 
@@ -241,7 +241,7 @@ static void virtio_vgpu_copy_pages(void *opaque, uint32_t first, uint32_t end)
         virtio_vgpu_copy_page(VIRTIO_VGPU(copier->vdev), &copier->copies[i],
                               &copier->list[i]);
     }
-    virtio_vgpu_tell_written(copier->copies + first, end - first);
+    virtio_vgpu_report_written(copier->copies + first, end - first);
     if (copier->answers) {
         virtio_vgpu_put_answers(copier, first, end);
     }

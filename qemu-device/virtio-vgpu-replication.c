@@ -14,7 +14,7 @@
  *                       all of it, off: what was written since the last time
  *   failure             with hold-failures=on: the GPU failed, and the guest is
  *                       not told while a standby can go on without it
- *   tell-failures       write: tell it, and go on
+ *   report-failures     write: tell it, and go on
  */
 #include "qemu/osdep.h"
 
@@ -126,7 +126,7 @@ typedef struct VirtIOVGPUTold {
 } VirtIOVGPUTold;
 
 /* In whatever thread the library belongs to. */
-static void virtio_vgpu_tell_bh(void *opaque)
+static void virtio_vgpu_report_bh(void *opaque)
 {
     VirtIOVGPUTold *told = opaque;
 
@@ -140,14 +140,14 @@ static void virtio_vgpu_tell_bh(void *opaque)
     }
 }
 
-static void virtio_vgpu_tell(VirtIOVGPUTold *told)
+static void virtio_vgpu_report(VirtIOVGPUTold *told)
 {
     VirtIOVGPU *s = told->s;
 
     if (s->started || s->standby) {
-        aio_wait_bh_oneshot(s->ctx, virtio_vgpu_tell_bh, told);
+        aio_wait_bh_oneshot(s->ctx, virtio_vgpu_report_bh, told);
     } else {
-        virtio_vgpu_tell_bh(told);
+        virtio_vgpu_report_bh(told);
     }
 }
 
@@ -167,7 +167,7 @@ static void virtio_vgpu_set_replicate_to(Object *obj, const char *value,
         VirtIOVGPUTold told = { .s = s, .address = value };
 
         trace_virtio_vgpu_replicate_to(s, value);
-        virtio_vgpu_tell(&told);
+        virtio_vgpu_report(&told);
         if (told.result < 0) {
             error_setg(errp, "virtio-vgpu: replicate-to: %s", told.error);
             return;
@@ -185,22 +185,23 @@ static void virtio_vgpu_set_digest(Object *obj, bool value, Error **errp)
         error_setg(errp, "virtio-vgpu: the device is not realized");
         return;
     }
-    virtio_vgpu_tell(&told);
+    virtio_vgpu_report(&told);
     if (told.result < 0) {
         error_setg(errp, "virtio-vgpu: there is no standby with a complete copy"
                    " to compare with");
     }
 }
 
-static void virtio_vgpu_tell_failures_bh(void *opaque)
+static void virtio_vgpu_report_failures_bh(void *opaque)
 {
     VirtIOVGPU *s = opaque;
 
-    kagemusha_device_tell_failures(s->device);
+    kagemusha_device_report_failures(s->device);
     virtio_vgpu_flush(s);
 }
 
-static void virtio_vgpu_set_tell_failures(Object *obj, bool value, Error **errp)
+static void virtio_vgpu_set_report_failures(Object *obj, bool value,
+                                            Error **errp)
 {
     VirtIOVGPU *s = VIRTIO_VGPU(obj);
 
@@ -208,9 +209,10 @@ static void virtio_vgpu_set_tell_failures(Object *obj, bool value, Error **errp)
         return;
     }
     if (s->started) {
-        aio_wait_bh_oneshot(s->ctx, virtio_vgpu_tell_failures_bh, s);
+        aio_wait_bh_oneshot(s->ctx, virtio_vgpu_report_failures_bh, s);
     } else {
-        s->tell_failures = true; /* a stopped device tells its guest nothing */
+        /* a stopped device tells its guest nothing */
+        s->report_failures = true;
     }
 }
 
@@ -257,7 +259,7 @@ static const struct {
     NUMBER("digests-repaired", digests_repaired),
     NUMBER("memory-shipped", memory_shipped),
     NUMBER("held-bytes", held_bytes),
-    NUMBER("catalog-bytes", catalog_bytes),
+    NUMBER("registry-bytes", registry_bytes),
     NUMBER("transferred-bytes", transferred_bytes),
     NUMBER("held-back-ns", held_back_ns),
     NUMBER("connections", connections),
@@ -375,9 +377,9 @@ void virtio_vgpu_replication_class_init(ObjectClass *klass)
                               virtio_vgpu_get_writers, NULL, NULL, NULL);
     object_class_property_set_description(klass, "writers",
         "Workers that were killed, have not ended and may write guest memory");
-    object_class_property_add_bool(klass, "tell-failures", NULL,
-                                   virtio_vgpu_set_tell_failures);
-    object_class_property_set_description(klass, "tell-failures",
+    object_class_property_add_bool(klass, "report-failures", NULL,
+                                   virtio_vgpu_set_report_failures);
+    object_class_property_set_description(klass, "report-failures",
         "Write: tell the guest what hold-failures held back");
     object_class_property_add_str(klass, "replicate-to",
                                   virtio_vgpu_get_replicate_to,

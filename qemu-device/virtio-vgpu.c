@@ -44,9 +44,9 @@ static void virtio_vgpu_start_bh(void *opaque)
         virtio_vgpu_resume_requests(s);
         virtio_vgpu_flush(s);
     }
-    if (s->tell_failures) {
-        s->tell_failures = false;
-        kagemusha_device_tell_failures(s->device);
+    if (s->report_failures) {
+        s->report_failures = false;
+        kagemusha_device_report_failures(s->device);
         virtio_vgpu_flush(s);
     }
     if (!s->standby) {
@@ -196,9 +196,9 @@ static void virtio_vgpu_reset_bh(void *opaque)
     s->discarding = true;
     s->writers = kagemusha_device_reset(s->device);
     s->discarding = false;
-    if (s->tell_failures) { /* no file is left to tell it of */
-        s->tell_failures = false;
-        kagemusha_device_tell_failures(s->device);
+    if (s->report_failures) { /* no file is left to tell it of */
+        s->report_failures = false;
+        kagemusha_device_report_failures(s->device);
     }
     while (s->writers &&
            qemu_clock_get_ms(QEMU_CLOCK_REALTIME) < deadline_ms) {

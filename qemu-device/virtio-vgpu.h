@@ -195,7 +195,7 @@ struct VirtIOVGPU {
     uint32_t writers; /* workers that outlived the last reset */
     bool opened;     /* a file was opened: no more regions */
     bool resume;     /* taken over: requests in flight come first */
-    bool tell_failures; /* asked for while the device was stopped */
+    bool report_failures; /* asked for while the device was stopped */
     bool notify_requests;
     bool notify_events;
     bool event_starved; /* the library waits for event buffers */

@@ -1,4 +1,4 @@
-#compdef kagemusha
+#compdef kagemusha kage
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck disable=all
 #

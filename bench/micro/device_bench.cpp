@@ -2,7 +2,7 @@
 // What one launch costs on the host, step by step and altogether, on the null backend:
 //
 //   decode            bytes to ops
-//   validate          decode + object tables + bookkeeping of the request (core::file_fsm), answer included
+//   validate          decode + object tables + bookkeeping of the request (core::session_fsm), answer included
 //   in_process        all of it through the C interface, with the executor and the null backend on a thread
 //   of this process; the time is the CPU time
 //                     of both threads together, so it is what one core would need
@@ -27,7 +27,7 @@
 
 #include "codec/decode.hpp"
 #include "codec/encode.hpp"
-#include "core/file_fsm.hpp"
+#include "core/session_fsm.hpp"
 
 using namespace kagemusha;
 
@@ -63,9 +63,8 @@ std::vector<codec::stream_builder> set_up(std::uint64_t contexts, std::uint64_t 
         out.emplace_back().build_program(id.program);
         out.emplace_back().create_kernel(id.kernel, id.program, "k");
     }
-    for (std::uint64_t i = 0; i < extra_objects; ++i) {
+    for (std::uint64_t i = 0; i < extra_objects; ++i)
         out.emplace_back().create_buffer(first_extra_object + i, context_ids(0).context, 16);
-    }
     return out;
 }
 
@@ -98,16 +97,15 @@ void decode(benchmark::State& state) {
     codec::op o;
     for (auto _ : state) {
         codec::stream_decoder decoder(b.stream(), {b.payloads()});
-        while (decoder.next(o) == codec::decode_status::op) {
+        while (decoder.next(o) == codec::decode_status::op)
             benchmark::DoNotOptimize(o);
-        }
     }
     report(state, state.iterations() * launches_per_request);
 }
 
 void validate(benchmark::State& state, std::uint64_t contexts, std::uint64_t extra_objects) {
     core::device_usage usage{UINT64_MAX, UINT64_MAX, 0, 0, 0};
-    core::file_fsm fsm(1, {512, 1024, UINT32_MAX, UINT64_MAX}, usage, 12345);
+    core::session_fsm fsm(1, {512, 1024, UINT32_MAX, UINT64_MAX}, usage, 12345);
     const std::vector<std::uint64_t> regions{region_bytes};
     const auto submit = [&](const codec::stream_builder& b) {
         const core::submit_decision d = fsm.on_submit(b.request(1, 1), regions);
@@ -117,13 +115,11 @@ void validate(benchmark::State& state, std::uint64_t contexts, std::uint64_t ext
         }
         benchmark::DoNotOptimize(fsm.on_done(d.request.token, {}));
     };
-    for (const auto& b : set_up(contexts, extra_objects)) {
+    for (const auto& b : set_up(contexts, extra_objects))
         submit(b);
-    }
     const codec::stream_builder batch = launches(contexts);
-    for (auto _ : state) {
+    for (auto _ : state)
         submit(batch);
-    }
     report(state, state.iterations() * launches_per_request);
 }
 
@@ -146,9 +142,8 @@ public:
         };
         config.callbacks.record = [](void*, const void*, std::size_t) { return 0; };
         config.callbacks.log = [](void*, int level, const char* line) {
-            if (level <= KAGEMUSHA_LOG_WARNING) {
+            if (level <= KAGEMUSHA_LOG_WARNING)
                 std::fprintf(stderr, "%s\n", line);
-            }
         };
         config.user_data = this;
         char error[512] = "";
@@ -184,9 +179,8 @@ public:
     void run(const std::vector<codec::stream_builder>& all) {
         for (const auto& b : all) {
             submit(b);
-            if (submitted_ - answered_ >= 64) {
+            if (submitted_ - answered_ >= 64)
                 wait();
-            }
         }
         wait();
     }
@@ -209,9 +203,8 @@ void whole(benchmark::State& state, bool in_process, std::uint64_t contexts, std
     device.run(set_up(contexts, extra_objects));
     const codec::stream_builder batch = launches(contexts);
     for (auto _ : state) {
-        for (unsigned i = 0; i < requests_at_once; ++i) {
+        for (unsigned i = 0; i < requests_at_once; ++i)
             device.submit(batch);
-        }
         device.wait();
     }
     report(state, state.iterations() * launches_per_request * requests_at_once);
@@ -245,9 +238,8 @@ void register_all() {
         const std::string mode = in_process ? "in_process" : "worker";
         const auto add = [&](const std::string& name, auto&& f) {
             auto* b = benchmark::RegisterBenchmark((mode + name).c_str(), f);
-            if (in_process) {
+            if (in_process)
                 b->MeasureProcessCPUTime();
-            }
         };
         for (const std::uint64_t objects : {10, 1'000, 100'000}) {
             add("/objects:" + std::to_string(objects),

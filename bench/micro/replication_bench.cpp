@@ -2,11 +2,11 @@
 // What an op costs on its way to a standby, with 1, 16 or 128 ops per request of the guest. An op is a launch
 // with four arguments (224 bytes).
 //
-//   make_over     a validated request → the entry of the log; …/objects: with so many live buffers in the
+//   rewrite     a validated request → the entry of the log; …/objects: with so many live buffers in the
 //                 file, must be flat
 //   encode        entries → protobuf part of a frame
 //   decode        the way back, every bound checked
-//   primary       make_over + log + replication_primary_fsm + encode + handing the frame to a socket whose
+//   primary       rewrite + log + replication_primary_fsm + encode + handing the frame to a socket whose
 //                 other end another thread empties, acknowledgements included; the time is that of the
 //                 calling thread alone: what one core needs for everything the primary adds
 //   standby       decode + replication_standby_fsm + a private copy of each stream + the request over the
@@ -36,7 +36,7 @@
 #include "core/repeated_launches.hpp"
 #include "messages/messages.hpp"
 #include "mirror/primary/replication_primary_fsm.hpp"
-#include "mirror/shadow/mirror_file.hpp"
+#include "mirror/shadow/session_shadow.hpp"
 #include "mirror/standby/replay_request.hpp"
 #include "mirror/standby/replication_standby_fsm.hpp"
 #include "pair/op_log.hpp"
@@ -86,9 +86,8 @@ std::vector<codec::stream_builder> set_up_calls(std::uint64_t more_buffers) {
                             "kernel void k(global float* a, global float* b, float f, int n) {}");
     calls[5].build_program(program);
     calls[6].create_kernel(kernel, program, "k");
-    for (std::uint64_t i = 0; i < more_buffers; ++i) {
+    for (std::uint64_t i = 0; i < more_buffers; ++i)
         calls.emplace_back().create_buffer(first_more_buffer + i, context, 16);
-    }
     return calls;
 }
 
@@ -105,9 +104,8 @@ mirror::entries full_message(const codec::stream_builder& b, std::uint64_t ops) 
     mirror::entries m;
     messages::entries_budget budget;
     mirror::entry_meta meta = meta_of(b, ops);
-    for (meta.sequence = 1; budget.take(meta, 0); ++meta.sequence) {
+    for (meta.sequence = 1; budget.take(meta, 0); ++meta.sequence)
         m.list.push_back({meta, {}});
-    }
     return m;
 }
 
@@ -117,9 +115,8 @@ void report(benchmark::State& state, std::uint64_t ops, std::uint64_t entries, s
     };
     state.counters["ops"] = rate(ops);
     state.counters["entries"] = rate(entries);
-    if (bytes != 0) {
+    if (bytes != 0)
         state.counters["wire_bytes_per_op"] = static_cast<double>(bytes) / static_cast<double>(ops);
-    }
 }
 
 void encode(benchmark::State& state) {
@@ -185,17 +182,15 @@ public:
             parts.push_back({const_cast<std::byte*>(p.data()), p.size()});
         };
         add(head);
-        for (const auto& p : payload) {
+        for (const auto& p : payload)
             add(p);
-        }
         for (std::size_t first = 0; first < parts.size();) {
             const ssize_t n = writev(ends_[0], &parts[first],
                                      static_cast<int>(std::min<std::size_t>(parts.size() - first, IOV_MAX)));
             require(n > 0, "the socket");
             auto left = static_cast<std::size_t>(n);
-            while (first < parts.size() && left >= parts[first].iov_len) {
+            while (first < parts.size() && left >= parts[first].iov_len)
                 left -= parts[first++].iov_len;
-            }
             if (left != 0) {
                 parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + left;
                 parts[first].iov_len -= left;
@@ -213,17 +208,16 @@ class mirrored_file {
 public:
     explicit mirrored_file(std::uint64_t more_buffers) {
         for (const auto& b : set_up_calls(more_buffers)) {
-            make_over(b, mirror::mirror_mode::off);
+            rewrite(b, mirror::mirror_mode::off);
             file_.on_done(token_, 0);
         }
     }
-    std::vector<mirror::log_entry>& make_over(const codec::stream_builder& b, mirror::mirror_mode mode) {
+    std::vector<mirror::log_entry>& rewrite(const codec::stream_builder& b, mirror::mirror_mode mode) {
         out_.clear();
-        if (b.stream().data() != validated_) {
+        if (b.stream().data() != validated_)
             validate(b.stream());
-        }
-        file_.make_over({++token_, b.stream(), b.payloads(), b.segments()}, mode, no_payloads_, out_,
-                        {true, repeats_.runs()});
+        file_.rewrite({++token_, b.stream(), b.payloads(), b.segments()}, mode, no_payloads_, out_,
+                      {true, repeats_.runs()});
         return out_;
     }
 
@@ -248,18 +242,17 @@ private:
 
     const std::byte* validated_ = nullptr;
     core::repeated_launches repeats_;
-    mirror::mirror_file file_;
+    mirror::session_shadow file_;
     std::uint64_t token_ = 0;
     std::vector<mirror::log_entry> out_;
     const mirror::payload_reader no_payloads_ = [](std::uint32_t) { return mirror::byte_pieces{}; };
 };
 
-void make_over(benchmark::State& state, std::uint64_t ops, std::uint64_t more_buffers) {
+void rewrite(benchmark::State& state, std::uint64_t ops, std::uint64_t more_buffers) {
     mirrored_file f(more_buffers);
     const codec::stream_builder b = launches(ops);
-    for (auto _ : state) {
-        require(f.make_over(b, mirror::mirror_mode::on).size() == 1, "a launch is mirrored");
-    }
+    for (auto _ : state)
+        require(f.rewrite(b, mirror::mirror_mode::on).size() == 1, "a launch is mirrored");
     report(state, state.iterations() * ops, state.iterations(), 0);
 }
 
@@ -296,9 +289,8 @@ public:
     // Everything to the socket, an epoch, an acknowledgement of it.
     void finish() {
         log_.take_events(events_);
-        for (const pair::log_event& e : events_) {
+        for (const pair::log_event& e : events_)
             fsm_.on_entry(e.meta, now_);
-        }
         act();
         fsm_.close_epoch(++now_);
         act();
@@ -325,9 +317,8 @@ private:
                 }
                 sent_ = batch->last;
             } else if (const auto* m = std::get_if<mirror::act_send>(&a)) {
-                if (const auto* mark = std::get_if<mirror::marker>(&m->what)) {
+                if (const auto* mark = std::get_if<mirror::marker>(&m->what))
                     epoch_ = mark->epoch;
-                }
                 send(m->what, {});
             } else if (const auto* d = std::get_if<mirror::act_drop_log>(&a)) {
                 log_.drop(d->up_to);
@@ -357,11 +348,9 @@ void primary(benchmark::State& state) {
     mirrored_file f(0);
     primary_path path;
     for (auto _ : state) {
-        for (std::uint64_t i = 0; i < requests; ++i) {
-            for (mirror::log_entry& e : f.make_over(b, mirror::mirror_mode::on)) {
+        for (std::uint64_t i = 0; i < requests; ++i)
+            for (mirror::log_entry& e : f.rewrite(b, mirror::mirror_mode::on))
                 path.append(std::move(e));
-            }
-        }
         path.finish();
     }
     const std::uint64_t n = state.iterations() * requests;
@@ -384,9 +373,8 @@ public:
         };
         config.callbacks.record = [](void*, const void*, std::size_t) { return 0; };
         config.callbacks.log = [](void*, int level, const char* line) {
-            if (level <= KAGEMUSHA_LOG_WARNING) {
+            if (level <= KAGEMUSHA_LOG_WARNING)
                 std::fprintf(stderr, "%s\n", line);
-            }
         };
         config.user_data = this;
         char error[512] = "";
@@ -441,9 +429,8 @@ public:
         fsm_.on_message(mirror::marker{++epoch_, last_}, now_);
         for (;;) {
             act();
-            if (ran_ == last_ - first_ + 1) {
+            if (ran_ == last_ - first_ + 1)
                 break;
-            }
             pollfd p{kagemusha_device_poll_fd(device_), POLLIN, 0};
             poll(&p, 1, -1);
             kagemusha_device_dispatch(device_);
@@ -464,9 +451,8 @@ private:
                 }
             } else if (!done_.empty()) {
                 executed_.swap(done_);
-                for (const mirror::log_sequence s : executed_) {
+                for (const mirror::log_sequence s : executed_)
                     fsm_.on_executed(s, 0, now_);
-                }
                 ran_ += executed_.size();
                 executed_.clear();
             } else {
@@ -522,10 +508,10 @@ void register_all() {
     const auto add = [](const char* name, auto&& f) {
         return benchmark::RegisterBenchmark(name, f)->ArgName("ops_per_request")->Arg(1)->Arg(16)->Arg(128);
     };
-    add("make_over", [](benchmark::State& s) { make_over(s, static_cast<std::uint64_t>(s.range(0)), 0); });
+    add("rewrite", [](benchmark::State& s) { rewrite(s, static_cast<std::uint64_t>(s.range(0)), 0); });
     for (const std::uint64_t objects : {10, 1'000, 100'000}) {
-        benchmark::RegisterBenchmark(("make_over/objects:" + std::to_string(objects)).c_str(),
-                                     [=](benchmark::State& s) { make_over(s, 1, objects); });
+        benchmark::RegisterBenchmark(("rewrite/objects:" + std::to_string(objects)).c_str(),
+                                     [=](benchmark::State& s) { rewrite(s, 1, objects); });
     }
     add("encode", encode);
     add("decode", decode);

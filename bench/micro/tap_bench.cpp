@@ -4,7 +4,7 @@
 // device's side is measured.
 //
 //   …/none      no tap
-//   …/off       a tap, no standby: only the catalog is kept
+//   …/off       a tap, no standby: only the registry is kept
 //   …/on        everything goes into the log
 //   …/log       the same with the log as it is (pair/op_log), which this thread empties between the submits:
 //   the
@@ -34,7 +34,7 @@
 
 #include "codec/encode.hpp"
 #include "core/device.hpp"
-#include "mirror/capture/mirror_primary.hpp"
+#include "mirror/capture/primary_shadow.hpp"
 #include "pair/op_log.hpp"
 
 using namespace kagemusha;
@@ -69,9 +69,8 @@ public:
     void drain(worker::port_sink& sink) override {
         std::uint64_t n = 0;
         require(read(event_, &n, sizeof(n)) == sizeof(n), "eventfd");
-        for (const std::uint64_t token : tokens_) {
+        for (const std::uint64_t token : tokens_)
             sink.on_done(token, {});
-        }
         tokens_.clear();
     }
     void kill() override {}
@@ -102,7 +101,7 @@ public:
 };
 
 // Never ready, so that a state transfer lasts.
-class patient_agent final : public mirror::file_agent {
+class patient_agent final : public mirror::session_agent {
 public:
     void start_sync() override {}
     bool ready_to_finish() const override { return false; }
@@ -161,17 +160,16 @@ public:
                     pair::op_log::callbacks{[] {}, [](mirror::log_sequence) {}, [] {}});
             }
             mirror::log_sink* const log = real_log_ ? static_cast<mirror::log_sink*>(real_log_.get()) : &log_;
-            mirror_ = std::make_unique<mirror::mirror_primary>(
+            mirror_ = std::make_unique<mirror::primary_shadow>(
                 *device_, *log,
-                [](std::uint32_t, mirror::mirror_file&, core::mirror_port&, mirror::log_sink&) {
+                [](std::uint32_t, mirror::session_shadow&, core::mirror_port&, mirror::log_sink&) {
                     return std::make_unique<patient_agent>();
                 },
-                regions_, mirror::mirror_primary_options{0, mirror::max_catalog_bytes, 777});
+                regions_, mirror::primary_shadow_options{0, mirror::max_registry_bytes, 777});
             device_->set_tap(mirror_.get());
         }
-        if (how == tap::on || how == tap::log) {
+        if (how == tap::on || how == tap::log)
             mirror_->start_sync();
-        }
         device_->open_file(1, 0);
         const auto call = [this](auto&& build) {
             codec::stream_builder b;
@@ -184,12 +182,10 @@ public:
         call([](auto& b) { b.create_program(program, context, "kernel void k() {}"); });
         call([](auto& b) { b.build_program(program); });
         call([](auto& b) { b.create_kernel(kernel, program, "k"); });
-        for (std::uint64_t i = 0; i < buffers; ++i) {
+        for (std::uint64_t i = 0; i < buffers; ++i)
             call([i](auto& b) { b.create_buffer(first_buffer + i, context, 1u << 20); });
-        }
-        if (how == tap::syncing) {
+        if (how == tap::syncing)
             mirror_->start_sync();
-        }
     }
     ~bench_device() { device_.reset(); }
 
@@ -212,7 +208,7 @@ private:
     std::vector<pair::log_event> events_;
     eager_port* port_ = nullptr;
     std::unique_ptr<core::device> device_;
-    std::unique_ptr<mirror::mirror_primary> mirror_;
+    std::unique_ptr<mirror::primary_shadow> mirror_;
 };
 
 // Submits what `next(i)` gives and reports quantiles of single submits.
@@ -227,9 +223,8 @@ void measure(benchmark::State& state, bench_device& device, Next&& next) {
         const auto begin = clock::now();
         device.submit(b);
         const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
-        if (samples.size() < samples.capacity()) {
+        if (samples.size() < samples.capacity())
             samples.push_back(static_cast<std::uint32_t>(ns));
-        }
         if (i % 64 == 0) {
             state.PauseTiming();
             device.answer();

@@ -24,9 +24,8 @@ namespace {
 } // namespace
 
 double quantile(std::vector<double>& samples, double part) {
-    if (samples.empty()) {
+    if (samples.empty())
         return 0;
-    }
     std::sort(samples.begin(), samples.end());
     return samples[static_cast<std::size_t>(part * static_cast<double>(samples.size() - 1))];
 }
@@ -34,9 +33,8 @@ double quantile(std::vector<double>& samples, double part) {
 bool until(const std::function<bool()>& done, double seconds) {
     const auto start = clock::now();
     while (!done()) {
-        if (seconds_since(start) > seconds) {
+        if (seconds_since(start) > seconds)
             return false;
-        }
         test::host::pump();
     }
     return true;
@@ -55,9 +53,8 @@ void report::figure(const std::string& name, double value, const char* unit) {
 
 bool report::write(const std::string& file) const {
     std::FILE* f = std::fopen(file.c_str(), "w");
-    if (!f) {
+    if (!f)
         return false;
-    }
     std::fprintf(f, "[\n");
     for (std::size_t i = 0; i < lines_.size(); ++i) {
         const line& l = lines_[i]; // names are ours: nothing to escape
@@ -111,9 +108,8 @@ int run_standby(const options& o) {
 
 standby_process::standby_process(const options& o) {
     int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) {
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
         give_up("no pipe");
-    }
     pid_ = fork();
     if (pid_ == 0) {
         dup2(in[0], STDIN_FILENO);
@@ -126,12 +122,10 @@ standby_process::standby_process(const options& o) {
     close(out[1]);
     to_ = in[1];
     from_ = out[0];
-    for (char c; read(from_, &c, 1) == 1 && c != '\n';) {
+    for (char c; read(from_, &c, 1) == 1 && c != '\n';)
         address_ += c;
-    }
-    if (pid_ < 0 || address_.empty()) {
+    if (pid_ < 0 || address_.empty())
         give_up("the standby's process did not start");
-    }
 }
 
 standby_process::~standby_process() {
@@ -149,21 +143,18 @@ protected_guest make_guest(const options& o, protection p, std::uint32_t digest_
     kagemusha_device_config c = config_of(o);
     c.digest_interval_ms = digest_interval_ms;
     c.replicable = p == protection::standby_later || p == protection::standby;
-    if (p == protection::nobody) {
+    if (p == protection::nobody)
         c.replicate_to = "unix:/nonexistent/kagemusha-standby";
-    }
     g.guest = std::make_unique<test::guest>(c, guest_bytes);
-    if (p == protection::standby && !g.protect()) {
+    if (p == protection::standby && !g.protect())
         give_up(std::string("no protection: ") + g.guest->status().degraded);
-    }
     return g;
 }
 
 bool protected_guest::protect() {
     char error[512] = "";
-    if (kagemusha_device_replicate_to(guest->device(), address.c_str(), error, sizeof error) != 0) {
+    if (kagemusha_device_replicate_to(guest->device(), address.c_str(), error, sizeof error) != 0)
         give_up(error);
-    }
     return until([this] { return guest->is(KAGEMUSHA_REPLICATION_PROTECTING); }, 60);
 }
 

@@ -44,9 +44,8 @@ struct own_keys {
     std::string directory;
     ~own_keys() {
         std::error_code ignored;
-        if (!directory.empty()) {
+        if (!directory.empty())
             std::filesystem::remove_all(directory, ignored);
-        }
     }
     std::string make() {
         directory = (std::filesystem::temp_directory_path() / "kagemusha-bench-XXXXXX").string();
@@ -116,13 +115,11 @@ int main(int argc, char** argv) {
     using namespace kagemusha::bench;
     bool tls = false;
     options o = parse(argc, argv, tls);
-    if (o.standby) {
+    if (o.standby)
         return run_standby(o);
-    }
     own_keys keys;
-    if (tls) {
+    if (tls)
         o.keys = keys.make();
-    }
     const struct {
         const char* name;
         void (*run)(const options&, report&);
@@ -132,11 +129,9 @@ int main(int argc, char** argv) {
                  {"writes", measure_writes}};
     report r;
     machine(r, o.keys.empty() ? "before; the link without TLS" : "before; the link with TLS");
-    for (const auto& part : parts) {
-        if (o.only.empty() || ("," + o.only + ",").find("," + std::string(part.name) + ",") != o.only.npos) {
+    for (const auto& part : parts)
+        if (o.only.empty() || ("," + o.only + ",").find("," + std::string(part.name) + ",") != o.only.npos)
             part.run(o, r);
-        }
-    }
     machine(r, "after");
     if (!o.json.empty() && !r.write(o.json)) {
         std::fprintf(stderr, "pair_bench: can't write %s\n", o.json.c_str());

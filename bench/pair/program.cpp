@@ -45,9 +45,8 @@ struct program {
             b.launch({queue, 0, {}}, kernel, size,
                      codec::argument_builder{}.memory(0, out).scalar(1, std::uint32_t{64}));
             guest.ok(b);
-            if (i % 8 == 0 || i == launches) {
+            if (i % 8 == 0 || i == launches)
                 guest.finish(queue);
-            }
         }
         return seconds_since(start);
     }
@@ -70,15 +69,13 @@ void measure_program(const options& o, report& r) {
         for (std::size_t i = 0; i < std::size(programs); ++i) {
             program& p = programs[(i + turn) % std::size(programs)];
             p.seconds += p.run(launches);
-            if (p.g.standby) {
+            if (p.g.standby)
                 p.g.wait_executed(); // else it would compute in the next one's time
-            }
         }
     }
     r.figure("launches in a piece", launches, "");
-    for (const program& p : programs) {
+    for (const program& p : programs)
         r.figure(std::string(p.name) + ": a piece", p.seconds / turns, "s");
-    }
     r.figure("standby : none", programs[1].seconds / programs[0].seconds, "");
     r.figure("standby with digests : standby", programs[2].seconds / programs[1].seconds, "");
     const auto s = programs[2].g.guest->status();

@@ -66,9 +66,8 @@ void measure_submit(const options& o, report& r) {
     subject subjects[] = {{"no replication", make_guest(o, protection::none)},
                           {"configured, nobody there", make_guest(o, protection::nobody)},
                           {"a standby", make_guest(o, protection::standby)}};
-    for (subject& s : subjects) {
+    for (subject& s : subjects)
         s.prepare();
-    }
     constexpr std::uint32_t per_round = 64;
     for (std::size_t l = 0; l < std::size(launches_of); ++l) {
         for (const std::uint32_t at_once : at_once_of) {

@@ -92,9 +92,8 @@ void transfer(const options& o, report& r, std::uint64_t bytes, bool much) {
     c.prepare(bytes);
     test::guest& guest = *c.g.guest;
     std::vector<double> alone, during;
-    for (auto start = clock::now(); seconds_since(start) < 1 || alone.size() < 20;) {
+    for (auto start = clock::now(); seconds_since(start) < 1 || alone.size() < 20;)
         alone.push_back(c.next(much));
-    }
     char error[512] = "";
     const auto start = clock::now();
     if (kagemusha_device_replicate_to(guest.device(), c.g.address.c_str(), error, sizeof error) != 0) {
@@ -114,9 +113,8 @@ void transfer(const options& o, report& r, std::uint64_t bytes, bool much) {
     const auto s = guest.status();
     const bool done = s.state == KAGEMUSHA_REPLICATION_PROTECTING;
     r.figure("until protected", seconds, done ? "s" : "s, NOT DONE");
-    if (!done) {
+    if (!done)
         std::printf("  %s\n", s.degraded);
-    }
     const double shipped = static_cast<double>(s.transferred_bytes);
     r.figure("shipped", shipped / static_cast<double>(mib), "MiB");
     r.figure("shipped : memory", shipped / static_cast<double>(bytes + small_bytes), "");
@@ -139,11 +137,9 @@ void transfer(const options& o, report& r, std::uint64_t bytes, bool much) {
 } // namespace
 
 void measure_transfer(const options& o, report& r) {
-    for (const std::uint64_t size : o.transfer_mib) {
-        for (const bool much : {false, true}) {
+    for (const std::uint64_t size : o.transfer_mib)
+        for (const bool much : {false, true})
             transfer(o, r, size * mib, much);
-        }
-    }
 }
 
 } // namespace kagemusha::bench

@@ -35,9 +35,8 @@ struct writer {
         queue = guest.queue(context);
         out = guest.buffer(context, guest_bytes);
         kernel = guest.kernel(context, source, "add");
-        for (std::uint64_t i = 0; i < guest_bytes; i += 8) {
+        for (std::uint64_t i = 0; i < guest_bytes; i += 8)
             *guest.memory_as<std::uint64_t>(i) = i * 0x9e3779b97f4a7c15u;
-        }
         one_round(); // pages, the compiler
         settle();
     }
@@ -57,9 +56,8 @@ struct writer {
         seconds = complete = round_seconds = 0;
     }
     void settle() {
-        if (g.standby) {
+        if (g.standby)
             g.wait_executed();
-        }
     }
     static double timed(const std::function<void()>& f) {
         const auto start = clock::now();
@@ -72,16 +70,14 @@ struct writer {
             settle();
         }
         const auto start = clock::now();
-        for (std::uint32_t i = 0; i < without_pause; ++i) {
+        for (std::uint32_t i = 0; i < without_pause; ++i)
             write();
-        }
         seconds += seconds_since(start);
         settle();
         complete += seconds_since(start);
         round_seconds += timed([this] {
-            for (std::uint32_t i = 0; i < rounds; ++i) {
+            for (std::uint32_t i = 0; i < rounds; ++i)
                 one_round();
-            }
         });
         settle();
     }
@@ -102,9 +98,8 @@ void measure_writes(const options& o, report& r) {
     }
     double plain = 0, plain_cached = 0;
     for (std::uint32_t turn = 0; turn < turns; ++turn) {
-        for (std::size_t i = 0; i < std::size(writers); ++i) {
+        for (std::size_t i = 0; i < std::size(writers); ++i)
             writers[(i + turn) % std::size(writers)].take_turn();
-        }
         plain += plain_transfer(o.keys, plain_bytes, plain_count, plain_places).wall_s;
         plain_cached += plain_transfer(o.keys, plain_bytes, plain_count).wall_s;
     }

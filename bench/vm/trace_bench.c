@@ -333,7 +333,7 @@ static const struct {
 /* ---- counters: debugfs ---- */
 
 static const char *const counter_names[] = {
-	"faults", "emulated", "opened", "kept_open", "bytes_data", "bytes_stream", "pages_copied", "shadows_kept",
+	"faults", "emulated", "opened", "kept_open", "bytes_data", "bytes_stream", "pages_copied", "snapshots_kept",
 };
 #define COUNTER_COUNT (sizeof(counter_names) / sizeof(counter_names[0]))
 enum { BYTES_DATA = 4, BYTES_STREAM = 5 };

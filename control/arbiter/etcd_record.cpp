@@ -53,7 +53,7 @@ std::variant<etcd_put, arbiter_answer> decide_on(const etcd_record& record,
                 verdict::refused, 0, 0, 0,
                 "a standby holds the VM's last state and may take it over; if it is gone, start the "
                 "VM anew with "
-                "--anew"};
+                "--force-new"};
         term = record.term + 1;
         paired = false;
         nobody_holds = record.holder.empty();

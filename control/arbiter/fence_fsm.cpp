@@ -98,18 +98,19 @@ fence_step fence_fsm::open() {
     if (!request_.anew) {
         if (record_.is == role::none)
             return say(verdict::refused, "this host has no fencing record of the VM, and can't ask anybody "
-                                         "whether it runs elsewhere. If it runs nowhere: --anew");
+                                         "whether it runs elsewhere. If it runs nowhere: --force-new");
         if (record_.is == role::standby)
-            return say(verdict::refused,
-                       fmt::format("this host stood by for the VM (term {}) and did not take it over: it ran "
-                                   "elsewhere last. Start it there; if that host is gone for good: --anew",
-                                   record_.term));
+            return say(
+                verdict::refused,
+                fmt::format("this host stood by for the VM (term {}) and did not take it over: it ran "
+                            "elsewhere last. Start it there; if that host is gone for good: --force-new",
+                            record_.term));
         if (record_.paired)
             return say(
                 verdict::refused,
                 fmt::format("the VM had a standby when it ended here (term {}), which may have gone on "
                             "with it. If the standby's fencing record says 'role standby', it did not: "
-                            "start the VM here with --anew. Else start it there",
+                            "start the VM here with --force-new. Else start it there",
                             record_.term));
     }
     return write({record_.term + 1, role::primary, false});

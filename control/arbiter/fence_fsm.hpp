@@ -6,7 +6,7 @@
 // The rules, and what each is for:
 //
 //   * A host whose record says that a standby may have taken over, or that the VM ran elsewhere, does not
-//     open it; nor one without a record. A person who knows better says --anew. So a supervisor or a host
+//     open it; nor one without a record. A person who knows better says --force-new. So a supervisor or a host
 //     that comes back does not make a second VM. The record says so before a standby is told anything: a
 //     renewal with `paired` announces it.
 //   * Who goes on without the other host has it cut off first, and the record is on the disk before the

@@ -109,8 +109,8 @@ std::optional<fence_file> fence_file::open(const std::string& path, const std::s
     std::string why;
     const auto record = parse_fence_record(*text, vm, why);
     if (!record) {
-        error =
-            fmt::format("{} {}. If the VM runs nowhere, remove it and start the VM with --anew", path, why);
+        error = fmt::format("{} {}. If the VM runs nowhere, remove it and start the VM with --force-new",
+                            path, why);
         return std::nullopt;
     }
     file.record_ = *record;

@@ -185,7 +185,7 @@ arbiter_answer lock_arbiter::decide(const arbiter_request& request, std::uint64_
             else if (old.paired && !request.anew)
                 refuse("a standby holds the VM's last state and may take it over; if it is gone, start the "
                        "VM anew "
-                       "with --anew");
+                       "with --force-new");
             wanted.term = old.term + 1;
             wanted.paired = false;
             break;

@@ -31,7 +31,7 @@ std::string ask_script(const std::string& name, const std::vector<std::string>& 
     command.insert(command.end(), arguments.begin(), arguments.end());
     auto [status, out] = run_captured(command);
     if (status != 0) {
-        fmt::print(stderr, "kagemusha: scripts/{} failed with status {}\n", name, status);
+        fmt::print(stderr, "kage: scripts/{} failed with status {}\n", name, status);
         return {};
     }
     while (!out.empty() && out.back() == '\n')
@@ -51,7 +51,7 @@ std::optional<assets> from_file(const std::string& path) {
     std::ifstream file(path);
     const auto json = nlohmann::json::parse(file, nullptr, false);
     if (!json.is_object()) {
-        fmt::print(stderr, "kagemusha: KAGE_ASSETS={} is not what `kagemusha assets` prints\n", path);
+        fmt::print(stderr, "kage: KAGE_ASSETS={} is not what `kage assets` prints\n", path);
         return std::nullopt;
     }
     const auto text = [&](const char* key) { return text_in(json, key); };
@@ -136,7 +136,7 @@ std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
         const auto problem = own->missing(installed, with_gpu);
         if (problem.empty())
             return installed;
-        fmt::print(stderr, "kagemusha: {}\n", problem);
+        fmt::print(stderr, "kage: {}\n", problem);
         return std::nullopt;
     }
     assets found;
@@ -165,7 +165,7 @@ std::optional<assets> find_assets(const std::string& flavour, bool with_gpu) {
     for (const auto& [member, name] : built) {
         found.*member = find_built(name);
         if (with_gpu && (found.*member).empty()) {
-            fmt::print(stderr, "kagemusha: {}\n", not_there(name));
+            fmt::print(stderr, "kage: {}\n", not_there(name));
             return std::nullopt;
         }
     }

@@ -25,7 +25,7 @@ struct assets {
 inline constexpr char default_flavour[] = "6.12-cloud";
 
 // std::nullopt: it was said on stderr what is missing. KAGE_ASSETS names a JSON file with the answer (what
-// `kagemusha assets` prints): nothing is looked up then.
+// `kage assets` prints): nothing is looked up then.
 std::optional<assets> find_assets(const std::string& flavour, bool with_gpu);
 
 // Where there is firmware for this QEMU, the first one first: the folder that was installed with it

@@ -32,20 +32,19 @@ std::optional<std::string> find_host_driver(const std::string& backend, const st
     if (wanted.empty())
         return wanted;
     if (backend != "cuda") {
-        fmt::print(stderr,
-                   "kagemusha: a driver library can be chosen for the backend cuda only, not for {}\n",
+        fmt::print(stderr, "kage: a driver library can be chosen for the backend cuda only, not for {}\n",
                    backend);
         return std::nullopt;
     }
     const auto path = wanted == "ptx" ? find_built(ptx_device) : wanted;
     std::error_code error;
     if (path.empty()) {
-        fmt::print(stderr, "kagemusha: {}\n", not_there(ptx_device));
+        fmt::print(stderr, "kage: {}\n", not_there(ptx_device));
         return std::nullopt;
     }
     if (path.front() != '/' || path.find(',') != std::string::npos || !fs::exists(path, error)) {
         fmt::print(stderr,
-                   "kagemusha: the driver '{}' is no library of this host: name libcuda.so.1 by its absolute "
+                   "kage: the driver '{}' is no library of this host: name libcuda.so.1 by its absolute "
                    "path, or 'ptx' for the device without a GPU\n",
                    wanted);
         return std::nullopt;

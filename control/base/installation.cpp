@@ -121,7 +121,7 @@ std::optional<installation> own_installation() {
 }
 
 std::string tool_word() {
-    return own_installation() ? "kagemusha" : "./kage";
+    return own_installation() ? "kage" : "./kage";
 }
 
 std::string not_there(const std::string& name) {

@@ -223,7 +223,7 @@ captured run_captured(const std::vector<std::string>& command,
     }
     auto child = child_process::start(request, error);
     if (!child) {
-        fmt::print(stderr, "kagemusha: {}\n", error);
+        fmt::print(stderr, "kage: {}\n", error);
         return result;
     }
     writing.reset();

@@ -62,9 +62,8 @@ void nobody_has_too_much(const placement& pool, bool with_reserve) {
         ASSERT_LE(has.used[i].gpu_percent, offers.gpu_percent) << i;
         ASSERT_LE(has.used[i].cpus, offers.cpus) << i;
         for (const auto& [from, cpus] : has.takes_over[i])
-            if (with_reserve) {
+            if (with_reserve)
                 ASSERT_LE(has.used[i].cpus + cpus, offers.cpus) << i << " when " << from << " dies";
-            }
     }
 }
 

@@ -166,12 +166,11 @@ private:
 
     static std::pair<std::optional<std::size_t>, std::optional<std::size_t>> who(const node_seen& node) {
         std::optional<std::size_t> primary, standby;
-        for (std::size_t i = 0; i < slots; ++i) {
+        for (std::size_t i = 0; i < slots; ++i)
             if (is_primary(node.slot[i]))
                 primary = i;
             else if (is_standby(node.slot[i]))
                 standby = i;
-        }
         return {primary, standby};
     }
 

@@ -95,14 +95,13 @@ api_answer api::answer(const api_request& request) {
         const auto parts = parts_of(one.path);
         place at;
         bool fits = parts.size() == wanted.size();
-        for (std::size_t i = 0; fits && i < parts.size(); ++i) {
+        for (std::size_t i = 0; fits && i < parts.size(); ++i)
             if (parts[i] == "{name}")
                 at.name = wanted[i];
             else if (parts[i] == "{node}")
                 at.node = wanted[i];
             else
                 fits = parts[i] == wanted[i];
-        }
         path_is_known = path_is_known || fits;
         if (!fits || request.method != one.method)
             continue;

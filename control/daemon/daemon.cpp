@@ -33,7 +33,7 @@ namespace {
 constexpr auto etcd_starts_within = std::chrono::seconds(60); // on a busy machine with a slow disk
 
 int fail(const std::string& why) {
-    fmt::print(stderr, "kagemusha: {}\n", why);
+    fmt::print(stderr, "kage: {}\n", why);
     return 125;
 }
 

@@ -245,9 +245,9 @@ def check_command(daemon):
                               check=False)
         return done.returncode, done.stdout + done.stderr
     assert kage("list")[1].split()[:2] == ["two", "2"]
-    assert kage("show", "none") == (125, "kagemusha: there is no cluster 'none'\n")
+    assert kage("show", "none") == (125, "kage: there is no cluster 'none'\n")
     assert kage("show", "<b>")[0] == 125
-    assert kage("create", "-", text="name = \"x\"\nnode-count = 3\n") == (125, "kagemusha: -: 'node-count' is no key of a cluster\n")
+    assert kage("create", "-", text="name = \"x\"\nnode-count = 3\n") == (125, "kage: -: 'node-count' is no key of a cluster\n")
     status, said = kage("exec", "two", "node9", "--", "true")
     assert status == 125 and "has no node 'node9'" in said, said
     assert json.loads(kage("show", "two", "--json")[1])["nodes"] == 2

@@ -7,6 +7,7 @@
 #include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/log_file.hpp"
+#include "control/base/whole_file.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
@@ -38,31 +39,10 @@ constexpr auto network_pause = 2s;  // between two starts of a network that ends
 constexpr auto protect_pause = 15s; // a standby that was named has so long to become one
 constexpr auto long_enough = 60s;   // who ran so long is no failed start
 
-std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return file ? text.str() : std::string();
-}
-
-// Whole or not at all.
-std::string write_file(const std::string& path, const std::string& text) {
-    const auto made = path + ".new";
-    {
-        std::ofstream file(made, std::ios::binary | std::ios::trunc);
-        file << text;
-        if (!file.flush())
-            return fmt::format("cannot write {}: {}", path, std::strerror(errno));
-    }
-    std::error_code error;
-    fs::rename(made, path, error);
-    return error ? fmt::format("cannot write {}: {}", path, error.message()) : std::string();
-}
-
 // The last line that a person would read: what is wrong, without our program's name before it.
 std::string last_words(const std::string& log) {
     for (const auto& lines = last_lines(log, 1); const auto& line : lines)
-        return line.starts_with("kagemusha: ") ? line.substr(11) : line;
+        return line.starts_with("kage: ") ? line.substr(6) : line;
     return {};
 }
 
@@ -160,7 +140,7 @@ cluster::cluster_seen host_nodes::observe(const cluster_record& record) {
                 continue;
         }
         if (there)
-            node.runs_with = read_file(folder + "/started");
+            node.runs_with = read_whole_file(folder + "/started").value_or("");
         auto& tried = attempts_[vm];
         if (there && tried.count > 0 && now > tried.last + long_enough) {
             tried.count = 0;
@@ -268,7 +248,7 @@ std::string host_nodes::write_files(const cluster_record& record, unsigned numbe
         {"/secret", node_secret(record, number) + "\n"},
         {"/started", cluster::node_description(record.declared, number)}};
     for (const auto& [file, text] : files)
-        if (auto why = write_file(folder + file, text); !why.empty())
+        if (auto why = write_whole_file(folder + file, text); !why.empty())
             return why;
     return {};
 }
@@ -290,7 +270,7 @@ std::string host_nodes::start(const cluster::step& step, const cluster_record& r
             tried.failure = why;
             return why;
         }
-        command.emplace_back("--anew");
+        command.emplace_back("--force-new");
         if (record.declared.shape(step.node).is_protected)
             command.insert(command.end(), {"--standby", cluster::slot_address(folder, 1 - step.slot)});
     }

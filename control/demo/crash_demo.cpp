@@ -11,6 +11,7 @@
 #include "control/base/json_text.hpp"
 #include "control/base/log_file.hpp"
 #include "control/base/unix_socket.hpp"
+#include "control/base/whole_file.hpp"
 #include "control/base/write_all.hpp"
 #include "control/demo/crash_fsm.hpp"
 #include "control/demo/guest_lines.hpp"
@@ -58,12 +59,10 @@ constexpr std::size_t longest_log_line = 65536, end_of_log_lines = 5;
 constexpr char training_program[] = "kagemusha-demo-train"; // guest/train.cpp
 
 bool write_file(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    if (file.flush())
-        return true;
-    fmt::print(stderr, "kagemusha: cannot write {}\n", path);
-    return false;
+    const auto error = write_whole_file(path, text);
+    if (!error.empty())
+        fmt::print(stderr, "kage: {}\n", error);
+    return error.empty();
 }
 
 // As a string of TOML.
@@ -82,7 +81,7 @@ struct supervised {
 
 class crash_demo {
 public:
-    crash_demo(const session_options& options, const crash_demo_options& more)
+    crash_demo(const guest_run_options& options, const crash_demo_options& more)
         : options_(options), more_(more), fsm_(crash_config{}, more.program) {}
     ~crash_demo();
     int run();
@@ -103,7 +102,7 @@ private:
     void ended(host which);
     void carry_out();
     void carry_out(const demo_action::start_standby&);
-    void carry_out(const demo_action::tell_guest& action);
+    void carry_out(const demo_action::report_guest& action);
     void carry_out(const demo_action::read_gpu& action);
     void carry_out(const demo_action::kill_primary&);
     void carry_out(const demo_action::show& action);
@@ -115,7 +114,7 @@ private:
     int report();
     void complain();
 
-    const session_options& options_;
+    const guest_run_options& options_;
     const crash_demo_options& more_;
     crash_fsm fsm_;
     std::array<supervised, 2> hosts_;
@@ -141,9 +140,8 @@ crash_demo::~crash_demo() {
 
 void crash_demo::print(const std::string& text) {
     const double seconds = static_cast<double>(boot_ns() - started_ns_) * 1e-9;
-    if (!write_all(STDOUT_FILENO, fmt::format("{:6.1f} s  {}\n", seconds, text))) {
+    if (!write_all(STDOUT_FILENO, fmt::format("{:6.1f} s  {}\n", seconds, text)))
         over_ = interrupted_ = true; // nobody reads any more
-    }
 }
 
 // ---- what both are started with
@@ -208,7 +206,7 @@ bool crash_demo::write_files(const std::string& accel, const assets& parts) {
     if (more_.program == demo_program::training) {
         train_ = find_built(training_program);
         if (train_.empty()) {
-            fmt::print(stderr, "kagemusha: {}\n", not_there(training_program));
+            fmt::print(stderr, "kage: {}\n", not_there(training_program));
             return false;
         }
     } else if (!hide_words()) {
@@ -231,13 +229,13 @@ bool crash_demo::prepare() {
     self_ = fs::read_symlink("/proc/self/exe", error).string();
     auto name = (fs::temp_directory_path(error) / "kagemusha-demo-XXXXXX").string();
     if (error || !::mkdtemp(name.data())) {
-        fmt::print(stderr, "kagemusha: no temporary directory: {}\n", std::strerror(errno));
+        fmt::print(stderr, "kage: no temporary directory: {}\n", std::strerror(errno));
         return false;
     }
     directory_ = name;
     runtime_ = directory_ + "/run";
     if (::mkdir(runtime_.c_str(), S_IRWXU) != 0) {
-        fmt::print(stderr, "kagemusha: cannot make {}: {}\n", runtime_, std::strerror(errno));
+        fmt::print(stderr, "kage: cannot make {}: {}\n", runtime_, std::strerror(errno));
         return false;
     }
     vm_config probe;
@@ -404,7 +402,7 @@ void crash_demo::carry_out(const demo_action::start_standby&) {
         finish(why_);
 }
 
-void crash_demo::carry_out(const demo_action::tell_guest& action) {
+void crash_demo::carry_out(const demo_action::report_guest& action) {
     const auto line = action.line + "\n";
     if (::send(at(action.at).console.get(), line.data(), line.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(line.size()))
@@ -538,7 +536,7 @@ int crash_demo::report() {
 
 // Why, and what those said whom a person cannot see.
 void crash_demo::complain() {
-    fmt::print(stderr, "kagemusha: {}\n", why_);
+    fmt::print(stderr, "kage: {}\n", why_);
     if (!last_words_.empty())
         fmt::print(stderr, "  {}\n", last_words_);
     for (const auto which : {host::primary, host::standby}) {
@@ -575,7 +573,7 @@ int crash_demo::run() {
 
 } // namespace
 
-int run_crash_demo(const session_options& options, const crash_demo_options& more) {
+int run_crash_demo(const guest_run_options& options, const crash_demo_options& more) {
     return crash_demo(options, more).run();
 }
 

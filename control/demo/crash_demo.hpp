@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// `kagemusha demo`: a VM whose host dies in the middle of what its program computes on the GPU, and which
+// `kage demo`: a VM whose host dies in the middle of what its program computes on the GPU, and which
 // goes on. Both hosts are this machine: two supervisors, as `run VM.toml` and `standby VM.toml` start them,
 // each with a QEMU. Here are files, processes and sockets; what is done when is decided by crash_fsm.
 #pragma once
 
 #include "control/demo/program.hpp"
-#include "control/run/session.hpp"
+#include "control/run/guest_run.hpp"
 
 #include <string>
 
@@ -19,6 +19,6 @@ struct crash_demo_options {
 };
 
 // Exit status of the tool: 0 only if the answer is right and the standby's GPU had its part in it.
-int run_crash_demo(const session_options& options, const crash_demo_options& more);
+int run_crash_demo(const guest_run_options& options, const crash_demo_options& more);
 
 } // namespace kagemusha::control

@@ -43,7 +43,7 @@ void crash_fsm::run() {
     results_.clear();
     shown_ = -1;
     ready_ = false;
-    act(tell_guest{demo_host::primary, fmt::format("run {} {}", run_, works_[work_].command)});
+    act(report_guest{demo_host::primary, fmt::format("run {} {}", run_, works_[work_].command)});
 }
 
 void crash_fsm::on_guest(demo_host from, const guest_event& event, std::uint64_t now_ns) {
@@ -204,13 +204,13 @@ void crash_fsm::finish_if_done() {
     if (state_ != state::survived || !has_results_ || story_.first_command_ns == 0)
         return;
     act(read_gpu{demo_host::standby, reading::at_end});
-    act(tell_guest{demo_host::standby, "end"});
+    act(report_guest{demo_host::standby, "end"});
     enter(state::ending);
 }
 
 void crash_fsm::on_console(demo_host of) {
     if (of == demo_host::primary) {
-        act(tell_guest{of, ""}); // it says "ready" once more, if it had before
+        act(report_guest{of, ""}); // it says "ready" once more, if it had before
     } else {
         standby_heard_ = true;
         begin_if_ready();

@@ -28,7 +28,7 @@ namespace kagemusha::control {
 
 namespace demo_action {
 struct start_standby {};
-struct tell_guest { // a line, on its console
+struct report_guest { // a line, on its console
     demo_host at = demo_host::primary;
     std::string line;
 };
@@ -55,7 +55,7 @@ struct say { // what we do
 struct end {         // the last one
     std::string why; // "": as it should
 };
-using any = std::variant<start_standby, tell_guest, read_gpu, kill_primary, show, say, end>;
+using any = std::variant<start_standby, report_guest, read_gpu, kill_primary, show, say, end>;
 } // namespace demo_action
 
 struct crash_config {

@@ -19,7 +19,7 @@ constexpr auto primary = demo_host::primary, standby = demo_host::standby;
 std::string render(const any& action) {
     struct {
         std::string operator()(const start_standby&) const { return "start standby"; }
-        std::string operator()(const tell_guest& a) const {
+        std::string operator()(const report_guest& a) const {
             return fmt::format("tell {}: {}", to_text(a.at), a.line);
         }
         std::string operator()(const read_gpu& a) const {

@@ -31,7 +31,7 @@ std::string first_line(const std::string& path) {
 
 } // namespace
 
-int run_demo(session_options options) {
+int run_demo(guest_run_options options) {
     const auto chosen = hidden_words(1, {.letters = word_letters});
     if (!chosen)
         return 125;
@@ -47,7 +47,7 @@ int run_demo(session_options options) {
                                      hash, mask);
     auto name = (fs::temp_directory_path() / "kagemusha-demo-XXXXXX").string();
     if (!::mkdtemp(name.data())) {
-        fmt::print(stderr, "kagemusha: no temporary directory\n");
+        fmt::print(stderr, "kage: no temporary directory\n");
         return 125;
     }
     options.out_dir = name;
@@ -55,8 +55,8 @@ int run_demo(session_options options) {
                "word.\n\n",
                word_letters, hash);
     std::fflush(stdout);
-    const auto result = run_session(options, fmt::format("echo '$ {0}'\n{0}\n", command), false,
-                                    [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
+    const auto result = run_in_guest(options, fmt::format("echo '$ {0}'\n{0}\n", command), false,
+                                     [](std::string_view text) { return write_all(STDOUT_FILENO, text); });
     const auto found = first_line(name + "/found");
     std::error_code error;
     fs::remove_all(name, error);

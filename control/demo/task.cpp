@@ -85,7 +85,7 @@ std::optional<std::set<std::string>> hidden_words(unsigned count, const word_set
         out.insert(line.substr(0, 32) + ":" + word);
     }
     if (sums.status != 0 || out.size() != count) {
-        fmt::print(stderr, "kagemusha: md5sum does not run\n");
+        fmt::print(stderr, "kage: md5sum does not run\n");
         return std::nullopt;
     }
     return out;

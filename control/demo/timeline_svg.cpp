@@ -24,7 +24,7 @@ constexpr const char* text_colour = "#1a202c";
 // Names of GPUs and kernels come from elsewhere.
 std::string escaped(const std::string& text) {
     std::string out;
-    for (const char c : text) {
+    for (const char c : text)
         if (c == '<')
             out += "&lt;";
         else if (c == '>')
@@ -35,7 +35,6 @@ std::string escaped(const std::string& text) {
             out += "&quot;";
         else if (static_cast<unsigned char>(c) >= ' ')
             out += c;
-    }
     return out;
 }
 

@@ -143,18 +143,19 @@ std::string why_not_start(const disk_mark& ours, const std::string& image) {
         return {};
     case disk_state::waiting:
         return fmt::format("the VM ran elsewhere while {} was new here, so nothing is known of this image. "
-                           "Start the VM there; --anew starts it from this image",
+                           "Start the VM there; --force-new starts it from this image",
                            image);
     case disk_state::protected_:
-        return fmt::format("the VM had a standby when it ended here (generation {}), which may have gone on "
-                           "with newer disks than {}. Start it where it ran last; if that was here: --anew",
-                           g, image);
+        return fmt::format(
+            "the VM had a standby when it ended here (generation {}), which may have gone on "
+            "with newer disks than {}. Start it where it ran last; if that was here: --force-new",
+            g, image);
     case disk_state::paired:
     case disk_state::copy:
         break;
     }
     return fmt::format("{} is the copy of a standby (generation {}): the VM ran elsewhere last. Start it "
-                       "there; --anew starts it from this copy",
+                       "there; --force-new starts it from this copy",
                        image, g);
 }
 
@@ -175,13 +176,13 @@ std::string why_not_start(const disk_mark& ours, const disk_mark& theirs, bool m
     case descent::newer:
         return fmt::format("the disks here are of generation {} and had another standby, which may have gone "
                            "on with them; the one that answers has {}. Start the VM where it ran last; if "
-                           "that was here: --anew",
+                           "that was here: --force-new",
                            mine, other);
     case descent::unrelated:
         break;
     }
     return fmt::format("which disks are newer is not known: generation {} here, and {} ({}) at the standby. "
-                       "Start the VM where it ran last; if that was here: --anew",
+                       "Start the VM where it ran last; if that was here: --force-new",
                        mine, other, to_text(theirs.state));
 }
 
@@ -194,17 +195,19 @@ std::string why_not_overwrite(const disk_mark& ours, const disk_mark& theirs) {
     case descent::older:
         return {};
     case descent::newer:
-        return fmt::format("the standby's disks are newer: generation {}, and {} at the primary. Stop the VM "
-                           "and start it on the standby's host; or start the standby with --overwrite, and "
-                           "what its disks have is gone",
-                           mine, other);
+        return fmt::format(
+            "the standby's disks are newer: generation {}, and {} at the primary. Stop the VM "
+            "and start it on the standby's host; or start the standby with --discard-replica, and "
+            "what its disks have is gone",
+            mine, other);
     case descent::unrelated:
         break;
     }
-    return fmt::format("the disks of both hosts went different ways: generation {} at the standby, and {} at "
-                       "the primary. If the primary's are wanted, start the standby with --overwrite, and "
-                       "what its disks have is gone",
-                       mine, other);
+    return fmt::format(
+        "the disks of both hosts went different ways: generation {} at the standby, and {} at "
+        "the primary. If the primary's are wanted, start the standby with --discard-replica, and "
+        "what its disks have is gone",
+        mine, other);
 }
 
 std::string why_not_overwrite(const disk_mark& ours) {
@@ -212,7 +215,7 @@ std::string why_not_overwrite(const disk_mark& ours) {
         return {};
     return fmt::format("the standby's disks are the newest that it knows of (generation {}), and the primary "
                        "is of a release that does not say what its own are. Start the standby with "
-                       "--overwrite, and what its disks have is gone",
+                       "--discard-replica, and what its disks have is gone",
                        to_text(ours.of.current()));
 }
 

@@ -136,13 +136,13 @@ TEST(disk_mark, only_what_the_primary_continues_is_overwritten) {
     EXPECT_EQ(why_not_overwrite({disk_state::newest, of({{a, 1, 2}, {b, 3, 4}})}, primary)
                   .find("the standby's disks are newer"),
               0u);
-    EXPECT_NE(why_not_overwrite({disk_state::protected_, of({{a, 1, 3}})}, primary).find("--overwrite"),
+    EXPECT_NE(why_not_overwrite({disk_state::protected_, of({{a, 1, 3}})}, primary).find("--discard-replica"),
               std::string::npos);
     EXPECT_NE(why_not_overwrite({disk_state::newest, of({{a, 1, 3}})}), "");
     EXPECT_EQ(why_not_overwrite({disk_state::protected_, of({{a, 1, 3}})}), "");
 }
 
-// --anew: a person says so, and nothing of the other host's is lost by that without being asked for.
+// --force-new: a person says so, and nothing of the other host's is lost by that without being asked for.
 TEST(disk_mark, what_is_started_anew_does_not_count_as_newer_than_what_it_lacks) {
     const auto shared = of({{a, 1, 2}});
     const disk_mark primary{disk_state::protected_, shared};

@@ -102,14 +102,14 @@ TEST_F(primary_disks, what_a_standby_is_told_is_durable) {
     done();
     auto actions = record_alone();
     EXPECT_EQ(to_text(the<act_mark>(actions).mark), text_of(disk_state::newest, {{a, 1, 2}}));
-    EXPECT_EQ((told_lineage<act_send>(actions)), "");
+    EXPECT_EQ((reported_lineage<act_send>(actions)), "");
     word(supervision_kind::ready);
     now += 2000;
     fsm->on_tick(now);
     EXPECT_FALSE(any<act_replicate>(done())) << "a standby must not have it before this host knows it";
     fsm->on_marked({}, now);
     actions = done();
-    EXPECT_EQ((told_lineage<act_send>(actions)), text_of(disk_state::newest, {{a, 1, 2}}));
+    EXPECT_EQ((reported_lineage<act_send>(actions)), text_of(disk_state::newest, {{a, 1, 2}}));
     EXPECT_TRUE(any<act_replicate>(actions));
 }
 
@@ -125,13 +125,13 @@ TEST_F(primary_disks, who_may_have_lost_the_vm_does_not_tell_its_lineage) {
         fsm->on_tick(now);
         done();
         greet();
-        EXPECT_EQ((told_lineage<act_send>(done())), "");
+        EXPECT_EQ((reported_lineage<act_send>(done())), "");
         word(supervision_kind::belief, 0); // a new supervisor's
-        EXPECT_EQ(fsm->state(), hands_over ? primary_state::taking_back : primary_state::losing);
-        EXPECT_EQ((told_lineage<act_send>(done())), "");
+        EXPECT_EQ(fsm->state(), hands_over ? primary_state::reclaiming : primary_state::unpairing);
+        EXPECT_EQ((reported_lineage<act_send>(done())), "");
         record_alone();
         fsm->on_marked({}, now);
-        EXPECT_EQ((told_lineage<act_send>(done())), text_of(disk_state::newest, {{a, 1, 2}}));
+        EXPECT_EQ((reported_lineage<act_send>(done())), text_of(disk_state::newest, {{a, 1, 2}}));
     }
 }
 
@@ -142,15 +142,15 @@ TEST_F(primary_disks, the_lineage_is_told_also_when_nothing_has_to_be_marked) {
     done();
     fsm->on_link_closed("cut", now);
     granted(1, UINT64_MAX);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     now += 500;
     fsm->on_tick(now);
     done();
     greet();
-    EXPECT_EQ((told_lineage<act_send>(done())), "");
+    EXPECT_EQ((reported_lineage<act_send>(done())), "");
     const auto actions = record_alone();
     EXPECT_FALSE(any<act_mark>(actions));
-    EXPECT_EQ((told_lineage<act_send>(actions)), text_of(disk_state::newest, {{a, 1, 1}}));
+    EXPECT_EQ((reported_lineage<act_send>(actions)), text_of(disk_state::newest, {{a, 1, 1}}));
 }
 
 TEST_F(primary_disks, a_mark_that_fails_is_written_again_before_there_is_another_standby) {
@@ -182,7 +182,7 @@ TEST_F(primary_disks, a_standby_that_said_paired_is_of_an_older_generation_if_th
     word(supervision_kind::paired, 2);
     done();
     fsm->on_marked("no space", now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     done();
     granted(1, now + 300);
     EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
@@ -200,14 +200,14 @@ TEST_F(primary_disks, a_generation_ends_when_a_standby_that_was_told_pair_is_los
     tell();
     word(supervision_kind::paired, 2);
     fsm->on_marked("no space", now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     done();
     granted(1, now + 300);
     EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
     shared_record = false;
     tell();
     fsm->on_link_closed("cut", now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     done();
     granted(1, UINT64_MAX);
     EXPECT_EQ(to_text(the<act_mark>(done()).mark), text_of(disk_state::newest, {{a, 1, 2}}));
@@ -291,9 +291,9 @@ TEST_F(primary_disks, the_other_host_does_not_come) {
     now += 15000;
     EXPECT_LE(fsm->deadline(), now);
     fsm->on_tick(now);
-    EXPECT_NE(the<act_ended>(done()).why.find("--anew"), std::string::npos);
+    EXPECT_NE(the<act_ended>(done()).why.find("--force-new"), std::string::npos);
     compare(false);
-    EXPECT_NE(the<act_ended>(done()).why.find("--anew"), std::string::npos) << "nobody to ask";
+    EXPECT_NE(the<act_ended>(done()).why.find("--force-new"), std::string::npos) << "nobody to ask";
 }
 
 TEST_F(primary_disks, a_standby_that_may_take_over_is_left_alone) {
@@ -373,7 +373,7 @@ TEST_F(primary_disks, a_copy_is_not_started) {
 TEST_F(standby_disks, is_ready_when_its_disks_are_older_and_marked) {
     begin_with({disk_state::protected_, lineage_of({{b, 1, 1}})});
     auto actions = take();
-    EXPECT_EQ((told_lineage<act_standby_send>(actions)), text_of(disk_state::protected_, {{b, 1, 1}}));
+    EXPECT_EQ((reported_lineage<act_standby_send>(actions)), text_of(disk_state::protected_, {{b, 1, 1}}));
     EXPECT_FALSE(any<act_standby_mark>(actions)) << "nobody has said that they may be overwritten";
     word(supervision_kind::lineage, 0, text_of(disk_state::newest, {{b, 1, 1}, {a, 2, 2}}));
     actions = take();
@@ -394,7 +394,7 @@ TEST_F(standby_disks, newer_disks_are_not_overwritten) {
         EXPECT_FALSE(any<act_standby_mark>(actions));
         EXPECT_FALSE(says<act_standby_send>(actions, supervision_kind::ready));
         EXPECT_TRUE(any<act_standby_close_link>(actions));
-        EXPECT_NE(fsm->waiting_for().find("--overwrite"), std::string::npos);
+        EXPECT_NE(fsm->waiting_for().find("--discard-replica"), std::string::npos);
         EXPECT_EQ(the<act_standby_state>(actions).why, fsm->waiting_for());
         greet();
         word(supervision_kind::lineage, 0, theirs);
@@ -416,7 +416,7 @@ TEST_F(standby_disks, a_primary_that_only_compares_changes_nothing) {
     fsm->on_message(hello, now);
     word(supervision_kind::description, 0, "d");
     word(supervision_kind::lineage, 0, text_of(disk_state::protected_, {{a, 1, 2}}));
-    EXPECT_EQ((told_lineage<act_standby_send>(take())), text_of(disk_state::paired, {{a, 1, 2}}));
+    EXPECT_EQ((reported_lineage<act_standby_send>(take())), text_of(disk_state::paired, {{a, 1, 2}}));
     EXPECT_EQ(fsm->state(), standby_state::synced);
     now = heard + 100;
     fsm->on_tick(now);

@@ -114,9 +114,9 @@ private:
         std::uint64_t number = 1, died = 0; // as a standby counts them; the one whose death is unseen
         std::optional<std::uint64_t> ready_at, takes_over_at;
         std::uint64_t vm = 0, line = 0; // its state
-        bool gpu_failed = false, copy_lost = false, copy_lost_told = false;
+        bool gpu_failed = false, copy_lost = false, copy_lost_reported = false;
         // Of a primary's QEMU
-        bool replicating = false, held = false, lost_told = false, gpu_cut = false;
+        bool replicating = false, held = false, lost_reported = false, gpu_cut = false;
         std::uint64_t replication = 0;
         unsigned to_qemu = 0;
         std::uint64_t committed = 0, replicated_at = 0;
@@ -389,7 +389,7 @@ private:
         }
         healed_since_ = std::max(healed_since_, heal_at_);
         if (p && p->primary->state() == primary_state::protecting && peer(*p).standby &&
-            peer(*p).standby->state() == standby_state::synced && p->replicating && !p->lost_told &&
+            peer(*p).standby->state() == standby_state::synced && p->replicating && !p->lost_reported &&
             !p->gpu_failed && !p->gpu_cut && !peer(*p).copy_lost && p->gate > now_) {
             finished_ = true;
             took_ms_ = now_ - healed_since_;
@@ -532,7 +532,7 @@ private:
         const bool works = now_ >= partition_until_ && now_ >= stream_cut_until_ && to.qemu != 0 &&
                            to.qemu == h.to_qemu && to.standby && to.up(now_) && !to.takes_over_at &&
                            !to.running;
-        if (works && now_ >= h.replicated_at && !h.lost_told) {
+        if (works && now_ >= h.replicated_at && !h.lost_reported) {
             h.stream_broken_since.reset();
             if (!h.held) {
                 h.held = true;
@@ -549,8 +549,8 @@ private:
             }
         } else if (!works && !h.stream_broken_since) {
             h.stream_broken_since = now_ + 20 + below(300); // when TCP tells
-        } else if (!works && now_ >= *h.stream_broken_since && !h.lost_told) {
-            h.lost_told = true;
+        } else if (!works && now_ >= *h.stream_broken_since && !h.lost_reported) {
+            h.lost_reported = true;
             h.primary->on_qemu_replication_lost(h.replication, "broken pipe", now_);
         }
         // Also by a device that is refused for as long as the standby has a copy to keep.
@@ -588,8 +588,8 @@ private:
         }
         carry_out(h);
         step_marks(h);
-        if (h.standby && h.copy_lost && !h.copy_lost_told && h.qemu != 0 && now_ % 20 == 0) {
-            h.copy_lost_told = true;
+        if (h.standby && h.copy_lost && !h.copy_lost_reported && h.qemu != 0 && now_ % 20 == 0) {
+            h.copy_lost_reported = true;
             fsm.on_gpu_lost("a worker died", now_);
         }
         if (h.standby)
@@ -659,7 +659,7 @@ private:
     void act(host& h, act_replicate& a) {
         h.replicating = true;
         h.replication = a.replication;
-        h.held = h.lost_told = false;
+        h.held = h.lost_reported = false;
         h.to_qemu = peer(h).qemu;
         h.stream_broken_since.reset();
         h.hand_over_at.reset();
@@ -671,7 +671,7 @@ private:
         h.replicating = h.held = h.paused = h.gpu_failed = h.gpu_cut = false;
         h.hand_over_at.reset();
     }
-    void act(host& h, act_tell_gpu_failure&) { h.gpu_failed = false; }
+    void act(host& h, act_report_gpu_failure&) { h.gpu_failed = false; }
     void act(host& h, act_kill_qemu& a) {
         say("host {}: QEMU is killed: {}", h.index, a.why);
         kill_qemu(h);
@@ -698,21 +698,21 @@ private:
     void act(host& h, act_standby_close_link&) { hang_up(h); }
     void act(host& h, act_take_over& a) {
         const bool without = a.why.find("without the state of its GPU") != std::string::npos;
-        check(without == h.copy_lost_told, "what a takeover says of its GPU is not so");
+        check(without == h.copy_lost_reported, "what a takeover says of its GPU is not so");
         h.takes_over_at = now_ + below(30);
     }
     void act(host& h, act_restart_qemu& a) {
         h.qemu = 0;
         h.number = a.qemu;
-        h.running = h.copy_lost = h.copy_lost_told = false;
+        h.running = h.copy_lost = h.copy_lost_reported = false;
         h.takes_over_at.reset();
         h.ready_at = now_ + 1 + below(100);
     }
     void act(host& h, act_running& a) {
         say("host {}: the VM runs here with term {}", h.index, a.term);
         ++takeovers_;
-        check(h.vm >= told_, "a takeover without what was told");
-        h.copy_lost = h.copy_lost_told = false;
+        check(h.vm >= reported_, "a takeover without what was told");
+        h.copy_lost = h.copy_lost_reported = false;
         auto c = primary_of(false);
         c.instance = static_cast<std::uint64_t>(h.run);
         c.mark = a.mark;
@@ -814,12 +814,12 @@ private:
             return;
         const bool holds = h.replicating && h.held && broken_ != mutation::output_is_not_held;
         const auto told = holds ? h.committed : h.vm;
-        if (told <= told_ && h.line == spoken_)
+        if (told <= reported_ && h.line == spoken_)
             return;
         check(h.line >= spoken_, "two speakers");
         check(!stopped_in_order_, "a VM that was stopped speaks");
         spoken_ = h.line;
-        told_ = std::max(told_, told);
+        reported_ = std::max(reported_, told);
     }
 
     std::mt19937_64 random_;
@@ -832,7 +832,7 @@ private:
     sim_arbiter arbiter_;
     int runs_ = 0;
     unsigned qemus_ = 0, faults_ = 0;
-    std::uint64_t lines_ = 0, spoken_ = 0, told_ = 0;
+    std::uint64_t lines_ = 0, spoken_ = 0, reported_ = 0;
     bool connected_ = false;
     std::uint64_t partition_until_ = 0, stream_cut_until_ = 0, slow_arbiter_ms_ = 65;
     std::array<std::uint64_t, 2> arbiter_away_until_{0, 0};

@@ -115,7 +115,7 @@ struct primary_test : testing::Test {
         h.capabilities = {"supervision"};
         fsm->on_message(h, now);
     }
-    void tell() { // to the state telling
+    void tell() { // to the state announcing
         begin_telling();
         done();
         if (!shared_record)
@@ -139,7 +139,7 @@ struct primary_test : testing::Test {
         done();
         ASSERT_EQ(fsm->state(), primary_state::protecting);
     }
-    // From losing.
+    // From unpairing.
     std::vector<primary_action> record_alone() {
         granted(2, now + 300);
         return done();
@@ -160,7 +160,7 @@ inline lineage lineage_of(std::vector<lineage::run> runs) {
 
 // The text of the last LINEAGE that was said; empty: none was.
 template <class Send, class Action>
-std::string told_lineage(const std::vector<Action>& actions) {
+std::string reported_lineage(const std::vector<Action>& actions) {
     std::string text;
     for (const auto& a : actions)
         if (const auto* sent = std::get_if<Send>(&a))

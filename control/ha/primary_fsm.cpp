@@ -31,18 +31,18 @@ bool is_legal(primary_state from, primary_state to) {
     case s::alone:
         return to == s::replicating;
     case s::replicating:
-        return to == s::telling || to == s::alone;
-    case s::telling:
-        return to == s::recording || to == s::alone || to == s::losing || to == s::leaving;
+        return to == s::announcing || to == s::alone;
+    case s::announcing:
+        return to == s::recording || to == s::alone || to == s::unpairing || to == s::leaving;
     case s::recording:
-        return to == s::protecting || to == s::losing || to == s::leaving;
+        return to == s::protecting || to == s::unpairing || to == s::leaving;
     case s::protecting:
-        return to == s::losing || to == s::handing_over || to == s::leaving;
-    case s::losing:
+        return to == s::unpairing || to == s::handing_over || to == s::leaving;
+    case s::unpairing:
         return to == s::alone || to == s::leaving;
     case s::handing_over:
-        return to == s::taking_back || to == s::leaving;
-    case s::taking_back:
+        return to == s::reclaiming || to == s::leaving;
+    case s::reclaiming:
         return to == s::alone || to == s::leaving;
     case s::leaving:
     case s::ended:
@@ -54,9 +54,9 @@ bool is_legal(primary_state from, primary_state to) {
 } // namespace
 
 const char* to_text(primary_state state) {
-    static constexpr const char* names[] = {"comparing",    "opening",     "alone",      "replicating",
-                                            "telling",      "recording",   "protecting", "losing",
-                                            "handing-over", "taking-back", "leaving",    "ended"};
+    static constexpr const char* names[] = {"comparing",    "opening",    "alone",      "replicating",
+                                            "announcing",   "recording",  "protecting", "unpairing",
+                                            "handing-over", "reclaiming", "leaving",    "ended"};
     return names[static_cast<std::size_t>(state)];
 }
 
@@ -74,8 +74,7 @@ const char* to_text(arbiter_answer::verdict what) {
 // The only place where the state changes.
 void primary_fsm::become(primary_state to, std::string why) {
     if (!is_legal(state_, to)) {
-        fmt::print(stderr, "kagemusha: primary_fsm: illegal transition {} -> {}\n", to_text(state_),
-                   to_text(to));
+        fmt::print(stderr, "kage: primary_fsm: illegal transition {} -> {}\n", to_text(state_), to_text(to));
         std::abort();
     }
     state_ = to;
@@ -126,7 +125,7 @@ void primary_fsm::begin_opening(std::uint64_t now) {
 void primary_fsm::start_after_takeover(std::uint64_t term, std::uint64_t lease_until, std::uint64_t now,
                                        bool gpu_failed) {
     no_gpu_takeover_until_ = gpu_failed ? now + config_.gpu_takeover_ms : 0;
-    term_ = told_term_ = term;
+    term_ = reported_term_ = term;
     lease_until_ = lease_until;
     last_asked_ = now;
     degraded_ = "the VM was taken over here; give it a standby with `kage protect`";
@@ -144,7 +143,7 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now, bool ends_a
     request.number = ++last_number_;
     request.term = term_;
     if (what == kind::pair) {
-        request.new_term = told_term_;
+        request.new_term = reported_term_;
         request.whom = paired_address_;
         pair_asked_ = true;
     }
@@ -154,14 +153,14 @@ void primary_fsm::ask(arbiter_request::kind what, std::uint64_t now, bool ends_a
         request.whom = paired_address_;
         alone_asked_ = true;
     }
-    // In losing it is to say `alone`, and in recording the pair is asked for once it is there again.
+    // In unpairing it is to say `alone`, and in recording the pair is asked for once it is there again.
     request.paired = (what == kind::restore && state_ == primary_state::protecting) ||
-                     (what == kind::renew && state_ == primary_state::telling && !config_.shared_record);
+                     (what == kind::renew && state_ == primary_state::announcing && !config_.shared_record);
     tells_next_ = what == kind::renew && request.paired;
     // The other states ask for what the record is to say.
     request.alone =
         (what == kind::renew && (state_ == primary_state::alone || state_ == primary_state::replicating ||
-                                 state_ == primary_state::telling)) ||
+                                 state_ == primary_state::announcing)) ||
         ends_alone;
     request.heard_ms = surely_heard_;
     request_ = request.number;
@@ -181,14 +180,14 @@ void primary_fsm::ask_next(std::uint64_t now) {
         return ask(opened_ ? kind::renew : kind::open, now);
     case primary_state::recording:
         return ask(marked_ ? kind::pair : kind::renew, now);
-    case primary_state::losing:
+    case primary_state::unpairing:
         if (now < ask_alone_at_)
             return;
         // Whether an unanswered `pair` was done is not known: once more first, it is granted again.
         // A host's own record (fence) does not leave that open.
-        return ask(config_.shared_record && pair_asked_ && told_term_ > term_ ? kind::pair : kind::alone,
+        return ask(config_.shared_record && pair_asked_ && reported_term_ > term_ ? kind::pair : kind::alone,
                    now);
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
         return now < ask_alone_at_ ? void() : ask(kind::alone, now);
     case primary_state::leaving:
         if (record_pair_)
@@ -209,7 +208,7 @@ std::uint64_t primary_fsm::ask_at() const {
         state_ == primary_state::ended)
         return never;
     const auto at = last_asked_ + config_.renew_ms;
-    if (state_ == primary_state::losing || state_ == primary_state::taking_back)
+    if (state_ == primary_state::unpairing || state_ == primary_state::reclaiming)
         return std::max(at, ask_alone_at_);
     if (state_ == primary_state::leaving) {
         if (record_pair_)
@@ -238,9 +237,9 @@ void primary_fsm::on_arbiter(const arbiter_answer& answer, std::uint64_t now) {
         gone_ = false;
         lease_until_ = std::max(lease_until_, answer.until_ms);
         term_ = answer.term;
-        told_term_ = std::max(told_term_, term_);
-        // In taking_back only `alone` says that the standby does not speak.
-        if (state_ != primary_state::taking_back || asked == arbiter_request::kind::alone)
+        reported_term_ = std::max(reported_term_, term_);
+        // In reclaiming only `alone` says that the standby does not speak.
+        if (state_ != primary_state::reclaiming || asked == arbiter_request::kind::alone)
             open_gate(lease_until_);
     }
     if (asked == arbiter_request::kind::open)
@@ -285,8 +284,8 @@ void primary_fsm::start_vm(std::uint64_t now) {
 void primary_fsm::on_granted(arbiter_request::kind asked, std::uint64_t now) {
     using kind = arbiter_request::kind;
     switch (state_) {
-    case primary_state::losing: // also after a record that was made again: what it says was decided before
-    case primary_state::taking_back:
+    case primary_state::unpairing: // also after a record that was made again: what it says was decided before
+    case primary_state::reclaiming:
         return asked == kind::alone ? alone_recorded(now) : ask_next(now);
     case primary_state::recording:
         if (asked != kind::pair)
@@ -296,8 +295,8 @@ void primary_fsm::on_granted(arbiter_request::kind asked, std::uint64_t now) {
         standby_has_vm_ = true;
         resync_.protecting(now);
         return become(primary_state::protecting, {});
-    case primary_state::telling:
-        return pair_told_ ? void() : tells_next_ ? tell_pair() : ask_next(now);
+    case primary_state::announcing:
+        return pair_told_ ? void() : tells_next_ ? report_pair() : ask_next(now);
     default:
         return;
     }
@@ -305,7 +304,7 @@ void primary_fsm::on_granted(arbiter_request::kind asked, std::uint64_t now) {
 
 void primary_fsm::on_refused(const std::string& why, std::uint64_t) {
     // Only the standby that it was handed over to can have claimed it.
-    if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
+    if (state_ == primary_state::handing_over || state_ == primary_state::reclaiming)
         return gone_over();
     superseded(why);
 }
@@ -323,14 +322,14 @@ void primary_fsm::record_gone(const std::string& why, std::uint64_t now) {
     if (may_restore())
         return ask_next(now);
     // A standby that runs it does not answer any more; one that waits for the arbiter gives it up.
-    if (state_ == primary_state::taking_back)
+    if (state_ == primary_state::reclaiming)
         unpair(degraded_, now);
 }
 
 bool primary_fsm::may_restore() const {
     if (!is_paired())
         return true; // nobody could claim it
-    if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
+    if (state_ == primary_state::handing_over || state_ == primary_state::reclaiming)
         return confirmed_; // it may claim without an expired lease
     return lease_was_valid_ || answered_since_gone_ || confirmed_;
 }
@@ -349,7 +348,7 @@ std::string primary_fsm::waiting_for(std::uint64_t now) const {
         return arbiter_problem_ + (may_restore() ? std::string()
                                                  : "; the standby may have taken over, so nothing leaves "
                                                    "this VM before it is heard");
-    if (state_ == primary_state::losing || state_ == primary_state::taking_back ||
+    if (state_ == primary_state::unpairing || state_ == primary_state::reclaiming ||
         state_ == primary_state::recording)
         return arbiter_problem_;
     if (state_ == primary_state::handing_over)
@@ -398,11 +397,11 @@ std::uint64_t primary_fsm::deadline() const {
         at = may_part(0) ? 0 : std::min(at, part_by_);
     if (state_ == s::alone && !mark_problem_.empty())
         at = std::min(at, mark_again_at_);
-    if ((state_ == s::leaving && !standby_takes_over()) || (state_ == s::telling && qemu_gone_))
+    if ((state_ == s::leaving && !standby_takes_over()) || (state_ == s::announcing && qemu_gone_))
         at = std::min(at, leave_by_);
     if (state_ == s::handing_over)
         at = std::min(at, hand_by_);
-    if (stopping_ && (state_ == s::losing || state_ == s::taking_back))
+    if (stopping_ && (state_ == s::unpairing || state_ == s::reclaiming))
         at = std::min(at, stop_by_);
     if (state_ == s::alone && link_ == link_state::ready && !stopping_ && marking_.empty() &&
         mark_problem_.empty())

@@ -3,11 +3,11 @@
 // primary_fsm: what the supervisor of a running VM decides. Pure: events go in, actions come out through
 // next(), time is an argument (milliseconds of CLOCK_BOOTTIME).
 //
-//   (comparing ─▶) opening ─lease─▶ alone ─ready─▶ replicating ─▶ telling ─told─▶ recording ─▶ protecting
-//                     ▲  ▲              │             │               │          │    │
-//                     │  └──────────────┴─────────────┘             losing ◀─────┘    │
-//                     └── `alone` recorded ──┬────────────────────────┘               │
-//                                       taking_back ◀─ does not run ─ handing_over ◀──┘
+//   (comparing ─▶) opening ─lease─▶ alone ─ready─▶ replicating ─▶ announcing ─told─▶ recording ─▶ protecting
+//                     ▲  ▲              │             │               │             │    │
+//                     │  └──────────────┴─────────────┘           unpairing ◀───────┘    │
+//                     └── `alone` recorded ──┬────────────────────────┘                  │
+//                                       reclaiming ◀─── does not run ─── handing_over ◀──┘
 //
 // Transitions; all others are a programmer's error (one function makes them and emits act_state):
 //
@@ -17,22 +17,22 @@
 //   opening       alone         the arbiter granted the first lease, and the disks are marked:
 //                               act_start_qemu
 //   alone         replicating   a standby is ready, and may have a transfer now: act_replicate
-//   replicating   telling       checkpoints reach the standby: PAIR is sent, with the next term
-//   telling       recording     the standby answered PAIRED: act_mark (protected), on_marked,
+//   replicating   announcing    checkpoints reach the standby: PAIR is sent, with the next term
+//   announcing    recording     the standby answered PAIRED: act_mark (protected), on_marked,
 //                               then the arbiter is asked
 //   recording     protecting    the arbiter has recorded the pair
 //   replicating   alone         the standby is lost: act_go_on_alone
-//   telling       alone         the same, where a shared record refuses who was told and never recorded
-//   telling, recording, protecting
-//                 losing        the standby is lost, another one is wanted, or the VM is stopped: the
+//   announcing    alone         the same, where a shared record refuses who was told and never recorded
+//   announcing, recording, protecting
+//                 unpairing     the standby is lost, another one is wanted, or the VM is stopped: the
 //                               arbiter is asked to record `alone`
-//   losing        alone         it has: act_go_on_alone, UNPAIRED
+//   unpairing     alone         it has: act_go_on_alone, UNPAIRED
 //   protecting    handing_over  a switchover: the VM stands still, all of it is on the standby,
 //                               which is told
-//   handing_over  taking_back   it does not run there: the arbiter is asked for `alone`, so that
+//   handing_over  reclaiming    it does not run there: the arbiter is asked for `alone`, so that
 //                               it never will
-//   taking_back   alone         it has recorded that: act_go_on_alone, the VM runs here again
-//   telling, recording, protecting, losing, handing_over, taking_back
+//   reclaiming    alone         it has recorded that: act_go_on_alone, the VM runs here again
+//   announcing, recording, protecting, unpairing, handing_over, reclaiming
 //                 leaving       QEMU died, and the standby has what was let out: DIED is told
 //   any           ended         the standby runs the VM; stopped; QEMU died with nobody to take
 //                               over; another term: somebody took over
@@ -68,10 +68,10 @@
 // A GPU that failed. QEMU does not tell the guest (virtio-vgpu's hold-failures), and the supervisor hands the
 // VM to its standby as if QEMU had died: it kills it. The standby goes on from the last checkpoint, as the
 // guest was before the failure. Only while protecting, with a standby that can be told now; otherwise the
-// guest is told (act_tell_gpu_failure, or with act_go_on_alone), as without a standby. It is told, too, for a
+// guest is told (act_report_gpu_failure, or with act_go_on_alone), as without a standby. It is told, too, for a
 // while after a takeover that had this reason: a program can make its worker fail as often as it likes.
 //
-// A QEMU that dies in telling or recording. Its checkpoints already went to the standby, and its output was
+// A QEMU that dies in announcing or recording. Its checkpoints already went to the standby, and its output was
 // held for them (on_qemu_protecting came after that began), so the standby has all that was let out. Only its
 // right is missing: the pair is recorded first, then DIED is told.
 //
@@ -140,12 +140,12 @@ enum class primary_state {
     opening,
     alone,
     replicating,
-    telling,
+    announcing,
     recording,
     protecting,
-    losing,
+    unpairing,
     handing_over,
-    taking_back,
+    reclaiming,
     leaving,
     ended
 };
@@ -177,8 +177,8 @@ struct act_mark { // the images, durably; then on_marked
     bool flush = false; // before that, what was written to the images: the mark says that they have it
 };
 struct act_go_on_alone {};
-struct act_tell_gpu_failure { // QEMU tells the guest what it has held back
-    std::string why = {};     // a sentence where a standby would have gone on; said once, and empty otherwise
+struct act_report_gpu_failure { // QEMU tells the guest what it has held back
+    std::string why = {}; // a sentence where a standby would have gone on; said once, and empty otherwise
 };
 struct act_kill_qemu {
     std::string why;
@@ -190,7 +190,7 @@ struct act_ended {
 };
 using primary_action =
     std::variant<act_state, act_ask, act_gate, act_connect, act_close_link, act_send, act_start_qemu,
-                 act_replicate, act_mark, act_go_on_alone, act_tell_gpu_failure, act_kill_qemu, act_ended>;
+                 act_replicate, act_mark, act_go_on_alone, act_report_gpu_failure, act_kill_qemu, act_ended>;
 
 class primary_fsm {
 public:
@@ -271,7 +271,7 @@ private:
     const disk_mark& last_mark() const { return marking_.empty() ? mark_ : marking_.back(); }
     bool may_be_behind() const; // a standby may have all of the disk's present generation
     void mark_alone();
-    void tell_lineage();
+    void report_lineage();
 
     // The connection and the standby.
     void surely_heard(std::uint64_t said_ms);
@@ -290,7 +290,7 @@ private:
     bool is_parting() const { return link_ != link_state::down && link_address_ != config_.standby_address; }
     bool may_part(std::uint64_t now) const;
     void part_if_due(std::uint64_t now);
-    void tell_pair();
+    void report_pair();
     void on_goodbye(const mirror::goodbye& m, std::uint64_t now);
     void standby_has_nothing(const std::string& why, std::uint64_t now);
     void settle_open_pair(std::uint64_t answer_to_ms, std::uint64_t now);
@@ -306,9 +306,9 @@ private:
 
     // The end, and switchovers.
     void leave(const std::string& how, std::uint64_t now);
-    void tell_leaving();
+    void report_leaving();
     // It was told, and answers: it may have to wait for the arbiter.
-    bool standby_takes_over() const { return told_ && link_ >= link_state::greeted && !stopping_; }
+    bool standby_takes_over() const { return reported_ && link_ >= link_state::greeted && !stopping_; }
     void kill_for_standby(const std::string& why, std::uint64_t now);
     void begin_stop(const std::string& why, std::uint64_t now);
     void take_back(const std::string& why, std::uint64_t now);
@@ -317,7 +317,7 @@ private:
     void end(bool in_order, const std::string& why, bool alone = false);
 
     bool is_paired() const { // a standby may have been recorded, or is about to be
-        return state_ >= primary_state::recording && state_ <= primary_state::taking_back;
+        return state_ >= primary_state::recording && state_ <= primary_state::reclaiming;
     }
     bool over() const { return state_ == primary_state::leaving || state_ == primary_state::ended; }
 
@@ -344,13 +344,13 @@ private:
     arbiter_request::kind asked_ = arbiter_request::kind::open;
     bool tells_next_ = false; // the last one says that a standby is told its term next
     std::uint64_t last_number_ = 0;
-    std::uint64_t replication_ = 0; // the last one that was begun
-    std::uint64_t told_term_ = 0;   // the last one that a standby was told; used once
-    std::uint64_t opening_by_ = 0;  // until then another's lease may run out
-    bool pair_asked_ = false;       // with told_term_; whether it was done is not known
-    bool pair_told_ = false;        // PAIR was said with told_term_
+    std::uint64_t replication_ = 0;   // the last one that was begun
+    std::uint64_t reported_term_ = 0; // the last one that a standby was told; used once
+    std::uint64_t opening_by_ = 0;    // until then another's lease may run out
+    bool pair_asked_ = false;         // with reported_term_; whether it was done is not known
+    bool pair_told_ = false;          // PAIR was said with reported_term_
     bool generation_told_ = false; // PAIR was said in the disks' present generation: who heard it marks it so
-    bool alone_asked_ = false;     // the same of `alone`, in losing and taking_back
+    bool alone_asked_ = false;     // the same of `alone`, in unpairing and reclaiming
     bool gone_ = false, lease_was_valid_ = false; // the record; and our lease at that moment
     std::uint64_t gone_at_ = 0;
     bool answered_since_gone_ = false; // the standby, a heartbeat
@@ -396,7 +396,7 @@ private:
     std::string stop_why_;
     std::uint64_t stop_by_ = 0, hand_by_ = 0, leave_by_ = 0;
     std::string how_;
-    bool told_ = false;
+    bool reported_ = false;
     bool record_pair_ = false; // leaving: before the last word
     bool released_ = false;
 };

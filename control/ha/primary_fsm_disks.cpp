@@ -107,7 +107,7 @@ void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
     marking_.pop_front();
     if (problem.empty()) {
         mark_ = done;
-        tell_lineage();
+        report_lineage();
     }
     const bool is_pairs = done.state == disk_state::protected_ && marking_.empty();
     switch (state_) {
@@ -140,7 +140,7 @@ void primary_fsm::on_marked(const std::string& problem, std::uint64_t now) {
 
 // A standby overwrites its disks when it knows that the ones here continue them. Not before it is known that
 // the VM is ours: one that took it over may have the newest disks under a mark without a lineage.
-void primary_fsm::tell_lineage() {
+void primary_fsm::report_lineage() {
     if (config_.disks && tells_lineage_ && link_ >= link_state::greeted && state_ == primary_state::alone)
         say(supervision_kind::lineage, 0, to_text(mark_));
 }

@@ -25,7 +25,7 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
                                    "programs are told of this "
                                    "failure of the GPU, and its standby stays (gpu-takeover-ms): {}",
                                    config_.gpu_takeover_ms / 1000, why);
-            actions_.push_back(act_tell_gpu_failure{std::move(said)});
+            actions_.push_back(act_report_gpu_failure{std::move(said)});
             return;
         }
         if (may_hand_over()) {
@@ -33,17 +33,17 @@ void primary_fsm::on_gpu_failed(const std::string& why, std::uint64_t now) {
             kill_for_standby("its GPU failed: " + why, now);
         }
         return;
-    case primary_state::telling:
+    case primary_state::announcing:
     case primary_state::recording:
-    case primary_state::losing:
+    case primary_state::unpairing:
     case primary_state::handing_over:
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
         return; // soon protecting, alone, or elsewhere
     case primary_state::comparing:
     case primary_state::opening:
     case primary_state::alone:
     case primary_state::replicating:
-        actions_.push_back(act_tell_gpu_failure{});
+        actions_.push_back(act_report_gpu_failure{});
         return;
     case primary_state::leaving:
     case primary_state::ended:
@@ -71,13 +71,13 @@ void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint6
         return;
     qemu_gone_ = true;
     how_ = how;
-    if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back))
+    if (stopping_ && (state_ == primary_state::unpairing || state_ == primary_state::reclaiming))
         return; // as a person wanted; what a standby may do is still being settled
     if (in_order && (state_ == primary_state::recording || state_ == primary_state::protecting ||
-                     state_ == primary_state::losing))
+                     state_ == primary_state::unpairing))
         return begin_stop(how, now);
     switch (state_) {
-    case primary_state::telling: // soon the standby can go on: on_supervision
+    case primary_state::announcing: // soon the standby can go on: on_supervision
         if (link_ >= link_state::greeted && !in_order) {
             leave_by_ = now + leaving_ms;
             return;
@@ -85,8 +85,8 @@ void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint6
         break;
     case primary_state::recording:
     case primary_state::protecting:
-    case primary_state::losing:
-    case primary_state::taking_back:
+    case primary_state::unpairing:
+    case primary_state::reclaiming:
         if (standby_has_vm_)
             return leave(how, now);
         break;
@@ -102,10 +102,10 @@ void primary_fsm::on_qemu_died(const std::string& how, bool in_order, std::uint6
 void primary_fsm::leave(const std::string& how, std::uint64_t now) {
     how_ = how;
     leave_by_ = now + leaving_ms;
-    record_pair_ = told_term_ > term_; // it was told a term that may not be recorded yet
+    record_pair_ = reported_term_ > term_; // it was told a term that may not be recorded yet
     become(primary_state::leaving, how);
     if (!record_pair_) {
-        tell_leaving();
+        report_leaving();
         ask(arbiter_request::kind::release, now);
     } else if (request_ == 0) {
         ask_next(now);
@@ -113,12 +113,12 @@ void primary_fsm::leave(const std::string& how, std::uint64_t now) {
     connect_if_due(now);
 }
 
-void primary_fsm::tell_leaving() {
+void primary_fsm::report_leaving() {
     if (link_ < link_state::greeted || record_pair_)
         return;
     const bool lives = state_ == primary_state::handing_over;
     say(lives ? supervision_kind::handed_over : supervision_kind::died, term_, how_);
-    told_ = true;
+    reported_ = true;
 }
 
 void primary_fsm::on_answer_leaving(arbiter_request::kind asked, const arbiter_answer& answer,
@@ -140,7 +140,7 @@ void primary_fsm::on_answer_leaving(arbiter_request::kind asked, const arbiter_a
         term_ = answer.term;
         pair_asked_ = record_pair_ = false;
         leave_by_ = std::max(leave_by_, now + leaving_ms);
-        tell_leaving();
+        report_leaving();
         return ask(kind::release, now);
     }
     // on_tick asks again
@@ -155,7 +155,7 @@ void primary_fsm::on_qemu_handed_over(std::uint64_t replication, std::uint64_t n
     hand_by_ = now + config_.switchover_ms;
     how_ = "handed over";
     become(primary_state::handing_over, {});
-    tell_leaving();
+    report_leaving();
 }
 
 void primary_fsm::on_cancel_switchover(std::uint64_t now) {
@@ -172,7 +172,7 @@ void primary_fsm::take_back(const std::string& why, std::uint64_t now) {
     hand_by_ = UINT64_MAX;
     degraded_ = why;
     resync_.failed(now);
-    become(primary_state::taking_back, why);
+    become(primary_state::reclaiming, why);
     ask_alone_at_ = now;
     if (!config_.shared_record)
         unpair_before_alone(why, now);
@@ -203,20 +203,20 @@ void primary_fsm::begin_stop(const std::string& why, std::uint64_t now) {
     stop_by_ = now + config_.stop_ms;
     const std::string told = "the VM is stopped";
     switch (state_) {
-    case primary_state::telling:
+    case primary_state::announcing:
         if (config_.shared_record)
             break;
         [[fallthrough]];
     case primary_state::recording:
     case primary_state::protecting:
         return lose(told, now);
-    case primary_state::losing:
+    case primary_state::unpairing:
         degraded_ = told;
         unpair(told, now);
         return;
     case primary_state::handing_over:
         return take_back(told, now);
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
         return;
     default:
         break;
@@ -233,13 +233,13 @@ void primary_fsm::ends_if_due(std::uint64_t now) {
         close_gate();
         return leave("QEMU was killed and does not end; its output is closed", now);
     }
-    if (stopping_ && (state_ == primary_state::losing || state_ == primary_state::taking_back) &&
+    if (stopping_ && (state_ == primary_state::unpairing || state_ == primary_state::reclaiming) &&
         now >= stop_by_) {
         const auto problem = arbiter_problem_.empty() ? "the arbiter does not answer" : arbiter_problem_;
         return end(confirmed_, confirmed_
                                    ? stop_why_ +
                                          "; the arbiter could not be told, so the VM starts again "
-                                         "only with --anew: " +
+                                         "only with --force-new: " +
                                          problem
                                    : "stopped, but neither the arbiter nor the standby heard of it: the "
                                      "standby may start the VM: " +
@@ -249,17 +249,17 @@ void primary_fsm::ends_if_due(std::uint64_t now) {
         take_back(
             fmt::format("the standby has not said within {} ms that it runs the VM", config_.switchover_ms),
             now);
-    if (state_ == primary_state::telling && qemu_gone_ && now >= leave_by_)
+    if (state_ == primary_state::announcing && qemu_gone_ && now >= leave_by_)
         return end(false, how_);
     if (state_ == primary_state::leaving && now >= leave_by_ && !standby_takes_over())
-        end(told_ && !tells_belief_, !told_ ? "the standby could not be told; it has to wait for the arbiter"
-                                     : tells_belief_
-                                         ? "the standby was told, and has not said that it runs the VM"
-                                         : "the standby goes on");
+        end(reported_ && !tells_belief_,
+            !reported_      ? "the standby could not be told; it has to wait for the arbiter"
+            : tells_belief_ ? "the standby was told, and has not said that it runs the VM"
+                            : "the standby goes on");
 }
 
 void primary_fsm::end(bool in_order, const std::string& why, bool alone) {
-    const bool held = in_order && (alone || state_ == primary_state::losing);
+    const bool held = in_order && (alone || state_ == primary_state::unpairing);
     if (link_ >= link_state::greeting) {
         send(mirror::goodbye{mirror::goodbye_reason::shutdown, why});
         actions_.push_back(act_close_link{});

@@ -80,7 +80,7 @@ TEST_F(primary_end, a_mark_that_cannot_be_written_protects_nobody) {
     word(supervision_kind::paired, 2);
     done();
     fsm->on_marked("vm.img.kagemusha: no space", now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
     EXPECT_EQ(fsm->degraded(), "vm.img.kagemusha: no space");
 }
@@ -151,7 +151,7 @@ TEST_F(primary_end, a_stop_without_an_arbiter_ends_when_the_standby_has_confirme
     fsm->on_stop(now);
     EXPECT_TRUE(says<act_send>(done(), supervision_kind::unpaired));
     fsm->on_arbiter({verdict::unreachable, asked, 0, 0, "away"}, now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     word(supervision_kind::belief, 0);
     done();
     now += 2000;
@@ -170,7 +170,7 @@ TEST_F(primary_end, a_stop_that_nobody_hears_says_so) {
     fsm->on_arbiter({verdict::unreachable, asked, 0, 0, "away"}, now);
     now += 29999;
     fsm->on_tick(now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     now += 1;
     fsm->on_tick(now);
     const auto end = the<act_ended>(take());
@@ -270,7 +270,7 @@ TEST_F(primary_end, a_switchover_that_is_not_answered_goes_on_here_unless_it_was
     take();
     now += 10000;
     fsm->on_tick(now);
-    EXPECT_EQ(fsm->state(), primary_state::taking_back);
+    EXPECT_EQ(fsm->state(), primary_state::reclaiming);
     done();
     fsm->on_arbiter({verdict::refused, asked, 0, 0, "term 2 is over"}, now);
     const auto actions = take();
@@ -325,7 +325,7 @@ TEST_F(primary_end, a_switchover_without_a_record_is_taken_back_when_the_standby
     take();
     now += 10000;
     fsm->on_tick(now);
-    EXPECT_EQ(fsm->state(), primary_state::taking_back);
+    EXPECT_EQ(fsm->state(), primary_state::reclaiming);
     auto actions = done();
     EXPECT_EQ(the<act_ask>(actions).request.what, kind::alone);
     EXPECT_FALSE(the<act_ask>(actions).request.confirmed);
@@ -446,7 +446,7 @@ TEST_F(primary_end, without_a_record_a_word_from_before_paired_confirms_nothing)
             word(supervision_kind::ready);
         else
             fsm->on_qemu_replication_lost(fsm->replication(), "too slow", now);
-        EXPECT_EQ(fsm->state(), primary_state::losing);
+        EXPECT_EQ(fsm->state(), primary_state::unpairing);
         auto actions = done();
         EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
         EXPECT_FALSE(any<act_ask>(actions));
@@ -497,7 +497,7 @@ TEST_F(primary_end, without_a_record_a_standby_that_another_one_follows_may_conf
     protect();
     fsm->on_protect("other:7000", now);
     auto actions = done();
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     EXPECT_TRUE(says<act_send>(actions, supervision_kind::unpaired));
     EXPECT_FALSE(any<act_close_link>(actions)) << "it could not confirm it";
     EXPECT_FALSE(any<act_ask>(actions));

@@ -30,10 +30,10 @@ bool primary_fsm::is_urgent() const {
     switch (state_) {
     case primary_state::protecting:
     case primary_state::handing_over:
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
     case primary_state::leaving:
         return true;
-    case primary_state::losing:
+    case primary_state::unpairing:
         return stopping_;
     default:
         return false;
@@ -52,7 +52,7 @@ void primary_fsm::connect_if_due(std::uint64_t now) {
     link_ = link_state::connecting;
     switch (state_) {
     case primary_state::handing_over: // it may have the VM
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
     case primary_state::leaving:
         link_address_ = paired_address_;
         break;
@@ -125,7 +125,7 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
     surely_heard(link_since_); // it answers our hello
     peer_.on_hello(mine, theirs);
     send(peer_.description(config_.description, config_.parts));
-    tell_lineage();
+    report_lineage();
     if (state_ == primary_state::comparing)
         return tells_lineage_ ? void() : compare_or_end(nullptr, now);
     if (tells_belief_)
@@ -134,16 +134,17 @@ void primary_fsm::on_hello(const mirror::hello& theirs, std::uint64_t now) {
         unpair_at_ = now + budget_ms_; // an older one says READY at once, or has something else in mind
     last_beat_ = 0;
     if (state_ == primary_state::leaving || state_ == primary_state::handing_over)
-        tell_leaving();
-    if ((state_ == primary_state::losing && stopping_) ||
-        (!config_.shared_record && (state_ == primary_state::losing || state_ == primary_state::taking_back)))
+        report_leaving();
+    if ((state_ == primary_state::unpairing && stopping_) ||
+        (!config_.shared_record &&
+         (state_ == primary_state::unpairing || state_ == primary_state::reclaiming)))
         unpair(degraded_, now);
     heartbeat_if_due(now);
 }
 
 // What is read now may be old, if this supervisor stood still. What it answers is not older than that.
 void primary_fsm::surely_heard(std::uint64_t said_ms) {
-    if (state_ != primary_state::losing || link_address_ == paired_address_)
+    if (state_ != primary_state::unpairing || link_address_ == paired_address_)
         surely_heard_ = std::max(surely_heard_, said_ms);
 }
 
@@ -189,8 +190,8 @@ void primary_fsm::on_goodbye(const mirror::goodbye& m, std::uint64_t now) {
     settle_open_pair(never, now); // it reads nothing any more
     // An older standby's way to say that it runs the VM. (It says LOST before it ends for another reason.)
     if (link_ >= link_state::greeted && !tells_belief_ && m.reason == mirror::goodbye_reason::shutdown &&
-        told_ && standby_has_vm_) {
-        if (state_ == primary_state::handing_over || state_ == primary_state::taking_back)
+        reported_ && standby_has_vm_) {
+        if (state_ == primary_state::handing_over || state_ == primary_state::reclaiming)
             return gone_over();
         if (state_ == primary_state::leaving)
             return end(true, "the standby goes on");
@@ -223,14 +224,14 @@ void primary_fsm::say(supervision_kind kind, std::uint64_t term, const std::stri
 
 std::uint64_t primary_fsm::believed_term() const {
     switch (state_) {
-    case primary_state::telling:
+    case primary_state::announcing:
     case primary_state::recording:
     case primary_state::protecting:
-    case primary_state::losing:
+    case primary_state::unpairing:
     case primary_state::handing_over:
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
     case primary_state::leaving:
-        return told_term_;
+        return reported_term_;
     default:
         return 0;
     }
@@ -250,7 +251,7 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         return standby_has_nothing("the standby's QEMU is a new one", now);
     case supervision_kind::paired:
         said_nothing_left_ = false;
-        if (state_ != primary_state::telling || !pair_told_ || m.term != told_term_) {
+        if (state_ != primary_state::announcing || !pair_told_ || m.term != reported_term_) {
             if (m.term == believed_term())
                 return;
             standby_is_clean_ = false; // it said READY before PAIR came there, and believes that now
@@ -272,7 +273,7 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         link_ = std::min(link_, link_state::greeted);
         if (m.term == 0)
             return standby_has_nothing("the standby is lost: " + m.text, now);
-        if (m.term != told_term_)
+        if (m.term != reported_term_)
             return standby_of_another_time(now);
         // Only its GPU: the VM's own state is there.
         if (state_ == primary_state::handing_over)
@@ -288,13 +289,13 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
         // Without a shared record it waits for our DIED, which it does not get any more: it was told
         // UNPAIRED.
         if (state_ == primary_state::handing_over ||
-            (state_ == primary_state::taking_back && config_.shared_record))
+            (state_ == primary_state::reclaiming && config_.shared_record))
             return gone_over();
         if (state_ == primary_state::leaving)
             return end(true, "the standby goes on");
         return;
     case supervision_kind::takeover_failed:
-        if (state_ == primary_state::handing_over || state_ == primary_state::taking_back) {
+        if (state_ == primary_state::handing_over || state_ == primary_state::reclaiming) {
             standby_has_vm_ = false;
             confirmed_ = peer_instance_ == paired_instance_;
             take_back("the VM does not run on the standby: " + m.text, now);
@@ -314,10 +315,10 @@ void primary_fsm::on_description(const supervision& m, std::uint64_t now) {
 
 void primary_fsm::on_belief(const supervision& m, std::uint64_t now) {
     standby_problem_ = m.text;
-    if (state_ == primary_state::telling && !m.text.empty())
+    if (state_ == primary_state::announcing && !m.text.empty())
         degraded_ = "the standby could not take over: " + m.text;
     if (m.term == 0) {
-        if (state_ == primary_state::telling) // it has the state, and not the term yet
+        if (state_ == primary_state::announcing) // it has the state, and not the term yet
             return;
         link_ = std::min(link_, link_state::greeted); // READY follows
         return standby_has_nothing("the standby does not have the VM's state any more", now);
@@ -338,7 +339,7 @@ void primary_fsm::standby_of_another_time(std::uint64_t now) {
 void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now) {
     if (pair_is_open_) {
         said_nothing_left_ = true;
-        return lost_standby(why, now); // from telling, with UNPAIRED
+        return lost_standby(why, now); // from announcing, with UNPAIRED
     }
     standby_is_clean_ = true;
     unpairing_ = false;
@@ -346,7 +347,7 @@ void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now)
     standby_has_vm_ = false;
     if (peer_instance_ == paired_instance_ && !confirmed_) {
         confirmed_ = true;
-        if (state_ == primary_state::losing || state_ == primary_state::taking_back) {
+        if (state_ == primary_state::unpairing || state_ == primary_state::reclaiming) {
             ask_alone_at_ = 0;
             if (stopping_)
                 stop_by_ = std::min(stop_by_, now + config_.stop_confirmed_ms);
@@ -357,7 +358,7 @@ void primary_fsm::standby_has_nothing(const std::string& why, std::uint64_t now)
     case primary_state::alone:
         return replicate_if_ready(now);
     case primary_state::replicating:
-    case primary_state::telling:
+    case primary_state::announcing:
     case primary_state::recording:
     case primary_state::protecting:
         return lost_standby(why, now);
@@ -389,7 +390,7 @@ void primary_fsm::on_protect(const std::string& address, std::uint64_t now) {
     if (elsewhere && link_ != link_state::down) {
         // What it has counts until `alone` is recorded. Without a shared record also what it may have been
         // told.
-        const bool may_have_been_told = !config_.shared_record && (state_ == primary_state::telling ||
+        const bool may_have_been_told = !config_.shared_record && (state_ == primary_state::announcing ||
                                                                    state_ == primary_state::recording);
         if ((state_ == primary_state::protecting && killing_by_ == 0) || (may_have_been_told && !qemu_gone_))
             lose(another_is_wanted, now);
@@ -405,11 +406,11 @@ void primary_fsm::on_protect(const std::string& address, std::uint64_t now) {
 // off, it has the time of an answer to confirm UNPAIRED first. Who may have the VM is heard to the end.
 bool primary_fsm::may_part(std::uint64_t now) const {
     switch (state_) {
-    case primary_state::losing:
+    case primary_state::unpairing:
         return config_.shared_record || link_ < link_state::greeted || confirmed_ || now >= part_by_;
     case primary_state::protecting: // only when its QEMU is being killed for that standby
     case primary_state::handing_over:
-    case primary_state::taking_back:
+    case primary_state::reclaiming:
     case primary_state::leaving:
         return false;
     default:
@@ -437,25 +438,25 @@ void primary_fsm::replicate_if_ready(std::uint64_t now) {
 void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t now) {
     if (state_ != primary_state::replicating || replication != replication_)
         return;
-    ++told_term_;
+    ++reported_term_;
     pair_asked_ = pair_told_ = false;
     confirmed_ = true; // until it is told
     paired_instance_ = peer_instance_;
     paired_address_ = link_address_;
-    become(primary_state::telling, {});
+    become(primary_state::announcing, {});
     if (config_.shared_record)
-        tell_pair();
+        report_pair();
     else
         ask_next(now);
 }
 
-void primary_fsm::tell_pair() {
+void primary_fsm::report_pair() {
     pair_told_ = generation_told_ = true;
     confirmed_ = false;
     pair_is_open_ = !config_.shared_record;
     said_nothing_left_ = false;
     unpaired_ms_ = 0;
-    say(supervision_kind::pair, told_term_, {});
+    say(supervision_kind::pair, reported_term_, {});
 }
 
 // ---- losing one
@@ -468,7 +469,7 @@ void primary_fsm::on_qemu_replication_lost(std::uint64_t replication, const std:
 
 void primary_fsm::lost_standby(const std::string& why, std::uint64_t now) {
     switch (state_) {
-    case primary_state::telling:
+    case primary_state::announcing:
         if (qemu_gone_)
             return end(false, how_);
         resync_.failed(now);
@@ -496,7 +497,7 @@ void primary_fsm::lost_standby(const std::string& why, std::uint64_t now) {
 void primary_fsm::lose(const std::string& why, std::uint64_t now) {
     degraded_ = why;
     ask_alone_at_ = now;
-    become(primary_state::losing, why);
+    become(primary_state::unpairing, why);
     // Who stops the VM ends the standby's right by that. And where going on alone means to cut the standby's
     // host off, one that hears is asked first: it costs the time of an answer in which nobody could take
     // over.
@@ -529,7 +530,7 @@ void primary_fsm::go_on_alone(const std::string& why, std::uint64_t now) {
     unpair(why, now);
     actions_.push_back(act_go_on_alone{});
     if (marking_.empty())
-        tell_lineage(); // otherwise when it is durable
+        report_lineage(); // otherwise when it is durable
     resync_.settle(now);
     connect_if_due(now);
     replicate_if_ready(now);
@@ -543,7 +544,7 @@ void primary_fsm::unpair(const std::string& why, std::uint64_t now) {
     link_ = link_state::greeted;
     standby_has_vm_ = false; // what it has does not count any more
     unpairing_ = true;
-    say(supervision_kind::unpaired, told_term_, why);
+    say(supervision_kind::unpaired, reported_term_, why);
     if (unpaired_ms_ == 0)
         unpaired_ms_ = now;
     // An older release confirms it by READY only, and may overhear it.

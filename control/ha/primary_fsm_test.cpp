@@ -229,7 +229,7 @@ TEST_F(primary, silence_beyond_the_budget_loses_the_standby) {
     protect();
     now += 100;
     fsm->on_tick(now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
 }
 
 TEST_F(primary, policy_stop_kills_the_vm_and_leaves_it_to_the_standby) {
@@ -283,7 +283,7 @@ TEST_F(primary, a_gpu_that_failed_is_left_to_the_standby) {
     fsm->on_gpu_failed("its worker died", now);
     auto actions = take();
     EXPECT_EQ(the<act_kill_qemu>(actions).why, "its GPU failed: its worker died");
-    EXPECT_FALSE(any<act_tell_gpu_failure>(actions));
+    EXPECT_FALSE(any<act_report_gpu_failure>(actions));
     fsm->on_gpu_failed("its worker died", now); // said again and again
     EXPECT_TRUE(take().empty());
     fsm->on_qemu_died("killed", false, now);
@@ -317,9 +317,9 @@ TEST_F(primary, a_gpu_that_fails_again_soon_is_told_the_guest) {
     fsm->on_gpu_failed("its worker died", now);
     auto actions = take();
     EXPECT_FALSE(any<act_kill_qemu>(actions));
-    EXPECT_NE(the<act_tell_gpu_failure>(actions).why.find("its standby stays"), std::string::npos);
+    EXPECT_NE(the<act_report_gpu_failure>(actions).why.find("its standby stays"), std::string::npos);
     fsm->on_gpu_failed("its worker died", now); // said again and again
-    EXPECT_EQ(the<act_tell_gpu_failure>(take()).why, "");
+    EXPECT_EQ(the<act_report_gpu_failure>(take()).why, "");
     EXPECT_EQ(fsm->state(), primary_state::protecting);
     fsm->on_gpu_failed("its worker died", until);
     EXPECT_TRUE(any<act_kill_qemu>(take())) << "a failure now and then is a GPU's";
@@ -361,7 +361,7 @@ TEST_F(primary, the_guest_is_told_of_a_gpu_that_failed_when_nobody_stands_by) {
     done();
     fsm->on_gpu_failed("its worker died", now);
     const auto actions = take();
-    EXPECT_TRUE(any<act_tell_gpu_failure>(actions));
+    EXPECT_TRUE(any<act_report_gpu_failure>(actions));
     EXPECT_FALSE(any<act_kill_qemu>(actions));
 }
 
@@ -369,7 +369,7 @@ TEST_F(primary, a_standby_whose_gpu_has_no_copy_protects_nobody) {
     protect();
     fsm->on_message(supervision{supervision_kind::lost, 2, "its GPU has no copy any more: a worker died"},
                     now);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     EXPECT_EQ(fsm->degraded(), "the standby is lost: its GPU has no copy any more: a worker died");
     EXPECT_EQ(the<act_ask>(done()).request.what, kind::alone);
     granted(2, now + 300);
@@ -473,7 +473,7 @@ TEST_F(primary, an_older_standby_that_is_not_ready_is_told_that_it_is_out_of_dat
 TEST_F(primary, ready_while_protecting_says_that_the_paired_one_is_gone) {
     protect();
     word(supervision_kind::ready);
-    EXPECT_EQ(fsm->state(), primary_state::losing);
+    EXPECT_EQ(fsm->state(), primary_state::unpairing);
     done();
     const auto actions = record_alone();
     EXPECT_TRUE(any<act_go_on_alone>(actions));

@@ -58,8 +58,7 @@ const char* to_text(standby_state state) {
 
 void standby_fsm::become(standby_state to, std::string why) {
     if (!is_legal(state_, to)) {
-        fmt::print(stderr, "kagemusha: standby_fsm: illegal transition {} -> {}\n", to_text(state_),
-                   to_text(to));
+        fmt::print(stderr, "kage: standby_fsm: illegal transition {} -> {}\n", to_text(state_), to_text(to));
         std::abort();
     }
     state_ = to;
@@ -84,7 +83,7 @@ void standby_fsm::say(supervision_kind kind, std::uint64_t term, const std::stri
 }
 
 // In proving it has the state, and not the right yet.
-void standby_fsm::tell_belief() {
+void standby_fsm::report_belief() {
     if (!tells_belief_)
         return;
     const bool looks = state_ == standby_state::proving || state_ == standby_state::synced;
@@ -150,10 +149,10 @@ void standby_fsm::on_gpu_lost(const std::string& why, std::uint64_t) {
         return out_of_date("its GPU failed: " + why);
     }
     gpu_lost_ = why;
-    tell_gpu_lost();
+    report_gpu_lost();
 }
 
-void standby_fsm::tell_gpu_lost() {
+void standby_fsm::report_gpu_lost() {
     if (!gpu_lost_.empty() && state_ != standby_state::taking_over)
         say(supervision_kind::lost, term_, "its GPU has no copy any more: " + gpu_lost_);
 }
@@ -167,7 +166,7 @@ void standby_fsm::out_of_date(const std::string& why) {
     gpu_lost_.clear(); // a new QEMU has a new one
     request_ = 0;      // its answer, if any comes, is nobody's
     become(standby_state::outdated, why);
-    tell_belief();
+    report_belief();
     actions_.push_back(act_restart_qemu{why, ++qemu_});
     become(standby_state::starting, {});
 }
@@ -258,11 +257,11 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     send(mine);
     peer_.on_hello(mine, theirs);
     send(peer_.description(config_.description, config_.parts));
-    tell_belief();
+    report_belief();
     if (config_.disks && tells_lineage_)
         say(supervision_kind::lineage, may_claim() || state_ == standby_state::taking_over ? term_ : 0,
             to_text(mark_));
-    tell_gpu_lost(); // it may have happened while nobody was connected
+    report_gpu_lost(); // it may have happened while nobody was connected
 }
 
 void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
@@ -313,7 +312,7 @@ void standby_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     case supervision_kind::unpaired:
         if (state_ != standby_state::greeted && state_ != standby_state::proving && !may_claim() &&
             (state_ != standby_state::taking_over || !handed_over_))
-            return tell_belief();
+            return report_belief();
         if (is_cutting_off()) {
             unpaired_meanwhile_ = true;
             return;
@@ -337,7 +336,7 @@ void standby_fsm::with_proof(const supervision& m, const char* what, std::uint64
     if ((!may_claim() && !taking_over) || m.term != term_) {
         // READY has said it on this connection, and BELIEF 0 would say that another QEMU is started.
         if (tells_belief_)
-            return state_ == standby_state::greeted ? void() : tell_belief();
+            return state_ == standby_state::greeted ? void() : report_belief();
         return drop_link(mirror::goodbye_reason::other,
                          "this standby has nothing of that term to take over with");
     }

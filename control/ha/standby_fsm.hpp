@@ -186,7 +186,7 @@ private:
     void become(standby_state to, std::string why);
     void send(mirror::message m);
     void say(mirror::supervision_kind kind, std::uint64_t term, const std::string& text = {});
-    void tell_belief();
+    void report_belief();
 
     // The connection
     void drop_link(mirror::goodbye_reason reason, const std::string& why);
@@ -221,7 +221,7 @@ private:
     void with_proof(const mirror::supervision& m, const char* what, std::uint64_t now);
     void take_over(std::string why);
     void did_not_run(const std::string& why);
-    void tell_gpu_lost();
+    void report_gpu_lost();
     void run_if_allowed();
     void end(bool in_order, const std::string& why);
     bool over() const { return state_ == standby_state::running || state_ == standby_state::ended; }

@@ -69,7 +69,7 @@ void standby_fsm::has_problem(const std::string& why) {
     if (why == waiting_for_)
         return;
     waiting_for_ = why;
-    tell_belief();
+    report_belief();
 }
 
 std::string standby_fsm::record_problem(const arbiter_answer& answer) const {
@@ -118,7 +118,7 @@ void standby_fsm::on_look(const arbiter_answer& answer, std::uint64_t now) {
         return;
     // A primary that had `alone` recorded says UNPAIRED, or that it has let nothing out since.
     if (answer.term == term_ && linked_ && greeted_ && tells_belief_)
-        return tell_belief();
+        return report_belief();
     out_of_date(answer.term == term_ ? "the primary goes on alone"
                                      : fmt::format("the arbiter's record has term {} by now", answer.term));
 }

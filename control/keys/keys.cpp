@@ -252,13 +252,12 @@ std::string check_names(const keys_request& request) {
     for (const auto& names : request.hosts) {
         if (names.empty() || names.size() > most_names)
             return "a host has 1 to " + std::to_string(most_names) + " names";
-        for (const auto& name : names) {
+        for (const auto& name : names)
             if (!is_host_name(name))
                 return "'" + name +
                        "' is no name for a host: letters, digits, '-', '_' and '.' (at most 64; not 'ca', "
                        "not "
                        "in .vm.kagemusha), or an IP address";
-        }
         if (!known.insert(names.front()).second)
             return "the host " + names.front() + " was named twice";
     }
@@ -284,12 +283,11 @@ std::string check_new(const keys_request& request) {
                    " --renew --host " + names.front() + "` makes new keys for this host";
         if (names.size() > 1)
             return path + " exists already: its other names are those that it was made with";
-        for (const auto& vm : request.vms) {
+        for (const auto& vm : request.vms)
             if (exists(path + "/vm/" + vm))
                 return path + "/vm/" + vm + " exists already and is not overwritten; `kage keys " +
                        request.directory + " --renew --host " + names.front() + " --vm " + vm +
                        "` makes new keys for it";
-        }
     }
     return {};
 }
@@ -337,12 +335,11 @@ std::string replace_all(const std::string& directory, const file_list& files) {
 
 std::vector<std::string> host_names(const std::string& text) {
     std::vector<std::string> names{{}};
-    for (const char c : text) {
+    for (const char c : text)
         if (c == ',')
             names.emplace_back();
         else
             names.back() += c;
-    }
     return names;
 }
 
@@ -365,10 +362,9 @@ keys_result make_keys(const keys_request& request) {
     const auto add_directory = [&](const std::string& path, const file_list& files) {
         made.push_back(std::make_unique<new_directory>(path));
         result.error = made.back()->make();
-        for (const auto& [file, text] : files) {
+        for (const auto& [file, text] : files)
             if (result.error.empty())
                 result.error = made.back()->add(file, text);
-        }
         return result.error.empty();
     };
 

@@ -42,7 +42,7 @@ std::uint64_t now_us() {
 }
 
 [[noreturn]] void fail(const std::string& why) {
-    fmt::print(stderr, "kagemusha: {}\n", why);
+    fmt::print(stderr, "kage: {}\n", why);
     std::exit(125);
 }
 

@@ -18,7 +18,7 @@ namespace kagemusha::control {
 namespace {
 
 int refuse(const std::string& sentence) {
-    fmt::print(stderr, "kagemusha: {}\n", as_log_line(sentence));
+    fmt::print(stderr, "kage: {}\n", as_log_line(sentence));
     return 125;
 }
 

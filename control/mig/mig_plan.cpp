@@ -3,6 +3,7 @@
 // See mig_plan.hpp.
 #include "control/mig/mig_plan.hpp"
 
+#include "base/gibibytes.hpp"
 #include "control/base/json_text.hpp"
 
 #include <fmt/format.h>
@@ -20,10 +21,6 @@ mig_plan refused(std::string sentence) {
     return plan;
 }
 
-std::string gibibytes(std::uint64_t bytes) {
-    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1ull << 30));
-}
-
 std::string names_of(const std::vector<mig_gpu>& gpus) {
     std::string out;
     for (const auto& gpu : gpus)
@@ -38,10 +35,9 @@ const mig_gpu* chosen(const std::vector<mig_gpu>& gpus, const std::string& named
     }
     if (named.empty() && gpus.size() == 1)
         return &gpus[0];
-    for (const auto& gpu : gpus) {
+    for (const auto& gpu : gpus)
         if (!named.empty() && (named == gpu.uuid || named == std::to_string(gpu.index)))
             return &gpu;
-    }
     error = named.empty() ? "this host has several GPUs: name one with --gpu; there are " + names_of(gpus)
                           : fmt::format("there is no GPU '{}'; there are {}", named, names_of(gpus));
     return nullptr;
@@ -68,11 +64,10 @@ std::string users_of(const std::vector<mig_gpu>& gpus, const mig_gpu& gpu, const
         return fmt::format("GPU {} is in use by process{} {}: end {} first", gpu.index,
                            processes.size() == 1 ? "" : "es", fmt::join(processes, ", "),
                            processes.size() == 1 ? "it" : "them");
-    for (const auto& named : request.described) {
+    for (const auto& named : request.described)
         if (!elsewhere(gpus, gpu, named))
             return fmt::format("a VM that runs here has the GPU '{}', which may be GPU {}: stop it first",
                                named, gpu.index);
-    }
     return {};
 }
 
@@ -84,15 +79,13 @@ std::string profiles_of(const mig_gpu& gpu) {
 }
 
 std::string plan_destroy(const mig_gpu& gpu, const mig_request& request, mig_plan& plan) {
-    for (const auto& named : request.destroy) {
+    for (const auto& named : request.destroy)
         if (std::ranges::none_of(gpu.instances, [&](const auto& one) { return one.uuid == named; }))
             return fmt::format("GPU {} has no instance '{}': `kage gpus mig` lists them", gpu.index, named);
-    }
-    for (const auto& instance : gpu.instances) {
+    for (const auto& instance : gpu.instances)
         if (request.destroy_all || std::ranges::find(request.destroy, instance.uuid) != request.destroy.end())
             plan.actions.push_back({mig_action::kind::destroy, false, 0, instance.id,
                                     instance.uuid.empty() ? instance.profile : instance.uuid});
-    }
     return {};
 }
 

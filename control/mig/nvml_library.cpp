@@ -210,10 +210,9 @@ nvmlReturn_t empty_instance(const nvml_functions& call, nvmlGpuInstance_t instan
         if (all.empty() ||
             call.nvmlGpuInstanceGetComputeInstances(instance, info.id, all.data(), &count) != NVML_SUCCESS)
             continue;
-        for (unsigned i = 0; i < std::min<std::size_t>(count, all.size()); ++i) {
+        for (unsigned i = 0; i < std::min<std::size_t>(count, all.size()); ++i)
             if (const auto result = call.nvmlComputeInstanceDestroy(all[i]); result != NVML_SUCCESS)
                 return result;
-        }
     }
     return NVML_SUCCESS;
 }

@@ -87,7 +87,7 @@ struct vm_config {
     std::vector<serial_port> ports;
     std::optional<int> qmp_fd;                // a connected socket that QEMU inherits
     std::optional<std::string> qmp_socket;    // a second monitor, for somebody else (tests)
-    std::optional<std::string> status_socket; // a third one, for `kagemusha status`
+    std::optional<std::string> status_socket; // a third one, for `kage status`
     std::optional<int> status_listener;       // its socket, open
     bool sandboxed = true;                    // QEMU starts no program, raises no privilege, …
     std::vector<std::string> extra;           // appended as they are

@@ -3,6 +3,7 @@
 // See share_status.hpp.
 #include "control/share/share_status.hpp"
 
+#include "base/gibibytes.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/share/gpu_of_host.hpp"
@@ -81,9 +82,8 @@ std::string seconds(std::uint64_t ns) {
     return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
 }
 
-std::string gibibytes(std::uint64_t bytes) {
-    return bytes == 0 ? std::string("-")
-                      : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1ull << 30));
+std::string amount(std::uint64_t bytes) {
+    return bytes == 0 ? std::string("-") : gibibytes(bytes);
 }
 
 } // namespace
@@ -144,7 +144,7 @@ std::string shared_text(std::vector<shared_gpu> gpus) {
         });
         out += fmt::format("{}, shared by {} VM{}, policy {}{}\n", as_log_line(gpu.name), gpu.vms.size(),
                            gpu.vms.size() == 1 ? "" : "s", gpu.policy,
-                           gpu.memory_bytes == 0 ? "" : ", " + gibibytes(gpu.memory_bytes));
+                           gpu.memory_bytes == 0 ? "" : ", " + amount(gpu.memory_bytes));
         out +=
             fmt::format("  {:<24} {:>5} {:>6} {:>6} {:>5} {:>5} {:>8} {:>9} {:>10} {:>10} {:>8} {:>9}  {}\n",
                         "VM", "ASKED", "GOT %", "WAIT %", "CAP", "PRIO", "TASKS/s", "MEMORY", "GPU TIME",
@@ -155,7 +155,7 @@ std::string shared_text(std::vector<shared_gpu> gpus) {
                                "{:>8} {:>6.1f} ms  {}{}\n",
                                as_log_line(r.vm), r.share_permille == 0 ? "-" : percent(r.share_permille),
                                100 * vm.got, 100 * vm.waited, percent(r.cap_permille), r.priority,
-                               vm.tasks_per_s, gibibytes(r.memory_bytes), seconds(r.gpu_ns),
+                               vm.tasks_per_s, amount(r.memory_bytes), seconds(r.gpu_ns),
                                seconds(r.waited_ns), r.turns, static_cast<double>(r.longest_turn_ns) * 1e-6,
                                phase_word(r.phase), r.standby != 0 ? ", standby" : "");
         }

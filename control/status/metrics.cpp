@@ -57,8 +57,8 @@ constexpr figure figures[] = {
     {"shipped_objects", "Memory objects sent after each launch because they differed repeatedly.", gauge,
      &status::memory_shipped, 1},
     {"held_bytes", "Bytes that the standby has received and not executed.", gauge, &status::held_bytes, 1},
-    {"catalog_bytes", "Host memory with the record of the guest's live objects.", gauge,
-     &status::catalog_bytes, 1},
+    {"registry_bytes", "Host memory with the record of the guest's live objects.", gauge,
+     &status::registry_bytes, 1},
     {"transferred_bytes_total", "Content sent by state transfers.", counter, &status::transferred_bytes, 1},
     {"held_back_seconds_max", "Longest time that guest commands were held back by a state transfer.", gauge,
      &status::held_back_ns, 1e-9},
@@ -263,7 +263,7 @@ int run_metrics(const std::string& listen, const status_options& options) {
     try {
         server = std::make_unique<prometheus::Exposer>(listen);
     } catch (const std::exception& failed) {
-        fmt::print(stderr, "kagemusha: cannot listen at {}: {}\n", listen, failed.what());
+        fmt::print(stderr, "kage: cannot listen at {}: {}\n", listen, failed.what());
         return 125;
     }
     server->RegisterCollectable(collector);

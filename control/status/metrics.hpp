@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// `kagemusha metrics`: what `kagemusha status` tells, for Prometheus. The VMs are asked when Prometheus asks.
+// `kage metrics`: what `kage status` tells, for Prometheus. The VMs are asked when Prometheus asks.
 #pragma once
 
 #include "control/share/share_status.hpp"

@@ -38,7 +38,7 @@ constexpr number_field numbers[] = {
     {"digests-repaired", &replication_status::digests_repaired},
     {"memory-shipped", &replication_status::memory_shipped},
     {"held-bytes", &replication_status::held_bytes},
-    {"catalog-bytes", &replication_status::catalog_bytes},
+    {"registry-bytes", &replication_status::registry_bytes},
     {"transferred-bytes", &replication_status::transferred_bytes},
     {"held-back-ns", &replication_status::held_back_ns},
     {"connections", &replication_status::connections},

@@ -28,7 +28,7 @@ struct replication_status {
     std::uint64_t lag_entries = 0, lag_bytes = 0, lag_ms = 0;
     std::uint64_t sent_bytes = 0, received_bytes = 0, compression_saved_bytes = 0;
     std::uint64_t digests_compared = 0, digests_different = 0, digests_repaired = 0;
-    std::uint64_t memory_shipped = 0, held_bytes = 0, catalog_bytes = 0, transferred_bytes = 0;
+    std::uint64_t memory_shipped = 0, held_bytes = 0, registry_bytes = 0, transferred_bytes = 0;
     std::uint64_t held_back_ns = 0, connections = 0, faults = 0, round_trip_ms = 0;
     std::uint64_t takeovers = 0;
     // ns of CLOCK_BOOTTIME, 0: not yet.

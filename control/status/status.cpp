@@ -152,7 +152,7 @@ int run_status(const status_options& options) {
     std::string error;
     const auto vms = chosen_vms(options, error);
     if (!error.empty()) {
-        fmt::print(stderr, "kagemusha: {}\n", error);
+        fmt::print(stderr, "kage: {}\n", error);
         return 125;
     }
     const auto before = read_all(vms);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// `kagemusha status`: asks the QEMUs of this user's VMs how their GPU's replication is.
+// `kage status`: asks the QEMUs of this user's VMs how their GPU's replication is.
 #pragma once
 
 #include "control/status/replication_status.hpp"

@@ -34,7 +34,7 @@ constexpr char primary_answer[] = R"({
     "epoch": 1042, "committed-epoch": 1041, "appended": 50010, "sent": 50010, "received": 50008, "executed": 50007,
     "lag-entries": 3, "lag-bytes": 12288, "lag-ms": 4, "sent-bytes": 3145728, "received-bytes": 2048,
     "digests-compared": 1200, "digests-different": 2, "digests-repaired": 2, "memory-shipped": 1, "held-bytes": 0,
-    "catalog-bytes": 4096, "transferred-bytes": 1048576, "held-back-ns": 2500000, "connections": 1, "faults": 0,
+    "registry-bytes": 4096, "transferred-bytes": 1048576, "held-back-ns": 2500000, "connections": 1, "faults": 0,
     "round-trip-ms": 1, "compression-saved-bytes": 524288, "something-new": {"a": [1]}})";
 
 replication_status primary() {
@@ -142,8 +142,7 @@ TEST(metrics, have_units_in_their_names_and_help) {
     for (const char* line :
          {"# TYPE kagemusha_vm_up gauge\n", "kagemusha_vm_up{vm=\"demo\"} 1\n",
           "kagemusha_vm_up{vm=\"gone\"} 0\n",
-          "kagemusha_replication_info{vm=\"demo\",device=\"vgpu0\",role=\"primary\",state=\"protecting\"} "
-          "1\n",
+          R"(kagemusha_replication_info{vm="demo",device="vgpu0",role="primary",state="protecting"} 1)",
           "kagemusha_replication_degraded{vm=\"demo\",device=\"vgpu0\",reason=\"why \\\"not\\\"\"} 1\n",
           "# HELP kagemusha_replication_lag_seconds Age of the oldest log entry that the standby has not "
           "received.\n",

@@ -22,7 +22,7 @@ using json = nlohmann::json;
 
 void complain(const std::vector<std::string>& errors) {
     for (const auto& error : errors)
-        fmt::print(stderr, "kagemusha: {}\n", error);
+        fmt::print(stderr, "kage: {}\n", error);
 }
 
 namespace {

@@ -48,9 +48,8 @@ TEST_F(log_keeper_test, a_guest_that_writes_for_ever_fills_two_files_and_no_disk
         says("line " + std::to_string(i) + "\n");
         EXPECT_EQ(bound_log(path, 100), "");
         EXPECT_LE(fs::file_size(path), 100u);
-        if (fs::exists(older)) {
+        if (fs::exists(older))
             EXPECT_LE(fs::file_size(older), 100u);
-        }
     }
     // And the newest is what is kept.
     EXPECT_TRUE((content(older) + content(path)).ends_with("line 998\nline 999\n"));

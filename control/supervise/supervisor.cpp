@@ -163,7 +163,7 @@ void supervisor::replicate(std::uint64_t replication) {
     link_addresses to{state_address_, gpu_address_};
     if (links_) {
         if (const auto problem = links_->aim(to); !problem.empty())
-            return decider_->replication_lost(replication, problem);
+            return loop_->replication_lost(replication, problem);
         to = links_in(directory_ + "/peers");
     }
     pilot_->replicate(replication, to, encrypted());
@@ -174,7 +174,7 @@ void supervisor::remove_sockets() const {
         ::unlink(path.c_str());
 }
 
-// The decider is through. QEMU may still be there: it is asked to end, or was killed.
+// The loop is through. QEMU may still be there: it is asked to end, or was killed.
 void supervisor::finish(bool in_order, const std::string& why) {
     status_ = in_order ? 0 : 1;
     quitting_ = true;
@@ -210,10 +210,10 @@ void supervisor::loop() {
         socket_->add_to(fds);
         int wait_ms = -1;
         if (const auto at = std::min(pilot_->deadline(),
-                                     links_ ? links_->deadline() : qemu_pilot::clock::time_point::max());
-            at != qemu_pilot::clock::time_point::max()) {
+                                     links_ ? links_->deadline() : qemu_controller::clock::time_point::max());
+            at != qemu_controller::clock::time_point::max()) {
             const auto left =
-                std::chrono::ceil<std::chrono::milliseconds>(at - qemu_pilot::clock::now()).count();
+                std::chrono::ceil<std::chrono::milliseconds>(at - qemu_controller::clock::now()).count();
             wait_ms = static_cast<int>(std::clamp<long long>(left, 0, 60000));
         }
         if (drill_.under_way())
@@ -243,9 +243,9 @@ void supervisor::loop() {
     }
 }
 
-decider_options supervisor::decider_settings() const {
+supervisor_loop_options supervisor::supervisor_loop_settings() const {
     std::random_device random;
-    decider_options d;
+    supervisor_loop_options d;
     const auto& p = vm_.protection;
     d.standby_address = options_.address.empty() ? p.standby : options_.address;
     d.tls = p.tls;
@@ -311,14 +311,14 @@ int supervisor::run() {
         std::vector{qemu_log(), prepared_->config.console->log}, std::uint64_t{vm_.supervision.log_mib} << 20,
         [this](const std::string& problem) { inbox_.put([this, problem] { log("logs", problem); }); });
     pilot_.emplace(pilot_settings(), pilot_reports());
-    decider_ = std::make_unique<decider>(decider_settings(), orders(), *gate_);
-    const auto problem = options_.standby ? decider_->start_standby() : decider_->start_primary();
+    loop_ = std::make_unique<supervisor_loop>(supervisor_loop_settings(), orders(), *gate_);
+    const auto problem = options_.standby ? loop_->start_standby() : loop_->start_primary();
     if (!problem.empty()) {
         complain({problem});
         return 125;
     }
     loop();
-    decider_.reset();
+    loop_.reset();
     pilot_.reset(); // kills what is still there
     logs_.reset();
     inbox_.run(); // the last words

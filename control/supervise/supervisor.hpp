@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // `kage run VM.toml` and `kage standby VM.toml`: starts a described VM or its standby, and stays with it
-// until it ends here. Two threads: this one with QEMU, its monitor, our signals and our socket; the decider's
-// (decider.hpp).
+// until it ends here. Two threads: this one with QEMU, its monitor, our signals and our socket; the supervisor_loop's
+// (supervisor_loop.hpp).
 //
 // QEMU is a child that the kernel kills when this process dies, so nobody speaks for a VM that has no
 // supervisor. The other way round a QEMU that dies leaves the supervisor, which tells the standby.

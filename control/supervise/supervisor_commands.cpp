@@ -56,7 +56,7 @@ void supervisor::watch_keys() {
 }
 
 json supervisor::status() {
-    const auto s = decider_->status();
+    const auto s = loop_->status();
     return {{"name", registration_ ? registration_->control_socket() : ""},
             {"vm", vm_.name},
             {"role", s.role},
@@ -104,11 +104,11 @@ json supervisor::answer(const json& request) {
         return status();
     if (command == "stop") {
         log("stop", "asked to");
-        decider_->stop();
+        loop_->stop();
         return {{"done", true}};
     }
     if (command == "switchover") {
-        const auto now = decider_->status();
+        const auto now = loop_->status();
         if (now.role != "primary" || now.state != "protecting")
             return {{"error", fmt::format("there is no standby to switch over to{}{}",
                                           now.degraded.empty() ? "" : ": ", now.degraded)}};
@@ -121,13 +121,13 @@ json supervisor::answer(const json& request) {
         if (!switching_over_)
             return {{"error", "no switchover is under way"}};
         pilot_->cancel_hand_over("it was cancelled"); // the VM has not been handed over yet,
-        decider_->cancel_switchover();                // or it has
+        loop_->cancel_switchover();                   // or it has
         return {{"done", true}};
     }
     if (command == "drill")
         return begin_drill();
     if (command == "protect") {
-        const auto now = decider_->status();
+        const auto now = loop_->status();
         if (now.role != "primary")
             return {{"error", "this is a standby: ask the VM that runs"}};
         if (vm_.arbiter.what == described_arbiter::kind::none)
@@ -136,11 +136,11 @@ json supervisor::answer(const json& request) {
             std::string error;
             if (!use_address(address, error))
                 return {{"error", error}};
-            decider_->protect(address);
+            loop_->protect(address);
         } else if (vm_.protection.standby.empty() || options_.standby) {
             return {{"error", "name the new standby's address: kage protect VM ADDRESS"}};
         } else {
-            decider_->protect({});
+            loop_->protect({});
         }
         return {{"done", true}};
     }
@@ -149,7 +149,7 @@ json supervisor::answer(const json& request) {
 
 // Whoever asked gets the answer when the VM runs on the standby.
 json supervisor::begin_drill() {
-    const auto now = decider_->status();
+    const auto now = loop_->status();
     if (now.role != "primary" || now.state != to_text(ha::primary_state::protecting) || switching_over_)
         return {{"error", fmt::format("no drill: the VM is not protected, so it would be lost{}{}",
                                       now.degraded.empty() ? "" : ": ", now.degraded)}};
@@ -159,14 +159,14 @@ json supervisor::begin_drill() {
         return {{"error", "a drill is under way"}};
     log("drill", "asked to: QEMU is killed, and the standby goes on");
     drill_.begin(pilot_->checkpoint_age_ms(), boot_ns());
-    decider_->drill();
+    loop_->drill();
     return nullptr;
 }
 
 // The host shuts down, or somebody stops the service: who has a standby moves there. A person at the terminal
 // (Ctrl-C) means the VM.
 void supervisor::asked_by_signal(int number) {
-    const auto now = decider_->status();
+    const auto now = loop_->status();
     const bool handing_over = now.state == to_text(ha::primary_state::handing_over);
     if (number == SIGTERM && now.role == "primary" &&
         (handing_over || now.state == to_text(ha::primary_state::protecting))) {
@@ -177,7 +177,7 @@ void supervisor::asked_by_signal(int number) {
         return;
     }
     log("stop", fmt::format("signal {}", number));
-    decider_->stop();
+    loop_->stop();
 }
 
 } // namespace kagemusha::control

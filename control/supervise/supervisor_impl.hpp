@@ -3,20 +3,20 @@
 // The implementation of `kage run` and `kage standby`: one class, whose files are by whom it serves.
 //
 //   supervisor.cpp           itself: how it starts, its loop, its end
-//   supervisor_reports.cpp   the decider and QEMU: orders of the one, reports of the other, the disks' marks
+//   supervisor_reports.cpp   the supervisor_loop and QEMU: orders of the one, reports of the other, the disks' marks
 //   supervisor_commands.cpp  people: the socket's commands, the status, signals
 #pragma once
 
 #include "control/base/json_text.hpp"
-#include "control/pilot/qemu_pilot.hpp"
+#include "control/pilot/qemu_controller.hpp"
 #include "control/relay/relayed_links.hpp"
 #include "control/share/vm_share.hpp"
 #include "control/supervise/control_socket.hpp"
-#include "control/supervise/decider.hpp"
 #include "control/supervise/gate.hpp"
 #include "control/supervise/inbox.hpp"
 #include "control/supervise/log_keeper.hpp"
 #include "control/supervise/supervisor.hpp"
+#include "control/supervise/supervisor_loop.hpp"
 #include "control/supervise/takeover_drill.hpp"
 #include "control/vm/prepare.hpp"
 #include "control/vm/vm_registry.hpp"
@@ -52,7 +52,7 @@ public:
 
 private:
     bool prepare();
-    decider_options decider_settings() const;
+    supervisor_loop_options supervisor_loop_settings() const;
     pilot_config pilot_settings();
     bool confine(vm_places places, std::string& error);
     bool make_room(const vm_places& places, std::string& error);
@@ -68,7 +68,7 @@ private:
     json certificates() const;
     void watch_keys();
     pilot_events pilot_reports();
-    decider_orders orders();
+    supervisor_loop_orders orders();
     void finish(bool in_order, const std::string& why);
     bool use_address(const std::string& address, std::string& error);
     std::string look_at_images();
@@ -87,8 +87,8 @@ private:
     std::unique_ptr<gate> gate_;
     std::optional<control_socket> socket_;
     std::optional<log_keeper> logs_;
-    std::optional<qemu_pilot> pilot_;
-    std::unique_ptr<decider> decider_;
+    std::optional<qemu_controller> pilot_;
+    std::unique_ptr<supervisor_loop> loop_;
     std::optional<relayed_links> links_; // of a confined QEMU
     std::unique_ptr<share_lease> share_; // of a GPU that others use, too
     std::string state_address_, gpu_address_, directory_;

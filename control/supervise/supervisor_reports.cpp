@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// What QEMU reports to the decider and what the decider orders, each on its thread; and the marks of the disks'
+// What QEMU reports to the supervisor_loop and what the supervisor_loop orders, each on its thread; and the marks of the disks'
 // images, which come between.
 #include "control/base/log_file.hpp"
 #include "control/supervise/supervisor_impl.hpp"
@@ -27,26 +27,26 @@ pilot_events supervisor::pilot_reports() {
         for (const std::string& address : own)
             if (address.starts_with(prefix))
                 qemus_sockets_.insert(address.substr(prefix.size()));
-        decider_->qemu_ready(qemu);
+        loop_->qemu_ready(qemu);
     };
-    events.protecting = [this](std::uint64_t replication) { decider_->qemu_protecting(replication); };
+    events.protecting = [this](std::uint64_t replication) { loop_->qemu_protecting(replication); };
     events.replication_lost = [this](std::uint64_t replication, const std::string& why) {
-        decider_->replication_lost(replication, why);
+        loop_->replication_lost(replication, why);
     };
     events.running = [this] {
         const moment now;
-        decider_->qemu_running();
+        loop_->qemu_running();
         running_ns_ = now.ns;
         committed_ns_ = completed_ns_ = 0;
         log("running",
             fmt::format("the VM runs here, {:.1f} ms after the decision",
-                        ms_between(decider_->status().decided_ns, now.ns)),
+                        ms_between(loop_->status().decided_ns, now.ns)),
             now);
     };
     events.gpu_computes = [this](std::uint64_t committed_ns, std::uint64_t completed_ns) {
         committed_ns_ = committed_ns;
         completed_ns_ = completed_ns;
-        const auto decided_ns = decider_->status().decided_ns;
+        const auto decided_ns = loop_->status().decided_ns;
         moment then;
         then.time -= std::chrono::duration_cast<std::chrono::system_clock::duration>(
             std::chrono::nanoseconds(then.ns - completed_ns));
@@ -57,8 +57,8 @@ pilot_events supervisor::pilot_reports() {
                         ms_between(decided_ns, completed_ns), ms_between(committed_ns, decided_ns)),
             then);
     };
-    events.takeover_failed = [this](const std::string& why) { decider_->takeover_failed(why); };
-    events.stuck = [this](const std::string& why) { decider_->qemu_stuck(why); };
+    events.takeover_failed = [this](const std::string& why) { loop_->takeover_failed(why); };
+    events.stuck = [this](const std::string& why) { loop_->qemu_stuck(why); };
     events.warning = [this](const std::string& what) {
         warning_ = what;
         log("warning", what.empty() ? "what was warned of is over" : what);
@@ -66,21 +66,21 @@ pilot_events supervisor::pilot_reports() {
     events.differences = [this](const std::string& what) { log("differences", what); };
     events.guest_ended = [this](const std::string& how) {
         log("stop", how);
-        decider_->stop();
+        loop_->stop();
     };
     events.stopped = [this] { log("stopped", "the VM stands still until the standby has it"); };
-    events.handed_over = [this](std::uint64_t replication) { decider_->qemu_handed_over(replication); };
+    events.handed_over = [this](std::uint64_t replication) { loop_->qemu_handed_over(replication); };
     events.hand_over_failed = [this](const std::string& why) { hand_over_failed(why); };
     events.gpu_lost = [this](const std::string& why) {
         gpu_lost_ = why;
         log("gpu-lost", why);
-        decider_->gpu_lost(why);
+        loop_->gpu_lost(why);
     };
-    events.gpu_failed = [this](const std::string& why) { decider_->gpu_failed(why); };
+    events.gpu_failed = [this](const std::string& why) { loop_->gpu_failed(why); };
     events.died = [this](const std::string& how, bool in_order, std::uint64_t qemu) {
         drill_.qemu_ended(boot_ns());
         log("qemu-ended", how);
-        decider_->qemu_died(how, in_order, qemu); // first: others wait for it
+        loop_->qemu_died(how, in_order, qemu); // first: others wait for it
         if (!in_order)
             for (const auto& line : last_lines(qemu_log(), 5))
                 log("qemu", line);
@@ -91,16 +91,16 @@ pilot_events supervisor::pilot_reports() {
     return events;
 }
 
-decider_orders supervisor::orders() {
-    decider_orders orders;
-    const auto order = [this](void (qemu_pilot::*what)()) {
+supervisor_loop_orders supervisor::orders() {
+    supervisor_loop_orders orders;
+    const auto order = [this](void (qemu_controller::*what)()) {
         return [this, what] { inbox_.put([this, what] { ((*pilot_).*what)(); }); };
     };
-    orders.start_primary = order(&qemu_pilot::start_primary);
-    orders.start_standby = order(&qemu_pilot::start_standby);
-    orders.go_on_alone = order(&qemu_pilot::go_on_alone);
-    orders.tell_gpu_failure = order(&qemu_pilot::tell_gpu_failure);
-    orders.take_over = order(&qemu_pilot::take_over);
+    orders.start_primary = order(&qemu_controller::start_primary);
+    orders.start_standby = order(&qemu_controller::start_standby);
+    orders.go_on_alone = order(&qemu_controller::go_on_alone);
+    orders.report_gpu_failure = order(&qemu_controller::report_gpu_failure);
+    orders.take_over = order(&qemu_controller::take_over);
     orders.replicate = [this](std::uint64_t replication) {
         inbox_.put([this, replication] { replicate(replication); });
     };
@@ -174,16 +174,16 @@ void supervisor::finish_mark(std::string problem) {
     if (!problem.empty())
         log("disks", problem + ". Without its mark nobody knows which host has the newest disks");
     marks_.pop_front();
-    decider_->marked(problem);
+    loop_->marked(problem);
     if (!marks_.empty())
         begin_mark();
 }
 
 void supervisor::state_changed(const std::string& state) {
-    if (state == to_text(ha::primary_state::alone) || state == to_text(ha::primary_state::taking_back))
+    if (state == to_text(ha::primary_state::alone) || state == to_text(ha::primary_state::reclaiming))
         switching_over_ = false;
     // The standby did not run it.
-    if (state == to_text(ha::primary_state::taking_back) && std::exchange(moving_out_, false))
+    if (state == to_text(ha::primary_state::reclaiming) && std::exchange(moving_out_, false))
         stop_instead();
 }
 
@@ -196,7 +196,7 @@ void supervisor::hand_over_failed(const std::string& why) {
 
 void supervisor::stop_instead() {
     log("stop", "the VM could not move to its standby, and this host wants it to end");
-    decider_->stop();
+    loop_->stop();
 }
 
 } // namespace kagemusha::control

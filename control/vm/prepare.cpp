@@ -42,7 +42,7 @@ bool make_payload(const vm_description& vm, const assets& parts, const std::stri
     }
     const auto made = run_captured(command);
     if (made.status != 0)
-        fmt::print(stderr, "kagemusha: scripts/make-payload failed with status {}\n", made.status);
+        fmt::print(stderr, "kage: scripts/make-payload failed with status {}\n", made.status);
     return made.status == 0;
 }
 
@@ -174,7 +174,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
         out.keys = places.directory + "/keys";
         bool changed = false;
         if (error = copy_qemu_keys(p.tls, vm.name, out.keys, changed); !error.empty()) {
-            fmt::print(stderr, "kagemusha: {}\n", error);
+            fmt::print(stderr, "kage: {}\n", error);
             return std::nullopt;
         }
         config.state_keys = out.keys;
@@ -200,14 +200,13 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     // start on the other one; one that starts here again is told ours.
     if (config.accel == accelerator::tcg)
         config.tsc_khz = host_tsc_khz();
-    if (vm.gpu) {
+    if (vm.gpu)
         out.environment = gpu_environment(*parts, *driver);
-    }
     const auto qemu = ask_qemu(config, error);
     const auto builds = builds_of_this_host(config.qemu, vm.gpu ? parts->device_library : std::string());
     auto made = qemu ? fingerprint_of(vm, config, *qemu, builds, error) : std::nullopt;
     if (!made) {
-        fmt::print(stderr, "kagemusha: {}\n", error);
+        fmt::print(stderr, "kage: {}\n", error);
         return std::nullopt;
     }
     out.fingerprint = std::move(*made);
@@ -215,7 +214,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
         out.confinement =
             decide_confinement(vm.confinement, needs_of(vm, config, places, out, *driver), *places.offers);
         if (!out.confinement.refusal.empty()) {
-            fmt::print(stderr, "kagemusha: {}\n", out.confinement.refusal);
+            fmt::print(stderr, "kage: {}\n", out.confinement.refusal);
             return std::nullopt;
         }
     }

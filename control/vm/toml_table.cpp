@@ -81,12 +81,11 @@ void toml_table::texts(const char* key, std::vector<std::string>& out) {
     const auto* array = node->as_array();
     if (!array)
         return wrong(*node, key, "a list of texts");
-    for (const auto& item : *array) {
+    for (const auto& item : *array)
         if (const auto value = item.value_exact<std::string>())
             out.push_back(*value);
         else
             wrong(item, key, "a list of texts");
-    }
 }
 
 void toml_table::mebibytes(const char* key, std::uint64_t& out) {

@@ -338,7 +338,7 @@ std::unique_ptr<work> copy_node(const CUDA_MEMCPY3D* params, CUresult& error) {
                 : nullptr;
 }
 
-bool tell_copy_node(const work* what, CUDA_MEMCPY3D& params) {
+bool report_copy_node(const work* what, CUDA_MEMCPY3D& params) {
     const auto* const line = dynamic_cast<const copy_work*>(what);
     const auto* const one = dynamic_cast<const box_work*>(what);
     if (!one && !line)

@@ -28,7 +28,7 @@ CUresult refuse_implicit(const stream& where) {
     return one ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
 }
 
-CUresult tell_implicit(const stream& where) {
+CUresult report_implicit(const stream& where) {
     return waited_for_by(where) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
 }
 
@@ -222,7 +222,7 @@ KAGEMUSHA_ANSWERED CUresult cuStreamIsCapturing(CUstream handle, CUstreamCapture
             return CUDA_SUCCESS; // programs ask this often
         const std::lock_guard held(where.owner->detour_mutex);
         *status = status_of(where);
-        return tell_implicit(where);
+        return report_implicit(where);
     });
 }
 
@@ -234,7 +234,7 @@ KAGEMUSHA_ANSWERED CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamC
             return CUDA_ERROR_INVALID_VALUE;
         *status = status_of(where);
         if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-            return tell_implicit(where);
+            return report_implicit(where);
         if (id)
             *id = where.captures->number;
         if (made) {

@@ -340,8 +340,8 @@ CUresult set_kernel(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS* params, b
 
 CUresult get_kernel(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS* params, bool whole) {
     return of_node(handle, [&](const graph_node& node) {
-        return params && tell_kernel_node(node.what.get(), *params, whole) ? CUDA_SUCCESS
-                                                                           : CUDA_ERROR_INVALID_VALUE;
+        return params && report_kernel_node(node.what.get(), *params, whole) ? CUDA_SUCCESS
+                                                                             : CUDA_ERROR_INVALID_VALUE;
     });
 }
 
@@ -387,7 +387,7 @@ KAGEMUSHA_ANSWERED CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle,
 
 KAGEMUSHA_ANSWERED CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D* params) {
     return of_node(handle, [&](const graph_node& node) {
-        return params && tell_copy_node(node.what.get(), *params) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return params && report_copy_node(node.what.get(), *params) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     });
 }
 KAGEMUSHA_ANSWERED CUresult cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D* params) {

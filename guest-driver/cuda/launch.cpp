@@ -28,14 +28,13 @@ struct given_parameters {
 };
 
 bool read_extra(void** extra, given_parameters& given) {
-    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2)
         if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
             given.block = static_cast<const std::byte*>(extra[1]);
         else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
             given.block_bytes = *static_cast<const std::size_t*>(extra[1]);
         else
             return false;
-    }
     return given.block != nullptr;
 }
 
@@ -256,7 +255,7 @@ std::unique_ptr<work> kernel_node(const CUDA_KERNEL_NODE_PARAMS* params, bool wh
     return error ? nullptr : std::move(made);
 }
 
-bool tell_kernel_node(const work* what, CUDA_KERNEL_NODE_PARAMS& params, bool whole) {
+bool report_kernel_node(const work* what, CUDA_KERNEL_NODE_PARAMS& params, bool whole) {
     const auto* const one = dynamic_cast<const kernel_work*>(what);
     if (!one)
         return false;

@@ -96,8 +96,8 @@ std::unique_ptr<work> kernel_node(const CUDA_KERNEL_NODE_PARAMS* params, bool wh
 std::unique_ptr<work> set_node(const CUDA_MEMSET_NODE_PARAMS* params, CUresult& error);
 std::unique_ptr<work> copy_node(const CUDA_MEMCPY3D* params, CUresult& error);
 // False if it is no copy.
-bool tell_copy_node(const work* what, CUDA_MEMCPY3D& params);
+bool report_copy_node(const work* what, CUDA_MEMCPY3D& params);
 // False if it is no launch.
-bool tell_kernel_node(const work* what, CUDA_KERNEL_NODE_PARAMS& params, bool whole);
+bool report_kernel_node(const work* what, CUDA_KERNEL_NODE_PARAMS& params, bool whole);
 
 } // namespace kagemusha::cuda

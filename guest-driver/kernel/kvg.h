@@ -173,8 +173,8 @@ struct kvg_device {
 	struct kvt_log log;		/* tracer/kernel/log.c */
 	struct kvg_spare_chunks spare_chunks;
 	struct mutex copies_mutex;	/* one question for copies at a time */
-	struct kvt_statistics trace_statistics;
-	u32 trace_without;		/* enum kvt_without, for tests */
+	struct kvt_statistics kvt_core_statistics;
+	u32 kvt_core_without;		/* enum kvt_without, for tests */
 	struct dentry *debugfs;
 };
 

@@ -107,13 +107,12 @@ outcome call(Result(CL_API_CALL* function)(Arguments...), argument_maker& maker)
     std::tuple<Arguments...> arguments{maker.make<Arguments>()...}; // braces: from left to right
     outcome& result = maker.result();
     result.called = true;
-    if constexpr (std::is_void_v<Result>) {
+    if constexpr (std::is_void_v<Result>)
         std::apply(function, arguments);
-    } else if constexpr (std::is_same_v<Result, cl_int>) {
+    else if constexpr (std::is_same_v<Result, cl_int>)
         result.error = std::apply(function, arguments);
-    } else {
+    else
         result.gave_pointer = std::apply(function, arguments) != nullptr;
-    }
     return result;
 }
 
@@ -330,9 +329,8 @@ TEST_F(driver_test, every_slot_survives_every_argument) {
             EXPECT_NE(got.error, CL_SUCCESS);
             const bool platform_is_fine =
                 what == given::nothing && no_platform_is_the_only_one.contains(one.name);
-            if (got.expected != CL_SUCCESS && !platform_is_fine) {
+            if (got.expected != CL_SUCCESS && !platform_is_fine)
                 EXPECT_EQ(got.error, got.expected);
-            }
         }
 
     std::size_t refused = 0;

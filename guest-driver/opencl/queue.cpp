@@ -88,14 +88,13 @@ cl_command_queue create_command_queue_with_properties(cl_context context_handle,
     std::optional<cl_queue_properties> device_size;
     if (properties) {
         const cl_queue_properties* at = properties;
-        for (; *at; at += 2) {
+        for (; *at; at += 2)
             if (*at == CL_QUEUE_PROPERTIES && !bits)
                 bits = at[1];
             else if (*at == CL_QUEUE_SIZE && !device_size)
                 device_size = at[1];
             else
                 return fail<cl_command_queue>(errcode, CL_INVALID_VALUE);
-        }
         list.assign(properties, at + 1);
     }
     if (device_size) // only for queues on the device

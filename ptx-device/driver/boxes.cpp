@@ -27,21 +27,16 @@ struct end {
 
 // Whether all of it may be touched; fills in what was left open.
 bool complete(const call& c, end& e, const box& size, bool write) {
-    if (e.kind == CU_MEMORYTYPE_UNIFIED) { // ours, or else the program's own
+    if (e.kind == CU_MEMORYTYPE_UNIFIED) // ours, or else the program's own
         e.kind = c.d.memory.find(e.base) != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-    }
-    for (const std::size_t n : {e.x, e.y, e.z, e.pitch, e.rows, size.bytes, size.height, size.depth}) {
-        if (n > memory_bytes) { // so no sum or product below overflows for a row that exists
+    for (const std::size_t n : {e.x, e.y, e.z, e.pitch, e.rows, size.bytes, size.height, size.depth})
+        if (n > memory_bytes) // so no sum or product below overflows for a row that exists
             return false;
-        }
-    }
-    if (e.level != 0) {
+    if (e.level != 0)
         return false;
-    }
     if (e.kind == CU_MEMORYTYPE_ARRAY) {
-        if (!c.d.arrays.contains(e.array)) {
+        if (!c.d.arrays.contains(e.array))
             return false;
-        }
         e.base = e.array->base;
         e.pitch = e.array->pitch;
         e.rows = e.array->height();
@@ -52,36 +47,28 @@ bool complete(const call& c, end& e, const box& size, bool write) {
     e.pitch = e.pitch != 0 ? e.pitch : e.x + size.bytes;
     e.rows = e.rows != 0 ? e.rows : e.y + size.height;
     const bool one_row = size.height == 1 && size.depth == 1;
-    if ((!one_row && e.x + size.bytes > e.pitch) || (size.depth > 1 && e.y + size.height > e.rows)) {
+    if ((!one_row && e.x + size.bytes > e.pitch) || (size.depth > 1 && e.y + size.height > e.rows))
         return false;
-    }
-    if (e.kind == CU_MEMORYTYPE_HOST) {
+    if (e.kind == CU_MEMORYTYPE_HOST)
         return e.base != 0;
-    }
     for (std::size_t s = 0; s < size.depth; s++) {
-        for (std::size_t r = 0; r < size.height; r++) {
-            if (!c.d.memory.holds(e.row(r, s), size.bytes, write)) {
+        for (std::size_t r = 0; r < size.height; r++)
+            if (!c.d.memory.holds(e.row(r, s), size.bytes, write))
                 return false;
-            }
-        }
     }
     return e.kind == CU_MEMORYTYPE_DEVICE;
 }
 
 CUresult copy(end to, end from, const box& size, CUstream stream) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (!is_stream(c, stream)) {
+    if (!is_stream(c, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (size.bytes == 0 || size.height == 0 || size.depth == 0) {
+    if (size.bytes == 0 || size.height == 0 || size.depth == 0)
         return CUDA_SUCCESS;
-    }
-    if (!complete(c, from, size, false) || !complete(c, to, size, true)) {
+    if (!complete(c, from, size, false) || !complete(c, to, size, true))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     for (std::size_t s = 0; s < size.depth; s++) {
         for (std::size_t r = 0; r < size.height; r++) {
             std::memmove(reinterpret_cast<void*>(to.row(r, s)), reinterpret_cast<const void*>(from.row(r, s)),
@@ -96,9 +83,8 @@ std::uint64_t base_of(CUmemorytype kind, const void* host, CUdeviceptr device) {
 }
 
 CUresult copy_2d(const CUDA_MEMCPY2D* m, CUstream stream) {
-    if (m == nullptr) {
+    if (m == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const end from{m->srcMemoryType,
                    base_of(m->srcMemoryType, m->srcHost, m->srcDevice),
                    m->srcArray,
@@ -135,15 +121,12 @@ template <class T>
 CUresult set(CUdeviceptr to, std::size_t pitch, T value, std::size_t width, std::size_t height,
              CUstream stream) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (!is_stream(c, stream)) {
+    if (!is_stream(c, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (width == 0 || height == 0) {
+    if (width == 0 || height == 0)
         return CUDA_SUCCESS;
-    }
     end e{CU_MEMORYTYPE_DEVICE, to, nullptr, 0, 0, 0, 0, pitch, 0};
     if (width > memory_bytes || to % sizeof(T) != 0 || (height > 1 && pitch % sizeof(T) != 0) ||
         !complete(c, e, {width * sizeof(T), height, 1}, true)) {
@@ -151,9 +134,8 @@ CUresult set(CUdeviceptr to, std::size_t pitch, T value, std::size_t width, std:
     }
     for (std::size_t r = 0; r < height; r++) {
         T* const p = reinterpret_cast<T*>(e.row(r, 0));
-        for (std::size_t k = 0; k < width; k++) {
+        for (std::size_t k = 0; k < width; k++)
             p[k] = value;
-        }
     }
     return CUDA_SUCCESS;
 }
@@ -170,9 +152,8 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* m, CUstream stream) {
     return copy_2d(m, stream);
 }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* m, CUstream stream) {
-    if (m == nullptr) {
+    if (m == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const end from{m->srcMemoryType, base_of(m->srcMemoryType, m->srcHost, m->srcDevice),
                    m->srcArray,      m->srcXInBytes,
                    m->srcY,          m->srcZ,

@@ -26,13 +26,11 @@ std::vector<context*>& stack() {
 
 CUdeviceptr device::take(std::size_t bytes) {
     const std::size_t whole = (bytes + 511) / 512 * 512;
-    if (bytes == 0 || whole < bytes || whole > memory_bytes - used) {
+    if (bytes == 0 || whole < bytes || whole > memory_bytes - used)
         return 0;
-    }
     void* p = std::aligned_alloc(512, whole);
-    if (p == nullptr) {
+    if (p == nullptr)
         return 0;
-    }
     std::memset(p, 0, whole); // the same each time
     const auto address = reinterpret_cast<CUdeviceptr>(p);
     allocations[address] = bytes;
@@ -64,17 +62,15 @@ CUdeviceptr device::take_at(std::uint64_t place, std::size_t bytes) {
     constexpr std::uint64_t slots = std::uint64_t{1} << 21;
     constexpr int tries = 64;
     const std::size_t pages = (bytes + 4095) / 4096 * 4096;
-    if (bytes == 0 || pages < bytes || pages > memory_bytes - used) {
+    if (bytes == 0 || pages < bytes || pages > memory_bytes - used)
         return 0;
-    }
     for (int i = 0; i < tries; i++) {
         void* const wanted =
             reinterpret_cast<void*>(begin + (place + static_cast<unsigned>(i)) % slots * slot);
         void* const p = mmap(wanted, pages, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (p == MAP_FAILED) {
+        if (p == MAP_FAILED)
             continue;
-        }
         const auto address = reinterpret_cast<CUdeviceptr>(p);
         if (p != wanted) { // a kernel that does not know MAP_FIXED_NOREPLACE
             munmap(p, pages);
@@ -99,19 +95,15 @@ context* device::make_context(unsigned flags, bool is_primary) {
 }
 
 void device::destroy(context* c) {
-    for (const auto& [m, owner] : c->modules) {
-        for (CUdeviceptr v : m->variables) {
+    for (const auto& [m, owner] : c->modules)
+        for (CUdeviceptr v : m->variables)
             give_back(v);
-        }
-    }
-    for (CUdeviceptr a : c->allocations) {
+    for (CUdeviceptr a : c->allocations)
         give_back(a);
-    }
     give_back(c->heap_memory);
     std::erase_if(texture_descriptions, [&](const auto& t) {
-        if (t.second.owner != c) {
+        if (t.second.owner != c)
             return false;
-        }
         textures.erase(t.first);
         free_textures.insert(t.first);
         return true;
@@ -132,15 +124,13 @@ call::call(needs n) : locked(device::one().lock), d(device::one()) {
         result = CUDA_ERROR_NOT_PERMITTED;
         return;
     }
-    if (n == needs::driver) {
+    if (n == needs::driver)
         return;
-    }
     c = stack().empty() ? nullptr : stack().back();
-    if (c == nullptr || !d.contexts.contains(c)) {
+    if (c == nullptr || !d.contexts.contains(c))
         result = CUDA_ERROR_INVALID_CONTEXT;
-    } else if (n == needs::working_context) {
+    else if (n == needs::working_context)
         result = c->failed;
-    }
 }
 
 bool is_stream(const call& c, CUstream s) {
@@ -216,18 +206,16 @@ constexpr char uuid[17] = "kagemusha-ptx-00";
 using namespace kagemusha::ptx_driver;
 
 CUresult cuInit(unsigned int flags) {
-    if (flags != 0) {
+    if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const std::lock_guard locked(device::one().lock);
     device::one().started = true;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDriverGetVersion(int* version) {
-    if (version == nullptr) {
+    if (version == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *version = driver_version;
     return CUDA_SUCCESS;
 }
@@ -247,25 +235,22 @@ CUresult asked(const void* out, CUdevice number) {
 
 CUresult cuDeviceGetCount(int* count) {
     const CUresult r = asked(count, 0);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *count = 1;
-    }
     return r;
 }
 
 CUresult cuDeviceGet(CUdevice* out, int ordinal) {
     const CUresult r = asked(out, ordinal);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *out = 0;
-    }
     return r;
 }
 
 CUresult cuDeviceGetName(char* name, int size, CUdevice number) {
     const CUresult r = asked(name, number);
-    if (r != CUDA_SUCCESS || size <= 0) {
+    if (r != CUDA_SUCCESS || size <= 0)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     const std::size_t length = std::min(std::strlen(device_name), static_cast<std::size_t>(size) - 1);
     std::memcpy(name, device_name, length);
     name[length] = '\0';
@@ -274,9 +259,8 @@ CUresult cuDeviceGetName(char* name, int size, CUdevice number) {
 
 CUresult cuDeviceGetUuid(CUuuid* out, CUdevice number) {
     const CUresult r = asked(out, number);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         std::memcpy(out->bytes, uuid, sizeof out->bytes);
-    }
     return r;
 }
 CUresult cuDeviceGetUuid_v2(CUuuid* out, CUdevice number) {
@@ -285,17 +269,15 @@ CUresult cuDeviceGetUuid_v2(CUuuid* out, CUdevice number) {
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice number) {
     const CUresult r = asked(bytes, number);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *bytes = memory_bytes;
-    }
     return r;
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice number) {
     const CUresult r = asked(value, number);
-    if (r != CUDA_SUCCESS || static_cast<int>(attribute) <= 0) {
+    if (r != CUDA_SUCCESS || static_cast<int>(attribute) <= 0)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     *value = attribute_of(attribute);
     return CUDA_SUCCESS;
 }
@@ -310,9 +292,8 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice number) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char** name) {
-    if (name == nullptr) {
+    if (name == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *name = nullptr;
     switch (static_cast<int>(error)) {
     case 0:
@@ -329,9 +310,8 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
 }
 
 CUresult cuGetErrorString(CUresult error, const char** out) {
-    if (out == nullptr) {
+    if (out == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *out = nullptr;
     switch (static_cast<int>(error)) {
     case 0:

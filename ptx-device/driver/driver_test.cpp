@@ -113,9 +113,8 @@ TEST_F(Driver, LaunchesAKernelWithBothKindsOfArguments) {
     ASSERT_EQ(CALL(cuCtxSynchronize)(), CUDA_SUCCESS);
     std::vector<std::uint32_t> result(300);
     ASSERT_EQ(CALL(cuMemcpyDtoH_v2)(result.data(), a, 1200), CUDA_SUCCESS);
-    for (std::uint32_t i = 0; i < 300; i++) {
+    for (std::uint32_t i = 0; i < 300; i++)
         EXPECT_EQ(result[i], i < 299 ? i + 1005 : i);
-    }
     std::size_t offset = 0;
     EXPECT_EQ(CALL(cuFuncGetParamInfo)(f, 1, &offset, &bytes), CUDA_SUCCESS);
     EXPECT_EQ(offset, 8u);

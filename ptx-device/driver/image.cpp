@@ -89,9 +89,8 @@ bool unpack(const fat_entry& entry, const std::uint8_t* payload, std::string& te
 }
 
 CUresult text_of_fat(const std::uint8_t* at, std::uint64_t bytes, std::string& text) {
-    if (bytes < sizeof(fat_header)) {
+    if (bytes < sizeof(fat_header))
         return CUDA_ERROR_INVALID_IMAGE;
-    }
     const auto header = read<fat_header>(at);
     if (header.header_size < sizeof header || header.size > image_limit || header.header_size > bytes ||
         header.size > bytes - header.header_size) {
@@ -115,17 +114,15 @@ CUresult text_of_fat(const std::uint8_t* at, std::uint64_t bytes, std::string& t
         at += entry.header_size + entry.size;
         left -= entry.header_size + entry.size;
     }
-    if (best_payload == nullptr) {
+    if (best_payload == nullptr)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    }
     return unpack(best, best_payload, text) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 // Of an ELF file that linked_image() made.
 CUresult texts_of_elf(const std::uint8_t* at, std::uint64_t bytes, std::vector<std::string>& texts) {
-    if (bytes < sizeof(Elf64_Ehdr)) {
+    if (bytes < sizeof(Elf64_Ehdr))
         return CUDA_ERROR_INVALID_IMAGE;
-    }
     const auto header = read<Elf64_Ehdr>(at);
     const std::uint64_t table = std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr);
     if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) ||
@@ -141,9 +138,8 @@ CUresult texts_of_elf(const std::uint8_t* at, std::uint64_t bytes, std::vector<s
                s.sh_size <= bytes - s.sh_offset;
     };
     const Elf64_Shdr names = section(header.e_shstrndx);
-    if (!inside(names)) {
+    if (!inside(names))
         return CUDA_ERROR_INVALID_IMAGE;
-    }
     bool found = false;
     for (unsigned k = 1; k < header.e_shnum; k++) {
         const Elf64_Shdr s = section(k);
@@ -151,9 +147,8 @@ CUresult texts_of_elf(const std::uint8_t* at, std::uint64_t bytes, std::vector<s
             std::memcmp(at + names.sh_offset + s.sh_name, section_name, sizeof section_name) != 0) {
             continue;
         }
-        if (!inside(s)) {
+        if (!inside(s))
             return CUDA_ERROR_INVALID_IMAGE;
-        }
         texts.emplace_back(reinterpret_cast<const char*>(at + s.sh_offset), s.sh_size);
         found = true;
     }
@@ -166,28 +161,22 @@ CUresult texts_of(const void* image, std::size_t bytes, std::vector<std::string>
     const auto* at = static_cast<const std::uint8_t*>(image);
     // A text may be shorter than a magic number: look at one byte after the other.
     const auto begins = [&](const void* magic, std::size_t n) {
-        for (std::size_t k = 0; k < n; k++) {
-            if (k >= bytes || at[k] != static_cast<const std::uint8_t*>(magic)[k]) {
+        for (std::size_t k = 0; k < n; k++)
+            if (k >= bytes || at[k] != static_cast<const std::uint8_t*>(magic)[k])
                 return false;
-            }
-        }
         return true;
     };
     if (begins(&wrapper_magic, sizeof wrapper_magic)) {
-        if (bytes != unknown_length) {
+        if (bytes != unknown_length)
             return CUDA_ERROR_INVALID_IMAGE; // a pointer is no content
-        }
         at = static_cast<const std::uint8_t*>(read<wrapper>(at).data);
-        if (at == nullptr || !begins(&fat_magic, sizeof fat_magic)) {
+        if (at == nullptr || !begins(&fat_magic, sizeof fat_magic))
             return CUDA_ERROR_INVALID_IMAGE;
-        }
     }
-    if (begins(&fat_magic, sizeof fat_magic)) {
+    if (begins(&fat_magic, sizeof fat_magic))
         return text_of_fat(at, bytes, texts.emplace_back());
-    }
-    if (begins(ELFMAG, SELFMAG)) {
+    if (begins(ELFMAG, SELFMAG))
         return texts_of_elf(at, bytes, texts);
-    }
     const char* const first = reinterpret_cast<const char*>(at);
     texts.emplace_back(first, strnlen(first, std::min(bytes, ptx::limits::text)));
     return texts.back().empty() ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
@@ -209,9 +198,8 @@ std::vector<std::uint8_t> linked_image(const std::vector<std::string>& texts) {
     using namespace std::string_view_literals;
     constexpr std::string_view names = "\0.shstrtab\0.kagemusha.ptx\0"sv;
     append(names, 1, SHT_STRTAB);
-    for (const std::string& text : texts) {
+    for (const std::string& text : texts)
         append(text, 11, SHT_PROGBITS);
-    }
     Elf64_Ehdr header{};
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
     header.e_ident[EI_CLASS] = ELFCLASS64;

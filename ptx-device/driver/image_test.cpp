@@ -15,9 +15,8 @@ using texts = std::vector<std::string>;
 
 std::string long_text(char mark) {
     std::string text = std::string(".version 7.0 // ") + mark + "\n";
-    for (int line = 0; line < 200; line++) {
+    for (int line = 0; line < 200; line++)
         text += "// line " + std::to_string(line * 7919) + "\n";
-    }
     return text;
 }
 

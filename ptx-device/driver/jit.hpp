@@ -25,19 +25,16 @@ struct error_log {
 
     error_log() = default;
     error_log(unsigned int count, const CUjit_option* options, void** values) {
-        for (unsigned int k = 0; options != nullptr && values != nullptr && k < count; k++) {
-            if (options[k] == CU_JIT_ERROR_LOG_BUFFER) {
+        for (unsigned int k = 0; options != nullptr && values != nullptr && k < count; k++)
+            if (options[k] == CU_JIT_ERROR_LOG_BUFFER)
                 text = static_cast<char*>(values[k]);
-            } else if (options[k] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+            else if (options[k] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
                 bytes = static_cast<unsigned int>(reinterpret_cast<std::uintptr_t>(values[k]));
-            }
-        }
     }
     void write(const std::string& sentence) const {
         static const bool verbose = std::getenv("KAGEMUSHA_VERBOSE") != nullptr;
-        if (verbose) {
+        if (verbose)
             std::fprintf(stderr, "kagemusha: %s\n", sentence.c_str());
-        }
         if (text != nullptr && bytes != 0) {
             const std::size_t n = std::min(sentence.size(), bytes - 1);
             std::memcpy(text, sentence.data(), n);
@@ -48,9 +45,8 @@ struct error_log {
 
 inline std::uint64_t hash_of(std::string_view text) { // FNV-1a, 64 bits
     std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char octet : text) {
+    for (const char octet : text)
         hash = (hash ^ static_cast<unsigned char>(octet)) * 0x100000001b3;
-    }
     return hash;
 }
 
@@ -59,9 +55,8 @@ class built_program {
 public:
     explicit built_program(device& d) : device_(d) {}
     ~built_program() {
-        for (const CUdeviceptr v : variables) {
+        for (const CUdeviceptr v : variables)
             device_.give_back(v);
-        }
     }
     built_program(const built_program&) = delete;
     built_program& operator=(const built_program&) = delete;
@@ -77,14 +72,12 @@ public:
             modules.push_back(std::move(parsed.value));
         }
         std::uint64_t hash = 0;
-        for (const std::string& text : texts) {
+        for (const std::string& text : texts)
             hash = hash * 31 + hash_of(text);
-        }
         auto built = machine::build(modules, [&](std::uint64_t bytes, std::uint64_t) {
             const CUdeviceptr place = device_.take_at(hash + variables.size(), bytes);
-            if (place != 0) {
+            if (place != 0)
                 variables.push_back(place);
-            }
             return place;
         });
         if (!built.ok) {

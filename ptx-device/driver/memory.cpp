@@ -10,9 +10,8 @@ using namespace kagemusha::ptx_driver;
 
 CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS || free_bytes == nullptr || total == nullptr) {
+    if (c.result != CUDA_SUCCESS || free_bytes == nullptr || total == nullptr)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     *free_bytes = memory_bytes - c.d.used;
     *total = memory_bytes;
     return CUDA_SUCCESS;
@@ -20,13 +19,11 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || address == nullptr || bytes == 0) {
+    if (c.result != CUDA_SUCCESS || address == nullptr || bytes == 0)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     const CUdeviceptr made = c.d.take(bytes);
-    if (made == 0) {
+    if (made == 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     c.c->allocations.insert(made);
     *address = made;
     return CUDA_SUCCESS;
@@ -34,9 +31,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || address == 0) {
+    if (c.result != CUDA_SUCCESS || address == 0)
         return c.result;
-    }
     for (const auto& [owner, own] : c.d.contexts) {
         if (owner->allocations.erase(address) != 0) {
             c.d.give_back(address);
@@ -48,19 +44,15 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const auto* range = c.d.memory.find(address);
-    if (range == nullptr) {
+    if (range == nullptr)
         return CUDA_ERROR_NOT_FOUND;
-    }
-    if (base != nullptr) {
+    if (base != nullptr)
         *base = range->begin;
-    }
-    if (bytes != nullptr) {
+    if (bytes != nullptr)
         *bytes = range->end - range->begin;
-    }
     return CUDA_SUCCESS;
 }
 
@@ -79,19 +71,16 @@ struct place {
 
 CUresult copy(place to, place from, std::size_t bytes, CUstream stream) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || bytes == 0) {
+    if (c.result != CUDA_SUCCESS || bytes == 0)
         return c.result;
-    }
-    if (!is_stream(c, stream)) {
+    if (!is_stream(c, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     for (const place& p : {to, from}) {
         const bool good = p.on_device
                               ? c.d.memory.holds(reinterpret_cast<std::uint64_t>(p.at), bytes, p.written)
                               : p.at != nullptr;
-        if (!good) {
+        if (!good)
             return CUDA_ERROR_INVALID_VALUE;
-        }
     }
     std::memmove(to.at, from.at, bytes);
     return CUDA_SUCCESS;
@@ -113,19 +102,15 @@ place host_from(const void* p) {
 template <class T>
 CUresult set(CUdeviceptr to, T value, std::size_t count, CUstream stream) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || count == 0) {
+    if (c.result != CUDA_SUCCESS || count == 0)
         return c.result;
-    }
-    if (!is_stream(c, stream)) {
+    if (!is_stream(c, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (count > memory_bytes || to % sizeof(T) != 0 || !c.d.memory.holds(to, count * sizeof(T), true)) {
+    if (count > memory_bytes || to % sizeof(T) != 0 || !c.d.memory.holds(to, count * sizeof(T), true))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     T* const p = static_cast<T*>(memory_at(to));
-    for (std::size_t k = 0; k < count; k++) {
+    for (std::size_t k = 0; k < count; k++)
         p[k] = value;
-    }
     return CUDA_SUCCESS;
 }
 
@@ -184,14 +169,12 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUst
 
 CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int flags) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || memory == nullptr || bytes == 0 || bytes > memory_bytes) {
+    if (c.result != CUDA_SUCCESS || memory == nullptr || bytes == 0 || bytes > memory_bytes)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     const std::size_t whole = (bytes + 4095) / 4096 * 4096;
     void* const p = std::aligned_alloc(4096, whole);
-    if (p == nullptr) {
+    if (p == nullptr)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     std::memset(p, 0, whole);
     const auto address = reinterpret_cast<CUdeviceptr>(p);
     c.d.host[address] = bytes;
@@ -206,13 +189,11 @@ CUresult cuMemAllocHost_v2(void** memory, size_t bytes) {
 
 CUresult cuMemFreeHost(void* memory) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
-    if (c.d.host.erase(address) == 0) {
+    if (c.d.host.erase(address) == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     c.d.host_flags.erase(address);
     c.d.memory.remove(address);
     std::free(memory);
@@ -221,13 +202,11 @@ CUresult cuMemFreeHost(void* memory) {
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* memory, unsigned int flags) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS || address == nullptr || flags != 0) {
+    if (c.result != CUDA_SUCCESS || address == nullptr || flags != 0)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     const auto at = reinterpret_cast<CUdeviceptr>(memory);
-    if (c.d.memory.find(at) == nullptr) {
+    if (c.d.memory.find(at) == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *address = at;
     return CUDA_SUCCESS;
 }

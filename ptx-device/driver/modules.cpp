@@ -23,11 +23,9 @@ loaded_module* known(const call& c, CUmodule h) {
 kernel* known(const call& c, CUfunction h) {
     auto* const wanted = reinterpret_cast<kernel*>(h);
     for (const auto& [m, owner] : c.c->modules) {
-        for (const auto& [name, k] : m->kernels) {
-            if (k.get() == wanted) {
+        for (const auto& [name, k] : m->kernels)
+            if (k.get() == wanted)
                 return wanted;
-            }
-        }
     }
     return nullptr;
 }
@@ -39,9 +37,8 @@ CUresult load(const call& c, const void* image, const error_log& log, CUmodule* 
         return r;
     }
     built_program built(c.d);
-    if (const CUresult r = built.build(texts, log); r != CUDA_SUCCESS) {
+    if (const CUresult r = built.build(texts, log); r != CUDA_SUCCESS)
         return r;
-    }
     auto made = std::make_unique<loaded_module>();
     made->code = std::move(built.code);
     made->variables = std::move(built.variables);
@@ -55,9 +52,8 @@ CUresult load(const call& c, const void* image, const error_log& log, CUmodule* 
         made->kernels[name] = std::move(k);
     }
     loaded_module* const m = made.get();
-    for (const auto& [name, k] : m->kernels) {
+    for (const auto& [name, k] : m->kernels)
         k->in = reinterpret_cast<CUmodule>(m);
-    }
     c.c->modules[m] = std::move(made);
     *out = reinterpret_cast<CUmodule>(m);
     return CUDA_SUCCESS;
@@ -92,27 +88,23 @@ CUresult arguments_of(const machine::function& f, void** params, void** extra,
     out.assign(f.entry_param_bytes, 0);
     if (params != nullptr) {
         for (std::size_t k = 0; k < f.params.size(); k++) {
-            if (params[k] == nullptr) {
+            if (params[k] == nullptr)
                 return CUDA_ERROR_INVALID_VALUE;
-            }
             std::memcpy(out.data() + f.params[k].offset, params[k], f.params[k].bytes);
         }
         return CUDA_SUCCESS;
     }
     const void* buffer = nullptr;
     std::size_t bytes = 0;
-    for (std::size_t k = 0; extra != nullptr && extra[k] != CU_LAUNCH_PARAM_END; k += 2) {
-        if (extra[k] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+    for (std::size_t k = 0; extra != nullptr && extra[k] != CU_LAUNCH_PARAM_END; k += 2)
+        if (extra[k] == CU_LAUNCH_PARAM_BUFFER_POINTER)
             buffer = extra[k + 1];
-        } else if (extra[k] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[k + 1] != nullptr) {
+        else if (extra[k] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[k + 1] != nullptr)
             bytes = *static_cast<const std::size_t*>(extra[k + 1]);
-        } else {
+        else
             return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    if (bytes < out.size() || (buffer == nullptr && !out.empty())) {
+    if (bytes < out.size() || (buffer == nullptr && !out.empty()))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     std::memcpy(out.data(), buffer, out.size());
     return CUDA_SUCCESS;
 }
@@ -125,17 +117,14 @@ CUresult check_shape(const kernel& k, const machine::launch_request& r) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (r.dynamic_shared > k.dynamic_limit) {
+    if (r.dynamic_shared > k.dynamic_limit)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const std::uint32_t* most = k.code->max_threads;
-    if (most[0] != 0 && k.code->exact_threads && !std::equal(most, most + 3, r.threads)) {
+    if (most[0] != 0 && k.code->exact_threads && !std::equal(most, most + 3, r.threads))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const std::uint64_t limit = most[0] != 0 ? std::uint64_t{most[0]} * most[1] * most[2] : block_threads;
-    if (threads > std::min<std::uint64_t>(limit, block_threads)) {
+    if (threads > std::min<std::uint64_t>(limit, block_threads))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return CUDA_SUCCESS;
 }
 
@@ -143,9 +132,8 @@ machine::device_heap* heap_for(const call& c, const machine::program& code) {
     context& owner = *c.c;
     if (code.uses_heap && owner.heap == nullptr && owner.heap_bytes != 0) {
         owner.heap_memory = c.d.take(owner.heap_bytes);
-        if (owner.heap_memory != 0) {
+        if (owner.heap_memory != 0)
             owner.heap = std::make_unique<machine::device_heap>(owner.heap_memory, owner.heap_bytes);
-        }
     }
     return owner.heap.get();
 }
@@ -159,23 +147,18 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
         }
     }
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const kernel* k = known(c, function);
-    if (k == nullptr || !is_stream(c, stream)) {
+    if (k == nullptr || !is_stream(c, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (const CUresult bad = check_shape(*k, r); bad != CUDA_SUCCESS) {
+    if (const CUresult bad = check_shape(*k, r); bad != CUDA_SUCCESS)
         return bad;
-    }
-    if (r.cooperative && std::uint64_t{r.grid[0]} * r.grid[1] * r.grid[2] > 1024) {
+    if (r.cooperative && std::uint64_t{r.grid[0]} * r.grid[1] * r.grid[2] > 1024)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    }
     std::vector<std::uint8_t> buffer;
-    if (const CUresult bad = arguments_of(*k->code, params, extra, buffer); bad != CUDA_SUCCESS) {
+    if (const CUresult bad = arguments_of(*k->code, params, extra, buffer); bad != CUDA_SUCCESS)
         return bad;
-    }
     r.code = &reinterpret_cast<loaded_module*>(k->in)->code;
     r.kernel = k->code;
     r.params = buffer;
@@ -201,12 +184,10 @@ CUresult launch(CUfunction function, machine::launch_request r, CUstream stream,
 CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned int count, CUjit_option* options,
                             void** values) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (out == nullptr || image == nullptr) {
+    if (out == nullptr || image == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return load(c, image, error_log(count, options, values), out);
 }
 
@@ -216,68 +197,55 @@ CUresult cuModuleLoadData(CUmodule* out, const void* image) {
 
 CUresult cuModuleUnload(CUmodule h) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     loaded_module* const m = known(c, h);
-    if (m == nullptr) {
+    if (m == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    for (CUdeviceptr v : m->variables) {
+    for (CUdeviceptr v : m->variables)
         c.d.give_back(v);
-    }
     c.c->modules.erase(m);
     return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetFunction(CUfunction* out, CUmodule h, const char* name) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     loaded_module* const m = known(c, h);
-    if (out == nullptr || name == nullptr || m == nullptr) {
+    if (out == nullptr || name == nullptr || m == nullptr)
         return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
     const auto it = m->kernels.find(name);
-    if (it == m->kernels.end()) {
+    if (it == m->kernels.end())
         return CUDA_ERROR_NOT_FOUND;
-    }
     *out = reinterpret_cast<CUfunction>(it->second.get());
     return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule h, const char* name) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     loaded_module* const m = known(c, h);
-    if (name == nullptr || m == nullptr) {
+    if (name == nullptr || m == nullptr)
         return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
     const auto it = m->code.globals.find(name);
-    if (it == m->code.globals.end()) {
+    if (it == m->code.globals.end())
         return CUDA_ERROR_NOT_FOUND;
-    }
-    if (address != nullptr) {
+    if (address != nullptr)
         *address = it->second.address;
-    }
-    if (bytes != nullptr) {
+    if (bytes != nullptr)
         *bytes = it->second.bytes;
-    }
     return CUDA_SUCCESS;
 }
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction h) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const kernel* k = known(c, h);
-    if (value == nullptr || k == nullptr) {
+    if (value == nullptr || k == nullptr)
         return k == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
     const machine::function& f = *k->code;
     const auto& code = reinterpret_cast<loaded_module*>(k->in)->code;
     switch (attribute) {
@@ -304,9 +272,8 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
         *value = static_cast<int>(k->dynamic_limit);
         return CUDA_SUCCESS;
     default:
-        if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) {
+        if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         *value = 0;
         return CUDA_SUCCESS;
     }
@@ -314,16 +281,13 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
 
 CUresult cuFuncSetAttribute(CUfunction h, CUfunction_attribute attribute, int value) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     kernel* const k = known(c, h);
-    if (k == nullptr) {
+    if (k == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) {
+    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
         return CUDA_SUCCESS; // a hint
-    }
     const unsigned most = shared_optin - std::min(shared_optin, k->code->shared_bytes);
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
         static_cast<unsigned>(value) > most) {
@@ -335,20 +299,16 @@ CUresult cuFuncSetAttribute(CUfunction h, CUfunction_attribute attribute, int va
 
 CUresult cuFuncGetParamInfo(CUfunction h, size_t index, size_t* offset, size_t* bytes) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const kernel* k = known(c, h);
-    if (k == nullptr || offset == nullptr) {
+    if (k == nullptr || offset == nullptr)
         return k == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (index >= k->code->params.size()) {
+    if (index >= k->code->params.size())
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *offset = k->code->params[index].offset;
-    if (bytes != nullptr) {
+    if (bytes != nullptr)
         *bytes = k->code->params[index].bytes;
-    }
     return CUDA_SUCCESS;
 }
 
@@ -379,9 +339,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
 // Clusters: this device has none, as its attribute says.
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
                           void** extra) {
-    if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
+    if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     machine::launch_request r;
     std::copy(&config->gridDimX, &config->gridDimX + 3, r.grid);
     std::copy(&config->blockDimX, &config->blockDimX + 3, r.threads);
@@ -401,29 +360,24 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule h) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const loaded_module* m = known(c, h);
-    if (count == nullptr || m == nullptr) {
+    if (count == nullptr || m == nullptr)
         return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
     *count = static_cast<unsigned int>(m->kernels.size());
     return CUDA_SUCCESS;
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction* out, unsigned int room, CUmodule h) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const loaded_module* m = known(c, h);
-    if (out == nullptr || m == nullptr) {
+    if (out == nullptr || m == nullptr)
         return m == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
-    for (auto it = m->kernels.begin(); it != m->kernels.end() && room != 0; ++it, room--) {
+    for (auto it = m->kernels.begin(); it != m->kernels.end() && room != 0; ++it, room--)
         *out++ = reinterpret_cast<CUfunction>(it->second.get());
-    }
     return CUDA_SUCCESS;
 }
 
@@ -443,25 +397,22 @@ CUresult about(CUfunction h, const void* out, kernel*& k) {
 CUresult cuFuncGetName(const char** out, CUfunction h) {
     kernel* k = nullptr;
     const CUresult r = about(h, out, k);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *out = k->name.c_str();
-    }
     return r;
 }
 CUresult cuFuncGetModule(CUmodule* out, CUfunction h) {
     kernel* k = nullptr;
     const CUresult r = about(h, out, k);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *out = k->in;
-    }
     return r;
 }
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* out, CUfunction h) {
     kernel* k = nullptr;
     const CUresult r = about(h, out, k);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *out = CU_FUNCTION_LOADING_STATE_LOADED;
-    }
     return r;
 }
 CUresult cuFuncLoad(CUfunction h) {
@@ -475,13 +426,11 @@ CUresult cuFuncSetCacheConfig(CUfunction h, CUfunc_cache) {
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction h, int block_size,
                                                      size_t dynamic) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const kernel* k = known(c, h);
-    if (k == nullptr || blocks == nullptr || block_size <= 0) {
+    if (k == nullptr || blocks == nullptr || block_size <= 0)
         return k == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
     const std::uint64_t shared = std::max<std::uint64_t>(k->code->shared_bytes + dynamic, 1);
     const std::uint64_t by_threads = 2048u / static_cast<unsigned>(block_size);
     *blocks = block_size > static_cast<int>(block_threads)
@@ -499,9 +448,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfun
 CUresult cuOccupancyMaxPotentialBlockSize(int* grid_size, int* block_size, CUfunction h,
                                           CUoccupancyB2DSize dynamic_of, size_t dynamic, int limit) {
     int most = 0, blocks = 0;
-    if (grid_size == nullptr || block_size == nullptr) {
+    if (grid_size == nullptr || block_size == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult r = cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, h);
     most = limit > 0 ? std::min(limit, most) : most;
     if (r == CUDA_SUCCESS) {
@@ -518,9 +466,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* grid_size, int* block_size, CUfun
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamic, CUfunction h, int blocks, int block_size) {
     kernel* k = nullptr;
     const CUresult r = about(h, dynamic, k);
-    if (r != CUDA_SUCCESS || blocks <= 0 || block_size <= 0) {
+    if (r != CUDA_SUCCESS || blocks <= 0 || block_size <= 0)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     const std::size_t each =
         std::min<std::size_t>((100u << 10) / static_cast<unsigned>(blocks), shared_optin);
     *dynamic = each - std::min<std::size_t>(each, k->code->shared_bytes);

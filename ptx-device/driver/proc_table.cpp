@@ -24,21 +24,18 @@ void* function_of(std::string_view name) {
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** function, int cuda_version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* status) {
-    if (symbol == nullptr || function == nullptr || cuda_version < 0 || flags > 2) {
+    if (symbol == nullptr || function == nullptr || cuda_version < 0 || flags > 2)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *function = nullptr;
     const std::string name(symbol);
     // A form that is implemented goes before one that is not.
     for (const char* version : {"_v2", ""}) {
         void* const found = function_of(name + version);
-        if (found != nullptr && (*function == nullptr || kagemusha_ptx_is_absent(*function) != 0)) {
+        if (found != nullptr && (*function == nullptr || kagemusha_ptx_is_absent(*function) != 0))
             *function = found;
-        }
     }
-    if (status != nullptr) {
+    if (status != nullptr)
         *status = *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    }
     return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -36,19 +36,15 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CU
     CUmemoryPool from = pool;
     {
         const call c(call::needs::working_context);
-        if (c.result != CUDA_SUCCESS) {
+        if (c.result != CUDA_SUCCESS)
             return c.result;
-        }
-        if (!is_stream(c, stream)) {
+        if (!is_stream(c, stream))
             return CUDA_ERROR_INVALID_HANDLE;
-        }
         from = pool != nullptr ? pool : current_pool;
-        if (!known(from)) {
+        if (!known(from))
             return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (from->limit != 0 && bytes > from->limit - std::min(from->limit, from->used)) {
+        if (from->limit != 0 && bytes > from->limit - std::min(from->limit, from->used))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
     }
     const CUresult r = cuMemAlloc_v2(address, bytes);
     if (r == CUDA_SUCCESS) {
@@ -82,9 +78,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
     }
     const std::size_t row = (width + pitch_unit - 1) / pitch_unit * pitch_unit;
     const CUresult r = cuMemAlloc_v2(address, row * height);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *pitch = row;
-    }
     return r;
 }
 
@@ -97,25 +92,22 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     {
         const call c(call::needs::working_context);
-        if (c.result != CUDA_SUCCESS || !is_stream(c, stream)) {
+        if (c.result != CUDA_SUCCESS || !is_stream(c, stream))
             return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_HANDLE;
-        }
     }
     return address != 0 ? cuMemFree_v2(address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* p) {
     const call c(call::needs::driver);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     if (out == nullptr || p == nullptr || p->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         p->location.type != CU_MEM_LOCATION_TYPE_DEVICE || p->location.id != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (p->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+    if (p->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     auto made = std::make_unique<CUmemPoolHandle_st>();
     made->limit = p->maxSize;
     *out = made.get();
@@ -125,9 +117,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* p) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     const call c(call::needs::driver);
-    if (c.result != CUDA_SUCCESS || !pools.contains(pool)) {
+    if (c.result != CUDA_SUCCESS || !pools.contains(pool))
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     std::erase_if(pool_of, [&](const auto& one) { return one.second == pool; }); // they stay allocated
     current_pool = current_pool == pool ? &default_pool : current_pool;
     pools.erase(pool);
@@ -141,12 +132,10 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t) {
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
     const call c(call::needs::driver);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (!known(pool) || value == nullptr) {
+    if (!known(pool) || value == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -158,9 +147,8 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        if (*static_cast<const cuuint64_t*>(value) != 0) {
+        if (*static_cast<const cuuint64_t*>(value) != 0)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         pool->high = pool->used;
         return CUDA_SUCCESS;
     default:
@@ -170,12 +158,10 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
     const call c(call::needs::driver);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (!known(pool) || value == nullptr) {
+    if (!known(pool) || value == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -212,9 +198,8 @@ CUresult about_pool(CUmemoryPool* out, CUdevice number) {
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice number) {
     const CUresult r = about_pool(out, number);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *out = &default_pool;
-    }
     return r;
 }
 CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice number) {
@@ -229,9 +214,8 @@ CUresult cuDeviceSetMemPool(CUdevice number, CUmemoryPool pool) {
     const CUresult r = about_pool(&pool, number);
     if (r == CUDA_SUCCESS) {
         const call c(call::needs::driver);
-        if (!known(pool)) {
+        if (!known(pool))
             return CUDA_ERROR_INVALID_VALUE;
-        }
         current_pool = pool;
     }
     return r;
@@ -241,17 +225,15 @@ CUresult cuDeviceSetMemPool(CUdevice number, CUmemoryPool pool) {
 
 CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int flags) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || memory == nullptr || bytes == 0 || flags > 15) {
+    if (c.result != CUDA_SUCCESS || memory == nullptr || bytes == 0 || flags > 15)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
     const auto next = c.d.host.lower_bound(address);
     const bool overlaps =
         (next != c.d.host.end() && next->first < address + bytes) ||
         (next != c.d.host.begin() && std::prev(next)->first + std::prev(next)->second > address);
-    if (overlaps) {
+    if (overlaps)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    }
     c.d.host[address] = bytes;
     c.d.memory.add({address, address + bytes, (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0});
     c.d.host_flags[address] = flags;
@@ -262,9 +244,8 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void* memory) {
     const call c(call::needs::context);
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
-    if (c.result != CUDA_SUCCESS || registered.erase(address) == 0) {
+    if (c.result != CUDA_SUCCESS || registered.erase(address) == 0)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
     c.d.memory.remove(address);
     c.d.host.erase(address);
     c.d.host_flags.erase(address);
@@ -274,9 +255,8 @@ CUresult cuMemHostUnregister(void* memory) {
 CUresult cuMemHostGetFlags(unsigned int* flags, void* memory) {
     const call c(call::needs::context);
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
-    if (c.result != CUDA_SUCCESS || flags == nullptr || !c.d.host.contains(address)) {
+    if (c.result != CUDA_SUCCESS || flags == nullptr || !c.d.host.contains(address))
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     *flags = c.d.host_flags[address];
     return CUDA_SUCCESS;
 }
@@ -298,9 +278,8 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
     const call c(call::needs::context);
     bool on_host = false;
     const auto* range = c.result == CUDA_SUCCESS ? range_of(c, address, on_host) : nullptr;
-    if (c.result != CUDA_SUCCESS || value == nullptr || range == nullptr) {
+    if (c.result != CUDA_SUCCESS || value == nullptr || range == nullptr)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *static_cast<CUcontext*>(value) = reinterpret_cast<CUcontext>(c.c);
@@ -312,9 +291,8 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
         *static_cast<CUdeviceptr*>(value) = address;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (!on_host) {
+        if (!on_host)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         *static_cast<void**>(value) = reinterpret_cast<void*>(address);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -345,9 +323,8 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
 // What is not known of a pointer is 0.
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {
-    if (count == 0 || attributes == nullptr || values == nullptr) {
+    if (count == 0 || attributes == nullptr || values == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     for (unsigned int k = 0; k < count; k++) {
         const CUresult r = cuPointerGetAttribute(values[k], attributes[k], address);
         if (r == CUDA_ERROR_INVALID_VALUE && values[k] != nullptr) {

@@ -36,9 +36,8 @@ CUresult about(const call& c, CUevent e) {
 
 CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || out == nullptr || (flags & ~CU_STREAM_NON_BLOCKING) != 0) {
+    if (c.result != CUDA_SUCCESS || out == nullptr || (flags & ~CU_STREAM_NON_BLOCKING) != 0)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     *out = new CUstream_st{flags, ++last_id};
     c.c->streams.insert(*out);
     return CUDA_SUCCESS;
@@ -49,50 +48,44 @@ CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int flags, int) {
 
 CUresult cuStreamDestroy_v2(CUstream s) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS || c.c->streams.erase(s) == 0) {
+    if (c.result != CUDA_SUCCESS || c.c->streams.erase(s) == 0)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_HANDLE;
-    }
     delete s;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetFlags(CUstream s, unsigned int* flags) {
     const call c(call::needs::context);
-    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || flags == nullptr) {
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || flags == nullptr)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     *flags = c.c->streams.contains(s) ? s->flags : 0;
     return CUDA_SUCCESS;
 }
 CUresult cuStreamGetPriority(CUstream s, int* priority) {
     const call c(call::needs::context);
-    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || priority == nullptr) {
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || priority == nullptr)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     *priority = 0;
     return CUDA_SUCCESS;
 }
 CUresult cuStreamGetId(CUstream s, unsigned long long* id) {
     const call c(call::needs::context);
-    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || id == nullptr) {
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || id == nullptr)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     *id = c.c->streams.contains(s) ? s->id : s == CU_STREAM_PER_THREAD ? 2 : 1;
     return CUDA_SUCCESS;
 }
 CUresult cuStreamGetCtx(CUstream s, CUcontext* out) {
     const call c(call::needs::context);
-    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || out == nullptr) {
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || out == nullptr)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     *out = reinterpret_cast<CUcontext>(c.c);
     return CUDA_SUCCESS;
 }
 CUresult cuStreamGetDevice(CUstream s, CUdevice* out) {
     const call c(call::needs::context);
-    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || out == nullptr) {
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS || out == nullptr)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-    }
     *out = 0;
     return CUDA_SUCCESS;
 }
@@ -114,9 +107,8 @@ CUresult cuStreamAddCallback(CUstream s, CUstreamCallback* callback, void* data,
     CUresult status = CUDA_SUCCESS;
     {
         const call c(call::needs::context);
-        if (const CUresult r = about(c, s); r != CUDA_SUCCESS || callback == nullptr || flags != 0) {
+        if (const CUresult r = about(c, s); r != CUDA_SUCCESS || callback == nullptr || flags != 0)
             return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-        }
         status = c.c->failed;
     }
     call::is_in_callback = true;
@@ -128,9 +120,8 @@ CUresult cuStreamAddCallback(CUstream s, CUstreamCallback* callback, void* data,
 CUresult cuLaunchHostFunc(CUstream s, CUhostFn* function, void* data) {
     {
         const call c(call::needs::working_context);
-        if (const CUresult r = about(c, s); r != CUDA_SUCCESS || function == nullptr) {
+        if (const CUresult r = about(c, s); r != CUDA_SUCCESS || function == nullptr)
             return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
-        }
     }
     call::is_in_callback = true;
     function(data);
@@ -140,9 +131,8 @@ CUresult cuLaunchHostFunc(CUstream s, CUhostFn* function, void* data) {
 
 CUresult cuEventCreate(CUevent* out, unsigned int flags) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS || out == nullptr || flags > 7) {
+    if (c.result != CUDA_SUCCESS || out == nullptr || flags > 7)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_VALUE;
-    }
     *out = new CUevent_st{flags, std::nullopt};
     events.insert(*out);
     return CUDA_SUCCESS;
@@ -150,22 +140,19 @@ CUresult cuEventCreate(CUevent* out, unsigned int flags) {
 
 CUresult cuEventDestroy_v2(CUevent e) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS || events.erase(e) == 0) {
+    if (c.result != CUDA_SUCCESS || events.erase(e) == 0)
         return c.result != CUDA_SUCCESS ? c.result : CUDA_ERROR_INVALID_HANDLE;
-    }
     delete e;
     return CUDA_SUCCESS;
 }
 
 CUresult cuEventRecord(CUevent e, CUstream s) {
     const call c(call::needs::working_context);
-    if (const CUresult r = about(c, s); r != CUDA_SUCCESS) {
+    if (const CUresult r = about(c, s); r != CUDA_SUCCESS)
         return r;
-    }
     const CUresult r = about(c, e);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         e->recorded = std::chrono::steady_clock::now();
-    }
     return r;
 }
 
@@ -183,16 +170,13 @@ CUresult cuEventSynchronize(CUevent e) {
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     const call c(call::needs::working_context);
     for (CUevent e : {start, end}) {
-        if (const CUresult r = about(c, e); r != CUDA_SUCCESS) {
+        if (const CUresult r = about(c, e); r != CUDA_SUCCESS)
             return r;
-        }
-        if (!e->recorded || (e->flags & CU_EVENT_DISABLE_TIMING) != 0) {
+        if (!e->recorded || (e->flags & CU_EVENT_DISABLE_TIMING) != 0)
             return CUDA_ERROR_INVALID_HANDLE;
-        }
     }
-    if (milliseconds == nullptr) {
+    if (milliseconds == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *milliseconds = std::chrono::duration<float, std::milli>(*end->recorded - *start->recorded).count();
     return CUDA_SUCCESS;
 }

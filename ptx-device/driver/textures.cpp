@@ -14,9 +14,8 @@ constexpr unsigned known_flags =
     CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
 
 CUresult describe_array(const call& c, CUarray array, machine::texture& t) {
-    if (!c.d.arrays.contains(array)) {
+    if (!c.d.arrays.contains(array))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     const CUDA_ARRAY3D_DESCRIPTOR& shape = array->shape;
     format_of(shape.Format, shape.NumChannels, t.format);
     t.base = array->base;
@@ -28,9 +27,8 @@ CUresult describe_array(const call& c, CUarray array, machine::texture& t) {
     t.size[1] = static_cast<std::uint32_t>(array->height());
     t.size[2] = static_cast<std::uint32_t>(array->depth());
     t.dimensions = shape.Height == 0 ? 1 : shape.Depth == 0 || t.layered ? 2 : 3;
-    if (t.layered && t.dimensions == 1) { // its layers are the second size
+    if (t.layered && t.dimensions == 1) // its layers are the second size
         t.size[1] = t.size[2];
-    }
     return CUDA_SUCCESS;
 }
 
@@ -40,13 +38,11 @@ CUresult describe(const call& c, const CUDA_RESOURCE_DESC& from, machine::textur
         return describe_array(c, from.res.array.hArray, t);
     case CU_RESOURCE_TYPE_LINEAR: {
         const auto& linear = from.res.linear;
-        if (!format_of(linear.format, linear.numChannels, t.format)) {
+        if (!format_of(linear.format, linear.numChannels, t.format))
             return CUDA_ERROR_INVALID_VALUE;
-        }
         const std::size_t texels = linear.sizeInBytes / (machine::bytes_of(t.format) * linear.numChannels);
-        if (texels == 0 || texels > linear_limit) {
+        if (texels == 0 || texels > linear_limit)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         t.base = linear.devPtr;
         t.dimensions = 1;
         t.size[0] = static_cast<std::uint32_t>(texels);
@@ -73,12 +69,10 @@ CUresult describe(const call& c, const CUDA_RESOURCE_DESC& from, machine::textur
 }
 
 CUresult set_sampling(const CUDA_TEXTURE_DESC& how, bool of_linear_memory, machine::texture& t) {
-    if ((how.flags & ~known_flags) != 0) {
+    if ((how.flags & ~known_flags) != 0)
         return (how.flags & CU_TRSF_SRGB) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (how.filterMode != CU_TR_FILTER_MODE_POINT && how.filterMode != CU_TR_FILTER_MODE_LINEAR) {
+    if (how.filterMode != CU_TR_FILTER_MODE_POINT && how.filterMode != CU_TR_FILTER_MODE_LINEAR)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     // Numbers of 32 bits are read as they are, and not between texels.
     const bool integer = t.format == machine::texel::u32 || t.format == machine::texel::s32;
     t.linear = how.filterMode == CU_TR_FILTER_MODE_LINEAR && !integer && !of_linear_memory;
@@ -87,9 +81,8 @@ CUresult set_sampling(const CUDA_TEXTURE_DESC& how, bool of_linear_memory, machi
     std::memcpy(t.border, how.borderColor, sizeof t.border);
     for (unsigned d = 0; d < 3; d++) {
         const CUaddress_mode mode = how.addressMode[d];
-        if (mode < CU_TR_ADDRESS_MODE_WRAP || mode > CU_TR_ADDRESS_MODE_BORDER) {
+        if (mode < CU_TR_ADDRESS_MODE_WRAP || mode > CU_TR_ADDRESS_MODE_BORDER)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         // Places in units of texels do not wrap: they are clamped.
         const bool turns = mode == CU_TR_ADDRESS_MODE_WRAP || mode == CU_TR_ADDRESS_MODE_MIRROR;
         if (!of_linear_memory) {
@@ -105,11 +98,10 @@ unsigned long long keep(const call& c, const machine::texture& t, const CUDA_RES
     // Always the smallest that is free: it follows from what there is, and not from what there was, so a standby that came
     // later gives out the same.
     unsigned long long number = 0;
-    if (c.d.free_textures.empty()) {
+    if (c.d.free_textures.empty())
         number = ++c.d.last_texture;
-    } else {
+    else
         number = c.d.free_textures.extract(c.d.free_textures.begin()).value();
-    }
     c.d.textures[number] = t;
     c.d.texture_descriptions[number] = {resource, how, c.c};
     return number;
@@ -124,12 +116,10 @@ const texture_description* known(const call& c, unsigned long long number, bool 
 
 CUresult destroy(unsigned long long number, bool surface) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (known(c, number, surface) == nullptr) {
+    if (known(c, number, surface) == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     c.d.textures.erase(number);
     c.d.free_textures.insert(number);
     c.d.texture_descriptions.erase(number);
@@ -139,13 +129,11 @@ CUresult destroy(unsigned long long number, bool surface) {
 template <class Read>
 CUresult about(unsigned long long number, bool surface, const void* out, Read read) {
     const call c(call::needs::context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
     const texture_description* const t = known(c, number, surface);
-    if (t == nullptr || out == nullptr) {
+    if (t == nullptr || out == nullptr)
         return t == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
-    }
     read(*t);
     return CUDA_SUCCESS;
 }
@@ -155,39 +143,31 @@ CUresult about(unsigned long long number, bool surface, const void* out, Read re
 CUresult cuTexObjectCreate(CUtexObject* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* how,
                            const CUDA_RESOURCE_VIEW_DESC* view) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (out == nullptr || resource == nullptr || how == nullptr) {
+    if (out == nullptr || resource == nullptr || how == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (view != nullptr) {
+    if (view != nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     machine::texture t;
     CUresult r = describe(c, *resource, t);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         r = set_sampling(*how, resource->resType == CU_RESOURCE_TYPE_LINEAR, t);
-    }
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         *out = keep(c, t, *resource, *how);
-    }
     return r;
 }
 
 CUresult cuSurfObjectCreate(CUsurfObject* out, const CUDA_RESOURCE_DESC* resource) {
     const call c(call::needs::working_context);
-    if (c.result != CUDA_SUCCESS) {
+    if (c.result != CUDA_SUCCESS)
         return c.result;
-    }
-    if (out == nullptr || resource == nullptr || resource->resType != CU_RESOURCE_TYPE_ARRAY) {
+    if (out == nullptr || resource == nullptr || resource->resType != CU_RESOURCE_TYPE_ARRAY)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     machine::texture t;
     const CUresult r = describe(c, *resource, t);
-    if (r == CUDA_SUCCESS && (resource->res.array.hArray->shape.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
+    if (r == CUDA_SUCCESS && (resource->res.array.hArray->shape.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0)
         return CUDA_ERROR_INVALID_VALUE; // it was not made for that
-    }
     if (r == CUDA_SUCCESS) {
         t.surface = true;
         *out = keep(c, t, *resource, {});

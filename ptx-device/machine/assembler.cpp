@@ -41,9 +41,8 @@ void assembler::assemble() {
             declare(source_.variables[s.index]);
             break;
         case ptx::statement::kind::label:
-            if (!labels_.emplace(s.label, static_cast<std::uint32_t>(out_.code.size())).second) {
+            if (!labels_.emplace(s.label, static_cast<std::uint32_t>(out_.code.size())).second)
                 refuse(s.line, "the label " + quoted(s.label) + " stands twice");
-            }
             break;
         case ptx::statement::kind::targets:
             scopes_.back()[s.label] = {symbol::kind::targets, type::b32, ptx::space::generic, s.index,
@@ -57,29 +56,24 @@ void assembler::assemble() {
             one(source_.instructions[s.index]);
             break;
         }
-        if (out_.code.size() > code_limit) {
+        if (out_.code.size() > code_limit)
             refuse(s.line, "a function has more than four million instructions");
-        }
     }
     instruction end; // a function may end without ret
     end.leads = flow::ret;
     end.line = source_.line;
     out_.code.push_back(end);
-    for (const pending_branch& b : branches_) {
+    for (const pending_branch& b : branches_)
         out_.code[b.at].target = target_of(b.label, out_.code[b.at].line);
-    }
-    for (const auto& [list, from] : lists_) {
-        for (std::string_view label : source_.targets[from]) {
+    for (const auto& [list, from] : lists_)
+        for (std::string_view label : source_.targets[from])
             out_.lists[list].push_back(target_of(label, source_.line));
-        }
-    }
 }
 
 std::uint32_t assembler::target_of(std::string_view label, std::uint32_t line) {
     const auto it = labels_.find(label);
-    if (it == labels_.end()) {
+    if (it == labels_.end())
         refuse(line, "there is no label " + quoted(label));
-    }
     return it->second;
 }
 
@@ -87,9 +81,8 @@ std::uint32_t assembler::target_of(std::string_view label, std::uint32_t line) {
 std::uint32_t assembler::param_place(const ptx::variable& v) {
     std::uint32_t& end = declaring_entry_ ? out_.entry_param_bytes : out_.param_bytes;
     const std::uint64_t begin = aligned(end, v.alignment());
-    if (begin + v.bytes() > param_limit) {
+    if (begin + v.bytes() > param_limit)
         refuse(v.line, "a function has more than 32764 bytes of parameters");
-    }
     end = static_cast<std::uint32_t>(begin + v.bytes());
     return static_cast<std::uint32_t>(begin);
 }
@@ -97,13 +90,11 @@ std::uint32_t assembler::param_place(const ptx::variable& v) {
 void assembler::declare_interface() {
     for (const bool result : {true, false}) {
         for (const ptx::variable& v : result ? source_.interface.returns : source_.interface.params) {
-            if (v.numbered != 0) {
+            if (v.numbered != 0)
                 refuse(v.line, "a parameter has a name of its own");
-            }
             if (v.where == ptx::space::reg) {
-                if (out_.entry) {
+                if (out_.entry)
                     refuse(v.line, "an entry has parameters in .param only");
-                }
                 declare(v);
                 const symbol& s = *find_own(v.name);
                 (result ? out_.results : out_.params)
@@ -126,15 +117,13 @@ void assembler::declare(const ptx::variable& v) {
     s.of = v.of;
     s.where = v.where;
     if (v.where == ptx::space::reg) {
-        if (v.vector != 1 && (v.numbered != 0 || v.of == type::pred)) {
+        if (v.vector != 1 && (v.numbered != 0 || v.of == type::pred))
             refuse(v.line, "numbered registers of vectors, or of predicates, are not supported");
-        }
         if (v.vector != 1) {
             s.elements = static_cast<std::uint8_t>(v.vector);
             s.value = scratch().id;
-            for (std::uint32_t k = 1; k < v.vector; k++) {
+            for (std::uint32_t k = 1; k < v.vector; k++)
                 scratch();
-            }
         } else if (v.numbered != 0) {
             s.what = symbol::kind::numbered;
             s.value = v.numbered;
@@ -144,9 +133,8 @@ void assembler::declare(const ptx::variable& v) {
     } else if (v.where == ptx::space::local) {
         s.what = symbol::kind::variable;
         s.value = aligned(out_.local_bytes, v.alignment());
-        if (v.bytes() > local_limit || s.value + v.bytes() > local_limit) {
+        if (v.bytes() > local_limit || s.value + v.bytes() > local_limit)
             refuse(v.line, "a thread has 512 KiB of local memory");
-        }
         out_.local_bytes = static_cast<std::uint32_t>(aligned(s.value + v.bytes(), 16));
     } else if (v.where == ptx::space::shared) {
         if (v.link == ptx::linkage::external) {
@@ -154,15 +142,13 @@ void assembler::declare(const ptx::variable& v) {
         } else {
             s.what = symbol::kind::variable;
             s.value = aligned(out_.shared_bytes, v.alignment());
-            if (v.bytes() > shared_limit || s.value + v.bytes() > shared_limit) {
+            if (v.bytes() > shared_limit || s.value + v.bytes() > shared_limit)
                 refuse(v.line, "a block has 227 KiB of shared memory");
-            }
             out_.shared_bytes = static_cast<std::uint32_t>(s.value + v.bytes());
         }
     } else if (v.where == ptx::space::param && v.numbered != 0) {
-        if (v.vector != 1 || v.array || v.align != 0) {
+        if (v.vector != 1 || v.array || v.align != 0)
             refuse(v.line, "only scalars are numbered");
-        }
         s.what = symbol::kind::numbered;
         s.value = v.numbered;
     } else if (v.where == ptx::space::param) {
@@ -177,9 +163,8 @@ void assembler::declare(const ptx::variable& v) {
 symbol* assembler::find_own(std::string_view name) {
     for (std::size_t k = scopes_.size(); k-- > 0;) {
         scope& names = scopes_[k];
-        if (const auto it = names.find(name); it != names.end()) {
+        if (const auto it = names.find(name); it != names.end())
             return &it->second;
-        }
         // %r12 of .reg %r<20>; a prefix may end in digits, too.
         std::size_t digits = name.size();
         while (digits > 1 && name[digits - 1] >= '0' && name[digits - 1] <= '9' && name.size() - digits < 7) {
@@ -190,9 +175,8 @@ symbol* assembler::find_own(std::string_view name) {
                 continue;
             }
             std::uint64_t number = 0;
-            for (char c : name.substr(digits)) {
+            for (char c : name.substr(digits))
                 number = number * 10 + static_cast<std::uint64_t>(c - '0');
-            }
             if (number < it->second.value) {
                 symbol s;
                 s.of = it->second.of;
@@ -213,25 +197,22 @@ symbol* assembler::find_own(std::string_view name) {
 }
 
 const symbol* assembler::find(std::string_view name) {
-    if (const symbol* own = find_own(name)) {
+    if (const symbol* own = find_own(name))
         return own;
-    }
     const auto it = module_names_.find(name);
     return it != module_names_.end() ? &it->second : nullptr;
 }
 
 const symbol& assembler::known(std::string_view name) {
     const symbol* s = find(name);
-    if (s == nullptr) {
+    if (s == nullptr)
         fail("there is no " + quoted(name));
-    }
     return *s;
 }
 
 slot assembler::scratch() {
-    if (out_.slots >= slots_limit) {
+    if (out_.slots >= slots_limit)
         refuse(in_ != nullptr ? in_->line : source_.line, "a function has more than 65536 registers");
-    }
     return {slot::in_frame | out_.slots++};
 }
 
@@ -241,16 +222,13 @@ const ptx::instruction& assembler::spread(const ptx::instruction& i) {
             o.what == operand::kind::name && o.suffix.empty() ? find_own(o.name) : nullptr;
         return s != nullptr && s->what == symbol::kind::reg ? s->elements : 1;
     };
-    if (std::all_of(i.operands.begin(), i.operands.end(),
-                    [&](const operand& o) { return elements(o) == 1; })) {
+    if (std::all_of(i.operands.begin(), i.operands.end(), [&](const operand& o) { return elements(o) == 1; }))
         return i;
-    }
     spread_ = i;
     for (operand& o : spread_.operands) {
         const std::uint32_t count = elements(o);
-        if (count == 1) {
+        if (count == 1)
             continue;
-        }
         operand group;
         group.what = operand::kind::vector;
         group.line = o.line;
@@ -277,9 +255,8 @@ void assembler::one(const ptx::instruction& written) {
         }
     }
     const opcode_function make = find_opcode(i.opcode);
-    if (make == nullptr) {
+    if (make == nullptr)
         fail("the instruction is not supported");
-    }
     if (!i.guard.empty()) {
         operand o;
         o.what = operand::kind::name;
@@ -291,11 +268,9 @@ void assembler::one(const ptx::instruction& written) {
 }
 
 void assembler::finish() const {
-    for (std::size_t k = 0; k < in_->modifiers.size(); k++) {
-        if ((used_ >> k & 1) == 0) {
+    for (std::size_t k = 0; k < in_->modifiers.size(); k++)
+        if ((used_ >> k & 1) == 0)
             fail("the modifier ." + std::string(in_->modifiers[k].substr(0, 40)) + " is not supported here");
-        }
-    }
 }
 
 void assembler::fail(const std::string& what) const {

@@ -77,15 +77,13 @@ std::optional<ptx::space> assembler::take_space() {
 }
 
 void assembler::ignore(std::initializer_list<std::string_view> modifiers) {
-    for (std::string_view m : modifiers) {
+    for (std::string_view m : modifiers)
         has(m);
-    }
 }
 
 type assembler::type_at(std::size_t i) {
-    if (i >= types_.size()) {
+    if (i >= types_.size())
         fail("a type is missing");
-    }
     return types_[i];
 }
 
@@ -104,9 +102,8 @@ slot assembler::constant(std::uint64_t bits) {
     const auto [it, fresh] = constants_.emplace(bits, static_cast<std::uint32_t>(out_.constants.size()));
     if (fresh) {
         lanes all;
-        for (std::uint64_t& v : all.v) {
+        for (std::uint64_t& v : all.v)
             v = bits;
-        }
         out_.constants.push_back(all);
     }
     return {slot::constant | it->second};
@@ -124,9 +121,8 @@ std::uint8_t assembler::width_of(const operand& o, type t) const {
 
 // `wider`: of ld, st and cvt, which take registers that are wider than their type.
 static bool register_takes(type wanted, type given, bool wider) {
-    if (ptx::takes(wanted, given)) {
+    if (ptx::takes(wanted, given))
         return true;
-    }
     return wider && wanted != type::pred && given != type::pred &&
            ptx::size_of(given) >= ptx::size_of(wanted) &&
            (ptx::is_bits(given) || !ptx::is_float(wanted) || ptx::is_bits(wanted) ||
@@ -135,13 +131,11 @@ static bool register_takes(type wanted, type given, bool wider) {
 
 const symbol* assembler::register_of(const operand& o, std::uint32_t& element) {
     const symbol* const found = o.what == operand::kind::name && o.offset == 0 ? find_own(o.name) : nullptr;
-    if (found == nullptr || found->what != symbol::kind::reg) {
+    if (found == nullptr || found->what != symbol::kind::reg)
         return nullptr;
-    }
     element = 0;
-    if (found->elements == 1) {
+    if (found->elements == 1)
         return o.suffix.empty() ? found : nullptr;
-    }
     for (const std::string_view names : {"xyzw", "rgba"}) {
         const std::size_t place = o.suffix.size() == 1 ? names.find(o.suffix[0]) : std::string_view::npos;
         if (place < found->elements) {
@@ -153,14 +147,12 @@ const symbol* assembler::register_of(const operand& o, std::uint32_t& element) {
 }
 
 slot assembler::to(const operand& o, type t, bool wider) {
-    if (o.what == operand::kind::sink) {
+    if (o.what == operand::kind::sink)
         return scratch();
-    }
     std::uint32_t element = 0;
     const symbol* const found = register_of(o, element);
-    if (found == nullptr) {
+    if (found == nullptr)
         fail(quoted(o.name) + " is no register");
-    }
     if (!register_takes(t, found->of, wider)) {
         fail(quoted(o.name) + " is a register of ." + std::string(ptx::name_of(found->of)) + ", ." +
              std::string(ptx::name_of(t)) + " is wanted");
@@ -171,15 +163,13 @@ slot assembler::to(const operand& o, type t, bool wider) {
 std::optional<slot> assembler::special_of(const operand& o, type t) {
     for (const special_name& n : specials) {
         if (n.name == o.name && n.suffix == o.suffix) {
-            if (ptx::is_float(t) || t == type::pred || ptx::size_of(t) < 2) {
+            if (ptx::is_float(t) || t == type::pred || ptx::size_of(t) < 2)
                 fail_type(t);
-            }
             return special(n.s);
         }
     }
-    if (o.name.starts_with("%envreg") || o.name.starts_with("%pm")) {
+    if (o.name.starts_with("%envreg") || o.name.starts_with("%pm"))
         return constant(0);
-    }
     return std::nullopt;
 }
 
@@ -187,12 +177,10 @@ std::optional<std::uint64_t> assembler::immediate(const operand& o, type t) cons
     const std::uint64_t bits = ptx::size_of(t) == 8 ? ~0ull : (1ull << (8 * ptx::size_of(t))) - 1;
     switch (o.what) {
     case operand::kind::integer:
-        if (t == type::pred) {
+        if (t == type::pred)
             return o.bits != 0;
-        }
-        if (t == type::f32 || t == type::f64) {
+        if (t == type::f32 || t == type::f64)
             fail("an integer stands where a float is wanted");
-        }
         return o.bits & bits;
     case operand::kind::real32:
         if (t == type::f64) {
@@ -201,9 +189,8 @@ std::optional<std::uint64_t> assembler::immediate(const operand& o, type t) cons
         }
         return o.bits & bits;
     case operand::kind::real64:
-        if (t == type::f32) {
+        if (t == type::f32)
             return std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(o.bits)));
-        }
         return o.bits & bits;
     default:
         return std::nullopt;
@@ -211,12 +198,10 @@ std::optional<std::uint64_t> assembler::immediate(const operand& o, type t) cons
 }
 
 slot assembler::from(const operand& o, type t, bool wider) {
-    if (const auto value = immediate(o, t)) {
+    if (const auto value = immediate(o, t))
         return constant(*value);
-    }
-    if (o.what != operand::kind::name) {
+    if (o.what != operand::kind::name)
         fail("an operand is neither a register nor a number");
-    }
     if (const symbol* found = find_own(o.name); found != nullptr && found->what == symbol::kind::reg) {
         std::uint32_t element = 0;
         if (register_of(o, element) == nullptr || !register_takes(t, found->of, wider)) {
@@ -226,25 +211,21 @@ slot assembler::from(const operand& o, type t, bool wider) {
         return {static_cast<std::uint32_t>(found->value) + element};
     }
     if (o.name.starts_with("%")) {
-        if (const auto found = special_of(o, t)) {
+        if (const auto found = special_of(o, t))
             return *found;
-        }
     }
-    if (o.name == "WARP_SZ") {
+    if (o.name == "WARP_SZ")
         return constant(warp_lanes);
-    }
     const symbol& found = known(o.name);
-    if (ptx::size_of(t) < 4 || ptx::is_float(t)) {
+    if (ptx::size_of(t) < 4 || ptx::is_float(t))
         fail_type(t);
-    }
     if (found.what == symbol::kind::variable) {
         symbol moved = found;
         moved.value += static_cast<std::uint64_t>(o.offset);
         return address_of(moved);
     }
-    if (o.offset != 0) {
+    if (o.offset != 0)
         fail("only the address of a variable has an offset here");
-    }
     return address_of(found);
 }
 
@@ -270,17 +251,14 @@ slot assembler::address_of(const symbol& found) {
 }
 
 slot assembler::base_of(const operand& o, std::optional<ptx::space>& where) {
-    if (o.what != operand::kind::address) {
+    if (o.what != operand::kind::address)
         fail("an address in brackets is wanted");
-    }
-    if (o.name.empty()) {
+    if (o.name.empty())
         return constant(0);
-    }
     if (const symbol* found = find_own(o.name); found != nullptr && found->what == symbol::kind::reg) {
         const std::uint32_t bytes = ptx::size_of(found->of);
-        if (bytes < 4 || found->of == type::f32 || found->of == type::f64) {
+        if (bytes < 4 || found->of == type::f32 || found->of == type::f64)
             fail(quoted(o.name) + " cannot be an address");
-        }
         return {static_cast<std::uint32_t>(found->value)};
     }
     const symbol& found = known(o.name);

@@ -139,11 +139,9 @@ TEST(Blocks, TransposeInDynamicSharedMemory) {
     r.threads[1] = 16;
     r.dynamic_shared = 2048;
     ASSERT_EQ(bed.launch(r, "turn", from, out).fault, fault_kind::none);
-    for (std::size_t y = 0; y < 16; y++) {
-        for (std::size_t x = 0; x < 16; x++) {
+    for (std::size_t y = 0; y < 16; y++)
+        for (std::size_t x = 0; x < 16; x++)
             EXPECT_EQ(out[y * 16 + x], in[x * 16 + y]);
-        }
-    }
     r.dynamic_shared = 2040; // eight bytes too few
     EXPECT_EQ(bed.launch(r, "turn", from, out).fault, fault_kind::illegal_address);
 }
@@ -237,9 +235,8 @@ TEST(Blocks, BarrierCountsPredicatesAndOutlivesExits) {
 )");
     auto* out = bed.memory(std::vector<std::uint32_t>(100, 1));
     ASSERT_EQ(bed.run("count", 1, 100, out).fault, fault_kind::none);
-    for (std::uint32_t i = 0; i < 100; i++) {
+    for (std::uint32_t i = 0; i < 100; i++)
         EXPECT_EQ(out[i], i < 90 ? 40u : 1u);
-    }
 }
 
 TEST(Blocks, ABarrierThatNobodyElseReachesIsADeadlock) {

@@ -15,9 +15,8 @@ std::string text_at(warp& w, const instruction& i, std::uint32_t lane, std::uint
     std::string out;
     while (out.size() < text_limit) {
         const std::uint8_t* p = w.memory(i, lane, address++, 1, false);
-        if (p == nullptr || *p == 0) {
+        if (p == nullptr || *p == 0)
             break;
-        }
         out += static_cast<char>(*p);
     }
     return out;
@@ -32,20 +31,17 @@ std::string converted(warp& w, const instruction& i, std::uint32_t lane, std::st
     const std::uint32_t bytes = is_long || real ? 8 : 4;
     at = (at + bytes - 1) / bytes * bytes;
     const std::uint8_t* p = w.memory(i, lane, at, bytes, false);
-    if (p == nullptr) {
+    if (p == nullptr)
         return {};
-    }
     std::uint64_t bits = 0;
     std::memcpy(&bits, p, bytes);
     at += bytes;
     std::erase_if(spec, [](char c) { return c == 'l' || c == 'h' || c == 'j' || c == 'z'; });
     char out[512] = {};
-    if (letter == 's') {
+    if (letter == 's')
         return text_at(w, i, lane, bits);
-    }
-    if (letter == 'c') {
+    if (letter == 'c')
         return {static_cast<char>(bits)};
-    }
     if (real) {
         std::snprintf(out, sizeof out, spec.c_str(), std::bit_cast<double>(bits));
     } else if (letter == 'p') {
@@ -113,9 +109,8 @@ void give(frame& f, std::uint32_t lane, std::uint64_t value) {
 // [x,y,z] of three special registers side by side.
 std::string place_of(const warp& w, std::uint32_t lane, special_register x) {
     std::string out;
-    for (std::size_t d = 0; d < 3; d++) {
+    for (std::size_t d = 0; d < 3; d++)
         out += (d == 0 ? "[" : ",") + std::to_string(w.special[static_cast<std::size_t>(x) + d].v[lane]);
-    }
     return out + "]";
 }
 
@@ -127,9 +122,8 @@ void run_builtin(warp& w, const instruction& i, frame& callee, mask m) {
         switch (callee.code->native) {
         case builtin::vprintf: {
             const std::string line = formatted(w, i, l, argument(callee, l, 0), argument(callee, l, 1));
-            if (w.of->request->print && !w.of->failed) {
+            if (w.of->request->print && !w.of->failed)
                 w.of->request->print(line);
-            }
             give(callee, l, line.size());
             break;
         }
@@ -151,9 +145,8 @@ void run_builtin(warp& w, const instruction& i, frame& callee, mask m) {
             give(callee, l, heap != nullptr ? heap->allocate(argument(callee, l, 0)) : 0);
             break;
         case builtin::free:
-            if (heap != nullptr) {
+            if (heap != nullptr)
                 heap->release(argument(callee, l, 0));
-            }
             break;
         default:
             give(callee, l, 0);

@@ -36,9 +36,8 @@ std::vector<std::uint32_t> words() {
 
 std::vector<float> reals() {
     std::vector<float> v;
-    for (std::uint32_t w : words()) {
+    for (std::uint32_t w : words())
         v.push_back(static_cast<float>(static_cast<std::int32_t>(w)) * 1e-6f);
-    }
     return v;
 }
 
@@ -66,15 +65,13 @@ protected:
         const auto r = bed.run(name, (count + 127) / 128, 128, out, from, std::uint32_t{count});
         ASSERT_EQ(r.fault, fault_kind::none) << "line " << r.line;
         std::vector<O> wanted(count);
-        for (kernel_index = 0; kernel_index < count; kernel_index++) {
+        for (kernel_index = 0; kernel_index < count; kernel_index++)
             host(wanted.data(), in.data(), count);
-        }
         unsigned different = 0;
         for (unsigned i = 0; i < count; i++) {
             different += std::memcmp(&wanted[i], &out[i], sizeof(O)) != 0;
-            if (different == 1 && std::memcmp(&wanted[i], &out[i], sizeof(O)) != 0) {
+            if (different == 1 && std::memcmp(&wanted[i], &out[i], sizeof(O)) != 0)
                 ADD_FAILURE() << name << " of " << i << ": host " << wanted[i] << ", device " << out[i];
-            }
         }
         EXPECT_EQ(different, 0u);
     }

@@ -66,13 +66,11 @@ std::unique_ptr<block> make_block(launch& l, std::uint64_t number) {
         w->alive = count == warp_lanes ? ~mask{0} : (mask{1} << count) - 1;
         set_special(*w, r, ctaid, first);
         frame* f = w->enter(*r.kernel, nullptr, w->alive, start);
-        for (std::uint32_t lane = 0; lane < count; lane++) {
+        for (std::uint32_t lane = 0; lane < count; lane++)
             w->at[lane] = f;
-        }
         b->warps.push_back(std::move(w));
-        if (f == nullptr) {
+        if (f == nullptr)
             break;
-        }
     }
     return b;
 }
@@ -80,9 +78,8 @@ std::unique_ptr<block> make_block(launch& l, std::uint64_t number) {
 // Lets each warp have a turn. Whether any of them did anything.
 bool run_block(block& b) {
     bool moved = false;
-    for (const auto& w : b.warps) {
+    for (const auto& w : b.warps)
         moved |= run_warp(*w, turn);
-    }
     return moved;
 }
 
@@ -96,16 +93,13 @@ outcome run_grid(const launch_request& request) {
     std::uint64_t next = 0;
     std::vector<std::unique_ptr<block>> running;
     while (!l.failed) {
-        while (running.size() < resident && next < blocks && !l.failed) {
+        while (running.size() < resident && next < blocks && !l.failed)
             running.push_back(make_block(l, next++));
-        }
-        if (running.empty()) {
+        if (running.empty())
             break;
-        }
         bool moved = false;
-        for (const auto& b : running) {
+        for (const auto& b : running)
             moved |= !l.failed && run_block(*b);
-        }
         std::erase_if(running, [](const auto& b) { return b->threads_alive == 0; });
         if (!moved && !l.failed && !running.empty()) {
             l.failed = true;
@@ -117,9 +111,8 @@ outcome run_grid(const launch_request& request) {
 }
 
 void warp::fail(fault_kind kind, const instruction& at_instruction, std::uint64_t address) {
-    if (of->failed) {
+    if (of->failed)
         return;
-    }
     of->failed = true;
     of->result.fault = kind;
     of->result.function = now != nullptr ? now->code->name : of->request->kernel->name;
@@ -131,18 +124,16 @@ frame* warp::enter(const function& f, frame* caller, mask m, const instruction& 
     const std::uint32_t begin = caller != nullptr ? caller->local_begin + caller->code->local_bytes : 0;
     const std::uint32_t depth = caller != nullptr ? caller->depth + 1 : 0;
     std::size_t used = f.slots * sizeof(lanes) + f.param_bytes * warp_lanes;
-    for (const frame* c = caller; c != nullptr && depth <= depth_limit; c = c->caller) {
+    for (const frame* c = caller; c != nullptr && depth <= depth_limit; c = c->caller)
         used += c->slots.size() * sizeof(lanes) + c->params.size();
-    }
     if (f.local_bytes > local_limit - std::min(begin, local_limit) || depth > depth_limit ||
         (caller != nullptr && used > frame_limit)) {
         fail(fault_kind::stack, at_instruction);
         return nullptr;
     }
     for_lanes(m, [&](std::uint32_t l) {
-        if (local[l].size() < begin + f.local_bytes) {
+        if (local[l].size() < begin + f.local_bytes)
             local[l].resize(begin + f.local_bytes);
-        }
     });
     if (free_frames.empty()) {
         frames.push_back(std::make_unique<frame>());
@@ -163,9 +154,8 @@ frame* warp::enter(const function& f, frame* caller, mask m, const instruction& 
 
 void warp::leave(frame* f, mask m) {
     f->lanes_in &= ~m;
-    if (f->lanes_in == 0) {
+    if (f->lanes_in == 0)
         free_frames.push_back(f);
-    }
 }
 
 std::uint8_t* warp::memory(const instruction& i, std::uint32_t lane, std::uint64_t address,
@@ -183,9 +173,8 @@ std::uint8_t* warp::memory(const instruction& i, std::uint32_t lane, std::uint64
             const memory_range* r = of->request->memory->find(address);
             of->last = r != nullptr ? *r : memory_range{1, 0, false};
         }
-        if (of->last.holds(address, bytes) && (of->last.writable || !write)) {
+        if (of->last.holds(address, bytes) && (of->last.writable || !write))
             return reinterpret_cast<std::uint8_t*>(address);
-        }
         break;
     case window::shared:
         begin = in->shared.data();

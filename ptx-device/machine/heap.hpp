@@ -15,19 +15,16 @@ public:
 
     // 0: there is not so much in one piece.
     std::uint64_t allocate(std::uint64_t bytes) {
-        if (bytes == 0 || bytes > ~std::uint64_t{0} - alignment) {
+        if (bytes == 0 || bytes > ~std::uint64_t{0} - alignment)
             return 0;
-        }
         const std::uint64_t room = (bytes + alignment - 1) / alignment * alignment;
         for (auto it = free_.begin(); it != free_.end(); ++it) {
             const auto [begin, size] = *it;
-            if (size < room) {
+            if (size < room)
                 continue;
-            }
             free_.erase(it);
-            if (size > room) {
+            if (size > room)
                 free_[begin + room] = size - room;
-            }
             used_[begin] = room;
             return begin;
         }
@@ -37,9 +34,8 @@ public:
     // Nothing happens for an address that allocate() did not give.
     void release(std::uint64_t address) {
         const auto it = used_.find(address);
-        if (it == used_.end()) {
+        if (it == used_.end())
             return;
-        }
         std::uint64_t begin = it->first, size = it->second;
         used_.erase(it);
         const auto behind = free_.find(begin + size);

@@ -13,9 +13,8 @@ std::vector<std::uint32_t> results(const std::vector<std::string>& instructions,
                                    const std::string& registers = "") {
     std::string body = ".visible .entry k(.param .u64 out)\n{\n\t.reg .b64 %out;\n\t.reg .b32 %d;\n" +
                        registers + "\n\tld.param.u64 %out, [out];\n";
-    for (std::size_t k = 0; k < instructions.size(); k++) {
+    for (std::size_t k = 0; k < instructions.size(); k++)
         body += "\t" + instructions[k] + "\n\tst.global.b32 [%out+" + std::to_string(4 * k) + "], %d;\n";
-    }
     kernel_bed bed(body + "\tret;\n}\n");
     auto* out = bed.memory(std::vector<std::uint32_t>(instructions.size()));
     EXPECT_EQ(bed.run("k", 1, 1, out).fault, fault_kind::none);
@@ -205,9 +204,8 @@ $store:
     auto* out = bed.memory(std::vector<std::uint32_t>(40));
     const auto r = bed.run("k", 1, 40, out);
     ASSERT_EQ(r.fault, fault_kind::none) << r.line;
-    for (std::uint32_t i = 0; i < 40; i++) {
+    for (std::uint32_t i = 0; i < 40; i++)
         EXPECT_EQ(out[i], i % 2 == 0 ? i + 100 : i * 2);
-    }
 }
 
 TEST(Instructions, EndlessRecursionEnds) {

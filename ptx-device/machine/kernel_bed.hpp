@@ -23,9 +23,8 @@ public:
         : text_(".version 7.0\n.target sm_70\n.address_size 64\n" + body) {
         auto parsed = ptx::parse(text_);
         EXPECT_TRUE(parsed.ok) << parsed.why.text();
-        if (!parsed.ok) {
+        if (!parsed.ok)
             return;
-        }
         const ptx::module modules[] = {std::move(parsed.value)};
         auto built = build(modules, [this](std::uint64_t bytes, std::uint64_t) { return take(bytes); });
         EXPECT_TRUE(built.ok) << built.why.text();
@@ -54,9 +53,8 @@ public:
     outcome launch(launch_request r, const std::string& kernel, A... arguments) {
         const auto it = program_.entries.find(kernel);
         EXPECT_NE(it, program_.entries.end()) << kernel;
-        if (it == program_.entries.end()) {
+        if (it == program_.entries.end())
             return {};
-        }
         r.code = &program_;
         r.kernel = it->second;
         r.memory = &map_;

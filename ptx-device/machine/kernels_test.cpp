@@ -11,9 +11,8 @@ namespace {
 
 std::vector<float> floats(std::size_t n, float first) {
     std::vector<float> v(n);
-    for (std::size_t i = 0; i < n; i++) {
+    for (std::size_t i = 0; i < n; i++)
         v[i] = first + static_cast<float>(i) * 0.37f - static_cast<float>(i % 7);
-    }
     return v;
 }
 
@@ -55,9 +54,8 @@ $done:
     float* pc = bed.memory(std::vector<float>(1000, -1));
     const auto r = bed.run("add", 8, 128, pa, pb, pc, std::uint32_t{990});
     ASSERT_EQ(r.fault, fault_kind::none) << r.line;
-    for (std::size_t i = 0; i < 1000; i++) {
+    for (std::size_t i = 0; i < 1000; i++)
         EXPECT_EQ(pc[i], i < 990 ? a[i] + b[i] : -1.0f) << i;
-    }
 }
 
 TEST(Kernels, AccessBeyondMemoryNamesItsLine) {

@@ -22,17 +22,15 @@ public:
     void add(memory_range r) { ranges_[r.begin] = r; }
     void remove(std::uint64_t begin) { ranges_.erase(begin); }
     void protect(std::uint64_t begin, bool writable) {
-        if (const auto it = ranges_.find(begin); it != ranges_.end()) {
+        if (const auto it = ranges_.find(begin); it != ranges_.end())
             it->second.writable = writable;
-        }
     }
 
     // The range with this address, or null.
     const memory_range* find(std::uint64_t address) const {
         auto it = ranges_.upper_bound(address);
-        if (it == ranges_.begin()) {
+        if (it == ranges_.begin())
             return nullptr;
-        }
         --it;
         return address < it->second.end ? &it->second : nullptr;
     }
@@ -41,13 +39,11 @@ public:
     bool holds(std::uint64_t address, std::uint64_t bytes, bool write = false) const {
         while (bytes > 0) {
             const memory_range* r = find(address);
-            if (r == nullptr || (write && !r->writable)) {
+            if (r == nullptr || (write && !r->writable))
                 return false;
-            }
             const std::uint64_t here = r->end - address;
-            if (bytes <= here) {
+            if (bytes <= here)
                 return true;
-            }
             bytes -= here;
             address += here;
         }

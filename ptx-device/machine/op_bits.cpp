@@ -27,20 +27,18 @@ template <class T>
 void shift_right(warp& w, const instruction& i, mask m) {
     binary<T, std::uint32_t, [](T a, std::uint32_t n) {
         constexpr std::uint32_t bits = 8 * sizeof(T);
-        if constexpr (std::is_signed_v<T>) {
+        if constexpr (std::is_signed_v<T>)
             return static_cast<T>(a >> (n < bits ? n : bits - 1));
-        } else {
+        else
             return static_cast<T>(n < bits ? a >> n : 0);
-        }
     }>(w, i, m);
 }
 
 void shift(assembler& a, run_function run) {
     a.want(3);
     const type t = a.type_at(0);
-    if (run == nullptr || ptx::size_of(t) < 2) {
+    if (run == nullptr || ptx::size_of(t) < 2)
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot n = a.from(a.arg(2), type::u32);
     const slot d = a.to(a.arg(0), t);
@@ -69,9 +67,8 @@ constexpr auto zeros64 = [](std::uint64_t a) {
 template <class T>
 T reversed(T a) {
     T r = 0;
-    for (std::size_t k = 0; k < 8 * sizeof(T); k++) {
+    for (std::size_t k = 0; k < 8 * sizeof(T); k++)
         r = static_cast<T>(r << 1 | (a >> k & 1));
-    }
     return r;
 }
 
@@ -79,9 +76,8 @@ T reversed(T a) {
 template <class T, bool amount>
 std::uint32_t leading(T a) {
     std::uint64_t v = static_cast<std::make_unsigned_t<T>>(std::is_signed_v<T> && a < 0 ? ~a : a);
-    if (v == 0) {
+    if (v == 0)
         return ~0u;
-    }
     const auto at = static_cast<std::uint32_t>(63 - __builtin_clzll(v));
     return amount ? static_cast<std::uint32_t>(8 * sizeof(T)) - 1 - at : at;
 }
@@ -92,9 +88,8 @@ T field(T a, std::uint32_t b, std::uint32_t c) {
     const std::uint32_t at = b & 0xff;
     const std::uint32_t length = c & 0xff;
     bool sign = false;
-    if (std::is_signed_v<T> && length != 0) {
+    if (std::is_signed_v<T> && length != 0)
         sign = (static_cast<std::make_unsigned_t<T>>(a) >> std::min(at + length - 1, top) & 1) != 0;
-    }
     std::make_unsigned_t<T> r = 0;
     for (std::uint32_t k = 0; k <= top; k++) {
         const bool bit = k < length && at + k <= top ? (a >> (at + k) & 1) != 0 : sign;
@@ -153,9 +148,8 @@ std::uint32_t permuted(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::u
     std::uint32_t r = 0;
     for (std::uint32_t k = 0; k < 4; k++) {
         std::uint32_t byte = bytes >> (8 * (selectors[k] & 7)) & 0xff;
-        if ((selectors[k] & 8) != 0) {
+        if ((selectors[k] & 8) != 0)
             byte = (byte & 0x80) != 0 ? 0xff : 0;
-        }
         r |= byte << (8 * k);
     }
     return r;
@@ -193,9 +187,8 @@ void logic3(warp& w, const instruction& i, mask m) {
 // A result of 32 bits from a value of type t.
 void counting(assembler& a, run_function run, type t) {
     a.want(2);
-    if (run == nullptr) {
+    if (run == nullptr)
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot d = a.to(a.arg(0), type::u32);
     instruction& i = a.emit(run);
@@ -241,13 +234,11 @@ void op_shr(assembler& a) {
 }
 void op_shf(assembler& a) {
     const bool left = a.has("l");
-    if (!left && !a.has("r")) {
+    if (!left && !a.has("r"))
         a.fail("wants .l or .r");
-    }
     const bool wrap = a.has("wrap");
-    if (!wrap && !a.has("clamp")) {
+    if (!wrap && !a.has("clamp"))
         a.fail("wants .wrap or .clamp");
-    }
     using u = std::uint32_t;
     run_function run =
         left ? (wrap ? &ternary<u, u, u, &funnel<true, true>> : &ternary<u, u, u, &funnel<true, false>>)
@@ -268,11 +259,10 @@ void op_bfind(assembler& a) {
     const bool amount = a.has("shiftamt");
     const type t = a.type_at(0);
     run_function run = with_integer(t, [&]<class T>(T) -> run_function {
-        if constexpr (sizeof(T) < 4) {
+        if constexpr (sizeof(T) < 4)
             return nullptr;
-        } else {
+        else
             return amount ? &unary<T, &leading<T, true>> : &unary<T, &leading<T, false>>;
-        }
     });
     counting(a, run, t);
 }
@@ -280,15 +270,13 @@ void op_bfe(assembler& a) {
     a.want(4);
     const type t = a.type_at(0);
     run_function run = with_integer(t, []<class T>(T) -> run_function {
-        if constexpr (sizeof(T) < 4) {
+        if constexpr (sizeof(T) < 4)
             return nullptr;
-        } else {
+        else
             return &ternary<T, std::uint32_t, std::uint32_t, &field<T>>;
-        }
     });
-    if (run == nullptr) {
+    if (run == nullptr)
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot b = a.from(a.arg(2), type::u32);
     const slot c = a.from(a.arg(3), type::u32);
@@ -302,9 +290,8 @@ void op_bfe(assembler& a) {
 void op_bfi(assembler& a) {
     a.want(5);
     const type t = a.type_at(0);
-    if (t != type::b32 && t != type::b64) {
+    if (t != type::b32 && t != type::b64)
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot y = a.from(a.arg(2), t);
     const slot b = a.from(a.arg(3), type::u32);
@@ -321,18 +308,16 @@ void op_prmt(assembler& a) {
     std::uint8_t mode = 0;
     std::uint8_t number = 1;
     for (std::string_view name : {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}) {
-        if (a.has(name)) {
+        if (a.has(name))
             mode = number;
-        }
         number++;
     }
     emit_same(a, a.type_at(0) == type::b32 ? &permute : nullptr, a.type_at(0), 3).option = mode;
 }
 void op_lop3(assembler& a) {
     a.want(5);
-    if (a.arg(4).what != operand::kind::integer || a.arg(4).bits > 255 || a.type_at(0) != type::b32) {
+    if (a.arg(4).what != operand::kind::integer || a.arg(4).bits > 255 || a.type_at(0) != type::b32)
         a.fail("wants .b32 and a truth table of 8 bits");
-    }
     const slot x = a.from(a.arg(1), type::b32);
     const slot y = a.from(a.arg(2), type::b32);
     const slot z = a.from(a.arg(3), type::b32);

@@ -50,9 +50,8 @@ bool related(T a, T b) {
 template <class T>
 T argument(std::uint64_t bits, std::uint8_t option) {
     const T v = value_of<T>(bits);
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<T, float>)
         return (option & flush) != 0 && std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.0f, v) : v;
-    }
     (void)option;
     return v;
 }
@@ -72,9 +71,8 @@ std::uint64_t combined(bool r, std::uint64_t c, std::uint8_t option) {
     default:
         break;
     }
-    if ((option & gives_float) != 0) {
+    if ((option & gives_float) != 0)
         return r ? std::bit_cast<std::uint32_t>(1.0f) : 0;
-    }
     return r ? ((option & gives_ones) != 0 ? 0xffffffffu : 1) : 0;
 }
 
@@ -89,14 +87,12 @@ void compare(warp& w, const instruction& i, mask m) {
         const T x = argument<T>(a[l], i.option);
         const T y = argument<T>(b[l], i.option);
         bool r = related<what>(x, y);
-        if constexpr (std::is_floating_point_v<T>) {
+        if constexpr (std::is_floating_point_v<T>)
             r = std::isnan(x) || std::isnan(y) ? (i.option & nan_true) != 0 : r;
-        }
         const std::uint64_t other = c[l];
         p[l] = combined(r, other, i.option);
-        if (q != nullptr) {
+        if (q != nullptr)
             q[l] = combined(!r, other, i.option);
-        }
     });
 }
 
@@ -125,29 +121,24 @@ run_function compare_as(char what) {
 // The comparison of a setp or set; t is the type compared.
 instruction& comparison(assembler& a, type t, type result) {
     const relation* found = nullptr;
-    for (const relation& r : relations) {
-        if (a.has(r.name)) {
+    for (const relation& r : relations)
+        if (a.has(r.name))
             found = &r;
-        }
-    }
-    if (found == nullptr) {
+    if (found == nullptr)
         a.fail("wants a comparison");
-    }
     a.want(3, 4);
     std::uint8_t option = found->nan ? nan_true : 0;
     option |= a.has("ftz") ? flush : 0;
     option |= a.has("and") ? with_and : a.has("or") ? with_or : a.has("xor") ? with_xor : 0;
-    if (((option & combine) != 0) != (a.count() == 4)) {
+    if (((option & combine) != 0) != (a.count() == 4))
         a.fail("a third source belongs to .and, .or or .xor");
-    }
     run_function run = t == type::f32   ? compare_as<float>(found->what)
                        : t == type::f64 ? compare_as<double>(found->what)
                        : found->integers && ptx::size_of(t) > 1
                            ? with_integer(t, [&]<class T>(T) { return compare_as<T>(found->what); })
                            : nullptr;
-    if (run == nullptr || t == type::pred) {
+    if (run == nullptr || t == type::pred)
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot y = a.from(a.arg(2), t);
     slot c;
@@ -198,18 +189,16 @@ void op_setp(assembler& a) {
 
 void op_set(assembler& a) {
     const type d = a.type_at(0);
-    if (d != type::u32 && d != type::s32 && d != type::f32) {
+    if (d != type::u32 && d != type::s32 && d != type::f32)
         a.fail_type(d);
-    }
     comparison(a, a.type_at(1), d).option |= d == type::f32 ? gives_float : gives_ones;
 }
 
 void op_selp(assembler& a) {
     a.want(4);
     const type t = a.type_at(0);
-    if (t == type::pred || ptx::size_of(t) < 2) {
+    if (t == type::pred || ptx::size_of(t) < 2)
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot y = a.from(a.arg(2), t);
     const slot c = a.from(a.arg(3), type::pred);
@@ -226,9 +215,8 @@ void op_slct(assembler& a) {
     a.want(4);
     const type t = a.type_at(0);
     const type by = a.type_at(1);
-    if (t == type::pred || (by != type::s32 && by != type::f32)) {
+    if (t == type::pred || (by != type::s32 && by != type::f32))
         a.fail("chooses by a sign of .s32 or .f32");
-    }
     const std::uint8_t option = a.has("ftz") ? flush : 0;
     const slot x = a.from(a.arg(1), t);
     const slot y = a.from(a.arg(2), t);

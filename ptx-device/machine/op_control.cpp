@@ -16,18 +16,15 @@ passing passed(assembler& a, const operand& o, const parameter& callee, bool res
     p.bytes = callee.bytes;
     const symbol* s = o.what == operand::kind::name ? a.find(o.name) : nullptr;
     if (s != nullptr && s->what == symbol::kind::variable && s->where == ptx::space::param) {
-        if ((s->value & window::frame_param) == 0) {
+        if ((s->value & window::frame_param) == 0)
             a.fail("a kernel's parameter is passed on by its value");
-        }
         p.caller = static_cast<std::uint32_t>(s->value);
-        if (p.caller + std::uint64_t{p.bytes} > a.out().param_bytes || (p.callee_slot && p.bytes > 8)) {
+        if (p.caller + std::uint64_t{p.bytes} > a.out().param_bytes || (p.callee_slot && p.bytes > 8))
             a.fail("an argument is smaller than the parameter");
-        }
         return p;
     }
-    if (p.bytes != 1 && p.bytes != 2 && p.bytes != 4 && p.bytes != 8) {
+    if (p.bytes != 1 && p.bytes != 2 && p.bytes != 4 && p.bytes != 8)
         a.fail("an array is passed in .param");
-    }
     p.caller_slot = true;
     const type t = p.bytes == 1 && s != nullptr && s->of == type::pred ? type::pred : bits_type(p.bytes);
     p.caller = result ? a.to(o, t, true).id : a.from(o, t, true).id;
@@ -53,12 +50,10 @@ void lay_out(const ptx::prototype& p, std::vector<parameter>& results, std::vect
 
 const std::vector<operand>& list_of(assembler& a, std::size_t i) {
     static const std::vector<operand> none;
-    if (i >= a.count()) {
+    if (i >= a.count())
         return none;
-    }
-    if (a.arg(i).what != operand::kind::list) {
+    if (a.arg(i).what != operand::kind::list)
         a.fail("arguments stand in parentheses");
-    }
     return a.arg(i).parts;
 }
 
@@ -67,23 +62,20 @@ const std::vector<operand>& list_of(assembler& a, std::size_t i) {
 void op_bra(assembler& a) {
     a.want(1);
     a.ignore({"uni"});
-    if (a.arg(0).what != operand::kind::name) {
+    if (a.arg(0).what != operand::kind::name)
         a.fail("wants a label");
-    }
     a.emit_branch(a.arg(0).name);
 }
 
 void op_brx(assembler& a) {
     a.want(2);
-    if (!a.has("idx")) {
+    if (!a.has("idx"))
         a.fail("wants .idx");
-    }
     a.ignore({"uni"});
     const slot index = a.from(a.arg(0), type::u32);
     const symbol& list = a.known(a.arg(1).name);
-    if (list.what != symbol::kind::targets) {
+    if (list.what != symbol::kind::targets)
         a.fail("wants a list of targets");
-    }
     const std::uint32_t number = a.add_list(list.value);
     instruction& i = a.emit_flow(flow::indexed);
     i.from[0] = index;
@@ -95,9 +87,8 @@ void op_call(assembler& a) {
     a.want(1, 4);
     a.ignore({"uni"});
     const std::size_t at = a.arg(0).what == operand::kind::list ? 1 : 0;
-    if (at >= a.count() || a.arg(at).what != operand::kind::name) {
+    if (at >= a.count() || a.arg(at).what != operand::kind::name)
         a.fail("wants a function");
-    }
     static const std::vector<operand> none;
     const std::vector<operand>& results = at == 1 ? a.arg(0).parts : none;
     const std::vector<operand>& arguments = list_of(a, at + 1);
@@ -107,32 +98,27 @@ void op_call(assembler& a) {
     std::vector<parameter> wanted;
     if (callee.what == symbol::kind::function) {
         site.callee = a.whole().functions[callee.value].get();
-        if (site.callee->entry) {
+        if (site.callee->entry)
             a.fail("a kernel cannot be called");
-        }
         wanted_results = site.callee->results;
         wanted = site.callee->params;
     } else {
         site.target = a.from(a.arg(at), type::u64);
-        if (a.count() != at + 3) {
+        if (a.count() != at + 3)
             a.fail("a call through a register needs a prototype");
-        }
         const symbol& p = a.known(a.arg(at + 2).name);
-        if (p.what != symbol::kind::prototype) {
+        if (p.what != symbol::kind::prototype)
             a.fail("a call through a register needs a prototype");
-        }
         lay_out(a.prototype_at(p.value), wanted_results, wanted);
     }
     if (results.size() != wanted_results.size() || arguments.size() != wanted.size()) {
         a.fail("the function has " + std::to_string(wanted.size()) + " parameters and " +
                std::to_string(wanted_results.size()) + " results");
     }
-    for (std::size_t k = 0; k < results.size(); k++) {
+    for (std::size_t k = 0; k < results.size(); k++)
         site.results.push_back(passed(a, results[k], wanted_results[k], true));
-    }
-    for (std::size_t k = 0; k < arguments.size(); k++) {
+    for (std::size_t k = 0; k < arguments.size(); k++)
         site.arguments.push_back(passed(a, arguments[k], wanted[k], false));
-    }
     const std::uint32_t number = a.add_site(std::move(site));
     a.emit_flow(flow::call).target = number;
 }
@@ -165,9 +151,8 @@ void op_bar(assembler& a) {
     }
     const bool red = a.has("red");
     const bool arrives = a.has("arrive");
-    if (!red && !arrives && !a.has("sync")) {
+    if (!red && !arrives && !a.has("sync"))
         a.fail("wants .sync, .arrive or .red");
-    }
     const std::uint8_t option = a.has("popc") ? 1 : a.has("and") ? 2 : a.has("or") ? 3 : 0;
     std::size_t at = 0;
     slot d;
@@ -176,9 +161,8 @@ void op_bar(assembler& a) {
     std::size_t end = a.count();
     if (red) {
         a.want(3, 4);
-        if (option == 0) {
+        if (option == 0)
             a.fail("wants .popc, .and or .or");
-        }
         d = a.to(a.arg(at++), option == 1 ? type::u32 : type::pred);
         p = a.from(a.arg(--end), type::pred);
         negated = a.arg(end).negated;
@@ -204,9 +188,8 @@ void op_fence(assembler& a) {
 }
 
 void op_hint(assembler& a) { // prefetch, discard, applypriority, nanosleep, brkpt: change no value
-    for (std::string_view modifier : a.in().modifiers) {
+    for (std::string_view modifier : a.in().modifiers)
         a.has(modifier);
-    }
     if (a.in().opcode == "nanosleep") {
         a.want(1);
         a.from(a.arg(0), type::u32);

@@ -42,12 +42,10 @@ double widened(std::uint64_t bits, half_format f) {
 std::uint64_t narrowed(double v, half_format f) {
     const std::uint64_t sign = std::signbit(v) ? 0x8000 : 0;
     const std::uint64_t infinite = ((1u << (15 - f.fraction)) - 1) << f.fraction;
-    if (std::isnan(v)) {
+    if (std::isnan(v))
         return 0x7fff;
-    }
-    if (std::isinf(v) || v == 0) {
+    if (std::isinf(v) || v == 0)
         return sign | (v == 0 ? 0 : infinite);
-    }
     const int exponent = std::max(std::ilogb(v), f.least);
     const double units = std::abs(std::nearbyint(std::ldexp(v, f.fraction - exponent)));
     const auto whole = static_cast<std::uint64_t>(units); // up to 2 << fraction
@@ -129,9 +127,8 @@ void integer_to_integer(warp& w, const instruction& i, mask m) {
     const type from = source_of(i);
     for_lanes(m, [&](std::uint32_t l) {
         __int128 v = read_integer(from, a[l]);
-        if ((i.option & saturate) != 0) {
+        if ((i.option & saturate) != 0)
             v = std::clamp(v, least_of(to), greatest_of(to));
-        }
         // A narrow result fills its register with its own sign.
         v = read_integer(to, static_cast<std::uint64_t>(v));
         d[l] = low_bits(static_cast<std::uint64_t>(v), i.width);
@@ -146,9 +143,8 @@ void float_to_integer(warp& w, const instruction& i, mask m) {
     const rounding mode(i.option);
     for_lanes(m, [&](std::uint32_t l) {
         double v = read_float(from, a[l]);
-        if ((i.option & flush) != 0 && std::abs(v) < 0x1p-126) {
+        if ((i.option & flush) != 0 && std::abs(v) < 0x1p-126)
             v = 0;
-        }
         __int128 r = 0;
         if (std::isnan(v)) {
             const bool wide = from == type::f64 || ptx::size_of(to) == 8;
@@ -198,12 +194,10 @@ void float_to_float(warp& w, const instruction& i, mask m) {
     };
     for_lanes(m, [&](std::uint32_t l) {
         double v = flushed(from, read_float(from, a[l]));
-        if ((i.option & to_integral) != 0) {
+        if ((i.option & to_integral) != 0)
             v = std::nearbyint(v);
-        }
-        if ((i.option & saturate) != 0) {
+        if ((i.option & saturate) != 0)
             v = std::isnan(v) || v <= 0 ? 0 : v > 1 ? 1 : v;
-        }
         const std::uint64_t bits = write_float(to, v);
         d[l] = to == type::f32 ? write_float(to, flushed(to, read_float(to, bits))) : bits;
     });
@@ -233,9 +227,8 @@ void pack(warp& w, const instruction& i, mask m) {
     std::uint64_t* d = w.set(i.to[0]);
     for_lanes(m, [&](std::uint32_t l) {
         std::uint64_t v = 0;
-        for (std::uint32_t k = 0; k < i.count; k++) {
+        for (std::uint32_t k = 0; k < i.count; k++)
             v |= low_bits(w.get(i.from[k])[l], i.width) << (8 * i.width * k);
-        }
         d[l] = v;
     });
 }
@@ -243,9 +236,8 @@ void unpack(warp& w, const instruction& i, mask m) {
     const std::uint64_t* a = w.get(i.from[0]);
     for_lanes(m, [&](std::uint32_t l) {
         const std::uint64_t v = a[l]; // a part may be the source itself
-        for (std::uint32_t k = 0; k < i.count; k++) {
+        for (std::uint32_t k = 0; k < i.count; k++)
             w.set(i.to[k])[l] = low_bits(v >> (8 * i.width * k), i.width);
-        }
     });
 }
 
@@ -289,14 +281,12 @@ void move_vector(assembler& a, type t) {
     const bool packs = a.arg(1).what == operand::kind::vector;
     const std::vector<operand>& parts = a.arg(packs ? 1 : 0).parts;
     const std::uint32_t bytes = ptx::size_of(t);
-    if ((parts.size() != 2 && parts.size() != 4) || bytes / parts.size() == 0 || !ptx::is_bits(t)) {
+    if ((parts.size() != 2 && parts.size() != 4) || bytes / parts.size() == 0 || !ptx::is_bits(t))
         a.fail("a vector here has 2 or 4 parts of a .b type");
-    }
     const type part = bits_type(bytes / static_cast<std::uint32_t>(parts.size()));
     instruction made;
-    for (std::size_t k = 0; k < parts.size(); k++) {
+    for (std::size_t k = 0; k < parts.size(); k++)
         (packs ? made.from : made.to)[k] = packs ? a.from(parts[k], part) : a.to(parts[k], part);
-    }
     (packs ? made.to : made.from)[0] = packs ? a.to(a.arg(0), t) : a.from(a.arg(1), t);
     instruction& i = a.emit(packs ? &pack : &unpack);
     std::copy(made.to, made.to + 4, i.to);
@@ -322,9 +312,8 @@ void move_elements(assembler& a, type t) {
         kept[k] = a.scratch();
         copied(a.from(a.arg(1).parts[k], t), kept[k]);
     }
-    for (std::size_t k = 0; k < count; k++) {
+    for (std::size_t k = 0; k < count; k++)
         copied(kept[k], a.to(a.arg(0).parts[k], t));
-    }
 }
 
 } // namespace
@@ -332,12 +321,10 @@ void move_elements(assembler& a, type t) {
 void op_mov(assembler& a) {
     a.want(2);
     const type t = a.type_at(0);
-    if (a.has("v2") || a.has("v4")) {
+    if (a.has("v2") || a.has("v4"))
         return move_elements(a, t);
-    }
-    if (a.arg(0).what == operand::kind::vector || a.arg(1).what == operand::kind::vector) {
+    if (a.arg(0).what == operand::kind::vector || a.arg(1).what == operand::kind::vector)
         return move_vector(a, t);
-    }
     const std::string_view name = a.arg(1).name;
     if (name == "%clock" || name == "%clock64" || name == "%clock_hi" || name.starts_with("%globaltimer")) {
         const slot d = a.to(a.arg(0), t);
@@ -367,17 +354,15 @@ void op_cvt(assembler& a) {
     }
     option |= a.has("sat") ? saturate : 0;
     option |= a.has("ftz") ? flush : 0;
-    if (to == type::pred || from == type::pred || from == type::f16x2 || from == type::bf16x2) {
+    if (to == type::pred || from == type::pred || from == type::f16x2 || from == type::bf16x2)
         a.fail_type(from);
-    }
     if (to == type::f16x2 || to == type::bf16x2) {
         a.want(3);
         const slot x = a.from(a.arg(1), type::f32);
         const slot y = a.from(a.arg(2), type::f32);
         const slot d = a.to(a.arg(0), type::b32);
-        if (from != type::f32) {
+        if (from != type::f32)
             a.fail_type(from);
-        }
         instruction& i = a.emit(&pack_halves);
         i.to[0] = d;
         i.from[0] = x;
@@ -391,9 +376,8 @@ void op_cvt(assembler& a) {
     const slot d = a.to(a.arg(0), to, true);
     const bool to_float = ptx::is_float(to);
     const bool from_float = ptx::is_float(from);
-    if (from_float && !to_float && !rounds) {
+    if (from_float && !to_float && !rounds)
         a.fail("a float becomes an integer with .rni, .rzi, .rmi or .rpi");
-    }
     const std::uint8_t width = a.width_of(a.arg(0), to);
     instruction& i = a.emit(to_float ? (from_float ? &float_to_float : &integer_to_float)
                                      : (from_float ? &float_to_integer : &integer_to_integer));
@@ -408,14 +392,12 @@ void op_cvta(assembler& a) {
     a.want(2);
     const bool back = a.has("to");
     const auto where = a.take_space();
-    if (!where) {
+    if (!where)
         a.fail("wants a state space");
-    }
     const std::uint64_t base = base_of_space(a, *where);
     const type t = a.type_at(0);
-    if (t != type::u64 && (t != type::u32 || base != 0)) {
+    if (t != type::u64 && (t != type::u32 || base != 0))
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot d = a.to(a.arg(0), t);
     instruction& i = a.emit(&add_base);
@@ -428,9 +410,8 @@ void op_cvta(assembler& a) {
 void op_isspacep(assembler& a) {
     a.want(2);
     const auto where = a.take_space();
-    if (!where) {
+    if (!where)
         a.fail("wants a state space");
-    }
     const std::uint64_t base = base_of_space(a, *where);
     const slot x = a.from(a.arg(1), type::u64);
     const slot d = a.to(a.arg(0), type::pred);

@@ -26,14 +26,12 @@ T flushed(T v) {
 template <class T>
 std::uint64_t finished(T v, std::uint8_t option) {
     if (std::isnan(v)) {
-        if ((option & saturate) != 0) {
+        if ((option & saturate) != 0)
             return 0;
-        }
         return std::is_same_v<T, float> ? 0x7fffffffu : 0x7fffffffffffffffu & bits_of(v);
     }
-    if ((option & saturate) != 0) {
+    if ((option & saturate) != 0)
         v = v < 0 ? T{0} : v > 1 ? T{1} : v == 0 ? T{0} : v;
-    }
     return bits_of((option & flush) != 0 ? flushed(v) : v);
 }
 
@@ -81,9 +79,8 @@ constexpr auto over = [](auto a, auto b) { return a / b; };
 constexpr auto inverse = [](auto a) { return decltype(a){1} / a; };
 constexpr auto root = [](auto a) { return std::sqrt(a); };
 constexpr auto inverse_root = [](auto a) {
-    if (a == 0) {
+    if (a == 0)
         return std::copysign(std::numeric_limits<decltype(a)>::infinity(), a);
-    }
     return static_cast<decltype(a)>(1 / std::sqrt(static_cast<double>(a)));
 };
 constexpr auto sine = [](float a) { return static_cast<float>(std::sin(static_cast<double>(a))); };
@@ -95,15 +92,12 @@ constexpr auto hyperbolic = [](float a) { return static_cast<float>(std::tanh(st
 // A NaN loses against a number, and −0 is less than +0.
 template <bool greater, class T>
 T chosen(T a, T b) {
-    if (std::isnan(a)) {
+    if (std::isnan(a))
         return b;
-    }
-    if (std::isnan(b)) {
+    if (std::isnan(b))
         return a;
-    }
-    if (a == b) {
+    if (a == b)
         return std::signbit(a) != greater ? a : b;
-    }
     return (a > b) == greater ? a : b;
 }
 constexpr auto lesser_of = [](auto a, auto b) { return chosen<false>(a, b); };
@@ -119,17 +113,14 @@ std::uint8_t options_of(assembler& a, type t) {
     std::uint8_t option = 0;
     std::uint8_t mode = 0;
     for (std::string_view name : {"rn", "rz", "rm", "rp"}) {
-        if (a.has(name)) {
+        if (a.has(name))
             option |= mode;
-        }
         mode++;
     }
-    if (a.has("ftz")) {
+    if (a.has("ftz"))
         option |= t == type::f32 ? flush : 0;
-    }
-    if (a.has("sat")) {
+    if (a.has("sat"))
         option |= saturate;
-    }
     return option;
 }
 
@@ -151,9 +142,8 @@ void same(assembler& a, run_function run, std::size_t sources) {
 // Of .f32 alone, and always approximated.
 template <auto F>
 void function32(assembler& a) {
-    if (!a.has("approx")) {
+    if (!a.has("approx"))
         a.fail("wants .approx");
-    }
     same(a, a.type_at(0) == type::f32 ? &one_float<float, F> : nullptr, 1);
 }
 
@@ -273,9 +263,8 @@ void op_testp(assembler& a) {
         option = a.has(name) ? number : option;
         number++;
     }
-    if (option == 0xff || (t != type::f32 && t != type::f64)) {
+    if (option == 0xff || (t != type::f32 && t != type::f64))
         a.fail("wants a property and .f32 or .f64");
-    }
     const slot x = a.from(a.arg(1), t);
     const slot d = a.to(a.arg(0), type::pred);
     instruction& i = a.emit(t == type::f32 ? &test_property<float> : &test_property<double>);

@@ -50,24 +50,20 @@ std::int64_t product24(T a, T b) {
 constexpr auto times24 = []<class T>(T a, T b) { return static_cast<T>(product24(a, b)); };
 constexpr auto times24_high = []<class T>(T a, T b) { return static_cast<T>(product24(a, b) >> 16); };
 constexpr auto quotient = []<class T>(T a, T b) {
-    if (b == 0) {
+    if (b == 0)
         return static_cast<T>(~T{0}); // not defined; what NVIDIA's devices give
-    }
     if constexpr (std::is_signed_v<T>) {
-        if (b == T{-1}) {
+        if (b == T{-1})
             return static_cast<T>(0 - static_cast<unsigned_of<T>>(a));
-        }
     }
     return static_cast<T>(a / b);
 };
 constexpr auto remainder = []<class T>(T a, T b) {
-    if (b == 0) {
+    if (b == 0)
         return a;
-    }
     if constexpr (std::is_signed_v<T>) {
-        if (b == T{-1}) {
+        if (b == T{-1})
             return T{0};
-        }
     }
     return static_cast<T>(a % b);
 };
@@ -158,13 +154,11 @@ bool floats(assembler& a) {
 } // namespace
 
 void op_add(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fadd(a);
-    }
     const type t = a.type_at(0);
-    if (a.has("cc")) {
+    if (a.has("cc"))
         return with_carry(a, 0);
-    }
     if (a.has("sat")) {
         emit_same(a, t == type::s32 ? &binary<std::int32_t, std::int32_t, plus_sat> : nullptr, t, 2);
         return;
@@ -173,13 +167,11 @@ void op_add(assembler& a) {
 }
 
 void op_sub(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fsub(a);
-    }
     const type t = a.type_at(0);
-    if (a.has("cc")) {
+    if (a.has("cc"))
         return with_carry(a, 4);
-    }
     if (a.has("sat")) {
         emit_same(a, t == type::s32 ? &binary<std::int32_t, std::int32_t, minus_sat> : nullptr, t, 2);
         return;
@@ -215,13 +207,11 @@ type wide_type(assembler& a, type t) {
 } // namespace
 
 void op_mul(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fmul(a);
-    }
     const type t = a.type_at(0);
-    if (ptx::size_of(t) < 2) {
+    if (ptx::size_of(t) < 2)
         a.fail_type(t);
-    }
     if (a.has("wide")) {
         a.want(3);
         const type w = wide_type(a, t);
@@ -299,16 +289,13 @@ void carry_mad(assembler& a, std::uint8_t option) {
 } // namespace
 
 void op_mad(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fma(a);
-    }
     const type t = a.type_at(0);
-    if (ptx::size_of(t) < 2) {
+    if (ptx::size_of(t) < 2)
         a.fail_type(t);
-    }
-    if (a.has("cc")) {
+    if (a.has("cc"))
         return carry_mad(a, 0);
-    }
     if (a.has("wide")) {
         a.want(4);
         const type w = wide_type(a, t);
@@ -323,9 +310,8 @@ void op_mad(assembler& a) {
         i.from[2] = z;
     } else if (a.has("hi")) {
         const bool sat = a.has("sat");
-        if (sat && t != type::s32) {
+        if (sat && t != type::s32)
             a.fail_type(t);
-        }
         emit_same(a,
                   sat ? &ternary<std::int32_t, std::int32_t, std::int32_t, mad_high_sat>
                       : ternary_integer<mad_high>(t),
@@ -345,9 +331,8 @@ void op_mad24(assembler& a) {
     const type t = a.type_at(0);
     const bool high = a.has("hi");
     a.ignore({"lo"});
-    if (t != type::u32 && t != type::s32) {
+    if (t != type::u32 && t != type::s32)
         a.fail_type(t);
-    }
     const bool sign = t == type::s32;
     using s = std::int32_t;
     using u = std::uint32_t;
@@ -358,36 +343,31 @@ void op_mad24(assembler& a) {
 }
 
 void op_div(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fdiv(a);
-    }
     emit_same(a, binary_integer<quotient>(a.type_at(0)), a.type_at(0), 2);
 }
 void op_rem(assembler& a) {
     emit_same(a, binary_integer<remainder>(a.type_at(0)), a.type_at(0), 2);
 }
 void op_min(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fminmax(a);
-    }
     emit_same(a, binary_integer<least>(a.type_at(0)), a.type_at(0), 2);
 }
 void op_max(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fminmax(a);
-    }
     emit_same(a, binary_integer<most>(a.type_at(0)), a.type_at(0), 2);
 }
 void op_neg(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fabs_neg(a);
-    }
     emit_same(a, unary_integer<negative>(a.type_at(0)), a.type_at(0), 1);
 }
 void op_abs(assembler& a) {
-    if (floats(a)) {
+    if (floats(a))
         return op_fabs_neg(a);
-    }
     emit_same(a, unary_integer<magnitude>(a.type_at(0)), a.type_at(0), 1);
 }
 void op_sad(assembler& a) {
@@ -444,11 +424,9 @@ void video_op(assembler& a, std::uint8_t option) {
     const type d = a.type_at(0);
     const type x = a.type_at(1);
     const type y = a.type_at(2);
-    for (type t : {d, x, y}) {
-        if (t != type::u32 && t != type::s32) {
+    for (type t : {d, x, y})
+        if (t != type::u32 && t != type::s32)
             a.fail_type(t);
-        }
-    }
     const slot p = a.from(a.arg(1), x);
     const slot q = a.from(a.arg(2), y);
     const slot r = a.to(a.arg(0), d);

@@ -55,9 +55,8 @@ void load(warp& w, const instruction& i, mask m) {
     for_lanes(m, [&](std::uint32_t l) {
         const std::uint8_t* p =
             w.memory(i, l, where.at(l), static_cast<std::uint32_t>(sizeof(T)) * i.count, false);
-        if (p == nullptr) {
+        if (p == nullptr)
             return;
-        }
         for (std::uint32_t k = 0; k < i.count; k++) {
             T v;
             std::memcpy(&v, p + k * sizeof(T), sizeof(T));
@@ -131,20 +130,17 @@ void transfer(assembler& a, bool loads) {
     a.want(2);
     ignore_hints(a);
     auto where = a.take_space();
-    if (where && (*where == ptx::space::generic || *where == ptx::space::reg)) {
+    if (where && (*where == ptx::space::generic || *where == ptx::space::reg))
         a.fail("wants a state space of memory");
-    }
     const std::size_t elements = a.has("v2") ? 2 : a.has("v4") ? 4 : 1;
     const type t = a.type_at(0);
-    if (t == type::pred || ptx::size_of(t) * elements > 16) {
+    if (t == type::pred || ptx::size_of(t) * elements > 16)
         a.fail_type(t);
-    }
     const operand& value = a.arg(loads ? 0 : 1);
     const operand& address = a.arg(loads ? 1 : 0);
     const bool vector = value.what == operand::kind::vector;
-    if (vector ? value.parts.size() != elements : elements != 1) {
+    if (vector ? value.parts.size() != elements : elements != 1)
         a.fail("has not as many values as its type");
-    }
     std::optional<ptx::space> named;
     const slot base = a.base_of(address, named);
     slot values[4];
@@ -171,11 +167,10 @@ template <class T>
 using unsigned_t = std::make_unsigned_t<T>;
 
 constexpr auto at_add = []<class T>(T a, T b, T) {
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (std::is_floating_point_v<T>)
         return a + b;
-    } else {
+    else
         return static_cast<T>(static_cast<unsigned_t<T>>(a) + static_cast<unsigned_t<T>>(b));
-    }
 };
 constexpr auto at_min = []<class T>(T a, T b, T) { return b < a ? b : a; };
 constexpr auto at_max = []<class T>(T a, T b, T) { return a < b ? b : a; };
@@ -195,27 +190,24 @@ void atomic(warp& w, const instruction& i, mask m) {
     std::uint64_t* d = i.to[0].none() ? nullptr : w.set(i.to[0]);
     for_lanes(m, [&](std::uint32_t l) {
         std::uint8_t* p = w.memory(i, l, where.at(l), sizeof(T), true);
-        if (p == nullptr) {
+        if (p == nullptr)
             return;
-        }
         T old;
         std::memcpy(&old, p, sizeof(T));
         const T made = F(old, value_of<T>(b[l]), value_of<T>(c[l]));
         std::memcpy(p, &made, sizeof(T));
-        if (d != nullptr) {
+        if (d != nullptr)
             d[l] = bits_of(old);
-        }
     });
 }
 
 template <auto F>
 run_function any_integer(type t) {
     return with_integer(t, []<class T>(T) -> run_function {
-        if constexpr (sizeof(T) < 4) {
+        if constexpr (sizeof(T) < 4)
             return nullptr;
-        } else {
+        else
             return &atomic<T, F>;
-        }
     });
 }
 
@@ -233,24 +225,18 @@ run_function atomic_of(assembler& a, type t, bool& compares) {
                : t == type::f64 ? &atomic<double, at_add>
                                 : any_integer<at_add>(t);
     }
-    if (a.has("min")) {
+    if (a.has("min"))
         return any_integer<at_min>(t);
-    }
-    if (a.has("max")) {
+    if (a.has("max"))
         return any_integer<at_max>(t);
-    }
-    if (a.has("and")) {
+    if (a.has("and"))
         return any_bits<at_and>(t);
-    }
-    if (a.has("or")) {
+    if (a.has("or"))
         return any_bits<at_or>(t);
-    }
-    if (a.has("xor")) {
+    if (a.has("xor"))
         return any_bits<at_xor>(t);
-    }
-    if (a.has("exch")) {
+    if (a.has("exch"))
         return t == type::f32 ? any_bits<at_exch>(type::b32) : any_integer<at_exch>(t);
-    }
     if (a.has("cas")) {
         compares = true;
         return t == type::b16 ? any_bits<at_cas>(t) : any_integer<at_cas>(t);
@@ -267,15 +253,13 @@ run_function atomic_of(assembler& a, type t, bool& compares) {
 void atomically(assembler& a, bool gives) {
     ignore_hints(a);
     const auto where = a.take_space();
-    if (where && *where != ptx::space::global && *where != ptx::space::shared) {
+    if (where && *where != ptx::space::global && *where != ptx::space::shared)
         a.fail("works in .global and .shared");
-    }
     const type t = a.type_at(0);
     bool compares = false;
     run_function run = atomic_of(a, t, compares);
-    if (run == nullptr) {
+    if (run == nullptr)
         a.fail_type(t);
-    }
     std::size_t at = gives ? 1 : 0;
     a.want(at + (compares ? 3 : 2));
     std::optional<ptx::space> named;

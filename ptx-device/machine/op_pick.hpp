@@ -54,13 +54,11 @@ run_function ternary_integer(type t) {
 // Emits `run` with the operands d, a, b, … all of one type.
 inline instruction& emit_same(assembler& a, run_function run, type t, std::size_t sources) {
     a.want(sources + 1);
-    if (run == nullptr) {
+    if (run == nullptr)
         a.fail_type(t);
-    }
     slot from[4];
-    for (std::size_t k = 0; k < sources; k++) {
+    for (std::size_t k = 0; k < sources; k++)
         from[k] = a.from(a.arg(k + 1), t);
-    }
     const slot to = a.to(a.arg(0), t);
     instruction& i = a.emit(run);
     i.to[0] = to;

@@ -13,14 +13,12 @@ namespace kagemusha::machine {
 class rounding {
 public:
     explicit rounding(std::uint8_t option) : mode_(modes[option & mode_bits]) {
-        if (mode_ != FE_TONEAREST) {
+        if (mode_ != FE_TONEAREST)
             std::fesetround(mode_);
-        }
     }
     ~rounding() {
-        if (mode_ != FE_TONEAREST) {
+        if (mode_ != FE_TONEAREST)
             std::fesetround(FE_TONEAREST);
-        }
     }
     rounding(const rounding&) = delete;
     rounding& operator=(const rounding&) = delete;

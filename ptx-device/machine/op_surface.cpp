@@ -17,9 +17,8 @@ std::uint64_t place_of(warp& w, const instruction& i, std::uint32_t lane, const 
     std::uint64_t at = t.base;
     const auto step = [&](std::int64_t place, std::uint64_t size, std::uint64_t reach, std::uint64_t pitch) {
         if (place < 0 || static_cast<std::uint64_t>(place) + reach > size) {
-            if (mode != clamping::clamp) {
+            if (mode != clamping::clamp)
                 return false;
-            }
             place = place < 0 || size < reach ? 0 : static_cast<std::int64_t>(size - reach);
         }
         at += static_cast<std::uint64_t>(place) * pitch;
@@ -49,21 +48,18 @@ void run_surface(warp& w, const instruction& i, mask m) {
         const texture* const t = texture_of(w, i, l, true);
         bool failed = t == nullptr;
         const std::uint64_t at = failed ? 0 : place_of(w, i, l, *t, bytes, failed);
-        if (failed || (at == 0 && Write)) {
+        if (failed || (at == 0 && Write))
             return;
-        }
         std::uint8_t* const p = at != 0 ? w.memory(i, l, at, bytes, Write) : nullptr;
-        if (at != 0 && p == nullptr) {
+        if (at != 0 && p == nullptr)
             return;
-        }
         for (std::uint32_t c = 0; c < i.count; c++) {
             if constexpr (Write) {
                 std::memcpy(p + std::size_t{c} * i.width, &w.get(i.to[c])[l], i.width);
             } else {
                 std::uint64_t bits = 0;
-                if (p != nullptr) {
+                if (p != nullptr)
                     std::memcpy(&bits, p + std::size_t{c} * i.width, i.width);
-                }
                 w.set(i.to[c])[l] = bits;
             }
         }
@@ -81,13 +77,11 @@ void surface(assembler& a, bool write) {
     const clamping mode = a.has("clamp") ? clamping::clamp : a.has("zero") ? clamping::zero : clamping::trap;
     a.ignore({"trap", "ca", "cg", "cs", "cv", "wb", "wt"});
     const type t = a.type_at(0);
-    if (!geometry || !by_bytes || !ptx::is_bits(t)) {
+    if (!geometry || !by_bytes || !ptx::is_bits(t))
         a.fail("wants .b, .1d, .2d, .3d, .a1d or .a2d, and values of .b8, .b16, .b32 or .b64");
-    }
     const bool is_group = values.what == operand::kind::vector;
-    if ((is_group ? values.parts.size() : 1) != count) {
+    if ((is_group ? values.parts.size() : 1) != count)
         a.fail("wants as many values as it says");
-    }
     slot from[4], value[4];
     geometry->read(a, where, type::b32, from);
     for (std::size_t k = 0; k < count; k++) {

@@ -25,15 +25,12 @@ float of_half(std::uint32_t bits) {
 
 // Which texel of `size` a place is; −1: beyond the border.
 std::int64_t placed(double at, std::uint32_t size, beyond mode) {
-    if (std::isnan(at)) {
+    if (std::isnan(at))
         at = 0;
-    }
-    if (mode == beyond::border || mode == beyond::zero) {
+    if (mode == beyond::border || mode == beyond::zero)
         return at >= 0 && at < size ? static_cast<std::int64_t>(at) : -1;
-    }
-    if (mode == beyond::clamp) {
+    if (mode == beyond::clamp)
         return static_cast<std::int64_t>(std::clamp(std::floor(at), 0.0, static_cast<double>(size - 1)));
-    }
     const double turns = std::floor(at / size);
     auto inside = static_cast<std::int64_t>(
         std::clamp(std::floor(at - turns * size), 0.0, static_cast<double>(size - 1)));
@@ -85,9 +82,8 @@ bool fetch(warp& w, const instruction& i, std::uint32_t lane, const texture& t, 
     for (std::uint32_t d = 0; d < t.dimensions; d++) {
         index[d] = placed(p.at[d], t.size[d], t.outside[d]);
         if (index[d] < 0) {
-            if (t.outside[d] == beyond::border) {
+            if (t.outside[d] == beyond::border)
                 std::copy(t.border, t.border + 4, v.real);
-            }
             return true;
         }
     }
@@ -104,21 +100,18 @@ bool fetch(warp& w, const instruction& i, std::uint32_t lane, const texture& t, 
     v.integer[3] = 1;
     for (std::uint32_t c = 0; c < t.channels; c++) {
         const std::uint8_t* const at = w.memory(i, lane, begin + std::uint64_t{c} * bytes, bytes, false);
-        if (at == nullptr) {
+        if (at == nullptr)
             return false;
-        }
         decode(at, t, c, v);
     }
     return true;
 }
 
 bool sample(warp& w, const instruction& i, std::uint32_t lane, const texture& t, place p, texel_value& v) {
-    for (std::uint32_t d = 0; d < t.dimensions; d++) {
+    for (std::uint32_t d = 0; d < t.dimensions; d++)
         p.at[d] = t.normalized ? p.at[d] * t.size[d] : p.at[d];
-    }
-    if (!t.linear || t.as_integer) {
+    if (!t.linear || t.as_integer)
         return fetch(w, i, lane, t, p, v);
-    }
     double begin[3] = {}, far[3] = {};
     for (std::uint32_t d = 0; d < t.dimensions; d++) {
         begin[d] = std::floor(p.at[d] - 0.5);
@@ -133,16 +126,13 @@ bool sample(warp& w, const instruction& i, std::uint32_t lane, const texture& t,
             weight *= second ? far[d] : 1 - far[d];
             p.at[d] = begin[d] + (second ? 1 : 0);
         }
-        if (!fetch(w, i, lane, t, p, corner)) {
+        if (!fetch(w, i, lane, t, p, corner))
             return false;
-        }
-        for (std::uint32_t c = 0; c < 4; c++) {
+        for (std::uint32_t c = 0; c < 4; c++)
             sum[c] += weight * static_cast<double>(corner.real[c]);
-        }
     }
-    for (std::uint32_t c = 0; c < 4; c++) {
+    for (std::uint32_t c = 0; c < 4; c++)
         v.real[c] = static_cast<float>(sum[c]);
-    }
     return true;
 }
 
@@ -151,9 +141,8 @@ bool sample(warp& w, const instruction& i, std::uint32_t lane, const texture& t,
 void run_tex(warp& w, const instruction& i, mask m) {
     for_lanes(m, [&](std::uint32_t l) {
         const texture* const t = texture_of(w, i, l, false);
-        if (t == nullptr) {
+        if (t == nullptr)
             return;
-        }
         place p;
         const std::uint32_t first = t->layered ? 2 : 1;
         p.layer = t->layered ? static_cast<std::uint32_t>(w.get(i.from[1])[l]) : 0;
@@ -163,12 +152,10 @@ void run_tex(warp& w, const instruction& i, mask m) {
                                           : static_cast<double>(value_of<float>(bits));
         }
         texel_value v;
-        if (!sample(w, i, l, *t, p, v)) {
+        if (!sample(w, i, l, *t, p, v))
             return;
-        }
-        for (std::uint32_t c = 0; c < 4; c++) {
+        for (std::uint32_t c = 0; c < 4; c++)
             w.set(i.to[c])[l] = t->as_integer ? v.integer[c] : std::bit_cast<std::uint32_t>(v.real[c]);
-        }
     });
 }
 
@@ -192,11 +179,9 @@ const texture* texture_of(warp& w, const instruction& i, std::uint32_t lane, boo
 std::optional<texture_geometry> texture_geometry::take(assembler& a) {
     constexpr std::pair<std::string_view, texture_geometry> known[] = {
         {"1d", {1, false}}, {"2d", {2, false}}, {"3d", {3, false}}, {"a1d", {1, true}}, {"a2d", {2, true}}};
-    for (const auto& [name, geometry] : known) {
-        if (a.has(name)) {
+    for (const auto& [name, geometry] : known)
+        if (a.has(name))
             return geometry;
-        }
-    }
     return std::nullopt;
 }
 
@@ -205,9 +190,8 @@ void texture_geometry::read(assembler& a, const operand& where, type by, slot (&
     const bool is_group = where.parts.size() == 1 && where.parts[0].what == operand::kind::vector;
     const std::size_t given = is_group ? where.parts[0].parts.size() : where.parts.size();
     // Three coordinates come with a fourth that nobody reads.
-    if (where.offset != 0 || where.parts.size() != 1 || (given != wanted && !(wanted == 3 && given == 4))) {
+    if (where.offset != 0 || where.parts.size() != 1 || (given != wanted && !(wanted == 3 && given == 4)))
         a.fail("wants [object, {coordinates}] as its geometry has them");
-    }
     std::optional<ptx::space> named;
     from[0] = a.base_of(where, named);
     for (std::uint32_t k = 0; k < wanted; k++) {
@@ -227,15 +211,13 @@ void op_tex(assembler& a) {
         a.fail("wants .1d, .2d, .3d, .a1d or .a2d, .v4, results of .f32, .u32 or .s32, and coordinates of "
                ".f32 or .s32");
     }
-    if (a.arg(0).what != operand::kind::vector || a.arg(0).parts.size() != 4) {
+    if (a.arg(0).what != operand::kind::vector || a.arg(0).parts.size() != 4)
         a.fail("wants {a, b, c, d} for its results");
-    }
     slot from[4];
     geometry->read(a, a.arg(1), by, from);
     slot to[4];
-    for (std::size_t k = 0; k < 4; k++) {
+    for (std::size_t k = 0; k < 4; k++)
         to[k] = a.to(a.arg(0).parts[k], t);
-    }
     instruction& i = a.emit(&run_tex);
     std::copy(to, to + 4, i.to);
     std::copy(from, from + 4, i.from);

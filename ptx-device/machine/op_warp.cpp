@@ -50,9 +50,8 @@ void shuffle(warp& w, const instruction& i, mask m) {
     std::uint64_t* p = i.to[1].none() ? nullptr : w.set(i.to[1]);
     for_lanes(m, [&](std::uint32_t l) {
         d[l] = results[l];
-        if (p != nullptr) {
+        if (p != nullptr)
             p[l] = inside[l];
-        }
     });
 }
 
@@ -84,9 +83,8 @@ void match(warp& w, const instruction& i, mask m) {
     });
     for_lanes(m, [&](std::uint32_t l) {
         d[l] = i.option == 1 ? (all ? m : 0) : same_as[l];
-        if (p != nullptr) {
+        if (p != nullptr)
             p[l] = all;
-        }
     });
 }
 
@@ -117,9 +115,8 @@ template <auto F>
 run_function reduce_as(type t, bool bits) {
     using s = std::int32_t;
     using u = std::uint32_t;
-    if (bits) {
+    if (bits)
         return t == type::b32 ? &reduce<u, F> : nullptr;
-    }
     return t == type::u32   ? &reduce<u, F>
            : t == type::s32 ? &reduce<s, F>
                             : static_cast<run_function>(nullptr);
@@ -146,9 +143,8 @@ void op_shfl(assembler& a) {
                                 : a.has("bfly") ? 2
                                 : a.has("idx")  ? 3
                                                 : 4;
-    if (option == 4 || a.type_at(0) != type::b32) {
+    if (option == 4 || a.type_at(0) != type::b32)
         a.fail("wants .up, .down, .bfly or .idx, and .b32");
-    }
     const slot x = a.from(a.arg(1), type::b32);
     const slot y = a.from(a.arg(2), type::b32);
     const slot z = a.from(a.arg(3), type::b32);
@@ -174,9 +170,8 @@ void op_vote(assembler& a) {
                                 : a.has("uni")    ? 2
                                 : a.has("ballot") ? 3
                                                   : 4;
-    if (option == 4 || a.type_at(0) != (option == 3 ? type::b32 : type::pred)) {
+    if (option == 4 || a.type_at(0) != (option == 3 ? type::b32 : type::pred))
         a.fail("wants .all, .any or .uni with .pred, or .ballot with .b32");
-    }
     const slot x = a.from(a.arg(1), type::pred);
     const slot members = sync ? a.from(a.arg(2), type::b32) : slot{};
     const slot d = a.to(a.arg(0), a.type_at(0));
@@ -191,9 +186,8 @@ void op_vote(assembler& a) {
 
 void op_activemask(assembler& a) {
     a.want(1);
-    if (a.type_at(0) != type::b32) {
+    if (a.type_at(0) != type::b32)
         a.fail_type(a.type_at(0));
-    }
     const slot d = a.to(a.arg(0), type::b32);
     a.emit(&active).to[0] = d;
 }
@@ -202,9 +196,8 @@ void op_match(assembler& a) {
     a.want(3);
     const bool all = a.has("all");
     const type t = a.type_at(0);
-    if (!a.has("sync") || (!all && !a.has("any")) || (t != type::b32 && t != type::b64)) {
+    if (!a.has("sync") || (!all && !a.has("any")) || (t != type::b32 && t != type::b64))
         a.fail("wants .any.sync or .all.sync, and .b32 or .b64");
-    }
     const slot x = a.from(a.arg(1), t);
     const slot members = a.from(a.arg(2), type::b32);
     slot to[2];
@@ -222,22 +215,20 @@ void op_redux(assembler& a) {
     a.want(3);
     const type t = a.type_at(0);
     run_function run = nullptr;
-    if (a.has("add")) {
+    if (a.has("add"))
         run = reduce_as<sum>(t, false);
-    } else if (a.has("min")) {
+    else if (a.has("min"))
         run = reduce_as<least>(t, false);
-    } else if (a.has("max")) {
+    else if (a.has("max"))
         run = reduce_as<most>(t, false);
-    } else if (a.has("and")) {
+    else if (a.has("and"))
         run = reduce_as<both>(t, true);
-    } else if (a.has("or")) {
+    else if (a.has("or"))
         run = reduce_as<either>(t, true);
-    } else if (a.has("xor")) {
+    else if (a.has("xor"))
         run = reduce_as<differ>(t, true);
-    }
-    if (run == nullptr || !a.has("sync")) {
+    if (run == nullptr || !a.has("sync"))
         a.fail_type(t);
-    }
     const slot x = a.from(a.arg(1), t);
     const slot members = a.from(a.arg(2), type::b32);
     const slot d = a.to(a.arg(0), t);

@@ -50,11 +50,9 @@ opcode_function find_opcode(std::string_view name) {
 
 std::vector<std::string_view> opcodes() {
     std::vector<std::string_view> names;
-    for (const auto& [name, function] : table) {
-        if (name != "hint") {
+    for (const auto& [name, function] : table)
+        if (name != "hint")
             names.push_back(name);
-        }
-    }
     return names;
 }
 

@@ -26,13 +26,11 @@ TEST(Readme, ListsTheOpcodes) {
     std::replace(list.begin(), list.end(), '`', ' ');
     std::istringstream words(list);
     std::set<std::string> written;
-    for (std::string word; words >> word;) {
+    for (std::string word; words >> word;)
         written.insert(word);
-    }
     std::set<std::string> known;
-    for (std::string_view name : opcodes()) {
+    for (std::string_view name : opcodes())
         known.emplace(name);
-    }
     EXPECT_EQ(written, known);
 }
 

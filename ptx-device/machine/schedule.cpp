@@ -23,15 +23,13 @@ group pick(warp& w) {
         // Nobody is left who could come: those that are there go on without the others.
         candidates = w.parked;
     }
-    if ((candidates & ~w.avoided) != 0) {
+    if ((candidates & ~w.avoided) != 0)
         candidates &= ~w.avoided;
-    } else {
+    else
         w.avoided = 0;
-    }
     group g;
-    if (candidates == 0) {
+    if (candidates == 0)
         return g;
-    }
     std::uint32_t first = static_cast<std::uint32_t>(__builtin_ctz(candidates));
     for_lanes(candidates, [&](std::uint32_t l) {
         if (w.at[l]->depth > w.at[first]->depth ||
@@ -43,14 +41,12 @@ group pick(warp& w) {
     w.now = w.at[first];
     w.constants = w.now->code->constants.data();
     for_lanes(w.alive & ~w.waiting, [&](std::uint32_t l) {
-        if (w.at[l] != w.now) {
+        if (w.at[l] != w.now)
             return;
-        }
-        if (w.pc[l] == g.pc && (candidates >> l & 1) != 0) {
+        if (w.pc[l] == g.pc && (candidates >> l & 1) != 0)
             g.m |= mask{1} << l;
-        } else if (w.pc[l] > g.pc) {
+        else if (w.pc[l] > g.pc)
             g.meets = std::min(g.meets, w.pc[l]);
-        }
     });
     return g;
 }
@@ -104,9 +100,8 @@ void pass(warp& w, frame& caller, frame& callee, const std::vector<passing>& lis
 
 // Whether an address that a lane calls is a function with parameters like the site's.
 const function* callee_of(warp& w, const call_site& site, mask& m) {
-    if (site.callee != nullptr) {
+    if (site.callee != nullptr)
         return site.callee;
-    }
     const std::uint64_t* address = w.get(site.target);
     const std::uint64_t first = address[__builtin_ctz(m)];
     mask same = 0;
@@ -114,20 +109,17 @@ const function* callee_of(warp& w, const call_site& site, mask& m) {
     m = same;
     const auto& all = w.of->request->code->functions;
     const std::uint64_t index = first - window::code;
-    if ((first & window::where) != window::code || index >= all.size() || all[index]->entry) {
+    if ((first & window::where) != window::code || index >= all.size() || all[index]->entry)
         return nullptr;
-    }
     const function* f = all[index].get();
-    if (f->params.size() != site.arguments.size() || f->results.size() != site.results.size()) {
+    if (f->params.size() != site.arguments.size() || f->results.size() != site.results.size())
         return nullptr;
-    }
     for (std::size_t k = 0; k < f->params.size() + f->results.size(); k++) {
         const bool result = k >= f->params.size();
         const parameter& p = result ? f->results[k - f->params.size()] : f->params[k];
         const passing& q = result ? site.results[k - f->params.size()] : site.arguments[k];
-        if (p.in_slot || p.offset != q.callee || p.bytes != q.bytes) {
+        if (p.in_slot || p.offset != q.callee || p.bytes != q.bytes)
             return nullptr;
-        }
     }
     return f;
 }
@@ -142,9 +134,8 @@ void call(warp& w, const instruction& i, mask m) {
     }
     const std::uint32_t back = static_cast<std::uint32_t>(&i - caller->code->code.data()) + 1;
     frame* callee = w.enter(*f, caller, m, i);
-    if (callee == nullptr) {
+    if (callee == nullptr)
         return;
-    }
     callee->site = &site;
     callee->return_pc = back;
     pass(w, *caller, *callee, site.arguments, m, true);
@@ -204,11 +195,10 @@ void branch_indexed(warp& w, const instruction& i, mask m) {
     const std::uint64_t* index = w.get(i.from[0]);
     for_lanes(m, [&](std::uint32_t l) {
         const auto at = static_cast<std::uint32_t>(index[l]);
-        if (at < list.size()) {
+        if (at < list.size())
             w.pc[l] = list[at];
-        } else {
+        else
             w.fail(fault_kind::trap, i);
-        }
     });
 }
 
@@ -243,9 +233,8 @@ void leave_straight(warp& w, const instruction& i, mask m, std::uint32_t pc) {
 }
 
 mask guarded(warp& w, const instruction& i, mask m) {
-    if (i.guard.none()) {
+    if (i.guard.none())
         return m;
-    }
     const std::uint64_t* p = w.get(i.guard);
     mask yes = 0;
     for_lanes(m, [&](std::uint32_t l) { yes |= static_cast<mask>((p[l] & 1) != i.guard_negated) << l; });
@@ -290,9 +279,8 @@ void run_group(warp& w, group g, std::uint32_t& steps) {
                 store_pc(w, m, g.pc);
                 return;
             }
-            if (m != 0) {
+            if (m != 0)
                 i.run(w, i, m);
-            }
             g.pc++;
         } else if (m == 0) {
             g.pc++;
@@ -314,9 +302,8 @@ bool run_warp(warp& w, std::uint32_t turn) {
     std::uint32_t left = turn;
     while (left > 0 && !w.of->failed) {
         const group g = pick(w);
-        if (g.m == 0) {
+        if (g.m == 0)
             break;
-        }
         run_group(w, g, left);
     }
     w.of->steps += turn - left;
@@ -332,9 +319,8 @@ void open_barriers(block& b) {
     for (std::uint64_t number = 0; number < b.barriers.size(); number++) {
         barrier& bar = b.barriers[number];
         const std::uint32_t wanted = bar.expected != 0 ? bar.expected : b.threads_alive;
-        if (bar.arrived == 0 || bar.arrived < wanted) {
+        if (bar.arrived == 0 || bar.arrived < wanted)
             continue;
-        }
         for (const auto& w : b.warps) {
             for_lanes(w->waiting, [&](std::uint32_t l) {
                 frame* const was = w->now;

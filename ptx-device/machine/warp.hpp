@@ -100,39 +100,35 @@ struct launch {
 
 template <class T>
 inline T value_of(std::uint64_t bits) {
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<T, float>)
         return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-    } else if constexpr (std::is_same_v<T, double>) {
+    else if constexpr (std::is_same_v<T, double>)
         return std::bit_cast<double>(bits);
-    } else {
+    else
         return static_cast<T>(bits);
-    }
 }
 
 template <class T>
 inline std::uint64_t bits_of(T value) {
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<T, float>)
         return std::bit_cast<std::uint32_t>(value);
-    } else if constexpr (std::is_same_v<T, double>) {
+    else if constexpr (std::is_same_v<T, double>)
         return std::bit_cast<std::uint64_t>(value);
-    } else if constexpr (std::is_same_v<T, bool>) {
+    else if constexpr (std::is_same_v<T, bool>)
         return value ? 1 : 0;
-    } else {
+    else
         return static_cast<std::make_unsigned_t<T>>(value);
-    }
 }
 
 template <class F>
 inline void for_lanes(mask m, F f) {
     if (m == ~mask{0}) {
-        for (std::uint32_t lane = 0; lane < warp_lanes; lane++) {
+        for (std::uint32_t lane = 0; lane < warp_lanes; lane++)
             f(lane);
-        }
         return;
     }
-    for (; m != 0; m &= m - 1) {
+    for (; m != 0; m &= m - 1)
         f(static_cast<std::uint32_t>(__builtin_ctz(m)));
-    }
 }
 
 // run_functions of one, two and three operands, from a function of values.

@@ -26,9 +26,8 @@ void parser::advance() {
 }
 
 bool parser::accept(char c) {
-    if (!now_.is(c)) {
+    if (!now_.is(c))
         return false;
-    }
     advance();
     return true;
 }
@@ -45,18 +44,16 @@ void parser::expect(char c, const char* where) {
 }
 
 std::string_view parser::expect_word(const char* what) {
-    if (now_.kind != token_kind::word) {
+    if (now_.kind != token_kind::word)
         fail(std::string("expected ") + what);
-    }
     const std::string_view text = now_.text;
     advance();
     return text;
 }
 
 std::uint64_t parser::expect_integer(const char* what) {
-    if (now_.kind != token_kind::integer) {
+    if (now_.kind != token_kind::integer)
         fail(std::string("expected a number: ") + what);
-    }
     const std::uint64_t bits = now_.bits;
     advance();
     return bits;
@@ -65,25 +62,21 @@ std::uint64_t parser::expect_integer(const char* what) {
 module parser::read_module() {
     module m;
     read_header(m);
-    while (now_.kind != token_kind::end) {
+    while (now_.kind != token_kind::end)
         read_top(m);
-    }
-    if (m.address_size != 64) {
+    if (m.address_size != 64)
         refuse(0, "the module has addresses of 32 bits; this device has 64");
-    }
     return m;
 }
 
 // .version 8.5  .target sm_70, debug  .address_size 64
 void parser::read_header(module& m) {
-    if (!now_.is_dotted("version")) {
+    if (!now_.is_dotted("version"))
         fail("a module begins with .version");
-    }
     advance();
     // The lexer reads 8.5 as a number with a fraction; its text has both parts.
-    if (now_.kind != token_kind::real64) {
+    if (now_.kind != token_kind::real64)
         fail("expected a version like 7.0");
-    }
     const std::size_t dot = now_.text.find('.');
     std::uint32_t major = 0;
     std::uint32_t minor = 0;
@@ -94,13 +87,11 @@ void parser::read_header(module& m) {
         }
     }
     m.version = major * 100 + minor;
-    if (major < 1 || major > 9 || minor > 99) {
+    if (major < 1 || major > 9 || minor > 99)
         fail("versions 1 to 9 of PTX are known");
-    }
     advance();
-    if (!now_.is_dotted("target")) {
+    if (!now_.is_dotted("target"))
         fail("expected .target behind .version");
-    }
     do {
         advance();
         const std::string_view name = expect_word("a target like sm_70");
@@ -116,17 +107,16 @@ void parser::read_header(module& m) {
 linkage parser::read_linkage() {
     linkage link = linkage::own;
     for (;;) {
-        if (now_.is_dotted("visible")) {
+        if (now_.is_dotted("visible"))
             link = linkage::visible;
-        } else if (now_.is_dotted("extern")) {
+        else if (now_.is_dotted("extern"))
             link = linkage::external;
-        } else if (now_.is_dotted("weak")) {
+        else if (now_.is_dotted("weak"))
             link = linkage::weak;
-        } else if (now_.is_dotted("common")) {
+        else if (now_.is_dotted("common"))
             link = linkage::common;
-        } else {
+        else
             return link;
-        }
         advance();
     }
 }
@@ -137,18 +127,15 @@ bool parser::skip_directive() {
         const std::uint32_t line = now_.line;
         const bool pragma = now_.is_dotted("pragma");
         advance();
-        while (now_.kind != token_kind::end && (pragma ? !now_.is(';') : now_.line == line)) {
+        while (now_.kind != token_kind::end && (pragma ? !now_.is(';') : now_.line == line))
             advance();
-        }
-        if (pragma) {
+        if (pragma)
             expect(';', "behind .pragma");
-        }
         return true;
     }
     if (now_.is_dotted("section")) {
-        while (now_.kind != token_kind::end && !now_.is('}')) {
+        while (now_.kind != token_kind::end && !now_.is('}'))
             advance();
-        }
         expect('}', "at the end of .section");
         return true;
     }
@@ -156,29 +143,25 @@ bool parser::skip_directive() {
 }
 
 void parser::read_top(module& m) {
-    if (accept(';') || skip_directive()) {
+    if (accept(';') || skip_directive())
         return;
-    }
     if (now_.is_dotted("address_size")) {
         advance();
         const std::uint64_t size = expect_integer("the size of an address");
-        if (size != 32 && size != 64) {
+        if (size != 32 && size != 64)
             fail("an address has 32 or 64 bits");
-        }
         m.address_size = static_cast<std::uint32_t>(size);
         return;
     }
-    if (now_.is_dotted("alias")) {
+    if (now_.is_dotted("alias"))
         fail(".alias is not supported");
-    }
     const linkage link = read_linkage();
-    if (now_.is_dotted("entry") || now_.is_dotted("func")) {
+    if (now_.is_dotted("entry") || now_.is_dotted("func"))
         read_function(m, link);
-    } else if (now_.kind == token_kind::dotted) {
+    else if (now_.kind == token_kind::dotted)
         read_variables(m.variables, link);
-    } else {
+    else
         fail("expected a variable or a function, found " + quoted(now_.text));
-    }
 }
 
 void parser::read_function(module& m, linkage link) {
@@ -188,13 +171,11 @@ void parser::read_function(module& m, linkage link) {
     f.link = link;
     advance();
     read_function_directives(f); // .noreturn may stand here
-    if (!f.entry && now_.is('(')) {
+    if (!f.entry && now_.is('('))
         f.interface.returns = read_params(false);
-    }
     f.name = expect_word("a function's name");
-    if (now_.is('(')) {
+    if (now_.is('('))
         f.interface.params = read_params(false);
-    }
     read_function_directives(f);
     if (now_.is('{')) {
         f.has_body = true;
@@ -217,9 +198,8 @@ void parser::read_function_directives(function& f) {
             do {
                 advance();
                 const std::uint64_t threads = expect_integer("threads of a block");
-                if (i > 2 || threads == 0 || threads > 1024) {
+                if (i > 2 || threads == 0 || threads > 1024)
                     fail("a block has up to three sizes of 1 to 1024 threads");
-                }
                 f.max_threads[i++] = static_cast<std::uint32_t>(threads);
             } while (now_.is(','));
         } else if (name == "minnctapersm" || name == "maxnreg" || name == "maxnctapersm" ||
@@ -242,23 +222,19 @@ std::vector<variable> parser::read_params(bool in_prototype) {
     expect('(', "before parameters");
     while (!now_.is(')')) {
         variable v = read_variable_head();
-        if (v.where != space::param && v.where != space::reg) {
+        if (v.where != space::param && v.where != space::reg)
             fail("a parameter lies in .param or .reg");
-        }
         read_variable_name(v);
         read_dimensions(v);
         check_size(v);
-        if (v.array && v.count == 0 && !in_prototype) {
+        if (v.array && v.count == 0 && !in_prototype)
             fail("variable arguments are not supported");
-        }
         bytes += v.bytes() + v.alignment();
-        if (out.size() >= limits::params || bytes > 2 * limits::param_bytes) {
+        if (out.size() >= limits::params || bytes > 2 * limits::param_bytes)
             fail("a function has more than 32764 bytes of parameters");
-        }
         out.push_back(std::move(v));
-        if (!accept(',')) {
+        if (!accept(','))
             break;
-        }
     }
     expect(')', "behind parameters");
     return out;
@@ -266,13 +242,11 @@ std::vector<variable> parser::read_params(bool in_prototype) {
 
 prototype parser::read_call_prototype() {
     prototype p;
-    if (now_.is('(')) {
+    if (now_.is('('))
         p.returns = read_params(true);
-    }
     expect_word("_ in a prototype");
-    if (now_.is('(')) {
+    if (now_.is('('))
         p.params = read_params(true);
-    }
     if (now_.is_dotted("noreturn")) {
         p.noreturn = true;
         advance();
@@ -311,9 +285,8 @@ void parser::read_body(function& f) {
     do {
         statement s;
         s.line = now_.line;
-        if (now_.kind == token_kind::end) {
+        if (now_.kind == token_kind::end)
             fail("the function " + quoted(f.name) + " does not end");
-        }
         if (now_.is('{') || now_.is('}')) {
             s.what = now_.is('{') ? statement::kind::open : statement::kind::close;
             depth += now_.is('{') ? 1 : -1;

@@ -21,15 +21,13 @@ void parser::read_instruction(function& f) {
     while (now_.kind == token_kind::dotted) {
         in.modifiers.push_back(now_.text);
         advance();
-        if (in.modifiers.size() > 16) {
+        if (in.modifiers.size() > 16)
             fail("an instruction has too many modifiers");
-        }
     }
     while (!now_.is(';')) {
         in.operands.push_back(read_operand(0));
-        if (!accept(',')) {
+        if (!accept(','))
             break;
-        }
     }
     expect(';', "behind an instruction");
     statement s;
@@ -46,30 +44,24 @@ operand parser::read_group(char close, operand::kind kind, std::size_t depth) {
     advance();
     while (!now_.is(close)) {
         o.parts.push_back(read_operand(depth + 1));
-        if (o.parts.size() > limits::params) {
+        if (o.parts.size() > limits::params)
             fail("a list of operands is too long");
-        }
-        if (!accept(',')) {
+        if (!accept(','))
             break;
-        }
     }
     expect(close, "behind a list of operands");
     return o;
 }
 
 operand parser::read_operand(std::size_t depth) {
-    if (depth > 2) {
+    if (depth > 2)
         fail("operands are nested too deeply");
-    }
-    if (now_.is('[')) {
+    if (now_.is('['))
         return read_address();
-    }
-    if (now_.is('{')) {
+    if (now_.is('{'))
         return read_group('}', operand::kind::vector, depth);
-    }
-    if (now_.is('(') && depth == 0) {
+    if (now_.is('(') && depth == 0)
         return read_group(')', operand::kind::list, depth);
-    }
     operand o;
     o.line = now_.line;
     if (now_.is_word("_")) {
@@ -85,9 +77,8 @@ operand parser::read_operand(std::size_t depth) {
             o.suffix = now_.text;
             advance();
         }
-        if (accept('|')) {
+        if (accept('|'))
             o.second = expect_word("a name behind '|'");
-        }
         if (now_.is('+') || now_.is('-')) { // the address of a variable, moved
             const bool back = now_.is('-');
             advance();
@@ -96,9 +87,8 @@ operand parser::read_operand(std::size_t depth) {
         }
         return o;
     }
-    if (minus) {
+    if (minus)
         advance();
-    }
     if (now_.kind == token_kind::real32 || now_.kind == token_kind::real64) {
         o.what = now_.kind == token_kind::real32 ? operand::kind::real32 : operand::kind::real64;
         const std::uint64_t sign = now_.kind == token_kind::real32 ? 1ull << 31 : 1ull << 63;
@@ -131,9 +121,8 @@ operand parser::read_address() {
     }
     while (accept(',')) {
         o.parts.push_back(read_operand(1));
-        if (o.parts.size() > 4) {
+        if (o.parts.size() > 4)
             fail("an address has too many parts");
-        }
     }
     expect(']', "behind an address");
     return o;
@@ -141,9 +130,8 @@ operand parser::read_address() {
 
 // Sums, differences and products of integers, from left to right with the usual precedence of '*'.
 std::uint64_t parser::read_expression(std::size_t depth) {
-    if (depth > 32) {
+    if (depth > 32)
         fail("an expression is nested too deeply");
-    }
     std::uint64_t sum = read_term(depth);
     while (now_.is('+') || now_.is('-')) {
         const bool minus = now_.is('-');
@@ -160,9 +148,8 @@ std::uint64_t parser::read_term(std::size_t depth) {
         bool minus = false;
         bool inverted = false;
         while (now_.is('-') || now_.is('~') || now_.is('+')) {
-            if (now_.is('~') && minus) {
+            if (now_.is('~') && minus)
                 fail("an expression with '-~' is not supported");
-            }
             minus ^= now_.is('-');
             inverted ^= now_.is('~');
             advance();
@@ -176,9 +163,8 @@ std::uint64_t parser::read_term(std::size_t depth) {
         }
         factor = minus ? 0 - factor : factor;
         product *= inverted ? ~factor : factor;
-        if (!now_.is('*')) {
+        if (!now_.is('*'))
             return product;
-        }
         advance();
     }
 }

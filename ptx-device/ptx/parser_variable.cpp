@@ -10,9 +10,8 @@ variable parser::read_variable_head() {
     variable v;
     v.line = now_.line;
     const auto where = now_.kind == token_kind::dotted ? space_of_name(now_.text) : std::nullopt;
-    if (!where || *where == space::generic) {
+    if (!where || *where == space::generic)
         fail("expected a state space, found " + quoted(now_.text));
-    }
     v.where = *where;
     advance();
     read_variable_type(v);
@@ -26,9 +25,8 @@ void parser::read_variable_type(variable& v) {
         if (name == "align") {
             advance();
             const std::uint64_t align = expect_integer("an alignment");
-            if (align == 0 || align > 128 || (align & (align - 1)) != 0) {
+            if (align == 0 || align > 128 || (align & (align - 1)) != 0)
                 fail("an alignment is a power of two up to 128");
-            }
             v.align = static_cast<std::uint32_t>(align);
             continue;
         }
@@ -37,9 +35,8 @@ void parser::read_variable_type(variable& v) {
         } else if (name == "ptr" || space_of_name(name)) { // .param .u64 .ptr .global .align 4 p: a hint
             const bool ptr = name == "ptr";
             advance();
-            if (ptr && now_.kind == token_kind::dotted && space_of_name(now_.text)) {
+            if (ptr && now_.kind == token_kind::dotted && space_of_name(now_.text))
                 advance();
-            }
             if (now_.is_dotted("align")) {
                 advance();
                 expect_integer("an alignment");
@@ -53,12 +50,10 @@ void parser::read_variable_type(variable& v) {
         }
         advance();
     }
-    if (!has_type) {
+    if (!has_type)
         fail("a variable has no type");
-    }
-    if (v.of == type::pred && v.where != space::reg) {
+    if (v.of == type::pred && v.where != space::reg)
         fail("a predicate lies in .reg");
-    }
 }
 
 // name, or %r<8>; GCC has it for arguments of calls, too
@@ -66,9 +61,8 @@ void parser::read_variable_name(variable& v) {
     v.name = expect_word("a variable's name");
     if ((v.where == space::reg || v.where == space::param) && accept('<')) {
         const std::uint64_t count = expect_integer("how many variables");
-        if (count > limits::numbered) {
+        if (count > limits::numbered)
             fail("more than a million variables");
-        }
         v.numbered = static_cast<std::uint32_t>(count);
         expect('>', "behind a number of variables");
     }
@@ -82,20 +76,17 @@ void parser::read_dimensions(variable& v) {
             continue;
         }
         const std::uint64_t n = read_expression(0);
-        if (__builtin_mul_overflow(v.count, n, &v.count)) {
+        if (__builtin_mul_overflow(v.count, n, &v.count))
             fail("an array is too large");
-        }
         expect(']', "behind an array's length");
     }
 }
 
 void parser::check_size(const variable& v) const {
-    if (v.count > limits::variable / v.element()) {
+    if (v.count > limits::variable / v.element())
         fail("a variable has more than 4 GiB");
-    }
-    if (v.array && v.where == space::reg) {
+    if (v.array && v.where == space::reg)
         fail("a register is no array");
-    }
 }
 
 initial parser::read_initial() {
@@ -115,21 +106,18 @@ initial parser::read_initial() {
         }
         i.bits = read_expression(0);
         i.bits = minus ? 0 - i.bits : i.bits;
-        if (!now_.is('(')) {
+        if (!now_.is('('))
             return i;
-        }
         // 0xFF00(symbol): one byte of its address
         advance();
-        if (i.bits == 0 || (i.bits >> (__builtin_ctzll(i.bits) / 8 * 8)) != 0xff) {
+        if (i.bits == 0 || (i.bits >> (__builtin_ctzll(i.bits) / 8 * 8)) != 0xff)
             fail("a mask of an address is 0xFF and whole bytes of zeros");
-        }
         i.shift = static_cast<std::uint32_t>(__builtin_ctzll(i.bits));
         i.bits = 0;
         i.one_byte = true;
         const initial inner = read_initial();
-        if (inner.what != initial::kind::symbol || inner.one_byte) {
+        if (inner.what != initial::kind::symbol || inner.one_byte)
             fail("a mask stands before a variable's name");
-        }
         i.what = inner.what;
         i.symbol = inner.symbol;
         i.bits = inner.bits;
@@ -156,18 +144,16 @@ initial parser::read_initial() {
 // {1, 2, {3, 4}} or a scalar. Inner braces of full rows change nothing; of short ones they would: those are
 // refused by the count at the end, unless a row is short, which no compiler writes.
 void parser::read_content(variable& v, std::size_t depth) {
-    if (depth > 8) {
+    if (depth > 8)
         fail("braces are nested too deeply");
-    }
     if (!accept('{')) {
         v.content.push_back(read_initial());
         return;
     }
     while (!now_.is('}')) {
         read_content(v, depth + 1);
-        if (!accept(',')) {
+        if (!accept(','))
             break;
-        }
     }
     expect('}', "behind a variable's content");
 }
@@ -181,16 +167,13 @@ void parser::read_variables(std::vector<variable>& out, linkage link) {
         read_variable_name(v);
         read_dimensions(v);
         if (accept('=')) {
-            if (v.where != space::global && v.where != space::constant) {
+            if (v.where != space::global && v.where != space::constant)
                 fail("only variables in .global and .const have content");
-            }
             read_content(v, 0);
-            if (v.array && v.count == 0) {
+            if (v.array && v.count == 0)
                 v.count = (v.content.size() + v.vector - 1) / v.vector;
-            }
-            if (v.content.size() > v.count * v.vector) {
+            if (v.content.size() > v.count * v.vector)
                 fail("the variable " + quoted(v.name) + " has more content than elements");
-            }
         }
         check_size(v);
         out.push_back(std::move(v));

@@ -34,9 +34,8 @@ struct result {
 // Words of a text that nobody checked, for a sentence: printable and short.
 inline std::string quoted(std::string_view text) {
     std::string out = "'";
-    for (char c : text.substr(0, 60)) {
+    for (char c : text.substr(0, 60))
         out += c >= ' ' && c <= '~' ? c : '?';
-    }
     return out + (text.size() > 60 ? "…'" : "'");
 }
 

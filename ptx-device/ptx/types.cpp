@@ -40,11 +40,9 @@ constexpr std::array<std::pair<std::string_view, space>, 7> spaces{{
 } // namespace
 
 std::optional<type> type_of_name(std::string_view name) {
-    for (std::size_t i = 0; i < rows.size(); i++) {
-        if (rows[i].name == name) {
+    for (std::size_t i = 0; i < rows.size(); i++)
+        if (rows[i].name == name)
             return static_cast<type>(i);
-        }
-    }
     return std::nullopt;
 }
 
@@ -54,17 +52,13 @@ std::string_view name_of(type t) {
 
 std::optional<space> space_of_name(std::string_view name) {
     // The scope of a window: a block's own shared memory, an entry's own parameters.
-    if (name == "shared::cta") {
+    if (name == "shared::cta")
         return space::shared;
-    }
-    if (name == "param::entry" || name == "param::func") {
+    if (name == "param::entry" || name == "param::func")
         return space::param;
-    }
-    for (const auto& [text, s] : spaces) {
-        if (text == name) {
+    for (const auto& [text, s] : spaces)
+        if (text == name)
             return s;
-        }
-    }
     return std::nullopt;
 }
 
@@ -86,12 +80,10 @@ bool is_bits(type t) {
 }
 
 bool takes(type wanted, type given) {
-    if (wanted == given) {
+    if (wanted == given)
         return true;
-    }
-    if (wanted == type::pred || given == type::pred || size_of(wanted) != size_of(given)) {
+    if (wanted == type::pred || given == type::pred || size_of(wanted) != size_of(given))
         return false;
-    }
     return is_bits(wanted) || is_bits(given) || is_float(wanted) == is_float(given);
 }
 

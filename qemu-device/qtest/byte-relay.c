@@ -142,7 +142,7 @@ static void *relay_thread(void *opaque)
 }
 
 /* Returns when the thread does as it is told now. */
-static void relay_tell(ByteRelay *relay)
+static void relay_report(ByteRelay *relay)
 {
     g_assert_cmpint(write(relay->wake[1], "", 1), ==, 1);
     while (!qatomic_xchg(&relay->obeys, false)) {
@@ -172,7 +172,7 @@ ByteRelay *byte_relay_new(const char *to)
 void byte_relay_free(ByteRelay *relay)
 {
     qatomic_set(&relay->ending, true);
-    relay_tell(relay);
+    relay_report(relay);
     g_thread_join(relay->thread);
     close(relay->listener);
     close(relay->wake[0]);
@@ -192,13 +192,13 @@ const char *byte_relay_address(ByteRelay *relay)
 void byte_relay_hold(ByteRelay *relay)
 {
     qatomic_set(&relay->held, true);
-    relay_tell(relay);
+    relay_report(relay);
 }
 
 void byte_relay_release(ByteRelay *relay)
 {
     qatomic_set(&relay->held, false);
-    relay_tell(relay);
+    relay_report(relay);
 }
 
 void byte_relay_spoil(ByteRelay *relay, const void *pattern,

@@ -26,7 +26,7 @@ static char *bootpath;
 static int watched[2];
 
 /* Each thread of a process: number, name, state ("T": stopped) */
-static void tell_threads(int pid)
+static void report_threads(int pid)
 {
     g_autofree char *tasks = g_strdup_printf("/proc/%d/task", pid);
     g_autoptr(GDir) dir = g_dir_open(tasks, 0, NULL);
@@ -54,7 +54,7 @@ static void hangs(int number)
             g_test_get_path());
     for (int i = 0; i < 2; i++) {
         fprintf(stderr, "  process %d\n", watched[i]);
-        tell_threads(watched[i]);
+        report_threads(watched[i]);
     }
     sigaction(SIGALRM, &ends, NULL);
     raise(SIGALRM);

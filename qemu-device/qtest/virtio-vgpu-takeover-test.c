@@ -577,7 +577,7 @@ static void wait_failure(QTestState *qts)
  * the guest is to be told of while its VM is stopped, waits until it runs, and
  * a reset finds no event buffer half filled.
  */
-static void test_tell_failures_while_stopped(void)
+static void test_report_failures_while_stopped(void)
 {
     Driver *d = driver_new(REPLICATION ",backend=faulty,"
                            "options=memory=1,,on=info:1,,do=lost,"
@@ -598,7 +598,7 @@ static void test_tell_failures_while_stopped(void)
     wait_failure(d->qts);
 
     qtest_qmp_assert_success(d->qts, "{ 'execute': 'stop' }");
-    qtest_qom_set_bool(d->qts, "/machine/peripheral/vgpu0", "tell-failures",
+    qtest_qom_set_bool(d->qts, "/machine/peripheral/vgpu0", "report-failures",
                        true);
     g_assert_cmpuint(driver_stat(d, "device-records"), ==, 0);
     /*
@@ -629,8 +629,8 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu-takeover/chain", test_chain);
     qtest_add_func("virtio-vgpu-takeover/refused", test_refused);
     qtest_add_func("virtio-vgpu-takeover/generation", test_generation);
-    qtest_add_func("virtio-vgpu-takeover/tell-failures-while-stopped",
-                   test_tell_failures_while_stopped);
+    qtest_add_func("virtio-vgpu-takeover/report-failures-while-stopped",
+                   test_report_failures_while_stopped);
     late_log_add();
     result = g_test_run();
 

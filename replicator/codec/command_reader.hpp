@@ -32,9 +32,8 @@ public:
     const char* message = nullptr;
 
     bool refuse(const char* reason) {
-        if (!message) {
+        if (!message)
             message = reason;
-        }
         return false;
     }
     bool require(bool condition, const char* reason) { return condition || refuse(reason); }
@@ -42,9 +41,8 @@ public:
     template <class Command>
     bool fixed(const Command*& out) {
         static_assert(is_wire_struct<Command>);
-        if (rest_.size() < sizeof(Command)) {
+        if (rest_.size() < sizeof(Command))
             return refuse("the command is shorter than its opcode's structure");
-        }
         out = reinterpret_cast<const Command*>(rest_.data());
         rest_ = rest_.subspan(sizeof(Command));
         return true;
@@ -59,16 +57,13 @@ public:
     bool pad(std::uint64_t value) { return require(value == 0, "a pad field is not 0"); }
 
     bool ids(std::uint64_t count, id_list& out) {
-        if (count > rest_.size() / sizeof(guest_id)) {
+        if (count > rest_.size() / sizeof(guest_id))
             return refuse("an id list is longer than the command");
-        }
         out = id_list(reinterpret_cast<const guest_id*>(rest_.data()), count);
         rest_ = rest_.subspan(count * sizeof(guest_id));
-        for (const guest_id value : out) {
-            if (value == 0) {
+        for (const guest_id value : out)
+            if (value == 0)
                 return refuse("an id in a list is 0");
-            }
-        }
         return true;
     }
 
@@ -81,13 +76,11 @@ public:
 
     // `bytes` bytes and the zeros that pad them.
     bool bytes(std::uint64_t bytes, std::span<const std::byte>& out) {
-        if (bytes > rest_.size() || padded(bytes) > rest_.size()) {
+        if (bytes > rest_.size() || padded(bytes) > rest_.size())
             return refuse("text, arguments or inline payload are longer than the command");
-        }
         out = rest_.first(bytes);
-        if (!zeros(rest_.subspan(bytes, padded(bytes) - bytes))) {
+        if (!zeros(rest_.subspan(bytes, padded(bytes) - bytes)))
             return refuse("padding is not 0");
-        }
         rest_ = rest_.subspan(padded(bytes));
         return true;
     }
@@ -96,13 +89,11 @@ public:
     std::span<const std::byte> all() { return std::exchange(rest_, {}); }
 
     bool text(std::uint64_t length, std::uint64_t limit, std::string_view& out) {
-        if (length > limit) {
+        if (length > limit)
             return refuse("text is longer than its limit");
-        }
         std::span<const std::byte> raw;
-        if (!bytes(length, raw)) {
+        if (!bytes(length, raw))
             return false;
-        }
         out = std::string_view(reinterpret_cast<const char*>(raw.data()), raw.size());
         return true;
     }
@@ -137,38 +128,31 @@ public:
     bool done() { return require(rest_.empty(), "the command is longer than what it contains"); }
 
     static bool zeros(std::span<const std::byte> bytes) {
-        for (const std::byte b : bytes) {
-            if (b != std::byte{0}) {
+        for (const std::byte b : bytes)
+            if (b != std::byte{0})
                 return false;
-            }
-        }
         return true;
     }
 
 private:
     bool table_payload(const vgpu_payload_ref& ref, std::uint32_t writable, payload_source& out) {
-        if (!pad(ref.pad)) {
+        if (!pad(ref.pad))
             return false;
-        }
         if (ref.index == VGPU_PAYLOAD_NONE) {
             out = payload_source{};
             return require(ref.bytes == 0, "a payload reference to nothing has a length");
         }
-        if (ref.index >= context_.payloads.size()) {
+        if (ref.index >= context_.payloads.size())
             return refuse("a payload reference is beyond the payload table");
-        }
         const kagemusha_payload& entry = context_.payloads[ref.index];
-        if (ref.bytes != entry.bytes || ref.bytes == 0) {
+        if (ref.bytes != entry.bytes || ref.bytes == 0)
             return refuse("a payload reference's length is 0 or not that of its table entry");
-        }
-        if ((entry.writable != 0) != (writable != 0)) {
+        if ((entry.writable != 0) != (writable != 0))
             return refuse("a payload's direction is not that of its command");
-        }
         std::uint64_t& word = payload_used_[ref.index / 64];
         const std::uint64_t bit = std::uint64_t{1} << (ref.index % 64);
-        if (word & bit) {
+        if (word & bit)
             return refuse("two commands use one payload table entry");
-        }
         word |= bit;
         out.bytes = ref.bytes;
         out.index = ref.index;

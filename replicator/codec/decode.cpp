@@ -125,9 +125,8 @@ bool read(reader& r, Op& o, const text_part<A...>& p) {
 template <class Op, class... A>
 bool read(reader& r, Op& o, const names_part<A...>& p) {
     std::string_view& names = o.*p.view;
-    if (!r.text(get(*o.c, p.bytes), p.limit, names)) {
+    if (!r.text(get(*o.c, p.bytes), p.limit, names))
         return false;
-    }
     const auto ends = static_cast<std::uint64_t>(std::count(names.begin(), names.end(), '\0'));
     return r.require(ends == get(*o.c, p.count) && (names.empty() || names.back() == '\0'), p.sentence);
 }
@@ -145,18 +144,15 @@ bool read(reader& r, Op& o, const payload_part<A...>& p) {
 bool walk_arguments(reader& r, std::span<const std::byte> bytes, std::uint32_t count) {
     std::int64_t last_index = -1;
     for (std::uint32_t i = 0; i < count; ++i) {
-        if (bytes.size() < sizeof(vgpu_argument)) {
+        if (bytes.size() < sizeof(vgpu_argument))
             return r.refuse("fewer argument bytes than arguments");
-        }
         const auto& a = *reinterpret_cast<const vgpu_argument*>(bytes.data());
         bytes = bytes.subspan(sizeof(vgpu_argument));
-        if (a.index >= VGPU_MAX_ARGUMENTS || std::int64_t{a.index} <= last_index) {
+        if (a.index >= VGPU_MAX_ARGUMENTS || std::int64_t{a.index} <= last_index)
             return r.refuse("the indices of arguments do not ascend or are too large");
-        }
         last_index = a.index;
-        if (a.bytes == 0) {
+        if (a.bytes == 0)
             return r.refuse("an argument of 0 bytes");
-        }
         std::uint64_t value_bytes = 0;
         switch (a.kind) {
         case VGPU_ARGUMENT_BYTES:
@@ -164,9 +160,8 @@ bool walk_arguments(reader& r, std::span<const std::byte> bytes, std::uint32_t c
             break;
         case VGPU_ARGUMENT_MEMORY:
         case VGPU_ARGUMENT_SAMPLER:
-            if (a.bytes != sizeof(guest_id)) {
+            if (a.bytes != sizeof(guest_id))
                 return r.refuse("an argument that names an object is not 8 bytes long");
-            }
             value_bytes = sizeof(guest_id);
             break;
         case VGPU_ARGUMENT_LOCAL:
@@ -175,15 +170,12 @@ bool walk_arguments(reader& r, std::span<const std::byte> bytes, std::uint32_t c
             return r.refuse("an unknown kind of argument");
         }
         // bytes.size() is a multiple of 8, so a value that fits has room for its padding too.
-        if (value_bytes > bytes.size()) {
+        if (value_bytes > bytes.size())
             return r.refuse("an argument is longer than the command");
-        }
-        if (!reader::zeros(bytes.subspan(value_bytes, padded(value_bytes) - value_bytes))) {
+        if (!reader::zeros(bytes.subspan(value_bytes, padded(value_bytes) - value_bytes)))
             return r.refuse("padding is not 0");
-        }
-        if (a.kind == VGPU_ARGUMENT_SAMPLER && *reinterpret_cast<const guest_id*>(bytes.data()) == 0) {
+        if (a.kind == VGPU_ARGUMENT_SAMPLER && *reinterpret_cast<const guest_id*>(bytes.data()) == 0)
             return r.refuse("an id that must name an object is 0");
-        }
         bytes = bytes.subspan(padded(value_bytes));
     }
     return r.require(bytes.empty(), "more argument bytes than arguments");
@@ -211,11 +203,9 @@ bool read_packed(reader& r, op_write_runs& o) {
     f = {{VGPU_CMD_WRITE_RUNS, 0, static_cast<std::uint32_t>(command.size())}, {}, 0};
     std::size_t at = offsetof(vgpu_cmd_write_runs, body);
     std::uint64_t queue = 0, run_bytes = 0;
-    for (std::uint64_t* number : {&queue, &f.buffer, &run_bytes}) {
-        if (const char* why = read_number(command, at, *number)) {
+    for (std::uint64_t* number : {&queue, &f.buffer, &run_bytes})
+        if (const char* why = read_number(command, at, *number))
             return r.refuse(why);
-        }
-    }
     f.enqueue.queue = queue;
     if (!r.id(queue) || !r.id(f.buffer) ||
         !r.require(run_bytes != 0 && run_bytes <= VGPU_MAX_RUN_BYTES,
@@ -230,9 +220,8 @@ bool read_packed(reader& r, op_write_runs& o) {
     buffer_run run{};
     while (walk.next(run)) {
     }
-    if (walk.error()) {
+    if (walk.error())
         return r.refuse(walk.error());
-    }
     o.bytes = rest.first(walk.bytes());
     o.runs = run_list(encoded, walk.bytes());
     o.end = walk.end();
@@ -246,13 +235,11 @@ bool read_parts(reader& r, typename Row::op& o) {
     if constexpr (is_packed<Row>) {
         return read_packed(r, o);
     } else {
-        if (!r.fixed(o.c)) {
+        if (!r.fixed(o.c))
             return false;
-        }
         if constexpr (Row::answers == answer::enqueued) {
-            if (!r.enqueue(o.c->enqueue, o.waits)) {
+            if (!r.enqueue(o.c->enqueue, o.waits))
                 return false;
-            }
         }
         return std::apply([&](const auto&... part) { return (read(r, o, part) && ...); }, Row::parts);
     }
@@ -264,9 +251,8 @@ template <class Row>
 const char* read_row(std::span<const std::byte> command, const stream_context& context,
                      std::uint64_t* payload_used, op& out) {
     reader r(command, context, payload_used);
-    if (read_parts<Row>(r, out.emplace<typename Row::op>())) {
+    if (read_parts<Row>(r, out.emplace<typename Row::op>()))
         r.done();
-    }
     return r.message;
 }
 
@@ -287,21 +273,17 @@ const char* read_command(std::span<const std::byte> command, const stream_contex
 } // namespace
 
 const char* launch_size_error(const vgpu_cmd_launch& c) {
-    if (c.work_dim < 1 || c.work_dim > 3) {
+    if (c.work_dim < 1 || c.work_dim > 3)
         return launch_size_errors[0];
-    }
     const bool local_given = (c.flags & VGPU_LAUNCH_LOCAL_SIZE) != 0;
     for (std::uint32_t d = 0; d < 3; ++d) {
         const bool unused = d >= c.work_dim;
-        if (unused && (c.offset[d] != 0 || c.global[d] != 1 || (local_given && c.local[d] != 1))) {
+        if (unused && (c.offset[d] != 0 || c.global[d] != 1 || (local_given && c.local[d] != 1)))
             return launch_size_errors[1];
-        }
-        if (!(checked_u64(c.offset[d]) + c.global[d]).ok()) {
+        if (!(checked_u64(c.offset[d]) + c.global[d]).ok())
             return launch_size_errors[2];
-        }
-        if (local_given && c.local[d] == 0) {
+        if (local_given && c.local[d] == 0)
             return launch_size_errors[3];
-        }
     }
     return nullptr;
 }
@@ -317,11 +299,10 @@ const vgpu_cmd& header_of(const op& o) {
 const vgpu_enqueue* enqueue_of(const op& o) {
     return std::visit(
         [](const auto& x) -> const vgpu_enqueue* {
-            if constexpr (requires { x.c->enqueue; }) {
+            if constexpr (requires { x.c->enqueue; })
                 return &x.c->enqueue;
-            } else {
+            else
                 return nullptr;
-            }
         },
         o);
 }
@@ -331,9 +312,8 @@ guest_id queue_of(const vgpu_cmd& header) {
         vgpu_cmd cmd;
         vgpu_enqueue enqueue;
     };
-    if (header.opcode != VGPU_CMD_WRITE_RUNS) {
+    if (header.opcode != VGPU_CMD_WRITE_RUNS)
         return reinterpret_cast<const enqueued&>(header).enqueue.queue;
-    }
     std::size_t at = offsetof(vgpu_cmd_write_runs, body);
     guest_id queue = 0;
     [[maybe_unused]] const char* const why =
@@ -345,11 +325,10 @@ guest_id queue_of(const vgpu_cmd& header) {
 id_list waits_of(const op& o) {
     return std::visit(
         [](const auto& x) -> id_list {
-            if constexpr (requires { x.waits; }) {
+            if constexpr (requires { x.waits; })
                 return x.waits;
-            } else {
+            else
                 return {};
-            }
         },
         o);
 }

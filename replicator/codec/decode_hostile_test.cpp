@@ -33,13 +33,11 @@ outcome walk(std::span<const std::byte> stream, std::span<const kagemusha_payloa
     unsigned touched = 0;
     for (;;) {
         const decode_status status = decoder.next(o);
-        if (status != decode_status::op) {
+        if (status != decode_status::op)
             return {status, ops, decoder.error().message, decoder.error().offset, touched};
-        }
         ++ops;
-        for (const guest_id id : waits_of(o)) {
+        for (const guest_id id : waits_of(o))
             touched += static_cast<unsigned>(id);
-        }
         if (const auto* w = std::get_if<op_write_runs>(&o)) {
             w->runs.for_each([&](const buffer_run& r) {
                 touched += static_cast<unsigned>(w->bytes[r.from]) +
@@ -48,9 +46,8 @@ outcome walk(std::span<const std::byte> stream, std::span<const kagemusha_payloa
         }
         if (const auto* l = std::get_if<op_launch>(&o)) {
             l->arguments.for_each([&](const launch_argument& a) {
-                for (const std::byte b : a.value) {
+                for (const std::byte b : a.value)
                     touched += static_cast<unsigned>(b);
-                }
             });
         }
     }
@@ -317,11 +314,10 @@ TEST(decode_hostile, every_truncation_of_every_opcode_is_refused) {
         auto& header = command<vgpu_cmd>(b);
         const std::uint32_t bytes = command_bytes(header);
         for (std::uint32_t cut = 8; cut < bytes; cut += 8) {
-            if (header.opcode == VGPU_CMD_WRITE_RUNS) {
+            if (header.opcode == VGPU_CMD_WRITE_RUNS)
                 header.flags = static_cast<std::uint16_t>(cut / 8); // where it has its length
-            } else {
+            else
                 header.bytes = cut;
-            }
             const outcome o = walk(b.stream().first(cut), b.payloads());
             EXPECT_EQ(o.status, decode_status::error) << "cut to " << cut;
         }
@@ -336,9 +332,8 @@ TEST(decode_hostile, random_damage_is_survived) {
         for (int round = 0; round < 300; ++round) {
             stream_builder b = r.builder;
             const auto stream = b.mutable_stream();
-            for (int hits = 1 + static_cast<int>(random() % 3); hits > 0; --hits) {
+            for (int hits = 1 + static_cast<int>(random() % 3); hits > 0; --hits)
                 stream[random() % stream.size()] = static_cast<std::byte>(random() % 4 ? random() : 0xff);
-            }
             const outcome o = walk(b);
             EXPECT_LE(o.ops, stream.size() / sizeof(vgpu_cmd));
             EXPECT_TRUE(o.status == decode_status::end || o.message != nullptr);

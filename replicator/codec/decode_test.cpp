@@ -83,9 +83,8 @@ void decode_all(const stream_builder& b, F&& f) {
     op o;
     for (;;) {
         const decode_status status = decoder.next(o);
-        if (status == decode_status::end) {
+        if (status == decode_status::end)
             return;
-        }
         ASSERT_EQ(status, decode_status::op) << decoder.error().message << " at " << decoder.error().offset;
         f(o);
     }

@@ -16,9 +16,8 @@ namespace {
 void append_words(std::vector<std::uint64_t>& words, const void* data, std::size_t bytes) {
     const std::size_t at = words.size();
     words.resize(at + (bytes + 7) / 8, 0);
-    if (bytes != 0) {
+    if (bytes != 0)
         std::memcpy(words.data() + at, data, bytes);
-    }
 }
 
 payload_source inlined(std::span<const std::byte> bytes) {
@@ -97,9 +96,8 @@ stream_builder& stream_builder::add_enqueued(typename Row::wire c, const enqueue
 void stream_builder::append_command(vgpu_cmd& fixed, std::size_t fixed_bytes, std::span<const piece> pieces) {
     command_word_ = words_.size();
     append(&fixed, fixed_bytes);
-    for (const piece& p : pieces) {
+    for (const piece& p : pieces)
         append(p.data, p.bytes);
-    }
 }
 
 // ---- calls
@@ -222,9 +220,8 @@ stream_builder& stream_builder::compile_program(std::uint64_t program, std::stri
                                                 std::span<const std::uint64_t> headers,
                                                 std::span<const std::string_view> names) {
     std::string joined;
-    for (const std::string_view name : names) {
+    for (const std::string_view name : names)
         joined.append(name).push_back('\0');
-    }
     vgpu_cmd_compile_program c{};
     c.program = program;
     return add<commands::compile_program>(c, headers, options, std::string_view(joined));
@@ -439,9 +436,8 @@ stream_builder& stream_builder::launch(const enqueue_ref& e, std::uint64_t kerne
     c.flags = size.local[0] != 0 ? VGPU_LAUNCH_LOCAL_SIZE : 0;
     std::copy_n(size.offset, 3, c.offset);
     std::copy_n(size.global, 3, c.global);
-    for (std::uint32_t d = 0; d < 3; ++d) {
+    for (std::uint32_t d = 0; d < 3; ++d)
         c.local[d] = d < size.work_dim || size.local[0] == 0 ? size.local[d] : 1;
-    }
     return add_enqueued<commands::launch>(c, e, arguments.list());
 }
 
@@ -463,9 +459,8 @@ stream_builder& stream_builder::migrate(const enqueue_ref& e, std::span<const st
 namespace {
 
 void append_number(std::vector<std::byte>& to, std::uint64_t n) {
-    for (; n >= 0x80; n >>= 7) {
+    for (; n >= 0x80; n >>= 7)
         to.push_back(static_cast<std::byte>(n | 0x80));
-    }
     to.push_back(static_cast<std::byte>(n));
 }
 

@@ -126,9 +126,8 @@ public:
     void append_command(vgpu_cmd& fixed, std::size_t fixed_bytes, std::span<const piece> pieces) {
         const std::size_t at = stream.size();
         append(&fixed, fixed_bytes);
-        for (const piece& p : pieces) {
+        for (const piece& p : pieces)
             append(p.data, p.bytes);
-        }
         reinterpret_cast<vgpu_cmd*>(&stream[at])->bytes = static_cast<__u32>((stream.size() - at) * 8);
     }
 
@@ -144,26 +143,23 @@ public:
 private:
     template <class Row, class Op>
     static auto waits(const Op& o) {
-        if constexpr (Row::answers == commands::answer::enqueued) {
+        if constexpr (Row::answers == commands::answer::enqueued)
             return std::tuple(o.waits);
-        } else {
+        else
             return std::tuple();
-        }
     }
     template <class Op, class Part>
     static auto view(const Op& o, const Part& p) {
-        if constexpr (requires { p.view; }) {
+        if constexpr (requires { p.view; })
             return std::tuple(o.*p.view);
-        } else {
+        else
             return std::tuple();
-        }
     }
     void append(const void* data, std::size_t bytes) {
         const std::size_t at = stream.size();
         stream.resize(at + (bytes + 7) / 8);
-        if (bytes != 0) {
+        if (bytes != 0)
             std::memcpy(&stream[at], data, bytes);
-        }
     }
 };
 
@@ -173,9 +169,8 @@ TEST(encode, what_was_decoded_is_encoded_to_the_same_bytes) {
         SCOPED_TRACE(r.name);
         stream_decoder decoder(r.builder.stream(), {r.builder.payloads()});
         for (op o; decoder.next(o) == decode_status::op;) {
-            if (header_of(o).opcode == VGPU_CMD_WRITE_RUNS) {
+            if (header_of(o).opcode == VGPU_CMD_WRITE_RUNS)
                 continue; // packed
-            }
             copier copy;
             std::visit(
                 [&]<class Op>(const Op& one) {

@@ -64,13 +64,11 @@ constexpr std::uint32_t type_101010_2 = 0x10E0;
 std::uint32_t image_element_bytes(std::uint32_t channel_order, std::uint32_t channel_type) {
     const std::uint32_t order = channel_order - first_order;
     const std::uint32_t type = channel_type - first_type;
-    if (order >= sizeof(order_channels) || type >= sizeof(type_bytes)) {
+    if (order >= sizeof(order_channels) || type >= sizeof(type_bytes))
         return 0;
-    }
     const int bytes = type_bytes[type];
-    if (bytes >= 0) {
+    if (bytes >= 0)
         return order_channels[order] * static_cast<std::uint32_t>(bytes);
-    }
     const bool packs_rgb = channel_order == order_rgb || channel_order == order_rgbx;
     const bool allowed = channel_type == type_101010_2 ? channel_order == order_rgba : packs_rgb;
     return allowed ? static_cast<std::uint32_t>(-bytes) : 0;

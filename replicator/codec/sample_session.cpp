@@ -105,11 +105,10 @@ void build_sample(stream_builder& b) {
     typename Row::wire c{};
     Row::sample(c);
     const auto name_objects = [&]<class Part>(const Part& part) {
-        if constexpr (commands::is_creates<Part>) {
+        if constexpr (commands::is_creates<Part>)
             c.*part.id = made_by(Row::opcode);
-        } else if constexpr (requires { part.how; }) {
+        else if constexpr (requires { part.how; })
             c.*part.id = id_of(part.kind);
-        }
     };
     std::apply([&](const auto&... part) { (name_objects(part), ...); }, Row::parts);
     sample_views all{b};
@@ -254,30 +253,24 @@ std::vector<sample_request> sample_session() {
     batch.flush(queue);
 
     commands::all_rows::for_each([&]<class Row>() {
-        if constexpr (requires { &Row::sample; }) {
+        if constexpr (requires { &Row::sample; })
             build_sample<Row>(add(Row::name));
-        }
     });
 
     stream_builder& end = add("set user event and destroy everything");
     end.set_user_event(user_event, 0);
     end.destroy(VGPU_OBJECT_EVENT, user_event);
-    for (std::uint64_t e = event; e <= event + 8; ++e) {
+    for (std::uint64_t e = event; e <= event + 8; ++e)
         end.destroy(VGPU_OBJECT_EVENT, e);
-    }
     end.destroy(VGPU_OBJECT_KERNEL, kernel);
-    for (const std::uint64_t id : {program, program_il, program_linked, header}) {
+    for (const std::uint64_t id : {program, program_il, program_linked, header})
         end.destroy(VGPU_OBJECT_PROGRAM, id);
-    }
     end.destroy(VGPU_OBJECT_SAMPLER, sampler);
-    for (const std::uint64_t id :
-         {image, image_3d, image_in_buffer, sub_buffer, buffer, buffer_with_content}) {
+    for (const std::uint64_t id : {image, image_3d, image_in_buffer, sub_buffer, buffer, buffer_with_content})
         end.destroy(VGPU_OBJECT_MEMORY, id);
-    }
     commands::all_rows::for_each([&]<class Row>() {
-        if constexpr (requires { &Row::sample; } && commands::creates_object<Row>) {
+        if constexpr (requires { &Row::sample; } && commands::creates_object<Row>)
             end.destroy(commands::created_kind<Row>, made_by(Row::opcode));
-        }
     });
     end.destroy(VGPU_OBJECT_QUEUE, queue).destroy(VGPU_OBJECT_QUEUE, queue_out_of_order);
     end.destroy(VGPU_OBJECT_CONTEXT, context);

@@ -13,7 +13,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/device_file.hpp"
+#include "core/device_session.hpp"
 #include "core/limits.hpp"
 
 namespace kagemusha::core {
@@ -36,11 +36,9 @@ std::unique_ptr<device> device::create(device_config config, port_factory factor
     if (epoll < 0 || timer < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &event) != 0) {
         error = std::string("the device can't have its descriptors: ") + std::strerror(errno) +
                 "; raise the limit of open files";
-        for (const int fd : {epoll, timer}) {
-            if (fd >= 0) {
+        for (const int fd : {epoll, timer})
+            if (fd >= 0)
                 close(fd);
-            }
-        }
         return nullptr;
     }
     return std::unique_ptr<device>(new device(std::move(config), std::move(factory), epoll, timer));
@@ -65,9 +63,8 @@ device::~device() {
 }
 
 void device::add_region(std::uint32_t region, std::uint64_t bytes) {
-    if (region >= regions_.size()) {
+    if (region >= regions_.size())
         regions_.resize(region + 1);
-    }
     regions_[region] = bytes;
 }
 
@@ -75,9 +72,8 @@ void device::add_region(std::uint32_t region, std::uint64_t bytes) {
 // --------------------------------------------------------------------------------------------------------
 
 void device::answer(std::uint64_t token, const vgpu_response& response) {
-    if (response.status != VGPU_STATUS_OK) {
+    if (response.status != VGPU_STATUS_OK)
         requests_refused_.add();
-    }
     config_.callbacks.request_done(config_.user_data, token, &response);
 }
 
@@ -89,9 +85,8 @@ void device::answer(std::uint64_t token, vgpu_status status) {
 }
 
 void device::report_written(std::span<const kagemusha_segment> ranges) {
-    if (!ranges.empty() && config_.callbacks.memory_written) {
+    if (!ranges.empty() && config_.callbacks.memory_written)
         config_.callbacks.memory_written(config_.user_data, ranges.data(), ranges.size());
-    }
 }
 
 void device::open_file(std::uint32_t file, std::uint64_t token, origin from) {
@@ -111,9 +106,8 @@ void device::open_file(std::uint32_t file, std::uint64_t token, origin from) {
     files_total_.add();
     const std::uint64_t seed = config_.hash_seed + files_total_.get();
     files_.emplace(file, std::make_unique<file_entry>(*this, file, seed));
-    if (tap_) {
+    if (tap_)
         tap_->on_open(file);
-    }
     publish();
     answer(token, VGPU_STATUS_OK);
 }
@@ -136,9 +130,8 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         return;
     }
     const submit_decision d = f.fsm.on_submit(request, regions_, from != origin::guest);
-    if (d.broken_rule) {
+    if (d.broken_rule)
         log_broken_rule(f.number, "guest", d.broken_rule, now_ms);
-    }
     if (d.what == submit_decision::action::answer) {
         answer(request.token, d.response);
     } else {
@@ -148,19 +141,17 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
         calls_.add(d.work.calls);
         bytes_to_gpu_.add(d.work.bytes_to_gpu);
         bytes_from_gpu_.add(d.work.bytes_from_gpu);
-        // untold: nobody executes it here
-        if (f.untold || f.port || f.start_waits || start_or_wait(f, from)) {
+        // unreported: nobody executes it here
+        if (f.unreported || f.port || f.start_waits || start_or_wait(f, from)) {
             mirror_tap* const tap = from == origin::log_of_mirror ? nullptr : tap_;
             if (tap) {
                 f.fsm.note_log_range(d.request.token,
                                      tap->on_submit(f.number, d.request, d.repeats, f.fsm.objects()));
             }
-            if (!f.untold) { // else it is in the log, and whoever goes on with the guest executes it
+            if (!f.unreported) // else it is in the log, and whoever goes on with the guest executes it
                 forward(f, d);
-            }
-            if (tap) {
+            if (tap)
                 tap->on_forwarded(f.number);
-            }
         }
     }
     deliver(f);
@@ -169,9 +160,8 @@ void device::submit(const kagemusha_request& request, std::uint64_t now_ms, orig
 
 // False: the worker can't be started, and the file is lost.
 bool device::start_or_wait(file_entry& f, origin from) {
-    if (from != origin::guest || starts_.ask(f.number, now_ms_)) {
+    if (from != origin::guest || starts_.ask(f.number, now_ms_))
         return start_worker(f);
-    }
     f.start_waits = true;
     workers_delayed_.add();
     if (starts_.waiting() == 1 && guest_log_.allow(now_ms_)) {
@@ -217,9 +207,8 @@ bool device::start_worker(file_entry& f) {
 }
 
 void device::await_events(std::uint32_t file, std::span<const guest_id> events) {
-    if (const auto at = files_.find(file); at != files_.end()) {
+    if (const auto at = files_.find(file); at != files_.end())
         at->second->fsm.await(events);
-    }
 }
 
 void device::forward(file_entry& f, const submit_decision& d) {
@@ -241,9 +230,8 @@ void device::hand_over(file_entry& f, const worker::request_view& request,
     // Full, or dead: then draining tells why and answers everything. What is awaited completes by a record,
     // which draining looks for too. No port: its start waits.
     add_waiting(f, f.waiting.emplace_back(request, awaited).bytes());
-    if (f.port && !awaited.empty() && !f.draining) {
+    if (f.port && !awaited.empty() && !f.draining)
         flush_waiting(f); // they may have completed between await_events() and this request
-    }
 }
 
 // As much of what may wait is left for others as this file has already. So all files together stay within the
@@ -271,9 +259,8 @@ void device::flush_waiting(file_entry& f) {
                f.fsm.objects().pending_serial(next.awaited.back().id) != next.awaited.back().serial) {
             next.awaited.pop_back();
         }
-        if (!next.awaited.empty() || f.port->submit(next.view()) != worker::submit_result::accepted) {
+        if (!next.awaited.empty() || f.port->submit(next.view()) != worker::submit_result::accepted)
             break;
-        }
         remove_waiting(f, next.bytes());
         f.waiting.pop_front();
         submitted = true;
@@ -298,9 +285,8 @@ void device::dispatch(std::uint64_t now_ms) {
             if (read(timer_, &expirations, sizeof(expirations)) == sizeof(expirations)) {
                 start_due();
                 check_watchdogs();
-                if (tap_ && tick_ms_ != 0) {
+                if (tap_ && tick_ms_ != 0)
                     tap_->on_tick(now_ms);
-                }
             }
             continue;
         }
@@ -309,9 +295,8 @@ void device::dispatch(std::uint64_t now_ms) {
             continue;
         }
         const auto at = files_.find(static_cast<std::uint32_t>(events[i].data.u64));
-        if (at != files_.end() && at->second->port) {
+        if (at != files_.end() && at->second->port)
             drain(*at->second);
-        }
     }
     publish();
 }
@@ -335,9 +320,8 @@ void device::check_watchdogs() {
     bool any_busy = warn_of_slow_ends();
     for (auto& [number, file] : files_) {
         file_entry& f = *file;
-        if (!f.port) {
+        if (!f.port)
             continue;
-        }
         any_busy |= f.fsm.requests_in_flight() != 0 || f.fsm.objects().pending_events() != 0;
         switch (observe(f)) {
         case hang::none:
@@ -358,9 +342,8 @@ void device::check_watchdogs() {
             break;
         }
     }
-    if (!any_busy) {
+    if (!any_busy)
         watch(false);
-    }
 }
 
 // ---- records
@@ -371,24 +354,20 @@ bool device::deliver_some(file_entry& f, unsigned at_most) {
     for (; f.fsm.has_record() && at_most != 0; --at_most) {
         const std::span<const std::byte> record = f.fsm.front_record();
         const int result = config_.callbacks.record(config_.user_data, record.data(), record.size());
-        if (result == -EAGAIN) {
+        if (result == -EAGAIN)
             return false;
-        }
-        if (result != 0) {
+        if (result != 0)
             std::abort(); // the contract of the callback knows 0 and -EAGAIN
-        }
         f.fsm.on_record_taken();
     }
     return true;
 }
 
 void device::deliver(file_entry& f) {
-    if (f.records_held) {
+    if (f.records_held)
         return;
-    }
-    if (!no_room_) {
+    if (!no_room_)
         no_room_ = !deliver_some(f, UINT32_MAX);
-    }
     if (f.fsm.has_record() && !f.undelivered) {
         f.undelivered = true;
         undelivered_.push_back(f.number);
@@ -410,9 +389,8 @@ void device::event_space() {
         }
         undelivered_.pop_front();
         f.undelivered = f.fsm.has_record();
-        if (f.undelivered) {
+        if (f.undelivered)
             undelivered_.push_back(f.number);
-        }
     }
 }
 
@@ -425,18 +403,16 @@ std::vector<file_checkpoint> device::checkpoint() const {
     for (const auto& [number, f] : files_) {
         f->fsm.checkpoint(out.emplace_back());
         // Executed, and the guest is not told yet.
-        for (const auto& [token, h] : f->held) {
+        for (const auto& [token, h] : f->held)
             out.back().requests.push_back({h.token, h.entries, h.progress});
-        }
     }
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.file < b.file; });
     return out;
 }
 
 void device::add_lost_file(std::uint32_t file, bool tell) {
-    if (file == 0 || files_.contains(file) || files_.size() >= hard_max_files) {
+    if (file == 0 || files_.contains(file) || files_.size() >= hard_max_files)
         return;
-    }
     files_total_.add();
     file_entry& f = *files_.emplace(file, std::make_unique<file_entry>(*this, file, config_.hash_seed + file))
                          .first->second;
@@ -445,37 +421,32 @@ void device::add_lost_file(std::uint32_t file, bool tell) {
         tap_->on_lost(file);
     }
     f.fsm.on_lost(VGPU_LOST_GPU, 0);
-    if (tell) {
+    if (tell)
         deliver(f);
-    } else {
+    else
         f.fsm.on_record_taken(); // elsewhere
-    }
     publish();
 }
 
 void device::add_refused(std::uint32_t file, const file_checkpoint::refused_event& event) {
-    if (const auto at = files_.find(file); at != files_.end()) {
+    if (const auto at = files_.find(file); at != files_.end())
         at->second->fsm.add_refused(event);
-    }
 }
 
 // ---- for people
 // ------------------------------------------------------------------------------------------------------
 
 void device::log(kagemusha_log_level level, const std::string& message) const {
-    if (config_.callbacks.log) {
+    if (config_.callbacks.log)
         config_.callbacks.log(config_.user_data, level, message.c_str());
-    }
 }
 
 void device::log_broken_rule(std::uint32_t file, const char* who, const char* rule, std::uint64_t now_ms) {
-    if (!guest_log_.allow(now_ms)) {
+    if (!guest_log_.allow(now_ms))
         return;
-    }
     std::string line = config_.name + ": file " + std::to_string(file) + ": " + who + ": " + rule;
-    if (const std::uint64_t suppressed = guest_log_.take_suppressed()) {
+    if (const std::uint64_t suppressed = guest_log_.take_suppressed())
         line += " (and " + std::to_string(suppressed) + " more lines like this were not written)";
-    }
     log(KAGEMUSHA_LOG_WARNING, line);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// device: carries out what file_fsm decides. It owns the open files and their ports, one epoll descriptor
+// device: carries out what session_fsm decides. It owns the open files and their ports, one epoll descriptor
 // over them and a timer, and calls QEMU's callbacks. It decides nothing about a request itself.
 //
 // Threads: one thread calls everything but stats(). Nothing here locks or blocks.
@@ -32,10 +32,10 @@
 #include "base/rate_limiter.hpp"
 #include "core/counter.hpp"
 #include "core/file_checkpoint.hpp"
-#include "core/file_fsm.hpp"
 #include "core/hang_watchdog.hpp"
 #include "core/mirror_tap.hpp"
 #include "core/object_table.hpp"
+#include "core/session_fsm.hpp"
 #include "core/unsupported_functions.hpp"
 #include "core/worker_starts.hpp"
 
@@ -50,7 +50,7 @@ struct device_limits {
 struct device_config : device_limits { // the guest's
     std::string name;                  // of the VM, for log lines
     // Of a standby: what comes by its primary's log, which may need more than the guest
-    // (file_fsm::on_submit). A guest that goes on here has the limits above; what it has beyond them it
+    // (session_fsm::on_submit). A guest that goes on here has the limits above; what it has beyond them it
     // keeps, and gets no more. Nothing: the guest's.
     std::optional<device_limits> of_log;
     std::uint32_t hang_timeout_ms = 0; // 0: never
@@ -80,12 +80,12 @@ public:
     bool had_files() const { return files_total_.get() != 0; }
 
     // Asked when the worker of a file was lost or hung, with a sentence. True: the guest is not told, and
-    // nothing of the file goes on, until tell_losses(): somebody may still go on with the guest elsewhere, as
+    // nothing of the file goes on, until report_losses(): somebody may still go on with the guest elsewhere, as
     // it was before. A worker that can't be started is told at once.
     void set_loss_holder(std::function<bool(const std::string& why)> holder) {
         hold_loss_ = std::move(holder);
     }
-    void tell_losses();
+    void report_losses();
 
     // Asked for the memory, other than the guest's, of a request that is answered although its worker is not
     // gone: what it returns is held until then. It outlives the device.
@@ -136,7 +136,7 @@ public:
     void release_records(std::uint32_t file) override;
     void hold_requests(std::uint32_t file) override;
     void release_requests(std::uint32_t file) override;
-    void lose_file(std::uint32_t file, std::uint32_t after_ms, const std::string& why) override;
+    void lose_session(std::uint32_t file, std::uint32_t after_ms, const std::string& why) override;
     void set_tick_period(std::uint32_t period_ms) override;
     void keep_until_gone(std::uint32_t file, std::shared_ptr<const void> memory) override;
 
@@ -160,7 +160,7 @@ private:
     void flush_waiting(file_entry& f);
     void drain(file_entry& f);
     void lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
-    void tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
+    void report_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why);
     void settle_loss(file_entry& f);
     void end_port(file_entry& f);
     void end_requests(file_entry& f, vgpu_status status);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/device_file.hpp"
+#include "core/device_session.hpp"
 #include "core/limits.hpp"
 
 namespace kagemusha::core {
@@ -49,9 +49,8 @@ void device::end_port(file_entry& f) {
         }
         f.port.reset();
     }
-    if (std::exchange(f.start_waits, false)) {
+    if (std::exchange(f.start_waits, false))
         starts_.forget(f.number);
-    }
     f.kept.clear();
     remove_waiting(f, f.waiting_bytes);
     f.waiting.clear();
@@ -65,9 +64,8 @@ void device::end_requests(file_entry& f, vgpu_status status) {
     report_written(f.fsm.rest_of_writes());
     f.fsm.end_all(status, [&](std::uint64_t token, const vgpu_response& response) {
         if (f.ending != 0 && memory_of_) {
-            if (auto memory = memory_of_(token)) {
+            if (auto memory = memory_of_(token))
                 ending_.at(f.ending)->memory.push_back(std::move(memory));
-            }
         }
         answer(token, response);
     });
@@ -82,15 +80,13 @@ void device::forget_records(file_entry& f) {
 
 void device::keep_until_gone(std::uint32_t file, std::shared_ptr<const void> memory) {
     const auto at = files_.find(file);
-    if (at == files_.end()) {
+    if (at == files_.end())
         return;
-    }
     file_entry& f = *at->second;
-    if (f.ending != 0) {
+    if (f.ending != 0)
         ending_.at(f.ending)->memory.push_back(std::move(memory));
-    } else if (f.port) {
+    else if (f.port)
         f.kept.push_back(std::move(memory));
-    }
 }
 
 void device::close_file(std::uint32_t file, std::uint64_t token, origin from) {
@@ -99,9 +95,8 @@ void device::close_file(std::uint32_t file, std::uint64_t token, origin from) {
         answer(token, VGPU_STATUS_NO_FILE);
         return;
     }
-    if (tap_) {
+    if (tap_)
         tap_->on_close(file);
-    }
     std::unique_ptr<file_entry> closed = std::move(at->second);
     file_entry& f = *closed;
     forget_records(f);
@@ -128,7 +123,7 @@ void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, 
     const bool held = reason != VGPU_LOST_START && hold_loss_ &&
                       hold_loss_("file " + std::to_string(f.number) + ": " + why);
     end_port(f);
-    f.untold.emplace(file_entry::untold_loss{reason, detail, why, held});
+    f.unreported.emplace(file_entry::unreported_loss{reason, detail, why, held});
     if (held) {
         log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
                                        "; the guest is not told while a standby may go on with it");
@@ -136,10 +131,10 @@ void device::lose(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, 
     settle_loss(f);
 }
 
-void device::tell_losses() {
+void device::report_losses() {
     for (auto& [number, f] : files_) {
-        if (f->untold) {
-            f->untold->held = false;
+        if (f->unreported) {
+            f->unreported->held = false;
             settle_loss(*f);
         }
     }
@@ -147,20 +142,20 @@ void device::tell_losses() {
 }
 
 void device::settle_loss(file_entry& f) {
-    if (f.untold && !f.untold->held && (f.ending == 0 || !f.fsm.in_guest_memory())) {
-        const auto loss = std::exchange(f.untold, {});
-        tell_loss(f, loss->reason, loss->detail, loss->why);
+    if (f.unreported && !f.unreported->held && (f.ending == 0 || !f.fsm.in_guest_memory())) {
+        const auto loss = std::exchange(f.unreported, {});
+        report_loss(f, loss->reason, loss->detail, loss->why);
     }
 }
 
-void device::tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail, const std::string& why) {
+void device::report_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t detail,
+                         const std::string& why) {
     if (guest_log_.allow(now_ms_)) {
         log(KAGEMUSHA_LOG_WARNING, config_.name + ": file " + std::to_string(f.number) + ": " + why +
                                        "; its guest process gets errors, everything else goes on");
     }
-    if (tap_) {
+    if (tap_)
         tap_->on_lost(f.number);
-    }
     answer_held(f);
     f.fsm.on_lost(reason, detail);
     end_requests(f, VGPU_STATUS_LOST);
@@ -170,16 +165,14 @@ void device::tell_loss(file_entry& f, vgpu_lost_reason reason, std::uint32_t det
 // ---- all files
 
 std::size_t device::reset() {
-    if (tap_) {
+    if (tap_)
         tap_->on_reset();
-    }
     for (auto& [number, file] : files_) {
         file_entry& f = *file;
         end_port(f);
         answer_held(f);
-        if (f.ending != 0) {
+        if (f.ending != 0)
             ending_.at(f.ending)->in_guest_memory = f.fsm.in_guest_memory();
-        }
         end_requests(f, VGPU_STATUS_CANCELED);
     }
     for (auto& [key, e] : ending_) {
@@ -206,9 +199,8 @@ std::size_t device::writers() {
 // ---- workers that end
 
 void device::check_ending(std::uint64_t key) {
-    if (const auto at = ending_.find(key); at != ending_.end() && at->second->port->gone()) {
+    if (const auto at = ending_.find(key); at != ending_.end() && at->second->port->gone())
         on_gone(key);
-    }
 }
 
 // Nothing of it touches any memory from here on.

@@ -70,7 +70,7 @@ TEST_F(stuck_end, a_loss_is_held_before_anything_else_happens) {
     ASSERT_EQ(state.size(), 1u);
     EXPECT_FALSE(state[0].lost);
     EXPECT_EQ(state[0].requests.size(), 1u) << "who takes over has a GPU for it";
-    h.dev->tell_losses();
+    h.dev->report_losses();
     EXPECT_EQ(h.status_of(token), not_answered) << "its memory is still the worker's";
     end();
     EXPECT_EQ(h.status_of(token), VGPU_STATUS_LOST);
@@ -156,9 +156,8 @@ TEST_F(stuck_end, a_file_number_can_be_used_again_meanwhile) {
 TEST_F(stuck_end, they_count_as_files_so_there_is_a_bound) {
     // The harness allows four.
     h.close(1);
-    for (std::uint32_t file = 2; file <= 4; ++file) {
+    for (std::uint32_t file = 2; file <= 4; ++file)
         set_up(file);
-    }
     h.open(5);
     EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_LIMIT);
     stuck->end(); // nobody has dispatched it yet

@@ -6,7 +6,7 @@
 #include <cassert>
 #include <utility>
 
-#include "core/device_file.hpp"
+#include "core/device_session.hpp"
 #include "core/limits.hpp"
 
 namespace kagemusha::core {
@@ -18,9 +18,8 @@ void device::set_tap(mirror_tap* tap) {
 
 bool device::inject(std::uint32_t file, const worker::request_view& request) {
     const auto at = files_.find(file);
-    if (at == files_.end() || (!at->second->port && !at->second->start_waits)) {
+    if (at == files_.end() || (!at->second->port && !at->second->start_waits))
         return false;
-    }
     file_entry& f = *at->second;
     assert((request.token & (std::uint64_t{3} << 62)) == 0);
     [[maybe_unused]] const bool is_new = f.injected.insert(request.token).second;
@@ -39,12 +38,10 @@ const object_table* device::objects(std::uint32_t file) const {
 
 void device::release_answer(std::uint32_t file, std::uint64_t token) {
     const auto at = files_.find(file);
-    if (at == files_.end()) {
+    if (at == files_.end())
         return;
-    }
-    if (const auto held = at->second->held.extract(token)) {
+    if (const auto held = at->second->held.extract(token))
         answer(held.mapped().token, held.mapped().response);
-    }
 }
 
 void device::release_records(std::uint32_t file) {
@@ -63,24 +60,21 @@ void device::hold_requests(std::uint32_t file) {
 
 void device::release_requests(std::uint32_t file) {
     const auto at = files_.find(file);
-    if (at != files_.end() && std::exchange(at->second->requests_held, false) && at->second->port) {
+    if (at != files_.end() && std::exchange(at->second->requests_held, false) && at->second->port)
         flush_waiting(*at->second);
-    }
 }
 
-void device::lose_file(std::uint32_t file, std::uint32_t after_ms, const std::string& why) {
+void device::lose_session(std::uint32_t file, std::uint32_t after_ms, const std::string& why) {
     const auto at = files_.find(file);
-    if (at != files_.end() && !at->second->fsm.lost() && !at->second->untold) {
+    if (at != files_.end() && !at->second->fsm.lost() && !at->second->unreported)
         lose(*at->second, VGPU_LOST_HUNG, after_ms, why);
-    }
 }
 
 // What the tap held back is told when the file ends; from then on what is in use is of no interest to the
 // guest any more.
 void device::answer_held(file_entry& f) {
-    for (const auto& [token, h] : std::exchange(f.held, {})) {
+    for (const auto& [token, h] : std::exchange(f.held, {}))
         answer(h.token, h.response);
-    }
     f.records_held = false;
 }
 
@@ -113,12 +107,10 @@ void device::update_timer() {
             std::clamp(watchdog_timeout_ms() / 4, min_watchdog_period_ms, max_watchdog_period_ms);
         period_ms = period_ms == 0 ? watchdog_ms : std::min(period_ms, watchdog_ms);
     }
-    if (starts_.waiting() != 0) {
+    if (starts_.waiting() != 0)
         period_ms = period_ms == 0 ? starts_.period_ms() : std::min(period_ms, starts_.period_ms());
-    }
-    if (period_ms == timer_period_ms_) {
+    if (period_ms == timer_period_ms_)
         return;
-    }
     itimerspec spec{};
     spec.it_value.tv_sec = spec.it_interval.tv_sec = period_ms / 1000;
     spec.it_value.tv_nsec = spec.it_interval.tv_nsec = static_cast<long>(period_ms % 1000) * 1'000'000;
@@ -131,9 +123,8 @@ void device::update_timer() {
 // meanwhile, answers and records of the guest's own count always.
 hang device::observe(file_entry& f) {
     const std::uint64_t progress = f.port->progress();
-    if (!std::exchange(f.tap_was_active, false)) {
+    if (!std::exchange(f.tap_was_active, false))
         f.guest_progress += progress - f.port_progress;
-    }
     f.port_progress = progress;
     return f.watchdog.observe(now_ms_, f.fsm.busy(), f.requests_held, f.guest_progress, f.guest_ended);
 }

@@ -41,18 +41,16 @@ struct recording_tap final : mirror_tap {
                 " objects",
             file);
         guest_tokens.push_back(request.token);
-        if (in_submit) {
+        if (in_submit)
             in_submit();
-        }
         return {guest_tokens.size() - 1, guest_tokens.size()};
     }
     void on_forwarded(std::uint32_t file) override { say("forwarded", file); }
     bool on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) override {
         EXPECT_NE(std::find(guest_tokens.begin(), guest_tokens.end(), token), guest_tokens.end());
         say("done " + std::to_string(response.result), file);
-        if (in_done) {
+        if (in_done)
             in_done();
-        }
         return lets_answers_go;
     }
     bool on_completion(std::uint32_t file, guest_id event, bool) override {

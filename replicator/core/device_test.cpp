@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The device around file_fsm: ports, back pressure, loss, reset in all phases, room for records, the
+// The device around session_fsm: ports, back pressure, loss, reset in all phases, room for records, the
 // watchdog, log lines.
 #include "core/device.hpp"
 
@@ -98,9 +98,8 @@ TEST(device, file_numbers_are_checked) {
     h.open(1);
     h.open(1);
     EXPECT_EQ(h.status_of(3), VGPU_STATUS_MALFORMED);
-    for (std::uint32_t f = 2; f <= 4; ++f) {
+    for (std::uint32_t f = 2; f <= 4; ++f)
         h.open(f);
-    }
     h.open(5);
     EXPECT_EQ(h.answers.back().response.status, VGPU_STATUS_LIMIT);
     h.close(6);
@@ -130,9 +129,8 @@ TEST(device, the_log_of_a_primary_has_limits_of_its_own) {
     EXPECT_EQ(h.status_of(104), VGPU_STATUS_LIMIT);
     const auto result_of = [&](std::uint32_t file, auto&& build) {
         const std::uint64_t token = h.submit(file, build);
-        if (h.answers_of(token).empty()) {
+        if (h.answers_of(token).empty())
             h.answer_all(file);
-        }
         return h.answers_of(token).at(0).result;
     };
     const auto make = [&](std::uint32_t file, std::uint64_t bytes) {
@@ -185,9 +183,8 @@ TEST(device, requests_that_wait_for_a_port_have_a_bound) {
     // Few commands, many bytes.
     stream_builder big;
     const std::vector<std::byte> data(VGPU_MAX_INLINE_PAYLOAD_BYTES);
-    while (big.stream().size() + data.size() + 128 <= VGPU_MAX_STREAM_BYTES) {
+    while (big.stream().size() + data.size() + 128 <= VGPU_MAX_STREAM_BYTES)
         big.write_buffer({queue, 0, {}}, 9, 0, data);
-    }
     std::uint32_t status = not_answered;
     std::size_t waiting = 0;
     while (status == not_answered && waiting < 4000) {
@@ -205,9 +202,8 @@ TEST(device, a_file_whose_requests_wait_leaves_room_for_those_of_others) {
     device_harness h([](auto& c) { c.file.max_requests = 4096; });
     stream_builder big;
     const std::vector<std::byte> data(VGPU_MAX_INLINE_PAYLOAD_BYTES);
-    while (big.stream().size() + data.size() + 128 <= VGPU_MAX_STREAM_BYTES) {
+    while (big.stream().size() + data.size() + 128 <= VGPU_MAX_STREAM_BYTES)
         big.write_buffer({queue, 0, {}}, 9, 0, data);
-    }
     const auto waits = [&](std::uint32_t file) { return h.status_of(h.submit(file, big)) == not_answered; };
     for (const std::uint32_t file : {1u, 2u, 3u}) {
         set_up(h, file);
@@ -218,9 +214,8 @@ TEST(device, a_file_whose_requests_wait_leaves_room_for_those_of_others) {
     std::vector<std::size_t> bytes;
     for (const std::uint32_t file : {1u, 2u}) {
         bytes.push_back(0);
-        while (bytes.back() < 2 * max_waiting_bytes_of_device && waits(file)) {
+        while (bytes.back() < 2 * max_waiting_bytes_of_device && waits(file))
             bytes.back() += big.stream().size();
-        }
     }
     EXPECT_GE(bytes[0], max_waiting_bytes_of_device / 3) << "one file alone has a good part of it";
     EXPECT_TRUE(waits(3)) << "two that have as much as they can get leave room";
@@ -250,13 +245,13 @@ TEST(device, a_loss_can_be_held_back_from_the_guest) {
     ASSERT_EQ(state.size(), 2u);
     EXPECT_FALSE(state[0].lost) << "who goes on with this state has a GPU";
     EXPECT_EQ(state[0].requests.size(), 2u);
-    h.dev->tell_losses();
+    h.dev->report_losses();
     EXPECT_EQ(h.status_of(token), VGPU_STATUS_LOST);
     EXPECT_EQ(h.status_of(later), VGPU_STATUS_LOST);
     ASSERT_EQ(h.records.size(), 1u);
     EXPECT_EQ(testing::as<vgpu_record_lost>(h.records[0]).reason, VGPU_LOST_CRASHED);
     EXPECT_EQ(h.status_of(marker(h, 2)), not_answered) << "the other file goes on";
-    h.dev->tell_losses();
+    h.dev->report_losses();
     EXPECT_EQ(h.records.size(), 1u) << "once";
 }
 
@@ -269,7 +264,7 @@ TEST(device, a_file_that_is_closed_takes_a_held_loss_with_it) {
     h.dispatch();
     h.close(1);
     EXPECT_EQ(h.status_of(token), VGPU_STATUS_CANCELED);
-    h.dev->tell_losses();
+    h.dev->report_losses();
     EXPECT_TRUE(h.records.empty());
     set_up(h, 1);
     EXPECT_EQ(h.status_of(marker(h, 1)), not_answered);
@@ -422,9 +417,8 @@ TEST(device, reset_in_all_phases_answers_everything_once_and_leaves_a_working_de
         run(h);
         const std::uint64_t tokens = h.next_token;
         h.dev->reset();
-        for (std::uint64_t token = 1; token < tokens; ++token) {
+        for (std::uint64_t token = 1; token < tokens; ++token)
             EXPECT_EQ(h.answers_of(token).size(), 1u) << "token " << token;
-        }
         const kagemusha_device_stats s = h.stats();
         EXPECT_EQ(s.files_open, 0u);
         EXPECT_EQ(s.requests_in_flight, 0u);
@@ -469,9 +463,8 @@ TEST(device, records_wait_for_room_in_order_and_files_take_turns) {
     std::uint64_t next = first_event;
     for (const auto& r : h.records) {
         const auto c = testing::as<vgpu_record_completion>(r);
-        if (c.record.file == 1) {
+        if (c.record.file == 1)
             EXPECT_EQ(c.event, next++);
-        }
     }
     EXPECT_EQ(h.stats().events_completed, 201u);
 }
@@ -576,9 +569,8 @@ TEST(device, a_guest_that_opens_and_closes_starts_workers_at_a_rate) {
         EXPECT_FALSE(h.ports[next]->received.empty());
         h.answer_all(next);
     }
-    for (const auto token : waiting) {
+    for (const auto token : waiting)
         EXPECT_EQ(h.status_of(token), VGPU_STATUS_OK);
-    }
     EXPECT_EQ(h.stats().workers_waiting, 0u);
 }
 
@@ -645,9 +637,8 @@ TEST(worker_starts, any_rate_is_kept_over_time) {
         EXPECT_TRUE(s.ask(1, 0));
         std::uint32_t started = 0;
         for (std::uint64_t now = 0; now <= 10'000; now += 1) {
-            if (s.waiting() == 0) {
+            if (s.waiting() == 0)
                 started += s.ask(2, now) ? 1 : 0;
-            }
             started += s.due(now) ? 1 : 0;
         }
         EXPECT_EQ(started, 10 * per_second);
@@ -657,9 +648,8 @@ TEST(worker_starts, any_rate_is_kept_over_time) {
 TEST(device, log_lines_that_a_guest_causes_are_limited) {
     device_harness h;
     h.open(1);
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 500; ++i)
         h.submit(1, [](auto& b) { b.flush(5); });
-    }
     EXPECT_EQ(h.lines.size(), log_burst_lines);
     h.now_ms += log_interval_ms;
     h.submit(1, [](auto& b) { b.flush(5); });

@@ -43,7 +43,7 @@ struct file_checkpoint {
     std::uint32_t file = 0;
     bool lost = false;
     std::vector<request> requests;
-    std::vector<codec::guest_id> untold; // events whose completion the guest has not taken
+    std::vector<codec::guest_id> unreported; // events whose completion the guest has not taken
     std::vector<refused_event> refused;
     std::vector<std::byte> records; // others that it has not taken: errors of queues, text, the loss
 

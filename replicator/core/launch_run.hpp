@@ -22,11 +22,9 @@ struct word_mask {
     unsigned count() const { return static_cast<unsigned>(std::popcount(bits[0]) + std::popcount(bits[1])); }
     template <class F>
     void for_each(F&& f) const {
-        for (std::size_t i = 0; i < bits.size(); ++i) {
-            for (std::uint64_t rest = bits[i]; rest != 0; rest &= rest - 1) {
+        for (std::size_t i = 0; i < bits.size(); ++i)
+            for (std::uint64_t rest = bits[i]; rest != 0; rest &= rest - 1)
                 f(i * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
-            }
-        }
     }
     friend word_mask operator|(const word_mask& a, const word_mask& b) {
         return {{a.bits[0] | b.bits[0], a.bits[1] | b.bits[1]}};

@@ -82,7 +82,7 @@ public:
     virtual void keep_until_gone(std::uint32_t file, std::shared_ptr<const void> memory) = 0;
     // Ends the file's worker; the guest's process gets errors, and on_lost() is called from inside. Only from
     // on_tick(). A file that is lost already, or that there is not: nothing.
-    virtual void lose_file(std::uint32_t file, std::uint32_t after_ms, const std::string& why) = 0;
+    virtual void lose_session(std::uint32_t file, std::uint32_t after_ms, const std::string& why) = 0;
     // 0: no ticks.
     virtual void set_tick_period(std::uint32_t period_ms) = 0;
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "codec/cl_numbers.hpp"
-#include "core/file_fsm.hpp"
+#include "core/session_fsm.hpp"
 #include "core/test_helpers.hpp"
 
 namespace kagemusha::core {
@@ -46,15 +46,12 @@ struct model_state {
     }
     std::uint64_t memory() const {
         std::map<std::uint64_t, std::uint64_t> allocations;
-        for (const auto& [id, o] : objects) {
-            if (o.kind == VGPU_OBJECT_MEMORY) {
+        for (const auto& [id, o] : objects)
+            if (o.kind == VGPU_OBJECT_MEMORY)
                 allocations[o.owner] = std::max(allocations[o.owner], charges.at(o.owner));
-            }
-        }
         std::uint64_t sum = 0;
-        for (const auto& [owner, bytes] : allocations) {
+        for (const auto& [owner, bytes] : allocations)
             sum += bytes;
-        }
         return sum;
     }
     std::map<std::uint64_t, std::uint64_t> charges; // by allocation
@@ -147,22 +144,19 @@ public:
         expect.forwarded.push_back(VGPU_CMD_CREATE_USER_EVENT);
     }
     void set_user_event(std::uint64_t id) {
-        if (of(id, VGPU_OBJECT_EVENT).event != model_object::unset) {
+        if (of(id, VGPU_OBJECT_EVENT).event != model_object::unset)
             throw thrower{};
-        }
         s.objects[id].event = model_object::done;
         expect.forwarded.push_back(VGPU_CMD_SET_USER_EVENT);
     }
     void destroy(vgpu_object_kind kind, std::uint64_t id) {
         const model_object o = of(id, kind);
-        if (kind == VGPU_OBJECT_EVENT && o.event == model_object::pending) {
+        if (kind == VGPU_OBJECT_EVENT && o.event == model_object::pending)
             s.objects[id].event = model_object::zombie;
-        } else {
+        else
             s.objects.erase(id);
-        }
-        if (kind != VGPU_OBJECT_EVENT || o.event != model_object::refused) {
+        if (kind != VGPU_OBJECT_EVENT || o.event != model_object::refused)
             expect.forwarded.push_back(VGPU_CMD_DESTROY);
-        }
     }
     void marker(std::uint64_t queue, std::uint64_t event, const std::vector<std::uint64_t>& waits) {
         enqueue(VGPU_CMD_MARKER, queue, event, waits, [](const model_object&) { return 0; });
@@ -180,31 +174,27 @@ public:
     // The worker's moves.
     void call_failed(std::uint64_t id, std::uint64_t made) {
         const auto at = s.objects.find(id);
-        if (at != s.objects.end() && at->second.made == made) {
+        if (at != s.objects.end() && at->second.made == made)
             s.objects.erase(at);
-        }
     }
     bool complete(std::uint64_t id) {
         const auto at = s.objects.find(id);
-        if (at == s.objects.end() || at->second.kind != VGPU_OBJECT_EVENT) {
+        if (at == s.objects.end() || at->second.kind != VGPU_OBJECT_EVENT)
             return false;
-        }
         if (at->second.event == model_object::zombie) {
             s.objects.erase(at);
             return true;
         }
         const bool was_pending = at->second.event == model_object::pending;
-        if (was_pending) {
+        if (was_pending)
             at->second.event = model_object::done;
-        }
         return was_pending;
     }
 
 private:
     void free_id(std::uint64_t id) const {
-        if (s.objects.contains(id)) {
+        if (s.objects.contains(id))
             throw thrower{};
-        }
     }
     model_object of(std::uint64_t id, vgpu_object_kind kind) const {
         const model_object* o = s.live(id, kind);
@@ -218,9 +208,8 @@ private:
     void enqueue(std::uint16_t opcode, std::uint64_t queue, std::uint64_t event,
                  const std::vector<std::uint64_t>& waits, Body&& body) {
         const model_object q = of(queue, VGPU_OBJECT_QUEUE);
-        if (event != 0) {
+        if (event != 0)
             free_id(event);
-        }
         std::int32_t error = 0;
         bool other_context = false;
         bool waits_for_refused = false;
@@ -231,31 +220,27 @@ private:
         }
         // Which of two errors is told is no promise, but the model follows the order of the wait list like
         // the code.
-        if (other_context) {
+        if (other_context)
             error = cl_invalid_context;
-        } else if (waits_for_refused) {
+        else if (waits_for_refused)
             error = cl_wait_list_error;
-        }
         const std::int32_t of_body = body(q);
         error = error != 0 ? error : of_body;
         if (event == 0) {
-            if (error == 0) {
+            if (error == 0)
                 expect.forwarded.push_back(opcode);
-            }
             return;
         }
-        if (error == 0 && (s.events_in_flight >= event_quota || s.objects.size() >= object_quota)) {
+        if (error == 0 && (s.events_in_flight >= event_quota || s.objects.size() >= object_quota))
             error = cl_out_of_resources;
-        }
         model_object e{VGPU_OBJECT_EVENT, q.context};
         e.event = error == 0 ? model_object::pending : model_object::refused;
         add(event, e);
         ++s.events_in_flight;
-        if (error == 0) {
+        if (error == 0)
             expect.forwarded.push_back(opcode);
-        } else {
+        else
             expect.completions.emplace_back(event, error);
-        }
     }
 
     model_state before_;
@@ -270,27 +255,23 @@ public:
     // Mostly an id of that kind, so that streams get somewhere.
     std::uint64_t id(const model& m, vgpu_object_kind kind) {
         std::vector<std::uint64_t> fitting;
-        for (const auto& [id, o] : m.s.objects) {
-            if (o.kind == kind) {
+        for (const auto& [id, o] : m.s.objects)
+            if (o.kind == kind)
                 fitting.push_back(id);
-            }
-        }
         return fitting.empty() || below(25) == 0 ? id() : fitting[below(fitting.size())];
     }
     std::uint64_t new_id(const model& m) {
         for (int tries = 0; tries < 6; ++tries) {
             const std::uint64_t candidate = id();
-            if (!m.s.objects.contains(candidate)) {
+            if (!m.s.objects.contains(candidate))
                 return candidate;
-            }
         }
         return id();
     }
     std::vector<std::uint64_t> waits(const model& m) {
         std::vector<std::uint64_t> out(below(3));
-        for (auto& w : out) {
+        for (auto& w : out)
             w = id(m, VGPU_OBJECT_EVENT);
-        }
         return out;
     }
 
@@ -380,25 +361,21 @@ void run(std::uint64_t seed) {
         m.begin();
         bool call = false;
         try {
-            for (std::uint64_t n = 1 + r.below(4); n != 0 && !call; --n) {
+            for (std::uint64_t n = 1 + r.below(4); n != 0 && !call; --n)
                 call = one_command(r, m, b);
-            }
         } catch (const thrower&) {
             m.refuse();
         }
         std::uint64_t call_id = 0;
-        if (call && m.expect.result == 0) {
-            for (const auto& [id, o] : m.s.objects) {
+        if (call && m.expect.result == 0)
+            for (const auto& [id, o] : m.s.objects)
                 call_id = o.made == m.s.made ? id : call_id;
-            }
-        }
         const std::uint64_t call_made = m.s.made;
 
         const submit_decision d = h.submit(b);
         std::vector<std::uint16_t> forwarded;
-        if (d.what == submit_decision::action::forward) {
+        if (d.what == submit_decision::action::forward)
             forwarded = testing::received_request(d.request).opcodes;
-        }
         ASSERT_EQ(d.response.status, m.expect.status) << (d.broken_rule ? d.broken_rule : "");
         ASSERT_EQ(forwarded, m.expect.forwarded);
         std::vector<std::pair<std::uint64_t, std::int32_t>> completions;
@@ -439,9 +416,8 @@ void run(std::uint64_t seed) {
 }
 
 TEST(model, random_streams_do_what_a_simple_model_does) {
-    for (std::uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed) {
+    for (std::uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed)
         run(seed);
-    }
 }
 
 } // namespace

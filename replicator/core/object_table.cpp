@@ -54,26 +54,22 @@ void object_table::rollback() {
         change c = std::move(journal_.back());
         journal_.pop_back();
         const auto at = objects_.find(c.id);
-        if (at != objects_.end()) {
+        if (at != objects_.end())
             erase(at);
-        }
         if (c.before) {
             if (c.before->kind == VGPU_OBJECT_MEMORY) {
                 allocation& a = allocations_[c.before->allocation];
-                if (a.references++ == 0) {
+                if (a.references++ == 0)
                     add_memory(a.bytes);
-                }
             }
             count(*c.before, +1);
             objects_.emplace(c.id, *c.before);
         }
     }
     // Some were taken into use again, others were made since begin(): only those without references are free.
-    for (const std::uint32_t slot : freed_) {
-        if (allocations_[slot].references == 0) {
+    for (const std::uint32_t slot : freed_)
+        if (allocations_[slot].references == 0)
             free_allocations_.push_back(slot);
-        }
-    }
     freed_.clear();
 }
 
@@ -122,9 +118,8 @@ void object_table::count(const object& o, int sign) {
 }
 
 void object_table::note(guest_id id, const object* before) {
-    if (in_change_) {
+    if (in_change_)
         journal_.push_back({id, before ? std::optional<object>(*before) : std::nullopt});
-    }
 }
 
 std::uint64_t object_table::insert(guest_id id, object o) {
@@ -132,9 +127,8 @@ std::uint64_t object_table::insert(guest_id id, object o) {
     note(id, nullptr);
     o.serial = next_serial_++;
     o.of_log = log_change_;
-    if (o.kind == VGPU_OBJECT_CONTEXT) {
+    if (o.kind == VGPU_OBJECT_CONTEXT)
         o.context = o.serial;
-    }
     count(o, +1);
     objects_.emplace(id, o);
     return o.serial;
@@ -175,9 +169,8 @@ void object_table::release_memory(const object& o) {
 }
 
 void object_table::erase(map::iterator at) {
-    if (at->second.kind == VGPU_OBJECT_MEMORY) {
+    if (at->second.kind == VGPU_OBJECT_MEMORY)
         release_memory(at->second);
-    }
     count(at->second, -1);
     objects_.erase(at);
 }
@@ -224,17 +217,15 @@ bool object_table::complete_event(guest_id id, std::int32_t status) {
 void object_table::take_back(guest_id id, std::uint64_t serial) {
     assert(!in_change_);
     const auto at = objects_.find(id);
-    if (at != objects_.end() && at->second.serial == serial) {
+    if (at != objects_.end() && at->second.serial == serial)
         erase(at);
-    }
 }
 
 bool object_table::set_error_undelivered(guest_id queue, bool value) {
     assert(!in_change_);
     const auto at = objects_.find(queue);
-    if (at == objects_.end() || at->second.kind != VGPU_OBJECT_QUEUE) {
+    if (at == objects_.end() || at->second.kind != VGPU_OBJECT_QUEUE)
         return false;
-    }
     at->second.error_undelivered = value;
     return true;
 }

@@ -115,9 +115,8 @@ public:
     // Every object, in no order: f(id, object).
     template <class F>
     void for_each(F&& f) const {
-        for (const auto& [id, o] : objects_) {
+        for (const auto& [id, o] : objects_)
             f(id, o);
-        }
     }
 
     std::uint64_t size() const { return objects_.size(); }

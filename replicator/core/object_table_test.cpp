@@ -150,14 +150,12 @@ TEST_F(object_table_test, quotas_of_file_and_device_hold) {
 }
 
 TEST_F(object_table_test, a_hundred_thousand_objects_live_and_die) {
-    for (std::uint64_t id = 1; id <= 100'000; ++id) {
+    for (std::uint64_t id = 1; id <= 100'000; ++id)
         table.insert(id << 20, of_kind(VGPU_OBJECT_SAMPLER));
-    }
     EXPECT_EQ(table.size(), 100'000u);
     EXPECT_NE(table.find(99'999ull << 20, VGPU_OBJECT_SAMPLER), nullptr);
-    for (std::uint64_t id = 1; id <= 100'000; ++id) {
+    for (std::uint64_t id = 1; id <= 100'000; ++id)
         table.destroy(id << 20);
-    }
     EXPECT_EQ(usage.objects, 0u);
 }
 

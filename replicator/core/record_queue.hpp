@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // record_queue: records that wait for the guest's event buffers, first in, first out, one behind the other in
-// one block of memory that is used again. What bounds it is decided by who pushes (file_fsm).
+// one block of memory that is used again. What bounds it is decided by who pushes (session_fsm).
 #pragma once
 
 #include <cassert>

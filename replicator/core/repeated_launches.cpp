@@ -31,9 +31,8 @@ constexpr unsigned few_words = 4;
 // A bit for each word that differs; at most 64.
 std::uint64_t difference(const std::uint64_t* a, const std::uint64_t* b, std::size_t words) {
     std::uint64_t mask = 0;
-    for (std::size_t i = 0; i < words; ++i) {
+    for (std::size_t i = 0; i < words; ++i)
         mask |= std::uint64_t{a[i] != b[i]} << i;
-    }
     return mask;
 }
 
@@ -49,9 +48,8 @@ std::uint64_t difference(const std::uint64_t* a, const std::uint64_t* b, std::si
         const auto same = static_cast<std::uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(equal)));
         mask |= std::uint64_t{same ^ 15u} << i;
     }
-    for (; i < words; ++i) {
+    for (; i < words; ++i)
         mask |= std::uint64_t{a[i] != b[i]} << i;
-    }
     return mask;
 }
 #endif
@@ -59,9 +57,8 @@ std::uint64_t difference(const std::uint64_t* a, const std::uint64_t* b, std::si
 using difference_function = decltype(&difference);
 difference_function fastest() {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
+    if (__builtin_cpu_supports("avx2"))
         return difference_avx2;
-    }
 #endif
     return difference;
 }
@@ -105,9 +102,8 @@ void repeated_launches::classify(kind& k) {
         case VGPU_ARGUMENT_BYTES:
             at = static_cast<std::size_t>(
                 std::fill_n(what + at, argument.bytes / word_bytes, std::uint8_t{value_bytes_8}) - what);
-            if (const std::uint64_t rest = argument.bytes % word_bytes) {
+            if (const std::uint64_t rest = argument.bytes % word_bytes)
                 what[at++] = static_cast<std::uint8_t>(rest);
-            }
             break;
         default: // LOCAL
             break;
@@ -119,9 +115,8 @@ void repeated_launches::classify(kind& k) {
 
 const repeated_launches::repetition* repeated_launches::find(std::uint32_t offset) {
     const std::size_t at = offset / word_bytes;
-    if (!knows_some_ || stream_words_ - at < fixed_words) {
+    if (!knows_some_ || stream_words_ - at < fixed_words)
         return nullptr;
-    }
     const std::uint64_t* const command = stream_ + at;
     const std::size_t number = kind_of(command);
     kind& k = kinds_[number];
@@ -131,12 +126,10 @@ const repeated_launches::repetition* repeated_launches::find(std::uint32_t offse
         return nullptr;
     }
     const std::size_t words = reinterpret_cast<const vgpu_cmd*>(command)->bytes / word_bytes;
-    if (words > stream_words_ - at) {
+    if (words > stream_words_ - at)
         return nullptr;
-    }
-    if (!k.known) {
+    if (!k.known)
         classify(k);
-    }
     differs_.bits[0] = difference_of(command, k.command, std::min<std::size_t>(words, 64));
     differs_.bits[1] = words <= 64 ? 0 : difference_of(command + 64, k.command + 64, words - 64);
 
@@ -164,9 +157,8 @@ const repeated_launches::repetition* repeated_launches::find(std::uint32_t offse
         }
     });
     found_.command = command;
-    if (!is_right || (has_sizes && codec::launch_size_error(found_.launch()))) {
+    if (!is_right || (has_sizes && codec::launch_size_error(found_.launch())))
         return nullptr;
-    }
     found_.context = k.context;
     found_kind_ = number;
     found_words_ = static_cast<std::uint32_t>(words);
@@ -193,9 +185,8 @@ void repeated_launches::accept_found() {
 }
 
 void repeated_launches::accepted(const vgpu_cmd_launch& launch, std::uint64_t context) {
-    if (launch.cmd.bytes / word_bytes > word_mask::words) {
+    if (launch.cmd.bytes / word_bytes > word_mask::words)
         return;
-    }
     const auto* const command = reinterpret_cast<const std::uint64_t*>(&launch);
     kind& k = kinds_[kind_of(command)];
     k.generation = generation_;
@@ -208,9 +199,8 @@ void repeated_launches::accepted(const vgpu_cmd_launch& launch, std::uint64_t co
 
 void repeated_launches::destroyed(vgpu_object_kind kind) {
     // Nobody but those who wait names an event of another command; its own a launch makes.
-    if (kind != VGPU_OBJECT_EVENT || knows_waits_) {
+    if (kind != VGPU_OBJECT_EVENT || knows_waits_)
         end();
-    }
 }
 
 } // namespace kagemusha::core

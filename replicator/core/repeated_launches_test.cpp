@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "codec/cl_numbers.hpp"
-#include "core/file_fsm.hpp"
+#include "core/session_fsm.hpp"
 #include "core/test_helpers.hpp"
 
 namespace kagemusha::core {
@@ -57,9 +57,8 @@ std::set<std::size_t> memory_words(const words& stream, std::size_t at) {
     for (std::uint32_t i = 0; i < c.argument_count; ++i) {
         const auto& a = *reinterpret_cast<const vgpu_argument*>(&stream[at + word]);
         word += 2;
-        if (a.kind == VGPU_ARGUMENT_MEMORY) {
+        if (a.kind == VGPU_ARGUMENT_MEMORY)
             out.insert(word);
-        }
         word += a.kind == VGPU_ARGUMENT_LOCAL ? 0 : (a.bytes + 7) / 8;
     }
     return out;
@@ -82,9 +81,8 @@ struct twins {
         call([](auto& b) { b.create_kernel(kernel, program, "k"); });
         call([](auto& b) { b.create_kernel(second_kernel, program, "l"); });
         call([](auto& b) { b.create_kernel(other_kernel, other_program, "k"); });
-        for (std::uint64_t id = first_memory; id <= last_memory; ++id) {
+        for (std::uint64_t id = first_memory; id <= last_memory; ++id)
             call([id](auto& b) { b.create_buffer(id, context, 64); });
-        }
         call([](auto& b) { b.create_buffer(other_memory, other_context, 64); });
         call([](auto& b) { b.create_sampler(sampler, context); });
         call([](auto& b) { b.create_user_event(user_event, context); });
@@ -198,9 +196,8 @@ argument_builder arguments(std::uint64_t a = first_memory, std::uint64_t b = fir
 TEST(repeated_launches, launches_that_differ_in_a_value_are_one_run) {
     twins t;
     stream_builder b;
-    for (std::uint32_t n = 0; n < 64; ++n) {
+    for (std::uint32_t n = 0; n < 64; ++n)
         b.launch({queue, 0, {}}, kernel, one_dimension(), arguments(first_memory, last_memory, n));
-    }
     EXPECT_EQ(t.submit(b).status, VGPU_STATUS_OK);
     EXPECT_EQ(t.runs, 1u);
     EXPECT_EQ(t.repeated, 63u);
@@ -268,9 +265,8 @@ TEST(repeated_launches, what_is_wrong_is_found) {
 TEST(repeated_launches, padding_of_a_value_is_looked_at) {
     twins t;
     stream_builder b;
-    for (std::uint32_t n = 0; n < 3; ++n) {
+    for (std::uint32_t n = 0; n < 3; ++n)
         b.launch({queue, 0, {}}, kernel, one_dimension(), argument_builder{}.scalar(0, n));
-    }
     b.mutable_stream().back() = std::byte{1};
     EXPECT_EQ(t.submit(b).status, VGPU_STATUS_MALFORMED);
     b.mutable_stream().back() = std::byte{0};
@@ -332,9 +328,8 @@ TEST(repeated_launches, a_launch_behind_a_call_is_refused) {
 TEST(repeated_launches, the_last_one_is_not_longer_than_the_stream) {
     twins t;
     stream_builder b;
-    for (std::uint32_t n = 0; n < 3; ++n) {
+    for (std::uint32_t n = 0; n < 3; ++n)
         b.launch({queue, 0, {}}, kernel, one_dimension(), arguments(first_memory, last_memory, n));
-    }
     words stream(b.stream().size() / 8);
     std::memcpy(stream.data(), b.stream().data(), b.stream().size());
     const std::size_t two = stream.size() / 3 * 2;
@@ -348,9 +343,8 @@ TEST(repeated_launches, the_last_one_is_not_longer_than_the_stream) {
 TEST(repeated_launches, quotas_of_events_hold) {
     twins t({512, 8, 1u << 18, std::uint64_t{1} << 40});
     stream_builder b;
-    for (std::uint64_t n = 0; n < 12; ++n) {
+    for (std::uint64_t n = 0; n < 12; ++n)
         b.launch({queue, first_event + n, {}}, kernel, one_dimension(), arguments());
-    }
     EXPECT_EQ(t.submit(b).status, VGPU_STATUS_OK);
     EXPECT_EQ(t.one.fsm.objects().pending_events(), 8u);
 }
@@ -361,9 +355,8 @@ TEST(repeated_launches, long_launches_are_looked_at_one_by_one) {
         stream_builder b;
         for (int n = 0; n < 4; ++n) {
             argument_builder a;
-            for (std::uint32_t i = 0; i < count; ++i) {
+            for (std::uint32_t i = 0; i < count; ++i)
                 a.scalar(i, i == 36 ? n : 5);
-            }
             b.launch({queue, 0, {}}, kernel, one_dimension(), a);
         }
         EXPECT_EQ(t.submit(b).status, VGPU_STATUS_OK);
@@ -390,9 +383,8 @@ public:
                                                       like + launch_at(stream, like).cmd.bytes / 8));
                 launches.push_back(stream.size());
                 stream.insert(stream.end(), copy.begin(), copy.end());
-                for (std::uint64_t changes = below(4); changes != 0; --changes) {
+                for (std::uint64_t changes = below(4); changes != 0; --changes)
                     change(stream, launches.back());
-                }
                 if (below(60) == 0) {
                     stream[launches.back() + below(copy.size())] ^= std::uint64_t{1} << below(64);
                     broken = true;
@@ -425,12 +417,10 @@ public:
         }
         if (below(4) == 0) { // what was destroyed comes back
             const std::uint64_t id = first_memory + below(5);
-            if (!t.one.fsm.objects().taken(id)) {
+            if (!t.one.fsm.objects().taken(id))
                 t.call([id](auto& b) { b.create_buffer(id, context, 64); });
-            }
-            if (!t.one.fsm.objects().taken(user_event)) {
+            if (!t.one.fsm.objects().taken(user_event))
                 t.call([](auto& b) { b.create_user_event(user_event, context); });
-            }
         }
     }
 
@@ -465,24 +455,20 @@ private:
 
     void fresh(stream_builder& b) {
         enqueue_ref e{below(3) ? std::uint64_t{queue} : second_queue, below(3) ? 0 : event(), {}};
-        for (std::uint64_t n = below(8) ? 0 : 1 + below(2); n != 0; --n) {
+        for (std::uint64_t n = below(8) ? 0 : 1 + below(2); n != 0; --n)
             e.waits.push_back(below(2) ? std::uint64_t{user_event} : event());
-        }
         argument_builder a;
         a.memory(0, memory()).scalar(1, below(100)).scalar(2, static_cast<std::uint32_t>(below(100)));
         std::uint32_t i = 3;
-        if (below(3) == 0) {
+        if (below(3) == 0)
             a.memory(i++, memory());
-        }
         if (below(6) == 0) {
             a.sampler(i, sampler).local(i + 1, 64);
             i += 2;
         }
-        if (below(10) == 0) {
-            for (const std::uint32_t end = i + 33; i < end; ++i) {
+        if (below(10) == 0)
+            for (const std::uint32_t end = i + 33; i < end; ++i)
                 a.scalar(i, i);
-            }
-        }
         launch_size size = one_dimension();
         size.work_dim = static_cast<std::uint32_t>(1 + below(3));
         b.launch(e, below(4) ? std::uint64_t{kernel} : second_kernel, size, a);
@@ -499,9 +485,8 @@ private:
             c.global[below(3)] = below(12) ? 1 + below(9) * (below(2)) : UINT64_MAX;
             break;
         case 2:
-            if (c.enqueue.wait_count != 0) {
+            if (c.enqueue.wait_count != 0)
                 stream[lists] = below(2) ? std::uint64_t{user_event} : event();
-            }
             break;
         case 3:
             stream[arguments + 2] = memory(); // the first argument
@@ -557,9 +542,8 @@ TEST(repeated_launches, random_streams_are_decided_as_without) {
         repeated += r.t.repeated;
         runs += r.t.runs;
         longest = std::max(longest, r.t.longest);
-        for (const auto& [status, count] : r.statuses) {
+        for (const auto& [status, count] : r.statuses)
             statuses[status] += count;
-        }
     }
     // Else it shows nothing.
     EXPECT_GT(repeated, 15'000u);

@@ -36,9 +36,8 @@ public:
     std::optional<std::span<const kagemusha_segment>> written(std::uint32_t payload) {
         const auto at = std::lower_bound(payloads_.begin(), payloads_.end(), payload,
                                          [](const one& p, std::uint32_t index) { return p.index < index; });
-        if (at == payloads_.end() || at->index != payload || at->written) {
+        if (at == payloads_.end() || at->index != payload || at->written)
             return std::nullopt;
-        }
         at->written = true;
         return std::span(ranges_).subspan(at->first, at->count);
     }
@@ -55,18 +54,15 @@ public:
 
     std::vector<std::uint32_t> written() const {
         std::vector<std::uint32_t> out;
-        for (const one& p : payloads_) {
-            if (p.written) {
+        for (const one& p : payloads_)
+            if (p.written)
                 out.push_back(p.index);
-            }
-        }
         return out;
     }
     std::vector<std::uint32_t> all() const {
         std::vector<std::uint32_t> out;
-        for (const one& p : payloads_) {
+        for (const one& p : payloads_)
             out.push_back(p.index);
-        }
         return out;
     }
     std::uint64_t range_count() const { return ranges_.size(); }

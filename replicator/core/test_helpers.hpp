@@ -21,7 +21,7 @@
 #include "codec/decode.hpp"
 #include "codec/encode.hpp"
 #include "core/device.hpp"
-#include "core/file_fsm.hpp"
+#include "core/session_fsm.hpp"
 
 namespace kagemusha::core::testing {
 
@@ -88,15 +88,14 @@ struct received_request {
         std::memcpy(words.data(), r.stream.data(), r.stream.size());
         codec::stream_decoder decoder(std::as_bytes(std::span(words)), {payloads});
         codec::op o;
-        while (decoder.next(o) == codec::decode_status::op) {
+        while (decoder.next(o) == codec::decode_status::op)
             opcodes.push_back(codec::header_of(o).opcode);
-        }
         valid = decoder.error().message == nullptr;
     }
     bool valid = false;
 };
 
-// ---- file_fsm alone
+// ---- session_fsm alone
 // --------------------------------------------------------------------------------------------------
 
 inline constexpr file_limits generous{512, 1024, 1u << 18, std::uint64_t{1} << 40};
@@ -109,7 +108,7 @@ struct file_harness {
     }
 
     device_usage usage{1u << 20, std::uint64_t{1} << 41, 0, 0, 0};
-    file_fsm fsm;
+    session_fsm fsm;
     std::uint64_t next_token = 1;
 
     submit_decision submit(const stream_builder& b) {
@@ -124,9 +123,8 @@ struct file_harness {
                                                    : "answered with " + std::to_string(d.response.result));
         }
         const done_decision done = fsm.on_done(d.request.token, ok_response(result));
-        if (done.violation) {
+        if (done.violation)
             throw std::runtime_error(done.broken_rule);
-        }
     }
 
     template <class F>
@@ -169,9 +167,8 @@ public:
     void say(std::function<void(worker::port_sink&)> f) {
         pending_.push_back(std::move(f));
         const std::uint64_t one = 1;
-        if (write(event_, &one, sizeof(one)) < 0) {
+        if (write(event_, &one, sizeof(one)) < 0)
             throw std::runtime_error("eventfd");
-        }
     }
     void done(std::uint64_t token, std::int32_t result = 0) {
         say([=](worker::port_sink& s) { s.on_done(token, ok_response(result)); });
@@ -189,21 +186,18 @@ public:
 
     // port
     worker::submit_result submit(const worker::request_view& request) override {
-        if (next_submit == worker::submit_result::accepted) {
+        if (next_submit == worker::submit_result::accepted)
             received.emplace_back(request);
-        }
         return next_submit;
     }
     void kick() override { ++kicks; }
     int event_fd() const override { return event_; }
     void drain(worker::port_sink& sink) override {
         std::uint64_t n = 0;
-        if (read(event_, &n, sizeof(n)) < 0) {
+        if (read(event_, &n, sizeof(n)) < 0)
             return;
-        }
-        for (auto moves = std::exchange(pending_, {}); auto& move : moves) {
+        for (auto moves = std::exchange(pending_, {}); auto& move : moves)
             move(sink);
-        }
     }
     void kill() override { killed = true; }
     bool gone() override { return killed && dies; }
@@ -232,9 +226,8 @@ struct device_harness {
         };
         c.callbacks.record = [](void* self, const void* r, std::size_t bytes) {
             auto& h = *static_cast<device_harness*>(self);
-            if (h.room == 0) {
+            if (h.room == 0)
                 return -EAGAIN;
-            }
             --h.room;
             const auto* begin = static_cast<const std::byte*>(r);
             h.records.emplace_back(begin, begin + bytes);
@@ -244,9 +237,8 @@ struct device_harness {
             static_cast<device_harness*>(self)->lines.emplace_back(line);
         };
         c.user_data = this;
-        if (change) {
+        if (change)
             change(c);
-        }
         std::string error;
         dev = device::create(
             c,
@@ -260,9 +252,8 @@ struct device_harness {
                 return p;
             },
             error);
-        if (!dev) {
+        if (!dev)
             throw std::runtime_error(error);
-        }
         dev->add_region(0, std::uint64_t{1} << 30);
     }
 
@@ -303,11 +294,9 @@ struct device_harness {
     }
     std::vector<vgpu_response> answers_of(std::uint64_t token) const {
         std::vector<vgpu_response> out;
-        for (const answer& a : answers) {
-            if (a.token == token) {
+        for (const answer& a : answers)
+            if (a.token == token)
                 out.push_back(a.response);
-            }
-        }
         return out;
     }
     // The only answer to this token, or a status that no answer has.

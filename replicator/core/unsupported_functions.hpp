@@ -26,9 +26,8 @@ public:
             std::all_of(name.begin(), name.end(), [](char c) {
                 return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
             });
-        if (!good) {
+        if (!good)
             return;
-        }
         const std::size_t used = used_.load(std::memory_order_relaxed);
         for (std::size_t i = 0; i < used; ++i) {
             if (names_[i].view() == name) {
@@ -56,9 +55,8 @@ public:
             out += ' ';
             out += std::to_string(names_[i].reports.load(std::memory_order_relaxed));
         }
-        if (const std::uint64_t others = others_.load(std::memory_order_relaxed); others != 0) {
+        if (const std::uint64_t others = others_.load(std::memory_order_relaxed); others != 0)
             out += ", others " + std::to_string(others);
-        }
         return out;
     }
 

@@ -28,9 +28,8 @@ TEST(UnsupportedFunctions, TakesNoNameThatIsNone) {
 
 TEST(UnsupportedFunctions, AGuestCannotMakeItGrow) {
     unsupported_functions all;
-    for (int i = 0; i < 100000; ++i) {
+    for (int i = 0; i < 100000; ++i)
         all.note("cuName" + std::to_string(i));
-    }
     const std::string text = all.text();
     EXPECT_LT(text.size(), 64u * 80);
     EXPECT_NE(text.find("cuName63 1"), std::string::npos);

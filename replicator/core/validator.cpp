@@ -102,9 +102,8 @@ public:
             for_each([&]<std::size_t>(const auto& part) { return listed(part); });
         if (no_rule_broken && verdict_.ok()) {
             verdict_ = also(op_);
-            if (verdict_.ok() && !for_each([&]<std::size_t>(const auto& part) { return inside(part); })) {
+            if (verdict_.ok() && !for_each([&]<std::size_t>(const auto& part) { return inside(part); }))
                 verdict_ = verdict::refuse(cl_invalid_value);
-            }
         }
         return verdict_;
     }
@@ -117,9 +116,8 @@ public:
         const object* found = nullptr;
         for_each([&]<std::size_t I>(const auto& part) {
             if constexpr (std::is_same_v<std::remove_cvref_t<decltype(part)>, commands::uses_part<Field>>) {
-                if (part.id == id) {
+                if (part.id == id)
                     found = found_[I];
-                }
             }
             return true;
         });
@@ -154,9 +152,8 @@ private:
         constexpr commands::object kind = std::get<I>(row::parts).kind;
         const object* const o = table_.find(get(part.id), kind_of(kind).kind);
         found_[I] = o;
-        if (!o) {
+        if (!o)
             return note(verdict::malformed(kind_of(kind).missing));
-        }
         if ((kind == commands::object::buffer && o->is_image()) ||
             (kind == commands::object::image && !o->is_image())) {
             return note(verdict::refuse(cl_invalid_mem_object));
@@ -182,9 +179,8 @@ private:
     bool listed(const commands::ids_part<A...>& part) {
         for (const guest_id id : op_.*part.view) {
             const object* const o = table_.find(id, kind_of(part.kind).kind);
-            if (!o) {
+            if (!o)
                 return note(verdict::malformed(kind_of(part.kind).missing));
-            }
             of_this_context(*o);
         }
         return true;
@@ -194,9 +190,8 @@ private:
         bool all = true;
         (op_.*part.view).for_each([&](const launch_argument& a) {
             const bool memory = a.kind == VGPU_ARGUMENT_MEMORY && a.object != 0; // 0: a null pointer
-            if (!memory && a.kind != VGPU_ARGUMENT_SAMPLER) {
+            if (!memory && a.kind != VGPU_ARGUMENT_SAMPLER)
                 return;
-            }
             const table_kind kind = kind_of(memory ? commands::object::memory : commands::object::sampler);
             const object* const o = table_.find(a.object, kind.kind);
             all = (o ? of_this_context(*o) : note(verdict::malformed(kind.missing))) && all;
@@ -218,9 +213,8 @@ private:
     verdict also(const op_transfer_image& o) {
         const vgpu_cmd_transfer_image& c = *o.c;
         const std::uint32_t element_bytes = at(&vgpu_cmd_transfer_image::image).element_bytes;
-        if (image_linear_bytes(c.region, element_bytes, c.row_pitch, c.slice_pitch).value() != o.data.bytes) {
+        if (image_linear_bytes(c.region, element_bytes, c.row_pitch, c.slice_pitch).value() != o.data.bytes)
             return verdict::malformed("the payload is not as long as the region in host memory");
-        }
         const bool pitches_hold =
             (base::checked_u64(c.region[0]) * element_bytes).within(c.row_pitch) &&
             (c.region[2] == 1 || (base::checked_u64(c.row_pitch) * c.region[1]).within(c.slice_pitch));
@@ -271,9 +265,8 @@ verdict validator::check(const Op& o) {
     part_checker<Op> parts(table_, o, 0);
     const verdict v = parts.check();
     if constexpr (commands::creates_object<commands::row_of<Op>>) {
-        if (!v.ok()) {
+        if (!v.ok())
             return v;
-        }
         object made;
         made.kind = commands::created_kind<commands::row_of<Op>>;
         made.context = parts.context();
@@ -286,9 +279,8 @@ verdict validator::check(const Op& o) {
             made.bytes = o.c->bytes;
             return insert_shared_memory(o.c->id, made, parts.at(&vgpu_cmd_create_sub_buffer::buffer));
         } else {
-            if constexpr (std::is_same_v<Op, op_create_user_event>) {
+            if constexpr (std::is_same_v<Op, op_create_user_event>)
                 made.event = event_state::user_unset;
-            }
             return insert(o.c->id, made);
         }
     } else {
@@ -297,28 +289,24 @@ verdict validator::check(const Op& o) {
 }
 
 verdict validator::insert(guest_id id, const object& o) {
-    if (!table_.room_for_object()) {
+    if (!table_.room_for_object())
         return verdict::refuse(cl_out_of_host_memory);
-    }
     created_ = {id, table_.insert(id, o)};
     return {};
 }
 
 verdict validator::insert_memory(guest_id id, const object& o, std::uint64_t charge) {
-    if (!table_.room_for_object()) {
+    if (!table_.room_for_object())
         return verdict::refuse(cl_out_of_host_memory);
-    }
-    if (!table_.room_for_memory(charge)) {
+    if (!table_.room_for_memory(charge))
         return verdict::refuse(cl_mem_object_allocation_failure);
-    }
     created_ = {id, table_.insert_memory(id, o, charge)};
     return {};
 }
 
 verdict validator::insert_shared_memory(guest_id id, const object& o, const object& owner) {
-    if (!table_.room_for_object()) {
+    if (!table_.room_for_object())
         return verdict::refuse(cl_out_of_host_memory);
-    }
     created_ = {id, table_.insert_shared_memory(id, o, owner)};
     return {};
 }
@@ -337,9 +325,8 @@ verdict validator::check(const op_info& o) {
         return table_.find(id, VGPU_OBJECT_MEMORY) ? verdict{} : verdict::malformed(no_memory);
     case VGPU_INFO_IMAGE: {
         const object* memory = table_.find(id, VGPU_OBJECT_MEMORY);
-        if (!memory) {
+        if (!memory)
             return verdict::malformed(no_memory);
-        }
         return memory->is_image() ? verdict{} : verdict::refuse(cl_invalid_mem_object);
     }
     case VGPU_INFO_PROGRAM:
@@ -358,77 +345,63 @@ verdict validator::check(const op_info& o) {
 verdict validator::check(const op_create_image& o) {
     const vgpu_cmd_create_image& c = *o.c;
     const object* context = table_.find(c.context, VGPU_OBJECT_CONTEXT);
-    if (!context) {
+    if (!context)
         return verdict::malformed(no_context);
-    }
-    if (table_.taken(c.id)) {
+    if (table_.taken(c.id))
         return verdict::malformed(id_taken);
-    }
     const object* owner = nullptr;
-    if (c.buffer != 0 && !(owner = table_.find(c.buffer, VGPU_OBJECT_MEMORY))) {
+    if (c.buffer != 0 && !(owner = table_.find(c.buffer, VGPU_OBJECT_MEMORY)))
         return verdict::malformed(no_memory);
-    }
     const std::uint32_t element_bytes = image_element_bytes(c.channel_order, c.channel_type);
-    if (element_bytes == 0) {
+    if (element_bytes == 0)
         return verdict::refuse(cl_image_format_not_supported);
-    }
     const image_extent extent = image_extent_of(c);
-    if (extent.side[0] == 0 || extent.side[1] == 0 || extent.side[2] == 0) {
+    if (extent.side[0] == 0 || extent.side[1] == 0 || extent.side[2] == 0)
         return verdict::refuse(cl_invalid_image_size);
-    }
     const base::checked_u64 row = base::checked_u64(extent.side[0]) * element_bytes;
     const base::checked_u64 packed = row * extent.side[1] * extent.side[2];
-    if (!packed.ok()) {
+    if (!packed.ok())
         return verdict::refuse(cl_invalid_image_size);
-    }
     const std::uint64_t row_pitch = c.row_pitch != 0 ? std::uint64_t{c.row_pitch} : *row.value();
     const base::checked_u64 slice = base::checked_u64(row_pitch) * extent.side[1];
     const std::uint64_t slice_pitch =
         c.slice_pitch != 0 ? std::uint64_t{c.slice_pitch} : slice.value().value_or(UINT64_MAX);
     const base::checked_u64 linear = image_linear_bytes(extent.side, element_bytes, row_pitch, slice_pitch);
-    if (!row.within(row_pitch) || (extent.side[2] > 1 && !slice.within(slice_pitch))) {
+    if (!row.within(row_pitch) || (extent.side[2] > 1 && !slice.within(slice_pitch)))
         return verdict::refuse(cl_invalid_image_descriptor);
-    }
-    if (o.content.bytes != 0 && !linear.within(o.content.bytes)) {
+    if (o.content.bytes != 0 && !linear.within(o.content.bytes))
         return verdict::malformed("the content of an image is shorter than the image");
-    }
     if (owner) {
         const bool shape_allowed =
             c.image_type == cl_mem_object_image1d_buffer || c.image_type == cl_mem_object_image2d;
-        if (!shape_allowed || owner->is_image() || !linear.within(owner->bytes)) {
+        if (!shape_allowed || owner->is_image() || !linear.within(owner->bytes))
             return verdict::refuse(cl_invalid_image_descriptor);
-        }
-        if (owner->context != context->context) {
+        if (owner->context != context->context)
             return verdict::refuse(cl_invalid_context);
-        }
     }
     object i;
     i.kind = VGPU_OBJECT_MEMORY;
     i.context = context->context;
     i.element_bytes = element_bytes;
-    for (int d = 0; d < 3; ++d) {
+    for (int d = 0; d < 3; ++d)
         i.extent[d] = extent.side[d];
-    }
     return owner ? insert_shared_memory(c.id, i, *owner) : insert_memory(c.id, i, *packed.value());
 }
 
 verdict validator::check(const op_set_user_event& o) {
     const object* e = table_.find(o.c->event, VGPU_OBJECT_EVENT);
-    if (!e) {
+    if (!e)
         return verdict::malformed(no_event);
-    }
-    if (e->event != event_state::user_unset) {
+    if (e->event != event_state::user_unset)
         return verdict::malformed("an event that is set is not a user event or was set before");
-    }
     table_.set_user_event(o.c->event, o.c->status);
     return {};
 }
 
 verdict validator::check(const op_destroy& o) {
     const object* victim = table_.find(o.c->id, static_cast<vgpu_object_kind>(o.c->kind));
-    if (!victim) {
+    if (!victim)
         return verdict::malformed(no_object);
-    }
     // The worker never heard of the event of a refused command; what it does not know it must not be asked to
     // destroy.
     const bool unknown_to_worker = victim->kind == VGPU_OBJECT_EVENT && victim->event == event_state::refused;
@@ -439,14 +412,11 @@ verdict validator::check(const op_destroy& o) {
 // Refused without an error: it is the device's to carry out, so the worker does not get it. Only what is
 // pending now counts: commands behind it may use an id again.
 verdict validator::check(const op_await& o) {
-    if (!awaited_) {
+    if (!awaited_)
         return verdict::malformed("a guest can't use AWAIT");
-    }
-    for (const guest_id id : o.events) {
-        if (const std::uint64_t serial = table_.pending_serial(id)) {
+    for (const guest_id id : o.events)
+        if (const std::uint64_t serial = table_.pending_serial(id))
             awaited_->push_back({id, serial});
-        }
-    }
     return verdict::refuse(cl_success);
 }
 
@@ -466,35 +436,29 @@ verdict validator::check(const op_built& o) {
 // The queue, the wait list, and whether the event's id is free.
 verdict validator::enqueue(const vgpu_enqueue& e, id_list waits, const object*& queue) {
     queue = table_.find(e.queue, VGPU_OBJECT_QUEUE);
-    if (!queue) {
+    if (!queue)
         return verdict::malformed(no_queue);
-    }
-    if (e.event != 0 && table_.taken(e.event)) {
+    if (e.event != 0 && table_.taken(e.event))
         return verdict::malformed(id_taken);
-    }
     verdict v;
     for (const guest_id id : waits) {
         const object* event = table_.find(id, VGPU_OBJECT_EVENT);
-        if (!event) {
+        if (!event)
             return verdict::malformed(no_event);
-        }
-        if (event->context != queue->context) {
+        if (event->context != queue->context)
             v = verdict::refuse(cl_invalid_context);
-        } else if (v.ok() && event->event == event_state::refused) {
+        else if (v.ok() && event->event == event_state::refused)
             v = verdict::refuse(cl_wait_list_error);
-        }
     }
     return v;
 }
 
 // Quotas of events, and the event's object.
 verdict validator::finish_enqueue(const vgpu_enqueue& e, const object& queue, verdict v) {
-    if (e.event == 0) {
+    if (e.event == 0)
         return v;
-    }
-    if (v.ok() && (events_.in_flight >= events_.limit || !table_.room_for_object())) {
+    if (v.ok() && (events_.in_flight >= events_.limit || !table_.room_for_object()))
         v = verdict::refuse(cl_out_of_resources);
-    }
     object event;
     event.kind = VGPU_OBJECT_EVENT;
     event.context = queue.context;
@@ -546,31 +510,26 @@ verdict validator::check(const op& o) {
     return std::visit(
         [this, first](const auto& x) -> verdict {
             if constexpr (requires { x.c->enqueue; }) {
-                if ((x.c->enqueue.event & VGPU_HOST_ID_BIT) != 0 && !awaited_) {
+                if ((x.c->enqueue.event & VGPU_HOST_ID_BIT) != 0 && !awaited_)
                     return verdict::malformed(id_of_host);
-                }
                 const object* queue = nullptr;
                 verdict v = enqueue(x.c->enqueue, x.waits, queue);
-                if (v.what == verdict::kind::malformed) {
+                if (v.what == verdict::kind::malformed)
                     return v;
-                }
                 const verdict of_body =
                     part_checker<std::decay_t<decltype(x)>>(table_, x, queue->context).check();
-                if (of_body.what == verdict::kind::malformed) {
+                if (of_body.what == verdict::kind::malformed)
                     return of_body;
-                }
                 context_ = queue->context;
                 return finish_enqueue(x.c->enqueue, *queue, v.ok() ? of_body : v);
             } else {
                 if constexpr (requires { x.c->id; }) { // what creates an object, and DESTROY
-                    if ((x.c->id & VGPU_HOST_ID_BIT) != 0 && !awaited_) {
+                    if ((x.c->id & VGPU_HOST_ID_BIT) != 0 && !awaited_)
                         return verdict::malformed(id_of_host);
-                    }
                 }
                 if constexpr (std::is_same_v<std::decay_t<decltype(x)>, op_await>) {
-                    if (!first) {
+                    if (!first)
                         return verdict::malformed(late_await);
-                    }
                 }
                 return check(x);
             }

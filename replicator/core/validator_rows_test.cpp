@@ -142,9 +142,8 @@ void at_samples(std::uint16_t opcode, const std::function<void(file&, const samp
     }
     for (const sample_request& r : sample_session()) {
         mine.each(r.builder, [&](const sample& s) {
-            if (reinterpret_cast<const vgpu_cmd*>(s.words.data())->opcode == opcode) {
+            if (reinterpret_cast<const vgpu_cmd*>(s.words.data())->opcode == opcode)
                 f(mine, s);
-            }
         });
     }
     if (opcode == VGPU_CMD_AWAIT) { // no guest's, so it is not in the session
@@ -192,9 +191,8 @@ public:
 
     template <class... A>
     void operator()(const commands::creates_part<A...>& p) {
-        for (const guest_id taken : {id_of(object::buffer, other_context), unfetched}) {
+        for (const guest_id taken : {id_of(object::buffer, other_context), unfetched})
             set(p.id, taken, verdict::malformed("a new object has an id that is in use"));
-        }
         set(p.id, absent | VGPU_HOST_ID_BIT,
             verdict::malformed("a new object has an id that belongs to the host (VGPU_HOST_ID_BIT)"));
     }
@@ -206,9 +204,8 @@ public:
             to(id_of(object::event, other_context),
                verdict::malformed("an event that is set is not a user event or was set before"));
         }
-        if (is_enqueued || named_before_) {
+        if (is_enqueued || named_before_)
             to(id_of(p.kind, other_context), verdict::refuse(cl_invalid_context));
-        }
         named_before_ = true;
     }
     // INFO's object, and the buffer of an image: as the sample has it.
@@ -219,9 +216,8 @@ public:
         for (const object kind : {object::context, object::memory, object::program, object::kernel}) {
             if (file_.table.find(id, kind_of(kind).kind)) {
                 wrong_objects(kind, to);
-                if (commands::creates_object<Row>) {
+                if (commands::creates_object<Row>)
                     to(id_of(kind, other_context), verdict::refuse(cl_invalid_context));
-                }
             }
         }
     }
@@ -230,9 +226,8 @@ public:
         const auto victim = reinterpret_cast<const vgpu_cmd_destroy*>(sample_.words.data())->kind;
         const verdict none = verdict::malformed("an id does not name an object of this kind of this file");
         for (const object kind : kinds) {
-            if (static_cast<std::uint32_t>(kind_of(kind).kind) != victim) {
+            if (static_cast<std::uint32_t>(kind_of(kind).kind) != victim)
                 set(p.id, id_of(kind, other_context), none);
-            }
             set(p.id, id_of(kind, other_file), none);
         }
         set(p.id, unfetched, none);
@@ -380,9 +375,8 @@ private:
     }
     template <class Part>
     void outside(const Part& p) {
-        for (const int side : {0, 1, 2}) {
+        for (const int side : {0, 1, 2})
             change([&](row_op& o) { (fixed(o).*p.origin)[side] = far; }, verdict::refuse(cl_invalid_value));
-        }
     }
 
     template <class View>
@@ -409,11 +403,10 @@ private:
         });
     }
     static std::size_t o_waits(const row_op& o) {
-        if constexpr (is_enqueued) {
+        if constexpr (is_enqueued)
             return o.waits.size();
-        } else {
+        else
             return 0;
-        }
     }
 
     file& file_;

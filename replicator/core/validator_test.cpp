@@ -47,9 +47,8 @@ struct validator_test : ::testing::Test {
     file_harness h;
 
     validator_test() {
-        for (const std::uint64_t base : {context, other_context}) {
+        for (const std::uint64_t base : {context, other_context})
             h.run([&](auto& b) { b.create_context(base); });
-        }
         h.run([](auto& b) { b.create_queue(queue, context); });
         h.run([](auto& b) { b.create_queue(other_queue, other_context); });
         h.run([](auto& b) { b.create_buffer(buffer, context, 4096); });

@@ -22,18 +22,16 @@ public:
     // Whether the worker of this file may be started now. Otherwise the file waits until due() names it, or
     // until forget().
     bool ask(std::uint32_t file, std::uint64_t now_ms) {
-        if (burst_ == 0 || (waiting_.empty() && take(now_ms))) {
+        if (burst_ == 0 || (waiting_.empty() && take(now_ms)))
             return true;
-        }
         waiting_.push_back(file); // bounded: by the files that are open
         return false;
     }
 
     // A file that waited and whose worker is to be started now; nothing: none yet.
     std::optional<std::uint32_t> due(std::uint64_t now_ms) {
-        if (waiting_.empty() || !take(now_ms)) {
+        if (waiting_.empty() || !take(now_ms))
             return std::nullopt;
-        }
         const std::uint32_t file = waiting_.front();
         waiting_.pop_front();
         return file;
@@ -55,9 +53,8 @@ private:
             credit_ = std::min(most, credit_ + std::min(now_ms - last_ms_, fills_it_ms) * per_second_);
             last_ms_ = now_ms;
         }
-        if (credit_ < start_cost) {
+        if (credit_ < start_cost)
             return false;
-        }
         credit_ -= start_cost;
         return true;
     }

@@ -50,9 +50,8 @@ public:
 };
 
 void write_error(char* error, std::size_t error_bytes, const std::string& text) {
-    if (error && error_bytes != 0) {
+    if (error && error_bytes != 0)
         std::snprintf(error, error_bytes, "%s", text.c_str());
-    }
 }
 
 } // namespace
@@ -82,23 +81,19 @@ std::string complaint(const kagemusha_device_config& c) {
                " bytes; this library: " + std::to_string(KAGEMUSHA_DEVICE_API_VERSION) + ", " +
                std::to_string(sizeof(kagemusha_device_config)) + "): build both from the same source";
     }
-    if (!c.callbacks.request_done || !c.callbacks.record) {
+    if (!c.callbacks.request_done || !c.callbacks.record)
         return "the callbacks request_done and record must be given";
-    }
     const std::string backend = text_of(c.backend);
-    if (backend != "opencl" && backend != "cuda" && backend != "null" && backend != "faulty") {
+    if (backend != "opencl" && backend != "cuda" && backend != "null" && backend != "faulty")
         return "there is no backend '" + backend + "': choose opencl, cuda, null or faulty";
-    }
     if (c.in_process > 1 || (c.in_process == 1 && (backend == "opencl" || backend == "cuda"))) {
         return "the backend '" + backend +
                "' can't run inside this process, because it executes code of the guest";
     }
-    if (c.sandbox > 2) {
+    if (c.sandbox > 2)
         return "sandbox must be 0 (required), 1 (best effort) or 2 (off)";
-    }
-    if (c.window_reserved != 0) {
+    if (c.window_reserved != 0)
         return "window_reserved must be 0";
-    }
     struct {
         const char* name;
         std::uint32_t value, most;
@@ -147,9 +142,8 @@ core::device_config core_config(const kagemusha_device_config& c) {
 std::string probe(kagemusha_device& device, std::string& error) {
     if (!device.executors) {
         worker::probed_gpu probed = worker::probe_gpu(device.worker, probe_timeout_ms, error);
-        if (!probed.own_selector.empty()) {
+        if (!probed.own_selector.empty())
             device.worker.gpu = std::move(probed.own_selector);
-        }
         return std::move(probed.name);
     }
     no_sink sink;
@@ -160,9 +154,8 @@ std::string probe(kagemusha_device& device, std::string& error) {
 
 int create(const kagemusha_device_config& config, kagemusha_device** out, std::string& error) {
     error = complaint(config);
-    if (!error.empty()) {
+    if (!error.empty())
         return -EINVAL;
-    }
     auto device = std::make_unique<kagemusha_device>();
     kagemusha_device* const self = device.get();
     worker::worker_options& w = device->worker;
@@ -172,22 +165,18 @@ int create(const kagemusha_device_config& config, kagemusha_device** out, std::s
     w.options = text_of(config.options);
     w.worker_path = text_of(config.worker_path);
     w.sandbox = static_cast<worker::sandbox_mode>(config.sandbox);
-    if (const char* share = std::getenv(worker::share_variable)) {
+    if (const char* share = std::getenv(worker::share_variable))
         w.share = share; // whoever started this QEMU has said so
-    }
     w.max_worker_bytes = or_default(config.max_worker_bytes, core::default_max_worker_bytes);
     w.log = [log = config.callbacks.log, user_data = config.user_data](kagemusha_log_level level,
                                                                        const std::string& line) {
-        if (log) {
+        if (log)
             log(user_data, level, line.c_str());
-        }
     };
-    if (config.callbacks.room) {
+    if (config.callbacks.room)
         device->room = [room = config.callbacks.room, user_data = config.user_data] { room(user_data); };
-    }
-    if (config.in_process) {
+    if (config.in_process)
         device->executors = worker::gpu_executor_factory(w.backend, w.gpu, w.options);
-    }
     core::device_config core = core_config(config);
     device->limits.max_files = core.max_files;
     device->limits.max_requests_per_file = core.file.max_requests;
@@ -195,25 +184,21 @@ int create(const kagemusha_device_config& config, kagemusha_device** out, std::s
     device->limits.max_stream_bytes = VGPU_MAX_STREAM_BYTES;
     device->limits.max_segments = VGPU_MAX_SEGMENTS;
     device->gpu_name = probe(*device, error);
-    if (device->gpu_name.empty()) {
+    if (device->gpu_name.empty())
         return -ENODEV;
-    }
     if (ffi::replication::wanted(config)) {
         device->replication = ffi::replication::create(config, *device, core, error);
-        if (!device->replication) {
+        if (!device->replication)
             return -EINVAL;
-        }
     }
     device->core = core::device::create(
         std::move(core), [self](std::uint32_t, std::string& e) { return self->make_port(e); }, error);
-    if (!device->core) {
+    if (!device->core)
         return -EMFILE;
-    }
     if (device->replication) {
         error = device->replication->attach();
-        if (!error.empty()) {
+        if (!error.empty())
             return -EMFILE;
-        }
     }
     *out = device.release();
     return 0;
@@ -272,9 +257,8 @@ int add_region(kagemusha_device& device, std::uint32_t region, int fd, std::uint
         device.region_files.push_back(std::move(copy));
     }
     device.core->add_region(region, bytes);
-    if (device.replication) {
+    if (device.replication)
         device.replication->add_region(region, base, bytes);
-    }
     return 0;
 }
 
@@ -299,9 +283,8 @@ int guarded(char* error_text, std::size_t error_bytes, F&& f) noexcept {
 
 // A standby has no guest: whoever asks has made a mistake, and is told at once.
 bool refused(kagemusha_device& device, std::uint64_t token) {
-    if (!device.replication || !device.replication->standby()) {
+    if (!device.replication || !device.replication->standby())
         return false;
-    }
     device.replication->refuse_guest(token);
     return true;
 }
@@ -309,9 +292,8 @@ bool refused(kagemusha_device& device, std::uint64_t token) {
 template <class F>
 int with_replication(kagemusha_device* device, char* error, std::size_t error_bytes, F&& f) noexcept {
     return guarded(error, error_bytes, [&](std::string& e) {
-        if (device->replication) {
+        if (device->replication)
             return f(*device->replication, e);
-        }
         e = "this device was made without replication (replicate_to, replicable or standby_listen)";
         return -ENOTSUP;
     });
@@ -368,24 +350,21 @@ int kagemusha_device_add_region(kagemusha_device* device, uint32_t region, int f
 
 void kagemusha_device_open_file(kagemusha_device* device, uint32_t file, uint64_t token) {
     guarded([&] {
-        if (!refused(*device, token)) {
+        if (!refused(*device, token))
             device->core->open_file(file, token);
-        }
     });
 }
 
 void kagemusha_device_close_file(kagemusha_device* device, uint32_t file, uint64_t token) {
     guarded([&] {
-        if (!refused(*device, token)) {
+        if (!refused(*device, token))
             device->core->close_file(file, token);
-        }
     });
 }
 
 void kagemusha_device_submit(kagemusha_device* device, const kagemusha_request* request) {
-    if (reinterpret_cast<std::uintptr_t>(request->stream) % 8 != 0) {
+    if (reinterpret_cast<std::uintptr_t>(request->stream) % 8 != 0)
         std::abort(); // the caller's error, not the guest's
-    }
     guarded([&] {
         if (!refused(*device, request->token) &&
             !(device->replication && device->replication->take_request(*request))) {
@@ -402,27 +381,24 @@ void kagemusha_device_dispatch(kagemusha_device* device) {
     guarded([&] {
         const std::uint64_t now = ffi::now_ms();
         device->core->dispatch(now);
-        if (device->replication) {
+        if (device->replication)
             device->replication->dispatch(now);
-        }
     });
 }
 
 void kagemusha_device_event_space(kagemusha_device* device) {
     guarded([&] {
-        if (!device->replication || device->replication->event_space()) {
+        if (!device->replication || device->replication->event_space())
             device->core->event_space();
-        }
     });
 }
 
 uint32_t kagemusha_device_reset(kagemusha_device* device) {
     return guarded([&] {
-        if (device->replication) {
+        if (device->replication)
             device->replication->reset();
-        } else {
+        else
             device->core->reset();
-        }
         return kagemusha_device_writers(device);
     });
 }
@@ -448,19 +424,16 @@ int kagemusha_device_congested(kagemusha_device* device) {
 
 int kagemusha_device_hold_failures(kagemusha_device* device, int on) {
     return guarded(nullptr, 0, [&](std::string&) {
-        if (!device->replication) {
+        if (!device->replication)
             return -ENOTSUP;
-        }
         std::function<bool(const std::string&)> holder;
         if (on) {
             holder = [device](const std::string& why) {
-                if (!device->failed && !device->replication->protects()) {
+                if (!device->failed && !device->replication->protects())
                     return false;
-                }
                 const std::lock_guard lock(device->failure_mutex);
-                if (!device->failed.exchange(true)) {
+                if (!device->failed.exchange(true))
                     device->failure = why;
-                }
                 return true;
             };
         }
@@ -476,28 +449,25 @@ int kagemusha_device_failure(kagemusha_device* device, char* text, size_t text_b
     return device->failed;
 }
 
-void kagemusha_device_tell_failures(kagemusha_device* device) {
+void kagemusha_device_report_failures(kagemusha_device* device) {
     guarded([&] {
         {
             const std::lock_guard lock(device->failure_mutex);
             device->failure.clear();
-            if (!device->failed.exchange(false)) {
+            if (!device->failed.exchange(false))
                 return;
-            }
         }
-        device->core->tell_losses();
-        if (device->room) {
+        device->core->report_losses();
+        if (device->room)
             device->room();
-        }
     });
 }
 
 int kagemusha_device_replicate_to(kagemusha_device* device, const char* address, char* error,
                                   size_t error_bytes) {
     return guarded(error, error_bytes, [&](std::string& e) {
-        if (device->replication) {
+        if (device->replication)
             return device->replication->replicate_to(ffi::text_of(address), e);
-        }
         e = "this device was made without replication (replicate_to, or replicable)";
         return -ENOTSUP;
     });
@@ -522,9 +492,8 @@ int kagemusha_device_wait_epoch(kagemusha_device* device, uint32_t wait_ms, char
 
 void kagemusha_device_end_waits(kagemusha_device* device) {
     guarded([&] {
-        if (device->replication) {
+        if (device->replication)
             device->replication->end_waits();
-        }
     });
 }
 
@@ -566,9 +535,8 @@ void kagemusha_device_get_replication_status(kagemusha_device* device, kagemusha
     guarded([&] {
         kagemusha_replication_status full{};
         full.struct_bytes = std::min<std::uint64_t>(status->struct_bytes, sizeof(full));
-        if (device->replication) {
+        if (device->replication)
             device->replication->status(full);
-        }
         std::memcpy(status, &full, full.struct_bytes);
     });
 }
@@ -578,9 +546,8 @@ const char* kagemusha_device_standby_address(kagemusha_device* device) {
 }
 
 void kagemusha_device_unsupported(kagemusha_device* device, char* text, size_t bytes) {
-    if (bytes == 0) {
+    if (bytes == 0)
         return;
-    }
     text[0] = 0;
     try {
         const std::string all = device->core->unsupported();

@@ -29,9 +29,8 @@ public:
     owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     owned_fd(const owned_fd&) = delete;
     ~owned_fd() {
-        if (fd_ >= 0) {
+        if (fd_ >= 0)
             close(fd_);
-        }
     }
     int get() const { return fd_; }
 

@@ -13,7 +13,7 @@ void replication::init(kagemusha_device_config& c) {
     c.epoch_ms = mirror::default_epoch_ms;
     c.heartbeat_ms = mirror::default_heartbeat_ms;
     c.heartbeat_budget_ms = mirror::default_heartbeat_budget_ms;
-    c.digest_interval_ms = mirror::mirror_primary_options{}.digest_interval_ms;
+    c.digest_interval_ms = mirror::primary_shadow_options{}.digest_interval_ms;
     c.transfer_wait_ms = mirror::default_transfer_wait_ms;
     c.log_bytes = mirror::default_log_bytes;
     c.hold_bytes = mirror::default_hold_bytes;
@@ -26,24 +26,18 @@ bool replication::wanted(const kagemusha_device_config& c) {
 
 std::string replication::complaint(const kagemusha_device_config& c) {
     const bool is_standby = !text_of(c.standby_listen).empty();
-    if (c.replicable > 1 || c.compression > 1) {
+    if (c.replicable > 1 || c.compression > 1)
         return "replicable and compression are 0 or 1";
-    }
-    if (c.differences > KAGEMUSHA_DIFFERENCES_SHIP) {
+    if (c.differences > KAGEMUSHA_DIFFERENCES_SHIP)
         return "differences are repaired (0) or shipped (1)";
-    }
-    if (!wanted(c)) {
+    if (!wanted(c))
         return {};
-    }
-    if (is_standby && (!text_of(c.replicate_to).empty() || c.replicable != 0)) {
+    if (is_standby && (!text_of(c.replicate_to).empty() || c.replicable != 0))
         return "a device is a primary (replicate_to) or a standby (standby_listen), not both";
-    }
-    if (text_of(c.vm_id).empty()) {
+    if (text_of(c.vm_id).empty())
         return "replication needs the VM's id (vm_id), the same on both sides";
-    }
-    if (text_of(c.vm_id).size() > mirror::max_text_bytes) {
+    if (text_of(c.vm_id).size() > mirror::max_text_bytes)
         return "the VM's id is too long";
-    }
     const std::uint32_t heartbeat = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
     const std::uint32_t budget = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
     if (budget / 3 < heartbeat) {
@@ -56,10 +50,9 @@ std::string replication::complaint(const kagemusha_device_config& c) {
 std::unique_ptr<replication> replication::create(const kagemusha_device_config& config,
                                                  kagemusha_device& device, core::device_config& core,
                                                  std::string& error) {
-    if (text_of(config.standby_listen).empty()) {
-        return primary_role::create(config, device, core, error);
-    }
-    return make_standby_role(config, device, core, error);
+    if (text_of(config.standby_listen).empty())
+        return primary_endpoint::create(config, device, core, error);
+    return make_standby_endpoint(config, device, core, error);
 }
 
 } // namespace kagemusha::ffi

@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "ffi/device_impl.hpp"
-#include "mirror/capture/mirror_primary.hpp"
+#include "mirror/capture/primary_shadow.hpp"
 #include "mirror/log/limits.hpp"
 #include "mirror/protocol/agreement.hpp"
 #include "mirror/standby/vm_state.hpp"
 #include "net/link.hpp"
-#include "pair/primary_side.hpp"
+#include "pair/primary_driver.hpp"
 
 namespace kagemusha::ffi {
 
@@ -53,9 +53,8 @@ inline net::link_options link_options(const kagemusha_device_config& c, const st
 inline auto logger(const kagemusha_device_config& c) {
     return [name = text_of(c.name), log = c.callbacks.log, user_data = c.user_data](kagemusha_log_level level,
                                                                                     const std::string& text) {
-        if (log) {
+        if (log)
             log(user_data, level, (name + ": " + text).c_str());
-        }
     };
 }
 
@@ -70,22 +69,20 @@ void configure(Config& fsm, const kagemusha_device_config& c, const kagemusha_de
     fsm.heartbeat_ms = or_default(c.heartbeat_ms, mirror::default_heartbeat_ms);
     fsm.heartbeat_budget_ms = or_default(c.heartbeat_budget_ms, mirror::default_heartbeat_budget_ms);
     fsm.compression = c.compression != 0;
-    if (const std::string backend = text_of(c.backend); backend == "opencl") {
+    if (const std::string backend = text_of(c.backend); backend == "opencl")
         fsm.built_capability = (mirror::built_capability + device.gpu_name).substr(0, mirror::max_text_bytes);
-    } else if (backend == "cuda") {
+    else if (backend == "cuda")
         fsm.gpu_capabilities = {mirror::cuda_capability, mirror::cuda_only_capability};
-    } else if (backend == "null") {
+    else if (backend == "null")
         fsm.gpu_capabilities = {mirror::cuda_capability};
-    }
 }
 
 // One descriptor over the device's and the role's own.
 class with_descriptor : public replication {
 public:
     ~with_descriptor() override {
-        if (epoll_ >= 0) {
+        if (epoll_ >= 0)
             close(epoll_);
-        }
     }
     int poll_fd() const override { return epoll_; }
 
@@ -108,13 +105,14 @@ private:
     int epoll_ = -1;
 };
 
-class primary_role final : public with_descriptor {
+class primary_endpoint final : public with_descriptor {
 public:
     // Adds a region to the workers. Null with a sentence in `error`.
-    static std::unique_ptr<primary_role> create(const kagemusha_device_config& c, kagemusha_device& device,
-                                                const core::device_limits& of_guest, std::string& error);
-    primary_role(kagemusha_device& device, const kagemusha_device_config& c);
-    ~primary_role() override;
+    static std::unique_ptr<primary_endpoint> create(const kagemusha_device_config& c,
+                                                    kagemusha_device& device,
+                                                    const core::device_limits& of_guest, std::string& error);
+    primary_endpoint(kagemusha_device& device, const kagemusha_device_config& c);
+    ~primary_endpoint() override;
 
     std::string attach() override;
     // Without a descriptor of its own: part of another role.
@@ -162,9 +160,9 @@ private:
     const std::vector<std::string> ship_kernels_;
     const std::function<void(kagemusha_log_level, const std::string&)> log_;
     std::uint64_t instance_ = 0;
-    std::unique_ptr<pair::primary_side> side_;
+    std::unique_ptr<pair::primary_driver> side_;
     std::vector<mirror::region_address> regions_;
-    std::unique_ptr<mirror::mirror_primary> mirror_;
+    std::unique_ptr<mirror::primary_shadow> mirror_;
 
     // Checkpoints; the thread that has the device, but for wait_epoch().
     bool closed_ = false;      // state_ is of now
@@ -174,12 +172,12 @@ private:
 
     mutable std::mutex mutex_; // what follows: copies for status()
     mirror::agent_counters counters_;
-    std::uint64_t catalog_bytes_ = 0;
+    std::uint64_t registry_bytes_ = 0;
     std::string waiting_; // why a state transfer does not go on
 };
 
-// ffi/standby_role.cpp
-std::unique_ptr<replication> make_standby_role(const kagemusha_device_config& c, kagemusha_device& device,
-                                               core::device_config& core, std::string& error);
+// ffi/standby_endpoint.cpp
+std::unique_ptr<replication> make_standby_endpoint(const kagemusha_device_config& c, kagemusha_device& device,
+                                                   core::device_config& core, std::string& error);
 
 } // namespace kagemusha::ffi

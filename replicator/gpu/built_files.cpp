@@ -171,13 +171,12 @@ void built_files::look(bool everything) {
         });
         return true;
     });
-    if (everything) {
+    if (everything)
         for (const std::string& program : programs_)
             look_at(program, 2, budget);
-    } else {
+    else
         for (const std::string& program : recent_)
             look_at(program, 2, budget);
-    }
     if (recent_.size() > recent_programs)
         recent_.resize(recent_programs);
 }

@@ -63,7 +63,7 @@ void executor::impl::refuse(const vgpu_cmd& cmd, const vgpu_enqueue& e, std::int
 std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e, codec::id_list wait_ids,
                                      const command& what, payload_ptr data) {
     const auto refused = [&](std::int32_t error) {
-        tell_written(data);
+        report_written(data);
         refuse(cmd, e, error);
         return error;
     };
@@ -110,7 +110,7 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
         pending_request->add_use();
         pending->request = pending_request;
     } else {
-        tell_written(data);
+        report_written(data);
     }
     pending->payload = std::move(data);
     if (e.event != 0)
@@ -119,7 +119,7 @@ std::int32_t executor::impl::enqueue(const vgpu_cmd& cmd, const vgpu_enqueue& e,
     return watch(std::move(pending));
 }
 
-void executor::impl::tell_written(const payload_ptr& data) {
+void executor::impl::report_written(const payload_ptr& data) {
     if (data && data->written_as())
         shared->sink.on_written(request->token, *data->written_as());
 }

@@ -221,7 +221,7 @@ struct executor::impl {
     // Owns `pending` until its native event has finished.
     std::int32_t watch(std::unique_ptr<pending_command> pending);
     // Nothing writes into this payload any more, if anything would have.
-    void tell_written(const payload_ptr& data);
+    void report_written(const payload_ptr& data);
     std::int32_t refuse_program_variables(program_object& program, std::int32_t built, std::int32_t failure);
     // One event for the commands of a queue that have none: it tells of errors and of progress.
     void mark(codec::guest_id id, queue_object& queue);

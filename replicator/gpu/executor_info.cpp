@@ -27,7 +27,7 @@ constexpr std::uint64_t commands_of_guests = [] {
 }();
 
 // Of a program that has built, but not for a guest.
-void tell_refusal(std::uint32_t name, std::vector<std::byte>& answer) {
+void report_refusal(std::uint32_t name, std::vector<std::byte>& answer) {
     if (name == CL_PROGRAM_BUILD_STATUS) {
         const cl_build_status status = CL_BUILD_ERROR;
         answer.resize(sizeof status);
@@ -116,7 +116,7 @@ std::int32_t executor::impl::run(const codec::op_info& op) {
         return error;
     without_program_variables(query, result);
     if (refused && query.subject == VGPU_INFO_PROGRAM_BUILD)
-        tell_refusal(query.name, result);
+        report_refusal(query.name, result);
     return give_result(op.result);
 }
 

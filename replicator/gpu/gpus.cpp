@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // gpus: see gpus.hpp.
 #include "gpu/gpus.hpp"
+#include "base/gibibytes.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -24,12 +25,6 @@ std::string quoted(const std::string& text) {
         }
     }
     return out + '"';
-}
-
-std::string gibibytes(std::uint64_t bytes) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1ull << 30));
-    return text;
 }
 
 } // namespace

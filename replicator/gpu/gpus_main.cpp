@@ -14,15 +14,14 @@ int main(int argc, char** argv) {
     int first = 1;
     for (; first < argc && argv[first][0] == '-'; ++first) {
         const bool has_value = first + 1 < argc;
-        if (std::strcmp(argv[first], "--json") == 0) {
+        if (std::strcmp(argv[first], "--json") == 0)
             json = true;
-        } else if (std::strcmp(argv[first], "--backend") == 0 && has_value) {
+        else if (std::strcmp(argv[first], "--backend") == 0 && has_value)
             backend = argv[++first];
-        } else if (std::strcmp(argv[first], "--options") == 0 && has_value) {
+        else if (std::strcmp(argv[first], "--options") == 0 && has_value)
             options = argv[++first];
-        } else {
+        else
             first = argc + 1;
-        }
     }
     if (argc > first + 1 || first > argc) {
         std::fprintf(stderr,

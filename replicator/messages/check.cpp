@@ -24,148 +24,115 @@ constexpr const char* bad_sequence = "an entry's number is 0 or too large";
 // Null, or the rule that is broken. Runs for each entry: no text is made here.
 const char* broken_rule(const mirror::entries::entry& e) {
     const mirror::entry_meta& m = e.meta;
-    if (m.kind < entry_kind::open_file || m.kind > entry_kind::reset) {
+    if (m.kind < entry_kind::open_file || m.kind > entry_kind::reset)
         return "its kind is unknown";
-    }
-    if ((m.flags & ~std::uint32_t{mirror::entry_all_flags}) != 0) {
+    if ((m.flags & ~std::uint32_t{mirror::entry_all_flags}) != 0)
         return "it has unknown flags";
-    }
     if (m.kind != entry_kind::submit) {
-        if (m.stream_bytes != 0 || m.op_count != 0 || m.content_bytes != 0 || !e.payloads.empty()) {
+        if (m.stream_bytes != 0 || m.op_count != 0 || m.content_bytes != 0 || !e.payloads.empty())
             return "only a submit has commands and payloads";
-        }
-        if ((m.flags & ~std::uint32_t{mirror::entry_agent}) != 0) {
+        if ((m.flags & ~std::uint32_t{mirror::entry_agent}) != 0)
             return "it has flags that only a submit may have";
-        }
         return m.kind == entry_kind::reset && m.file != 0 ? "a reset names a file" : nullptr;
     }
-    if (m.stream_bytes == 0 || m.stream_bytes > VGPU_MAX_STREAM_BYTES || m.stream_bytes % 8 != 0) {
+    if (m.stream_bytes == 0 || m.stream_bytes > VGPU_MAX_STREAM_BYTES || m.stream_bytes % 8 != 0)
         return "its stream is empty, too long or not made of 8-byte words";
-    }
-    if (m.op_count == 0 || m.op_count > m.stream_bytes / sizeof(vgpu_cmd)) {
+    if (m.op_count == 0 || m.op_count > m.stream_bytes / sizeof(vgpu_cmd))
         return "it has no commands, or more than fit into its stream";
-    }
-    if (e.payloads.size() > VGPU_MAX_PAYLOADS) {
+    if (e.payloads.size() > VGPU_MAX_PAYLOADS)
         return "it has too many payloads";
-    }
     std::uint64_t content = 0, written = 0;
     for (const mirror::entry_payload& p : e.payloads) {
-        if (p.bytes > mirror::max_payload_bytes) {
+        if (p.bytes > mirror::max_payload_bytes)
             return "a payload is too long";
-        }
         (p.writable ? written : content) += mirror::rounded_up(p.bytes);
     }
-    if (content != m.content_bytes) {
+    if (content != m.content_bytes)
         return "the length of its content is not that of its payloads";
-    }
-    if (written != 0 && (m.flags & mirror::entry_compare) == 0) {
+    if (written != 0 && (m.flags & mirror::entry_compare) == 0)
         return "only an entry that is compared has payloads that the GPU writes";
-    }
     const bool hashes_content = (m.flags & mirror::entry_hash_content) != 0;
-    if (hashes_content && (m.flags & mirror::entry_compare) == 0) {
+    if (hashes_content && (m.flags & mirror::entry_compare) == 0)
         return "only of an entry that is compared content is hashed";
-    }
-    if (written > (hashes_content ? mirror::max_hashed_content_bytes : mirror::max_compared_bytes)) {
+    if (written > (hashes_content ? mirror::max_hashed_content_bytes : mirror::max_compared_bytes))
         return "its payloads that the GPU writes are too long";
-    }
-    if (content > mirror::max_inline_content_bytes && (m.flags & mirror::entry_late_content) == 0) {
+    if (content > mirror::max_inline_content_bytes && (m.flags & mirror::entry_late_content) == 0)
         return "its content is too long to travel with it";
-    }
     return nullptr;
 }
 
 std::string check(const mirror::hello& m) {
-    if (m.oldest_version == 0 || m.version < m.oldest_version) {
+    if (m.oldest_version == 0 || m.version < m.oldest_version)
         return "the range of protocol versions is empty";
-    }
-    if (m.oldest_abi_version > m.abi_version) {
+    if (m.oldest_abi_version > m.abi_version)
         return "the range of stream versions is empty";
-    }
     if (m.checkpoint_version < m.oldest_checkpoint_version ||
         (m.checkpoint_version != 0 && m.oldest_checkpoint_version == 0)) {
         return "the range of checkpoint versions is empty";
     }
-    if (m.role != mirror::role::primary && m.role != mirror::role::standby) {
+    if (m.role != mirror::role::primary && m.role != mirror::role::standby)
         return "the role is unknown";
-    }
-    if (!is_text(m.vm) || !is_text(m.gpu)) {
+    if (!is_text(m.vm) || !is_text(m.gpu))
         return "the name of the VM or of the GPU is too long or not printable";
-    }
-    if (m.capabilities.size() > mirror::max_capabilities) {
+    if (m.capabilities.size() > mirror::max_capabilities)
         return "there are too many capabilities";
-    }
-    for (const std::string& name : m.capabilities) {
-        if (!is_text(name)) {
+    for (const std::string& name : m.capabilities)
+        if (!is_text(name))
             return "a capability is too long or not printable";
-        }
-    }
     return {};
 }
 
 std::string check(const mirror::entries& m) {
-    if (m.list.empty() || m.list.size() > mirror::max_entries_per_message) {
+    if (m.list.empty() || m.list.size() > mirror::max_entries_per_message)
         return "it has no entries, or too many";
-    }
     std::uint64_t sequence = m.list.front().meta.sequence;
-    if (!valid_sequence(sequence)) {
+    if (!valid_sequence(sequence))
         return bad_sequence;
-    }
     std::uint64_t following = 0;
     for (const auto& e : m.list) {
-        if (e.meta.sequence != sequence++) {
+        if (e.meta.sequence != sequence++)
             return "the numbers of its entries are not consecutive";
-        }
-        if (const char* rule = broken_rule(e)) {
+        if (const char* rule = broken_rule(e))
             return in_entry(e.meta.sequence, rule);
-        }
         following += e.meta.stream_bytes;
         following += (e.meta.flags & mirror::entry_late_content) != 0 ? 0 : e.meta.content_bytes;
     }
-    if (following > mirror::max_frame_payload_bytes) {
+    if (following > mirror::max_frame_payload_bytes)
         return "its streams and content are too long for one frame";
-    }
     return {};
 }
 
 std::string check(const mirror::content& m) {
-    if (!valid_sequence(m.sequence)) {
+    if (!valid_sequence(m.sequence))
         return bad_sequence;
-    }
-    if (m.payload >= VGPU_MAX_PAYLOADS) {
+    if (m.payload >= VGPU_MAX_PAYLOADS)
         return "a request has not so many payloads";
-    }
-    if (m.bytes == 0 || m.bytes > mirror::content_piece_bytes) {
+    if (m.bytes == 0 || m.bytes > mirror::content_piece_bytes)
         return "the piece is empty or too long";
-    }
-    if (m.offset > mirror::max_payload_bytes - m.bytes) {
+    if (m.offset > mirror::max_payload_bytes - m.bytes)
         return "the piece lies behind any payload";
-    }
-    if (m.compressed_bytes >= m.bytes) {
+    if (m.compressed_bytes >= m.bytes)
         return "the compressed piece is not smaller than the piece";
-    }
     return {};
 }
 
 std::string check(const mirror::built& m) {
-    if (m.file == 0) {
+    if (m.file == 0)
         return "it is of no file";
-    }
     return m.bytes < sizeof(vgpu_built) || m.bytes > mirror::max_built_pack_bytes
                ? "built programs of no bytes, or of too many"
                : std::string();
 }
 
 std::string check(const mirror::outcome& m) {
-    if (!valid_sequence(m.sequence)) {
+    if (!valid_sequence(m.sequence))
         return bad_sequence;
-    }
     return m.canceled && m.result != 0 ? "an entry that is called off has no result" : std::string();
 }
 
 std::string check(const mirror::marker& m) {
-    if (m.epoch == 0 || m.epoch > mirror::max_sequence) {
+    if (m.epoch == 0 || m.epoch > mirror::max_sequence)
         return "the epoch's number is 0 or too large";
-    }
     return m.sequence > mirror::max_sequence ? bad_sequence : std::string();
 }
 
@@ -174,9 +141,8 @@ std::string check(const mirror::synced& m) {
 }
 
 std::string check(const mirror::ack& m) {
-    if (m.received > mirror::max_sequence || m.executed > mirror::max_sequence) {
+    if (m.received > mirror::max_sequence || m.executed > mirror::max_sequence)
         return bad_sequence;
-    }
     return m.committed_epoch > mirror::max_sequence || m.complete_checkpoint > mirror::max_sequence
                ? "the epoch's number is too large"
                : std::string();
@@ -187,24 +153,20 @@ std::string check(const mirror::heartbeat&) {
 }
 
 std::string check(const mirror::digests& m) {
-    if (!valid_sequence(m.sequence)) {
+    if (!valid_sequence(m.sequence))
         return bad_sequence;
-    }
     return m.hashes.size() > mirror::max_hashes_per_message ? "there are too many digests" : std::string();
 }
 
 std::string check(const mirror::digest_result& m) {
-    if (!valid_sequence(m.sequence)) {
+    if (!valid_sequence(m.sequence))
         return bad_sequence;
-    }
-    if (m.different.size() > mirror::max_hashes_per_message) {
+    if (m.different.size() > mirror::max_hashes_per_message)
         return "there are too many differences";
-    }
     std::uint64_t least = 0;
     for (const std::uint64_t index : m.different) {
-        if (index < least || index >= mirror::max_hashes_per_message) {
+        if (index < least || index >= mirror::max_hashes_per_message)
             return "the differing digests are not in ascending order, or there are not so many";
-        }
         least = index + 1;
     }
     return {};
@@ -215,33 +177,27 @@ std::string check(const mirror::close_epoch&) {
 }
 
 std::string check(const mirror::fault& m) {
-    if (m.sequence > mirror::max_sequence) {
+    if (m.sequence > mirror::max_sequence)
         return bad_sequence;
-    }
     return is_text(m.why) ? std::string() : "the reason is too long or not printable";
 }
 
 std::string check(const mirror::goodbye& m) {
-    if (m.reason < mirror::goodbye_reason::shutdown || m.reason > mirror::goodbye_reason::other) {
+    if (m.reason < mirror::goodbye_reason::shutdown || m.reason > mirror::goodbye_reason::other)
         return "the reason is unknown";
-    }
     return is_text(m.why) ? std::string() : "the reason is too long or not printable";
 }
 
 std::string check(const mirror::supervision& m) {
-    if (m.kind < mirror::supervision_kind::description || m.kind > mirror::supervision_kind::lineage) {
+    if (m.kind < mirror::supervision_kind::description || m.kind > mirror::supervision_kind::lineage)
         return "the kind is unknown";
-    }
-    if (m.parts.size() > mirror::max_description_parts) {
+    if (m.parts.size() > mirror::max_description_parts)
         return "the description has too many parts";
-    }
     for (const auto& part : m.parts) {
-        if (part.rule < mirror::part_rule::equal || part.rule > mirror::part_rule::shown) {
+        if (part.rule < mirror::part_rule::equal || part.rule > mirror::part_rule::shown)
             return "the rule of a part of the description is unknown";
-        }
-        if (!is_text(part.name) || !is_text(part.value, mirror::max_part_value_bytes)) {
+        if (!is_text(part.name) || !is_text(part.value, mirror::max_part_value_bytes))
             return "a part of the description is too long or not printable";
-        }
     }
     return is_text(m.text) ? std::string() : "the text is too long or not printable";
 }
@@ -259,15 +215,12 @@ static_assert(std::size(names) == std::variant_size_v<mirror::message>);
 } // namespace
 
 std::string check(const frame_header& header) {
-    if (header.magic != frame_magic) {
+    if (header.magic != frame_magic)
         return "what the peer sends is not Kagemusha's replication protocol";
-    }
-    if (header.message_bytes > mirror::max_message_bytes) {
+    if (header.message_bytes > mirror::max_message_bytes)
         return "a message of " + std::to_string(header.message_bytes) + " bytes is too long";
-    }
-    if (header.payload_bytes > mirror::max_frame_payload_bytes) {
+    if (header.payload_bytes > mirror::max_frame_payload_bytes)
         return "a frame's payload of " + std::to_string(header.payload_bytes) + " bytes is too long";
-    }
     return {};
 }
 
@@ -277,12 +230,10 @@ std::string check(const mirror::message& m) {
 }
 
 std::uint64_t payload_bytes_of(const mirror::message& m) {
-    if (const auto* piece = std::get_if<mirror::content>(&m)) {
+    if (const auto* piece = std::get_if<mirror::content>(&m))
         return piece->compressed_bytes != 0 ? piece->compressed_bytes : piece->bytes;
-    }
-    if (const auto* pack = std::get_if<mirror::built>(&m)) {
+    if (const auto* pack = std::get_if<mirror::built>(&m))
         return pack->bytes;
-    }
     std::uint64_t bytes = 0;
     if (const auto* batch = std::get_if<mirror::entries>(&m)) {
         for (const auto& e : batch->list) {

@@ -17,22 +17,17 @@ constexpr int max_depth = 8;
 // Each returns the broken rule or null; the rules that check() knows are left to it.
 
 const char* take(const replication::Hello& h, mirror::hello& out) {
-    if (h.capabilities_size() > static_cast<int>(mirror::max_capabilities)) {
+    if (h.capabilities_size() > static_cast<int>(mirror::max_capabilities))
         return "there are too many capabilities";
-    }
-    for (const std::string& name : h.capabilities()) {
-        if (name.size() > mirror::max_text_bytes) {
+    for (const std::string& name : h.capabilities())
+        if (name.size() > mirror::max_text_bytes)
             return "a capability is too long";
-        }
-    }
-    if (h.vm().size() > mirror::max_text_bytes || h.gpu().size() > mirror::max_text_bytes) {
+    if (h.vm().size() > mirror::max_text_bytes || h.gpu().size() > mirror::max_text_bytes)
         return "a name is too long";
-    }
     out.version = h.version();
     out.oldest_version = h.oldest_version();
-    if (h.role() != replication::ROLE_PRIMARY && h.role() != replication::ROLE_STANDBY) {
+    if (h.role() != replication::ROLE_PRIMARY && h.role() != replication::ROLE_STANDBY)
         return "the role is unknown";
-    }
     out.role = static_cast<mirror::role>(h.role());
     out.vm = h.vm();
     out.instance = h.instance();
@@ -69,9 +64,8 @@ private:
 
 const char* take(const replication::Entries& b, mirror::entries& out) {
     const std::uint32_t count = b.count();
-    if (count == 0 || count > mirror::max_entries_per_message) {
+    if (count == 0 || count > mirror::max_entries_per_message)
         return "it has no entries, or too many";
-    }
     const column_reader kind(b.kind(), int{replication::ENTRY_KIND_SUBMIT});
     const column_reader file(b.file(), 0u);
     const column_reader flags(b.flags(), 0u);
@@ -83,41 +77,34 @@ const char* take(const replication::Entries& b, mirror::entries& out) {
         return "a column has not as many elements as there are entries";
     }
     std::uint64_t payloads = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
+    for (std::uint32_t i = 0; i < count; ++i)
         payloads += payload_count[i];
-    }
     const column_reader payload_bytes(b.payload_bytes(), std::uint64_t{0});
     const column_reader payload_writable(b.payload_writable(), false);
-    if (payloads != static_cast<std::uint64_t>(b.payload_bytes_size()) || !payload_writable.has(payloads)) {
+    if (payloads != static_cast<std::uint64_t>(b.payload_bytes_size()) || !payload_writable.has(payloads))
         return "a column has not as many elements as there are payloads";
-    }
-    if (b.first_sequence() > mirror::max_sequence) {
+    if (b.first_sequence() > mirror::max_sequence)
         return "an entry's number is too large";
-    }
     out.list.resize(count);
     std::size_t row = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
         mirror::entries::entry& e = out.list[i];
-        if (kind[i] < int{replication::ENTRY_KIND_OPEN_FILE} ||
-            kind[i] > int{replication::ENTRY_KIND_RESET}) {
+        if (kind[i] < int{replication::ENTRY_KIND_OPEN_FILE} || kind[i] > int{replication::ENTRY_KIND_RESET})
             return "an entry's kind is unknown";
-        }
         e.meta.sequence = b.first_sequence() + i;
         e.meta.kind = static_cast<mirror::entry_kind>(kind[i]);
         e.meta.file = file[i];
         e.meta.flags = flags[i];
         e.meta.op_count = op_count[i];
         e.meta.stream_bytes = std::uint64_t{stream_words[i]} * 8;
-        if (payload_count[i] == 0) {
+        if (payload_count[i] == 0)
             continue;
-        }
         e.payloads.resize(payload_count[i]);
         for (mirror::entry_payload& p : e.payloads) {
             p = {payload_bytes[row], payload_writable[row]};
             ++row;
-            if (p.bytes > mirror::max_payload_bytes) {
+            if (p.bytes > mirror::max_payload_bytes)
                 return "a payload is too long"; // before its length is added to others
-            }
             e.meta.content_bytes += p.writable ? 0 : mirror::rounded_up(p.bytes);
         }
     }
@@ -161,18 +148,16 @@ const char* take(const replication::Heartbeat& h, mirror::heartbeat& out) {
 }
 
 const char* take(const replication::Digests& d, mirror::digests& out) {
-    if (d.hashes_size() > static_cast<int>(mirror::max_hashes_per_message)) {
+    if (d.hashes_size() > static_cast<int>(mirror::max_hashes_per_message))
         return "there are too many digests";
-    }
     out.sequence = d.sequence();
     out.hashes.assign(d.hashes().begin(), d.hashes().end());
     return nullptr;
 }
 
 const char* take(const replication::DigestResult& d, mirror::digest_result& out) {
-    if (d.different_size() > static_cast<int>(mirror::max_hashes_per_message)) {
+    if (d.different_size() > static_cast<int>(mirror::max_hashes_per_message))
         return "there are too many differences";
-    }
     out.sequence = d.sequence();
     out.different.assign(d.different().begin(), d.different().end());
     return nullptr;
@@ -183,17 +168,15 @@ const char* take(const replication::CloseEpoch&, mirror::close_epoch&) {
 }
 
 const char* take(const replication::Fault& f, mirror::fault& out) {
-    if (f.why().size() > mirror::max_text_bytes) {
+    if (f.why().size() > mirror::max_text_bytes)
         return "the reason is too long";
-    }
     out = {f.sequence(), f.why()};
     return nullptr;
 }
 
 const char* take(const replication::Goodbye& g, mirror::goodbye& out) {
-    if (g.why().size() > mirror::max_text_bytes) {
+    if (g.why().size() > mirror::max_text_bytes)
         return "the reason is too long";
-    }
     const bool known =
         g.reason() >= replication::GOODBYE_SHUTDOWN && g.reason() <= replication::GOODBYE_OTHER;
     out.reason = known ? static_cast<mirror::goodbye_reason>(g.reason()) : mirror::goodbye_reason::other;
@@ -202,30 +185,23 @@ const char* take(const replication::Goodbye& g, mirror::goodbye& out) {
 }
 
 const char* take(const replication::Supervision& s, mirror::supervision& out) {
-    if (s.text().size() > mirror::max_text_bytes) {
+    if (s.text().size() > mirror::max_text_bytes)
         return "the text is too long";
-    }
-    if (s.kind() < replication::SUPERVISION_DESCRIPTION || s.kind() > replication::SUPERVISION_LINEAGE) {
+    if (s.kind() < replication::SUPERVISION_DESCRIPTION || s.kind() > replication::SUPERVISION_LINEAGE)
         return "the kind is unknown";
-    }
-    if (s.parts_size() > static_cast<int>(mirror::max_description_parts)) {
+    if (s.parts_size() > static_cast<int>(mirror::max_description_parts))
         return "the description has too many parts";
-    }
-    for (const auto& part : s.parts()) {
-        if (part.name().size() > mirror::max_text_bytes ||
-            part.value().size() > mirror::max_part_value_bytes) {
+    for (const auto& part : s.parts())
+        if (part.name().size() > mirror::max_text_bytes || part.value().size() > mirror::max_part_value_bytes)
             return "a part of the description is too long";
-        }
-    }
     out = {static_cast<mirror::supervision_kind>(s.kind()),
            s.term(),
            s.text(),
            s.unreleased(),
            s.gpu_failed(),
            s.recorded()};
-    for (const auto& part : s.parts()) {
+    for (const auto& part : s.parts())
         out.parts.push_back({static_cast<mirror::part_rule>(part.rule()), part.name(), part.value()});
-    }
     return nullptr;
 }
 
@@ -276,12 +252,10 @@ const char* take(const replication::Message& wire, mirror::message& out) {
 } // namespace
 
 std::string decode(const frame_header& header, std::span<const std::byte> protobuf, mirror::message& out) {
-    if (std::string rule = check(header); !rule.empty()) {
+    if (std::string rule = check(header); !rule.empty())
         return rule;
-    }
-    if (protobuf.size() != header.message_bytes) {
+    if (protobuf.size() != header.message_bytes)
         return "a message is shorter than its header says";
-    }
     alignas(8) char memory[4096];
     google::protobuf::ArenaOptions options;
     options.initial_block = memory;
@@ -291,15 +265,12 @@ std::string decode(const frame_header& header, std::span<const std::byte> protob
     google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(protobuf.data()),
                                               static_cast<int>(protobuf.size()));
     in.SetRecursionLimit(max_depth);
-    if (!wire.ParseFromCodedStream(&in) || !in.ConsumedEntireMessage()) {
+    if (!wire.ParseFromCodedStream(&in) || !in.ConsumedEntireMessage())
         return "a message can't be parsed";
-    }
-    if (const char* rule = take(wire, out)) {
+    if (const char* rule = take(wire, out))
         return rule;
-    }
-    if (std::string rule = check(out); !rule.empty()) {
+    if (std::string rule = check(out); !rule.empty())
         return rule;
-    }
     if (header.payload_bytes != payload_bytes_of(out)) {
         return "a frame has " + std::to_string(header.payload_bytes) +
                " bytes of payload where its message explains " + std::to_string(payload_bytes_of(out));

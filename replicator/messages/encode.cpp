@@ -27,9 +27,8 @@ void fill(replication::Message& out, const mirror::hello& m) {
     h.set_instance(m.instance);
     h.set_abi_version(m.abi_version);
     h.set_gpu(m.gpu);
-    for (const std::string& name : m.capabilities) {
+    for (const std::string& name : m.capabilities)
         h.add_capabilities(name);
-    }
     h.set_heartbeat_budget_ms(m.heartbeat_budget_ms);
     h.set_hold_bytes(m.hold_bytes);
     h.set_hold_entries(m.hold_entries);
@@ -45,16 +44,13 @@ void fill(replication::Message& out, const mirror::hello& m) {
 template <class T, class Column, class Value>
 void fill_column(Column& column, const mirror::entries& m, T default_value, Value value) {
     bool needed = false;
-    for (const auto& e : m.list) {
+    for (const auto& e : m.list)
         needed |= value(e) != default_value;
-    }
-    if (!needed) {
+    if (!needed)
         return;
-    }
     column.Reserve(static_cast<int>(m.list.size()));
-    for (const auto& e : m.list) {
+    for (const auto& e : m.list)
         column.AddAlreadyReserved(value(e));
-    }
 }
 
 void fill(replication::Message& out, const mirror::entries& m) {
@@ -80,15 +76,12 @@ void fill(replication::Message& out, const mirror::entries& m) {
             writable |= p.writable;
         }
     }
-    if (!writable) {
+    if (!writable)
         return;
-    }
     b.mutable_payload_writable()->Reserve(static_cast<int>(payloads));
-    for (const entry& e : m.list) {
-        for (const mirror::entry_payload& p : e.payloads) {
+    for (const entry& e : m.list)
+        for (const mirror::entry_payload& p : e.payloads)
             b.add_payload_writable(p.writable);
-        }
-    }
 }
 
 void fill(replication::Message& out, const mirror::content& m) {
@@ -148,9 +141,8 @@ void fill(replication::Message& out, const mirror::digest_result& m) {
     auto& d = *out.mutable_digest_result();
     d.set_sequence(m.sequence);
     d.mutable_different()->Reserve(static_cast<int>(m.different.size()));
-    for (const std::uint64_t index : m.different) {
+    for (const std::uint64_t index : m.different)
         d.add_different(static_cast<std::uint32_t>(index));
-    }
 }
 
 void fill(replication::Message& out, const mirror::close_epoch&) {
@@ -220,9 +212,8 @@ void encode(const mirror::message& m, std::vector<std::byte>& out) {
         mirror::hello h = *original;
         h.vm = as_text(h.vm);
         h.gpu = as_text(h.gpu);
-        for (std::string& name : h.capabilities) {
+        for (std::string& name : h.capabilities)
             name = as_text(name);
-        }
         encode_checked(h, out);
     } else if (const auto* f = std::get_if<mirror::fault>(&m)) {
         encode_checked(mirror::fault{f->sequence, as_text(f->why)}, out);

@@ -115,9 +115,8 @@ TEST(hostile_messages, bytes_that_are_no_message) {
     EXPECT_REFUSED("does not know", decode_bytes("", 0, out));
     EXPECT_REFUSED("can't be parsed", decode_bytes("\xff", 0, out));
     const std::string good = valid_hello().SerializeAsString();
-    for (std::size_t bytes = 1; bytes < good.size(); ++bytes) {
+    for (std::size_t bytes = 1; bytes < good.size(); ++bytes)
         EXPECT_NE(decode_bytes(good.substr(0, bytes), 0, out), "") << bytes;
-    }
     EXPECT_REFUSED("can't be parsed", decode_bytes(good + '\0', 0, out));
     EXPECT_REFUSED("can't be parsed", decode_bytes(good + '\x0c', 0, out)); // end of a group that never began
     // Groups in groups in groups: unknown, and deeper than anything of ours.
@@ -139,9 +138,8 @@ TEST(hostile_messages, hello) {
     EXPECT_REFUSED("too long", answer_to_hello([](auto& h) { h.add_capabilities(std::string(1025, 'a')); }));
     EXPECT_REFUSED("printable", answer_to_hello([](auto& h) { h.add_capabilities("\x1b"); }));
     EXPECT_REFUSED("too many capabilities", answer_to_hello([](auto& h) {
-                       for (int i = 0; i < 65; ++i) {
+                       for (int i = 0; i < 65; ++i)
                            h.add_capabilities("c");
-                       }
                    }));
 }
 
@@ -175,9 +173,8 @@ TEST(hostile_messages, descriptions) {
                    answer_to_parts([](auto& s) { s.mutable_parts(0)->set_value(std::string(4097, 'a')); }));
     EXPECT_REFUSED("printable", answer_to_parts([](auto& s) { s.mutable_parts(0)->set_value("\n"); }));
     EXPECT_REFUSED("too many", answer_to_parts([](auto& s) {
-                       for (int i = 0; i < 192; ++i) {
+                       for (int i = 0; i < 192; ++i)
                            s.add_parts()->set_rule(replication::PART_EQUAL);
-                       }
                    }));
 }
 
@@ -224,9 +221,8 @@ TEST(hostile_messages, entries) {
     EXPECT_REFUSED("no commands", answer_to_entries([](auto& b) { b.set_op_count(1, 5); }));
     EXPECT_REFUSED("too many payloads", answer_to_entries([](auto& b) {
                        b.set_payload_count(1, VGPU_MAX_PAYLOADS + 1);
-                       while (b.payload_bytes_size() <= static_cast<int>(VGPU_MAX_PAYLOADS)) {
+                       while (b.payload_bytes_size() <= static_cast<int>(VGPU_MAX_PAYLOADS))
                            b.add_payload_bytes(0);
-                       }
                    }));
     EXPECT_REFUSED("only an entry that is compared", answer_to_entries([](auto& b) {
                        b.add_payload_writable(false);
@@ -331,16 +327,14 @@ TEST(hostile_messages, numbers) {
 TEST(hostile_messages, digests) {
     replication::Message m;
     m.mutable_digests()->set_sequence(1);
-    for (std::uint32_t i = 0; i <= mirror::max_hashes_per_message; ++i) {
+    for (std::uint32_t i = 0; i <= mirror::max_hashes_per_message; ++i)
         m.mutable_digests()->add_hashes(i);
-    }
     EXPECT_REFUSED("too many digests", answer_to(m));
     const auto result = [](std::initializer_list<std::uint32_t> different) {
         replication::Message r;
         r.mutable_digest_result()->set_sequence(1);
-        for (const std::uint32_t i : different) {
+        for (const std::uint32_t i : different)
             r.mutable_digest_result()->add_different(i);
-        }
         return answer_to(r);
     };
     EXPECT_EQ(result({0, 1, 65535}), "");
@@ -349,9 +343,8 @@ TEST(hostile_messages, digests) {
     EXPECT_REFUSED("not so many", result({65536}));
     replication::Message r;
     r.mutable_digest_result()->set_sequence(1);
-    for (std::uint32_t i = 0; i <= mirror::max_hashes_per_message; ++i) {
+    for (std::uint32_t i = 0; i <= mirror::max_hashes_per_message; ++i)
         r.mutable_digest_result()->add_different(i);
-    }
     EXPECT_REFUSED("too many differences", answer_to(r));
 }
 

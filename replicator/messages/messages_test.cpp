@@ -61,7 +61,7 @@ TEST(messages, entries_of_every_kind) {
     m.list.push_back(submit_entry(5, {{13, false}, {0, false}, {4096, false}}));
     m.list.push_back(submit_entry(6, {{u64_max >> 24, false}}, mirror::entry_late_content));
     m.list.push_back(submit_entry(7, {{8, false}, {800, true}}, mirror::entry_agent | mirror::entry_compare));
-    m.list.push_back(plain_entry(8, entry_kind::lose_file, UINT32_MAX));
+    m.list.push_back(plain_entry(8, entry_kind::lose_session, UINT32_MAX));
     m.list.push_back(plain_entry(9, entry_kind::close_file, 7));
     expect_round_trip(m);
     // Streams of 5 submits, and what is not late: 16 + 0 + 4096, and 8.
@@ -87,9 +87,8 @@ TEST(messages, entries_that_differ_in_one_column_only) {
 
 TEST(messages, extreme_entries) {
     mirror::entries many;
-    for (std::uint32_t i = 0; i < mirror::max_entries_per_message; ++i) {
+    for (std::uint32_t i = 0; i < mirror::max_entries_per_message; ++i)
         many.list.push_back(submit_entry(mirror::max_sequence - mirror::max_entries_per_message + i));
-    }
     expect_round_trip(many);
 
     mirror::entries::entry largest = submit_entry(
@@ -136,9 +135,8 @@ TEST(messages, small_ones) {
     expect_round_trip(mirror::unknown_message{});
     for (const std::string& why : {std::string(), std::string(mirror::max_text_bytes, 'w')}) {
         expect_round_trip(mirror::fault{mirror::max_sequence, why});
-        for (std::uint32_t reason = 1; reason <= 5; ++reason) {
+        for (std::uint32_t reason = 1; reason <= 5; ++reason)
             expect_round_trip(mirror::goodbye{static_cast<mirror::goodbye_reason>(reason), why});
-        }
     }
 }
 
@@ -207,9 +205,8 @@ TEST(messages, text) {
     // Cut between two characters.
     const std::string three = "影";
     std::string longer = "ab";
-    while (longer.size() <= mirror::max_text_bytes) {
+    while (longer.size() <= mirror::max_text_bytes)
         longer += three;
-    }
     EXPECT_EQ(as_text(longer).size(), mirror::max_text_bytes - (mirror::max_text_bytes - 2) % 3);
 }
 
@@ -234,9 +231,8 @@ TEST(messages, entries_budget_fills_a_frame_and_no_more) {
             mirror::entries::entry e = submit_entry(m.list.size() + 1, s.payloads, s.flags);
             e.meta.file = UINT32_MAX;
             e.meta.stream_bytes = s.stream_bytes;
-            if (!budget.take(e.meta, e.payloads.size())) {
+            if (!budget.take(e.meta, e.payloads.size()))
                 break;
-            }
             m.list.push_back(std::move(e));
         }
         expect_round_trip(m);

@@ -36,9 +36,8 @@ inline mirror::entries::entry submit_entry(mirror::log_sequence sequence,
     e.meta.flags = flags;
     e.meta.op_count = 2;
     e.meta.stream_bytes = 48;
-    for (const mirror::entry_payload& p : payloads) {
+    for (const mirror::entry_payload& p : payloads)
         e.meta.content_bytes += p.writable ? 0 : mirror::rounded_up(p.bytes);
-    }
     e.payloads = std::move(payloads);
     return e;
 }

@@ -21,9 +21,8 @@ namespace {
 bool are_records(const std::string& bytes, std::uint32_t file) {
     for (std::size_t at = 0; at < bytes.size();) {
         vgpu_record head;
-        if (bytes.size() - at < sizeof(head)) {
+        if (bytes.size() - at < sizeof(head))
             return false;
-        }
         std::memcpy(&head, bytes.data() + at, sizeof(head));
         if (head.bytes < sizeof(head) || head.bytes % 8 != 0 || head.bytes > VGPU_MAX_RECORD_BYTES ||
             head.bytes > bytes.size() - at || head.file != file || head.pad != 0 ||
@@ -38,9 +37,8 @@ bool are_records(const std::string& bytes, std::uint32_t file) {
 bool ascend(const google::protobuf::RepeatedField<std::uint32_t>& numbers, std::uint32_t limit) {
     std::uint64_t next = 0;
     for (const std::uint32_t n : numbers) {
-        if (n < next || n >= limit) {
+        if (n < next || n >= limit)
             return false;
-        }
         next = std::uint64_t{n} + 1;
     }
     return true;
@@ -54,15 +52,13 @@ public:
     std::string take(std::span<const std::byte> bytes) {
         google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                                   static_cast<int>(bytes.size()));
-        if (!in_state(in)) {
+        if (!in_state(in))
             return "it is no message of this kind";
-        }
-        if (files_ > mirror::max_mirrored_files) {
+        if (files_ > mirror::max_mirrored_files)
             return "it has too many files";
-        }
-        return requests_ > max_open_requests   ? "it has too many open requests"
+        return requests_ > max_open_requests   ? "it has too many in-flight requests"
                : events_ > max_refused_events  ? "it has too many refused events"
-               : places_ > max_places          ? "too much is over of its open requests"
+               : places_ > max_places          ? "too much is over of its in-flight requests"
                : unknown_ > max_unknown_fields ? "it has too many fields that this release does not know"
                                                : "";
     }
@@ -81,12 +77,10 @@ private:
     bool for_each_field(stream& in, Known known) {
         while (const std::uint32_t t = in.ReadTagNoLastTag()) {
             const int taken = known(t);
-            if (taken < 0 || (taken == 0 && !skip(in, t))) {
+            if (taken < 0 || (taken == 0 && !skip(in, t)))
                 return false;
-            }
-            if (too_much()) {
+            if (too_much())
                 return true;
-            }
         }
         return in.BytesUntilLimit() <= 0;
     }
@@ -99,9 +93,8 @@ private:
     template <class Inner>
     static bool nested(stream& in, Inner inner) {
         std::uint32_t bytes;
-        if (!in.ReadVarint32(&bytes) || bytes > max_vm_state_bytes) {
+        if (!in.ReadVarint32(&bytes) || bytes > max_vm_state_bytes)
             return false;
-        }
         const auto limit = in.PushLimit(static_cast<int>(bytes));
         const bool ok = in.BytesUntilLimit() == static_cast<int>(bytes) && inner();
         in.PopLimit(limit);
@@ -136,9 +129,8 @@ private:
     bool in_request(stream& in) {
         return for_each_field(in, [&](std::uint32_t t) {
             for (const int list : {4, 5}) {
-                if (t == tag(list, wire::WIRETYPE_LENGTH_DELIMITED)) {
+                if (t == tag(list, wire::WIRETYPE_LENGTH_DELIMITED))
                     return nested(in, [&] { return in_places(in); }) ? 1 : -1;
-                }
                 if (t == tag(list, wire::WIRETYPE_VARINT)) {
                     ++places_;
                     return 0;
@@ -152,12 +144,10 @@ private:
     bool in_places(stream& in) {
         while (in.BytesUntilLimit() > 0) {
             std::uint64_t ignored;
-            if (!in.ReadVarint64(&ignored)) {
+            if (!in.ReadVarint64(&ignored))
                 return false;
-            }
-            if (++places_ > max_places) {
+            if (++places_ > max_places)
                 in.Skip(in.BytesUntilLimit());
-            }
         }
         return true;
     }
@@ -175,35 +165,32 @@ private:
 std::string take(const replication::FileState& from, core::file_checkpoint& to) {
     to.file = from.file();
     to.lost = from.lost();
-    if (static_cast<std::uint64_t>(from.requests_size()) > core::hard_max_requests_per_file) {
-        return "it has more open requests than a file may have";
-    }
+    if (static_cast<std::uint64_t>(from.requests_size()) > core::hard_max_requests_per_file)
+        return "it has more in-flight requests than a file may have";
     for (const auto& r : from.requests()) {
-        if (r.after() > r.last() || r.last() > mirror::max_sequence) {
-            return "an open request ends before it begins";
-        }
+        if (r.after() > r.last() || r.last() > mirror::max_sequence)
+            return "an in-flight request ends before it begins";
         if (!ascend(r.written(), VGPU_MAX_PAYLOADS) || !ascend(r.refused(), VGPU_MAX_STREAM_BYTES / 8) ||
             r.refused_size() > static_cast<int>(core::max_refused_per_request)) {
-            return "what is over of an open request is not in order, or more than it has";
+            return "what is over of an in-flight request is not in order, or more than it has";
         }
         to.requests.push_back({r.token(),
                                {r.after(), r.last()},
                                {std::vector<std::uint32_t>(r.written().begin(), r.written().end()),
                                 std::vector<std::uint32_t>(r.refused().begin(), r.refused().end())}});
     }
-    if (static_cast<std::uint64_t>(from.untold_size()) > std::uint64_t{2} * core::hard_max_events_per_file) {
+    if (static_cast<std::uint64_t>(from.unreported_size()) >
+        std::uint64_t{2} * core::hard_max_events_per_file) {
         return "it has more events in flight than a file may have";
     }
-    to.untold.assign(from.untold().begin(), from.untold().end());
+    to.unreported.assign(from.unreported().begin(), from.unreported().end());
     for (const auto& e : from.refused()) {
-        if (e.status() > 0) {
+        if (e.status() > 0)
             return "the status of a refused event is not an error";
-        }
         to.refused.push_back({e.id(), e.context(), e.status()});
     }
-    if (!are_records(from.records(), to.file)) {
+    if (!are_records(from.records(), to.file))
         return "its records are none";
-    }
     const auto* records = reinterpret_cast<const std::byte*>(from.records().data());
     to.records.assign(records, records + from.records().size());
     return {};
@@ -228,7 +215,7 @@ void encode(const mirror::vm_state& state, std::vector<std::byte>& out) {
             request.mutable_written()->Add(r.progress.written.begin(), r.progress.written.end());
             request.mutable_refused()->Add(r.progress.refused.begin(), r.progress.refused.end());
         }
-        to.mutable_untold()->Add(f.untold.begin(), f.untold.end());
+        to.mutable_unreported()->Add(f.unreported.begin(), f.unreported.end());
         for (const auto& e : f.refused) {
             auto& event = *to.add_refused();
             event.set_id(e.id);
@@ -243,30 +230,24 @@ void encode(const mirror::vm_state& state, std::vector<std::byte>& out) {
 
 std::string decode(std::span<const std::byte> bytes, mirror::vm_state& out) {
     const std::string begin = "the GPU's part of the checkpoint can't be used: ";
-    if (bytes.size() > max_vm_state_bytes) {
+    if (bytes.size() > max_vm_state_bytes)
         return begin + "it is longer than " + std::to_string(max_vm_state_bytes) + " bytes";
-    }
-    if (std::string much = census().take(bytes); !much.empty()) {
+    if (std::string much = census().take(bytes); !much.empty())
         return begin + much;
-    }
     google::protobuf::Arena memory;
     auto& message = *google::protobuf::Arena::CreateMessage<replication::VmState>(&memory);
-    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
         return begin + "it is no message of this kind";
-    }
-    if (message.epoch() > mirror::max_sequence) {
+    if (message.epoch() > mirror::max_sequence)
         return begin + "it has an epoch without bounds";
-    }
     mirror::vm_state state;
     state.instance = message.instance();
     state.epoch = message.epoch();
     for (const auto& f : message.files()) {
-        if (f.file() == 0 || (!state.files.empty() && f.file() <= state.files.back().file)) {
+        if (f.file() == 0 || (!state.files.empty() && f.file() <= state.files.back().file))
             return begin + "its files are not in order";
-        }
-        if (std::string broken = take(f, state.files.emplace_back()); !broken.empty()) {
+        if (std::string broken = take(f, state.files.emplace_back()); !broken.empty())
             return begin + "file " + std::to_string(f.file()) + ": " + broken;
-        }
     }
     out = std::move(state);
     return {};

@@ -18,7 +18,7 @@ namespace kagemusha::messages {
 inline constexpr std::size_t max_vm_state_bytes = std::size_t{64} << 20;
 
 // Of all files, so that little of it on the wire can't take much memory here: each is a small multiple of
-// what it is on the wire, and no guest comes near. An open request holds an element of a virtqueue; a refused
+// what it is on the wire, and no guest comes near. An in-flight request holds an element of a virtqueue; a refused
 // event is an object of the device. Places that are over are at most those of 4096 full requests.
 inline constexpr std::uint64_t max_open_requests = 32768;
 inline constexpr std::uint64_t max_refused_events = core::max_objects_of_device;

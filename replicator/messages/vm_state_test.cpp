@@ -31,7 +31,7 @@ mirror::vm_state sample() {
     core::file_checkpoint f;
     f.file = 3;
     f.requests = {{1027, {4, 6}, {{0, 7}, {1, 300}}}, {2048, {6, 6}}};
-    f.untold = {1, UINT64_MAX, 7};
+    f.unreported = {1, UINT64_MAX, 7};
     f.refused = {{9, 2, -38}};
     f.records = error_record(3);
     s.files.push_back(f);
@@ -82,7 +82,7 @@ TEST(vm_state, what_breaks_a_rule_is_refused) {
               std::string::npos);
     EXPECT_NE(with([](auto& s) {
                   s.files[0].requests.resize(core::hard_max_requests_per_file + 1);
-              }).find("open requests"),
+              }).find("in-flight requests"),
               std::string::npos);
     EXPECT_NE(with([](auto& s) { s.files[0].requests[0].progress.written = {3, 3}; }).find("not in order"),
               std::string::npos);
@@ -110,9 +110,8 @@ std::string refusal(const std::string& wire) {
 }
 std::string varint(std::uint64_t n) {
     std::string out;
-    for (; n >= 128; n >>= 7) {
+    for (; n >= 128; n >>= 7)
         out.push_back(static_cast<char>((n & 127) | 128));
-    }
     out.push_back(static_cast<char>(n));
     return out;
 }
@@ -122,9 +121,8 @@ std::string field(int number, const std::string& content) {
 std::string times(std::uint64_t count, const std::string& what) {
     std::string out;
     out.reserve(count * what.size());
-    while (count-- != 0) {
+    while (count-- != 0)
         out += what;
-    }
     return out;
 }
 const std::string number = varint(1 << 3) + varint(9); // of a file
@@ -139,11 +137,11 @@ TEST(vm_state, has_no_more_of_anything_than_a_guest_can_have) {
 
     const std::string request = field(3, "");
     std::string files;
-    for (std::uint64_t left = max_open_requests, file = 1; left != 0; left -= 4096, ++file) {
+    for (std::uint64_t left = max_open_requests, file = 1; left != 0; left -= 4096, ++file)
         files += field(3, varint(1 << 3) + varint(file) + times(4096, request));
-    }
     EXPECT_EQ(refusal(files), "");
-    EXPECT_TRUE(refused(files + field(3, varint(1 << 3) + varint(1000) + request), "too many open requests"));
+    EXPECT_TRUE(
+        refused(files + field(3, varint(1 << 3) + varint(1000) + request), "too many in-flight requests"));
 
     const std::string events = times(max_refused_events, field(5, ""));
     EXPECT_EQ(refusal(field(3, number + events)), "");

@@ -17,9 +17,8 @@ std::string source_of_ip(const char* text, std::uint16_t port) {
     sockaddr_in four{};
     four.sin_family = AF_INET;
     four.sin_port = htons(port);
-    if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1)
         return source_of(reinterpret_cast<const sockaddr&>(four));
-    }
     sockaddr_in6 six{};
     six.sin6_family = AF_INET6;
     six.sin6_port = htons(port);
@@ -51,12 +50,10 @@ TEST(admission, who_floods_the_port_ends_no_handshake_but_his_own) {
 TEST(admission, many_sources_end_those_of_the_source_that_has_most) {
     admission a;
     std::uint64_t id = 0;
-    for (std::size_t i = 0; i < admission::max_per_source; ++i) {
+    for (std::size_t i = 0; i < admission::max_per_source; ++i)
         a.on_arrival("greedy", ++id, now_ms);
-    }
-    for (std::size_t i = a.half_open(); i < admission::max_half_open; ++i) {
+    for (std::size_t i = a.half_open(); i < admission::max_half_open; ++i)
         EXPECT_EQ(a.on_arrival("source " + std::to_string(i), ++id, now_ms).ends, 0u);
-    }
     EXPECT_EQ(a.on_arrival("one more", ++id, now_ms).ends, 1u) << "the oldest of the greedy one";
     EXPECT_EQ(a.half_open(), admission::max_half_open);
 }

@@ -203,9 +203,9 @@ private:
 
     std::string begin_tls(candidate& c) {
         c.tls = keys_->current();
-        if (keys_->problem() != told_problem_) {
-            told_problem_ = keys_->problem();
-            log(told_problem_.empty() ? "the keys are in order again" : told_problem_);
+        if (keys_->problem() != reported_problem_) {
+            reported_problem_ = keys_->problem();
+            log(reported_problem_.empty() ? "the keys are in order again" : reported_problem_);
         }
         auto& context = const_cast<asio::ssl::context&>(c.tls->context);
         c.ssl.reset(SSL_new(context.native_handle()));
@@ -318,7 +318,7 @@ private:
     std::uint64_t last_id_ = 0;
     std::array<std::byte, 4096> nowhere_;
     base::rate_limiter lines_;
-    std::string told_problem_; // of the keys
+    std::string reported_problem_; // of the keys
 };
 
 } // namespace

@@ -33,10 +33,9 @@ std::size_t frame_reader::prepare(std::span<std::span<std::byte>, max_pieces> pi
         assert(begin_ == end_);
         std::size_t offset = piece_offset_;
         std::size_t i = piece_;
-        for (; i < payload_.size() && count + 1 < max_pieces; ++i, offset = 0) {
+        for (; i < payload_.size() && count + 1 < max_pieces; ++i, offset = 0)
             if (payload_[i].size() > offset)
                 pieces[count++] = payload_[i].subspan(offset);
-        }
         if (i < payload_.size())
             return count; // more pieces than fit: nothing may come behind them
         if (payload_left_ >= large_payload_bytes)

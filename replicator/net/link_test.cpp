@@ -465,9 +465,8 @@ bool localhost_is_known() {
 // Each user of this machine can connect to its ports.
 TEST_F(address_test, ports_need_tls) {
     EXPECT_NE(why_not_connected("127.0.0.1:7000").find("needs TLS"), std::string::npos);
-    if (localhost_is_known()) {
+    if (localhost_is_known())
         EXPECT_NE(why_not_connected("localhost:7000").find("needs TLS"), std::string::npos);
-    }
     EXPECT_NE(why_not_listening("127.0.0.1:0").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_listening("127.8.9.10:0").find("needs TLS"), std::string::npos);
     EXPECT_NE(why_not_listening("[::1]:0").find("needs TLS"), std::string::npos);

@@ -36,12 +36,12 @@ public:
     void on_admitted(admitted_peer peer) {
         if (waiting_.fetch_add(1) >= max_waiting) {
             --waiting_;
-            if (!std::exchange(told_busy_, true))
+            if (!std::exchange(reported_busy_, true))
                 on_log("closed the connection of " + peer.from + ": this host has not looked at the last " +
                        std::to_string(max_waiting) + " that came");
             return;
         }
-        told_busy_ = false;
+        reported_busy_ = false;
         asio::post(loop_.native().io,
                    [self = shared_from_this(), peer = std::make_shared<admitted_peer>(std::move(peer))] {
                        --self->waiting_;
@@ -89,7 +89,7 @@ private:
     const accept_function accepted_;
     const std::function<void(const std::string&)> log_;
     std::atomic<unsigned> waiting_ = 0;
-    bool told_busy_ = false; // the door's thread
+    bool reported_busy_ = false; // the door's thread
     bool closed_ = false;
 };
 

@@ -121,10 +121,9 @@ std::string subject_name(const X509_NAME* name) {
         char text[longest_name + 1] = "";
         if (!name || X509_NAME_get_text_by_NID(const_cast<X509_NAME*>(name), field, text, sizeof(text)) <= 0)
             return std::string();
-        for (char* c = text; *c; ++c) {
+        for (char* c = text; *c; ++c)
             if (*c < 0x20 || *c > 0x7e)
                 *c = '?';
-        }
         return std::string(text);
     };
     const auto common = text_of(NID_commonName), host = text_of(NID_organizationalUnitName);

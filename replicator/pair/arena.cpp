@@ -47,12 +47,10 @@ struct arena::state {
     std::uint64_t empty_since_ms = UINT64_MAX; // as far as trim() has seen
 
     ~state() {
-        if (base) {
+        if (base)
             munmap(base, bytes);
-        }
-        if (fd >= 0) {
+        if (fd >= 0)
             close(fd);
-        }
     }
 
     void insert(std::uint64_t offset, std::uint64_t length) {
@@ -67,14 +65,12 @@ struct arena::state {
     bool take(std::uint64_t length, std::uint64_t& offset) {
         const std::lock_guard lock(mutex);
         const auto best = by_size.lower_bound({length, 0});
-        if (best == by_size.end()) {
+        if (best == by_size.end())
             return false;
-        }
         const auto [found, at] = *best;
         erase(free_ranges.find(at));
-        if (found > length) {
+        if (found > length)
             insert(at + length, found - length);
-        }
         used += length;
         high_water = std::max(high_water, at + length);
         empty_since_ms = UINT64_MAX;
@@ -120,9 +116,8 @@ std::unique_ptr<arena> arena::create(const std::string& name, std::uint64_t byte
 std::unique_ptr<arena> arena::create_private(std::uint64_t bytes, std::string& error) {
     void* at =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at != MAP_FAILED) {
+    if (at != MAP_FAILED)
         (void)madvise(at, bytes, MADV_HUGEPAGE); // a failure costs time, nothing else
-    }
     return finish(std::make_shared<state>(), at, bytes, 0, error);
 }
 
@@ -143,14 +138,12 @@ arena::arena(std::shared_ptr<state> s, std::uint32_t region) : state_(std::move(
 arena::~arena() = default;
 
 bool arena::allocate(std::uint64_t bytes, block& out) {
-    if (bytes == 0 || bytes > state_->bytes) {
+    if (bytes == 0 || bytes > state_->bytes)
         return false;
-    }
     const std::uint64_t length = (bytes + alignment - 1) & ~(alignment - 1);
     std::uint64_t offset = 0;
-    if (!state_->take(length, offset)) {
+    if (!state_->take(length, offset))
         return false;
-    }
     out.segment = {offset, bytes, region_, 0};
     out.bytes = {state_->base + offset, static_cast<std::size_t>(bytes)};
     out.keep = std::shared_ptr<const void>(
@@ -175,12 +168,10 @@ std::uint64_t arena::touched() const {
 void arena::trim(std::uint64_t now_ms) {
     state& s = *state_;
     const std::lock_guard lock(s.mutex);
-    if (!s.can_trim()) {
+    if (!s.can_trim())
         return;
-    }
-    if (s.empty_since_ms == UINT64_MAX) {
+    if (s.empty_since_ms == UINT64_MAX)
         s.empty_since_ms = now_ms;
-    }
     if (now_ms >= s.empty_since_ms + keep_ms) {
         const std::uint64_t from = (s.high_water - 1) / piece_bytes * piece_bytes;
         const std::uint64_t length = s.high_water - from;
@@ -208,9 +199,8 @@ void arena::populate(std::uint64_t from, std::uint64_t bytes) {
 
 std::uint64_t arena::trim_at_ms() const {
     const std::lock_guard lock(state_->mutex);
-    if (!state_->can_trim()) {
+    if (!state_->can_trim())
         return UINT64_MAX;
-    }
     return state_->empty_since_ms == UINT64_MAX ? 0 : state_->empty_since_ms + keep_ms;
 }
 

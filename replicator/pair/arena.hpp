@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "mirror/sync/mirror_agent.hpp"
+#include "mirror/sync/sync_agent.hpp"
 
 namespace kagemusha::pair {
 

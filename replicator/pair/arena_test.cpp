@@ -24,9 +24,8 @@ std::unique_ptr<arena> make(std::uint64_t bytes) {
 }
 
 void trim_all(arena& a, std::uint64_t now_ms) {
-    while (a.trim_at_ms() <= now_ms) {
+    while (a.trim_at_ms() <= now_ms)
         a.trim(now_ms);
-    }
 }
 
 TEST(arena, blocks_lie_where_their_segment_says) {
@@ -69,9 +68,8 @@ TEST(arena, random_blocks_never_overlap) {
             continue;
         }
         mirror::agent_memory::block b;
-        if (!a->allocate(1 + random() % 9000, b)) {
+        if (!a->allocate(1 + random() % 9000, b))
             continue;
-        }
         for (std::uint64_t at = 0; at < b.segment.bytes; ++at) {
             ASSERT_FALSE(taken[b.segment.offset + at]) << "step " << i;
             taken[b.segment.offset + at] = true;
@@ -175,15 +173,13 @@ TEST(arena, blocks_end_on_any_thread_and_may_outlive_the_arena) {
         threads.emplace_back([&a, t] {
             for (int i = 0; i < 2000; ++i) {
                 mirror::agent_memory::block b;
-                if (a->allocate(64 + static_cast<std::uint64_t>(i % 7) * 100, b)) {
+                if (a->allocate(64 + static_cast<std::uint64_t>(i % 7) * 100, b))
                     std::memset(b.bytes.data(), t, b.bytes.size());
-                }
             }
         });
     }
-    for (auto& t : threads) {
+    for (auto& t : threads)
         t.join();
-    }
     EXPECT_EQ(a->used(), 64u);
     a.reset();
     survivor.bytes[0] = std::byte{1}; // still mapped

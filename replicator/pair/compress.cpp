@@ -24,9 +24,8 @@ struct context_end {
 void compress(outgoing& o) {
     auto& message = std::get<mirror::content>(o.what);
     thread_local const std::unique_ptr<ZSTD_CCtx, context_end> context(ZSTD_createCCtx());
-    if (!context) {
+    if (!context)
         return; // as it is, then
-    }
     const std::size_t most = message.bytes - message.bytes / 8;
     auto out = std::make_shared<std::vector<std::byte>>(most);
     ZSTD_CCtx_reset(context.get(), ZSTD_reset_session_and_parameters);
@@ -39,15 +38,12 @@ void compress(outgoing& o) {
         for (;;) {
             const std::size_t left =
                 ZSTD_compressStream2(context.get(), &to, &from, last ? ZSTD_e_end : ZSTD_e_continue);
-            if (ZSTD_isError(left)) {
+            if (ZSTD_isError(left))
                 return;
-            }
-            if (last ? left == 0 : from.pos == from.size) {
+            if (last ? left == 0 : from.pos == from.size)
                 break;
-            }
-            if (to.pos == to.size) {
+            if (to.pos == to.size)
                 return; // does not pay
-            }
         }
     }
     out->resize(to.pos);
@@ -58,9 +54,8 @@ void compress(outgoing& o) {
 
 bool decompress(std::span<const std::byte> from, std::span<std::byte> to) {
     thread_local const std::unique_ptr<ZSTD_DCtx, context_end> context(ZSTD_createDCtx());
-    if (!context) {
+    if (!context)
         return false;
-    }
     const std::size_t got =
         ZSTD_decompressDCtx(context.get(), to.data(), to.size(), from.data(), from.size());
     return !ZSTD_isError(got) && got == to.size();

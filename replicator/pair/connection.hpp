@@ -35,30 +35,26 @@ public:
         return user_ ? user_->on_payload(m, bytes) : net::receive_buffers{};
     }
     void on_message(const mirror::message& m) override {
-        if (user_) {
+        if (user_)
             user_->on_message(m);
-        }
     }
     void on_sent(std::uint64_t bytes) override {
-        if (user_) {
+        if (user_)
             user_->on_sent(bytes);
-        }
     }
     void on_closed(const std::string& why) override {
         link.reset();
         closed_ = true;
-        if (user_) {
+        if (user_)
             user_->on_closed(why);
-        }
     }
 
     // Nobody listens any more; what was queued is still sent, for a while.
     void give_up(std::uint64_t now_ms) {
         user_ = nullptr;
         expire_after(now_ms);
-        if (link) {
+        if (link)
             link->finish();
-        }
     }
     void expire_after(std::uint64_t now_ms) { deadline_ms_ = now_ms + last_words_ms; }
     bool over(std::uint64_t now_ms) const { return closed_ || now_ms >= deadline_ms_; }
@@ -98,9 +94,8 @@ public:
     }
     std::uint64_t deadline_ms() const {
         std::uint64_t first = UINT64_MAX;
-        for (const auto& c : leaving_) {
+        for (const auto& c : leaving_)
             first = std::min(first, c->deadline_ms());
-        }
         return first;
     }
     bool all_said() const { return leaving_.empty(); }

@@ -28,14 +28,12 @@ public:
     std::uint64_t* reserve(std::size_t words) {
         const std::size_t needed = words + 1, at = offset(written_here_);
         const std::size_t passed_over = needed > words_ - at ? words_ - at : 0;
-        if (needed > words_ / 2) {
+        if (needed > words_ / 2)
             return nullptr;
-        }
         if (needed + passed_over > words_ - (written_here_ - read_seen_)) {
             read_seen_ = read_.load(std::memory_order_acquire);
-            if (needed + passed_over > words_ - (written_here_ - read_seen_)) {
+            if (needed + passed_over > words_ - (written_here_ - read_seen_))
                 return nullptr;
-            }
         }
         if (passed_over != 0) {
             memory_[at] = pass_over;
@@ -56,9 +54,8 @@ public:
     std::span<const std::uint64_t> front() {
         const std::uint64_t end = written_.load(std::memory_order_acquire);
         std::uint64_t at = read_.load(std::memory_order_relaxed);
-        if (at == end) {
+        if (at == end)
             return {};
-        }
         if (memory_[offset(at)] == pass_over) { // never the last thing that was written
             at += words_ - offset(at);
             read_.store(at, std::memory_order_release);

@@ -56,14 +56,12 @@ TEST(entry_ring, random_records_like_a_queue) {
         for (int step = 0; step < 500; ++step) {
             if (random() % 2 == 0) {
                 record r(1 + random() % 31);
-                for (std::uint64_t& w : r) {
+                for (std::uint64_t& w : r)
                     w = next++;
-                }
-                if (put(ring, r, std::min<std::size_t>(31, r.size() + random() % 4))) {
+                if (put(ring, r, std::min<std::size_t>(31, r.size() + random() % 4)))
                     model.push_back(r);
-                } else {
+                else
                     ++refused;
-                }
             } else {
                 const auto got = ring.front();
                 ASSERT_EQ(got.empty(), model.empty());
@@ -86,11 +84,10 @@ TEST(entry_ring, two_threads) {
         std::mt19937_64 random(2);
         for (std::uint64_t i = 0; i < count;) {
             const record r(1 + random() % 20, i);
-            if (put(ring, r, 20)) {
+            if (put(ring, r, 20))
                 ++i;
-            } else {
+            else
                 std::this_thread::yield();
-            }
         }
     });
     for (std::uint64_t i = 0; i < count;) {
@@ -99,9 +96,8 @@ TEST(entry_ring, two_threads) {
             std::this_thread::yield();
             continue;
         }
-        for (const std::uint64_t w : r) {
+        for (const std::uint64_t w : r)
             ASSERT_EQ(w, i);
-        }
         ring.pop();
         ++i;
     }

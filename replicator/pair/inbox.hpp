@@ -18,9 +18,8 @@ class inbox {
 public:
     inbox() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
     ~inbox() {
-        if (fd_ >= 0) {
+        if (fd_ >= 0)
             close(fd_);
-        }
     }
     inbox(const inbox&) = delete;
     inbox& operator=(const inbox&) = delete;

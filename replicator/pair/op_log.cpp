@@ -36,9 +36,8 @@ static_assert(ring_entry_words * sizeof(std::uint64_t) == sizeof(ring_entry));
 
 std::uint64_t bytes_of(const mirror::byte_pieces& p) {
     std::uint64_t sum = 0;
-    for (const auto& piece : p.pieces) {
+    for (const auto& piece : p.pieces)
         sum += piece.size();
-    }
     return sum;
 }
 
@@ -65,16 +64,15 @@ void op_log::queue(log_event event, attention wakes_from) {
 }
 
 void op_log::tell() {
-    wake(attention::sleeps);
+    wake(attention::blocks);
 }
 
 void op_log::wake(attention from) {
     // Either this sees that nobody looks, or who stopped looking sees on his last look what was appended.
     everything_before_everything_after();
     attention now = attention_.load(std::memory_order_relaxed);
-    if (now >= from && attention_.compare_exchange_strong(now, attention::looks)) {
+    if (now >= from && attention_.compare_exchange_strong(now, attention::spins))
         callbacks_.wake();
-    }
 }
 
 void op_log::store(stored s) {
@@ -106,9 +104,8 @@ void op_log::absorb() {
 log_sequence op_log::append_packed(const mirror::entry_meta& meta, std::span<const std::uint64_t> packed) {
     assert(meta.kind == mirror::entry_kind::submit && meta.content_bytes == 0);
     std::uint64_t* const record = ring_.reserve(ring_entry_words + packed.size());
-    if (!record) {
+    if (!record)
         return log_sink::append_packed(meta, packed);
-    }
     const log_sequence number = appended() + 1;
     const ring_entry head{number, meta.file, meta.flags, meta.op_count,
                           static_cast<std::uint32_t>(meta.stream_bytes / sizeof(std::uint64_t))};
@@ -150,14 +147,12 @@ void op_log::split(log_sequence entry, late_content_of& l, std::uint32_t payload
             piece.content.pieces.push_back(part);
             piece.bytes += part.size();
             rest = rest.subspan(part.size());
-            if (piece.bytes == mirror::content_piece_bytes) {
+            if (piece.bytes == mirror::content_piece_bytes)
                 finish();
-            }
         }
     }
-    if (piece.bytes != 0) {
+    if (piece.bytes != 0)
         finish();
-    }
 }
 
 log_sequence op_log::append(mirror::log_entry entry) {
@@ -169,20 +164,16 @@ log_sequence op_log::append(mirror::log_entry entry) {
     s.content = std::move(entry.content);
     s.in_guest = entry.content_in_guest;
     std::uint64_t given = 0;
-    for (const auto& c : s.content) {
+    for (const auto& c : s.content)
         given += mirror::rounded_up(bytes_of(c));
-    }
     if (s.in_guest && given <= mirror::copy_content_bytes) {
-        for (auto& c : s.content) {
-            if (!c.pieces.empty()) {
+        for (auto& c : s.content)
+            if (!c.pieces.empty())
                 c = copy_of(c);
-            }
-        }
         s.in_guest = false;
     }
-    if (given > mirror::max_inline_content_bytes) {
+    if (given > mirror::max_inline_content_bytes)
         s.meta.flags |= mirror::entry_late_content;
-    }
 
     const bool waited_for = s.in_guest; // by the request's answer
     const log_sequence number = appended() + 1;
@@ -208,27 +199,24 @@ log_sequence op_log::append(mirror::log_entry entry) {
                 l.lengths.push_back(p.writable ? 0 : p.bytes);
                 l.missing += l.lengths.back();
             }
-            for (std::uint32_t i = 0; i < content.size(); ++i) {
+            for (std::uint32_t i = 0; i < content.size(); ++i)
                 split(number, l, i, content[i], in_guest);
-            }
-            if (l.in_guest != 0 && callbacks_.copy_wanted) {
+            if (l.in_guest != 0 && callbacks_.copy_wanted)
                 to_copy_.push_back(number);
-            }
         }
         copy = !to_copy_.empty();
         queued_.store(true, std::memory_order_relaxed);
     }
-    wake(waited_for ? attention::naps : attention::sleeps);
-    if (copy) {
+    wake(waited_for ? attention::polls : attention::blocks);
+    if (copy)
         callbacks_.copy_wanted();
-    }
     return number;
 }
 
 bool op_log::congested() const {
     const bool now = bytes() >= bounds_.bytes || entries() >= bounds_.entries;
     if (now) {
-        told_congested_.store(true);
+        reported_congested_.store(true);
         // It may have ended between the look and the note: then nobody would tell.
         return bytes() >= bounds_.bytes || entries() >= bounds_.entries;
     }
@@ -253,14 +241,13 @@ void op_log::cancel(log_sequence entry) {
 void op_log::late_content(log_sequence entry, std::uint32_t payload, mirror::byte_pieces bytes) {
     std::unique_lock lock(mutex_);
     const auto at = late_.find(entry);
-    if (at == late_.end()) {
+    if (at == late_.end())
         return; // dropped meanwhile: nobody wants it
-    }
     absorb();
     split(entry, at->second, payload, std::move(bytes), false);
     queued_.store(true, std::memory_order_relaxed);
     lock.unlock();
-    wake(attention::naps);
+    wake(attention::polls);
 }
 
 void op_log::digests(log_sequence entry, std::vector<std::uint64_t> hashes) {
@@ -275,26 +262,21 @@ bool op_log::release_content(log_sequence entry) {
     for (;;) {
         std::unique_lock lock(mutex_);
         if (stored* s = find(entry); s && s->in_guest) {
-            for (auto& c : s->content) {
-                if (!c.pieces.empty()) {
+            for (auto& c : s->content)
+                if (!c.pieces.empty())
                     c = copy_of(c);
-                }
-            }
             s->in_guest = false;
         }
         const auto l = late_.find(entry);
         const bool left = l != late_.end() && l->second.in_guest != 0;
         std::uint64_t bytes = 0;
-        if (left) {
-            for (const late_piece& p : l->second.pieces) {
+        if (left)
+            for (const late_piece& p : l->second.pieces)
                 bytes += p.in_guest && !p.copying ? p.bytes : 0;
-            }
-        }
         const bool here = bytes != 0 && (!callbacks_.copy_wanted || bytes <= copied_on_release_bytes);
         if (!here) {
-            if (!left && !used_.contains(entry)) {
+            if (!left && !used_.contains(entry))
                 return true;
-            }
             used_[entry].release_wanted = true;
             return false;
         }
@@ -316,20 +298,20 @@ void op_log::synced(log_sequence last) {
     log_event e;
     e.what = log_event::kind::synced;
     e.sequence = last;
-    queue(std::move(e), attention::naps);
+    queue(std::move(e), attention::polls);
 }
 
 void op_log::failed(const std::string& why) {
     log_event e;
     e.what = log_event::kind::failed;
     e.text = why;
-    queue(std::move(e), attention::naps);
+    queue(std::move(e), attention::polls);
 }
 
 void op_log::stopped() {
     log_event e;
     e.what = log_event::kind::stopped;
-    queue(std::move(e), attention::naps);
+    queue(std::move(e), attention::polls);
 }
 
 // ---- copies: a thread of their own, or the device's
@@ -366,18 +348,15 @@ bool op_log::copy_ahead() {
         log_sequence entry;
         {
             const std::lock_guard lock(mutex_);
-            if (to_copy_.empty()) {
+            if (to_copy_.empty())
                 return false;
-            }
             entry = to_copy_.front();
         }
-        if (copy_piece(entry)) {
+        if (copy_piece(entry))
             return true;
-        }
         const std::lock_guard lock(mutex_);
-        if (!to_copy_.empty() && to_copy_.front() == entry) {
+        if (!to_copy_.empty() && to_copy_.front() == entry)
             to_copy_.pop_front();
-        }
     }
 }
 
@@ -389,15 +368,13 @@ bool op_log::copy_piece(log_sequence entry) {
     {
         const std::lock_guard lock(mutex_);
         const auto l = late_.find(entry);
-        if (l == late_.end() || l->second.in_guest == 0) {
+        if (l == late_.end() || l->second.in_guest == 0)
             return false;
-        }
         auto& pieces = l->second.pieces;
         const auto piece = std::find_if(pieces.rbegin(), pieces.rend(),
                                         [](const late_piece& p) { return p.in_guest && !p.copying; });
-        if (piece == pieces.rend()) {
+        if (piece == pieces.rend())
             return false;
-        }
         piece->copying = true;
         from = piece->content;
         payload = piece->payload;

@@ -37,7 +37,7 @@
 
 #include "mirror/log/log_sink.hpp"
 #include "mirror/protocol/message.hpp"
-#include "mirror/sync/mirror_agent.hpp"
+#include "mirror/sync/sync_agent.hpp"
 #include "pair/entry_ring.hpp"
 
 namespace kagemusha::pair {
@@ -115,12 +115,12 @@ public:
     // ---- replication thread
     // Whether whoever takes events comes again without being woken.
     enum class attention : std::uint8_t {
-        looks, // at once
-        naps,  // soon; what somebody waits for wakes him
-        sleeps,
+        spins, // at once
+        polls, // soon; what somebody waits for wakes him
+        blocks,
     };
     // Replaces the content of `out`.
-    void take_events(std::vector<log_event>& out, attention next = attention::sleeps);
+    void take_events(std::vector<log_event>& out, attention next = attention::blocks);
     bool has_events() const { return ring_.has_records() || queued_.load(std::memory_order_relaxed); }
     // One message with entries from `first` on, at most up to `last`; `first` becomes the next one. Entries
     // that were dropped are left out. False: there was none.
@@ -170,7 +170,7 @@ private:
     void absorb(); // what the ring has; locked
     void store(stored s);
     stored* find(log_sequence entry);
-    void queue(log_event event, attention wakes_from = attention::sleeps); // locks, wakes
+    void queue(log_event event, attention wakes_from = attention::blocks); // locks, wakes
     void wake(attention from);
     void split(log_sequence entry, late_content_of& l, std::uint32_t payload, mirror::byte_pieces bytes,
                bool in_guest);
@@ -178,8 +178,8 @@ private:
     mirror::byte_pieces copy_of(const mirror::byte_pieces& p) const;
     bool in_guest(log_sequence entry) const;                   // some of its late content, not taken
     void read(const std::vector<log_sequence>& guest_entries); // the readers have ended
-    void tell_released(const std::vector<log_sequence>& entries);
-    void tell_room();
+    void report_released(const std::vector<log_sequence>& entries);
+    void report_room();
 
     const bounds bounds_;
     const callbacks callbacks_;
@@ -195,11 +195,11 @@ private:
 
     entry_ring ring_;                  // read under the lock
     std::atomic<bool> queued_ = false; // something is in events_ that did not come over the ring
-    std::atomic<attention> attention_ = attention::sleeps;
+    std::atomic<attention> attention_ = attention::blocks;
 
     balance bytes_, count_;
     alignas(64) std::atomic<log_sequence> appended_ = 0; // by the device's thread
-    mutable std::atomic<bool> told_congested_ = false;
+    mutable std::atomic<bool> reported_congested_ = false;
 };
 
 } // namespace kagemusha::pair

@@ -64,9 +64,8 @@ struct op_log::batch {
     explicit batch(op_log& o) : owner(o) {}
     batch(const batch&) = delete;
     ~batch() {
-        if (!guest_entries.empty()) {
+        if (!guest_entries.empty())
             owner.read(guest_entries);
-        }
     }
 };
 

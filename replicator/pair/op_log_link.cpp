@@ -44,9 +44,8 @@ bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out)
         first = std::max(first, first_);
         for (; first <= last; ++first) {
             stored* s = find(first);
-            if (!s || !budget.take(s->meta, s->payloads.size())) {
+            if (!s || !budget.take(s->meta, s->payloads.size()))
                 break;
-            }
             assert(!s->taken);
             message.list.push_back({s->meta, std::move(s->payloads)});
             stored& moved = b->entries.emplace_back();
@@ -59,17 +58,14 @@ bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out)
                 ++used_[first].readers;
                 b->guest_entries.push_back(first);
             }
-            if (moved.stream.size() * 8 <= gathered_bytes) {
+            if (moved.stream.size() * 8 <= gathered_bytes)
                 small_bytes += moved.stream.size() * 8;
-            }
-            if (s->inline_bytes() <= gathered_bytes) {
+            if (s->inline_bytes() <= gathered_bytes)
                 small_bytes += s->inline_bytes();
-            }
         }
     }
-    if (message.list.empty()) {
+    if (message.list.empty())
         return false;
-    }
 
     b->gathered.reserve(small_bytes); // so that spans into it stay valid
     out.payload.clear();
@@ -77,19 +73,17 @@ bool op_log::take_entries(log_sequence& first, log_sequence last, outgoing& out)
         const std::byte* end = b->gathered.data() + b->gathered.size();
         b->gathered.insert(b->gathered.end(), bytes.begin(), bytes.end());
         assert(b->gathered.size() <= small_bytes);
-        if (!out.payload.empty() && out.payload.back().data() + out.payload.back().size() == end) {
+        if (!out.payload.empty() && out.payload.back().data() + out.payload.back().size() == end)
             out.payload.back() = {out.payload.back().data(), out.payload.back().size() + bytes.size()};
-        } else if (!bytes.empty()) {
+        else if (!bytes.empty())
             out.payload.push_back({end, bytes.size()});
-        }
     };
     for (const stored& s : b->entries) {
         const auto bytes = std::as_bytes(std::span(s.stream));
-        if (bytes.size() <= gathered_bytes) {
+        if (bytes.size() <= gathered_bytes)
             gather(bytes);
-        } else {
+        else
             out.payload.push_back(bytes);
-        }
     }
     for (const stored& s : b->entries) {
         const bool small = s.meta.content_bytes <= gathered_bytes;
@@ -115,9 +109,8 @@ bool op_log::take_content(const mirror::content& piece, outgoing& out) {
     {
         const std::lock_guard lock(mutex_);
         const auto l = late_.find(piece.sequence);
-        if (l == late_.end()) {
+        if (l == late_.end())
             return false;
-        }
         auto& pieces = l->second.pieces;
         const auto at = std::find_if(pieces.begin(), pieces.end(), [&](const late_piece& p) {
             return p.payload == piece.payload && p.offset == piece.offset;
@@ -133,11 +126,10 @@ bool op_log::take_content(const mirror::content& piece, outgoing& out) {
         l->second.held -= piece.bytes;
         l->second.missing -= piece.bytes;
         bytes_.go(piece.bytes);
-        if (l->second.missing == 0) {
+        if (l->second.missing == 0)
             late_.erase(l);
-        }
     }
-    tell_room();
+    report_room();
     out.what = piece;
     out.payload = b->piece.pieces;
     out.keep = std::move(b);
@@ -151,22 +143,19 @@ void op_log::read(const std::vector<log_sequence>& guest_entries) {
         for (const log_sequence entry : guest_entries) {
             const auto at = used_.find(entry);
             assert(at != used_.end() && at->second.readers != 0);
-            if (--at->second.readers != 0 || (at->second.release_wanted && in_guest(entry))) {
+            if (--at->second.readers != 0 || (at->second.release_wanted && in_guest(entry)))
                 continue;
-            }
-            if (at->second.release_wanted) {
+            if (at->second.release_wanted)
                 released.push_back(entry);
-            }
             used_.erase(at);
         }
     }
-    tell_released(released);
+    report_released(released);
 }
 
-void op_log::tell_released(const std::vector<log_sequence>& entries) {
-    for (const log_sequence entry : entries) {
+void op_log::report_released(const std::vector<log_sequence>& entries) {
+    for (const log_sequence entry : entries)
         callbacks_.content_released(entry);
-    }
 }
 
 void op_log::drop(log_sequence up_to) {
@@ -179,21 +168,18 @@ void op_log::drop(log_sequence up_to) {
         std::uint64_t freed = 0, count = 0;
         for (; first_ <= up_to && !entries_.empty(); ++first_, ++count) {
             freed += entries_.front().held_bytes();
-            if (!entries_.front().taken) {
+            if (!entries_.front().taken)
                 dropped.push_back(std::move(entries_.front()));
-            }
             entries_.pop_front();
         }
         if (up_to == UINT64_MAX) {
             late.swap(late_);
             to_copy_.clear();
-            for (const auto& [number, l] : late) {
+            for (const auto& [number, l] : late)
                 freed += l.held;
-            }
             std::erase_if(used_, [&](const auto& u) {
-                if (u.second.readers != 0) {
+                if (u.second.readers != 0)
                     return false; // told by the last of them
-                }
                 released.push_back(u.first);
                 return true;
             });
@@ -201,8 +187,8 @@ void op_log::drop(log_sequence up_to) {
         bytes_.go(freed);
         count_.go(count);
     }
-    tell_released(released);
-    tell_room();
+    report_released(released);
+    report_room();
 }
 
 void op_log::drop_content(log_sequence entry) {
@@ -211,21 +197,21 @@ void op_log::drop_content(log_sequence entry) {
     {
         const std::lock_guard lock(mutex_);
         dropped = late_.extract(entry);
-        if (dropped) {
+        if (dropped)
             bytes_.go(dropped.mapped().held);
-        }
         if (const auto at = used_.find(entry); at != used_.end() && at->second.readers == 0) {
             released.push_back(entry);
             used_.erase(at);
         }
     }
-    tell_released(released);
-    tell_room();
+    report_released(released);
+    report_room();
 }
 
-void op_log::tell_room() {
-    if (told_congested_.load() && bytes() <= bounds_.bytes / room_denominator * room_numerator &&
-        entries() <= bounds_.entries / room_denominator * room_numerator && told_congested_.exchange(false)) {
+void op_log::report_room() {
+    if (reported_congested_.load() && bytes() <= bounds_.bytes / room_denominator * room_numerator &&
+        entries() <= bounds_.entries / room_denominator * room_numerator &&
+        reported_congested_.exchange(false)) {
         callbacks_.room();
     }
 }

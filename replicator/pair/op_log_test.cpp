@@ -58,9 +58,8 @@ struct packed_entry {
             const vgpu_cmd header{VGPU_CMD_BARRIER, 0, static_cast<std::uint32_t>(words * 8)};
             stream.emplace_back();
             std::memcpy(&stream.back(), &header, sizeof(header));
-            for (std::size_t w = 1; w < words; ++w) {
+            for (std::size_t w = 1; w < words; ++w)
                 stream.push_back(first++);
-            }
         }
         packer.begin();
         const std::size_t literal = words <= core::word_mask::words ? words : stream.size();
@@ -69,9 +68,8 @@ struct packed_entry {
             core::launch_run others;
             others.at = others.back = others.words = static_cast<std::uint32_t>(words);
             others.count = static_cast<std::uint32_t>(commands - 1);
-            for (std::size_t w = 1; w < words; ++w) {
+            for (std::size_t w = 1; w < words; ++w)
                 others.differs.set(w);
-            }
             packer.add_run(others, others.back, std::span(stream).subspan(words));
         }
         meta.file = 1;
@@ -104,25 +102,22 @@ log_entry guest_entry(std::vector<std::byte>& memory, std::size_t pieces) {
 
 std::vector<std::byte> pattern(std::size_t bytes) {
     std::vector<std::byte> m(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) {
+    for (std::size_t i = 0; i < bytes; ++i)
         m[i] = static_cast<std::byte>(i * 7 + i / 256);
-    }
     return m;
 }
 
 std::vector<std::byte> joined(const outgoing& o) {
     std::vector<std::byte> all;
-    for (const auto& p : o.payload) {
+    for (const auto& p : o.payload)
         all.insert(all.end(), p.begin(), p.end());
-    }
     return all;
 }
 
 TEST(op_log, numbers_entries_and_gives_their_streams_in_order) {
     harness h;
-    for (std::uint64_t i = 0; i < 3; ++i) {
+    for (std::uint64_t i = 0; i < 3; ++i)
         EXPECT_EQ(h.log.append(small_entry(i * 10)), i + 1);
-    }
     EXPECT_EQ(h.wakes, 1u); // one for the burst
     const auto events = h.events();
     ASSERT_EQ(events.size(), 3u);
@@ -157,9 +152,8 @@ TEST(op_log, packed_streams_stand_in_order_with_all_else) {
     const auto events = h.events();
     ASSERT_EQ(events.size(), 5u);
     const log_sequence order[] = {1, 2, 3, 2, 4};
-    for (std::size_t i = 0; i < 5; ++i) {
+    for (std::size_t i = 0; i < 5; ++i)
         EXPECT_EQ(events[i].sequence, order[i]);
-    }
     EXPECT_EQ(events[3].what, log_event::kind::outcome);
     EXPECT_EQ(events[4].meta.op_count, 40u);
     EXPECT_EQ(events[4].meta.stream_bytes, c.meta.stream_bytes);
@@ -180,9 +174,8 @@ TEST(op_log, packed_streams_stand_in_order_with_all_else) {
 TEST(op_log, packed_streams_that_have_no_room_on_the_ring) {
     harness h;
     std::uint64_t count = 0;
-    for (; count < 5000; ++count) {
+    for (; count < 5000; ++count)
         EXPECT_EQ(packed_entry(count, 1, 20).append(h.log), count + 1);
-    }
     packed_entry large(count, 100, 327); // nearly VGPU_MAX_STREAM_BYTES, and no word is there twice
     EXPECT_EQ(large.append(h.log), count + 1);
     EXPECT_EQ(packed_entry(count + 1, 1, 20).append(h.log), count + 2);
@@ -192,9 +185,8 @@ TEST(op_log, packed_streams_that_have_no_room_on_the_ring) {
         ASSERT_TRUE(h.log.take_entries(first, count, o));
         std::uint64_t next = first - std::get<mirror::entries>(o.what).list.size() - 1;
         const auto words = words_of(joined(o));
-        for (std::size_t at = 0; at < words.size(); at += 20) {
+        for (std::size_t at = 0; at < words.size(); at += 20)
             ASSERT_EQ(words[at + 1], next++);
-        }
     }
     log_sequence first = count + 1;
     ASSERT_TRUE(h.log.take_entries(first, first, o));
@@ -214,7 +206,7 @@ TEST(op_log, what_is_on_the_ring_is_dropped_with_the_rest) {
     EXPECT_EQ(e.append(h.log), 2u);
 }
 
-// Who looks by himself is not woken; who naps only for what somebody waits for.
+// A thread that spins is not woken; one that polls only for what another thread waits for.
 TEST(op_log, wakes_whoever_does_not_look) {
     using attention = op_log::attention;
     harness h;
@@ -232,19 +224,19 @@ TEST(op_log, wakes_whoever_does_not_look) {
     EXPECT_EQ(small(), 1u);
     EXPECT_EQ(small(), 0u) << "was told already";
     EXPECT_TRUE(h.log.has_events());
-    h.log.take_events(events, attention::looks);
+    h.log.take_events(events, attention::spins);
     EXPECT_FALSE(h.log.has_events());
     EXPECT_EQ(small(), 0u);
     EXPECT_EQ(with_content(), 0u);
     EXPECT_TRUE(h.log.has_events());
-    h.log.take_events(events, attention::naps);
+    h.log.take_events(events, attention::polls);
     EXPECT_EQ(events.size(), 2u);
     EXPECT_EQ(small(), 0u);
     EXPECT_EQ(with_content(), 1u);
     EXPECT_EQ(with_content(), 0u);
-    h.log.take_events(events, attention::sleeps);
+    h.log.take_events(events, attention::blocks);
     EXPECT_EQ(small(), 1u);
-    h.log.take_events(events, attention::naps);
+    h.log.take_events(events, attention::polls);
     h.log.synced(1);
     EXPECT_EQ(h.wakes, 1u);
 }
@@ -445,9 +437,8 @@ TEST(op_log, three_threads_and_much_content) {
             }
             std::unique_lock lock(mutex);
             changed.wait(lock, [&] { return copies != seen || over; });
-            if (over) {
+            if (over)
                 return;
-            }
             seen = copies;
         }
     });
@@ -583,9 +574,8 @@ TEST(op_log, two_threads) {
     op_log log({std::uint64_t{1} << 40, std::uint64_t{1} << 40},
                {[&] { woken = true; }, [](log_sequence) {}, [] {}});
     std::thread device([&] {
-        for (std::uint64_t i = 0; i < count; ++i) {
+        for (std::uint64_t i = 0; i < count; ++i)
             log.append(small_entry(i));
-        }
     });
     std::uint64_t next = 0;
     std::vector<log_event> events;
@@ -595,9 +585,8 @@ TEST(op_log, two_threads) {
             continue;
         }
         log.take_events(events);
-        if (events.empty()) {
+        if (events.empty())
             continue; // what this was woken for came with what it took before
-        }
         log_sequence first = events.front().sequence;
         const log_sequence last = events.back().sequence;
         outgoing o;
@@ -630,13 +619,11 @@ TEST(op_log, two_threads_and_packed_streams) {
     std::thread device([&] {
         std::mt19937_64 random(1);
         for (std::uint64_t i = 0; i < count;) {
-            for (std::uint64_t n = std::min(count - i, random() % 20 + 1); n != 0; --n, ++i) {
-                if (random() % 100 == 0) {
+            for (std::uint64_t n = std::min(count - i, random() % 20 + 1); n != 0; --n, ++i)
+                if (random() % 100 == 0)
                     log.append(small_entry(i));
-                } else {
+                else
                     packed_entry(i, 1, 2).append(log);
-                }
-            }
             log.tell();
         }
     });
@@ -649,9 +636,8 @@ TEST(op_log, two_threads_and_packed_streams) {
             seen = wakes;
         }
         log.take_events(events);
-        if (events.empty()) {
+        if (events.empty())
             continue;
-        }
         log_sequence first = events.front().sequence;
         const log_sequence last = events.back().sequence;
         outgoing o;
@@ -659,9 +645,8 @@ TEST(op_log, two_threads_and_packed_streams) {
             const auto words = words_of(joined(o));
             for (std::size_t at = 0; at < words.size(); at += 2, ++next) {
                 const bool plain = words[at] == next; // small_entry()
-                if (!plain) {
+                if (!plain)
                     ASSERT_EQ(words[at + 1], next);
-                }
             }
             log.drop(first - 1);
         }

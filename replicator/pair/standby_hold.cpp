@@ -22,22 +22,19 @@ net::receive_buffers standby_hold::on_payload(const mirror::message& m, std::uin
         where = {pack_};
     }
     std::uint64_t room = 0;
-    for (const auto& w : where) {
+    for (const auto& w : where)
         room += w.size();
-    }
     return room == bytes ? where : net::receive_buffers{};
 }
 
 net::receive_buffers standby_hold::receive(const mirror::entries& e) {
     std::uint64_t stream_bytes = 0;
-    for (const auto& one : e.list) {
+    for (const auto& one : e.list)
         stream_bytes += one.meta.stream_bytes; // each was checked against the format's bound
-    }
     // Streams are small against content; the state machine bounds their sum with everything else, but only
     // after they were received.
-    if (stream_bytes_->load() + stream_bytes > hold_bytes_) {
+    if (stream_bytes_->load() + stream_bytes > hold_bytes_)
         return {};
-    }
     net::receive_buffers where;
     const std::shared_ptr<std::vector<std::uint64_t>> streams(
         new std::vector<std::uint64_t>(stream_bytes / 8),
@@ -46,9 +43,8 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
             delete v;
         });
     stream_bytes_->fetch_add(stream_bytes);
-    if (stream_bytes != 0) {
+    if (stream_bytes != 0)
         where.push_back(std::as_writable_bytes(std::span(*streams)));
-    }
     std::size_t word = 0;
     for (const auto& one : e.list) {
         auto held = std::make_unique<held_entry>();
@@ -58,13 +54,11 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
         held->first_word = word;
         word += one.meta.stream_bytes / 8;
         if (const std::uint64_t bytes = mirror::arena_bytes(one.payloads); bytes != 0) {
-            if (!memory_.allocate(bytes, held->memory)) {
+            if (!memory_.allocate(bytes, held->memory))
                 return {};
-            }
         }
-        if ((one.meta.flags & mirror::entry_late_content) != 0) {
+        if ((one.meta.flags & mirror::entry_late_content) != 0)
             place(*held); // its content has to find its payload; others wait until they run: it takes memory
-        }
         // Content lies first, in the order in which it comes.
         if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
             one.meta.content_bytes <= held->memory.bytes.size()) {
@@ -77,9 +71,8 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
 
 net::receive_buffers standby_hold::receive(const mirror::content& c) {
     const auto at = held_.find(c.sequence);
-    if (at == held_.end() || c.payload >= at->second->payloads.size() || c.bytes == 0) {
+    if (at == held_.end() || c.payload >= at->second->payloads.size() || c.bytes == 0)
         return {};
-    }
     const held_entry& e = *at->second;
     const mirror::entry_payload& p = e.payloads[c.payload];
     if (p.writable || c.offset > p.bytes || c.bytes > p.bytes - c.offset ||
@@ -87,9 +80,8 @@ net::receive_buffers standby_hold::receive(const mirror::content& c) {
         return {};
     }
     const std::span<std::byte> to = e.payload(c.payload).subspan(c.offset, c.bytes);
-    if (c.compressed_bytes == 0) {
+    if (c.compressed_bytes == 0)
         return {to};
-    }
     packed_.resize(c.compressed_bytes); // bounded by a frame
     unpacked_to_ = to;
     return {packed_};
@@ -97,20 +89,16 @@ net::receive_buffers standby_hold::receive(const mirror::content& c) {
 
 std::string standby_hold::on_message(const mirror::message& m) {
     if (const auto* c = std::get_if<mirror::content>(&m); c && c->compressed_bytes != 0) {
-        if (!decompress(packed_, unpacked_to_)) {
+        if (!decompress(packed_, unpacked_to_))
             return "compressed content that is not what it says";
-        }
     } else if (const auto* o = std::get_if<mirror::outcome>(&m)) {
-        if (const auto at = held_.find(o->sequence); at != held_.end()) {
+        if (const auto at = held_.find(o->sequence); at != held_.end())
             at->second->failed_there = o->result != 0;
-        }
     } else if (const auto* e = std::get_if<mirror::entries>(&m)) {
-        if (incoming_.empty()) { // entries without any bytes
+        if (incoming_.empty()) // entries without any bytes
             receive(*e);
-        }
-        if (incoming_.size() != e->list.size()) {
+        if (incoming_.size() != e->list.size())
             return "content that this standby has no room for";
-        }
     }
     return {};
 }
@@ -118,9 +106,8 @@ std::string standby_hold::on_message(const mirror::message& m) {
 void standby_hold::keep(log_sequence before, log_sequence received) {
     for (auto& one : incoming_) {
         const log_sequence n = one->meta.sequence;
-        if (n > before && n <= received) {
+        if (n > before && n <= received)
             held_.emplace(n, std::move(one));
-        }
     }
     abandon();
 }
@@ -134,16 +121,14 @@ std::unique_ptr<held_entry> standby_hold::take(log_sequence entry) {
     auto at = held_.extract(entry);
     assert(!at.empty() && "the state machine runs only what it was told of");
     std::unique_ptr<held_entry> taken = std::move(at.mapped());
-    if ((taken->meta.flags & mirror::entry_late_content) == 0) {
+    if ((taken->meta.flags & mirror::entry_late_content) == 0)
         place(*taken);
-    }
     return taken;
 }
 
 bool standby_hold::take_pack(mirror::agent_memory::block& out) {
-    if (pack_.empty() || !memory_.allocate(pack_.size(), out)) {
+    if (pack_.empty() || !memory_.allocate(pack_.size(), out))
         return false;
-    }
     std::memcpy(out.bytes.data(), pack_.data(), pack_.size());
     return true;
 }

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "mirror/protocol/message.hpp"
-#include "mirror/sync/mirror_agent.hpp"
+#include "mirror/sync/sync_agent.hpp"
 #include "net/link.hpp"
 #include "pair/standby_runner.hpp"
 

@@ -80,8 +80,8 @@ struct run_result {
 
 class standby_runner {
 public:
-    using tell_function = std::function<void(run_result)>;
-    explicit standby_runner(tell_function tell) : tell_(std::move(tell)) {}
+    using report_function = std::function<void(run_result)>;
+    explicit standby_runner(report_function tell) : report_(std::move(tell)) {}
 
     // `executed` is told once for each.
     void run(core::device& device, std::unique_ptr<held_entry> entry, std::uint64_t now_ms);
@@ -151,7 +151,7 @@ private:
     void give_packs(core::device& device, std::uint32_t file);
     void drop_packs(std::uint32_t file);
 
-    const tell_function tell_;
+    const report_function report_;
     std::unordered_map<log_sequence, running_entry> running_;
     std::map<event_name, log_sequence> waiting_; // compare entries
     std::map<std::uint32_t, calling_file> calling_;

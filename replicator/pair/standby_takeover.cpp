@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Checkpoints and the takeover, on the device's thread: from the VM's last commit to a device that is the
-// guest's. How the log gets here is in standby_side.cpp.
+// guest's. How the log gets here is in standby_driver.cpp.
 #include <cstring>
 #include <future>
 
-#include "pair/standby_side_impl.hpp"
+#include "pair/standby_driver_impl.hpp"
 
 namespace kagemusha::pair {
 
-standby_side::record_owner threaded_standby::on_record(std::span<const std::byte> record) {
+standby_driver::record_owner threaded_standby::on_record(std::span<const std::byte> record) {
     vgpu_record head;
     std::memcpy(&head, record.data(), sizeof(head));
-    if (given_up_) {
+    if (given_up_)
         return record_owner::guest;
-    }
     if (!taken_over_) {
         runner_.on_record(record);
         return record_owner::side;
@@ -32,9 +31,8 @@ standby_side::record_owner threaded_standby::on_record(std::span<const std::byte
     } else if (head.type == VGPU_RECORD_QUEUE_ERROR) {
         vgpu_record_queue_error e;
         std::memcpy(&e, record.data(), sizeof(e));
-        if ((e.queue & VGPU_HOST_ID_BIT) != 0) {
+        if ((e.queue & VGPU_HOST_ID_BIT) != 0)
             return record_owner::nobody;
-        }
     } else if (head.type == VGPU_RECORD_LOST) {
         runner_.on_record(record); // nothing of its log is waited for any more
         completions_.forget(head.file);
@@ -50,20 +48,17 @@ void threaded_standby::told(std::span<const std::byte> record) {
     vgpu_record_completion c;
     if (record.size() == sizeof(c)) {
         std::memcpy(&c, record.data(), sizeof(c));
-        if (c.record.type == VGPU_RECORD_COMPLETION) {
+        if (c.record.type == VGPU_RECORD_COMPLETION)
             completions_.over(c.record.file, c.event);
-        }
     }
 }
 
 std::string threaded_standby::check(const mirror::vm_state& state) const {
     const mirror::standby_status s = status();
-    if (state.epoch == 0) {
+    if (state.epoch == 0)
         return "the primary says that nobody can go on from this checkpoint";
-    }
-    if (state.instance != s.primary_instance) {
+    if (state.instance != s.primary_instance)
         return "the checkpoint belongs to another log than the one that this standby has";
-    }
     if (state.epoch > s.complete_checkpoint) {
         return "the checkpoint is of epoch " + std::to_string(state.epoch) +
                ", and this standby has the log up to epoch " + std::to_string(s.complete_checkpoint);
@@ -75,8 +70,9 @@ std::string threaded_standby::check(const mirror::vm_state& state) const {
     for (const core::file_checkpoint& f : state.files) {
         for (const auto& r : f.requests) {
             if (r.entries.last > s.received) {
-                return "an open request of the checkpoint ends at entry " + std::to_string(r.entries.last) +
-                       ", and this standby has the log up to entry " + std::to_string(s.received);
+                return "an in-flight request of the checkpoint ends at entry " +
+                       std::to_string(r.entries.last) + ", and this standby has the log up to entry " +
+                       std::to_string(s.received);
             }
         }
     }
@@ -96,9 +92,8 @@ void threaded_standby::commit(mirror::vm_state state) {
             step([&](std::uint64_t now_ms) {
                 // A new primary may have come since it was checked; then a takeover is refused.
                 const mirror::standby_status s = fsm_.status(now_ms);
-                if (s.primary_instance == instance && epoch <= s.complete_checkpoint) {
+                if (s.primary_instance == instance && epoch <= s.complete_checkpoint)
                     fsm_.commit(epoch, now_ms, open);
-                }
             });
         });
 }
@@ -111,11 +106,10 @@ std::string threaded_standby::take_over(core::device& device) {
     std::promise<mirror::standby_status> decided;
     loop_.post([this, &decided] {
         step([this](std::uint64_t now_ms) {
-            if (state_.epoch != 0) {
+            if (state_.epoch != 0)
                 fsm_.takeover(now_ms, state_.epoch);
-            } else {
+            else
                 fsm_.on_shutdown(now_ms);
-            }
         });
         decided.set_value(status());
     });
@@ -130,13 +124,11 @@ std::string threaded_standby::take_over(core::device& device) {
     }
     taken_over_ = true;
     for (const core::file_checkpoint& f : state_.files) {
-        for (const auto& r : f.requests) {
+        for (const auto& r : f.requests)
             open_progress_.emplace(r.token, r.progress);
-        }
-        completions_.waited_for(f.file, f.untold);
-        for (const auto& e : f.refused) {
+        completions_.waited_for(f.file, f.unreported);
+        for (const auto& e : f.refused)
             device.add_refused(f.file, e);
-        }
         for (std::size_t at = 0; at < f.records.size();) { // checked when they were decoded
             const auto record = std::span(f.records).subspan(at);
             vgpu_record head;
@@ -147,19 +139,18 @@ std::string threaded_standby::take_over(core::device& device) {
     }
     for (const core::file_checkpoint& f : device.checkpoint()) {
         device.objects(f.file)->for_each([&](codec::guest_id id, const core::object& o) {
-            if (o.kind == VGPU_OBJECT_EVENT && o.event == core::event_state::pending) {
+            if (o.kind == VGPU_OBJECT_EVENT && o.event == core::event_state::pending)
                 completions_.executed_before(f.file, id);
-            }
         });
     }
     runner_.watch([this](std::uint32_t file, std::span<const std::byte> stream) {
         completions_.executed_before(file, stream);
     });
-    tell_completed(device, false);
+    report_completed(device, false);
     return {};
 }
 
-void threaded_standby::tell_completed(core::device& device, bool everything) {
+void threaded_standby::report_completed(core::device& device, bool everything) {
     for (const core::file_checkpoint& f : state_.files) {
         for (const auto& done : completions_.completed(f.file, device.objects(f.file), everything)) {
             vgpu_record_completion c{};
@@ -174,9 +165,8 @@ void threaded_standby::tell_completed(core::device& device, bool everything) {
 
 bool threaded_standby::resume(const kagemusha_request& request) {
     const auto open = live_ ? decltype(open_progress_)::node_type() : open_progress_.extract(request.token);
-    if (!open) {
+    if (!open)
         return false;
-    }
     open_[request.token] = std::make_unique<mirror::resumed_request>(request, open.mapped());
     return true;
 }
@@ -184,32 +174,26 @@ bool threaded_standby::resume(const kagemusha_request& request) {
 void threaded_standby::resume_now(core::device& device, std::uint64_t token,
                                   std::unique_ptr<held_entry> request, std::uint64_t now_ms) {
     auto of_guest = open_.extract(token);
-    if (of_guest.empty()) {
+    if (of_guest.empty())
         return; // the VM's device does not know of it
-    }
     request->guest = std::move(of_guest.mapped());
     runner_.resume(device, std::move(request), now_ms);
 }
 
 void threaded_standby::become_live(core::device& device, std::uint64_t now_ms) {
-    for (const core::file_checkpoint& f : state_.files) {
-        if (f.lost) {
+    for (const core::file_checkpoint& f : state_.files)
+        if (f.lost)
             device.add_lost_file(f.file, false);
-        }
-    }
-    while (!open_.empty()) { // of files that the log does not have
+    while (!open_.empty()) // of files that the log does not have
         resume_now(device, open_.begin()->first, std::make_unique<held_entry>(), now_ms);
-    }
     runner_.watch({});
-    tell_completed(device, true);
+    report_completed(device, true);
     runner_.destroy_agents_objects(device, now_ms);
-    for (const core::file_checkpoint& f : state_.files) {
+    for (const core::file_checkpoint& f : state_.files)
         device.await_events(f.file, completions_.known(f.file));
-    }
     live_ = true;
-    if (options_.live) {
+    if (options_.live)
         options_.live();
-    }
 }
 
 std::span<const std::byte> threaded_standby::first_record() const {
@@ -218,9 +202,8 @@ std::span<const std::byte> threaded_standby::first_record() const {
 
 std::vector<std::uint64_t> threaded_standby::forget_guest() {
     std::vector<std::uint64_t> tokens = runner_.forget_waiting_guest();
-    for (const auto& [token, request] : std::exchange(open_, {})) {
+    for (const auto& [token, request] : std::exchange(open_, {}))
         tokens.push_back(token);
-    }
     completions_.clear();
     records_.clear();
     return tokens;

@@ -61,10 +61,9 @@ void leave_one() {
     for (auto& other : others)
         other = std::make_unique<int>(-1);
     reap_later(process_that_waits());
-    for (const auto& other : others) {
+    for (const auto& other : others)
         if (*other != -1)
             failed("reap_later() wrote into memory that is somebody else's");
-    }
     kill(left_process, SIGKILL);
     while (sweep_reaped() != 0)
         usleep(1000);

@@ -28,21 +28,18 @@ struct folder_list {
     // As the variable has to be.
     std::string text() const {
         std::string out;
-        for (const std::string& folder : absolute) {
+        for (const std::string& folder : absolute)
             out += (out.empty() ? "" : ":") + folder;
-        }
         return out;
     }
 
     // Why something is missing, for a person; empty: nothing is.
     std::string complaint(std::string_view variable) const {
-        if (left_out.empty()) {
+        if (left_out.empty())
             return {};
-        }
         std::string out = "workers don't look into";
-        for (const std::string& folder : left_out) {
+        for (const std::string& folder : left_out)
             out += (&folder == &left_out.front() ? " '" : ", '") + folder + "'";
-        }
         return out + " of " + std::string(variable) + ": name folders by their absolute paths";
     }
 };

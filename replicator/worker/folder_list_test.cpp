@@ -18,9 +18,8 @@ TEST(folder_list, only_absolute_folders_are_kept) {
 }
 
 TEST(folder_list, an_empty_entry_is_the_working_directory_as_well) {
-    for (const char* text : {"", ":/a", "/a:", "/a::/b", "/a;;/b"}) {
+    for (const char* text : {"", ":/a", "/a:", "/a::/b", "/a;;/b"})
         EXPECT_EQ(folder_list(text).left_out, folders{""}) << text;
-    }
     EXPECT_EQ(folder_list("/a;/b").text(), "/a:/b") << "ld.so takes both";
     EXPECT_EQ(folder_list("/a:/b").complaint("X"), "");
 }

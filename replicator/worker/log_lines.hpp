@@ -25,7 +25,7 @@ public:
 
 private:
     void line(std::uint64_t now_ms);
-    void tell_suppressed();
+    void report_suppressed();
 
     output out_;
     std::string partial_; // at most max_log_line_bytes; the rest of a longer line is dropped

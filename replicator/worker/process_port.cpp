@@ -414,10 +414,9 @@ void process_port::kill() {
     if (process_.pidfd)
         kill_process(process_.pidfd.get());
     // Only its end makes event_fd() readable from here on.
-    for (const int fd : {completion_bell_.listen.get(), again_.get(), error_output_.get()}) {
+    for (const int fd : {completion_bell_.listen.get(), again_.get(), error_output_.get()})
         if (fd >= 0 && epoll_)
             epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-    }
 }
 
 bool process_port::gone() {

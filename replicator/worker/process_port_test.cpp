@@ -73,7 +73,7 @@ struct process_port_fixture : ::testing::Test {
     }
 
     std::uint64_t worker_pid(port& p) {
-        submit(p, 4711, test_command::tell_pid);
+        submit(p, 4711, test_command::report_pid);
         const std::size_t before = sink.done.size();
         EXPECT_TRUE(drain_until(p, sink, [&] { return sink.done.size() > before; }));
         return sink.done.back().response.value;

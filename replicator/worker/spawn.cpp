@@ -130,10 +130,9 @@ int spawn_now(const std::string& path, const std::string& title, int setup, int 
 
 std::vector<char*> worker_environment() {
     std::vector<char*> environment;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
+    for (char** variable = environ; *variable != nullptr; ++variable)
         if (is_passed_on(*variable))
             environment.push_back(*variable);
-    }
     if (std::getenv("GLIBC_TUNABLES") == nullptr)
         environment.push_back(huge_pages);
     environment.push_back(nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// syscall_filter: the system calls that a worker, its link broker and the linker may still make (seccomp).
+// syscall_filter: the system calls that a worker, its linker broker and the linker may still make (seccomp).
 //
 // What a GPU runtime needs is allowed by name. What someone hostile would try first is denied with EPERM, so
 // that runtimes degrade as they would for an unprivileged user. Everything else, also what later kernels add,

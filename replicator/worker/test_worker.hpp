@@ -12,15 +12,15 @@ namespace kagemusha::worker {
 // First word of a stream. Every command but lose_gpu, crash and hang is answered with the stream's length in
 // `value`.
 enum class test_command : std::uint64_t {
-    echo,      // result_bytes: number of segments
-    record,    // a completion record first
-    lose_gpu,  // detail 99
-    crash,     // SIGSEGV
-    print,     // 20,000 lines on standard output, then a completion record
-    invert,    // inverts the bytes of every segment
-    flood_log, // 100,000 lines on standard error
-    tell_pid,  // value: the worker's process id
-    thread,    // value: the id of a thread that it starts, which does nothing
+    echo,       // result_bytes: number of segments
+    record,     // a completion record first
+    lose_gpu,   // detail 99
+    crash,      // SIGSEGV
+    print,      // 20,000 lines on standard output, then a completion record
+    invert,     // inverts the bytes of every segment
+    flood_log,  // 100,000 lines on standard error
+    report_pid, // value: the worker's process id
+    thread,     // value: the id of a thread that it starts, which does nothing
     hang,
 };
 

@@ -65,7 +65,7 @@ public:
             for (int i = 0; i < 100000; ++i)
                 std::fprintf(stderr, "flood \x1b %d\n", i);
             break;
-        case test_command::tell_pid:
+        case test_command::report_pid:
             response.value = static_cast<std::uint64_t>(getpid());
             break;
         case test_command::thread: {

@@ -56,12 +56,11 @@ std::optional<request_view> decode_request(std::span<const std::byte> record) {
                       stream,
                       {reinterpret_cast<const kagemusha_payload*>(payloads), header.payload_count},
                       {reinterpret_cast<const kagemusha_segment*>(segments), header.segment_count}};
-    for (const kagemusha_payload& payload : view.payloads) {
+    for (const kagemusha_payload& payload : view.payloads)
         if (payload.first_segment > header.segment_count ||
             payload.segment_count > header.segment_count - payload.first_segment || payload.writable > 1 ||
             payload.pad != 0)
             return std::nullopt;
-    }
     return view;
 }
 

@@ -22,8 +22,8 @@
 #include "worker/doorbell.hpp"
 #include "worker/gpu_nodes.hpp"
 #include "worker/host_reach.hpp"
-#include "worker/link_broker.hpp"
-#include "worker/link_client.hpp"
+#include "worker/linker_broker.hpp"
+#include "worker/linker_client.hpp"
 #include "worker/ring.hpp"
 #include "worker/sandbox.hpp"
 #include "worker/setup.hpp"
@@ -61,7 +61,7 @@ std::string map_regions(const setup_message& message, std::vector<unique_fd>& de
     return "";
 }
 
-// Everything between the setup message and the closed sandbox. The link broker is started before guest memory
+// Everything between the setup message and the closed sandbox. The linker broker is started before guest memory
 // is mapped, so that it has none of it.
 std::string prepare(sandbox& box, const setup_message& message, std::vector<unique_fd>& descriptors,
                     std::vector<gpu::region_view>& regions) {

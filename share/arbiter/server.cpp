@@ -106,7 +106,7 @@ private:
     void accept_all();
     void serve(std::uint64_t id);
     bool welcome(std::uint64_t id, connection& c);
-    bool tell_rows(connection& c);
+    bool report_rows(connection& c);
     void answer(connection& c, share_answer said, std::span<const int> fds = {});
     void go(connection_id id);
     void drop(std::uint64_t id);
@@ -273,7 +273,7 @@ bool server::welcome(std::uint64_t id, connection& c) {
     if (!may_connect(c.fd.get(), heard.what.role))
         return refuse("this GPU is shared by VMs of another user");
     if (heard.what.role == SHARE_ASKER)
-        return tell_rows(c);
+        return report_rows(c);
     if (heard.what.role == SHARE_SESSION) {
         c.page = std::make_unique<mapped_page>();
         if (!c.page->create())
@@ -290,7 +290,7 @@ bool server::welcome(std::uint64_t id, connection& c) {
     return true;
 }
 
-bool server::tell_rows(connection& c) {
+bool server::report_rows(connection& c) {
     const auto rows = arbiter_.rows(now_ns());
     share_answer said{};
     said.rows = static_cast<std::uint32_t>(rows.size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // terms: see terms.hpp.
 #include "share/core/terms.hpp"
+#include "base/gibibytes.hpp"
 
 #include <array>
 #include <charconv>
@@ -23,12 +24,6 @@ std::string percent(std::uint32_t permille) {
     if (permille % 10 != 0)
         text += "." + std::to_string(permille % 10);
     return text + " %";
-}
-
-std::string gibibytes(std::uint64_t bytes) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1ull << 30));
-    return text;
 }
 
 } // namespace

@@ -32,9 +32,8 @@ std::string read_heads(std::initializer_list<CheckpointDiskRange> ranges, std::u
     CheckpointDiskHead head{};
     std::string why = read(in, head, size);
     // Of data that is refused nothing is held.
-    if (!why.empty() && why != "the stream ends in it") {
+    if (!why.empty() && why != "the stream ends in it")
         EXPECT_EQ(in.held_bytes(), 0u);
-    }
     return why;
 }
 

@@ -33,9 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<std::byte> to(told);
     (void)pair::decompress(bytes, to);
 
-    if (bytes.empty()) {
+    if (bytes.empty())
         return 0;
-    }
     pair::outgoing o;
     o.what = mirror::content{1, 0, 0, bytes.size(), 0};
     const std::size_t half = std::min(told, bytes.size());
@@ -43,9 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     pair::compress(o);
     require(messages::check(o.what).empty(), "what is compressed can be sent");
     std::vector<std::byte> wire;
-    for (const auto& part : o.payload) {
+    for (const auto& part : o.payload)
         wire.insert(wire.end(), part.begin(), part.end());
-    }
     require(wire.size() == messages::payload_bytes_of(o.what), "its length is told");
     if (std::get<mirror::content>(o.what).compressed_bytes != 0) {
         std::vector<std::byte> back(bytes.size());

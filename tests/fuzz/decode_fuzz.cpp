@@ -14,9 +14,8 @@ namespace {
 
 unsigned touch(std::span<const std::byte> bytes) {
     unsigned sum = 0;
-    for (const std::byte b : bytes) {
+    for (const std::byte b : bytes)
         sum += static_cast<unsigned>(b);
-    }
     return sum;
 }
 
@@ -31,36 +30,26 @@ unsigned touch(const codec::op& o) {
                 x.runs.for_each(
                     [&](const codec::buffer_run& r) { sum += touch(x.bytes.subspan(r.from, r.bytes)); });
             }
-            if constexpr (requires { x.data; }) {
+            if constexpr (requires { x.data; })
                 sum += touch(x.data.inline_bytes);
-            }
-            if constexpr (requires { x.content; }) {
+            if constexpr (requires { x.content; })
                 sum += touch(x.content.inline_bytes);
-            }
-            if constexpr (requires { x.input; }) {
+            if constexpr (requires { x.input; })
                 sum += touch(x.input.inline_bytes);
-            }
-            if constexpr (requires { x.value; }) {
+            if constexpr (requires { x.value; })
                 sum += touch(x.value);
-            }
-            if constexpr (requires { x.options; }) {
+            if constexpr (requires { x.options; })
                 sum += touch(std::as_bytes(std::span(x.options)));
-            }
-            if constexpr (requires { x.names; }) {
+            if constexpr (requires { x.names; })
                 sum += touch(std::as_bytes(std::span(x.names)));
-            }
-            if constexpr (requires { x.name; }) {
+            if constexpr (requires { x.name; })
                 sum += touch(std::as_bytes(std::span(x.name)));
-            }
-            if constexpr (requires { x.objects; }) {
+            if constexpr (requires { x.objects; })
                 sum += touch(std::as_bytes(x.objects));
-            }
-            if constexpr (requires { x.headers; }) {
+            if constexpr (requires { x.headers; })
                 sum += touch(std::as_bytes(x.headers));
-            }
-            if constexpr (requires { x.inputs; }) {
+            if constexpr (requires { x.inputs; })
                 sum += touch(std::as_bytes(x.inputs));
-            }
             if constexpr (requires { x.arguments; }) {
                 x.arguments.for_each(
                     [&sum](const codec::launch_argument& a) { sum += a.index + touch(a.value); });
@@ -77,9 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto payloads = in.array<kagemusha_payload>(in.value<std::uint8_t>());
     // Its own allocation of exactly the stream's length, so that a read behind it is seen.
     std::vector<std::uint64_t> words(in.rest().size() / 8);
-    if (!words.empty()) {
+    if (!words.empty())
         std::memcpy(words.data(), in.rest().data(), words.size() * 8);
-    }
     std::uint64_t bytes = 0;
     volatile unsigned sink = 0;
     codec::stream_decoder decoder(std::as_bytes(std::span(words)), {payloads});
@@ -90,8 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         bytes += codec::header_of(o).bytes;
     }
     // Commands lie one behind the other, and a stream that ends without an error was used up.
-    if (status == codec::decode_status::end ? bytes != words.size() * 8 : decoder.error().offset != bytes) {
+    if (status == codec::decode_status::end ? bytes != words.size() * 8 : decoder.error().offset != bytes)
         std::abort();
-    }
     return 0;
 }

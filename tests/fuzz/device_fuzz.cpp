@@ -47,9 +47,8 @@ void on_done(void* user_data, std::uint64_t token, const vgpu_response* r) {
 
 int on_record(void* user_data, const void* record, std::size_t bytes) {
     auto& g = *static_cast<guest*>(user_data);
-    if (g.room == 0) {
+    if (g.room == 0)
         return -EAGAIN;
-    }
     --g.room;
     vgpu_record r;
     require(bytes >= sizeof(r) && bytes <= VGPU_MAX_RECORD_BYTES && bytes % 8 == 0,
@@ -58,9 +57,8 @@ int on_record(void* user_data, const void* record, std::size_t bytes) {
     require(r.bytes == bytes && r.pad == 0, "a record knows its length");
     require(g.open_files.contains(r.file), "a record is of an open file");
     require(!g.lost_files.contains(r.file), "LOST is the last record of its file");
-    if (r.type == VGPU_RECORD_LOST) {
+    if (r.type == VGPU_RECORD_LOST)
         g.lost_files.insert(r.file);
-    }
     return 0;
 }
 
@@ -111,9 +109,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             g.unanswered.insert(++token);
             kagemusha_device_open_file(e.device, file, token);
             require(!g.unanswered.contains(token), "OPEN is answered at once");
-            if (g.last_status == VGPU_STATUS_OK) {
+            if (g.last_status == VGPU_STATUS_OK)
                 require(g.open_files.insert(file).second, "a file is opened once");
-            }
             break;
         case fuzz::action::close:
             g.unanswered.insert(++token);

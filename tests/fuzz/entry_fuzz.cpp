@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "codec/decode.hpp"
-#include "core/file_fsm.hpp"
+#include "core/session_fsm.hpp"
 #include "fuzz_input.hpp"
 #include "messages/messages.hpp"
 #include "mirror/log/packed_stream.hpp"
@@ -40,13 +40,12 @@ struct standby_file {
         every.look_at_every_launch();
     }
     ~standby_file() {
-        for (core::file_fsm* f : {&one, &every}) {
+        for (core::session_fsm* f : {&one, &every})
             f->end_all(VGPU_STATUS_CANCELED, [](std::uint64_t, const vgpu_response&) {});
-        }
     }
     static constexpr core::file_limits limits{64, 64, 100, 1u << 20};
     core::device_usage &usage, &usage_of_every;
-    core::file_fsm one, every;
+    core::session_fsm one, every;
 
     core::submit_decision on_submit(const kagemusha_request& request,
                                     std::span<const std::uint64_t> regions) {
@@ -63,9 +62,8 @@ struct standby_file {
                     one.objects().pending_events() == every.objects().pending_events() &&
                     usage.memory_bytes == usage_of_every.memory_bytes,
                 "nor what is known of the objects");
-        if (d.what == core::submit_decision::action::forward) {
+        if (d.what == core::submit_decision::action::forward)
             pack(d);
-        }
         return d;
     }
     bool on_done(std::uint64_t token) {
@@ -100,9 +98,8 @@ struct standby {
     mirror::replay_request replay;
 
     void end(std::uint32_t file) {
-        if (const auto f = files.find(file); f != files.end()) {
+        if (const auto f = files.find(file); f != files.end())
             files.erase(f);
-        }
     }
     void run(const mirror::entries::entry& e, std::span<const std::byte> stream);
     void submit(const mirror::entries::entry& e, standby_file& f, std::span<const std::byte> stream);
@@ -111,53 +108,46 @@ struct standby {
 void standby::submit(const mirror::entries::entry& e, standby_file& f, std::span<const std::byte> stream) {
     const std::uint64_t bytes = mirror::arena_bytes(e.payloads);
     require(bytes >= e.meta.content_bytes, "the arena's range has room for the content");
-    if (bytes > arena_size - arena_used) {
+    if (bytes > arena_size - arena_used)
         return; // a standby that is full does not take it
-    }
     replay.place(e.payloads, 0, arena_used);
     arena_used += bytes;
     const std::uint64_t regions[] = {arena_size};
     const kagemusha_request request = replay.request(e.meta.file, ++token, stream);
     require(request.payload_count == 0 || bytes != 0 || e.meta.content_bytes == 0, "content lies somewhere");
     const core::submit_decision d = f.on_submit(request, regions);
-    if (d.what != core::submit_decision::action::forward) {
+    if (d.what != core::submit_decision::action::forward)
         return;
-    }
     codec::stream_decoder worker(d.request.stream, {d.request.payloads});
     codec::op o;
     std::uint32_t ops = 0;
     codec::decode_status status;
-    while ((status = worker.next(o)) == codec::decode_status::op) {
+    while ((status = worker.next(o)) == codec::decode_status::op)
         ++ops;
-    }
     require(status == codec::decode_status::end, "what was validated can be executed");
     require(ops <= stream.size() / sizeof(vgpu_cmd), "a command has a head");
     // Half of them stay in flight.
-    if (token % 2 == 0) {
+    if (token % 2 == 0)
         require(f.on_done(d.request.token), "an honest answer is taken");
-    }
 }
 
 void standby::run(const mirror::entries::entry& e, std::span<const std::byte> stream) {
     switch (e.meta.kind) {
     case mirror::entry_kind::open_file:
-        if (files.size() < max_files && !files.contains(e.meta.file)) {
+        if (files.size() < max_files && !files.contains(e.meta.file))
             files[e.meta.file] = std::make_unique<standby_file>(e.meta.file, usage, usage_of_every);
-        }
         break;
     case mirror::entry_kind::close_file:
-    case mirror::entry_kind::lose_file:
+    case mirror::entry_kind::lose_session:
         end(e.meta.file);
         break;
     case mirror::entry_kind::reset:
-        while (!files.empty()) {
+        while (!files.empty())
             end(files.begin()->first);
-        }
         break;
     case mirror::entry_kind::submit:
-        if (const auto f = files.find(e.meta.file); f != files.end()) {
+        if (const auto f = files.find(e.meta.file); f != files.end())
             submit(e, *f->second, stream);
-        }
         break;
     }
 }
@@ -171,34 +161,28 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     messages::frame_header header{messages::frame_magic, static_cast<std::uint32_t>(bytes.size()), 0};
     mirror::message m;
     if (!messages::decode(header, bytes, m).empty()) {
-        if (!messages::check(m).empty()) {
+        if (!messages::check(m).empty())
             return 0;
-        }
         header.payload_bytes = messages::payload_bytes_of(m);
-        if (!messages::decode(header, bytes, m).empty()) {
+        if (!messages::decode(header, bytes, m).empty())
             return 0;
-        }
     }
     const auto* batch = std::get_if<mirror::entries>(&m);
-    if (batch == nullptr) {
+    if (batch == nullptr)
         return 0;
-    }
     standby s;
     for (const auto& e : batch->list) {
         // A private, aligned copy of each stream, as a standby has it; 0 where the input ends.
         std::vector<std::uint64_t> stream(e.meta.stream_bytes / 8);
         const auto part = in.array<std::uint8_t>(e.meta.stream_bytes);
-        if (!part.empty()) {
+        if (!part.empty())
             std::memcpy(stream.data(), part.data(), part.size());
-        }
         s.run(e, std::as_bytes(std::span(stream)));
-        if (in.empty()) {
+        if (in.empty())
             break; // the rest is zeros: no commands
-        }
     }
-    while (!s.files.empty()) {
+    while (!s.files.empty())
         s.end(s.files.begin()->first);
-    }
     require(s.usage.requests_in_flight == 0, "a file that ended leaves nothing");
     return 0;
 }

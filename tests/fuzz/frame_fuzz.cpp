@@ -36,9 +36,8 @@ struct transcript final : net::frame_sink {
         require(bytes == messages::payload_bytes_of(m) && bytes <= mirror::max_frame_payload_bytes,
                 "a payload is as long as its message says");
         places.clear();
-        if (bytes > (1u << 20)) {
+        if (bytes > (1u << 20))
             return {}; // no room; the input has not so many bytes anyway
-        }
         net::receive_buffers out;
         for (std::uint64_t left = bytes; left > 0;) {
             const auto part = std::min<std::uint64_t>(left, piece_bytes);
@@ -49,9 +48,8 @@ struct transcript final : net::frame_sink {
     }
     void on_message(const mirror::message& m) override {
         item& i = items.emplace_back(item{m, {}});
-        for (const auto& place : places) {
+        for (const auto& place : places)
             i.payload.insert(i.payload.end(), place.begin(), place.end());
-        }
         places.clear();
         require(i.payload.size() == messages::payload_bytes_of(m), "a message comes after its bytes");
     }
@@ -72,15 +70,13 @@ transcript read_all(std::span<const std::uint8_t> bytes, std::uint32_t chunk, st
         std::size_t committed = 0;
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t n = std::min({pieces[i].size(), bytes.size(), most});
-            if (n != 0) {
+            if (n != 0)
                 std::memcpy(pieces[i].data(), bytes.data(), n);
-            }
             bytes = bytes.subspan(n);
             most -= n;
             committed += n;
-            if (n < pieces[i].size()) {
+            if (n < pieces[i].size())
                 break;
-            }
         }
         require(committed != 0, "a read makes progress");
         t.end = reader.commit(committed, t);

@@ -58,9 +58,8 @@ public:
     template <class T>
     std::vector<T> array(std::size_t count) {
         std::vector<T> out(std::min(count, rest_.size() / sizeof(T)));
-        if (!out.empty()) {
+        if (!out.empty())
             std::memcpy(out.data(), rest_.data(), out.size() * sizeof(T));
-        }
         rest_ = rest_.subspan(out.size() * sizeof(T));
         return out;
     }
@@ -107,9 +106,8 @@ struct submit_input {
         const auto bytes = in.array<std::uint8_t>(in.value<std::uint16_t>());
         s.stream_bytes = static_cast<std::uint32_t>(bytes.size());
         s.stream.resize((bytes.size() + 7) / 8);
-        if (!bytes.empty()) {
+        if (!bytes.empty())
             std::memcpy(s.stream.data(), bytes.data(), bytes.size());
-        }
         return s;
     }
 

@@ -17,9 +17,8 @@ using namespace kagemusha;
 bool fuzz::write_file(const std::string& path, const std::vector<std::uint8_t>& bytes) {
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!out) {
+    if (!out)
         std::fprintf(stderr, "%s can't be written\n", path.c_str());
-    }
     return bool(out);
 }
 
@@ -69,9 +68,8 @@ bool write_ring_corpus(const std::string& root) {
     b.write_buffer({2, 0, {}}, 3, 0, b.payload(false, 0, 0, 64));
     const worker::encoded_request encoded({7, b.stream(), b.payloads(), b.segments()});
     std::vector<std::byte> request;
-    for (const auto part : encoded.parts()) {
+    for (const auto part : encoded.parts())
         request.insert(request.end(), part.begin(), part.end());
-    }
     const std::string name = "GPU";
     return write_file(root + "/ring/valid-done",
                       ring_with(worker::record_type::done, worker::bytes_of(done))) &&
@@ -112,9 +110,8 @@ int main(int argc, char** argv) {
         decode.array(b.payloads());
         decode.array(b.stream());
         std::string name = session[i].name;
-        for (char& c : name) {
+        for (char& c : name)
             c = c == ' ' ? '-' : c;
-        }
         ok &= write_file(root + "/decode/valid-" + name, decode.bytes());
 
         act(whole, fuzz::action::submit);

@@ -27,21 +27,18 @@ bool submit_entry(const codec::stream_builder& b, mirror::entries::entry& out) {
     out = plain(out.meta.sequence, mirror::entry_kind::submit, 1);
     while (decoder.next(o) == codec::decode_status::op) {
         ++out.meta.op_count;
-        if (codec::header_of(o).opcode == VGPU_CMD_INFO) {
+        if (codec::header_of(o).opcode == VGPU_CMD_INFO)
             return false;
-        }
     }
     out.meta.stream_bytes = b.stream().size();
     for (const kagemusha_payload& p : b.payloads()) {
-        if (p.writable != 0) {
+        if (p.writable != 0)
             return false;
-        }
         out.payloads.push_back({p.bytes, false});
         out.meta.content_bytes += mirror::rounded_up(p.bytes);
     }
-    if (out.meta.content_bytes != 0) {
+    if (out.meta.content_bytes != 0)
         out.meta.flags = mirror::entry_late_content;
-    }
     return out.meta.op_count != 0;
 }
 
@@ -73,9 +70,8 @@ std::vector<std::uint8_t> launches() {
         const std::uint64_t waits_for = n == 0 ? user_event + 0 : first_event + n - 1;
         requests[7].launch({queue, first_event + n, {waits_for}}, kernel, size,
                            codec::argument_builder{}.memory(0, n % 3 ? buffer + 0 : other).scalar(1, n));
-        if (n == 3) {
+        if (n == 3)
             requests[7].destroy(VGPU_OBJECT_EVENT, first_event + 1);
-        }
     }
     mirror::entries batch;
     std::vector<std::byte> streams;
@@ -120,7 +116,7 @@ std::vector<std::byte> checkpoint() {
     core::file_checkpoint& f = s.files.emplace_back();
     f.file = 3;
     f.requests = {{1027, {4, 6}, {{0, 7}, {1, 300}}}, {2048, {6, 6}, {}}};
-    f.untold = {1, UINT64_MAX, 7};
+    f.unreported = {1, UINT64_MAX, 7};
     f.refused = {{9, 2, -38}};
     vgpu_record_queue_error e{};
     e.record = {VGPU_RECORD_QUEUE_ERROR, sizeof(e), 3, 0};
@@ -188,8 +184,7 @@ bool fuzz::write_message_corpus(const std::string& root) {
     ok &= write_file(root + "/vm_state/valid", vm_state.bytes());
     ok &= write_file(root + "/entry/valid-launches", launches());
     ok &= write_file(root + "/entry/valid-session", session_part(0, SIZE_MAX / 2));
-    for (const std::size_t first : {4u, 8u, 16u}) {
+    for (const std::size_t first : {4u, 8u, 16u})
         ok &= write_file(root + "/entry/valid-part-" + std::to_string(first), session_part(first, 8));
-    }
     return ok;
 }

@@ -53,15 +53,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::reader in({data, size});
     const bool made_up = in.value<std::uint8_t>() % 2 != 0;
     messages::frame_header header{};
-    if (!made_up) {
+    if (!made_up)
         header = in.value<messages::frame_header>();
-    }
     // Its own allocation of exactly this length, so that a read behind it is seen.
     const std::vector<std::uint8_t> protobuf(in.rest().begin(), in.rest().end());
     const auto bytes = std::as_bytes(std::span(protobuf));
-    if (made_up) {
+    if (made_up)
         header = {messages::frame_magic, static_cast<std::uint32_t>(bytes.size()), 0};
-    }
     mirror::message m;
     std::string refused = messages::decode(header, bytes, m);
     if (made_up && !refused.empty() && messages::check(m).empty()) {
@@ -69,9 +67,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         refused = messages::decode(header, bytes, m);
     }
     require(messages::is_text(refused), "a refusal can be shown");
-    if (!refused.empty()) {
+    if (!refused.empty())
         return 0;
-    }
     require(messages::check(m).empty(), "what was taken keeps the rules");
     require(messages::payload_bytes_of(m) == header.payload_bytes, "what follows a message is known");
     check_bounds(m);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A standby's end of a pair, from the bytes of the connection to what its device is given: frame_reader,
-// standby_hold with its arena, replication_standby_fsm; without threads and sockets, as pair/standby_side
+// standby_hold with its arena, replication_standby_fsm; without threads and sockets, as pair/standby_driver
 // joins them. The peer has proved who it is and keeps no rule: frames near what would be right, cut anywhere,
-// some with a byte changed; connections come and go; checkpoints with any open requests; a takeover.
+// some with a byte changed; connections come and go; checkpoints with any in-flight requests; a takeover.
 //
 // Whatever it says: what is held is what the state machine holds, and keeps its bounds; an entry runs with
 // the bytes that were sent for it; nothing is left when all is over.
@@ -38,9 +38,8 @@ pair::arena& memory() {
 // The bytes behind a message, different for each message.
 std::vector<std::byte> payload_of(const mirror::message& m, std::uint8_t seed) {
     std::vector<std::byte> out(messages::payload_bytes_of(m));
-    for (std::size_t i = 0; i < out.size(); ++i) {
+    for (std::size_t i = 0; i < out.size(); ++i)
         out[i] = static_cast<std::byte>(i * 7 + seed);
-    }
     return out;
 }
 
@@ -79,29 +78,26 @@ struct world final : net::frame_sink {
         return c;
     }
 
-    // ---- net::frame_sink, as pair/standby_side has it
+    // ---- net::frame_sink, as pair/standby_driver has it
     net::receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) override {
         return hold.on_payload(m, bytes);
     }
     void on_message(const mirror::message& m) override {
-        if (const std::string wrong = hold.on_message(m); !wrong.empty()) {
+        if (const std::string wrong = hold.on_message(m); !wrong.empty())
             return close(wrong);
-        }
         const mirror::log_sequence before = fsm.received();
         fsm.on_message(m, now);
         hold.keep(before, fsm.received());
-        if (const auto* e = std::get_if<mirror::entries>(&m)) {
+        if (const auto* e = std::get_if<mirror::entries>(&m))
             note(*e, before);
-        }
         act();
     }
     bool wants_more() const override { return reader.has_value(); }
 
     void note(const mirror::entries& m, mirror::log_sequence before) {
         std::size_t stream = 0, content = 0;
-        for (const auto& e : m.list) {
+        for (const auto& e : m.list)
             content += e.meta.stream_bytes; // all streams come first
-        }
         for (const auto& e : m.list) {
             const bool late = (e.meta.flags & mirror::entry_late_content) != 0;
             const std::uint64_t inline_bytes = late ? 0 : e.meta.content_bytes;
@@ -120,9 +116,8 @@ struct world final : net::frame_sink {
     }
 
     void close(const std::string& why) {
-        if (!reader) {
+        if (!reader)
             return;
-        }
         closing = true; // the reader is on the stack perhaps
         hold.abandon();
         fsm.on_closed(why, now);
@@ -132,9 +127,8 @@ struct world final : net::frame_sink {
 
     void act() {
         mirror::standby_action a;
-        while (fsm.next(a)) {
+        while (fsm.next(a))
             std::visit([this](const auto& x) { on(x); }, a);
-        }
         const mirror::standby_status s = fsm.status(now);
         require(s.held_bytes <= hold_bytes && s.held_entries <= hold_entries, "what is held is bounded");
         require(forgetting || hold.entries() + running.size() == s.held_entries,
@@ -168,18 +162,16 @@ struct world final : net::frame_sink {
     }
     void on(const mirror::act_store_built& a) {
         mirror::agent_memory::block pack;
-        if (hold.take_pack(pack)) {
+        if (hold.take_pack(pack))
             require(pack.bytes.size() >= a.what.bytes, "all of a pack is there");
-        }
         fsm.on_built_stored(a.what.bytes);
     }
     void on(const mirror::act_standby_state&) {}
 
     void check(const pair::held_entry& e, mirror::log_sequence sequence) {
         require(e.meta.sequence == sequence, "the entry that was meant");
-        if (e.meta.kind != mirror::entry_kind::submit) {
+        if (e.meta.kind != mirror::entry_kind::submit)
             return;
-        }
         const kagemusha_request r = e.as_request(sequence);
         require(r.stream_bytes == e.meta.stream_bytes && r.payload_count == e.payloads.size(), "all of it");
         for (std::uint32_t i = 0; i < r.segment_count; ++i) {
@@ -188,9 +180,8 @@ struct world final : net::frame_sink {
                     "its payloads lie in the arena");
         }
         const auto at = sent.find(sequence);
-        if (at == sent.end()) {
+        if (at == sent.end())
             return;
-        }
         require(std::ranges::equal(e.stream(), at->second.stream), "its own stream");
         require(at->second.content.empty() ||
                     std::ranges::equal(e.memory.bytes.first(at->second.content.size()), at->second.content),
@@ -208,15 +199,13 @@ struct world final : net::frame_sink {
         }
     }
     void drop_closed() {
-        if (std::exchange(closing, false)) {
+        if (std::exchange(closing, false))
             reader.reset();
-        }
     }
     void send(const mirror::message& m, fuzz::reader& in) {
         const auto how = in.value<std::uint8_t>();
-        if (!reader || !messages::check(m).empty() || messages::payload_bytes_of(m) > 1 << 20) {
+        if (!reader || !messages::check(m).empty() || messages::payload_bytes_of(m) > 1 << 20)
             return;
-        }
         std::vector<std::byte> wire;
         messages::encode(m, wire);
         behind = payload_of(m, how);
@@ -226,9 +215,8 @@ struct world final : net::frame_sink {
             behind.clear();
         }
         std::span<const std::byte> rest = wire;
-        if (how >= 0xf0 && how < 0xf8) { // and no more of it, ever
+        if (how >= 0xf0 && how < 0xf8) // and no more of it, ever
             rest = rest.first(in.value<std::uint16_t>() % rest.size());
-        }
         while (reader && !rest.empty()) {
             std::array<std::span<std::byte>, net::frame_reader::max_pieces> pieces;
             const std::size_t count = reader->prepare(pieces);
@@ -239,22 +227,19 @@ struct world final : net::frame_sink {
                 rest = rest.subspan(n);
                 most -= n;
                 done += n;
-                if (n < pieces[i].size()) {
+                if (n < pieces[i].size())
                     break;
-                }
             }
-            if (const std::string why = reader->commit(done, *this); !why.empty()) {
+            if (const std::string why = reader->commit(done, *this); !why.empty())
                 close(why);
-            }
             drop_closed();
         }
     }
 
     // ---- the device
     void finish_one(std::uint8_t which, std::int32_t result) {
-        if (running.empty()) {
+        if (running.empty())
             return;
-        }
         const auto at = std::next(running.begin(), static_cast<long>(which % running.size()));
         const auto sequence = at->first;
         running.erase(at);
@@ -262,12 +247,11 @@ struct world final : net::frame_sink {
         act();
         drop_closed();
     }
-    // Of the VM's state, as pair/standby_side checks it.
+    // Of the VM's state, as pair/standby_driver checks it.
     void commit(fuzz::reader& in) {
         const mirror::standby_status s = fsm.status(now);
-        if (config.commit_at_marker || s.complete_epoch <= s.committed_epoch) {
+        if (config.commit_at_marker || s.complete_epoch <= s.committed_epoch)
             return;
-        }
         fuzz::peer_messages peer(in);
         std::vector<mirror::open_request> open;
         for (unsigned left = in.value<std::uint8_t>() % 4; left != 0; --left) {
@@ -368,12 +352,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::reader in({data, size});
     {
         world w(in.value<std::uint8_t>() % 2 == 0);
-        for (unsigned steps = 0; steps < 300 && !in.empty(); ++steps) {
+        for (unsigned steps = 0; steps < 300 && !in.empty(); ++steps)
             step(w, in);
-        }
-        while (!w.running.empty()) {
+        while (!w.running.empty())
             w.finish_one(0, 0);
-        }
     }
     require(memory().used() == 0, "all memory came back");
     return 0;

@@ -27,12 +27,10 @@ public:
     // A number near `expected`, or any.
     std::uint64_t near(std::uint64_t expected) {
         const auto how = in_.value<std::uint8_t>();
-        if (how == 0xff) {
+        if (how == 0xff)
             return in_.value<std::uint64_t>();
-        }
-        if (how < 0xc0) {
+        if (how < 0xc0)
             return expected;
-        }
         const std::uint64_t by = how & 0x1f;
         return how < 0xe0 ? expected - std::min(by, expected) : expected + by;
     }
@@ -77,9 +75,8 @@ public:
     mirror::entries entries(std::uint64_t next) {
         mirror::entries m;
         std::uint64_t sequence = near(next);
-        for (unsigned left = 1 + in_.value<std::uint8_t>() % 8; left != 0 && !in_.empty(); --left) {
+        for (unsigned left = 1 + in_.value<std::uint8_t>() % 8; left != 0 && !in_.empty(); --left)
             m.list.push_back(entry(sequence++));
-        }
         return m;
     }
 
@@ -95,9 +92,8 @@ private:
         // Mostly submits.
         e.meta.kind = static_cast<mirror::entry_kind>(what % 16 < 5 ? 1 + what % 16 : 3);
         e.meta.file = e.meta.kind == mirror::entry_kind::reset ? 0 : what / 16 % 4;
-        if (e.meta.kind != mirror::entry_kind::submit) {
+        if (e.meta.kind != mirror::entry_kind::submit)
             return e;
-        }
         e.meta.flags = in_.value<std::uint8_t>() & mirror::entry_all_flags;
         e.meta.op_count = 1;
         e.meta.stream_bytes = 8 * (1 + in_.value<std::uint8_t>() % 64);
@@ -116,9 +112,8 @@ private:
 // What a state machine wants to send has to be what the other side accepts.
 inline void require_sendable(const mirror::message& m) {
     const std::string rule = messages::check(m);
-    if (!rule.empty()) {
+    if (!rule.empty())
         std::fprintf(stderr, "%s\n", rule.c_str());
-    }
     require(rule.empty(), "only valid messages are sent");
 }
 

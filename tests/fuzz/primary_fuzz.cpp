@@ -62,16 +62,15 @@ struct world {
 
     void act() {
         mirror::primary_action a;
-        while (fsm.next(a)) {
+        while (fsm.next(a))
             std::visit([this](const auto& x) { on(x); }, a);
-        }
         const mirror::primary_status s = fsm.status(now);
         require(s.executed <= s.received && s.received <= s.sent && s.sent <= s.appended,
                 "numbers are in order");
         require(s.degraded.size() <= 4096, "a reason is a sentence");
     }
 
-    // What the device has told, as pair/primary_side passes it on.
+    // What the device has told, as pair/primary_driver passes it on.
     void pump() {
         log.take_events(events);
         for (pair::log_event& e : events) {
@@ -112,9 +111,8 @@ struct world {
     static void require_frame(const pair::outgoing& o) {
         fuzz::require_sendable(o.what);
         std::uint64_t bytes = 0;
-        for (const auto& piece : o.payload) {
+        for (const auto& piece : o.payload)
             bytes += piece.size();
-        }
         require(bytes == messages::payload_bytes_of(o.what), "a frame has the bytes that it says");
     }
 
@@ -126,30 +124,26 @@ struct world {
     void on(const mirror::act_send& a) {
         require(state == link::up, "messages need a link");
         fuzz::require_sendable(a.what);
-        if (const auto* m = std::get_if<mirror::marker>(&a.what)) {
+        if (const auto* m = std::get_if<mirror::marker>(&a.what))
             require(m->sequence <= sent, "an epoch has nothing that was not sent");
-        }
     }
     void on(const mirror::act_send_entries& a) {
         require(state == link::up && a.first == (sent == 0 ? first : sent + 1) && a.last >= a.first &&
                     a.last <= last,
                 "entries leave in order and once");
-        for (mirror::log_sequence s = a.first; s <= a.last; ++s) {
+        for (mirror::log_sequence s = a.first; s <= a.last; ++s)
             outstanding += costs.at(s);
-        }
         sent = a.last;
         pair::outgoing o;
-        for (mirror::log_sequence next = a.first; next <= a.last && log.take_entries(next, a.last, o);) {
+        for (mirror::log_sequence next = a.first; next <= a.last && log.take_entries(next, a.last, o);)
             require_frame(o);
-        }
         require(outstanding - acked.freed_bytes <= hold_bytes, "the standby has room for what is sent");
     }
     void on(const mirror::act_send_content& a) {
         fuzz::require_sendable(a.what);
         require(state == link::up && a.what.sequence <= sent, "content follows its entry");
-        if (pair::outgoing o; log.take_content(a.what, o)) {
+        if (pair::outgoing o; log.take_content(a.what, o))
             require_frame(o);
-        }
     }
     void on(const mirror::act_drop_log& a) { log.drop(a.up_to); }
     void on(const mirror::act_drop_content& a) { log.drop_content(a.sequence); }
@@ -180,20 +174,17 @@ struct world {
     void on(const mirror::act_state&) {}
 
     void tell(const mirror::message& m) {
-        if (state != link::up) {
+        if (state != link::up)
             return;
-        }
         if (!messages::check(m).empty()) {
             state = link::down;
             fsm.on_closed("the peer broke a rule", now);
             return act();
         }
-        if (const auto* h = std::get_if<mirror::hello>(&m)) {
+        if (const auto* h = std::get_if<mirror::hello>(&m))
             hold_bytes = h->hold_bytes;
-        }
-        if (const auto* a = std::get_if<mirror::ack>(&m)) {
+        if (const auto* a = std::get_if<mirror::ack>(&m))
             acked = *a;
-        }
         fsm.on_message(m, now);
         act();
     }
@@ -203,9 +194,8 @@ struct world {
     }
 
     void append(fuzz::reader& in) {
-        if (dev == device::off || last - sent > 64) {
+        if (dev == device::off || last - sent > 64)
             return;
-        }
         mirror::entry_meta m;
         m.sequence = ++last;
         if (first == 0 && dev == device::on) {
@@ -218,9 +208,8 @@ struct world {
         }
         if (m.kind == mirror::entry_kind::submit) {
             m.flags = in.value<std::uint8_t>() & mirror::entry_all_flags;
-            if ((m.flags & mirror::entry_compare) == 0) {
+            if ((m.flags & mirror::entry_compare) == 0)
                 m.flags &= ~std::uint32_t{mirror::entry_hash_content}; // our device keeps the rules
-            }
             m.op_count = 1;
             m.stream_bytes = 8 * (1 + in.value<std::uint8_t>() % 64);
             m.content_bytes = in.value<std::uint8_t>() % 8 * 64;
@@ -229,9 +218,8 @@ struct world {
             o.wants_outcome = (m.flags & mirror::entry_awaits_outcome) != 0;
             o.wants_digests = (m.flags & mirror::entry_compare) != 0;
             o.late_bytes = (m.flags & mirror::entry_late_content) != 0 ? m.content_bytes : 0;
-            if (dev == device::on && (o.wants_outcome || o.wants_digests || o.late_bytes != 0)) {
+            if (dev == device::on && (o.wants_outcome || o.wants_digests || o.late_bytes != 0))
                 open[m.sequence] = o;
-            }
         } else if (m.kind != mirror::entry_kind::open_file) {
             end_file(m.file, m.kind == mirror::entry_kind::reset);
         }
@@ -242,9 +230,8 @@ struct world {
         if (m.content_bytes != 0) {
             e.payloads.push_back({m.content_bytes, false});
             e.content.emplace_back();
-            if ((m.flags & mirror::entry_late_content) == 0) {
+            if ((m.flags & mirror::entry_late_content) == 0)
                 e.content[0] = content(m.content_bytes);
-            }
         }
         require(log.append(std::move(e)) == m.sequence, "numbers are without a gap");
         pump();
@@ -256,16 +243,14 @@ struct world {
     }
 
     void follow_up(fuzz::reader& in) {
-        if (open.empty()) {
+        if (open.empty())
             return;
-        }
         const auto at = std::next(open.begin(), static_cast<long>(in.value<std::uint8_t>() % open.size()));
         const mirror::log_sequence sequence = at->first;
         open_entry& o = at->second;
         const auto how = in.value<std::uint8_t>();
-        if (how % 16 == 1) {
+        if (how % 16 == 1)
             log.built(1, std::make_shared<const std::vector<std::byte>>(4096));
-        }
         if (how % 16 == 0) {
             open.erase(at);
             log.cancel(sequence);
@@ -282,9 +267,8 @@ struct world {
             o.wants_digests = false;
             log.digests(sequence, std::vector<std::uint64_t>(how % 4, how));
         }
-        if (!o.wants_outcome && !o.wants_digests && o.late_bytes == 0) {
+        if (!o.wants_outcome && !o.wants_digests && o.late_bytes == 0)
             open.erase(at);
-        }
         pump();
     }
 };
@@ -330,9 +314,8 @@ void step(world& w, fuzz::reader& in) {
     case 12: {
         mirror::digest_result r;
         r.sequence = peer.near(s.sent);
-        for (unsigned i = in.value<std::uint8_t>() % 4; i != 0; --i) {
+        for (unsigned i = in.value<std::uint8_t>() % 4; i != 0; --i)
             r.different.push_back(r.different.size() + in.value<std::uint8_t>() % 2);
-        }
         return w.tell(r);
     }
     case 13:
@@ -406,8 +389,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     world w(in.value<std::uint8_t>() % 2 == 0 ? 0 : 50);
     w.fsm.on_tick(w.now);
     w.act();
-    for (unsigned steps = 0; steps < 500 && !in.empty(); ++steps) {
+    for (unsigned steps = 0; steps < 500 && !in.empty(); ++steps)
         step(w, in);
-    }
     return 0;
 }

@@ -19,13 +19,11 @@ constexpr std::uint64_t memory_limit = 1u << 20; // of a module's variables
 
 void run(const machine::program& code, const machine::function& kernel, machine::memory_map& map,
          std::uint64_t buffer) {
-    if (kernel.entry_param_bytes > 4096 || kernel.slots > 2048 || kernel.local_bytes > 65536) {
+    if (kernel.entry_param_bytes > 4096 || kernel.slots > 2048 || kernel.local_bytes > 65536)
         return; // more memory than time
-    }
     std::vector<std::uint8_t> params(kernel.entry_param_bytes);
-    for (std::size_t at = 0; at + 8 <= params.size(); at += 8) {
+    for (std::size_t at = 0; at + 8 <= params.size(); at += 8)
         std::memcpy(&params[at], &buffer, 8);
-    }
     machine::launch_request r;
     r.code = &code;
     r.kernel = &kernel;
@@ -43,16 +41,14 @@ void run(const machine::program& code, const machine::function& kernel, machine:
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     auto parsed = ptx::parse(text);
-    if (!parsed.ok) {
+    if (!parsed.ok)
         return 0;
-    }
     machine::memory_map map;
     std::vector<std::unique_ptr<std::uint8_t[]>> storage;
     std::uint64_t used = 0;
     const auto place = [&](std::uint64_t bytes, std::uint64_t align) -> std::uint64_t {
-        if (bytes > memory_limit - used) {
+        if (bytes > memory_limit - used)
             return 0;
-        }
         used += bytes;
         storage.push_back(std::make_unique<std::uint8_t[]>(bytes + align));
         const auto address = reinterpret_cast<std::uint64_t>(storage.back().get());
@@ -62,12 +58,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     };
     const ptx::module modules[] = {std::move(parsed.value)};
     const auto built = machine::build(modules, place);
-    if (!built.ok) {
+    if (!built.ok)
         return 0;
-    }
     const std::uint64_t buffer = place(512, 16);
-    for (const auto& [name, kernel] : built.value.entries) {
+    for (const auto& [name, kernel] : built.value.entries)
         run(built.value, *kernel, map, buffer);
-    }
     return 0;
 }

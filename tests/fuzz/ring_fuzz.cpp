@@ -7,7 +7,7 @@
 #include <new>
 
 #include "codec/encode.hpp"
-#include "core/file_fsm.hpp"
+#include "core/session_fsm.hpp"
 #include "fuzz_input.hpp"
 #include "worker/ring.hpp"
 #include "worker/wire.hpp"
@@ -20,9 +20,8 @@ constexpr std::size_t ring_bytes = 8192;
 constexpr std::uint64_t context = 1, queue = 2, first_event = 10, events = 4;
 
 void require(bool condition) {
-    if (!condition) {
+    if (!condition)
         std::abort();
-    }
 }
 
 volatile unsigned sink = 0;
@@ -30,25 +29,23 @@ volatile unsigned sink = 0;
 template <class T>
 void touch(std::span<const T> items) {
     unsigned sum = 0;
-    for (const std::byte b : std::as_bytes(items)) {
+    for (const std::byte b : std::as_bytes(items))
         sum += static_cast<unsigned>(b);
-    }
     sink = sink + sum;
 }
 
 // A file in the middle of its work.
 struct file {
     core::device_usage usage{1000, 1u << 20, 0, 0, 0};
-    core::file_fsm fsm{1, {16, 64, 100, 1u << 20}, usage, 1};
+    core::session_fsm fsm{1, {16, 64, 100, 1u << 20}, usage, 1};
     std::size_t unanswered = 0;
     std::size_t answered = 0;
 
     file() {
         submit([](auto& b) { b.create_context(context); });
         submit([](auto& b) { b.create_queue(queue, context); });
-        for (std::uint64_t e = first_event; e < first_event + events; ++e) {
+        for (std::uint64_t e = first_event; e < first_event + events; ++e)
             submit([e](auto& b) { b.marker({queue, e, {}}); });
-        }
     }
     ~file() {
         fsm.end_all(VGPU_STATUS_LOST, [this](std::uint64_t, const vgpu_response&) { ++answered; });
@@ -74,9 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     control->written = lie == 0xff ? in.value<std::uint64_t>() : at_once & ~std::uint64_t{7};
     control->read = 0;
     std::fill(memory.begin(), memory.end(), 0);
-    if (!in.empty()) {
+    if (!in.empty())
         std::memcpy(memory.data(), in.rest().data(), std::min(ring_bytes, in.rest().size()));
-    }
 
     file f;
     worker::ring_reader reader({control, std::as_writable_bytes(std::span(memory))}, 4096);
@@ -85,9 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (;;) {
         worker::record_type type{};
         std::span<const std::byte> record;
-        if (reader.read(type, record) != worker::ring_status::ok) {
+        if (reader.read(type, record) != worker::ring_status::ok)
             break;
-        }
         total += worker::ring_frame_bytes + record.size();
         require(total <= ring_bytes);
         touch(record);
@@ -97,9 +92,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 touch(request->stream);
                 touch(request->payloads);
                 touch(request->segments);
-                for (const kagemusha_payload& p : request->payloads) {
+                for (const kagemusha_payload& p : request->payloads)
                     touch(request->segments.subspan(p.first_segment, p.segment_count));
-                }
             }
             break;
         case worker::record_type::done:
@@ -117,9 +111,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             }
             break;
         case worker::record_type::guest:
-            if (worker::valid_guest_record(record) && believed) {
+            if (worker::valid_guest_record(record) && believed)
                 believed = f.fsm.on_record(record).broken_rule == nullptr;
-            }
             break;
         case worker::record_type::gpu_lost:
             (void)worker::decode_gpu_lost(record);
@@ -127,9 +120,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case worker::record_type::opened:
         case worker::record_type::ready:
         case worker::record_type::refused:
-            if (const auto sentence = worker::decode_sentence(record)) {
+            if (const auto sentence = worker::decode_sentence(record))
                 require(worker::escaped(*sentence, 300).size() <= 300);
-            }
             break;
         }
     }

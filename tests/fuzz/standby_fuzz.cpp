@@ -51,9 +51,8 @@ struct world {
 
     void act() {
         mirror::standby_action a;
-        while (fsm.next(a)) {
+        while (fsm.next(a))
             std::visit([this](const auto& x) { on(x); }, a);
-        }
         const mirror::standby_status s = fsm.status(now);
         require(s.held_bytes <= hold_bytes && s.held_entries <= hold_entries, "what is held is bounded");
         require(s.executed <= s.received && s.committed <= s.received, "numbers are in order");
@@ -78,7 +77,7 @@ struct world {
         held.erase(at);
     }
     void on(const mirror::act_resume& a) {
-        require(taken_over && open.erase(a.request.token) == 1, "only open requests are resumed, once");
+        require(taken_over && open.erase(a.request.token) == 1, "only in-flight requests are resumed, once");
         for (auto at = held.upper_bound(a.request.after);
              at != held.end() && at->first <= a.request.last && at->second.file == a.request.file;) {
             at = held.erase(at);
@@ -107,9 +106,8 @@ struct world {
     }
 
     void tell(const mirror::message& m) {
-        if (!connected) {
+        if (!connected)
             return;
-        }
         if (!messages::check(m).empty()) {
             connected = false;
             fsm.on_closed("the peer broke a rule", now);
@@ -118,18 +116,14 @@ struct world {
         if (const auto* batch = std::get_if<mirror::entries>(&m)) {
             // Those that a violation keeps out are given up with the connection's copy, or overwritten.
             const mirror::log_sequence received = fsm.status(now).received;
-            for (const auto& e : batch->list) {
-                if (e.meta.sequence > received) {
+            for (const auto& e : batch->list)
+                if (e.meta.sequence > received)
                     arriving[e.meta.sequence] = e.meta;
-                }
-            }
             fsm.on_message(m, now);
             const mirror::log_sequence now_received = fsm.status(now).received;
-            for (const auto& [sequence, meta] : arriving) {
-                if (sequence <= now_received) {
+            for (const auto& [sequence, meta] : arriving)
+                if (sequence <= now_received)
                     held[sequence] = meta;
-                }
-            }
             arriving.clear();
         } else {
             fsm.on_message(m, now);
@@ -157,9 +151,8 @@ void step(world& w, fuzz::reader& in) {
         }
         {
             mirror::hello h = peer.hello(mirror::role::primary);
-            if (h.instance % 2 == 0) {
+            if (h.instance % 2 == 0)
                 h.capabilities.push_back(w.config.built_capability);
-            }
             return w.tell(h);
         }
     case 2:
@@ -259,15 +252,13 @@ void step(world& w, fuzz::reader& in) {
             const auto which = in.value<std::uint8_t>();
             if (which % 2 != 0 && s.complete_epoch > s.committed_epoch && !w.held.empty()) {
                 const auto at = std::next(w.held.begin(), static_cast<long>(which / 2 % w.held.size()));
-                if (at->second.kind == mirror::entry_kind::submit) {
+                if (at->second.kind == mirror::entry_kind::submit)
                     open.push_back({++w.requests, at->second.file, at->first - 1, at->first});
-                }
             }
             if (s.complete_epoch > s.committed_epoch) {
                 w.open.clear();
-                for (const auto& r : open) {
+                for (const auto& r : open)
                     w.open.insert(r.token);
-                }
             }
             w.fsm.commit(s.complete_epoch, w.now, open);
             w.act();
@@ -303,9 +294,8 @@ void step(world& w, fuzz::reader& in) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     fuzz::reader in({data, size});
     world w(in.value<std::uint8_t>() % 2 == 0);
-    for (unsigned steps = 0; steps < 500 && !in.empty(); ++steps) {
+    for (unsigned steps = 0; steps < 500 && !in.empty(); ++steps)
         step(w, in);
-    }
     // A device that finishes what it was given gives everything back.
     while (!w.running.empty()) {
         const auto sequence = w.running.begin()->first;

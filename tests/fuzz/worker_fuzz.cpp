@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a hostile worker can write, into the code that reads it: rings in shared memory that change between
-// two reads, records, messages to the link broker, lines on standard error. And what a kernel that scribbles
+// two reads, records, messages to the linker broker, lines on standard error. And what a kernel that scribbles
 // over the ring can make a worker believe. The first byte says which.
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fuzz_input.hpp"
-#include "worker/link_protocol.hpp"
+#include "worker/linker_protocol.hpp"
 #include "worker/log_lines.hpp"
 #include "worker/ring.hpp"
 
@@ -77,10 +77,9 @@ unsigned fuzz_request(fuzz::reader& in) {
         return 0;
     unsigned sum = touch(request->stream) + touch(std::as_bytes(request->payloads)) +
                    touch(std::as_bytes(request->segments));
-    for (const auto& payload : request->payloads) {
+    for (const auto& payload : request->payloads)
         for (std::uint32_t i = 0; i < payload.segment_count; ++i)
             sum += request->segments[payload.first_segment + i].region;
-    }
     return sum;
 }
 

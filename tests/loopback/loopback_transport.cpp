@@ -166,10 +166,9 @@ public:
             std::erase(open, one);
         } else if (open.push_back(one); open.size() == 1) {
             std::atexit([] {
-                for (loopback_transport* last : std::exchange(open, {})) {
+                for (loopback_transport* last : std::exchange(open, {}))
                     if (last->process_ == ::getpid()) // a child has no thread to wait for
                         last->finish();
-                }
             });
         }
     }

@@ -262,10 +262,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t, unsi
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t, unsigned id, nvmlGpuInstance_t* all,
                                               unsigned* count) {
     *count = 0; // of those that it fills; the room is the profile's most
-    for (const auto& i : read_state().instances) {
+    for (const auto& i : read_state().instances)
         if (i.profile == id)
             all[(*count)++] = handle_of<nvmlGpuInstance_t>(first_instance + i.id);
-    }
     return NVML_SUCCESS;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t, unsigned id, nvmlGpuInstance_t* found) {

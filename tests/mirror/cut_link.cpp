@@ -30,9 +30,8 @@ bool carry(int from, int to) {
     const ssize_t got = recv(from, bytes, sizeof bytes, 0);
     for (ssize_t sent = 0; sent < got;) {
         const ssize_t n = send(to, bytes + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
-        if (n <= 0) {
+        if (n <= 0)
             return false;
-        }
         sent += n;
     }
     return got > 0;
@@ -73,9 +72,8 @@ void cut_link::run() {
         all.erase(all.begin() + static_cast<long>(i));
     };
     while (!end_) {
-        while (cut_ && !all.empty()) {
+        while (cut_ && !all.empty())
             drop(0);
-        }
         std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
         for (const carried& c : all) {
             fds.push_back({c.ends[0], POLLIN, 0});
@@ -85,9 +83,8 @@ void cut_link::run() {
         for (std::size_t i = all.size(); i-- > 0;) {
             const auto& a = fds[1 + 2 * i];
             const auto& b = fds[2 + 2 * i];
-            if ((a.revents != 0 && !carry(a.fd, b.fd)) || (b.revents != 0 && !carry(b.fd, a.fd))) {
+            if ((a.revents != 0 && !carry(a.fd, b.fd)) || (b.revents != 0 && !carry(b.fd, a.fd)))
                 drop(i);
-            }
         }
         if (fds[0].revents != 0) {
             const int one = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -101,9 +98,8 @@ void cut_link::run() {
             }
         }
     }
-    while (!all.empty()) {
+    while (!all.empty())
         drop(0);
-    }
 }
 
 } // namespace kagemusha::test

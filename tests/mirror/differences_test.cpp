@@ -53,8 +53,8 @@ struct program {
     std::uint64_t context = 0, queue = 0, state = 0, kernel = 0, sums = 0, follow = 0;
     std::uint32_t begun = 0, checked = 0;
     std::array<std::uint64_t, slots> read_events{};
-    std::array<std::uint64_t, count> told{};     // the state after the step before `checked`
-    std::array<std::uint64_t, count> sum_told{}; // and the sum
+    std::array<std::uint64_t, count> told{};         // the state after the step before `checked`
+    std::array<std::uint64_t, count> sum_reported{}; // and the sum
     std::set<std::uint64_t> addresses;
 
     void begin(guest& g) {
@@ -75,9 +75,8 @@ struct program {
         size.global[0] = count;
         b.launch({queue}, kernel, size,
                  codec::argument_builder{}.memory(0, state).scalar(1, std::uint64_t{step} * 977));
-        if (has_sums) {
+        if (has_sums)
             b.launch({queue}, follow, size, codec::argument_builder{}.memory(0, state).memory(1, sums));
-        }
     }
     void add_read(guest& g, codec::stream_builder& b, std::uint32_t step) {
         read_events[step % slots] = g.new_id();
@@ -101,31 +100,26 @@ struct program {
         const std::uint32_t n = checked++;
         std::array<std::uint64_t, count> now;
         std::memcpy(now.data(), g.memory(slots_at + n % slots * bytes), bytes);
-        for (std::uint64_t i = 0; has_sums && i < count; ++i) {
-            now[i] -= std::exchange(sum_told[i], now[i]) * factor; // the state that was added to the sum
-        }
-        for (std::uint64_t i = 0; i < count; ++i) {
+        for (std::uint64_t i = 0; has_sums && i < count; ++i)
+            now[i] -= std::exchange(sum_reported[i], now[i]) * factor; // the state that was added to the sum
+        for (std::uint64_t i = 0; i < count; ++i)
             addresses.insert(now[i] - told[i] * factor - std::uint64_t{n} * 977);
-        }
         told = now;
         codec::stream_builder b;
         b.destroy(VGPU_OBJECT_EVENT, read_events[n % slots]);
         g.submit(b);
     }
     void run(guest& g, std::mt19937& random) {
-        while (checked < begun && g.completed(read_events[checked % slots])) {
+        while (checked < begun && g.completed(read_events[checked % slots]))
             check(g);
-        }
-        if (begun - checked < depth && random() % 2 == 0) {
+        if (begun - checked < depth && random() % 2 == 0)
             submit_some(g, random);
-        }
         host::pump();
     }
     void finish(guest& g, std::mt19937& random, std::uint32_t steps) {
         while (checked < steps && !testing::Test::HasFailure()) {
-            if (begun == checked) {
+            if (begun == checked)
                 submit_some(g, random);
-            }
             host::wait([&] { return g.completed(read_events[checked % slots]); }, "a step");
             check(g);
         }
@@ -146,23 +140,20 @@ protected:
             taken = 0;
             const unsigned checkpoints = 2 + random() % 4;
             while (taken < checkpoints && !HasFailure()) {
-                for (unsigned i = random() % 20; i != 0; --i) {
+                for (unsigned i = random() % 20; i != 0; --i)
                     run(p, random);
-                }
                 take_next();
                 at_last = p;
             }
-            for (unsigned i = random() % 12; i != 0; --i) { // is taken back
+            for (unsigned i = random() % 12; i != 0; --i) // is taken back
                 p.run(*primary, random);
-            }
             fail_over();
             p = at_last;
             p.finish(*primary, random, p.begun + 3);
             if (death + 1 < deaths) {
                 add_standby();
-                while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure()) {
+                while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure())
                     p.run(*primary, random);
-                }
                 protect();
             }
         }
@@ -173,21 +164,18 @@ protected:
 
 private:
     void run(program& p, std::mt19937& random) {
-        if (!kagemusha_device_congested(primary->device())) {
+        if (!kagemusha_device_congested(primary->device()))
             p.run(*primary, random);
-        } else {
+        else
             host::pump();
-        }
     }
 };
 
 TEST_F(differences, what_the_guest_was_told_of_is_what_the_survivor_goes_on_from) {
     protected_guest::differences = KAGEMUSHA_DIFFERENCES_SHIP;
-    for (const unsigned depth : {1u, 2u, 6u}) {
-        for (unsigned seed = 1; seed <= 3 && !HasFailure(); ++seed) {
+    for (const unsigned depth : {1u, 2u, 6u})
+        for (unsigned seed = 1; seed <= 3 && !HasFailure(); ++seed)
             EXPECT_LE(addresses_seen(seed, depth, 1), 2u) << "seed " << seed << ", depth " << depth;
-        }
-    }
 }
 
 // The checkpoint falls between a read of a request and its answer, which waits for a slow kernel.
@@ -227,17 +215,15 @@ TEST_F(differences, survivors_of_survivors_go_on_from_it_too) {
 
 TEST_F(differences, named_kernels_are_shipped_from_their_first_launch_on) {
     ship_kernels = "another,proceed";
-    for (unsigned seed = 21; seed <= 24 && !HasFailure(); ++seed) {
+    for (unsigned seed = 21; seed <= 24 && !HasFailure(); ++seed)
         EXPECT_LE(addresses_seen(seed, seed % 2 != 0 ? 1 : 6, 1), 2u) << "seed " << seed;
-    }
     EXPECT_LE(addresses_seen(31, 3, 3), 4u);
 }
 
 TEST_F(differences, what_other_kernels_made_of_a_named_ones_results_is_shipped_too) {
     ship_kernels = "proceed";
-    for (unsigned seed = 41; seed <= 44 && !HasFailure(); ++seed) {
+    for (unsigned seed = 41; seed <= 44 && !HasFailure(); ++seed)
         EXPECT_LE(addresses_seen(seed, seed % 2 != 0 ? 1 : 6, 1, true), 2u) << "seed " << seed;
-    }
 }
 
 // Shipping begins while a request is open that has nothing to do with it. What is shipped behind that one is
@@ -302,9 +288,8 @@ TEST_F(differences, holding_the_guests_output_does_not_help_a_guest_that_has_rea
 // Else the tests above could not fail.
 TEST_F(differences, without_shipping_the_survivor_goes_on_from_something_else) {
     bool differs = false;
-    for (unsigned seed = 1; seed <= 8 && !differs && !HasFailure(); ++seed) {
+    for (unsigned seed = 1; seed <= 8 && !differs && !HasFailure(); ++seed)
         differs = addresses_seen(seed, 2, 1) > 2;
-    }
     EXPECT_TRUE(differs);
 }
 

@@ -44,20 +44,16 @@ struct one_case {
     // What the buffer holds when command i is executed.
     std::uint32_t value_at(std::size_t i) const {
         std::uint32_t value = 0;
-        for (std::size_t k = 0; k < i; ++k) {
-            if (!reads(k)) {
+        for (std::size_t k = 0; k < i; ++k)
+            if (!reads(k))
                 value = static_cast<std::uint32_t>(at + k + 1);
-            }
-        }
         return value;
     }
     // Whether the guest can know at the checkpoint that command i is over.
     bool known(std::size_t i) const {
-        for (std::size_t k = i; k < gate; ++k) {
-            if (event[k] != 0) {
+        for (std::size_t k = i; k < gate; ++k)
+            if (event[k] != 0)
                 return k == i || order != queues::two || k > i; // each waits for the one before it
-            }
-        }
         return false;
     }
     std::string text() const {
@@ -82,9 +78,8 @@ struct one_case {
         g.ok(b.create_user_event(gate_event, context));
         b = {};
         const std::uint32_t zero = 0;
-        if (!images) { // these fills have no order
+        if (!images) // these fills have no order
             b.fill_buffer({queue[0], 0, {}}, buffer, 0, page, std::as_bytes(std::span(&zero, 1)));
-        }
         for (std::size_t i = 0; i < length && images; ++i) {
             const auto value = static_cast<std::uint32_t>(at + i + 1);
             b.fill_buffer({queue[0], 0, {}}, buffer, i * page, page, std::as_bytes(std::span(&value, 1)));
@@ -112,12 +107,10 @@ struct one_case {
         for (std::size_t i = 0; i < length; ++i) {
             event[i] = commands[i] == kind::silent_read && order == queues::one ? 0 : g.new_id();
             codec::enqueue_ref e{queue[i % 2], event[i], {}};
-            if (before != 0 && order != queues::one) {
+            if (before != 0 && order != queues::one)
                 e.waits.push_back(before);
-            }
-            if (i == gate) {
+            if (i == gate)
                 e.waits.push_back(gate_event);
-            }
             before = event[i];
             const std::uint32_t value = static_cast<std::uint32_t>(at + i + 1);
             if (images) {
@@ -147,12 +140,10 @@ struct one_case {
                              b.payload(reads(i), region, slot(i), page));
         }
     }
-    void wait_told(const guest& g) const {
-        for (std::size_t i = 0; i < gate && i < length; ++i) {
-            if (event[i] != 0) {
+    void wait_reported(const guest& g) const {
+        for (std::size_t i = 0; i < gate && i < length; ++i)
+            if (event[i] != 0)
                 host::wait([&] { return g.completed(event[i]); }, "what is before the gate");
-            }
-        }
     }
     void store(guest& g) const {
         for (std::size_t i = 0; i < length && stores; ++i) {
@@ -164,9 +155,8 @@ struct one_case {
     }
     void check(const guest& g, bool over, const char* when) const {
         for (std::size_t i = 0; i < length; ++i) {
-            if (!reads(i) || !(over || known(i))) {
+            if (!reads(i) || !(over || known(i)))
                 continue;
-            }
             const std::uint32_t expected =
                 stores && known(i) ? of_guest + static_cast<std::uint32_t>(i) : value_at(i);
             const auto* const slot_words = g.memory_as<std::uint32_t>(slot(i), region);
@@ -197,23 +187,20 @@ protected:
                 c.at = at;
                 at += length * page;
                 c.prepare(*primary, context);
-                if (kagemusha_device_congested(primary->device())) {
+                if (kagemusha_device_congested(primary->device()))
                     take_next();
-                }
             }
             take_next(); // memory is as it was before the requests
-            for (one_case& c : some) {
+            for (one_case& c : some)
                 c.submit(*primary);
-            }
             for (const one_case& c : some) {
-                c.wait_told(*primary);
+                c.wait_reported(*primary);
                 c.store(*primary);
             }
             take_next();
             fail_over();
-            for (const one_case& c : some) {
+            for (const one_case& c : some)
                 c.check(*primary, false, "after the takeover");
-            }
             for (const one_case& c : some) {
                 codec::stream_builder b;
                 b.set_user_event(c.gate_event, 0);
@@ -221,9 +208,8 @@ protected:
             }
             host::wait([this] { return primary->open_requests() == 0; }, "every answer");
             for (const one_case& c : some) {
-                for (const std::uint64_t event : c.event) {
+                for (const std::uint64_t event : c.event)
                     EXPECT_TRUE(event == 0 || primary->complete(event) == 0) << c.text();
-                }
                 c.check(*primary, true, "when all is over");
             }
         }
@@ -252,20 +238,17 @@ protected:
 
 TEST_P(in_flight, what_the_guest_was_told_of_is_there_and_stays) {
     std::vector<one_case> all = every_case();
-    if (!GetParam().executes) {
+    if (!GetParam().executes)
         return run(all, 250);
-    }
     std::vector<one_case> some; // queues cost threads there
-    for (std::size_t i = 0; i < all.size(); i += 19) {
+    for (std::size_t i = 0; i < all.size(); i += 19)
         some.push_back(all[i]);
-    }
     run(some, 41);
 }
 
 TEST_P(in_flight, an_image_too) {
-    if (!GetParam().executes) {
+    if (!GetParam().executes)
         GTEST_SKIP() << "this backend has no images";
-    }
     std::vector<one_case> some;
     const std::vector<one_case> all = every_case();
     for (std::size_t i = 0; i < all.size(); i += 23) {

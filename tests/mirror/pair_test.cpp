@@ -184,9 +184,8 @@ TEST_P(pair, attached_from_the_start) {
 
     // What the guest reads is not executed there.
     primary->read(queue_, out_, bytes, bytes);
-    if (GetParam().executes) {
+    if (GetParam().executes)
         EXPECT_EQ(primary->memory_as<std::uint32_t>(bytes)[2], 3u * 3 + 8);
-    }
     wait_executed();
     EXPECT_EQ(standby->stats().workers_lost, 0u);
 }
@@ -315,9 +314,8 @@ TEST_P(pair, standby_dies_and_another_one_comes) {
 // The same guest handle names other native memory on each side: a kernel that writes its buffer's native
 // address writes another one there. That is found, counted and repaired.
 TEST_P(pair, native_handles_differ) {
-    if (!GetParam().executes) {
+    if (!GetParam().executes)
         GTEST_SKIP() << "needs kernels that run";
-    }
     start_primary("");
     const auto c = primary->context();
     const auto q = primary->queue(c);
@@ -361,9 +359,8 @@ TEST_P(pair, guest_memory_is_the_guests_after_the_answer) {
     std::vector<std::uint64_t> buffers;
     for (const std::uint64_t size : {100u, 16384u, 40000u, 300000u, 9000000u}) {
         buffers.push_back(primary->buffer(c, size));
-        for (std::uint64_t i = 0; i < size; ++i) {
+        for (std::uint64_t i = 0; i < size; ++i)
             *primary->memory(i) = static_cast<std::byte>(i * 3 + size);
-        }
         primary->write(q, buffers.back(), 0, size);
         std::memset(primary->memory(), 0xee, size);
     }
@@ -391,13 +388,11 @@ TEST_P(pair, memory_that_is_written_from_and_read_into_at_once) {
             write.write_buffer({q, 0, {}}, buffer, 0, write.payload(false, 0, 0, size));
             second.read_buffer({q, read_is_done, {}}, other, 0, second.payload(true, 0, 0, size));
             primary->submit(write);
-            if (!in_one_request) {
+            if (!in_one_request)
                 primary->submit(read);
-            }
             EXPECT_EQ(primary->complete(read_is_done), 0);
-            if (GetParam().executes) {
+            if (GetParam().executes)
                 EXPECT_EQ(*primary->memory(size - 1), std::byte{0xee});
-            }
         }
     }
     expect_equal();
@@ -405,7 +400,7 @@ TEST_P(pair, memory_that_is_written_from_and_read_into_at_once) {
     EXPECT_EQ(primary->status().digests_different, 0u);
 }
 
-// The log's memory, the catalog and the standby's objects return to nothing.
+// The log's memory, the registry and the standby's objects return to nothing.
 TEST_P(pair, nothing_is_left_of_a_file) {
     start_standby();
     start_primary(address());
@@ -417,7 +412,7 @@ TEST_P(pair, nothing_is_left_of_a_file) {
     EXPECT_NE(standby->stats().objects, 0u);
     primary->close(1);
     wait_executed();
-    host::wait([this] { return primary->status().catalog_bytes == 0; }, "an empty catalog");
+    host::wait([this] { return primary->status().registry_bytes == 0; }, "an empty registry");
     EXPECT_EQ(primary->status().lag_bytes, 0u);
     host::pump();
     EXPECT_EQ(standby->stats().objects, 0u);
@@ -432,15 +427,13 @@ TEST_P(pair, nothing_is_left_of_a_file) {
 
 // Backends refuse some of it (images), and then what needs it: a standby does the same.
 TEST_P(pair, every_kind_of_command) {
-    if (GetParam().executes) {
+    if (GetParam().executes)
         GTEST_SKIP() << "the sample's kernel writes where it should not";
-    }
     start_standby();
     start_primary(address());
     wait_protected();
-    for (const codec::sample_request& r : codec::sample_session()) {
+    for (const codec::sample_request& r : codec::sample_session())
         primary->run(r.builder);
-    }
     wait_executed();
     EXPECT_EQ(standby->status().faults, 0u);
     EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING));
@@ -450,9 +443,8 @@ TEST_P(pair, every_kind_of_command) {
 // A kernel whose result is not the same on both sides: found, mended by sending the memory, and after some
 // times the memory is sent after each launch.
 TEST_P(pair, what_differs_is_repaired) {
-    if (!GetParam().executes) {
+    if (!GetParam().executes)
         GTEST_SKIP() << "no kernel is executed";
-    }
     launch_until_shipped(unlike_source, "unlike", 0, count * 8); // groups as the device likes
     if (primary->status().digests_different == 0) {
         ASSERT_STREQ(config_of(GetParam(), true).gpu, config_of(GetParam()).gpu)
@@ -466,9 +458,8 @@ TEST_P(pair, what_differs_is_repaired) {
 
 // A kernel that adds floats with atomics, in an order that is not the same twice.
 TEST_P(pair, what_is_not_the_same_twice_is_repaired) {
-    if (!GetParam().executes || std::thread::hardware_concurrency() < 2) {
+    if (!GetParam().executes || std::thread::hardware_concurrency() < 2)
         GTEST_SKIP() << "needs kernels that run on more than one thread";
-    }
     launch_until_shipped(sum_source, "sum", 64, 64);
     EXPECT_GE(primary->status().digests_different, 3u);
     EXPECT_EQ(primary->status().memory_shipped, 1u);

@@ -98,9 +98,8 @@ TEST_P(protected_by, tls_and_compression) {
     const auto context = primary->context(), queue = primary->queue(context);
     const auto buffer = primary->buffer(context, bytes);
     auto* words = primary->memory_as<std::uint32_t>();
-    for (std::uint32_t i = 0; i < bytes / 4; ++i) {
+    for (std::uint32_t i = 0; i < bytes / 4; ++i)
         words[i] = i / 64;
-    }
     primary->write(queue, buffer, 0, bytes);
     start_standby(tls ? keys("ours/here") : "", there);
     char error[256];
@@ -211,11 +210,9 @@ mirror::hello of_version_9(mirror::role role) {
 }
 
 bool is_refused(const net::test::recording_sink& sink) {
-    for (const auto& m : sink.messages) {
-        if (const auto* bye = std::get_if<mirror::goodbye>(&m)) {
+    for (const auto& m : sink.messages)
+        if (const auto* bye = std::get_if<mirror::goodbye>(&m))
             return bye->reason == mirror::goodbye_reason::refused && bye->why.find(versions) == 0;
-        }
-    }
     return false;
 }
 

@@ -54,9 +54,8 @@ protected:
         for (int i = 0; i < 10'000; ++i) { // the primary is stopped, the standby is not
             kagemusha_device_dispatch(standby->device());
             closed = kagemusha_device_wait_epoch(primary->device(), 5, error, sizeof error);
-            if (closed != -ETIMEDOUT) {
+            if (closed != -ETIMEDOUT)
                 break;
-            }
         }
         ASSERT_EQ(closed, 0) << error;
         const void* state = nullptr;
@@ -135,9 +134,8 @@ TEST_F(quota, after_a_takeover_there_is_no_object_or_event_too_many) {
     EXPECT_EQ(survivor->complete(events.back()), codec::cl_out_of_resources);
     EXPECT_FALSE(survivor->completed(events.front()));
     std::uint32_t made = 3 + config().max_events_per_file + 1; // the refused one is an object
-    while (made < 100 && make_queue(*survivor, context) == 0) {
+    while (made < 100 && make_queue(*survivor, context) == 0)
         ++made;
-    }
     EXPECT_EQ(made, config().max_objects_per_file);
 }
 
@@ -149,9 +147,8 @@ TEST_F(quota, what_a_guest_has_beyond_the_survivors_limits_it_keeps) {
     protect();
     const std::uint64_t context = primary->context();
     std::uint64_t last = 0;
-    for (int i = 0; i < 15; ++i) {
+    for (int i = 0; i < 15; ++i)
         last = primary->queue(context);
-    }
     fail_over();
     EXPECT_NE(make_queue(*survivor, context), 0) << "nothing new";
     survivor->destroy(VGPU_OBJECT_QUEUE, last); // what it has is its own

@@ -19,9 +19,8 @@ int on_record(void*, const void*, size_t) {
 }
 
 void on_log(void*, int level, const char* line) {
-    if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE")) {
+    if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE"))
         std::fprintf(stderr, "standby: %s\n", line);
-    }
 }
 
 } // namespace
@@ -57,9 +56,8 @@ int main(int argc, char** argv) {
         pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {kagemusha_device_poll_fd(device), POLLIN, 0}};
         poll(fds, 2, -1);
         char ignored[64];
-        if (fds[0].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0) {
+        if (fds[0].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0)
             break;
-        }
         kagemusha_device_dispatch(device);
     }
     kagemusha_replication_status s{};

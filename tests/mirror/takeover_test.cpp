@@ -44,14 +44,12 @@ struct program {
 
     void begin(guest& g, bool executes) {
         context = g.context();
-        for (std::uint64_t& queue : queues) {
+        for (std::uint64_t& queue : queues)
             queue = g.queue(context);
-        }
         state = g.buffer(context, bytes);
         input = g.buffer(context, bytes);
-        if (executes) {
+        if (executes)
             kernel = g.kernel(context, source, "proceed");
-        }
         std::memset(g.memory(), 0, bytes);
         g.write(queues[0], state, 0, bytes);
     }
@@ -94,9 +92,8 @@ struct program {
         const std::uint32_t slot = n % depth;
         expected_state = kernel != 0 ? expected_state * 1664525u + input_of(n) : input_of(n);
         const auto* out = g.memory_as<std::uint32_t>(slots_at + slot * bytes);
-        for (const std::uint64_t i : {std::uint64_t{0}, count / 2, count - 1}) {
+        for (const std::uint64_t i : {std::uint64_t{0}, count / 2, count - 1})
             ASSERT_EQ(out[i], expected_state) << "step " << n << ", word " << i;
-        }
         // Both are the guest's again.
         std::memset(g.memory(slots_at + slot * bytes), 0xee, bytes);
         std::memset(g.memory(inputs_at + slot * bytes), 0xdd, bytes);
@@ -108,12 +105,10 @@ struct program {
     }
     // Some progress.
     void run(guest& g) {
-        while (next_is_complete(g)) {
+        while (next_is_complete(g))
             check(g);
-        }
-        if (may_begin()) {
+        if (may_begin())
             step(g);
-        }
         host::pump();
     }
     void finish(guest& g, std::uint32_t steps) {
@@ -135,16 +130,14 @@ protected:
     // With checkpoints nothing else makes room. Between two steps, because a program does not know half of
     // one.
     void run(program& p) {
-        if (kagemusha_device_congested(primary->device())) {
+        if (kagemusha_device_congested(primary->device()))
             take_next(p);
-        }
         p.run(*primary);
     }
     bool take(const program& p) {
         const bool good = protected_guest::take();
-        if (good) {
+        if (good)
             program_at_last_ = p;
-        }
         return good;
     }
     void take_next(const program& p) {
@@ -173,16 +166,14 @@ TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
         while (taken < checkpoints && !HasFailure()) {
             for (unsigned i = random() % 12; i != 0; --i) {
                 run(p);
-                if (random() % 4 == 0) {
+                if (random() % 4 == 0)
                     primary->send_ahead();
-                }
             }
             take_next(p);
             open = last.open.size();
         }
-        for (unsigned i = random() % 12; i != 0; --i) { // is taken back
+        for (unsigned i = random() % 12; i != 0; --i) // is taken back
             p.run(*primary);
-        }
         RecordProperty("open_requests_" + std::to_string(seed), static_cast<int>(open));
         fail_over(p);
         p.finish(*primary, p.begun + 20);
@@ -207,16 +198,14 @@ TEST_P(takeover, chain) {
     for (int n = 0; n < 3 && !HasFailure(); ++n) {
         taken = 0;
         while (taken < 3 && !HasFailure()) {
-            for (unsigned i = random() % 8; i != 0; --i) {
+            for (unsigned i = random() % 8; i != 0; --i)
                 run(p);
-            }
             take_next(p);
         }
         fail_over(p);
         add_standby();
-        while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure()) {
+        while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure())
             p.run(*primary); // a state transfer does not stop it
-        }
         protect();
     }
     p.finish(*primary, p.begun + 20);

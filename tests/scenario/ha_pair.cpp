@@ -186,7 +186,7 @@ void ha_pair::end(int i, bool power_lost) {
     h.marks.clear();
     arbiter_.process_ended(i, power_lost);
     if (power_lost)
-        untold_asks_[at(i)].clear();
+        unreported_asks_[at(i)].clear();
 }
 
 // ---- what was decided
@@ -205,7 +205,8 @@ void ha_pair::carry_out(int host, const char* name, Action& action) {
             } else if constexpr (std::is_same_v<type, act_ask> || std::is_same_v<type, act_standby_ask>) {
                 // What is asked again and again is told if the answer is not the usual one.
                 told = !routine_ || (a.request.what != kind::renew && a.request.what != kind::look);
-                untold_asks_[at(host)].push_back(told ? "" : fmt::format("{}: {}", name, to_text(action)));
+                unreported_asks_[at(host)].push_back(told ? ""
+                                                          : fmt::format("{}: {}", name, to_text(action)));
             }
         },
         action);
@@ -380,13 +381,13 @@ void ha_pair::deliver(std::uint64_t most) {
 void ha_pair::answer(int host) {
     if (!arbiter_.is_asked(host))
         return say(fmt::format("the {} does not ask", host_names[host]));
-    auto& untold = untold_asks_[at(host)];
-    const std::string asked = untold.front();
+    auto& unreported = unreported_asks_[at(host)];
+    const std::string asked = unreported.front();
     const auto before = lines_.size();
     const auto said_at = said_at_;
     const auto a = arbiter_.answer(host, now_);
     if (!arbiter_.is_commanding(host))
-        untold.pop_front();
+        unreported.pop_front();
     if (!asked.empty() && a && a->what == verdict::granted) {
         lines_.resize(before);
         said_at_ = said_at;
@@ -404,7 +405,7 @@ void ha_pair::command_ended(int host, const std::string& problem) {
         say(fmt::format("fence: the {}'s host is off", host_names[1 - host]));
         end(1 - host, true);
     }
-    untold_asks_[at(host)].pop_front();
+    unreported_asks_[at(host)].pop_front();
     answered(host, arbiter_.command_ended(host, problem, now_));
 }
 

@@ -121,7 +121,7 @@ private:
     std::optional<ha::standby_fsm> standby_;
     std::optional<ha::act_running> running_;
     bool connecting_ = false, connected_ = false, routine_ = false;
-    std::array<std::deque<std::string>, 2> untold_asks_; // of all under way; empty: it was told
+    std::array<std::deque<std::string>, 2> unreported_asks_; // of all under way; empty: it was told
     std::vector<std::string> lines_;
 };
 

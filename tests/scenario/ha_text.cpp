@@ -51,7 +51,7 @@ struct words {
         return fmt::format("replicate {}", a.replication);
     }
     std::string operator()(const act_go_on_alone&) const { return "go on alone"; }
-    std::string operator()(const act_tell_gpu_failure&) const { return "tell the guest of its GPU"; }
+    std::string operator()(const act_report_gpu_failure&) const { return "tell the guest of its GPU"; }
     std::string operator()(const act_kill_qemu& a) const { return "kill QEMU" + quoted(a.why); }
     std::string operator()(const act_ended& a) const {
         return fmt::format("end{}{}{}", a.in_order ? " in order" : " with an error",

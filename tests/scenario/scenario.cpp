@@ -25,12 +25,10 @@ public:
     std::string execute(const std::string& line) override {
         out_.clear();
         const arguments a(line);
-        if (a.words.empty()) {
+        if (a.words.empty())
             return "no command\n";
-        }
-        if (!primary_ && a.words[0] != "start") {
+        if (!primary_ && a.words[0] != "start")
             return "the first command is start\n";
-        }
         command(a);
         drain();
         return out_;
@@ -46,9 +44,8 @@ private:
         } else if (c == "connect") {
             primary_->on_tick(now_);
             drain();
-            if (!connecting_) {
+            if (!connecting_)
                 return say("", "the primary does not try to");
-            }
             connecting_ = false;
             linked_ = true;
             primary_->on_connected(now_);
@@ -146,7 +143,7 @@ private:
         m.kind = kind == "reset"   ? entry_kind::reset
                  : kind == "open"  ? entry_kind::open_file
                  : kind == "close" ? entry_kind::close_file
-                 : kind == "lose"  ? entry_kind::lose_file
+                 : kind == "lose"  ? entry_kind::lose_session
                                    : entry_kind::submit;
         m.file = static_cast<std::uint32_t>(a.number("file", m.kind == entry_kind::reset ? 0 : 1));
         if (m.kind == entry_kind::submit) {
@@ -172,9 +169,8 @@ private:
             }
             return;
         }
-        if (std::erase(running_, a.number(1)) == 0) {
+        if (std::erase(running_, a.number(1)) == 0)
             return say("", "it does not run");
-        }
         standby_->on_executed(a.number(1), a.result(2), now_);
     }
 
@@ -213,9 +209,8 @@ private:
         entries m;
         for (log_sequence s = e.first; s <= e.last; ++s) {
             m.list.push_back({log_.at(s), {}});
-            if (log_.at(s).content_bytes != 0) {
+            if (log_.at(s).content_bytes != 0)
                 m.list.back().payloads.push_back({log_.at(s).content_bytes, false});
-            }
         }
         to_standby_.push_back(std::move(m));
     }
@@ -224,27 +219,25 @@ private:
         primary_action p;
         while (primary_ && primary_->next(p)) {
             say("primary: ", to_text(p));
-            if (auto* m = std::get_if<act_send>(&p)) {
+            if (auto* m = std::get_if<act_send>(&p))
                 to_standby_.push_back(std::move(m->what));
-            } else if (const auto* e = std::get_if<act_send_entries>(&p)) {
+            else if (const auto* e = std::get_if<act_send_entries>(&p))
                 send_entries(*e);
-            } else if (const auto* c = std::get_if<act_send_content>(&p)) {
+            else if (const auto* c = std::get_if<act_send_content>(&p))
                 to_standby_.push_back(c->what);
-            } else if (const auto* b = std::get_if<act_built>(&p); b && b->send) {
+            else if (const auto* b = std::get_if<act_built>(&p); b && b->send)
                 to_standby_.push_back(b->what);
-            } else if (std::holds_alternative<act_connect>(p)) {
+            else if (std::holds_alternative<act_connect>(p))
                 connecting_ = true;
-            } else if (std::holds_alternative<act_close_link>(p)) {
+            else if (std::holds_alternative<act_close_link>(p))
                 to_primary_.clear();
-            }
         }
         standby_action s;
         while (standby_ && standby_->next(s)) {
             say("standby: ", to_text(s));
             if (auto* m = std::get_if<act_send>(&s)) {
-                if (auto* h = std::get_if<hello>(&m->what); h != nullptr && version_ != 0) {
+                if (auto* h = std::get_if<hello>(&m->what); h != nullptr && version_ != 0)
                     h->version = h->oldest_version = version_;
-                }
                 to_primary_.push_back(std::move(m->what));
             } else if (const auto* r = std::get_if<act_run>(&s)) {
                 running_.push_back(r->sequence);

@@ -12,11 +12,10 @@ arguments::arguments(const std::string& line) {
     std::istringstream in(line);
     for (std::string w; in >> w;) {
         const auto equals = w.find('=');
-        if (equals == std::string::npos) {
+        if (equals == std::string::npos)
             words.push_back(w);
-        } else {
+        else
             named[w.substr(0, equals)] = w.substr(equals + 1);
-        }
     }
 }
 
@@ -26,9 +25,8 @@ bool arguments::has(const std::string& word) const {
 
 std::string arguments::rest(std::size_t from) const {
     std::string out;
-    for (std::size_t i = from; i < words.size(); ++i) {
+    for (std::size_t i = from; i < words.size(); ++i)
         out += (out.empty() ? "" : " ") + words[i];
-    }
     return out;
 }
 
@@ -47,9 +45,8 @@ std::int32_t arguments::result(std::size_t i) const {
 
 std::vector<std::uint64_t> arguments::numbers(std::size_t from) const {
     std::vector<std::uint64_t> out;
-    for (std::size_t i = from; i < words.size(); ++i) {
+    for (std::size_t i = from; i < words.size(); ++i)
         out.push_back(std::stoull(words[i]));
-    }
     return out;
 }
 
@@ -57,9 +54,8 @@ namespace {
 
 std::string without_comment(const std::string& line) {
     std::string text = line.substr(0, line.find('#'));
-    while (!text.empty() && text.back() == ' ') {
+    while (!text.empty() && text.back() == ' ')
         text.pop_back();
-    }
     return text;
 }
 
@@ -76,13 +72,11 @@ bool play(const std::string& path, player& p, bool rewrite) {
     bool commands = false, blocks = false;
     while (std::getline(in, line)) {
         if (line == "----") {
-            if (output.empty()) {
+            if (output.empty())
                 output = "nothing\n";
-            }
             std::string expected;
-            while (std::getline(in, line) && !line.empty()) {
+            while (std::getline(in, line) && !line.empty())
                 expected += line + "\n";
-            }
             if (expected != output && !rewrite) {
                 std::printf("%s\nexpected:\n%sgot:\n%s\n", (path + ", behind:\n" + written).c_str(),
                             expected.c_str(), output.c_str());
@@ -110,9 +104,8 @@ bool play(const std::string& path, player& p, bool rewrite) {
         std::printf("%s has no command\n", path.c_str());
         same = false;
     }
-    while (written.size() > 1 && written.ends_with("\n\n")) {
+    while (written.size() > 1 && written.ends_with("\n\n"))
         written.pop_back();
-    }
     if (rewrite && (blocks || commands)) {
         in.close();
         std::ofstream(path) << written;

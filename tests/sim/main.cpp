@@ -38,23 +38,22 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string a = argv[i];
         const bool more = i + 1 < argc;
-        if (a == "--seed" && more && number(argv[i + 1], seed)) {
+        if (a == "--seed" && more && number(argv[i + 1], seed))
             ++i;
-        } else if (a == "--count" && more && number(argv[i + 1], count)) {
+        else if (a == "--count" && more && number(argv[i + 1], count))
             ++i;
-        } else if (a == "--scenario" && more) {
+        else if (a == "--scenario" && more)
             scenario = argv[++i];
-        } else if (a == "--break" && more) {
+        else if (a == "--break" && more)
             broken = argv[++i];
-        } else if (a == "--trace") {
+        else if (a == "--trace")
             trace = true;
-        } else if (a == "--expect-failure") {
+        else if (a == "--expect-failure")
             expect_failure = true;
-        } else if (a == "--kill-each-step") {
+        else if (a == "--kill-each-step")
             kill_each_step = true;
-        } else {
+        else
             return usage();
-        }
     }
     const auto begin = std::chrono::steady_clock::now();
     statistics total;
@@ -75,12 +74,10 @@ int main(int argc, char** argv) {
             o.kill_at = kill_each_step ? step : o.kill_at;
             const outcome_of_schedule r = simulator(o, trace).run(total);
             // As long as the schedule lasted to that step.
-            if (kill_each_step && r.steps >= step) {
+            if (kill_each_step && r.steps >= step)
                 steps = step + 1;
-            }
-            if (r.failure.empty()) {
+            if (r.failure.empty())
                 continue;
-            }
             std::printf("seed %llu: %s\nagain: kagemusha_sim --seed %llu%s%s%s%s%s --trace\n",
                         static_cast<unsigned long long>(s), r.failure.c_str(),
                         static_cast<unsigned long long>(s), scenario.empty() ? "" : " --scenario ",

@@ -35,7 +35,7 @@ body model_device::make(std::uint32_t file) const {
 void model_device::append(body b) {
     b.meta.sequence = ++last_;
     b.result = 0; // the standby is told by an outcome
-    out.push_back(told_entry{std::move(b)});
+    out.push_back(reported_entry{std::move(b)});
 }
 
 void model_device::append(entry_kind kind, std::uint32_t file) {
@@ -57,13 +57,11 @@ void model_device::submit(body b, bool writes) {
     if (mode_ == mode::syncing && writes) {
         body marker = make(file);
         for (const command& c : b.commands) {
-            if (c.kind == op_kind::set_event) { // what waited for it is written now
-                for (const auto& p : gpu_.files().at(file).pending) {
+            if (c.kind == op_kind::set_event) // what waited for it is written now
+                for (const auto& p : gpu_.files().at(file).pending)
                     dirty_.insert({file, p.a});
-                }
-            } else if (c.kind != op_kind::nothing) {
+            else if (c.kind != op_kind::nothing)
                 dirty_.insert({file, c.a});
-            }
         }
         gpu_.execute(b);
         append(std::move(marker));
@@ -74,16 +72,14 @@ void model_device::submit(body b, bool writes) {
 }
 
 bool model_device::guest_step() {
-    if (congested_ || out.size() >= options_.device_queue) {
+    if (congested_ || out.size() >= options_.device_queue)
         return false;
-    }
     const std::uint32_t what = random_.below(100);
     if (gpu_.files().empty() || (what < 4 && gpu_.files().size() < options_.files)) {
         const std::uint32_t file = next_file_++;
         gpu_.open(file);
-        if (may_append()) {
+        if (may_append())
             append(entry_kind::open_file, file);
-        }
         return true;
     }
     const std::uint32_t file = some_file();
@@ -92,9 +88,8 @@ bool model_device::guest_step() {
         end_work(file);
         gpu_.close(file);
         lost_.erase(file);
-        if (may_append()) {
+        if (may_append())
             append(entry_kind::close_file, file);
-        }
         return true;
     }
     if (what < 8 && options_.losses) {
@@ -102,9 +97,8 @@ bool model_device::guest_step() {
         gpu_.close(file);
         gpu_.open(file); // it stays open, and has nothing
         lost_.insert(file);
-        if (may_append()) {
-            append(entry_kind::lose_file, file);
-        }
+        if (may_append())
+            append(entry_kind::lose_session, file);
         return true;
     }
     if (what < 9 && options_.resets) {
@@ -114,9 +108,8 @@ bool model_device::guest_step() {
             gpu_.close(f);
         }
         lost_.clear();
-        if (may_append()) {
+        if (may_append())
             append(entry_kind::reset, 0);
-        }
         return true;
     }
     body b = make(file);
@@ -128,11 +121,10 @@ bool model_device::guest_step() {
         const bool build = random_.chance(3000);
         b.commands[0].kind = build ? op_kind::build : op_kind::create;
         b.meta.flags = mirror::entry_awaits_outcome;
-        if (build) {
+        if (build)
             b.meta.flags |= mirror::entry_may_fail;
-        } else if (random_.chance(2000)) {
+        else if (random_.chance(2000))
             b.result = -4;
-        }
         b.meta.sequence = last_ + 1;
         const std::int32_t result = gpu_.execute(b);
         if (may_append()) {
@@ -151,9 +143,8 @@ bool model_device::guest_step() {
         }
         dirty_.erase({file, a});
         gpu_.execute(b);
-        if (may_append()) {
+        if (may_append())
             append(b);
-        }
         return true;
     }
     if (what < 50) {
@@ -161,9 +152,8 @@ bool model_device::guest_step() {
             options_.events && random_.chance(1500) && f.pending.size() < most_pending_writes;
         b.commands[0].kind = at_event ? op_kind::write_at_event : op_kind::write;
         b.word_count = b.words_here = random_.between(1, max_words);
-        for (std::uint32_t i = 0; i < b.word_count; ++i) {
+        for (std::uint32_t i = 0; i < b.word_count; ++i)
             b.words[i] = random_.next();
-        }
         b.meta.content_bytes = b.word_count * 8;
         b.meta.stream_bytes = random_.between(2, 6) * 8;
         if (mode_ == mode::on && options_.late_content && !at_event && random_.chance(3000)) {
@@ -221,29 +211,27 @@ void model_device::work_step() {
     const std::uint32_t what = random_.below(4);
     if (what == 0 && !calls_.empty()) {
         const pending_call c = taken(calls_, random_.below(static_cast<std::uint32_t>(calls_.size())));
-        out.push_back(told_outcome{c.entry, false, c.result});
+        out.push_back(reported_outcome{c.entry, false, c.result});
     } else if (what == 1 && !contents_.empty()) {
         const std::uint32_t i = random_.below(static_cast<std::uint32_t>(contents_.size()));
         pending_content& c = contents_[i];
         if (mode_ == mode::syncing && random_.chance(200)) {
             // The agent gives up; a later round brings the object.
             const body given_up = taken(contents_, i).entry;
-            out.push_back(told_outcome{given_up.meta.sequence, true, 0});
-            if (gpu_.alive(given_up.meta.file, given_up.commands[0].a)) {
+            out.push_back(reported_outcome{given_up.meta.sequence, true, 0});
+            if (gpu_.alive(given_up.meta.file, given_up.commands[0].a))
                 dirty_.insert({given_up.meta.file, given_up.commands[0].a});
-            }
             return;
         }
-        const std::uint32_t words = random_.between(1, c.entry.word_count - c.told_words);
-        out.push_back(
-            told_content{c.entry.meta.sequence, c.told_words, words, c.entry.word_count, c.entry.words});
-        c.told_words += words;
-        if (c.told_words == c.entry.word_count) {
+        const std::uint32_t words = random_.between(1, c.entry.word_count - c.reported_words);
+        out.push_back(reported_content{c.entry.meta.sequence, c.reported_words, words, c.entry.word_count,
+                                       c.entry.words});
+        c.reported_words += words;
+        if (c.reported_words == c.entry.word_count)
             taken(contents_, i);
-        }
     } else if (what == 2 && !hashes_.empty()) {
         pending_hashes h = taken(hashes_, random_.below(static_cast<std::uint32_t>(hashes_.size())));
-        out.push_back(told_digests{h.entry, std::move(h.hashes)});
+        out.push_back(reported_digests{h.entry, std::move(h.hashes)});
     } else if (what == 3 && mode_ == mode::syncing) {
         const bool waits = std::any_of(gpu_.files().begin(), gpu_.files().end(),
                                        [&](const auto& f) { return !f.second.pending.empty(); });
@@ -255,10 +243,9 @@ void model_device::work_step() {
             ship(which.first, which.second);
         } else if (!waits) {
             // The last round: nothing of the guest comes between.
-            for (const auto& which : std::exchange(dirty_, {})) {
+            for (const auto& which : std::exchange(dirty_, {}))
                 ship(which.first, which.second);
-            }
-            out.push_back(told_synced{last_});
+            out.push_back(reported_synced{last_});
             mode_ = mode::on;
         }
     }
@@ -276,9 +263,8 @@ void model_device::settle() {
 
 // The object's value as it is at this point of the order; it is read while the guest goes on.
 void model_device::ship(std::uint32_t file, std::uint8_t a) {
-    if (!gpu_.alive(file, a)) {
+    if (!gpu_.alive(file, a))
         return;
-    }
     body b = make(file);
     b.meta.flags = mirror::entry_agent | mirror::entry_late_content;
     b.commands[0].kind = op_kind::put;
@@ -301,28 +287,23 @@ void model_device::digest(std::uint32_t file) {
 }
 
 void model_device::take_digests() {
-    for (const auto& [file, f] : gpu_.files()) {
-        if (lost_.count(file) == 0) {
+    for (const auto& [file, f] : gpu_.files())
+        if (lost_.count(file) == 0)
             digest(file);
-        }
-    }
 }
 
 void model_device::on_digest_result(mirror::log_sequence entry, const std::vector<std::uint64_t>& different) {
     const auto c = comparing_.find(entry);
-    if (c == comparing_.end()) {
+    if (c == comparing_.end())
         return;
-    }
     const std::uint32_t file = c->second;
     comparing_.erase(c);
     ++comparisons_;
     differences_ += different.size();
-    if (mode_ != mode::on) {
+    if (mode_ != mode::on)
         return;
-    }
-    for (const std::uint64_t a : different) {
+    for (const std::uint64_t a : different)
         ship(file, static_cast<std::uint8_t>(a));
-    }
 }
 
 void model_device::start_sync() {
@@ -332,13 +313,12 @@ void model_device::start_sync() {
     for (const auto& [file, f] : gpu_.files()) {
         append(entry_kind::open_file, file);
         if (lost_.count(file) != 0) {
-            append(entry_kind::lose_file, file);
+            append(entry_kind::lose_session, file);
             continue;
         }
         for (std::uint8_t a = 0; a < objects_per_file; ++a) {
-            if (!f.objects[a].alive) {
+            if (!f.objects[a].alive)
                 continue;
-            }
             body b = make(file);
             b.meta.flags = f.objects[a].program ? std::uint32_t{mirror::entry_may_fail} : 0;
             b.commands[0].kind = f.objects[a].program ? op_kind::build : op_kind::create;
@@ -357,7 +337,7 @@ void model_device::stop() {
     hashes_.clear();
     comparing_.clear();
     dirty_.clear();
-    out.push_back(told_stopped{});
+    out.push_back(reported_stopped{});
 }
 
 } // namespace kagemusha::sim

@@ -20,30 +20,30 @@
 namespace kagemusha::sim {
 
 // What the device's thread tells the replication's thread, in order.
-struct told_entry {
+struct reported_entry {
     body entry;
 };
-struct told_outcome {
+struct reported_outcome {
     mirror::log_sequence entry;
     bool canceled;
     std::int32_t result;
 };
-struct told_content {
+struct reported_content {
     mirror::log_sequence entry;
     std::uint32_t first_word, words, total;
     std::array<std::uint64_t, max_words> content;
 };
-struct told_digests {
+struct reported_digests {
     mirror::log_sequence entry;
     std::vector<std::uint64_t> hashes;
 };
-struct told_synced {
+struct reported_synced {
     mirror::log_sequence last;
 };
-struct told_failed {};
-struct told_stopped {};
-using told = std::variant<told_entry, told_outcome, told_content, told_digests, told_synced, told_failed,
-                          told_stopped>;
+struct reported_failed {};
+struct reported_stopped {};
+using told = std::variant<reported_entry, reported_outcome, reported_content, reported_digests,
+                          reported_synced, reported_failed, reported_stopped>;
 
 class model_device {
 public:
@@ -80,7 +80,7 @@ private:
     };
     struct pending_content {
         body entry;
-        std::uint32_t told_words = 0;
+        std::uint32_t reported_words = 0;
     };
     struct pending_hashes {
         mirror::log_sequence entry;

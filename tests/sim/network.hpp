@@ -22,9 +22,8 @@ struct frame {
     bool end = false;                             // no message: the connection has ended
     std::uint64_t bytes() const {
         std::uint64_t n = 8;
-        for (const body& b : bodies) {
+        for (const body& b : bodies)
             n += b.meta.stream_bytes + b.words_here * 8;
-        }
         return n;
     }
 };

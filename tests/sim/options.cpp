@@ -89,9 +89,8 @@ bool read_file(const std::string& path, options& o, std::string& error) {
         line = line.substr(0, line.find('#'));
         std::istringstream words(line);
         std::string name, equals, value;
-        if (!(words >> name)) {
+        if (!(words >> name))
             continue;
-        }
         words >> equals >> value;
         if (name == "broken") {
             if (!parse(value, o.broken)) {

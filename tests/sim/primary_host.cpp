@@ -44,9 +44,8 @@ bool primary_host::guest_step() {
 }
 
 bool primary_host::command_step() {
-    if (commands_.empty()) {
+    if (commands_.empty())
         return false;
-    }
     const command c = std::move(commands_.front());
     commands_.pop_front();
     steps_behind_ = 0;
@@ -86,38 +85,36 @@ bool primary_host::device_step() {
     return w_.random.chance(5000) ? command_step() : work();
 }
 
-bool primary_host::told_step() {
-    if (device.out.empty()) {
+bool primary_host::reported_step() {
+    if (device.out.empty())
         return false;
-    }
     // Several at once: entries are sent together.
     for (std::uint32_t n = w_.random.between(1, 6); n != 0 && !device.out.empty(); --n) {
         const told t = std::move(device.out.front());
         device.out.pop_front();
-        if (const auto* e = std::get_if<told_entry>(&t)) {
+        if (const auto* e = std::get_if<reported_entry>(&t)) {
             body b = e->entry;
             w_.runs.on_append(b);
             ++w_.st.entries;
             log_bytes_ += b.meta.stream_bytes + b.words_here * 8;
             log_.emplace(b.meta.sequence, b);
             fsm_.on_entry(b.meta, w_.now);
-        } else if (const auto* r = std::get_if<told_outcome>(&t)) {
+        } else if (const auto* r = std::get_if<reported_outcome>(&t)) {
             // What the compiler made comes before, and may be of any length.
-            if (const auto e = log_.find(r->entry); e != log_.end() && !r->canceled) {
+            if (const auto e = log_.find(r->entry); e != log_.end() && !r->canceled)
                 fsm_.on_built(e->second.meta.file, 64 + r->entry % 7 * 4096);
-            }
             fsm_.on_outcome(r->entry, r->canceled, r->result);
-        } else if (const auto* c = std::get_if<told_content>(&t)) {
+        } else if (const auto* c = std::get_if<reported_content>(&t)) {
             late& l = late_[c->entry];
             l.words = c->content;
             l.told += c->words;
             l.total = c->total;
             fsm_.on_late_content(c->entry, 0, c->words * 8);
-        } else if (const auto* d = std::get_if<told_digests>(&t)) {
+        } else if (const auto* d = std::get_if<reported_digests>(&t)) {
             fsm_.on_digests(d->entry, d->hashes, w_.now);
-        } else if (const auto* y = std::get_if<told_synced>(&t)) {
+        } else if (const auto* y = std::get_if<reported_synced>(&t)) {
             fsm_.on_synced(y->last);
-        } else if (std::holds_alternative<told_failed>(t)) {
+        } else if (std::holds_alternative<reported_failed>(t)) {
             fsm_.on_mirror_failed("the mirror gave up", w_.now);
         } else {
             fsm_.on_mirror_stopped(w_.now);
@@ -138,16 +135,13 @@ bool primary_host::take_checkpoint(bool wanted) {
     const mirror::primary_status s = fsm_.status(w_.now);
     const bool followed =
         s.state == mirror::primary_state::syncing || s.state == mirror::primary_state::protecting;
-    if (!(wanted && followed) && !epoch_wanted_ && s.appended <= checkpoint_at_) {
+    if (!(wanted && followed) && !epoch_wanted_ && s.appended <= checkpoint_at_)
         return false;
-    }
     // A checkpoint comes when all that the device told was heard.
-    if (!device.out.empty()) {
+    if (!device.out.empty())
         return false;
-    }
-    if (!s.checkpoints) {
+    if (!s.checkpoints)
         return false;
-    }
     epoch_wanted_ = false;
     checkpoint_at_ = s.appended;
     fsm_.close_epoch(w_.now);
@@ -185,9 +179,8 @@ void primary_host::on_frame(const frame& f) {
             h->hold_entries *= 4;
         }
     }
-    if (w_.trace) {
+    if (w_.trace)
         w_.say("primary", "← " + mirror::to_text(m));
-    }
     fsm_.on_message(m, w_.now);
     drain();
 }
@@ -209,18 +202,16 @@ void primary_host::on_time() {
 void primary_host::drain() {
     mirror::primary_action a;
     while (fsm_.next(a)) {
-        if (w_.trace) {
+        if (w_.trace)
             w_.say("primary", mirror::to_text(a));
-        }
         std::visit([this](auto& what) { act(what); }, a);
     }
     check_log();
 }
 
 void primary_host::send(frame f) {
-    if (w_.link.to_primary.open && w_.link.whole) {
+    if (w_.link.to_primary.open && w_.link.whole)
         w_.link.to_standby.push(std::move(f));
-    }
 }
 
 void primary_host::act(mirror::act_close_link&) {
@@ -249,18 +240,15 @@ void primary_host::act(const mirror::act_send_entries& a) {
         mirror::entries m;
         for (std::uint32_t n = w_.random.between(1, 8); n != 0 && s <= a.last; --n, ++s) {
             const auto e = log_.find(s);
-            if (e == log_.end()) {
+            if (e == log_.end())
                 return w_.fail("log: entry " + std::to_string(s) + " is to be sent and is not there");
-            }
             w_.check("flow", w_.flow.on_sent(e->second.cost()));
             m.list.push_back({e->second.meta, {}});
-            if (e->second.word_count != 0) {
+            if (e->second.word_count != 0)
                 m.list.back().payloads.push_back({e->second.word_count * 8, false});
-            }
             f.bodies.push_back(e->second);
-            if (f.bodies.back().words_here == 0) {
+            if (f.bodies.back().words_here == 0)
                 f.bodies.back().words = {}; // they follow
-            }
         }
         f.what = std::move(m);
         send(std::move(f));
@@ -279,12 +267,10 @@ void primary_host::act(const mirror::act_send_content& a) {
     f.what = a.what;
     f.words = l->second.words;
     l->second.sent += words;
-    if (l->second.sent == l->second.total) {
+    if (l->second.sent == l->second.total)
         late_.erase(l);
-    }
-    if (w_.o.broken == mutation::loses_content && w_.random.chance(5000)) {
+    if (w_.o.broken == mutation::loses_content && w_.random.chance(5000))
         return;
-    }
     send(std::move(f));
 }
 
@@ -294,16 +280,13 @@ void primary_host::erase(std::map<log_sequence, body>::iterator e) {
 }
 
 void primary_host::act(const mirror::act_drop_log& a) {
-    if (a.up_to == UINT64_MAX) {
+    if (a.up_to == UINT64_MAX)
         late_.clear();
-    }
-    if (w_.o.broken == mutation::never_frees && a.up_to != UINT64_MAX) {
+    if (w_.o.broken == mutation::never_frees && a.up_to != UINT64_MAX)
         return;
-    }
     const log_sequence up_to = w_.o.broken == mutation::frees_early ? UINT64_MAX : a.up_to;
-    while (!log_.empty() && log_.begin()->first <= up_to) {
+    while (!log_.empty() && log_.begin()->first <= up_to)
         erase(log_.begin());
-    }
 }
 
 void primary_host::act(const mirror::act_drop_content& a) {
@@ -335,12 +318,10 @@ std::string primary_host::leftover() const {
                std::to_string(s.log_entries) + " entries, " + std::to_string(s.open_entries) +
                " of them open";
     }
-    if (!log_.empty() || log_bytes_ != 0 || !late_.empty()) {
+    if (!log_.empty() || log_bytes_ != 0 || !late_.empty())
         return "at rest the primary was not told to free " + std::to_string(log_.size()) + " entries";
-    }
-    if (s.lag_ms != 0) {
+    if (s.lag_ms != 0)
         return "at rest there is a lag";
-    }
     return {};
 }
 

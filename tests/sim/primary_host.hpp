@@ -22,7 +22,7 @@ public:
     bool device_step(); // a command from the replication's thread, or work of its own
     bool command_step();
     bool work();
-    bool told_step(); // what the device told reaches the replication's thread
+    bool reported_step(); // what the device told reaches the replication's thread
     bool take_checkpoint(bool wanted);
     void switch_epochs();
     void settle() { device.settle(); }

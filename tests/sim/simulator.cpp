@@ -13,9 +13,8 @@ void statistics::add(const statistics& s) {
     const auto* from = reinterpret_cast<const std::uint64_t*>(&s);
     auto* to = reinterpret_cast<std::uint64_t*>(this);
     static_assert(sizeof(statistics) % sizeof(std::uint64_t) == 0);
-    for (std::size_t i = 0; i < sizeof(statistics) / sizeof(std::uint64_t); ++i) {
+    for (std::size_t i = 0; i < sizeof(statistics) / sizeof(std::uint64_t); ++i)
         to[i] += from[i];
-    }
 }
 
 std::string statistics::text() const {
@@ -25,7 +24,7 @@ std::string statistics::text() const {
         "%llu schedules, %llu steps: %llu entries, %llu run, %llu skipped; %llu connections, %llu state "
         "transfers, %llu cuts, %llu takeovers, %llu restarts, %llu duplicates, %llu faults; %llu "
         "comparisons, "
-        "%llu differences; %llu times congested; %llu open requests, %llu resumed",
+        "%llu differences; %llu times congested; %llu in-flight requests, %llu resumed",
         static_cast<unsigned long long>(schedules), static_cast<unsigned long long>(steps),
         static_cast<unsigned long long>(entries), static_cast<unsigned long long>(runs),
         static_cast<unsigned long long>(skips), static_cast<unsigned long long>(connections),
@@ -69,9 +68,8 @@ struct simulator::impl {
     // ---- steps; each says whether it did anything
 
     bool connect_step() {
-        if (!p || !p->connecting) {
+        if (!p || !p->connecting)
             return false;
-        }
         if (w.link.to_standby.open || (w.faults && random.chance(o.late_connect))) {
             p->on_closed("nobody listens");
             return true;
@@ -89,9 +87,8 @@ struct simulator::impl {
     // The next frame of a direction to its end; a broken network may bring it twice.
     template <class Host>
     delivery deliver(direction& d, Host* to) {
-        if (!d.open || d.frames.empty() || !to) {
+        if (!d.open || d.frames.empty() || !to)
             return delivery::none;
-        }
         if (d.stalled != 0 && w.faults) {
             --d.stalled;
             return delivery::none;
@@ -100,9 +97,8 @@ struct simulator::impl {
         if (w.faults && random.chance(o.duplicate) && !f.end) {
             ++w.st.duplicates;
             to->on_frame(f);
-            if (!d.open) {
+            if (!d.open)
                 return delivery::ended;
-            }
         }
         to->on_frame(f);
         return delivery::whole;
@@ -111,9 +107,8 @@ struct simulator::impl {
     bool to_standby_step() {
         direction& d = w.link.to_standby;
         const delivery was = deliver(d, s.get());
-        if (was == delivery::whole && p && w.link.whole) {
+        if (was == delivery::whole && p && w.link.whole)
             p->on_sent(d.bytes);
-        }
         return was != delivery::none;
     }
 
@@ -121,9 +116,8 @@ struct simulator::impl {
 
     void advance(std::uint64_t ms) {
         w.now += ms;
-        if (p) {
+        if (p)
             p->on_time();
-        }
         s->on_time();
     }
 
@@ -153,27 +147,20 @@ struct simulator::impl {
     }
 
     void fault_step() {
-        if (random.chance(o.cut)) {
+        if (random.chance(o.cut))
             cut(false);
-        }
-        if (random.chance(o.silent_cut)) {
+        if (random.chance(o.silent_cut))
             cut(true);
-        }
-        if (random.chance(o.stall)) {
+        if (random.chance(o.stall))
             (random.chance(5000) ? w.link.to_standby : w.link.to_primary).stalled = random.between(1, 40);
-        }
-        if (p && random.chance(o.switch_epochs)) {
+        if (p && random.chance(o.switch_epochs))
             p->switch_epochs();
-        }
-        if (random.chance(o.restart_standby)) {
+        if (random.chance(o.restart_standby))
             restart_standby();
-        }
-        if (random.chance(o.restart_primary)) {
+        if (random.chance(o.restart_primary))
             restart_primary();
-        }
-        if (random.chance(o.standby_fault) && s->lose_worker()) {
+        if (random.chance(o.standby_fault) && s->lose_worker())
             ++w.st.faults;
-        }
     }
 
     // ---- first part: anything happens
@@ -192,21 +179,18 @@ struct simulator::impl {
                                          o.weight_time,
                                          1};
         std::uint32_t sum = 0;
-        for (const std::uint32_t weight : weights) {
+        for (const std::uint32_t weight : weights)
             sum += weight;
-        }
         std::uint32_t guest_steps = 0;
         const std::uint64_t most_steps = 200 + std::uint64_t{o.guest_steps} * 60;
         for (std::uint64_t step = 1; step <= most_steps && guest_steps < o.guest_steps && w.ok(); ++step) {
             ++w.st.steps;
-            if (o.kill_at != 0 && step == o.kill_at) {
+            if (o.kill_at != 0 && step == o.kill_at)
                 return;
-            }
             std::uint32_t drawn = random.below(sum);
             std::uint32_t which = 0;
-            while (drawn >= weights[which]) {
+            while (drawn >= weights[which])
                 drawn -= weights[which++];
-            }
             switch (which) {
             case 0:
                 guest_steps += p->guest_step();
@@ -215,7 +199,7 @@ struct simulator::impl {
                 p->device_step();
                 break;
             case 2:
-                p->told_step();
+                p->reported_step();
                 break;
             case 3:
                 connect_step();
@@ -234,7 +218,7 @@ struct simulator::impl {
                 s->completion_step();
                 break;
             case 8:
-                s->told_step();
+                s->reported_step();
                 break;
             case 9:
                 advance(random.below(o.time_step_ms + 1));
@@ -249,9 +233,8 @@ struct simulator::impl {
 
     // Where checkpoints commit epochs: one is taken, or applied.
     bool checkpoint_step(bool take) {
-        if (o.epoch_ms != 0 && o.switch_epochs == 0) {
+        if (o.epoch_ms != 0 && o.switch_epochs == 0)
             return false;
-        }
         return take ? p && p->take_checkpoint(s->has_open_requests()) : s->apply_checkpoint();
     }
 
@@ -262,37 +245,29 @@ struct simulator::impl {
         if (p) {
             any |= p->command_step();
             p->settle();
-            for (int i = 0; i < 8; ++i) {
+            for (int i = 0; i < 8; ++i)
                 any |= p->work();
-            }
-            while (p->told_step()) {
+            while (p->reported_step())
                 any = true;
-            }
         }
-        while (w.ok() && to_standby_step()) {
+        while (w.ok() && to_standby_step())
             any = true;
-        }
-        while (s->device_step()) {
+        while (s->device_step())
             any = true;
-        }
-        while (s->completion_step()) {
+        while (s->completion_step())
             any = true;
-        }
-        while (s->told_step()) {
+        while (s->reported_step())
             any = true;
-        }
-        while (w.ok() && to_primary_step()) {
+        while (w.ok() && to_primary_step())
             any = true;
-        }
         any |= checkpoint_step(false);
         return any;
     }
 
     void come_to_rest() {
         w.faults = w.guest_waits = false;
-        if (!w.link.whole) { // a cable that is plugged in again does not bring back what was cut
+        if (!w.link.whole) // a cable that is plugged in again does not bring back what was cut
             w.link.to_standby.stalled = w.link.to_primary.stalled = 0;
-        }
         std::uint64_t compared = UINT64_MAX;
         for (std::uint64_t i = 0; i < most_rounds && w.ok(); ++i) {
             ++w.st.steps;
@@ -353,26 +328,21 @@ struct simulator::impl {
             to_standby_step();
             s->device_step();
             s->completion_step();
-            s->told_step();
+            s->reported_step();
             checkpoint_step(false);
         }
         const bool must_work = w.runs.complete_copy() && !s->faulty;
         s->takeover();
         if (s->state() == mirror::standby_state::taken_over) {
-            for (std::uint64_t i = 0; i < most_rounds && w.ok(); ++i) {
-                if (!s->device_step() && !s->completion_step() && !s->told_step()) {
+            for (std::uint64_t i = 0; i < most_rounds && w.ok(); ++i)
+                if (!s->device_step() && !s->completion_step() && !s->reported_step())
                     break;
-                }
-            }
-            if (w.ok() && !s->faulty) {
+            if (w.ok() && !s->faulty)
                 w.check("run", w.runs.all_resumed());
-            }
-            if (w.ok() && !s->faulty && !s->live) {
+            if (w.ok() && !s->faulty && !s->live)
                 w.fail("run: after a takeover the guest is never served again");
-            }
-            if (w.ok() && !o.nondeterminism && !s->faulty) {
+            if (w.ok() && !o.nondeterminism && !s->faulty)
                 w.check("state", after_takeover(w.runs, s->gpu));
-            }
             w.check("baseline", s->leftover_after_takeover());
         } else if (must_work) {
             w.fail("the standby has a complete copy and does not take over");
@@ -381,11 +351,10 @@ struct simulator::impl {
 
     void run(statistics& total) {
         random_part();
-        if (w.ok() && (o.ends_with_takeover || o.kill_at != 0)) {
+        if (w.ok() && (o.ends_with_takeover || o.kill_at != 0))
             takeover();
-        } else if (w.ok()) {
+        else if (w.ok())
             come_to_rest();
-        }
         ++w.st.schedules;
         total.add(w.st);
     }

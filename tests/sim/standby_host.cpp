@@ -40,18 +40,16 @@ standby_host::standby_host(world& w, std::uint64_t salt)
 // ---- the device's thread
 
 bool standby_host::device_step() {
-    if (commands_.empty()) {
+    if (commands_.empty())
         return false;
-    }
-    if (w_.o.broken == mutation::runs_out_of_order && commands_.size() > 1 && w_.random.chance(2000)) {
+    if (w_.o.broken == mutation::runs_out_of_order && commands_.size() > 1 && w_.random.chance(2000))
         std::swap(commands_[0], commands_[1]);
-    }
     const command c = std::move(commands_.front());
     commands_.pop_front();
     if (c.forget) {
         gpu.reset();
         running_.clear();
-        told_.push_back(told_forgotten{});
+        reported_.push_back(reported_forgotten{});
         return true;
     }
     const body& b = c.entry;
@@ -59,9 +57,8 @@ bool standby_host::device_step() {
     running r{
         b.meta.sequence, b.meta.file, b.cost(), c.copy, 0, (b.meta.flags & mirror::entry_compare) != 0, {}};
     if (!(w_.o.broken == mutation::drops_entry && w_.random.chance(1000))) {
-        if (counts) {
+        if (counts)
             w_.check("run", w_.runs.on_run(b));
-        }
         ++w_.st.runs;
         r.result = 0;
         switch (b.meta.kind) {
@@ -71,7 +68,7 @@ bool standby_host::device_step() {
         case entry_kind::close_file:
             gpu.close(b.meta.file);
             break;
-        case entry_kind::lose_file:
+        case entry_kind::lose_session:
             gpu.close(b.meta.file);
             gpu.open(b.meta.file);
             break;
@@ -83,38 +80,32 @@ bool standby_host::device_step() {
             break;
         }
     }
-    if (r.compares) {
+    if (r.compares)
         r.hashes = gpu.digests(r.file);
-    }
-    if (c.secret) {
+    if (c.secret)
         return true;
-    }
     running_.push_back(std::move(r));
-    if (w_.o.broken == mutation::runs_twice && w_.random.chance(1000)) {
+    if (w_.o.broken == mutation::runs_twice && w_.random.chance(1000))
         w_.check("run", w_.runs.on_run(b));
-    }
     return true;
 }
 
 bool standby_host::completion_step() {
-    if (running_.empty()) {
+    if (running_.empty())
         return false;
-    }
     const std::uint32_t start = w_.random.below(static_cast<std::uint32_t>(running_.size()));
     for (std::size_t n = 0; n < running_.size(); ++n) {
         const std::size_t i = (start + n) % running_.size();
         running& r = running_[i];
-        if (gpu.waits(r.file, r.entry)) {
+        if (gpu.waits(r.file, r.entry))
             continue; // for the guest
-        }
         if (w_.o.broken == mutation::forgets_running && w_.random.chance(1000)) {
             running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
             return true;
         }
-        if (r.compares && r.copy == copy_ && !r.hashes.empty()) {
-            told_.push_back(told_digests{r.entry, std::move(r.hashes)});
-        }
-        told_.push_back(told_executed{r.entry, r.cost, r.copy, r.result});
+        if (r.compares && r.copy == copy_ && !r.hashes.empty())
+            reported_.push_back(reported_digests{r.entry, std::move(r.hashes)});
+        reported_.push_back(reported_executed{r.entry, r.cost, r.copy, r.result});
         running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
         return true;
     }
@@ -122,40 +113,37 @@ bool standby_host::completion_step() {
 }
 
 bool standby_host::lose_worker() {
-    if (gpu.files().empty()) {
+    if (gpu.files().empty())
         return false;
-    }
     auto f = gpu.files().begin();
     std::advance(f, w_.random.below(static_cast<std::uint32_t>(gpu.files().size())));
     const std::uint32_t file = f->first;
     w_.say("standby", "the worker of file " + std::to_string(file) + " dies");
     gpu.close(file);
     gpu.open(file);
-    told_.push_back(told_lost{file});
+    reported_.push_back(reported_lost{file});
     faulty = true;
     return true;
 }
 
-bool standby_host::told_step() {
-    if (told_.empty()) {
+bool standby_host::reported_step() {
+    if (reported_.empty())
         return false;
-    }
-    const told t = std::move(told_.front());
-    told_.pop_front();
-    if (const auto* e = std::get_if<told_executed>(&t)) {
+    const told t = std::move(reported_.front());
+    reported_.pop_front();
+    if (const auto* e = std::get_if<reported_executed>(&t)) {
         if (e->copy == copy_) {
             held_bytes_ -= e->cost;
             --held_entries_;
         }
         fsm_.on_executed(e->entry, e->result, w_.now);
-    } else if (const auto* d = std::get_if<told_digests>(&t)) {
+    } else if (const auto* d = std::get_if<reported_digests>(&t)) {
         fsm_.on_digests(d->entry, d->hashes, w_.now);
-    } else if (const auto* l = std::get_if<told_lost>(&t)) {
+    } else if (const auto* l = std::get_if<reported_lost>(&t)) {
         fsm_.on_file_lost(l->file, "its worker died", w_.now);
-    } else if (const auto* s = std::get_if<told_stored>(&t)) {
-        if (s->copy == copy_) {
+    } else if (const auto* s = std::get_if<reported_stored>(&t)) {
+        if (s->copy == copy_)
             fsm_.on_built_stored(s->bytes);
-        }
     } else {
         fsm_.on_forgotten(w_.now);
     }
@@ -165,9 +153,8 @@ bool standby_host::told_step() {
 
 bool standby_host::apply_checkpoint() {
     const mirror::standby_status s = fsm_.status(w_.now);
-    if (s.complete_checkpoint <= s.committed_epoch) {
+    if (s.complete_checkpoint <= s.committed_epoch)
         return false;
-    }
     w_.runs.on_committed(s.complete_checkpoint);
     const std::vector<mirror::open_request> open = open_requests();
     open_before_ = !open.empty();
@@ -181,15 +168,13 @@ bool standby_host::apply_checkpoint() {
 // once stays so.
 std::vector<mirror::open_request> standby_host::open_requests() {
     std::vector<mirror::open_request> open;
-    if (!w_.guest_waits) {
+    if (!w_.guest_waits)
         return open;
-    }
     std::map<std::uint32_t, std::vector<log_sequence>> requests; // of a file, not answered
     for (const run_checker::arrival& a : w_.runs.arrived()) {
         const mirror::entry_meta& m = a.entry.meta;
-        if (m.sequence > w_.runs.committed()) {
+        if (m.sequence > w_.runs.committed())
             break;
-        }
         if (m.kind == entry_kind::reset) {
             requests.clear();
         } else if (m.kind != entry_kind::submit) {
@@ -205,12 +190,10 @@ std::vector<mirror::open_request> standby_host::open_requests() {
             const bool two = first + 1 < sequences.size() && sequences[first + 1] == sequences[first] + 1 &&
                              w_.random.chance(3000);
             const log_sequence after = sequences[first] - 1;
-            if (sequences[first] > last_commit_ && w_.random.chance(2000)) { // a query before it
+            if (sequences[first] > last_commit_ && w_.random.chance(2000)) // a query before it
                 open.push_back({++w_.st.requests, file, after, after});
-            }
-            if (w_.random.chance(6000)) {
+            if (w_.random.chance(6000))
                 open.push_back({++w_.st.requests, file, after, after + (two ? 2 : 1)});
-            }
             first += two ? 2 : 1;
         }
     }
@@ -218,11 +201,9 @@ std::vector<mirror::open_request> standby_host::open_requests() {
                      [](const auto& a, const auto& b) { return a.after < b.after; });
     last_commit_ = w_.runs.committed();
     open_entries_.clear();
-    for (const mirror::open_request& r : open) {
-        for (log_sequence s = r.after + 1; s <= r.last; ++s) {
+    for (const mirror::open_request& r : open)
+        for (log_sequence s = r.after + 1; s <= r.last; ++s)
             open_entries_.insert(s);
-        }
-    }
     return open;
 }
 
@@ -251,9 +232,8 @@ void standby_host::on_frame(const frame& f) {
         drain();
         return;
     }
-    if (w_.trace) {
+    if (w_.trace)
         w_.say("standby", "← " + mirror::to_text(f.what));
-    }
     const bool before = accepted();
     fsm_.on_message(f.what, w_.now);
     // What broke a rule was not taken.
@@ -264,9 +244,8 @@ void standby_host::on_frame(const frame& f) {
                 held_bytes_ += b.cost();
                 ++held_entries_;
                 held_[b.meta.sequence] = b;
-                if (w_.o.broken == mutation::runs_before_commit && w_.random.chance(1000)) {
+                if (w_.o.broken == mutation::runs_before_commit && w_.random.chance(1000))
                     commands_.push_back({.forget = false, .secret = true, .copy = copy_, .entry = b});
-                }
             }
             w_.check("flow",
                      flow_checker::held(held_bytes_, held_entries_, w_.o.hold_bytes, w_.o.hold_entries));
@@ -277,9 +256,8 @@ void standby_host::on_frame(const frame& f) {
             body& b = held_[c->sequence];
             for (std::uint32_t i = first; i < first + words; ++i) {
                 b.words[i] = f.words[i];
-                if (w_.o.broken == mutation::corrupts_content) {
+                if (w_.o.broken == mutation::corrupts_content)
                     b.words[i] ^= 1;
-                }
             }
             b.words_here += words;
         } else if (const auto* r = std::get_if<mirror::outcome>(&f.what)) {
@@ -312,23 +290,20 @@ void standby_host::on_time() {
 void standby_host::drain() {
     mirror::standby_action a;
     while (fsm_.next(a)) {
-        if (w_.trace) {
+        if (w_.trace)
             w_.say("standby", mirror::to_text(a));
-        }
         std::visit([this](auto& what) { act(what); }, a);
     }
 }
 
 void standby_host::send(frame f) {
-    if (w_.link.to_standby.open && w_.link.whole) {
+    if (w_.link.to_standby.open && w_.link.whole)
         w_.link.to_primary.push(std::move(f));
-    }
 }
 
 void standby_host::act(mirror::act_send& a) {
-    if (auto* k = std::get_if<mirror::ack>(&a.what); k != nullptr && w_.o.broken == mutation::lies_in_acks) {
+    if (auto* k = std::get_if<mirror::ack>(&a.what); k != nullptr && w_.o.broken == mutation::lies_in_acks)
         k->received += 1;
-    }
     frame f;
     f.what = std::move(a.what);
     send(std::move(f));
@@ -344,9 +319,8 @@ void standby_host::act(mirror::act_close_link&) {
 
 void standby_host::act(const mirror::act_run& a) {
     const auto h = held_.find(a.sequence);
-    if (h == held_.end()) {
+    if (h == held_.end())
         return w_.fail("run: entry " + std::to_string(a.sequence) + " is to run and is not held");
-    }
     commands_.push_back({.forget = false, .secret = false, .copy = copy_, .entry = std::move(h->second)});
     held_.erase(h);
 }
@@ -355,14 +329,12 @@ void standby_host::act(const mirror::act_skip& a) {
     ++w_.st.skips;
     w_.check("run", w_.runs.on_skip(a.sequence));
     const auto h = held_.find(a.sequence);
-    if (h == held_.end()) {
+    if (h == held_.end())
         return w_.fail("run: entry " + std::to_string(a.sequence) + " is to be skipped and is not held");
-    }
     held_bytes_ -= h->second.cost();
     --held_entries_;
-    if (w_.o.broken == mutation::runs_tail_at_takeover && state() == mirror::standby_state::taken_over) {
+    if (w_.o.broken == mutation::runs_tail_at_takeover && state() == mirror::standby_state::taken_over)
         commands_.push_back({.forget = false, .secret = true, .copy = copy_, .entry = std::move(h->second)});
-    }
     held_.erase(h);
 }
 
@@ -374,9 +346,8 @@ void standby_host::act(const mirror::act_resume& a) {
     w_.check("run", w_.runs.on_resume(a.request));
     for (log_sequence s = a.request.after + 1; s <= a.request.last; ++s) {
         const auto h = held_.find(s);
-        if (h == held_.end()) {
+        if (h == held_.end())
             return w_.fail("run: entry " + std::to_string(s) + " of a request is not held");
-        }
         held_bytes_ -= h->second.cost();
         --held_entries_;
         commands_.push_back({.forget = false, .secret = true, .copy = copy_, .entry = std::move(h->second)});
@@ -401,7 +372,8 @@ void standby_host::act(const mirror::act_standby_state&) {}
 // ---- checks
 
 bool standby_host::at_rest() const {
-    return state() == mirror::standby_state::ready && commands_.empty() && running_.empty() && told_.empty();
+    return state() == mirror::standby_state::ready && commands_.empty() && running_.empty() &&
+           reported_.empty();
 }
 
 std::string standby_host::leftover() const {
@@ -411,15 +383,14 @@ std::string standby_host::leftover() const {
         return "at rest the standby holds " + std::to_string(s.held_bytes) + " bytes in " +
                std::to_string(s.held_entries) + " entries, and has " + std::to_string(held_.size());
     }
-    if (s.bookkeeping > baseline_records) {
+    if (s.bookkeeping > baseline_records)
         return "at rest the standby has " + std::to_string(s.bookkeeping) + " records in memory";
-    }
     return {};
 }
 
 std::string standby_host::leftover_after_takeover() const {
     const mirror::standby_status s = fsm_.status(w_.now);
-    if (!commands_.empty() || !told_.empty() || s.held_entries != running_.size() || !held_.empty()) {
+    if (!commands_.empty() || !reported_.empty() || s.held_entries != running_.size() || !held_.empty()) {
         return "after a takeover the standby holds " + std::to_string(s.held_entries) + " entries, and " +
                std::to_string(running_.size()) + " run";
     }

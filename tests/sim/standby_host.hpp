@@ -22,7 +22,7 @@ public:
     // Steps; each says whether it did anything.
     bool device_step();     // the device's thread takes the next command
     bool completion_step(); // something that runs has ended
-    bool told_step();       // what the device told reaches the replication's thread
+    bool reported_step();   // what the device told reaches the replication's thread
     bool apply_checkpoint();
     bool lose_worker();
 
@@ -60,23 +60,24 @@ private:
         bool compares;
         std::vector<std::uint64_t> hashes;
     };
-    struct told_executed {
+    struct reported_executed {
         mirror::log_sequence entry;
         std::uint64_t cost, copy;
         std::int32_t result;
     };
-    struct told_digests {
+    struct reported_digests {
         mirror::log_sequence entry;
         std::vector<std::uint64_t> hashes;
     };
-    struct told_lost {
+    struct reported_lost {
         std::uint32_t file;
     };
-    struct told_forgotten {};
-    struct told_stored {
+    struct reported_forgotten {};
+    struct reported_stored {
         std::uint64_t bytes, copy;
     };
-    using told = std::variant<told_executed, told_digests, told_lost, told_forgotten, told_stored>;
+    using told =
+        std::variant<reported_executed, reported_digests, reported_lost, reported_forgotten, reported_stored>;
 
     void drain();
     void act(mirror::act_send& a);
@@ -86,7 +87,7 @@ private:
     void act(const mirror::act_resume& a);
     void act(const mirror::act_live&) { live = true; }
     void act(const mirror::act_forget_all&);
-    void act(const mirror::act_store_built& a) { told_.push_back(told_stored{a.what.bytes, copy_}); }
+    void act(const mirror::act_store_built& a) { reported_.push_back(reported_stored{a.what.bytes, copy_}); }
     void act(const mirror::act_standby_state& a);
     void send(frame f);
     void execute(const body& b);
@@ -99,11 +100,11 @@ private:
     std::map<mirror::log_sequence, body> held_;
     std::uint64_t held_bytes_ = 0, held_entries_ = 0; // until the device gave them back
     mirror::log_sequence last_commit_ = 0;
-    std::set<mirror::log_sequence> open_entries_; // of open requests, at the last checkpoint
-    bool open_before_ = false;                    // there were open requests at the last checkpoint
+    std::set<mirror::log_sequence> open_entries_; // of in-flight requests, at the last checkpoint
+    bool open_before_ = false;                    // there were in-flight requests at the last checkpoint
     std::deque<command> commands_;
     std::vector<running> running_;
-    std::deque<told> told_;
+    std::deque<told> reported_;
 };
 
 } // namespace kagemusha::sim

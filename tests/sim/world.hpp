@@ -35,14 +35,12 @@ struct world {
         }
     }
     void check(const char* checker, const std::string& result) {
-        if (!result.empty()) {
+        if (!result.empty())
             fail(std::string(checker) + ": " + result);
-        }
     }
     void say(const char* who, const std::string& what) const {
-        if (trace) {
+        if (trace)
             std::printf("%6llu %-8s %s\n", static_cast<unsigned long long>(now), who, what.c_str());
-        }
     }
 };
 

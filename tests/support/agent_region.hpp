@@ -12,7 +12,7 @@
 #include <mutex>
 
 #include "gpu/executor.hpp"
-#include "mirror/sync/mirror_agent.hpp"
+#include "mirror/sync/sync_agent.hpp"
 
 namespace kagemusha::mirror::testing {
 

@@ -50,9 +50,9 @@ executing_pair::executing_pair(pair_options options)
     , replay(standby, {arena_.base(), peek_at}, log, replayer::answers::in_time)
     , regions_{{guest_.base(), guest_.bytes()}} {
     log.copies_at_once = true;
-    mirror_primary_options o;
+    primary_shadow_options o;
     o.digest_interval_ms = options.digest_interval_ms;
-    mirror = std::make_unique<mirror_primary>(*primary.device, log, make_agent_factory(memory, options.agent),
+    mirror = std::make_unique<primary_shadow>(*primary.device, log, make_agent_factory(memory, options.agent),
                                               regions_, o);
     primary.device->set_tap(mirror.get());
     primary.now_ms = standby.now_ms = steady_ms();

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/capture/mirror_primary.hpp"
+#include "mirror/capture/primary_shadow.hpp"
 #include "tests/support/agent_region.hpp"
 #include "tests/support/guest_calls.hpp"
 #include "tests/support/memory_log.hpp"
@@ -94,7 +94,7 @@ public:
     memory_log log;
     test_device primary, standby;
     replayer replay;
-    std::unique_ptr<mirror_primary> mirror;
+    std::unique_ptr<primary_shadow> mirror;
 
 private:
     bool wait_until(const std::function<bool()>& done, const char*) override {

@@ -34,9 +34,8 @@ kagemusha_device_config config_of(const backend_case& b, bool second) {
     kagemusha_device_config c;
     kagemusha_device_config_init(&c);
     const char* gpu = std::getenv("KAGEMUSHA_TEST_GPU");
-    if (const char* other = std::getenv("KAGEMUSHA_TEST_STANDBY_GPU"); second && other) {
+    if (const char* other = std::getenv("KAGEMUSHA_TEST_STANDBY_GPU"); second && other)
         gpu = other;
-    }
     c.gpu = b.executes && gpu ? gpu : "";
     c.name = "test";
     c.backend = b.backend;
@@ -62,14 +61,12 @@ host::host(const kagemusha_device_config& config) {
         return 0;
     };
     c.callbacks.memory_written = [](void* self, const kagemusha_segment* ranges, std::size_t count) {
-        for (const kagemusha_segment& range : std::span(ranges, count)) {
+        for (const kagemusha_segment& range : std::span(ranges, count))
             static_cast<host*>(self)->on_written(range);
-        }
     };
     c.callbacks.log = [](void*, int level, const char* line) {
-        if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE")) {
+        if (level <= KAGEMUSHA_LOG_WARNING || std::getenv("KAGEMUSHA_TEST_VERBOSE"))
             std::fprintf(stderr, "log %d: %s\n", level, line);
-        }
     };
     char error[512] = "";
     if (kagemusha_device_create(&c, &device_, error, sizeof error) != 0) {
@@ -100,14 +97,12 @@ kagemusha_device_stats host::stats() const {
 
 void host::pump() {
     std::vector<pollfd> fds;
-    for (const host* h : hosts()) {
+    for (const host* h : hosts())
         fds.push_back({kagemusha_device_poll_fd(h->device_), POLLIN, 0});
-    }
     // Not for ever: what is waited for may be told by a status, which has no descriptor.
     poll(fds.data(), fds.size(), 5);
-    for (const host* h : hosts()) {
+    for (const host* h : hosts())
         kagemusha_device_dispatch(h->device_);
-    }
 }
 
 bool host::wait(const std::function<bool()>& done, const char* what) {
@@ -144,9 +139,8 @@ guest::guest(const kagemusha_device_config& config, std::uint64_t memory_bytes, 
         window_ = std::make_unique<guest_memory>(window_bytes);
         add(1, *window_);
     }
-    if (runs) {
+    if (runs)
         open(1);
-    }
 }
 
 void guest::on_written(const kagemusha_segment& range) {
@@ -155,9 +149,8 @@ void guest::on_written(const kagemusha_segment& range) {
 
 void guest::send_ahead() {
     memory_->send(memory_copy_);
-    if (window_) {
+    if (window_)
         window_->send(window_copy_);
-    }
 }
 
 guest_state guest::save() {
@@ -167,9 +160,8 @@ guest_state guest::save() {
 
 void guest::resume(const guest_state& state) {
     memory_->load(memory_copy_ = state.memory);
-    if (window_) {
+    if (window_)
         window_->load(window_copy_ = state.window);
-    }
     file_ = state.file;
     next_id_ = state.next_id;
     next_token_ = state.next_token;
@@ -220,9 +212,8 @@ void guest::close(std::uint32_t file) {
 
 std::uint64_t guest::submit(const codec::stream_builder& b) {
     const std::uint64_t token = next_token_++;
-    if (waits_for_room) {
+    if (waits_for_room)
         wait([this] { return !kagemusha_device_congested(device()); }, "room in the log");
-    }
     const auto kept = open_.emplace(token, std::pair(file_, b)).first->second;
     const kagemusha_request request = kept.second.request(file_, token);
     kagemusha_device_submit(device(), &request);

@@ -9,9 +9,8 @@ using codec::stream_builder;
 
 vgpu_response guest_calls::run(const stream_builder& b) {
     const std::uint64_t token = submit(b);
-    if (!wait_until([&] { return answered(token); }, "an answer")) {
+    if (!wait_until([&] { return answered(token); }, "an answer"))
         return {};
-    }
     return answer(token);
 }
 

@@ -30,16 +30,14 @@ bool stored_into(void* address) {
 namespace {
 
 void on_fault(int signal, siginfo_t* info, void*) {
-    if (!stored_into(info->si_addr)) {
+    if (!stored_into(info->si_addr))
         sigaction(signal, &previous, nullptr); // happens again, and ends as it would have
-    }
 }
 
 std::byte* map(int fd, std::uint64_t bytes) {
     void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (at == MAP_FAILED) {
+    if (at == MAP_FAILED)
         std::abort();
-    }
     return static_cast<std::byte*>(at);
 }
 
@@ -49,9 +47,8 @@ guest_memory::guest_memory(std::uint64_t bytes)
     : bytes_((bytes + page_bytes - 1) / page_bytes * page_bytes)
     , fd_(memfd_create("test-guest", MFD_CLOEXEC))
     , dirty_(bytes_ / page_bytes, 1) {
-    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) {
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
         std::abort();
-    }
     guest_ = map(fd_, bytes_);
     device_ = map(fd_, bytes_);
     static const bool installed = [] {
@@ -61,9 +58,8 @@ guest_memory::guest_memory(std::uint64_t bytes)
         return sigaction(SIGSEGV, &action, &previous) == 0;
     }();
     const auto slot = std::find(std::begin(memories), std::end(memories), nullptr);
-    if (!installed || slot == std::end(memories)) {
+    if (!installed || slot == std::end(memories))
         std::abort();
-    }
     *slot = this;
 }
 
@@ -75,13 +71,11 @@ guest_memory::~guest_memory() {
 }
 
 bool guest_memory::note_store(const std::byte* at) {
-    if (at < guest_ || at >= guest_ + bytes_) {
+    if (at < guest_ || at >= guest_ + bytes_)
         return false;
-    }
     const std::uint64_t page = static_cast<std::uint64_t>(at - guest_) / page_bytes;
-    if (dirty_[page]) {
+    if (dirty_[page])
         return false; // no store into protected memory
-    }
     dirty_[page] = 1;
     return mprotect(guest_ + page * page_bytes, page_bytes, PROT_READ | PROT_WRITE) == 0;
 }
@@ -98,11 +92,9 @@ void guest_memory::mark(std::uint64_t offset, std::uint64_t bytes) {
 
 void guest_memory::send(std::vector<std::byte>& copy) {
     copy.resize(bytes_);
-    for (std::uint64_t page = 0; page < dirty_.size(); ++page) {
-        if (dirty_[page]) {
+    for (std::uint64_t page = 0; page < dirty_.size(); ++page)
+        if (dirty_[page])
             std::memcpy(copy.data() + page * page_bytes, device_ + page * page_bytes, page_bytes);
-        }
-    }
     std::fill(dirty_.begin(), dirty_.end(), 0);
     mprotect(guest_, bytes_, PROT_READ);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// ideal_agent: in place of mirror_agent where its work is not what is tested.
+// ideal_agent: in place of sync_agent where its work is not what is tested.
 #pragma once
 
 #include <cstring>
@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "mirror/shadow/mirror_file.hpp"
-#include "mirror/sync/file_agent.hpp"
+#include "mirror/shadow/session_shadow.hpp"
+#include "mirror/sync/session_agent.hpp"
 #include "tests/support/instant_device.hpp"
 
 namespace kagemusha::mirror::testing {
 
 // An agent that can read the GPU's memory without asking anybody. It does all the work in the last round.
-class ideal_agent final : public file_agent {
+class ideal_agent final : public session_agent {
 public:
-    ideal_agent(instant_device& primary, std::uint32_t file, mirror_file& state, core::mirror_port& device,
+    ideal_agent(instant_device& primary, std::uint32_t file, session_shadow& state, core::mirror_port& device,
                 log_sink& log)
         : primary_(primary), file_(file), state_(state), device_(device), log_(log) {}
 
@@ -31,9 +31,8 @@ public:
     void start_sync() override {
         syncing_ = true;
         calls.push_back("start_sync");
-        if (patience > 0 && nothing_waits()) {
+        if (patience > 0 && nothing_waits())
             ship_dirty(); // a first round; what is written from here on must be dirty again
-        }
     }
     bool ready_to_finish() const override { return syncing_ && allowed && patience <= 0 && nothing_waits(); }
     void finish_sync() override {
@@ -112,7 +111,7 @@ private:
 
     instant_device& primary_;
     const std::uint32_t file_;
-    mirror_file& state_;
+    session_shadow& state_;
     core::mirror_port& device_;
     log_sink& log_;
     bool syncing_ = false;

@@ -53,12 +53,10 @@ worker::submit_result instant_port::submit(const worker::request_view& request) 
 
 void instant_port::drain(worker::port_sink& sink) {
     std::uint64_t n = 0;
-    if (read(event_, &n, sizeof(n)) < 0) {
+    if (read(event_, &n, sizeof(n)) < 0)
         return;
-    }
-    for (auto said = std::exchange(said_, {}); auto& f : said) {
+    for (auto said = std::exchange(said_, {}); auto& f : said)
         f(sink);
-    }
 }
 
 void instant_port::on_done(std::uint64_t token, const vgpu_response& response) {
@@ -70,9 +68,8 @@ void instant_port::on_done(std::uint64_t token, const vgpu_response& response) {
 }
 
 void instant_port::on_written(std::uint64_t token, std::uint32_t payload) {
-    if (!quiet_) {
+    if (!quiet_)
         say([=](worker::port_sink& s) { s.on_written(token, payload); });
-    }
 }
 
 void instant_port::on_record(std::span<const std::byte> record) {

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "mirror/capture/mirror_primary.hpp"
+#include "mirror/capture/primary_shadow.hpp"
 #include "tests/support/ideal_agent.hpp"
 #include "tests/support/instant_device.hpp"
 #include "tests/support/memory_log.hpp"
@@ -19,12 +19,13 @@
 namespace kagemusha::mirror::testing {
 
 struct instant_pair {
-    explicit instant_pair(bool with_agents = true, mirror_primary_options options = {0, max_catalog_bytes, 5})
+    explicit instant_pair(bool with_agents = true,
+                          primary_shadow_options options = {0, max_registry_bytes, 5})
         : regions{{primary.memory.data(), primary.memory.size()}} {
         agent_factory agents;
         if (with_agents) {
-            agents = [this](std::uint32_t file, mirror_file& state, core::mirror_port& device,
-                            log_sink& l) -> std::unique_ptr<file_agent> {
+            agents = [this](std::uint32_t file, session_shadow& state, core::mirror_port& device,
+                            log_sink& l) -> std::unique_ptr<session_agent> {
                 auto agent = std::make_unique<ideal_agent>(primary, file, state, device, l);
                 agent->allowed = agents_may_finish;
                 agent->patience = agent_patience;
@@ -32,7 +33,7 @@ struct instant_pair {
                 return agent;
             };
         }
-        mirror = std::make_unique<mirror_primary>(*primary.device, log, std::move(agents), regions, options);
+        mirror = std::make_unique<primary_shadow>(*primary.device, log, std::move(agents), regions, options);
         primary.device->set_tap(mirror.get());
     }
     ~instant_pair() {
@@ -47,7 +48,7 @@ struct instant_pair {
     std::map<std::uint32_t, ideal_agent*> made;
     bool agents_may_finish = true;
     int agent_patience = 0;
-    std::unique_ptr<mirror_primary> mirror;
+    std::unique_ptr<primary_shadow> mirror;
 
     // Submits, lets the worker answer, gives the answer.
     vgpu_response run(std::uint32_t file, const stream_builder& b) {

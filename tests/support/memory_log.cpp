@@ -19,19 +19,16 @@ bool memory_log::item::all_came() const {
 
 void memory_log::send(log_sequence n) {
     item& i = at(n);
-    if (i.sent) {
+    if (i.sent)
         return;
-    }
     i.sent = true;
     for (const byte_pieces& pieces : i.entry.content) {
         std::vector<std::byte> bytes;
-        for (const auto& piece : pieces.pieces) {
+        for (const auto& piece : pieces.pieces)
             bytes.insert(bytes.end(), piece.begin(), piece.end());
-        }
         require(!i.is_late() || bytes.empty(), "a late entry with content");
-        if (!i.is_late()) {
+        if (!i.is_late())
             i.content.push_back(std::move(bytes));
-        }
     }
     i.entry.content.clear(); // what kept it alive may go
 }
@@ -40,9 +37,8 @@ log_sequence memory_log::append(log_entry entry) {
     items.push_back({});
     items.back().entry = std::move(entry);
     items.back().entry.meta.sequence = items.size();
-    if (copies_at_once) {
+    if (copies_at_once)
         send(items.size());
-    }
     return items.size();
 }
 
@@ -57,9 +53,8 @@ void memory_log::late_content(log_sequence n, std::uint32_t payload, byte_pieces
     require(i.is_late() && !i.canceled, "content that does not belong to its entry");
     require(bytes.keep != nullptr, "late content in guest memory");
     i.content.resize(i.entry.payloads.size());
-    for (const auto& piece : bytes.pieces) {
+    for (const auto& piece : bytes.pieces)
         i.content.at(payload).insert(i.content[payload].end(), piece.begin(), piece.end());
-    }
     require(i.content[payload].size() <= i.entry.payloads[payload].bytes, "too much content");
 }
 
@@ -76,9 +71,8 @@ void memory_log::digests(log_sequence n, std::vector<std::uint64_t> hashes) {
 
 bool memory_log::release_content(log_sequence n) {
     asked_to_release.push_back(n);
-    if (sending && !at(n).sent) {
+    if (sending && !at(n).sent)
         return false;
-    }
     send(n);
     return true;
 }

@@ -54,9 +54,8 @@ void protected_guest::protect() {
 bool protected_guest::take() {
     char error[512] = "";
     int closed = kagemusha_device_close_epoch(primary->device(), 0, error, sizeof error);
-    if (closed == -EPROTO) {
+    if (closed == -EPROTO)
         return false;
-    }
     const void* state = nullptr;
     std::size_t size = 0;
     kagemusha_device_save_state(primary->device(), &state, &size);
@@ -66,9 +65,8 @@ bool protected_guest::take() {
     for (int i = 0; closed == 0 && i < 10'000; ++i) { // the VM runs again
         host::pump();
         closed = kagemusha_device_wait_epoch(primary->device(), 5, error, sizeof error);
-        if (closed != -ETIMEDOUT) {
+        if (closed != -ETIMEDOUT)
             break;
-        }
         closed = 0;
     }
     EXPECT_EQ(closed, 0) << error;
@@ -84,9 +82,8 @@ bool protected_guest::take() {
 }
 
 void protected_guest::take_next() {
-    while (!take() && !testing::Test::HasFailure()) {
+    while (!take() && !testing::Test::HasFailure())
         host::pump();
-    }
 }
 
 void protected_guest::fail_over() {

@@ -8,9 +8,8 @@
 namespace kagemusha::mirror::testing {
 
 void require(bool condition, const std::string& what) {
-    if (!condition) {
+    if (!condition)
         throw std::runtime_error(what);
-    }
 }
 
 test_device::test_device(role r, core::port_factory ports, const std::vector<std::uint64_t>& region_bytes)
@@ -35,9 +34,8 @@ test_device::test_device(role r, core::port_factory ports, const std::vector<std
     std::string error;
     device = core::device::create(c, std::move(ports), error);
     require(device != nullptr, error);
-    for (std::uint32_t i = 0; i < region_bytes.size(); ++i) {
+    for (std::uint32_t i = 0; i < region_bytes.size(); ++i)
         device->add_region(i, region_bytes[i]);
-    }
 }
 
 std::uint64_t test_device::submit(std::uint32_t file, const kagemusha_request& request) {
@@ -59,16 +57,14 @@ std::uint64_t test_device::close(std::uint32_t file) {
 }
 
 void test_device::dispatch() {
-    for (int i = 0; i < 4; ++i) { // what a dispatch sets off may be ready at once
+    for (int i = 0; i < 4; ++i) // what a dispatch sets off may be ready at once
         device->dispatch(now_ms);
-    }
 }
 
 const vgpu_response* test_device::answer_of(std::uint64_t token) const {
     const auto at = answers_.find(token);
-    if (at == answers_.end()) {
+    if (at == answers_.end())
         return nullptr;
-    }
     require(at->second.size() == 1, "a request was answered twice");
     return &at->second.front();
 }
@@ -89,9 +85,8 @@ void test_device::on_record(const void* bytes, std::size_t length) {
     } else if (header.type == VGPU_RECORD_QUEUE_ERROR && length >= sizeof(vgpu_record_queue_error)) {
         vgpu_record_queue_error e;
         std::memcpy(&e, bytes, sizeof(e));
-        if ((e.queue & agent_id_bit) != 0) {
+        if ((e.queue & agent_id_bit) != 0)
             failures.push_back("opcode " + std::to_string(e.opcode) + ": " + std::to_string(e.error));
-        }
     } else if (header.type == VGPU_RECORD_LOST) {
         failures.emplace_back("the file was lost");
     }

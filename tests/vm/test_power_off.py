@@ -63,8 +63,8 @@ def check_other_host_stays_off(pair):
     """the other host stays off: the VM is not started before a person says so"""
     power_off(*pair.begin())
     alone = pair.on("a", "run")
-    assert alone.process.wait(120) == 1 and "--anew" in alone.said(), alone.said()
-    anew = pair.on("a", "run", "--anew")
+    assert alone.process.wait(120) == 1 and "--force-new" in alone.said(), alone.said()
+    anew = pair.on("a", "run", "--force-new")
     anew.wait_state("alone")
     counts_on(anew)
     assert mark(pair.image("a")) == "newest", mark(pair.image("a"))

@@ -112,7 +112,7 @@ def check_switchover_fails(pair):
     committed_count(primary)
     os.kill(standby.process.pid, signal.SIGSTOP)
     primary.tell("switchover")
-    primary.wait("the VM stands still", lambda s: s["state"] in ("handing-over", "taking-back"))
+    primary.wait("the VM stands still", lambda s: s["state"] in ("handing-over", "reclaiming"))
     last = primary.counts()[-1]
     primary.wait_state("alone")
     wait(lambda: primary.counts()[-1] > last + 50, "the guest counts on")

@@ -99,7 +99,7 @@ void qemu::take_checkpoint() {
     sent_.vm = vm_;
     sent_.gpu_value = gpu_value_;
     // What the GPU reads into is not in the dirty log before the request's answer. The program may know of
-    // its end already, so what an open request writes belongs to each checkpoint.
+    // its end already, so what an in-flight request writes belongs to each checkpoint.
     if (vm_.open && !w_.broken(mutation::forgets_reads_in_flight)) {
         dirty_read_ |= 1u << vm_.requests % slots;
         dirty_own_ |= 1u << vm_.requests % slots;
@@ -218,7 +218,7 @@ void qemu::go_on_alone() {
     stop_replicating();
     release(held_.size());
     const bool stood_still = std::exchange(stopped_, false);
-    tell_gpu_failure();
+    report_gpu_failure();
     if (stood_still && runs_)
         resume_guest();
 }

@@ -130,7 +130,7 @@ void qemu::reply() {
 }
 
 // The program gets an error, makes its GPU's state anew and computes on the CPU what is missing.
-void qemu::tell_gpu_failure() {
+void qemu::report_gpu_failure() {
     if (!alive_ || standby_ || !gpu_failed_)
         return;
     gpu_failed_ = false;

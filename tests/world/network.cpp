@@ -7,7 +7,7 @@ namespace kagemusha::world {
 
 namespace {
 
-constexpr time_us connect_timeout = 1000 * ms; // control/supervise/decider.cpp
+constexpr time_us connect_timeout = 1000 * ms; // control/supervise/supervisor_loop.cpp
 constexpr time_us longest_repeat = 2000 * ms;  // of TCP, after a silence
 
 } // namespace

@@ -27,7 +27,7 @@ enum class mutation : std::uint8_t {
     forgets_received,        // … drops one that it acknowledged and has not loaded
     forgets_dirty_disk,      // a checkpoint lacks what the guest wrote to its disk
     forgets_flush,           // the guest is told of a flush that was not made
-    forgets_reads_in_flight, // a checkpoint lacks what the GPU read into memory in an open request
+    forgets_reads_in_flight, // a checkpoint lacks what the GPU read into memory in an in-flight request
     reads_again,             // a resumed request reads a second time over memory that the guest owns
     runs_gpu_tail,           // a takeover runs log entries behind its checkpoint
     commits_without_gpu,     // a checkpoint is committed before the standby's GPU has the log up to it

@@ -147,7 +147,7 @@ void person::give_standby(host& primary) {
         if (const auto* const s = h.process.standby()) {
             // They find each other, unless its disks are not to be overwritten. The VM runs where a person
             // has found the newest ones.
-            if (s->waiting_for().find("--overwrite") != std::string::npos) {
+            if (s->waiting_for().find("--discard-replica") != std::string::npos) {
                 h.stop_unit();
                 h.process.stop();
                 overwrites_[h.index] = true; // when it is started the next time
@@ -165,7 +165,7 @@ void person::give_standby(host& primary) {
         if (h->process.alive())
             continue;
         const bool overwrite = std::exchange(overwrites_[h->index], false);
-        w_.say("person", "kage standby{} on {}", overwrite ? " --overwrite" : "", h->name());
+        w_.say("person", "kage standby{} on {}", overwrite ? " --discard-replica" : "", h->name());
         h->service = {unit::kind::standby, -1, false, overwrite};
         return h->start_unit();
     }
@@ -177,7 +177,7 @@ void person::start_vm() {
     const auto start = [&](std::uint8_t i, bool anew) {
         auto& h = *w_.hosts[i];
         auto other = static_cast<std::uint8_t>((i + 1) % count);
-        w_.say("person", "kage run{} on {}", anew ? " --anew" : "", h.name());
+        w_.say("person", "kage run{} on {}", anew ? " --force-new" : "", h.name());
         for (const auto& each : w_.hosts) // one that is off starts nothing when it comes back
             if (each->service.what == unit::kind::run)
                 each->service = {unit::kind::standby, -1, false};

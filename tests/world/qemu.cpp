@@ -163,7 +163,7 @@ void qemu::fail_gpu() {
     if (phase_ == phase::checkpointing)
         host_.process.look_soon(); // the device holds it back
     else
-        tell_gpu_failure();
+        report_gpu_failure();
 }
 
 // Of a standby: one of its workers died.

@@ -40,7 +40,7 @@ public:
     void kill(const std::string& why);
     void replicate(std::uint8_t to);
     void go_on_alone();
-    void tell_gpu_failure();
+    void report_gpu_failure();
     void take_over();
     bool hand_over(); // false: no checkpoints reach a standby
     bool handed_over() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The counterpart of control/supervise: decider.cpp (the state machines' thread), supervisor.cpp (the main
-// thread: marks and QEMU), qemu_pilot.cpp (what is reported of QEMU, and when).
+// The counterpart of control/supervise: supervisor_loop.cpp (the state machines' thread), supervisor.cpp (the main
+// thread: marks and QEMU), qemu_controller.cpp (what is reported of QEMU, and when).
 #include "world/supervisor.hpp"
 
 #include "world/world.hpp"
@@ -60,12 +60,12 @@ void supervisor::start(const unit& how) {
     tick_at_ = never;
     orders_.clear();
     main_busy_ = had_vm_ = quitting_ = in_order_ = expects_death_ = false;
-    told_protecting_ = told_lost_ = told_copy_lost_ = looks_ = false;
+    reported_protecting_ = reported_lost_ = reported_copy_lost_ = looks_ = false;
     killed_why_.clear();
     ended_why_.clear();
     w_.say(host_.index, "starts: kage {}{}{}", as_standby ? "standby" : "run",
-           how.anew        ? " --anew"
-           : how.overwrite ? " --overwrite"
+           how.anew        ? " --force-new"
+           : how.overwrite ? " --discard-replica"
                            : "",
            w_.traces() ? ", its image is " + to_text(host_.image.mark) : "");
     if (as_standby && host_.image.mark.state == disk_state::unmarked)
@@ -323,7 +323,7 @@ std::string supervisor::mark(disk_mark m, bool flush) {
     return {};
 }
 
-// The decider is through. QEMU may still be there.
+// The supervisor_loop is through. QEMU may still be there.
 void supervisor::finish(bool in_order, const std::string& why) {
     quitting_ = true;
     in_order_ = in_order;
@@ -349,7 +349,7 @@ void supervisor::checkpoint_committed() {
     if (!alive_)
         return;
     look_soon();
-    if (!told_protecting_ || host_.vm.handed_over())
+    if (!reported_protecting_ || host_.vm.handed_over())
         w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(host_.vm.handed_over() ? hand_over_period
                                                                                      : first_look_period)),
                event_kind::look, host_.index, generation_, look_once);
@@ -378,13 +378,13 @@ void supervisor::look(std::uint64_t what) {
     }
     const auto now = host_.clock_ms();
     if (vm.standby()) {
-        if (vm.copy_lost() && !told_copy_lost_ && standby_ && !w_.broken(mutation::forgets_lost_copy)) {
-            told_copy_lost_ = true;
+        if (vm.copy_lost() && !reported_copy_lost_ && standby_ && !w_.broken(mutation::forgets_lost_copy)) {
+            reported_copy_lost_ = true;
             tell([&] { standby_->on_gpu_lost("a worker died", now); });
         }
         return;
     }
-    if (vm.stream_is_broken() && primary_ && !told_lost_)
+    if (vm.stream_is_broken() && primary_ && !reported_lost_)
         return replication_lost("the stream is broken"); // it happened while we stood still
     if (!vm.checkpointing() || !primary_)
         return;
@@ -392,7 +392,7 @@ void supervisor::look(std::uint64_t what) {
         look_soon();
     if (vm.gpu_failed())
         tell([&] { primary_->on_gpu_failed("its worker died", now); });
-    if (!primary_ || told_lost_)
+    if (!primary_ || reported_lost_)
         return;
     if (vm.gpu_link_lost())
         return replication_lost("the standby has no copy of the GPU any more");
@@ -400,20 +400,20 @@ void supervisor::look(std::uint64_t what) {
         return replication_lost("no checkpoint was committed for too long");
     if (vm.handed_over() && primary_)
         return tell([&] { primary_->on_qemu_handed_over(replication_, now); });
-    if (vm.committed() >= checkpoints_until_protected && vm.disk_complete() && !told_protecting_) {
-        told_protecting_ = true;
+    if (vm.committed() >= checkpoints_until_protected && vm.disk_complete() && !reported_protecting_) {
+        reported_protecting_ = true;
         tell([&] { primary_->on_qemu_protecting(replication_, now); });
     }
 }
 
 void supervisor::replication_lost(const std::string& why) {
-    if (!alive_ || told_lost_ || !primary_)
+    if (!alive_ || reported_lost_ || !primary_)
         return;
     if (frozen()) { // it reads that from QEMU's monitor when it wakes up
         look_soon();
         return;
     }
-    told_lost_ = true;
+    reported_lost_ = true;
     tell([&] { primary_->on_qemu_replication_lost(replication_, why, host_.clock_ms()); });
 }
 
@@ -598,15 +598,15 @@ void supervisor::carry_out(act_start_qemu&) {
 void supervisor::carry_out(act_replicate& a) {
     order(0, [this, replication = a.replication] {
         replication_ = replication;
-        told_protecting_ = told_lost_ = false;
+        reported_protecting_ = reported_lost_ = false;
         host_.vm.replicate(static_cast<std::uint8_t>(peer_));
     });
 }
 void supervisor::carry_out(act_go_on_alone&) {
     order(0, [this] { host_.vm.go_on_alone(); });
 }
-void supervisor::carry_out(act_tell_gpu_failure&) {
-    order(0, [this] { host_.vm.tell_gpu_failure(); });
+void supervisor::carry_out(act_report_gpu_failure&) {
+    order(0, [this] { host_.vm.report_gpu_failure(); });
 }
 void supervisor::carry_out(act_kill_qemu& a) {
     if (w_.broken(mutation::survives_refusal) && primary_->state() != primary_state::leaving)
@@ -648,7 +648,7 @@ void supervisor::carry_out(act_restart_qemu& a) {
     w_.ends.starts_qemu_anew(host_.index);
     order(0, [this, qemu = a.qemu] {
         qemu_ = qemu;
-        told_copy_lost_ = false;
+        reported_copy_lost_ = false;
         expects_death_ = true;
         host_.vm.kill("another one is started");
         expects_death_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A supervisor's process: `kage run` or `kage standby`. The state machines in it are the real ones; what is
-// around them does as control/supervise does: the decider's thread carries out at once, the main thread works
+// around them does as control/supervise does: the supervisor_loop's thread carries out at once, the main thread works
 // off its orders one after the other (QEMU's and the marks), and the pilot looks at QEMU now and then.
 #pragma once
 
@@ -103,7 +103,7 @@ private:
     void carry_out(ha::act_start_qemu& a);
     void carry_out(ha::act_replicate& a);
     void carry_out(ha::act_go_on_alone& a);
-    void carry_out(ha::act_tell_gpu_failure& a);
+    void carry_out(ha::act_report_gpu_failure& a);
     void carry_out(ha::act_kill_qemu& a);
     void carry_out(ha::act_ended& a);
     void carry_out(ha::act_mark& a);
@@ -145,7 +145,7 @@ private:
     bool expects_death_ = false; // of a QEMU that it replaces itself
     std::string killed_why_, ended_why_;
     std::uint64_t replication_ = 0; // of which the pilot reports
-    bool told_protecting_ = false, told_lost_ = false, told_copy_lost_ = false, looks_ = false;
+    bool reported_protecting_ = false, reported_lost_ = false, reported_copy_lost_ = false, looks_ = false;
     bool anew_ = false, connected_before_ = false;
 };
 

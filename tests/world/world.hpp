@@ -2,7 +2,7 @@
 // One world: every part of a protected VM's cluster in one thread, from one seed.
 //
 // What is real. control/ha's primary_fsm and standby_fsm, unchanged: one of them in each supervisor process,
-// driven as control/supervise drives them (supervisor.cpp is the counterpart of decider, supervisor and
+// driven as control/supervise drives them (supervisor.cpp is the counterpart of supervisor_loop, supervisor and
 // pilot). Everything else is a model:
 //
 //   host.cpp               a machine: boots, is switched off, freezes; its clock; a service that starts

@@ -13,39 +13,39 @@
 extern "C" {
 #endif
 
-#define TRACE_FLAG_CF 0x0001u
-#define TRACE_FLAG_PF 0x0004u
-#define TRACE_FLAG_AF 0x0010u
-#define TRACE_FLAG_ZF 0x0040u
-#define TRACE_FLAG_SF 0x0080u
-#define TRACE_FLAG_TF 0x0100u
-#define TRACE_FLAG_DF 0x0400u
-#define TRACE_FLAG_OF 0x0800u
+#define KVT_FLAG_CF 0x0001u
+#define KVT_FLAG_PF 0x0004u
+#define KVT_FLAG_AF 0x0010u
+#define KVT_FLAG_ZF 0x0040u
+#define KVT_FLAG_SF 0x0080u
+#define KVT_FLAG_TF 0x0100u
+#define KVT_FLAG_DF 0x0400u
+#define KVT_FLAG_OF 0x0800u
 
-enum trace_alu {
-	TRACE_ALU_ADD,
-	TRACE_ALU_ADC,
-	TRACE_ALU_SUB,
-	TRACE_ALU_SBB,
-	TRACE_ALU_AND,
-	TRACE_ALU_OR,
-	TRACE_ALU_XOR,
-	TRACE_ALU_INC,
-	TRACE_ALU_DEC,
-	TRACE_ALU_NEG,
-	TRACE_ALU_NOT,
+enum kvt_alu {
+	KVT_ALU_ADD,
+	KVT_ALU_ADC,
+	KVT_ALU_SUB,
+	KVT_ALU_SBB,
+	KVT_ALU_AND,
+	KVT_ALU_OR,
+	KVT_ALU_XOR,
+	KVT_ALU_INC,
+	KVT_ALU_DEC,
+	KVT_ALU_NEG,
+	KVT_ALU_NOT,
 };
 
-bool trace_alu_has_source(enum trace_alu operation);
+bool kvt_alu_has_source(enum kvt_alu operation);
 
 /*
  * `old OP source`, both `bytes` long. The flags that the operation changes are changed; AND, OR and
  * XOR clear AF, which the manual leaves undefined and processors clear.
  */
-u64 trace_alu_do(enum trace_alu operation, u64 old, u64 source, u32 bytes, u64 *flags);
+u64 kvt_alu_do(enum kvt_alu operation, u64 old, u64 source, u32 bytes, u64 *flags);
 
 /* The condition of SETcc, Jcc and CMOVcc with this number (the low four bits of the opcode). */
-bool trace_condition(u32 condition, u64 flags);
+bool kvt_condition(u32 condition, u64 flags);
 
 #ifdef __cplusplus
 }

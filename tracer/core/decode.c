@@ -24,19 +24,19 @@ struct decoding {
 	const ZydisDecodedInstruction *instruction;
 	const ZydisDecodedOperand *operands;
 	const ZydisDecodedOperand *destination;
-	const struct trace_cpu *cpu;
-	const struct trace_access *access;
-	struct trace_plan *plan;
+	const struct kvt_cpu *cpu;
+	const struct kvt_access *access;
+	struct kvt_plan *plan;
 };
 
-size_t trace_scratch_bytes(void)
+size_t kvt_scratch_bytes(void)
 {
 	return sizeof(struct scratch);
 }
 
-static bool refuse(struct trace_plan *plan, enum trace_reason reason)
+static bool refuse(struct kvt_plan *plan, enum kvt_reason reason)
 {
-	plan->what = TRACE_OPEN;
+	plan->what = KVT_OPEN;
 	plan->reason = reason;
 	return false;
 }
@@ -83,7 +83,7 @@ static u64 low_bytes(u64 value, u32 bytes)
 	return bytes >= 8 ? value : value & ((1ull << (8 * bytes)) - 1);
 }
 
-static bool read_gpr(const struct trace_cpu *cpu, ZydisRegister name, u64 *value)
+static bool read_gpr(const struct kvt_cpu *cpu, ZydisRegister name, u64 *value)
 {
 	struct gpr_part part;
 
@@ -94,7 +94,7 @@ static bool read_gpr(const struct trace_cpu *cpu, ZydisRegister name, u64 *value
 }
 
 /* As the processor does: 32 bits clear the upper half, 16 and 8 leave the rest alone. */
-static void write_gpr(struct trace_cpu *cpu, const struct gpr_part *part, u64 value)
+static void write_gpr(struct kvt_cpu *cpu, const struct gpr_part *part, u64 value)
 {
 	u64 *to = &cpu->gpr[part->number];
 
@@ -146,25 +146,25 @@ static bool find_destination(struct decoding *d)
 		    !(operand->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
 			continue;
 		if (d->destination)
-			return refuse(d->plan, TRACE_REASON_NO_STORE);
+			return refuse(d->plan, KVT_REASON_NO_STORE);
 		d->destination = operand;
 	}
 	if (!d->destination)
-		return refuse(d->plan, TRACE_REASON_NO_STORE);
+		return refuse(d->plan, KVT_REASON_NO_STORE);
 	d->plan->bytes = d->destination->size / 8;
-	if (!d->plan->bytes || d->plan->bytes > TRACE_MAX_STORE_BYTES || d->destination->size % 8)
-		return refuse(d->plan, TRACE_REASON_INSTRUCTION);
+	if (!d->plan->bytes || d->plan->bytes > KVT_MAX_STORE_BYTES || d->destination->size % 8)
+		return refuse(d->plan, KVT_REASON_INSTRUCTION);
 	if (!effective_address(d, d->destination, &d->plan->address))
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	return true;
 }
 
 static bool store_value(struct decoding *d, u64 value)
 {
 	if (d->plan->bytes > 8)
-		return refuse(d->plan, TRACE_REASON_INSTRUCTION);
+		return refuse(d->plan, KVT_REASON_INSTRUCTION);
 	memcpy(d->plan->data, &value, sizeof(value));
-	d->plan->what = TRACE_STORE;
+	d->plan->what = KVT_STORE;
 	return true;
 }
 
@@ -186,7 +186,7 @@ static bool plain_move(struct decoding *d)
 	u64 value;
 
 	if (d->destination != &d->operands[0] || !read_source(d, &d->operands[1], &value))
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	return store_value(d, value);
 }
 
@@ -208,25 +208,25 @@ static bool vector_move(struct decoding *d, u32 skip)
 {
 	const ZydisDecodedInstructionAvx *avx = &d->instruction->avx;
 	const ZydisDecodedOperand *source;
-	u8 content[TRACE_MAX_STORE_BYTES];
+	u8 content[KVT_MAX_STORE_BYTES];
 	u32 bytes = d->plan->bytes + skip;
 	u32 index;
 
 	if (d->destination != &d->operands[0] || bytes < 4)
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	if (avx->mask.mode != ZYDIS_MASK_MODE_INVALID && avx->mask.mode != ZYDIS_MASK_MODE_DISABLED)
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	/* behind a mask register where there is one */
 	if (d->instruction->operand_count_visible < 2)
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	source = &d->operands[d->instruction->operand_count_visible - 1];
 	if (!find_vector(source->reg.value, &index) || source->type != ZYDIS_OPERAND_TYPE_REGISTER)
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	/* whole registers are read: 16, 32 or 64 bytes */
 	if (!d->access->read_vector(d->access->context, index, bytes <= 16 ? 16 : bytes, content))
-		return refuse(d->plan, TRACE_REASON_ACCESS);
+		return refuse(d->plan, KVT_REASON_ACCESS);
 	memcpy(d->plan->data, content + skip, d->plan->bytes);
-	d->plan->what = TRACE_STORE;
+	d->plan->what = KVT_STORE;
 	return true;
 }
 
@@ -234,20 +234,20 @@ static bool vector_move(struct decoding *d, u32 skip)
 static bool string_store(struct decoding *d, bool copies)
 {
 	const ZydisDecodedInstruction *instruction = d->instruction;
-	const struct trace_cpu *cpu = d->cpu;
-	struct trace_plan *plan = d->plan;
+	const struct kvt_cpu *cpu = d->cpu;
+	struct kvt_plan *plan = d->plan;
 
 	/* downwards, and with registers cut to 32 bits in a 64-bit program: rare */
-	if ((cpu->flags & TRACE_FLAG_DF) ||
+	if ((cpu->flags & KVT_FLAG_DF) ||
 	    instruction->address_width != (cpu->is_64_bit ? 64 : 32))
-		return refuse(plan, TRACE_REASON_OPERAND);
+		return refuse(plan, KVT_REASON_OPERAND);
 	plan->repeats = instruction->attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
 						   ZYDIS_ATTRIB_HAS_REPNE);
 	plan->count = 1;
 	if (plan->repeats)
 		plan->count = cpu->is_64_bit ? cpu->gpr[1] : low_bytes(cpu->gpr[1], 4);
 	if (!plan->count)
-		return refuse(plan, TRACE_REASON_NO_STORE);
+		return refuse(plan, KVT_REASON_NO_STORE);
 	if (copies) {
 		u32 i;
 
@@ -259,13 +259,13 @@ static bool string_store(struct decoding *d, bool copies)
 		}
 		if (i == instruction->operand_count ||
 		    !effective_address(d, &d->operands[i], &plan->source))
-			return refuse(plan, TRACE_REASON_OPERAND);
-		plan->what = TRACE_COPY;
+			return refuse(plan, KVT_REASON_OPERAND);
+		plan->what = KVT_COPY;
 	} else {
 		u64 value = low_bytes(cpu->gpr[0], plan->bytes);
 
 		memcpy(plan->data, &value, sizeof(value));
-		plan->what = TRACE_FILL;
+		plan->what = KVT_FILL;
 	}
 	return true;
 }
@@ -279,25 +279,25 @@ static bool read_old(const struct decoding *d, u64 *value)
 }
 
 /* destination = destination OP source, with flags. */
-static bool alu(struct decoding *d, enum trace_alu operation)
+static bool alu(struct decoding *d, enum kvt_alu operation)
 {
-	struct trace_cpu *after = &d->plan->after;
+	struct kvt_cpu *after = &d->plan->after;
 	u64 old, source = 0;
 
 	if (d->destination != &d->operands[0])
-		return refuse(d->plan, TRACE_REASON_OPERAND);
-	if (trace_alu_has_source(operation) && !read_source(d, &d->operands[1], &source))
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
+	if (kvt_alu_has_source(operation) && !read_source(d, &d->operands[1], &source))
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	if (!read_old(d, &old))
-		return refuse(d->plan, TRACE_REASON_ACCESS);
-	return store_value(d, trace_alu_do(operation, old, low_bytes(source, d->plan->bytes),
-					   d->plan->bytes, &after->flags));
+		return refuse(d->plan, KVT_REASON_ACCESS);
+	return store_value(d, kvt_alu_do(operation, old, low_bytes(source, d->plan->bytes),
+					 d->plan->bytes, &after->flags));
 }
 
 /* XCHG and XADD: the register takes what was there. */
 static bool exchange(struct decoding *d, bool adds)
 {
-	struct trace_cpu *after = &d->plan->after;
+	struct kvt_cpu *after = &d->plan->after;
 	struct gpr_part part;
 	const ZydisDecodedOperand *other =
 		&d->operands[d->destination == &d->operands[0] ? 1 : 0];
@@ -305,29 +305,29 @@ static bool exchange(struct decoding *d, bool adds)
 
 	if (other->type != ZYDIS_OPERAND_TYPE_REGISTER || !find_gpr(other->reg.value, &part) ||
 	    !read_gpr(d->cpu, other->reg.value, &mine))
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	if (!read_old(d, &old))
-		return refuse(d->plan, TRACE_REASON_ACCESS);
+		return refuse(d->plan, KVT_REASON_ACCESS);
 	write_gpr(after, &part, old);
 	if (adds)
-		mine = trace_alu_do(TRACE_ALU_ADD, old, mine, d->plan->bytes, &after->flags);
+		mine = kvt_alu_do(KVT_ALU_ADD, old, mine, d->plan->bytes, &after->flags);
 	return store_value(d, mine);
 }
 
 /* Stores in any case: where the comparison fails, what was there. */
 static bool compare_exchange(struct decoding *d)
 {
-	struct trace_cpu *after = &d->plan->after;
+	struct kvt_cpu *after = &d->plan->after;
 	struct gpr_part rax = { .number = 0, .bytes = d->plan->bytes };
 	u64 old, mine, expected;
 
 	if (!read_gpr(d->cpu, d->operands[1].reg.value, &mine) ||
 	    d->operands[1].type != ZYDIS_OPERAND_TYPE_REGISTER)
-		return refuse(d->plan, TRACE_REASON_OPERAND);
+		return refuse(d->plan, KVT_REASON_OPERAND);
 	if (!read_old(d, &old))
-		return refuse(d->plan, TRACE_REASON_ACCESS);
+		return refuse(d->plan, KVT_REASON_ACCESS);
 	expected = low_bytes(d->cpu->gpr[0], d->plan->bytes);
-	trace_alu_do(TRACE_ALU_SUB, expected, old, d->plan->bytes, &after->flags);
+	kvt_alu_do(KVT_ALU_SUB, expected, old, d->plan->bytes, &after->flags);
 	if (expected == old)
 		return store_value(d, mine);
 	write_gpr(after, &rax, old);
@@ -336,7 +336,7 @@ static bool compare_exchange(struct decoding *d)
 
 static bool set_condition(struct decoding *d, u32 condition)
 {
-	return store_value(d, trace_condition(condition, d->cpu->flags));
+	return store_value(d, kvt_condition(condition, d->cpu->flags));
 }
 
 static bool carry_out(struct decoding *d)
@@ -400,27 +400,27 @@ static bool carry_out(struct decoding *d)
 	case ZYDIS_MNEMONIC_MOVSQ:
 		return string_store(d, true);
 	case ZYDIS_MNEMONIC_ADD:
-		return alu(d, TRACE_ALU_ADD);
+		return alu(d, KVT_ALU_ADD);
 	case ZYDIS_MNEMONIC_ADC:
-		return alu(d, TRACE_ALU_ADC);
+		return alu(d, KVT_ALU_ADC);
 	case ZYDIS_MNEMONIC_SUB:
-		return alu(d, TRACE_ALU_SUB);
+		return alu(d, KVT_ALU_SUB);
 	case ZYDIS_MNEMONIC_SBB:
-		return alu(d, TRACE_ALU_SBB);
+		return alu(d, KVT_ALU_SBB);
 	case ZYDIS_MNEMONIC_AND:
-		return alu(d, TRACE_ALU_AND);
+		return alu(d, KVT_ALU_AND);
 	case ZYDIS_MNEMONIC_OR:
-		return alu(d, TRACE_ALU_OR);
+		return alu(d, KVT_ALU_OR);
 	case ZYDIS_MNEMONIC_XOR:
-		return alu(d, TRACE_ALU_XOR);
+		return alu(d, KVT_ALU_XOR);
 	case ZYDIS_MNEMONIC_INC:
-		return alu(d, TRACE_ALU_INC);
+		return alu(d, KVT_ALU_INC);
 	case ZYDIS_MNEMONIC_DEC:
-		return alu(d, TRACE_ALU_DEC);
+		return alu(d, KVT_ALU_DEC);
 	case ZYDIS_MNEMONIC_NEG:
-		return alu(d, TRACE_ALU_NEG);
+		return alu(d, KVT_ALU_NEG);
 	case ZYDIS_MNEMONIC_NOT:
-		return alu(d, TRACE_ALU_NOT);
+		return alu(d, KVT_ALU_NOT);
 	case ZYDIS_MNEMONIC_XCHG:
 		return exchange(d, false);
 	case ZYDIS_MNEMONIC_XADD:
@@ -460,12 +460,12 @@ static bool carry_out(struct decoding *d)
 	case ZYDIS_MNEMONIC_SETNLE:
 		return set_condition(d, 0xf);
 	default:
-		return refuse(d->plan, TRACE_REASON_INSTRUCTION);
+		return refuse(d->plan, KVT_REASON_INSTRUCTION);
 	}
 }
 
-void trace_decode(void *memory, const u8 *code, u32 code_bytes, const struct trace_cpu *cpu,
-		  const struct trace_access *access, struct trace_plan *plan)
+void kvt_decode(void *memory, const u8 *code, u32 code_bytes, const struct kvt_cpu *cpu,
+		const struct kvt_access *access, struct kvt_plan *plan)
 {
 	struct scratch *scratch = memory;
 	struct decoding d = {
@@ -484,27 +484,27 @@ void trace_decode(void *memory, const u8 *code, u32 code_bytes, const struct tra
 			 cpu->is_64_bit ? ZYDIS_STACK_WIDTH_64 : ZYDIS_STACK_WIDTH_32);
 	if (ZYAN_FAILED(ZydisDecoderDecodeFull(&scratch->decoder, code, code_bytes,
 					       &scratch->instruction, scratch->operands))) {
-		refuse(plan, TRACE_REASON_UNDECODED);
+		refuse(plan, KVT_REASON_UNDECODED);
 		return;
 	}
 	plan->length = scratch->instruction.length;
 	if (!find_destination(&d) || !carry_out(&d))
 		return;
-	if (plan->what == TRACE_STORE) {
+	if (plan->what == KVT_STORE) {
 		plan->after.ip += plan->length;
 		if (!cpu->is_64_bit)
 			plan->after.ip = low_bytes(plan->after.ip, 4);
 	}
 }
 
-void trace_plan_advance(struct trace_plan *plan, const struct trace_cpu *cpu, u64 done)
+void kvt_plan_advance(struct kvt_plan *plan, const struct kvt_cpu *cpu, u64 done)
 {
 	u32 width = cpu->is_64_bit ? 8 : 4;
 	u64 *gpr = plan->after.gpr;
 
 	plan->after = *cpu;
 	gpr[7] = low_bytes(gpr[7] + done * plan->bytes, width);
-	if (plan->what == TRACE_COPY)
+	if (plan->what == KVT_COPY)
 		gpr[6] = low_bytes(gpr[6] + done * plan->bytes, width);
 	if (plan->repeats)
 		gpr[1] = low_bytes(gpr[1] - done, width);

@@ -20,8 +20,8 @@
 namespace {
 
 constexpr std::size_t page = 4096;
-constexpr u64 compared_flags = TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF |
-                               TRACE_FLAG_DF | TRACE_FLAG_OF;
+constexpr u64 compared_flags =
+    KVT_FLAG_CF | KVT_FLAG_PF | KVT_FLAG_AF | KVT_FLAG_ZF | KVT_FLAG_SF | KVT_FLAG_DF | KVT_FLAG_OF;
 
 // What the assembly below loads and stores; offsets are written there.
 struct machine_state {
@@ -133,11 +133,11 @@ struct arena {
 struct testbed {
     arena memory{4 * page, PROT_READ | PROT_WRITE};
     arena code{page, PROT_READ | PROT_WRITE | PROT_EXEC};
-    std::vector<u8> scratch = std::vector<u8>(trace_scratch_bytes());
+    std::vector<u8> scratch = std::vector<u8>(kvt_scratch_bytes());
     machine_state state;
-    trace_access access{this, read_vector, read_destination};
-    trace_plan plan{};
-    trace_cpu cpu{};
+    kvt_access access{this, read_vector, read_destination};
+    kvt_plan plan{};
+    kvt_cpu cpu{};
 
     static bool read_vector(void* context, u32 index, u32 bytes, u8* to) {
         const auto& self = *static_cast<testbed*>(context);
@@ -157,13 +157,13 @@ struct testbed {
     }
 
     // What the core says of this instruction in the present state.
-    const trace_plan& decode(const std::vector<u8>& instruction) {
+    const kvt_plan& decode(const std::vector<u8>& instruction) {
         std::copy(state.gpr.begin(), state.gpr.end(), cpu.gpr);
         cpu.ip = reinterpret_cast<std::uintptr_t>(code.base);
         cpu.flags = state.flags;
         cpu.is_64_bit = true;
-        trace_decode(scratch.data(), instruction.data(), static_cast<u32>(instruction.size()), &cpu, &access,
-                     &plan);
+        kvt_decode(scratch.data(), instruction.data(), static_cast<u32>(instruction.size()), &cpu, &access,
+                   &plan);
         return plan;
     }
 
@@ -173,24 +173,24 @@ struct testbed {
         const u64 start = reinterpret_cast<std::uintptr_t>(memory.base);
         u8* const to = expected.data() + (plan.address - start);
         switch (plan.what) {
-        case TRACE_STORE:
+        case KVT_STORE:
             std::memcpy(to, plan.data, plan.bytes);
             break;
-        case TRACE_FILL:
+        case KVT_FILL:
             for (u64 i = 0; i < plan.count; ++i)
                 std::memcpy(to + i * plan.bytes, plan.data, plan.bytes);
             break;
-        case TRACE_COPY: {
+        case KVT_COPY: {
             const u8* const from = expected.data() + (plan.source - start);
             for (u64 i = 0; i < plan.count; ++i)
                 std::memcpy(to + i * plan.bytes, from + i * plan.bytes, plan.bytes);
             break;
         }
-        case TRACE_OPEN:
+        case KVT_OPEN:
             break;
         }
-        if (plan.what != TRACE_STORE)
-            trace_plan_advance(&plan, &cpu, plan.count);
+        if (plan.what != KVT_STORE)
+            kvt_plan_advance(&plan, &cpu, plan.count);
         return expected;
     }
 
@@ -416,8 +416,9 @@ protected:
                 const u64 word = random();
                 std::memcpy(one.data() + i, &word, 8);
             }
-        bed.state.flags = 0x202 | (random() & (TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF |
-                                               TRACE_FLAG_SF | TRACE_FLAG_OF));
+        bed.state.flags =
+            0x202 |
+            (random() & (KVT_FLAG_CF | KVT_FLAG_PF | KVT_FLAG_AF | KVT_FLAG_ZF | KVT_FLAG_SF | KVT_FLAG_OF));
         const u64 start = reinterpret_cast<std::uintptr_t>(bed.memory.base);
         // aligned for the moves that want it, anywhere for a third
         const u64 at = random() % 3 ? random() % 200 * 64 : random() % 12000;
@@ -433,20 +434,20 @@ protected:
 
     // False if the core leaves it to the processor.
     bool compare(const std::vector<u8>& instruction) {
-        const trace_plan& plan = bed.decode(instruction);
-        if (plan.what == TRACE_OPEN) {
+        const kvt_plan& plan = bed.decode(instruction);
+        if (plan.what == KVT_OPEN) {
             ++left_out[plan.reason];
             return false;
         }
-        const u64 bytes = plan.what == TRACE_STORE ? plan.bytes : plan.count * plan.bytes;
+        const u64 bytes = plan.what == KVT_STORE ? plan.bytes : plan.count * plan.bytes;
         if (plan.count > 1000 || !inside(bed, plan.address, bytes) ||
-            (plan.what == TRACE_COPY && !inside(bed, plan.source, bytes)))
+            (plan.what == KVT_COPY && !inside(bed, plan.source, bytes)))
             return false;
         const bool aligned_move = plan.bytes >= 16 && plan.address % plan.bytes != 0;
         if (aligned_move) // may be one that faults
             return false;
         const std::vector<u8> expected = bed.predict();
-        const trace_cpu& after = bed.plan.after;
+        const kvt_cpu& after = bed.plan.after;
         bed.execute(instruction);
         std::string text;
         for (const u8 one : instruction) {
@@ -455,11 +456,9 @@ protected:
             text += hex;
         }
         EXPECT_EQ(std::memcmp(expected.data(), bed.memory.base, expected.size()), 0) << text;
-        for (std::size_t i = 0; i < 16; ++i) {
-            if (i != 4) { // rsp is the test's
+        for (std::size_t i = 0; i < 16; ++i)
+            if (i != 4) // rsp is the test's
                 EXPECT_EQ(after.gpr[i], bed.state.gpr[i]) << text << "register " << i;
-            }
-        }
         EXPECT_EQ(after.flags & compared_flags, bed.state.flags & compared_flags) << text;
         EXPECT_EQ(after.ip, reinterpret_cast<std::uintptr_t>(bed.code.base) + instruction.size()) << text;
         return true;
@@ -537,35 +536,35 @@ TEST_F(decode_test, a_rip_relative_store_goes_where_it_says) {
 TEST_F(decode_test, what_it_does_not_know_is_left_to_the_processor) {
     prepare();
     const auto reason = [&](std::vector<u8> code) {
-        const trace_plan& plan = bed.decode(code);
-        EXPECT_EQ(plan.what, TRACE_OPEN);
+        const kvt_plan& plan = bed.decode(code);
+        EXPECT_EQ(plan.what, KVT_OPEN);
         return plan.reason;
     };
-    EXPECT_EQ(reason({}), TRACE_REASON_UNDECODED);
-    EXPECT_EQ(reason({0xc7, 0x83}), TRACE_REASON_UNDECODED);         // cut off
-    EXPECT_EQ(reason({0x8b, 0x03}), TRACE_REASON_NO_STORE);          // mov eax, [rbx]
-    EXPECT_EQ(reason({0x64, 0x89, 0x03}), TRACE_REASON_OPERAND);     // mov fs:[rbx], eax
-    EXPECT_EQ(reason({0xd1, 0x23}), TRACE_REASON_INSTRUCTION);       // shl dword [rbx], 1
-    EXPECT_EQ(reason({0x0f, 0xc7, 0x0b}), TRACE_REASON_INSTRUCTION); // cmpxchg8b [rbx]
-    EXPECT_EQ(reason({0x67, 0xaa}), TRACE_REASON_OPERAND);           // stosb to edi
-    EXPECT_EQ(reason({0x0f, 0x7f, 0x03}), TRACE_REASON_OPERAND);     // movq [rbx], mm0
+    EXPECT_EQ(reason({}), KVT_REASON_UNDECODED);
+    EXPECT_EQ(reason({0xc7, 0x83}), KVT_REASON_UNDECODED);         // cut off
+    EXPECT_EQ(reason({0x8b, 0x03}), KVT_REASON_NO_STORE);          // mov eax, [rbx]
+    EXPECT_EQ(reason({0x64, 0x89, 0x03}), KVT_REASON_OPERAND);     // mov fs:[rbx], eax
+    EXPECT_EQ(reason({0xd1, 0x23}), KVT_REASON_INSTRUCTION);       // shl dword [rbx], 1
+    EXPECT_EQ(reason({0x0f, 0xc7, 0x0b}), KVT_REASON_INSTRUCTION); // cmpxchg8b [rbx]
+    EXPECT_EQ(reason({0x67, 0xaa}), KVT_REASON_OPERAND);           // stosb to edi
+    EXPECT_EQ(reason({0x0f, 0x7f, 0x03}), KVT_REASON_OPERAND);     // movq [rbx], mm0
     bed.state.gpr[3] = 0;
-    EXPECT_EQ(reason({0x01, 0x03}), TRACE_REASON_ACCESS); // add [0], eax: not ours to read
-    bed.state.flags |= TRACE_FLAG_DF;
-    EXPECT_EQ(reason({0xaa}), TRACE_REASON_OPERAND); // downwards
+    EXPECT_EQ(reason({0x01, 0x03}), KVT_REASON_ACCESS); // add [0], eax: not ours to read
+    bed.state.flags |= KVT_FLAG_DF;
+    EXPECT_EQ(reason({0xaa}), KVT_REASON_OPERAND); // downwards
 }
 
 TEST_F(decode_test, masked_and_wide_vectors) {
     prepare();
     bed.state.width = 32;
     // vmovdqu8 [rbx]{k1}, zmm0: leaves bytes alone
-    EXPECT_EQ(bed.decode({0x62, 0xf1, 0x7f, 0x49, 0x7f, 0x03}).reason, TRACE_REASON_OPERAND);
+    EXPECT_EQ(bed.decode({0x62, 0xf1, 0x7f, 0x49, 0x7f, 0x03}).reason, KVT_REASON_OPERAND);
     // vmovdqu64 [rbx], zmm0: wider than what this test's registers hold
-    EXPECT_EQ(bed.decode({0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x03}).reason, TRACE_REASON_ACCESS);
+    EXPECT_EQ(bed.decode({0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x03}).reason, KVT_REASON_ACCESS);
     EXPECT_EQ(bed.plan.bytes, 64u);
     // vmovdqu64 [rbx], xmm3
-    const trace_plan& plan = bed.decode({0x62, 0xf1, 0xfe, 0x08, 0x7f, 0x1b});
-    EXPECT_EQ(plan.what, TRACE_STORE);
+    const kvt_plan& plan = bed.decode({0x62, 0xf1, 0xfe, 0x08, 0x7f, 0x1b});
+    EXPECT_EQ(plan.what, KVT_STORE);
     EXPECT_EQ(std::memcmp(plan.data, bed.state.vector[3].data(), 16), 0);
 }
 
@@ -577,19 +576,19 @@ TEST_F(decode_test, a_32_bit_program) {
     bed.cpu.flags = 0x202;
     bed.cpu.gpr[3] = 0x12345678;
     const std::vector<u8> store{0x89, 0x43, 0x10}; // mov [ebx + 16], eax
-    trace_decode(bed.scratch.data(), store.data(), 3, &bed.cpu, &bed.access, &bed.plan);
-    ASSERT_EQ(bed.plan.what, TRACE_STORE);
+    kvt_decode(bed.scratch.data(), store.data(), 3, &bed.cpu, &bed.access, &bed.plan);
+    ASSERT_EQ(bed.plan.what, KVT_STORE);
     EXPECT_EQ(bed.plan.address, 0x12345688u);
     EXPECT_EQ(bed.plan.bytes, 4u);
     EXPECT_EQ(bed.plan.after.ip, 1u);
     const std::vector<u8> fill{0xf3, 0xab}; // rep stosd
     bed.cpu.gpr[1] = 0xffffffff00000005;
     bed.cpu.gpr[7] = 0xffffffff00001000;
-    trace_decode(bed.scratch.data(), fill.data(), 2, &bed.cpu, &bed.access, &bed.plan);
-    ASSERT_EQ(bed.plan.what, TRACE_FILL);
+    kvt_decode(bed.scratch.data(), fill.data(), 2, &bed.cpu, &bed.access, &bed.plan);
+    ASSERT_EQ(bed.plan.what, KVT_FILL);
     EXPECT_EQ(bed.plan.count, 5u);
     EXPECT_EQ(bed.plan.address, 0x1000u);
-    trace_plan_advance(&bed.plan, &bed.cpu, 3);
+    kvt_plan_advance(&bed.plan, &bed.cpu, 3);
     EXPECT_EQ(bed.plan.after.gpr[1], 2u);
     EXPECT_EQ(bed.plan.after.gpr[7], 0x100cu);
     EXPECT_EQ(bed.plan.after.ip, 0xfffffffeu); // not over
@@ -604,14 +603,14 @@ TEST_F(decode_test, arbitrary_bytes) {
         std::vector<u8> code(random() % 16);
         for (u8& one : code)
             one = any(random, 256);
-        const trace_plan& plan = bed.decode(code);
+        const kvt_plan& plan = bed.decode(code);
         ASSERT_LE(plan.length, code.size());
-        if (plan.what == TRACE_OPEN)
+        if (plan.what == KVT_OPEN)
             continue;
         ++stores;
         ASSERT_GE(plan.bytes, 1u);
-        ASSERT_LE(plan.bytes, TRACE_MAX_STORE_BYTES);
-        ASSERT_EQ(plan.reason, TRACE_REASON_NONE);
+        ASSERT_LE(plan.bytes, KVT_MAX_STORE_BYTES);
+        ASSERT_EQ(plan.reason, KVT_REASON_NONE);
     }
     EXPECT_GT(stores, 1000u);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The difference between a page and its shadow. Many bytes at a time: on a page that changed
+ * The difference between a page and its snapshot. Many bytes at a time: on a page that changed
  * completely, and on one that did not change at all, this is what a flush spends its time with.
  */
 #include "diff.h"
@@ -23,7 +23,7 @@ INLINE u64 load_word(const u8 *from)
 	return word;
 }
 
-INLINE u64 difference_at(const struct trace_diff *diff, u32 at)
+INLINE u64 difference_at(const struct kvt_diff *diff, u32 at)
 {
 	return load_word(diff->now + at) ^ load_word(diff->before + at);
 }
@@ -43,7 +43,7 @@ INLINE u32 first_byte(u64 word)
 }
 
 /* The first position in [at, end) with different bytes, else `end`. */
-static u32 compare_bytes(const struct trace_diff *diff, u32 at, u32 end)
+static u32 compare_bytes(const struct kvt_diff *diff, u32 at, u32 end)
 {
 	while (end - at >= STEP_BYTES &&
 	       !(difference_at(diff, at) | difference_at(diff, at + 8) |
@@ -62,18 +62,18 @@ static u32 compare_bytes(const struct trace_diff *diff, u32 at, u32 end)
 }
 
 /* The same, where only some blocks need a look. */
-static u32 compare_blocks(const struct trace_diff *diff, u32 at, u32 end)
+static u32 compare_blocks(const struct kvt_diff *diff, u32 at, u32 end)
 {
 	while (at < end) {
-		u64 rest = diff->blocks >> (at / TRACE_BLOCK_BYTES);
+		u64 rest = diff->blocks >> (at / KVT_BLOCK_BYTES);
 		u32 to, found;
 
 		if (!rest)
 			return end;
 		if (!(rest & 1))
-			at = (at / TRACE_BLOCK_BYTES + (u32)__builtin_ctzll(rest)) *
-			     TRACE_BLOCK_BYTES;
-		to = (at / TRACE_BLOCK_BYTES + 1) * TRACE_BLOCK_BYTES;
+			at = (at / KVT_BLOCK_BYTES + (u32)__builtin_ctzll(rest)) *
+			     KVT_BLOCK_BYTES;
+		to = (at / KVT_BLOCK_BYTES + 1) * KVT_BLOCK_BYTES;
 		if (to > end)
 			to = end;
 		if (at >= end)
@@ -87,17 +87,17 @@ static u32 compare_blocks(const struct trace_diff *diff, u32 at, u32 end)
 }
 
 /* The first position in [at, end) with different bytes, else `end`. */
-static u32 compare_different(const struct trace_diff *diff, u32 at, u32 end)
+static u32 compare_different(const struct kvt_diff *diff, u32 at, u32 end)
 {
 	if (!diff->before)
 		return end;
-	if (diff->blocks == TRACE_ALL_BLOCKS)
+	if (diff->blocks == KVT_ALL_BLOCKS)
 		return compare_bytes(diff, at, end);
 	return compare_blocks(diff, at, end);
 }
 
 /* The first position in [at, end) with equal bytes, else `end`. */
-static u32 compare_equal(const struct trace_diff *diff, u32 at, u32 end)
+static u32 compare_equal(const struct kvt_diff *diff, u32 at, u32 end)
 {
 	if (!diff->before)
 		return at;
@@ -118,12 +118,12 @@ static u32 compare_equal(const struct trace_diff *diff, u32 at, u32 end)
 	return at;
 }
 
-static bool in_whole(const struct trace_diff *diff, u32 at)
+static bool in_whole(const struct kvt_diff *diff, u32 at)
 {
 	return at >= diff->whole.from && at < diff->whole.to;
 }
 
-static u32 next_changed(const struct trace_diff *diff, u32 at)
+static u32 next_changed(const struct kvt_diff *diff, u32 at)
 {
 	u32 end = diff->bytes;
 
@@ -135,7 +135,7 @@ static u32 next_changed(const struct trace_diff *diff, u32 at)
 	return compare_different(diff, at, end);
 }
 
-static u32 next_unchanged(const struct trace_diff *diff, u32 at)
+static u32 next_unchanged(const struct kvt_diff *diff, u32 at)
 {
 	while (at < diff->bytes) {
 		u32 end = diff->bytes;
@@ -153,7 +153,7 @@ static u32 next_unchanged(const struct trace_diff *diff, u32 at)
 	return at;
 }
 
-bool trace_diff_next(const struct trace_diff *diff, u32 from, struct trace_run *run)
+bool kvt_diff_next(const struct kvt_diff *diff, u32 from, struct kvt_run *run)
 {
 	u32 at;
 
@@ -170,7 +170,7 @@ bool trace_diff_next(const struct trace_diff *diff, u32 from, struct trace_run *
 		if (run->to >= diff->bytes)
 			return true;
 		next = next_changed(diff, run->to);
-		if (next >= diff->bytes || next - run->to >= TRACE_MERGE_GAP)
+		if (next >= diff->bytes || next - run->to >= KVT_MERGE_GAP)
 			return true;
 		at = next;
 	}

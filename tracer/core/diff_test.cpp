@@ -18,18 +18,18 @@ struct content {
     u64 blocks() const {
         u64 found = 0;
         for (u32 i = 0; i < now.size(); ++i)
-            found |= static_cast<u64>(now[i] != before[i]) << i / TRACE_BLOCK_BYTES;
+            found |= static_cast<u64>(now[i] != before[i]) << i / KVT_BLOCK_BYTES;
         return found;
     }
 
-    std::vector<std::pair<u32, u32>> runs(trace_run whole = {0, 0}, bool has_before = true,
-                                          u64 blocks = TRACE_ALL_BLOCKS) const {
-        const trace_diff diff{now.data(), has_before ? before.data() : nullptr, static_cast<u32>(now.size()),
-                              whole, blocks};
+    std::vector<std::pair<u32, u32>> runs(kvt_run whole = {0, 0}, bool has_before = true,
+                                          u64 blocks = KVT_ALL_BLOCKS) const {
+        const kvt_diff diff{now.data(), has_before ? before.data() : nullptr, static_cast<u32>(now.size()),
+                            whole, blocks};
         std::vector<std::pair<u32, u32>> found;
-        trace_run run{};
+        kvt_run run{};
         u32 at = 0;
-        while (trace_diff_next(&diff, at, &run)) {
+        while (kvt_diff_next(&diff, at, &run)) {
             found.emplace_back(run.from, run.to);
             at = run.to;
         }
@@ -38,12 +38,12 @@ struct content {
 };
 
 // What the header promises, slowly.
-std::vector<std::pair<u32, u32>> model(const content& c, trace_run whole) {
+std::vector<std::pair<u32, u32>> model(const content& c, kvt_run whole) {
     std::vector<std::pair<u32, u32>> found;
     for (u32 i = 0; i < c.now.size(); ++i) {
         if (c.now[i] == c.before[i] && !(i >= whole.from && i < whole.to))
             continue;
-        if (!found.empty() && i - found.back().second < TRACE_MERGE_GAP)
+        if (!found.empty() && i - found.back().second < KVT_MERGE_GAP)
             found.back().second = i + 1;
         else
             found.emplace_back(i, i + 1);
@@ -68,11 +68,11 @@ TEST(diff, single_bytes_at_every_position) {
 
 TEST(diff, gaps_up_to_the_cost_of_a_run_are_sent) {
     content c;
-    c.now[100] = c.now[100 + TRACE_MERGE_GAP] = 1;
-    EXPECT_EQ(c.runs(), (runs{{100, 101 + TRACE_MERGE_GAP}}));
-    c.now[100 + TRACE_MERGE_GAP] = 0;
-    c.now[101 + TRACE_MERGE_GAP] = 1;
-    EXPECT_EQ(c.runs(), (runs{{100, 101}, {101 + TRACE_MERGE_GAP, 102 + TRACE_MERGE_GAP}}));
+    c.now[100] = c.now[100 + KVT_MERGE_GAP] = 1;
+    EXPECT_EQ(c.runs(), (runs{{100, 101 + KVT_MERGE_GAP}}));
+    c.now[100 + KVT_MERGE_GAP] = 0;
+    c.now[101 + KVT_MERGE_GAP] = 1;
+    EXPECT_EQ(c.runs(), (runs{{100, 101}, {101 + KVT_MERGE_GAP, 102 + KVT_MERGE_GAP}}));
 }
 
 TEST(diff, what_is_whole_counts_as_changed) {
@@ -81,9 +81,9 @@ TEST(diff, what_is_whole_counts_as_changed) {
     EXPECT_EQ(c.runs({0, page}), (runs{{0, page}}));
     EXPECT_EQ(c.runs({0, page}, false), (runs{{0, page}}));
     EXPECT_EQ(c.runs({4000, page}, false), (runs{{4000, page}}));
-    c.now[20 + TRACE_MERGE_GAP - 1] = 1;
-    EXPECT_EQ(c.runs({10, 20}), (runs{{10, 20 + TRACE_MERGE_GAP}}));
-    c.now[20 + TRACE_MERGE_GAP + 10] = 1;
+    c.now[20 + KVT_MERGE_GAP - 1] = 1;
+    EXPECT_EQ(c.runs({10, 20}), (runs{{10, 20 + KVT_MERGE_GAP}}));
+    c.now[20 + KVT_MERGE_GAP + 10] = 1;
     EXPECT_EQ(c.runs({10, 20}).size(), 2u);
 }
 
@@ -112,15 +112,14 @@ TEST(diff, random_contents_agree_with_the_model) {
             for (u32 i = from; i < to; ++i)
                 c.now[i] = static_cast<u8>(random() % 3); // some bytes stay as they were
         }
-        trace_run whole{0, 0};
+        kvt_run whole{0, 0};
         if (random() % 3 == 0) {
             whole.from = random() % bytes;
             whole.to = whole.from + random() % (bytes - whole.from + 1);
         }
         ASSERT_EQ(c.runs(whole), model(c, whole)) << "round " << round;
-        if (bytes == page) {
+        if (bytes == page)
             ASSERT_EQ(c.runs(whole, true, c.blocks()), model(c, whole)) << "round " << round;
-        }
     }
 }
 

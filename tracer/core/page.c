@@ -9,7 +9,7 @@
 
 #define LOW_BITS 0x0101010101010101ull
 #define HIGH_BITS 0x8080808080808080ull
-#define PAGE_WORDS (TRACE_PAGE_BYTES / 8)
+#define PAGE_WORDS (KVT_PAGE_BYTES / 8)
 
 /* A page as words; the program's stores are seen as they are, whatever their type was. */
 typedef u64 __attribute__((may_alias)) word;
@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) u64 zero_bytes(u64 difference)
 	return (difference - LOW_BITS) & ~difference;
 }
 
-bool trace_page_copy_differs(u8 *to, const u8 *from, const u8 *before)
+bool kvt_page_copy_differs(u8 *to, const u8 *from, const u8 *before)
 {
 	word *copy = (word *)to;
 	/* each is read once: what is compared is what was copied */
@@ -42,13 +42,13 @@ bool trace_page_copy_differs(u8 *to, const u8 *from, const u8 *before)
 	return !(equal & HIGH_BITS);
 }
 
-bool trace_page_may_differ(const u8 *now, const u8 *before)
+bool kvt_page_may_differ(const u8 *now, const u8 *before)
 {
 	u32 at;
 
 	/* the first byte, and some on the way to the last one */
-	for (at = 0; at < TRACE_PAGE_BYTES; at += TRACE_PAGE_BYTES / 8 - 1)
+	for (at = 0; at < KVT_PAGE_BYTES; at += KVT_PAGE_BYTES / 8 - 1)
 		if (now[at] == before[at])
 			return false;
-	return now[TRACE_PAGE_BYTES - 1] != before[TRACE_PAGE_BYTES - 1];
+	return now[KVT_PAGE_BYTES - 1] != before[KVT_PAGE_BYTES - 1];
 }

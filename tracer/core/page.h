@@ -12,19 +12,19 @@
 extern "C" {
 #endif
 
-#define TRACE_PAGE_BYTES 4096u
+#define KVT_PAGE_BYTES 4096u
 
 /*
  * Copies a page that may be stored into meanwhile. Returns true if each byte of the copy differs
  * from the one in `before`. One walk, because each costs as much as the other.
  */
-bool trace_page_copy_differs(u8 *to, const u8 *from, const u8 *before);
+bool kvt_page_copy_differs(u8 *to, const u8 *from, const u8 *before);
 
 /*
  * A look at some bytes: false if the two pages are equal in any of them, so not all of the page
  * differs. It costs next to nothing.
  */
-bool trace_page_may_differ(const u8 *now, const u8 *before);
+bool kvt_page_may_differ(const u8 *now, const u8 *before);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 
 namespace {
 
-struct alignas(TRACE_PAGE_BYTES) page : std::array<u8, TRACE_PAGE_BYTES> {};
+struct alignas(KVT_PAGE_BYTES) page : std::array<u8, KVT_PAGE_BYTES> {};
 
 page random_page(std::mt19937& random) {
     page p;
@@ -31,16 +31,16 @@ TEST(page, a_copy_is_the_same_and_all_of_it_differs_or_one_byte_does_not) {
     static std::array<page, 3> to{};
     const page from = random_page(random);
     page before = inverted(from);
-    EXPECT_TRUE(trace_page_copy_differs(to[1].data(), from.data(), before.data()));
+    EXPECT_TRUE(kvt_page_copy_differs(to[1].data(), from.data(), before.data()));
     EXPECT_EQ(to[1], from);
-    for (u32 i = 0; i < TRACE_PAGE_BYTES; ++i) {
+    for (u32 i = 0; i < KVT_PAGE_BYTES; ++i) {
         before[i] = from[i];
         to[1].fill(0);
-        ASSERT_FALSE(trace_page_copy_differs(to[1].data(), from.data(), before.data())) << "byte " << i;
+        ASSERT_FALSE(kvt_page_copy_differs(to[1].data(), from.data(), before.data())) << "byte " << i;
         ASSERT_EQ(to[1], from);
         before[i] = static_cast<u8>(~from[i]);
     }
-    EXPECT_FALSE(trace_page_copy_differs(to[1].data(), from.data(), from.data()));
+    EXPECT_FALSE(kvt_page_copy_differs(to[1].data(), from.data(), from.data()));
     EXPECT_EQ(to[0], page{});
     EXPECT_EQ(to[2], page{});
 }
@@ -50,15 +50,14 @@ TEST(page, a_look_never_denies_a_difference) {
     std::mt19937 random(3);
     const page from = random_page(random);
     page before = inverted(from);
-    EXPECT_TRUE(trace_page_may_differ(from.data(), before.data()));
-    EXPECT_FALSE(trace_page_may_differ(from.data(), from.data()));
+    EXPECT_TRUE(kvt_page_may_differ(from.data(), before.data()));
+    EXPECT_FALSE(kvt_page_may_differ(from.data(), from.data()));
     u32 seen = 0;
-    for (u32 i = 0; i < TRACE_PAGE_BYTES; ++i) {
+    for (u32 i = 0; i < KVT_PAGE_BYTES; ++i) {
         before[i] = from[i];
-        seen += !trace_page_may_differ(from.data(), before.data());
-        if (i == 0 || i == TRACE_PAGE_BYTES - 1) {
-            EXPECT_FALSE(trace_page_may_differ(from.data(), before.data())) << "byte " << i;
-        }
+        seen += !kvt_page_may_differ(from.data(), before.data());
+        if (i == 0 || i == KVT_PAGE_BYTES - 1)
+            EXPECT_FALSE(kvt_page_may_differ(from.data(), before.data())) << "byte " << i;
         before[i] = static_cast<u8>(~from[i]);
     }
     EXPECT_GE(seen, 8u);

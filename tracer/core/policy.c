@@ -4,7 +4,7 @@
  */
 #include "policy.h"
 
-static void cool_down(struct trace_heat *heat)
+static void cool_down(struct kvt_heat *heat)
 {
 	heat->stored = false;
 	heat->intervals = 0;
@@ -13,14 +13,14 @@ static void cool_down(struct trace_heat *heat)
 }
 
 /* What was learned counts only if the page was dirty in the interval before, or is in this one. */
-static void begin_interval(struct trace_heat *heat, u32 interval)
+static void begin_interval(struct kvt_heat *heat, u32 interval)
 {
 	if ((u8)(interval - heat->interval) > 1)
 		cool_down(heat);
 	heat->interval = (u8)interval;
 }
 
-bool trace_heat_store(struct trace_heat *heat, struct trace_habit *habit, u32 interval)
+bool kvt_heat_store(struct kvt_heat *heat, struct kvt_habit *habit, u32 interval)
 {
 	begin_interval(heat, interval);
 	/* it was opened before, or most are: many stores are to come again */
@@ -37,26 +37,26 @@ bool trace_heat_store(struct trace_heat *heat, struct trace_habit *habit, u32 in
 	return true;
 }
 
-void trace_habit_flush(struct trace_habit *habit)
+void kvt_habit_flush(struct kvt_habit *habit)
 {
 	if (habit->opening)
 		habit->opening--;
-	else if (habit->seconds && (u64)habit->seconds * TRACE_SECOND_STORES >=
+	else if (habit->seconds && (u64)habit->seconds * KVT_SECOND_STORES >=
 					   (u64)habit->singles + habit->seconds)
-		habit->opening = TRACE_INTERVALS_UNTIL_PROBE - 1;
+		habit->opening = KVT_INTERVALS_UNTIL_PROBE - 1;
 	habit->singles = 0;
 	habit->seconds = 0;
 }
 
-void trace_heat_open(struct trace_heat *heat, u32 interval)
+void kvt_heat_open(struct kvt_heat *heat, u32 interval)
 {
 	begin_interval(heat, interval);
 	heat->opened = true;
 }
 
-bool trace_heat_flush(struct trace_heat *heat, bool changed)
+bool kvt_heat_flush(struct kvt_heat *heat, bool changed)
 {
-	if (changed && trace_heat_stays(heat))
+	if (changed && kvt_heat_stays(heat))
 		return true;
 	heat->stored = false;
 	if (!heat->opened) {
@@ -65,39 +65,39 @@ bool trace_heat_flush(struct trace_heat *heat, bool changed)
 	}
 	if (changed) {
 		heat->unchanged = 0;
-		if (heat->intervals < TRACE_INTERVALS_UNTIL_HOT)
+		if (heat->intervals < KVT_INTERVALS_UNTIL_HOT)
 			heat->intervals++;
-	} else if (heat->intervals < TRACE_INTERVALS_UNTIL_HOT) {
+	} else if (heat->intervals < KVT_INTERVALS_UNTIL_HOT) {
 		heat->intervals = 0;
-	} else if (++heat->unchanged == TRACE_INTERVALS_UNTIL_COLD) {
+	} else if (++heat->unchanged == KVT_INTERVALS_UNTIL_COLD) {
 		cool_down(heat);
 		return false;
 	}
-	heat->opened = heat->intervals == TRACE_INTERVALS_UNTIL_HOT;
+	heat->opened = heat->intervals == KVT_INTERVALS_UNTIL_HOT;
 	if (heat->opened)
 		heat->interval++; /* dirty in the next one too */
 	return heat->opened;
 }
 
-bool trace_ahead_follows(const struct trace_ahead *ahead, u32 index)
+bool kvt_ahead_follows(const struct kvt_ahead *ahead, u32 index)
 {
 	return ahead->count && index == ahead->next;
 }
 
-void trace_ahead_stored(struct trace_ahead *ahead, u32 index)
+void kvt_ahead_stored(struct kvt_ahead *ahead, u32 index)
 {
 	ahead->next = index + 1;
 	ahead->count = 1;
 }
 
-u32 trace_ahead_open(struct trace_ahead *ahead, u32 index, u32 limit)
+u32 kvt_ahead_open(struct kvt_ahead *ahead, u32 index, u32 limit)
 {
 	u32 count = 1;
 
-	if (trace_ahead_follows(ahead, index))
+	if (kvt_ahead_follows(ahead, index))
 		count = ahead->count * 2;
-	if (count > TRACE_MAX_AHEAD)
-		count = TRACE_MAX_AHEAD;
+	if (count > KVT_MAX_AHEAD)
+		count = KVT_MAX_AHEAD;
 	if (count > limit)
 		count = limit;
 	ahead->next = index + count;

@@ -20,28 +20,28 @@ extern "C" {
 #endif
 
 /* Closing and faulting once more costs several comparisons: hot after this many intervals, … */
-#define TRACE_INTERVALS_UNTIL_HOT 2u
+#define KVT_INTERVALS_UNTIL_HOT 2u
 /* … and cold again when it was compared this often for nothing. */
-#define TRACE_INTERVALS_UNTIL_COLD 4u
+#define KVT_INTERVALS_UNTIL_COLD 4u
 /* Pages opened by one fault at most. */
-#define TRACE_MAX_AHEAD 64u
+#define KVT_MAX_AHEAD 64u
 
 /*
  * Where at least one in this many pages gets a second store, cold pages too are opened at the first
  * one, …
  */
-#define TRACE_SECOND_STORES 4u
+#define KVT_SECOND_STORES 4u
 /* … and every so many intervals they are not, to see whether it is still so. */
-#define TRACE_INTERVALS_UNTIL_PROBE 16u
+#define KVT_INTERVALS_UNTIL_PROBE 16u
 
 /* Of a range: what the stores to its cold pages were like. */
-struct trace_habit {
+struct kvt_habit {
 	u32 singles; /* pages of this interval with one store that was carried out, so far … */
 	u32 seconds; /* … and pages that got a second one */
 	u8 opening;  /* cold pages are opened at once, for so many intervals more */
 };
 
-struct trace_heat {
+struct kvt_heat {
 	bool stored;  /* one was carried out in this interval */
 	u8 intervals; /* in a row in which the page was opened and had changed */
 	u8 unchanged; /* in a row, while hot */
@@ -53,21 +53,21 @@ struct trace_heat {
  * A store to the closed page faulted, in this interval (any number that grows by one with each
  * flush). True: open the page; false: carry the store out if possible.
  */
-bool trace_heat_store(struct trace_heat *heat, struct trace_habit *habit, u32 interval);
+bool kvt_heat_store(struct kvt_heat *heat, struct kvt_habit *habit, u32 interval);
 
 /* An interval of the range ends. */
-void trace_habit_flush(struct trace_habit *habit);
+void kvt_habit_flush(struct kvt_habit *habit);
 
-/* The page is opened, whatever trace_heat_store said. */
-void trace_heat_open(struct trace_heat *heat, u32 interval);
+/* The page is opened, whatever kvt_heat_store said. */
+void kvt_heat_open(struct kvt_heat *heat, u32 interval);
 
 /*
  * A flush has compared the page, which had changed, and it is hot: the most frequent case of
- * trace_heat_flush, without a call. False: it is another case, and nothing was done.
+ * kvt_heat_flush, without a call. False: it is another case, and nothing was done.
  */
-static inline bool trace_heat_stays(struct trace_heat *heat)
+static inline bool kvt_heat_stays(struct kvt_heat *heat)
 {
-	if (!heat->opened || heat->intervals < TRACE_INTERVALS_UNTIL_HOT)
+	if (!heat->opened || heat->intervals < KVT_INTERVALS_UNTIL_HOT)
 		return false;
 	heat->stored = false;
 	heat->unchanged = 0;
@@ -76,22 +76,22 @@ static inline bool trace_heat_stays(struct trace_heat *heat)
 }
 
 /* A flush has compared the page. True: it stays open (it was, and is hot). */
-bool trace_heat_flush(struct trace_heat *heat, bool changed);
+bool kvt_heat_flush(struct kvt_heat *heat, bool changed);
 
 /* Pages that are opened one behind the other are opened ahead, twice as many each time. */
-struct trace_ahead {
+struct kvt_ahead {
 	u32 next;  /* the page behind those that the last fault opened */
 	u32 count; /* of those */
 };
 
 /* Whether the store to this page follows on those before it. */
-bool trace_ahead_follows(const struct trace_ahead *ahead, u32 index);
+bool kvt_ahead_follows(const struct kvt_ahead *ahead, u32 index);
 
 /* Page `index` is opened: how many from there on, at most `limit` (at least 1). */
-u32 trace_ahead_open(struct trace_ahead *ahead, u32 index, u32 limit);
+u32 kvt_ahead_open(struct kvt_ahead *ahead, u32 index, u32 limit);
 
 /* A store to page `index` was carried out without opening it. */
-void trace_ahead_stored(struct trace_ahead *ahead, u32 index);
+void kvt_ahead_stored(struct kvt_ahead *ahead, u32 index);
 
 #ifdef __cplusplus
 }

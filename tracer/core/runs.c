@@ -7,9 +7,9 @@
 
 /* the two low bits of a number say what it is; the others hold a distance */
 #define KIND_BITS 2
-#define MAX_GAP (TRACE_MAX_OFFSET - 1)
+#define MAX_GAP (KVT_MAX_OFFSET - 1)
 
-void trace_runs_begin(struct trace_runs *runs, u8 *bytes, u32 capacity, u32 max_count)
+void kvt_runs_begin(struct kvt_runs *runs, u8 *bytes, u32 capacity, u32 max_count)
 {
 	memset(runs, 0, sizeof(*runs));
 	runs->bytes = bytes;
@@ -17,7 +17,7 @@ void trace_runs_begin(struct trace_runs *runs, u8 *bytes, u32 capacity, u32 max_
 	runs->max_count = max_count;
 }
 
-u32 trace_put_number(u8 *to, u64 n)
+u32 kvt_put_number(u8 *to, u64 n)
 {
 	u32 used = 0;
 
@@ -29,12 +29,12 @@ u32 trace_put_number(u8 *to, u64 n)
 	return used;
 }
 
-static void put_number(struct trace_runs *runs, u64 n)
+static void put_number(struct kvt_runs *runs, u64 n)
 {
-	runs->used += trace_put_number(runs->bytes + runs->used, n);
+	runs->used += kvt_put_number(runs->bytes + runs->used, n);
 }
 
-static void put_repeats(struct trace_runs *runs)
+static void put_repeats(struct kvt_runs *runs)
 {
 	if (runs->repeats)
 		put_number(runs, (u64)runs->repeats << KIND_BITS | VGPU_RUN_REPEAT);
@@ -42,7 +42,7 @@ static void put_repeats(struct trace_runs *runs)
 }
 
 /* The last run grows no more. */
-static void put_last(struct trace_runs *runs)
+static void put_last(struct kvt_runs *runs)
 {
 	if (!runs->length)
 		return;
@@ -62,7 +62,7 @@ static void put_last(struct trace_runs *runs)
 	runs->written_length = runs->length;
 }
 
-bool trace_runs_add(struct trace_runs *runs, u64 gap, u32 length)
+bool kvt_runs_add(struct kvt_runs *runs, u64 gap, u32 length)
 {
 	/* this run, and the one before it, are not written down yet */
 	if (runs->count && !gap) {
@@ -70,7 +70,7 @@ bool trace_runs_add(struct trace_runs *runs, u64 gap, u32 length)
 		return true;
 	}
 	if (gap > MAX_GAP || runs->count == runs->max_count ||
-	    runs->capacity - runs->used < 2 * TRACE_RUN_MAX_BYTES)
+	    runs->capacity - runs->used < 2 * KVT_RUN_MAX_BYTES)
 		return false;
 	put_last(runs);
 	runs->gap = gap;
@@ -79,7 +79,7 @@ bool trace_runs_add(struct trace_runs *runs, u64 gap, u32 length)
 	return true;
 }
 
-u32 trace_runs_end(struct trace_runs *runs)
+u32 kvt_runs_end(struct kvt_runs *runs)
 {
 	put_last(runs);
 	put_repeats(runs);

@@ -14,16 +14,16 @@ extern "C" {
 #endif
 
 /* What a number can need. */
-#define TRACE_NUMBER_MAX_BYTES 10u
+#define KVT_NUMBER_MAX_BYTES 10u
 /* What lies beyond can't be written down, and no buffer is so large. */
-#define TRACE_MAX_OFFSET (1ull << 62)
+#define KVT_MAX_OFFSET (1ull << 62)
 /*
  * What one run can need in `bytes` at most: its distance, its length, and repetitions of the one
  * before it.
  */
-#define TRACE_RUN_MAX_BYTES (TRACE_NUMBER_MAX_BYTES + 5u + 5u)
+#define KVT_RUN_MAX_BYTES (KVT_NUMBER_MAX_BYTES + 5u + 5u)
 
-struct trace_runs {
+struct kvt_runs {
 	u8 *bytes; /* the caller's */
 	u32 capacity;
 	u32 max_count; /* of runs */
@@ -39,19 +39,19 @@ struct trace_runs {
 };
 
 /* Writes a number as the wire has it. Returns how many bytes it took. */
-u32 trace_put_number(u8 *to, u64 n);
+u32 kvt_put_number(u8 *to, u64 n);
 
-void trace_runs_begin(struct trace_runs *runs, u8 *bytes, u32 capacity, u32 max_count);
+void kvt_runs_begin(struct kvt_runs *runs, u8 *bytes, u32 capacity, u32 max_count);
 
 /*
  * `length` bytes, `gap` bytes behind the end of those before, or behind the buffer's first byte.
  * Returns false, and changes nothing, if it needs a command of its own: no room, too many runs, or
  * too far away.
  */
-bool trace_runs_add(struct trace_runs *runs, u64 gap, u32 length);
+bool kvt_runs_add(struct kvt_runs *runs, u64 gap, u32 length);
 
 /* The bytes in use when nothing more is added; nothing may be added then. */
-u32 trace_runs_end(struct trace_runs *runs);
+u32 kvt_runs_end(struct kvt_runs *runs);
 
 #ifdef __cplusplus
 }

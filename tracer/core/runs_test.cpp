@@ -25,15 +25,15 @@ constexpr u32 no_limit = VGPU_MAX_RUNS;
 
 struct encoder {
     std::vector<u8> bytes;
-    trace_runs runs;
+    kvt_runs runs;
     std::uint64_t end = 0;
     u32 data_bytes = 0;
 
     explicit encoder(u32 capacity = VGPU_MAX_RUN_BYTES, u32 max_count = no_limit) : bytes(capacity) {
-        trace_runs_begin(&runs, bytes.data(), capacity, max_count);
+        kvt_runs_begin(&runs, bytes.data(), capacity, max_count);
     }
     bool add(const place& p) {
-        if (!trace_runs_add(&runs, p.offset - end, p.bytes))
+        if (!kvt_runs_add(&runs, p.offset - end, p.bytes))
             return false;
         end = p.offset + p.bytes;
         data_bytes += p.bytes;
@@ -43,7 +43,7 @@ struct encoder {
 
 // What the device makes of it.
 places decoded(encoder& e) {
-    const u32 used = trace_runs_end(&e.runs);
+    const u32 used = kvt_runs_end(&e.runs);
     EXPECT_LE(used, e.bytes.size());
     stream_builder b;
     b.write_runs(1, 2, std::vector<std::byte>(e.data_bytes), std::as_bytes(std::span(e.bytes)).first(used));
@@ -120,7 +120,7 @@ TEST(runs, any_distance_can_be_written_down_but_the_last_quarter) {
 }
 
 TEST(runs, the_longest_run_needs_no_more_than_was_said) {
-    encoder e(2 * TRACE_RUN_MAX_BYTES);
+    encoder e(2 * KVT_RUN_MAX_BYTES);
     const places list{{1ull << 60, 1u << 13}, {1ull << 61, 1}};
     EXPECT_TRUE(e.add(list[0]) && e.add(list[1]));
     EXPECT_EQ(decoded(e), list);
@@ -140,9 +140,8 @@ TEST(runs, random_ones_come_back_as_they_were) {
                 break;
             list.push_back(p);
         }
-        if (!list.empty()) {
+        if (!list.empty())
             ASSERT_EQ(decoded(e), list) << "round " << round;
-        }
     }
 }
 

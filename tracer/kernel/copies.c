@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Copies of dirty pages that the device makes. A flush copies each page and compares the copy with
- * the page's shadow. Where the processor is emulated the device does that several times as fast, so
- * where many pages are dirty it is asked, for some at a time, by a write to its configuration. That
- * is done when the copies are; or, where the host has processors to spare, these make them while
- * the flush goes on with those that are there. A checkpoint comes before the question or after the
- * answer either way. Without the device, and for few pages, the flush does it all by itself
- * (flush.c).
+ * the page's snapshot. Where the processor is emulated the device does that several times as fast,
+ * so where many pages are dirty it is asked, for some at a time, by a write to its configuration.
+ * That is done when the copies are; or, where the host has processors to spare, these make them
+ * while the flush goes on with those that are there. A checkpoint comes before the question or
+ * after the answer either way. Without the device, and for few pages, the flush does it all by
+ * itself (flush.c).
  *
  * What holds for a copy that is made here holds for those. They are made with the trace's lock
  * held, so "closing and comparing is one step" stays true: pages are closed before, a closed page
- * can't change, and the copy of an open one is its shadow afterwards, so what is stored later
+ * can't change, and the copy of an open one is its snapshot afterwards, so what is stored later
  * differs from it. A processor that is emulated does no store late: what was logged before the
  * question for the log was in memory when that had been answered (log.c), and a page is closed when
  * every processor has ended its instruction.
@@ -27,7 +27,7 @@
 #define KVT_COPY_FROM 16u
 
 static_assert(VGPU_COPY_PAGE_BYTES == PAGE_SIZE);
-static_assert(VGPU_COPY_BLOCK_BYTES == TRACE_BLOCK_BYTES);
+static_assert(VGPU_COPY_BLOCK_BYTES == KVT_BLOCK_BYTES);
 #define KVT_LIST_BYTES (KVT_MAX_COPIES * sizeof(struct vgpu_page_copy))
 static_assert(KVT_MAX_COPIES <= VGPU_MAX_COPIES);
 
@@ -102,7 +102,7 @@ static void drop_rest(struct kvt_copies *copies, struct kvg_range *range)
 	if (copies->next < copies->count)
 		wait_for_all(range->dev);
 	for (; copies->next < copies->count; copies->next++) {
-		kvt_shadow_return(&range->trace->shadows, copies->pages[copies->next]);
+		kvt_snapshot_return(&range->trace->snapshots, copies->pages[copies->next]);
 		if (range->trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
 			kvt_log_remember(range, copies->index[copies->next]);
 	}
@@ -130,7 +130,7 @@ static void collect(struct kvt_copies *copies, struct kvg_range *range, unsigned
 				copies->end = index;
 				goto out;
 			}
-			if (page->shadow && page->whole_from == page->whole_to &&
+			if (page->snapshot && page->whole_from == page->whole_to &&
 			    (all_due || kvt_is_due(range, index)) &&
 			    !(no_open && test_bit(index, trace->open)))
 				copies->index[count++] = index;
@@ -152,7 +152,7 @@ static void fill_list(struct kvt_copies *copies, const struct kvg_range *range)
 	for (i = 0; i < count; i++, entry++) {
 		u32 index = copies->index[i];
 
-		entry->before = virt_to_phys(pages[index].shadow);
+		entry->before = virt_to_phys(pages[index].snapshot);
 		entry->copy = virt_to_phys(copies->pages[i]);
 		entry->page = first + index;
 		entry->answer = VGPU_COPY_NONE;
@@ -180,7 +180,7 @@ void kvt_copies_make(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 		copies->count = 0;
 		return;
 	}
-	copies->count = kvt_shadows_take(&trace->shadows, copies->pages, copies->count);
+	copies->count = kvt_snapshots_take(&trace->snapshots, copies->pages, copies->count);
 	/* before the look at the pages: what is stored afterwards is told again */
 	for (i = 0; trace->mode == KAGEMUSHA_VGPU_TRACE_HOST && i < copies->count; i++)
 		kvt_log_forget(range, copies->index[i]);

@@ -21,15 +21,15 @@
 #include "tracer/core/decode.h"
 
 #define ARITHMETIC_FLAGS \
-	(TRACE_FLAG_CF | TRACE_FLAG_PF | TRACE_FLAG_AF | TRACE_FLAG_ZF | TRACE_FLAG_SF | \
-	 TRACE_FLAG_OF)
+	(KVT_FLAG_CF | KVT_FLAG_PF | KVT_FLAG_AF | KVT_FLAG_ZF | KVT_FLAG_SF | \
+	 KVT_FLAG_OF)
 
 struct emulation {
 	struct kvg_range *range;
 	u8 *page;		/* of the window */
 	unsigned long address;	/* the page's, in the program */
-	struct trace_cpu cpu;
-	struct trace_plan plan;
+	struct kvt_cpu cpu;
+	struct kvt_plan plan;
 	u8 scratch[];
 };
 
@@ -46,7 +46,7 @@ static unsigned long *gpr_place(struct pt_regs *regs, u32 number)
 	return places[number];
 }
 
-static void load_cpu(struct trace_cpu *cpu, struct pt_regs *regs)
+static void load_cpu(struct kvt_cpu *cpu, struct pt_regs *regs)
 {
 	u32 i;
 
@@ -57,7 +57,7 @@ static void load_cpu(struct trace_cpu *cpu, struct pt_regs *regs)
 	cpu->is_64_bit = user_64bit_mode(regs);
 }
 
-static void store_cpu(const struct trace_cpu *cpu, struct pt_regs *regs)
+static void store_cpu(const struct kvt_cpu *cpu, struct pt_regs *regs)
 {
 	u32 i;
 
@@ -121,15 +121,15 @@ static bool read_destination(void *context, u64 address, u32 bytes, u8 *to)
 
 /* ---- the store ---- */
 
-static u32 fetch_code(const struct trace_cpu *cpu, u8 *code)
+static u32 fetch_code(const struct kvt_cpu *cpu, u8 *code)
 {
 	u32 rest = PAGE_SIZE - offset_in_page(cpu->ip);
 	const void __user *from = (const void __user *)cpu->ip;
 
-	if (!copy_from_user_nofault(code, from, TRACE_MAX_INSTRUCTION_BYTES))
-		return TRACE_MAX_INSTRUCTION_BYTES;
+	if (!copy_from_user_nofault(code, from, KVT_MAX_INSTRUCTION_BYTES))
+		return KVT_MAX_INSTRUCTION_BYTES;
 	/* the next page may not be there */
-	if (rest < TRACE_MAX_INSTRUCTION_BYTES && !copy_from_user_nofault(code, from, rest))
+	if (rest < KVT_MAX_INSTRUCTION_BYTES && !copy_from_user_nofault(code, from, rest))
 		return rest;
 	return 0;
 }
@@ -158,32 +158,32 @@ static void store_bytes(u8 *to, const u8 *data, u32 bytes)
 }
 
 /* The iterations of a string instruction that stay in the page; 0: not even one. */
-static u64 iterations_here(const struct trace_plan *plan)
+static u64 iterations_here(const struct kvt_plan *plan)
 {
 	u64 room = (PAGE_SIZE - offset_in_page(plan->address)) / plan->bytes;
 	u64 count = min(plan->count, room);
 	u64 distance = plan->address - plan->source;
 
 	/* copied in one piece, which is only the same if no iteration reads what another stored */
-	if (plan->what == TRACE_COPY && distance < count * plan->bytes)
+	if (plan->what == KVT_COPY && distance < count * plan->bytes)
 		count = min_t(u64, count, 1);
 	return count;
 }
 
 static bool carry_out(struct emulation *e)
 {
-	struct trace_plan *plan = &e->plan;
+	struct kvt_plan *plan = &e->plan;
 	u8 *to = e->page + (plan->address - e->address);
 	u64 count, i;
 
-	if (plan->what == TRACE_STORE) {
+	if (plan->what == KVT_STORE) {
 		store_bytes(to, plan->data, plan->bytes);
 		return true;
 	}
 	count = iterations_here(plan);
 	if (!count)
 		return false;
-	if (plan->what == TRACE_COPY) {
+	if (plan->what == KVT_COPY) {
 		if (copy_from_user_nofault(to, (const void __user *)plan->source,
 					   count * plan->bytes))
 			return false;
@@ -193,11 +193,11 @@ static bool carry_out(struct emulation *e)
 		for (i = 0; i < count; i++)
 			store_bytes(to + i * plan->bytes, plan->data, plan->bytes);
 	}
-	trace_plan_advance(plan, &e->cpu, count);
+	kvt_plan_advance(plan, &e->cpu, count);
 	return true;
 }
 
-static const struct trace_access access_template = {
+static const struct kvt_access access_template = {
 	.read_vector = read_vector,
 	.read_destination = read_destination,
 };
@@ -210,8 +210,8 @@ static const struct trace_access access_template = {
 bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 {
 	struct pt_regs *regs = current_pt_regs();
-	struct trace_access access = access_template;
-	u8 code[TRACE_MAX_INSTRUCTION_BYTES];
+	struct kvt_access access = access_template;
+	u8 code[KVT_MAX_INSTRUCTION_BYTES];
 	struct kvg_device *dev = range->dev;
 	struct emulation *e;
 	bool done = false;
@@ -221,7 +221,7 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 	if (!(vmf->flags & FAULT_FLAG_USER) || (regs->flags & X86_EFLAGS_TF) ||
 	    kvt_without(range, KVT_WITHOUT_EMULATION))
 		return false;
-	e = kmalloc(sizeof(*e) + trace_scratch_bytes(), GFP_KERNEL);
+	e = kmalloc(sizeof(*e) + kvt_scratch_bytes(), GFP_KERNEL);
 	if (!e)
 		return false;
 	e->range = range;
@@ -229,14 +229,14 @@ bool kvt_emulate(struct vm_fault *vmf, struct kvg_range *range, u32 index)
 	e->address = vmf->address & PAGE_MASK;
 	access.context = e;
 	load_cpu(&e->cpu, regs);
-	trace_decode(e->scratch, code, fetch_code(&e->cpu, code), &e->cpu, &access, &e->plan);
+	kvt_decode(e->scratch, code, fetch_code(&e->cpu, code), &e->cpu, &access, &e->plan);
 	kvt_count(range, KVT_REASONS + e->plan.reason, 1);
-	if (e->plan.what == TRACE_OPEN)
+	if (e->plan.what == KVT_OPEN)
 		goto out;
 	/* A repeated instruction would trap after each iteration: only these are not stepped. */
 	if (range->trace->mode == KAGEMUSHA_VGPU_TRACE_STEP && !e->plan.repeats)
 		goto out;
-	bytes = e->plan.what == TRACE_STORE ? e->plan.bytes : 1;
+	bytes = e->plan.what == KVT_STORE ? e->plan.bytes : 1;
 	if (!is_in_page(e, e->plan.address, bytes) || e->plan.address > vmf->real_address) {
 		kvt_count(range, KVT_ELSEWHERE, 1);
 		goto out;

@@ -52,19 +52,19 @@ static bool begin_open(struct kvg_range *range, u32 index)
 
 	if (!kvt_mark_dirty(range, index))
 		return false;
-	trace_heat_open(&trace->pages[index].heat, trace->interval);
+	kvt_heat_open(&trace->pages[index].heat, trace->interval);
 	__set_bit(index, trace->open);
 	return true;
 }
 
-/* As begin_open for each of so many pages that kept their shadows. */
+/* As begin_open for each of so many pages that kept their snapshots. */
 static void begin_open_kept(struct kvg_range *range, u32 index, u32 count)
 {
 	struct kvt_trace *trace = range->trace;
 	u32 i;
 
 	for (i = index; i < index + count; i++)
-		trace_heat_open(&trace->pages[i].heat, trace->interval);
+		kvt_heat_open(&trace->pages[i].heat, trace->interval);
 	bitmap_clear(trace->kept, index, count);
 	trace->kept_count -= count;
 	trace->kept_used += count;
@@ -144,7 +144,7 @@ static u32 pages_to_open(const struct vm_fault *vmf, struct kvg_range *range, u3
 	if (trace->mode == KAGEMUSHA_VGPU_TRACE_EMULATE ||
 	    trace->mode == KAGEMUSHA_VGPU_TRACE_STEP || kvt_without(range, KVT_WITHOUT_AHEAD))
 		return 1;
-	count = trace_ahead_open(&trace->ahead, index, limit);
+	count = kvt_ahead_open(&trace->ahead, index, limit);
 	for (i = 1; i < count; i++)
 		if (test_bit(index + i, trace->open))
 			break;
@@ -191,9 +191,9 @@ static bool wants_emulation(struct kvt_trace *trace, u32 index)
 	case KAGEMUSHA_VGPU_TRACE_STEP: /* decodes each, and carries out those with REP */
 		return true;
 	case KAGEMUSHA_VGPU_TRACE_ADAPTIVE:
-		return !trace_heat_store(&trace->pages[index].heat, &trace->habit,
-					 trace->interval) &&
-		       !trace_ahead_follows(&trace->ahead, index);
+		return !kvt_heat_store(&trace->pages[index].heat, &trace->habit,
+				       trace->interval) &&
+		       !kvt_ahead_follows(&trace->ahead, index);
 	default:
 		return false;
 	}
@@ -216,7 +216,7 @@ static vm_fault_t store_fault(struct vm_fault *vmf, struct kvg_range *range, u32
 	 */
 	if (!test_bit(index, trace->open) && wants_emulation(trace, index) &&
 	    kvt_emulate(vmf, range, index)) {
-		trace_ahead_stored(&trace->ahead, index);
+		kvt_ahead_stored(&trace->ahead, index);
 		ret = VM_FAULT_NOPAGE;
 		goto out;
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A flush: dirty pages are closed, what differs from their shadows becomes write commands
+ * A flush: dirty pages are closed, what differs from their snapshots becomes write commands
  * (send.c, stream.c), and these go on the ring before anything that the caller sends afterwards.
  */
 #include <linux/bitmap.h>
@@ -17,7 +17,7 @@
 
 /*
  * A page stays open at this flush after so many intervals. Not while the device may write into the
- * range: what it writes would differ from the shadow, and count as stored.
+ * range: what it writes would differ from the snapshot, and count as stored.
  */
 static u32 intervals_until_hot(const struct kvg_range *range)
 {
@@ -27,11 +27,11 @@ static u32 intervals_until_hot(const struct kvg_range *range)
 		if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST)
 			return 0;
 		if (trace->mode == KAGEMUSHA_VGPU_TRACE_ADAPTIVE)
-			return TRACE_INTERVALS_UNTIL_HOT;
+			return KVT_INTERVALS_UNTIL_HOT;
 	}
 	return KVT_NEVER_HOT;
 }
-static_assert(TRACE_INTERVALS_UNTIL_HOT < KVT_NEVER_HOT);
+static_assert(KVT_INTERVALS_UNTIL_HOT < KVT_NEVER_HOT);
 
 /*
  * Not with bytes that are sent whatever the comparison says: these are sent once, from a closed
@@ -39,7 +39,7 @@ static_assert(TRACE_INTERVALS_UNTIL_HOT < KVT_NEVER_HOT);
  */
 static inline bool is_hot(const struct kvt_page *page, u32 intervals)
 {
-	return page->heat.intervals >= intervals && page->shadow &&
+	return page->heat.intervals >= intervals && page->snapshot &&
 	       page->whole_from == page->whole_to;
 }
 
@@ -237,12 +237,12 @@ static void idle_range(struct kvg_range *range)
 {
 	struct kvt_trace *trace = range->trace;
 
-	if (!READ_ONCE(trace->shadows.spare_count) && !READ_ONCE(trace->kept_count))
+	if (!READ_ONCE(trace->snapshots.spare_count) && !READ_ONCE(trace->kept_count))
 		return;
 	mutex_lock(&trace->lock);
-	if (kvt_shadows_idle(&trace->shadows)) {
+	if (kvt_snapshots_idle(&trace->snapshots)) {
 		kvt_kept_drop(trace, 0, trace->page_count);
-		kvt_shadows_trim(&trace->shadows);
+		kvt_snapshots_trim(&trace->snapshots);
 	}
 	mutex_unlock(&trace->lock);
 }
@@ -264,7 +264,7 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range, bool last
 	mutex_lock(&trace->lock);
 	if (!trace->snapshot)
 		trace->snapshot = (u8 *)__get_free_page(GFP_KERNEL_ACCOUNT);
-	trace->shadows.some_lent = atomic_read(&trace->shadows.lent);
+	trace->snapshots.some_lent = atomic_read(&trace->snapshots.lent);
 	mutex_unlock(&trace->lock);
 	while (!ret && cursor < trace->page_count) {
 		ret = flush_step(file, range, last, &cursor, target, flushed_bytes);
@@ -274,9 +274,9 @@ static int flush_range(struct kvg_file *file, struct kvg_range *range, bool last
 	}
 	mutex_lock(&trace->lock);
 	trace->interval++;
-	trace_habit_flush(&trace->habit);
+	kvt_habit_flush(&trace->habit);
 	kvt_kept_flush(trace);
-	kvt_shadows_flush(&trace->shadows);
+	kvt_snapshots_flush(&trace->snapshots);
 	mutex_unlock(&trace->lock);
 	return ret;
 }
@@ -359,8 +359,8 @@ void kvt_device_writes(struct kvg_range *range, u64 offset, u64 bytes)
 	for_each_set_bit_from(index, trace->dirty, end) {
 		const struct kvt_page *page = &trace->pages[index];
 
-		if (page->shadow && page->whole_from == page->whole_to &&
-		    !memcmp(page->shadow, kvt_page_in_window(range, index), PAGE_SIZE))
+		if (page->snapshot && page->whole_from == page->whole_to &&
+		    !memcmp(page->snapshot, kvt_page_in_window(range, index), PAGE_SIZE))
 			kvt_clean_page(range, index, false);
 	}
 	kvt_kept_drop(trace, offset >> PAGE_SHIFT, end);

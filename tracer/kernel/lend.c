@@ -4,8 +4,8 @@
  * that hold the content of the moment, one reference each. So a large flush is copied once here,
  * and the device reads it from there.
  *
- * A page that is lent is not written to until the device has answered: shadow.c recycles only pages
- * with no reference but its own. It may be a shadow meanwhile, which is only read.
+ * A page that is lent is not written to until the device has answered: snapshot.c recycles only
+ * pages with no reference but its own. It may be a snapshot meanwhile, which is only read.
  *
  * Room for payloads is never waited for, as other requests may hold it for long. Without it, pages
  * travel in the stream like everything else.
@@ -115,7 +115,7 @@ int kvt_stream_lend(struct kvt_stream *stream, u64 memory, u64 offset, u8 *const
 		lent->pages[lent->page_count + i] = pages[i];
 	}
 	lent->page_count += count;
-	atomic_add(count, &stream->lender->trace->shadows.lent);
+	atomic_add(count, &stream->lender->trace->snapshots.lent);
 	lent->payload_pages[lent->payload_count - 1] += count;
 	stream->next = offset + ((u64)count << PAGE_SHIFT);
 	stream->all_data_bytes += (u64)count << PAGE_SHIFT;
@@ -195,7 +195,7 @@ void kvt_lend_cancel(struct kvt_stream *stream)
 		return;
 	for (i = 0; i < lent->page_count; i++)
 		put_page(virt_to_page(lent->pages[i]));
-	atomic_sub(lent->page_count, &stream->lender->trace->shadows.lent);
+	atomic_sub(lent->page_count, &stream->lender->trace->snapshots.lent);
 	stream->lent = NULL;
 }
 
@@ -221,7 +221,7 @@ void kvt_lent_back(struct kvg_range *lender, const struct vgpu_segment *segment)
 {
 	u64 at;
 
-	atomic_sub(segment->bytes >> PAGE_SHIFT, &lender->trace->shadows.lent);
+	atomic_sub(segment->bytes >> PAGE_SHIFT, &lender->trace->snapshots.lent);
 	for (at = 0; at < segment->bytes; at += PAGE_SIZE)
-		kvt_shadow_back(&lender->trace->shadows, phys_to_virt(segment->address + at));
+		kvt_snapshot_back(&lender->trace->snapshots, phys_to_virt(segment->address + at));
 }

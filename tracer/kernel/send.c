@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What a flush does with one page, or with many that are alike: how it is compared with its shadow,
- * what of it goes into the stream, and what it is afterwards. The trace's lock and the window's are
- * held.
+ * What a flush does with one page, or with many that are alike: how it is compared with its
+ * snapshot, what of it goes into the stream, and what it is afterwards. The trace's lock and the
+ * window's are held.
  */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
@@ -12,29 +12,29 @@
 #include "tracer/core/page.h"
 #include "tracer/kernel/stream.h"
 
-static_assert(TRACE_PAGE_BYTES == PAGE_SIZE);
+static_assert(KVT_PAGE_BYTES == PAGE_SIZE);
 
-/* Whether the snapshot can be written to: it was a shadow, which may still be lent. */
+/* Whether the snapshot can be written to: it was a snapshot, which may still be lent. */
 static bool snapshot_is_free(struct kvt_trace *trace)
 {
 	u8 *other;
 
 	if (!trace->snapshot)
 		return false;
-	if (!kvt_shadow_is_lent(trace->snapshot))
+	if (!kvt_snapshot_is_lent(trace->snapshot))
 		return true;
-	other = kvt_shadow_take(&trace->shadows);
+	other = kvt_snapshot_take(&trace->snapshots);
 	if (!other)
 		return false;
-	kvt_shadow_return(&trace->shadows, trace->snapshot);
+	kvt_snapshot_return(&trace->snapshots, trace->snapshot);
 	trace->snapshot = other;
 	return true;
 }
 
-/* What is known of a page before it is compared with its shadow. */
+/* What is known of a page before it is compared with its snapshot. */
 struct known {
 	bool differs;	/* each byte of it */
-	u64 blocks;	/* struct trace_diff */
+	u64 blocks;	/* struct kvt_diff */
 };
 
 /* The device has made the snapshot. */
@@ -48,35 +48,35 @@ static struct known known_from(const struct vgpu_page_copy *copy)
 static struct known take_snapshot(struct kvt_trace *trace, const struct kvt_page *page,
 				  const u8 *from)
 {
-	return (struct known){ .differs = trace_page_copy_differs(trace->snapshot, from,
-								  page->shadow),
-			       .blocks = TRACE_ALL_BLOCKS };
+	return (struct known){ .differs = kvt_page_copy_differs(trace->snapshot, from,
+								page->snapshot),
+			       .blocks = KVT_ALL_BLOCKS };
 }
 
 /*
  * A page that holds `content` and can be lent, or NULL. The trace's snapshot, which becomes the
- * page's shadow, can be as it is; else the content is that of the window, and the page's shadow,
- * with which it was compared, becomes a copy of it.
+ * page's snapshot, can be as it is; else the content is that of the window, and the page's
+ * snapshot, with which it was compared, becomes a copy of it.
  */
 static u8 *lendable(struct kvt_trace *trace, struct kvt_page *page, const u8 *content)
 {
 	if (content == trace->snapshot)
 		return trace->snapshot;
-	if (!page->shadow || kvt_shadow_is_lent(page->shadow)) {
-		u8 *other = kvt_shadow_take(&trace->shadows);
+	if (!page->snapshot || kvt_snapshot_is_lent(page->snapshot)) {
+		u8 *other = kvt_snapshot_take(&trace->snapshots);
 
 		if (!other)
 			return NULL;
-		kvt_shadow_return(&trace->shadows, page->shadow);
-		page->shadow = other;
+		kvt_snapshot_return(&trace->snapshots, page->snapshot);
+		page->snapshot = other;
 	}
-	copy_page(page->shadow, (void *)content);
-	return page->shadow;
+	copy_page(page->snapshot, (void *)content);
+	return page->snapshot;
 }
 
 /* What changed: all of the page, if it can be lent, or a run of it. */
 static int send_run(struct kvt_stream *stream, struct kvt_trace *trace, struct kvt_page *page,
-		    u64 offset, const u8 *content, const struct trace_run *run)
+		    u64 offset, const u8 *content, const struct kvt_run *run)
 {
 	u8 *whole = NULL;
 
@@ -100,27 +100,27 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 	u64 start = (u64)index << PAGE_SHIFT;
-	struct trace_diff diff = {
+	struct kvt_diff diff = {
 		.now = content,
-		.before = page->shadow,
+		.before = page->snapshot,
 		.bytes = bytes_in_page(trace, index),
 		.whole = { page->whole_from, page->whole_to },
 		.blocks = known.blocks,
 	};
-	struct trace_run run;
+	struct kvt_run run;
 	u32 runs = 0;
 	u32 at = 0;
 	int ret;
 
 	if (known.differs) { /* the comparison has nothing to find */
-		run = (struct trace_run){ 0, diff.bytes };
+		run = (struct kvt_run){ 0, diff.bytes };
 		ret = send_run(stream, trace, page, trace->memory_offset + start, content, &run);
 		if (ret)
 			return ret;
 		at = diff.bytes;
 		runs = 1;
 	}
-	while (trace_diff_next(&diff, at, &run)) {
+	while (kvt_diff_next(&diff, at, &run)) {
 		ret = send_run(stream, trace, page, trace->memory_offset + start, content, &run);
 		if (ret)
 			return ret;
@@ -134,15 +134,15 @@ static int send_page(struct kvt_stream *stream, struct kvg_range *range, u32 ind
 	return 0;
 }
 
-/* `same`: as the shadow, so that can be kept. */
+/* `same`: as the snapshot, so that can be kept. */
 void kvt_clean_page(struct kvg_range *range, u32 index, bool same)
 {
 	struct kvt_trace *trace = range->trace;
 	struct kvt_page *page = &trace->pages[index];
 
-	if (!same || !kvt_keep_shadow(range, index)) {
-		kvt_shadow_return(&trace->shadows, page->shadow);
-		page->shadow = NULL;
+	if (!same || !kvt_keep_snapshot(range, index)) {
+		kvt_snapshot_return(&trace->snapshots, page->snapshot);
+		page->snapshot = NULL;
 	}
 	page->whole_from = 0;
 	page->whole_to = 0;
@@ -165,14 +165,14 @@ int kvt_send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	struct kvt_page *page = &trace->pages[index];
 	const u8 *content = kvt_page_in_window(range, index);
 	const struct vgpu_page_copy *copy = kvt_copies_take(stream, trace, index);
-	struct known known = { .blocks = TRACE_ALL_BLOCKS };
+	struct known known = { .blocks = KVT_ALL_BLOCKS };
 	bool copied, changed;
 	int ret;
 
 	if (copy)
 		known = known_from(copy);
-	else if (page->shadow && bytes_in_page(trace, index) == PAGE_SIZE &&
-		 kvt_stream_can_lend(stream) && trace_page_may_differ(content, page->shadow) &&
+	else if (page->snapshot && bytes_in_page(trace, index) == PAGE_SIZE &&
+		 kvt_stream_can_lend(stream) && kvt_page_may_differ(content, page->snapshot) &&
 		 snapshot_is_free(trace))
 		known = take_snapshot(trace, page, content);
 	copied = copy || known.differs;
@@ -182,9 +182,9 @@ int kvt_send_closed(struct kvt_stream *stream, struct kvg_range *range, u32 inde
 	if (ret)
 		return ret;
 	if (copied)
-		swap(page->shadow, trace->snapshot);
+		swap(page->snapshot, trace->snapshot);
 	kvt_clean_page(range, index, copied || !changed);
-	trace_heat_flush(&trace->pages[index].heat, changed);
+	kvt_heat_flush(&trace->pages[index].heat, changed);
 	return 0;
 }
 
@@ -198,8 +198,8 @@ static int send_cooled(struct kvt_stream *stream, struct kvg_range *range, u32 i
 }
 
 /*
- * A page that is stored into meanwhile. A copy of it is compared and sent, and is the next shadow:
- * what was stored before this call is in it, and what comes later differs from it.
+ * A page that is stored into meanwhile. A copy of it is compared and sent, and is the next
+ * snapshot: what was stored before this call is in it, and what comes later differs from it.
  */
 int kvt_send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index)
 {
@@ -218,20 +218,20 @@ int kvt_send_hot(struct kvt_stream *stream, struct kvg_range *range, u32 index)
 	ret = send_page(stream, range, index, trace->snapshot, known, &changed);
 	if (ret)
 		return ret;
-	swap(page->shadow, trace->snapshot);
+	swap(page->snapshot, trace->snapshot);
 	stream->kept_pages++;
-	if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST || trace_heat_flush(&page->heat, changed))
+	if (trace->mode == KAGEMUSHA_VGPU_TRACE_HOST || kvt_heat_flush(&page->heat, changed))
 		return 0;
 	/* Compared once more for what was stored since. */
 	return send_cooled(stream, range, index);
 }
 
-/* As kvt_clean_page for each of `count` pages whose shadows are as they are. */
+/* As kvt_clean_page for each of `count` pages whose snapshots are as they are. */
 static void clean_pages(struct kvg_range *range, u32 index, u32 count)
 {
 	struct kvt_trace *trace = range->trace;
 
-	if (kvt_keep_shadows(range, index, count)) {
+	if (kvt_keep_snapshots(range, index, count)) {
 		bitmap_clear(trace->dirty, index, count);
 		atomic_sub(count, &trace->dirty_count);
 		return;
@@ -279,12 +279,12 @@ int kvt_send_whole(struct kvt_stream *stream, struct kvg_range *range, u32 index
 	for (i = 0; i < count; i++) {
 		struct kvt_page *page = &trace->pages[index + i];
 
-		swap(page->shadow, copy[i]);
-		if (!trace_heat_stays(&page->heat))
-			trace_heat_flush(&page->heat, true);
+		swap(page->snapshot, copy[i]);
+		if (!kvt_heat_stays(&page->heat))
+			kvt_heat_flush(&page->heat, true);
 	}
 	copies->next += count;
-	kvt_shadows_return(&trace->shadows, copy, count); /* the shadows that were compared */
+	kvt_snapshots_return(&trace->snapshots, copy, count); /* the snapshots that were compared */
 	end_whole_pages(stream, range, index, index + count);
 	return 0;
 }

@@ -34,25 +34,25 @@ static const char *const counter_names[KVT_COUNTER_COUNT] = {
 	[KVT_LOG_READS] = "log_reads",
 	[KVT_LOG_PAGES] = "log_pages",
 	[KVT_PAGES_COPIED] = "pages_copied",
-	[KVT_SHADOWS_KEPT] = "shadows_kept",
+	[KVT_SHADOWS_KEPT] = "snapshots_kept",
 	[KVT_STEPPED] = "stepped",
 	[KVT_STEPS_NESTED] = "steps_nested",
-	[KVT_REASONS + TRACE_REASON_NONE] = "decoded",
-	[KVT_REASONS + TRACE_REASON_UNDECODED] = "left_undecoded",
-	[KVT_REASONS + TRACE_REASON_NO_STORE] = "left_no_store",
-	[KVT_REASONS + TRACE_REASON_INSTRUCTION] = "left_instruction",
-	[KVT_REASONS + TRACE_REASON_OPERAND] = "left_operand",
-	[KVT_REASONS + TRACE_REASON_ACCESS] = "left_access",
+	[KVT_REASONS + KVT_REASON_NONE] = "decoded",
+	[KVT_REASONS + KVT_REASON_UNDECODED] = "left_undecoded",
+	[KVT_REASONS + KVT_REASON_NO_STORE] = "left_no_store",
+	[KVT_REASONS + KVT_REASON_INSTRUCTION] = "left_instruction",
+	[KVT_REASONS + KVT_REASON_OPERAND] = "left_operand",
+	[KVT_REASONS + KVT_REASON_ACCESS] = "left_access",
 };
 
 void kvt_count(const struct kvg_range *range, enum kvt_counter counter, u64 by)
 {
-	atomic64_add(by, &range->dev->trace_statistics.counters[range->trace->mode][counter]);
+	atomic64_add(by, &range->dev->kvt_core_statistics.counters[range->trace->mode][counter]);
 }
 
 bool kvt_without(const struct kvg_range *range, enum kvt_without what)
 {
-	return unlikely(READ_ONCE(range->dev->trace_without) & what);
+	return unlikely(READ_ONCE(range->dev->kvt_core_without) & what);
 }
 
 static int statistics_show(struct seq_file *file, void *unused)
@@ -69,11 +69,11 @@ static int statistics_show(struct seq_file *file, void *unused)
 		s64 all = 0;
 
 		for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
-			all += atomic64_read(&dev->trace_statistics.counters[mode][i]);
+			all += atomic64_read(&dev->kvt_core_statistics.counters[mode][i]);
 		seq_printf(file, "%s %lld", counter_names[i], all);
 		for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
 			seq_printf(file, " %lld",
-				   atomic64_read(&dev->trace_statistics.counters[mode][i]));
+				   atomic64_read(&dev->kvt_core_statistics.counters[mode][i]));
 		seq_putc(file, '\n');
 	}
 	return 0;
@@ -93,7 +93,7 @@ static ssize_t statistics_write(struct file *file, const char __user *data, size
 
 	for (mode = FIRST_MODE; mode < KAGEMUSHA_VGPU_TRACE_MODE_COUNT; mode++)
 		for (i = 0; i < KVT_COUNTER_COUNT; i++)
-			atomic64_set(&dev->trace_statistics.counters[mode][i], 0);
+			atomic64_set(&dev->kvt_core_statistics.counters[mode][i], 0);
 	return bytes;
 }
 
@@ -111,7 +111,7 @@ void kvt_stats_add(struct kvg_device *dev)
 {
 	dev->debugfs = debugfs_create_dir(dev->name, NULL);
 	debugfs_create_file("tracer", 0600, dev->debugfs, dev, &statistics_operations);
-	debugfs_create_u32("tracer_without", 0600, dev->debugfs, &dev->trace_without);
+	debugfs_create_u32("tracer_without", 0600, dev->debugfs, &dev->kvt_core_without);
 }
 
 void kvt_stats_remove(struct kvg_device *dev)

@@ -16,8 +16,8 @@
  * The worst page: single bytes with just enough between that they stay runs of their own, each with
  * two numbers of two bytes. Three commands, because the first may be almost full.
  */
-static_assert((PAGE_SIZE / (TRACE_MERGE_GAP + 1) + 2) * 4 + 3 * (KVT_HEADER_BYTES + 8) +
-		      2 * TRACE_RUN_MAX_BYTES + PAGE_SIZE <=
+static_assert((PAGE_SIZE / (KVT_MERGE_GAP + 1) + 2) * 4 + 3 * (KVT_HEADER_BYTES + 8) +
+		      2 * KVT_RUN_MAX_BYTES + PAGE_SIZE <=
 	      KVT_PAGE_WORST_BYTES);
 /* Its length is a number of 16 bits. */
 static_assert(KVT_HEADER_BYTES + sizeof(struct kvt_open_runs) < 8 * 65535u);
@@ -65,8 +65,8 @@ static void open_command(struct kvt_stream *stream, u64 memory)
 	stream->memory = memory;
 	stream->next = 0;
 	stream->data_bytes = 0;
-	trace_runs_begin(&stream->runs, stream->request->file->flush_runs->runs, VGPU_MAX_RUN_BYTES,
-			 VGPU_MAX_RUNS);
+	kvt_runs_begin(&stream->runs, stream->request->file->flush_runs->runs, VGPU_MAX_RUN_BYTES,
+		       VGPU_MAX_RUNS);
 }
 
 int kvt_stream_close(struct kvt_stream *stream)
@@ -80,10 +80,10 @@ int kvt_stream_close(struct kvt_stream *stream)
 
 	if (!stream->open)
 		return 0;
-	run_bytes = trace_runs_end(&stream->runs);
-	used += trace_put_number(bytes + used, stream->queue);
-	used += trace_put_number(bytes + used, stream->memory);
-	used += trace_put_number(bytes + used, run_bytes);
+	run_bytes = kvt_runs_end(&stream->runs);
+	used += kvt_put_number(bytes + used, stream->queue);
+	used += kvt_put_number(bytes + used, stream->memory);
+	used += kvt_put_number(bytes + used, run_bytes);
 	content = used + run_bytes + stream->data_bytes;
 	header->opcode = VGPU_CMD_WRITE_RUNS;
 	header->words = DIV_ROUND_UP(content, 8);
@@ -103,7 +103,7 @@ int kvt_stream_close(struct kvt_stream *stream)
 static bool takes(struct kvt_stream *stream, u64 memory, u64 offset, u32 bytes)
 {
 	return bytes && memory == stream->memory && offset >= stream->next &&
-	       trace_runs_add(&stream->runs, offset - stream->next, bytes);
+	       kvt_runs_add(&stream->runs, offset - stream->next, bytes);
 }
 
 int kvt_stream_write(struct kvt_stream *stream, u64 memory, u64 offset, const void *data, u32 bytes)

@@ -10,7 +10,7 @@
 #include "kvg.h"
 #include "proto/abi/vgpu_page_copy.h"
 #include "tracer/core/runs.h"
-#include "tracer/kernel/shadow.h"
+#include "tracer/kernel/snapshot.h"
 
 
 /* What one page can need in a stream at most, however its changes lie. */
@@ -20,7 +20,7 @@
 
 /* What comes before a command's runs at most. */
 #define KVT_HEADER_BYTES \
-	((u32)offsetof(struct vgpu_cmd_write_runs, body) + 3 * TRACE_NUMBER_MAX_BYTES)
+	((u32)offsetof(struct vgpu_cmd_write_runs, body) + 3 * KVT_NUMBER_MAX_BYTES)
 
 /* What is collected for a WRITE_RUNS: its header and its runs come before its data. */
 struct kvt_open_runs {
@@ -29,7 +29,7 @@ struct kvt_open_runs {
 };
 
 /*
- * At a time. One processor's copies, and the pages with their shadows, are to stay in its cache;
+ * At a time. One processor's copies, and the pages with their snapshots, are to stay in its cache;
  * threads of the host are to be woken up for something.
  */
 #define KVT_MAX_COPIES_ALONE 128u
@@ -69,7 +69,7 @@ struct kvt_stream {
 	u32 data_bytes;
 	u64 memory;
 	u64 next;		/* behind the last byte of the buffer that was written */
-	struct trace_runs runs;
+	struct kvt_runs runs;
 };
 
 static inline u32 kvt_stream_bytes(const struct kvt_stream *stream)
@@ -191,7 +191,7 @@ static inline const struct vgpu_page_copy *kvt_copies_take(struct kvt_stream *st
 	if (!kvt_copies_has(stream, index))
 		return NULL;
 	trace->snapshot = copies->pages[copies->next];
-	kvt_shadow_return(&trace->shadows, other);
+	kvt_snapshot_return(&trace->snapshots, other);
 	return &copies->list[copies->next++];
 }
 

@@ -9,7 +9,7 @@
 #include <linux/slab.h>
 
 #include "kvg.h"
-#include "tracer/kernel/shadow.h"
+#include "tracer/kernel/snapshot.h"
 #include "tracer/kernel/stream.h"
 
 /* Room for what is collected before the stream counts as full, with a lot to spare. */
@@ -32,7 +32,7 @@ const char *kvt_mode_name(u32 mode)
 
 static u32 default_mode = KAGEMUSHA_VGPU_TRACE_ADAPTIVE;
 
-static int trace_mode_set(const char *value, const struct kernel_param *parameter)
+static int kvt_mode_set(const char *value, const struct kernel_param *parameter)
 {
 	int mode = __sysfs_match_string(mode_names + 1, ARRAY_SIZE(mode_names) - 1, value);
 
@@ -42,17 +42,17 @@ static int trace_mode_set(const char *value, const struct kernel_param *paramete
 	return 0;
 }
 
-static int trace_mode_get(char *buffer, const struct kernel_param *parameter)
+static int kvt_mode_get(char *buffer, const struct kernel_param *parameter)
 {
 	return sysfs_emit(buffer, "%s\n", mode_names[READ_ONCE(default_mode)]);
 }
 
-static const struct kernel_param_ops trace_mode_ops = {
-	.set = trace_mode_set,
-	.get = trace_mode_get,
+static const struct kernel_param_ops kvt_mode_ops = {
+	.set = kvt_mode_set,
+	.get = kvt_mode_get,
 };
-module_param_cb(trace_mode, &trace_mode_ops, NULL, 0644);
-MODULE_PARM_DESC(trace_mode,
+module_param_cb(kvt_mode, &kvt_mode_ops, NULL, 0644);
+MODULE_PARM_DESC(kvt_mode,
 		 "how stores into mapped VRAM are traced where a program does not say it: off, page, emulate, adaptive (default), step or host");
 
 void kvt_trace_free(struct kvt_trace *trace)
@@ -62,8 +62,8 @@ void kvt_trace_free(struct kvt_trace *trace)
 	if (!trace)
 		return;
 	for (i = 0; trace->pages && i < trace->page_count; i++)
-		kvt_shadow_return(&trace->shadows, trace->pages[i].shadow);
-	kvt_shadows_free(&trace->shadows);
+		kvt_snapshot_return(&trace->snapshots, trace->pages[i].snapshot);
+	kvt_snapshots_free(&trace->snapshots);
 	free_page((unsigned long)trace->snapshot);
 	kvfree(trace->pages);
 	bitmap_free(trace->dirty);
@@ -72,7 +72,7 @@ void kvt_trace_free(struct kvt_trace *trace)
 	kfree(trace);
 }
 
-static struct kvt_trace *trace_new(const struct kagemusha_vgpu_window_trace *args)
+static struct kvt_trace *kvt_new(const struct kagemusha_vgpu_window_trace *args)
 {
 	struct kvt_trace *trace = kzalloc(sizeof(*trace), GFP_KERNEL_ACCOUNT);
 
@@ -90,11 +90,12 @@ static struct kvt_trace *trace_new(const struct kagemusha_vgpu_window_trace *arg
 	trace->open = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
 	trace->kept = bitmap_zalloc(trace->page_count, GFP_KERNEL_ACCOUNT);
 	/* one for each page at most, those of a question for copies, and the snapshot */
-	trace->shadows.max_spare = trace->page_count + KVT_MAX_COPIES + 1;
-	trace->shadows.spare = kvmalloc_array(trace->shadows.max_spare,
-					      sizeof(*trace->shadows.spare), GFP_KERNEL_ACCOUNT);
+	trace->snapshots.max_spare = trace->page_count + KVT_MAX_COPIES + 1;
+	trace->snapshots.spare = kvmalloc_array(trace->snapshots.max_spare,
+						sizeof(*trace->snapshots.spare),
+						GFP_KERNEL_ACCOUNT);
 	if (!trace->pages || !trace->dirty || !trace->open || !trace->kept ||
-	    !trace->shadows.spare) {
+	    !trace->snapshots.spare) {
 		kvt_trace_free(trace);
 		return NULL;
 	}
@@ -112,7 +113,7 @@ int kvt_window_trace(struct kvg_file *file, void *data)
 
 	if (args->pad || !args->bytes || args->mode >= KAGEMUSHA_VGPU_TRACE_MODE_COUNT)
 		return -EINVAL;
-	if (check_add_overflow(args->memory_offset, args->bytes, &end) || end > TRACE_MAX_OFFSET)
+	if (check_add_overflow(args->memory_offset, args->bytes, &end) || end > KVT_MAX_OFFSET)
 		return -EINVAL;
 	if (args->mode == KAGEMUSHA_VGPU_TRACE_DEFAULT)
 		args->mode = READ_ONCE(default_mode);
@@ -135,7 +136,7 @@ int kvt_window_trace(struct kvg_file *file, void *data)
 			ret = -EBUSY;
 		goto out;
 	}
-	trace = trace_new(args);
+	trace = kvt_new(args);
 	if (!trace) {
 		ret = -ENOMEM;
 		goto out;
@@ -155,8 +156,8 @@ out:
 }
 
 /*
- * The page is about to be changed: its content becomes the shadow, unless it has one. Returns false
- * if there is no memory for it. The trace's lock is held and the window is there.
+ * The page is about to be changed: its content becomes the snapshot, unless it has one. Returns
+ * false if there is no memory for it. The trace's lock is held and the window is there.
  */
 bool kvt_mark_dirty(struct kvg_range *range, u32 index)
 {
@@ -168,15 +169,15 @@ bool kvt_mark_dirty(struct kvg_range *range, u32 index)
 		trace->kept_used++;
 	}
 	/* a page that is sent whole is compared with nothing */
-	if (!page->shadow && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {
-		page->shadow = kvt_shadow_take(&trace->shadows);
-		if (!page->shadow && trace->kept_count) {
+	if (!page->snapshot && !(page->whole_from == 0 && page->whole_to == PAGE_SIZE)) {
+		page->snapshot = kvt_snapshot_take(&trace->snapshots);
+		if (!page->snapshot && trace->kept_count) {
 			kvt_kept_drop(trace, 0, trace->page_count);
-			page->shadow = kvt_shadow_take(&trace->shadows);
+			page->snapshot = kvt_snapshot_take(&trace->snapshots);
 		}
-		if (!page->shadow)
+		if (!page->snapshot)
 			return false;
-		copy_page(page->shadow, range->dev->window_memory + range->offset +
+		copy_page(page->snapshot, range->dev->window_memory + range->offset +
 						((u64)index << PAGE_SHIFT));
 	}
 	if (!__test_and_set_bit(index, trace->dirty))

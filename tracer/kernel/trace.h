@@ -4,9 +4,9 @@
  * and through the op log the standby's, before the next command that could use it.
  *
  * A traced page is closed (no page table allows a store), or open (some do). The first store since
- * the last flush makes a page *dirty*: its content is copied into a shadow just before. A flush
- * closes every dirty page, compares it with its shadow and sends what differs as ordinary write
- * commands, then forgets the shadow, or keeps it for a while if it is the same as the page
+ * the last flush makes a page *dirty*: its content is copied into a snapshot just before. A flush
+ * closes every dirty page, compares it with its snapshot and sends what differs as ordinary write
+ * commands, then forgets the snapshot, or keeps it for a while if it is the same as the page
  * (keep.c). What the device writes into a page that is not dirty is never mistaken for a store of
  * the program.
  *
@@ -15,7 +15,7 @@
  * How a store gets in while the page is dirty is the mode's business (fault.c); what is sent, and
  * when, is not: all modes end in the same bytes.
  *
- * Locks: kvt_trace.lock is held over {shadow, dirty bit, page table entry} of a store and over
+ * Locks: kvt_trace.lock is held over {snapshot, dirty bit, page table entry} of a store and over
  * {close, compare} of a flush, so no store falls between them. flush_mutex of the file is held from
  * the first page that is compared until the last write command is on the ring: whoever submits
  * afterwards finds them there, whichever thread's flush took the bytes.
@@ -63,11 +63,11 @@ enum kvt_counter {
 	KVT_LOG_READS,		/* questions to the hypervisor's log of stores */
 	KVT_LOG_PAGES,		/* pages that it told, with those that nobody has opened */
 	KVT_PAGES_COPIED,	/* copied and compared by the device */
-	KVT_SHADOWS_KEPT,	/* pages that became dirty again and had their shadow still */
+	KVT_SHADOWS_KEPT,	/* pages that became dirty again and had their snapshot still */
 	KVT_STEPPED,		/* instructions executed alone */
 	KVT_STEPS_NESTED,	/* stores while a step of the same thread was under way */
-	KVT_REASONS,		/* why a store was left to the processor, by enum trace_reason */
-	KVT_LAST_REASON = KVT_REASONS + TRACE_REASON_COUNT - 1,
+	KVT_REASONS,		/* why a store was left to the processor, by enum kvt_reason */
+	KVT_LAST_REASON = KVT_REASONS + KVT_REASON_COUNT - 1,
 	KVT_COUNTER_COUNT
 };
 
@@ -83,7 +83,7 @@ enum kvt_without {
 	KVT_WITHOUT_AHEAD = 16,		/* pages are opened one by one */
 	KVT_WITHOUT_LOG = 32,		/* every open page counts as stored into */
 	KVT_WITHOUT_COPIES = 64,	/* the device makes none */
-	KVT_WITHOUT_KEPT = 128,		/* shadows are made anew */
+	KVT_WITHOUT_KEPT = 128,		/* snapshots are made anew */
 	KVT_WITHOUT_FOLLOWERS = 256,	/* a flush's request carries nothing else */
 };
 
@@ -92,20 +92,20 @@ struct kvt_statistics {
 };
 
 struct kvt_page {
-	u8 *shadow;		/* content before the first store; NULL unless dirty or kept */
-	/* sent whatever the comparison says: the GPU's buffer is not what the shadow holds */
+	u8 *snapshot;		/* content before the first store; NULL unless dirty or kept */
+	/* sent whatever the comparison says: the GPU's buffer is not what the snapshot holds */
 	u16 whole_from, whole_to;
-	struct trace_heat heat;
+	struct kvt_heat heat;
 	u8 kept_since;		/* interval, its lowest bits */
 };
 
 /*
- * Pages for shadows. Those that a flush gave back are kept for the next interval: as many as the
+ * Pages for snapshots. Those that a flush gave back are kept for the next interval: as many as the
  * last two needed at once, and for so many flushes that found nothing.
  */
 #define KVT_KEEP_SPARE_FLUSHES 64u
 
-struct kvt_shadows {
+struct kvt_snapshots {
 	/*
 	 * The addresses are not in the pages: a processor that is emulated looks for a page's place
 	 * in memory each time, which takes longer than all else that is done for the page here.
@@ -114,7 +114,7 @@ struct kvt_shadows {
 	u32 first, spare_count, max_spare;
 	u32 used;
 	atomic_t lent;		/* references of requests */
-	bool some_lent;		/* when this flush began, so shadows of before it may be */
+	bool some_lent;		/* when this flush began, so snapshots of before it may be */
 	u32 peak, last_peak;	/* of `used`, in this interval and the one before */
 	u32 idle;		/* flushes that found nothing dirty, in a row */
 };
@@ -142,29 +142,29 @@ struct kvt_trace {
 	unsigned long *dirty;
 	unsigned long *open;
 	/*
-	 * Clean pages that have a shadow, because the last flush left one that is the same as the
+	 * Clean pages that have a snapshot, because the last flush left one that is the same as the
 	 * page: the next store has nothing to copy. Not while a request lets the device write into
 	 * the range.
 	 */
 	unsigned long *kept;
 	u32 kept_count;
 	u32 kept_used; /* became dirty again with it since the last flush */
-	struct trace_ahead ahead;
-	struct trace_habit habit;
+	struct kvt_ahead ahead;
+	struct kvt_habit habit;
 	u32 interval;		/* flushes that found something dirty */
 	u8 *snapshot;		/* a page of memory for flushes, made when it is needed */
-	struct kvt_shadows shadows;
+	struct kvt_snapshots snapshots;
 	/* --- */
 	atomic_t dirty_count;	/* written under the lock */
 };
 
-/* shadow.c */
-bool kvt_shadows_fill(struct kvt_shadows *shadows);
-void kvt_shadow_back(struct kvt_shadows *shadows, u8 *shadow);
-void kvt_shadows_flush(struct kvt_shadows *shadows);
-bool kvt_shadows_idle(struct kvt_shadows *shadows);
-void kvt_shadows_trim(struct kvt_shadows *shadows);
-void kvt_shadows_free(struct kvt_shadows *shadows);
+/* snapshot.c */
+bool kvt_snapshots_fill(struct kvt_snapshots *snapshots);
+void kvt_snapshot_back(struct kvt_snapshots *snapshots, u8 *snapshot);
+void kvt_snapshots_flush(struct kvt_snapshots *snapshots);
+bool kvt_snapshots_idle(struct kvt_snapshots *snapshots);
+void kvt_snapshots_trim(struct kvt_snapshots *snapshots);
+void kvt_snapshots_free(struct kvt_snapshots *snapshots);
 
 /* trace.c */
 int kvt_window_trace(struct kvg_file *file, void *data);
@@ -173,8 +173,8 @@ void kvt_trace_free(struct kvt_trace *trace);
 bool kvt_mark_dirty(struct kvg_range *range, u32 index);
 
 /* keep.c */
-bool kvt_keep_shadow(struct kvg_range *range, u32 index);
-bool kvt_keep_shadows(struct kvg_range *range, u32 index, u32 count);
+bool kvt_keep_snapshot(struct kvg_range *range, u32 index);
+bool kvt_keep_snapshots(struct kvg_range *range, u32 index, u32 count);
 void kvt_kept_take(struct kvt_trace *trace, u32 index);
 void kvt_kept_drop(struct kvt_trace *trace, u32 from, u32 to);
 void kvt_kept_flush(struct kvt_trace *trace);

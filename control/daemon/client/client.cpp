@@ -133,12 +133,12 @@ std::optional<int> exec_session::take(const lan::exec_reader::frame& frame) {
             return status;
         break;
     case 'R':
-        fmt::print(stderr, "kagemusha: the node refused the command\n");
+        fmt::print(stderr, "kage: the node refused the command\n");
         return refused;
     default:
         break;
     }
-    fmt::print(stderr, "kagemusha: what answers in the node is no agent of ours\n");
+    fmt::print(stderr, "kage: what answers in the node is no agent of ours\n");
     return lost;
 }
 
@@ -157,7 +157,7 @@ int exec_session::run(const std::string& secret, const std::vector<std::string>&
     for (const auto& word : words)
         command += word + '\0';
     if (command.size() > lan::most_exec_payload) {
-        fmt::print(stderr, "kagemusha: a command has at most {} KiB\n", lan::most_exec_payload >> 10);
+        fmt::print(stderr, "kage: a command has at most {} KiB\n", lan::most_exec_payload >> 10);
         return refused;
     }
     if (!send(lan::exec_frame('H', secret) + lan::exec_frame('C', command)))
@@ -202,13 +202,12 @@ int exec_in_node(const std::string& socket, const std::string& secret, const std
             const int status = session.run(secret, words);
             if (session.begun() || status != lost) {
                 if (status == lost)
-                    fmt::print(stderr,
-                               "kagemusha: the connection to the node was lost; its command was ended\n");
+                    fmt::print(stderr, "kage: the connection to the node was lost; its command was ended\n");
                 return status;
             }
         }
         if (!wait) {
-            fmt::print(stderr, "kagemusha: {}\n",
+            fmt::print(stderr, "kage: {}\n",
                        connected
                            ? "the node does not answer: it is not up yet (--wait waits), or its agent is gone"
                            : fmt::format("the cluster's network does not answer at {}: {}", socket, why));

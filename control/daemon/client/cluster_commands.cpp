@@ -5,6 +5,7 @@
 
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
+#include "control/base/whole_file.hpp"
 #include "control/cluster/declaration.hpp"
 #include "control/daemon/client/client.hpp"
 #include "control/daemon/daemon.hpp"
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <poll.h>
 #include <sstream>
@@ -34,7 +36,7 @@ struct cluster_options {
 };
 
 int complain(const std::string& why) {
-    fmt::print(stderr, "kagemusha: {}\n", why);
+    fmt::print(stderr, "kage: {}\n", why);
     return failed;
 }
 
@@ -126,19 +128,17 @@ int finish(const cluster_options& options, const std::optional<daemon_answer>& a
 }
 
 std::optional<cluster::declaration> read_declaration(const std::string& file) {
-    std::ostringstream text;
-    if (file == "-") {
-        text << std::cin.rdbuf();
-    } else {
-        std::ifstream from(file, std::ios::binary);
-        text << from.rdbuf();
-        if (!from) {
-            complain(fmt::format("cannot read {}", file));
-            return std::nullopt;
-        }
+    std::optional<std::string> text;
+    if (file == "-")
+        text.emplace(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+    else
+        text = read_whole_file(file);
+    if (!text) {
+        complain(fmt::format("cannot read {}", file));
+        return std::nullopt;
     }
     std::vector<std::string> errors;
-    auto declared = cluster::parse_text(text.str(), errors);
+    auto declared = cluster::parse_text(*text, errors);
     for (const auto& error : errors)
         complain(fmt::format("{}: {}", file, error));
     return declared;

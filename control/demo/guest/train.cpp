@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The program of `kagemusha demo --cuda`, for the guest: trains a network on the GPU, with the CUDA driver API alone.
+// The program of `kage demo --cuda`, for the guest: trains a network on the GPU, with the CUDA driver API alone.
 // A perceptron with two hidden layers of 32 learns sin(3x) cos(2y) from 128 points by gradient descent with momentum.
 // Everything between two readings of the loss stays in the GPU's memory: a step that is lost or done twice changes
 // each loss after it. All sums are made in a fixed order, so the same GPU gives the same bits each time.

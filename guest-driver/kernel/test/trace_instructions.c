@@ -513,7 +513,7 @@ void test_trace_fallbacks(void)
 		{ 16, "opening ahead", "opened_ahead" },
 		{ 32, "the hypervisor's log", "log_reads" },
 		{ 64, "the device's copies", "pages_copied" },
-		{ 128, "kept shadows", "shadows_kept" }, { 256, "followers", "followed" },
+		{ 128, "kept snapshots", "snapshots_kept" }, { 256, "followers", "followed" },
 		{ 511, "all of them", NULL },
 	};
 	const unsigned way_count = sizeof(ways) / sizeof(ways[0]) - 1;

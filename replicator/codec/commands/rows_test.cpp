@@ -83,9 +83,8 @@ std::vector<sample> samples_of(std::uint16_t opcode) {
         for (op o; decoder.next(o) == decode_status::op;) {
             const auto command = r.builder.stream().subspan(decoder.offset());
             const auto& header = *reinterpret_cast<const vgpu_cmd*>(command.data());
-            if (header.opcode == opcode) {
+            if (header.opcode == opcode)
                 found.push_back(sample_from(command.first(command_bytes(header)), r.builder.payloads()));
-            }
         }
     }
     return found;
@@ -119,9 +118,8 @@ class row_breaker {
 public:
     row_breaker() : samples_(samples_of(Row::opcode)) {
         EXPECT_FALSE(samples_.empty()) << "the sample session has no such command";
-        for (const sample& s : samples_) {
+        for (const sample& s : samples_)
             EXPECT_EQ(s.refusal(), "");
-        }
     }
 
     unsigned broken() const { return broken_; } // so often
@@ -151,11 +149,9 @@ public:
 
     template <class... A>
     void operator()(const flags_part<A...>& p) {
-        for (unsigned bit = 0; bit < digits(p.flags); ++bit) {
-            if ((p.known >> bit & 1) == 0) {
+        for (unsigned bit = 0; bit < digits(p.flags); ++bit)
+            if ((p.known >> bit & 1) == 0)
                 set(p.flags, std::uint64_t{1} << bit, unknown_flag);
-            }
-        }
     }
     template <class... A>
     void operator()(const pad_part<A...>& p) {
@@ -165,12 +161,10 @@ public:
     template <class... A>
     void operator()(const between_part<A...>& p) {
         if constexpr (std::is_member_object_pointer_v<decltype(p.value)>) {
-            if (p.first != 0) {
+            if (p.first != 0)
                 set(p.value, p.first - 1, p.sentence);
-            }
-            if (p.last < UINT64_MAX >> (64 - digits(p.value))) {
+            if (p.last < UINT64_MAX >> (64 - digits(p.value)))
                 set(p.value, p.last + 1, p.sentence);
-            }
         } else { // computed
             search(p.sentence, [&](const wire& c) { return p.value(c) < p.first || p.value(c) > p.last; });
         }
@@ -196,9 +190,8 @@ public:
     }
     template <class... A>
     void operator()(const region_part<A...>& p) {
-        for (const unsigned side : {0, 1, 2}) {
+        for (const unsigned side : {0, 1, 2})
             change([&](wire& c) { (c.*p.region)[side] = 0; }, zero_side);
-        }
     }
     template <class... A>
     void operator()(const box_part<A...>& p) {
@@ -215,9 +208,8 @@ public:
     }
     template <class... A>
     void operator()(const rect_part<A...>& p) {
-        for (const unsigned side : {0, 1, 2}) {
+        for (const unsigned side : {0, 1, 2})
             change([&](wire& c) { (c.*p.origin)[side] = UINT64_MAX; }, "a rectangle's end overflows");
-        }
     }
 
     // ---- what follows the fixed structure
@@ -250,9 +242,8 @@ public:
                 vgpu_payload_ref& ref = fixed(s).*p.ref;
                 const bool fits =
                     inline_bytes ? ref.index == VGPU_PAYLOAD_INLINE : ref.index < s.payloads.size();
-                if (fits) {
+                if (fits)
                     f(s, ref);
-                }
                 return fits;
             });
         };
@@ -272,12 +263,10 @@ public:
                 false, [](sample&, auto& ref) { ref.index = VGPU_PAYLOAD_INLINE; },
                 "data that the device writes can't be inline");
         }
-        if (table) {
+        if (table)
             payload_of_table(with);
-        }
-        if (octets) {
+        if (octets)
             payload_inside(with, p.view);
-        }
     }
     template <class... A>
     void operator()(const arguments_part<A...>& p) {
@@ -342,9 +331,8 @@ private:
     void apply(const char* sentence, const std::function<bool(sample&)>& f) {
         bool applied = false, said = !sentence;
         for (sample s : samples_) {
-            if (!f(s)) {
+            if (!f(s))
                 continue;
-            }
             applied = true;
             const std::string refusal = s.refusal();
             EXPECT_FALSE(refusal.empty()) << "accepted; wanted: " << (sentence ? sentence : "any");
@@ -412,11 +400,10 @@ private:
         // A rule may rely on those before it, so it is asked only when they hold.
         const auto look = [&](sample& m) {
             const std::string refusal = m.refusal();
-            if (refusal.empty()) {
+            if (refusal.empty())
                 EXPECT_FALSE(breaks(fixed(m))) << "accepted; wanted: " << sentence;
-            } else if (refusal == sentence) {
+            else if (refusal == sentence)
                 said = said || breaks(fixed(m));
-            }
         };
         for (const sample& s : samples_) {
             each_mutation(s, sizeof(vgpu_cmd), sizeof(wire), look);
@@ -436,14 +423,12 @@ private:
         decoder.next(o);
         const auto& seen = std::get<typename Row::op>(o).*view;
         std::span<const std::byte> bytes;
-        if constexpr (requires { seen.inline_bytes; }) {
+        if constexpr (requires { seen.inline_bytes; })
             bytes = seen.inline_bytes;
-        } else {
+        else
             bytes = std::as_bytes(std::span(seen.data(), seen.size()));
-        }
-        if (!bytes.empty()) {
+        if (!bytes.empty())
             f(const_cast<std::byte*>(bytes.data()), bytes.size());
-        }
         return !bytes.empty();
     }
     template <class View, class F>
@@ -520,9 +505,8 @@ private:
             true, [](sample&, auto& ref) { ref.bytes = VGPU_MAX_INLINE_PAYLOAD_BYTES + 1; },
             Row::opcode == VGPU_CMD_INFO ? any_sentence : length);
         with(true, [](sample&, auto& ref) { ref.bytes = padded(ref.bytes) + 8; }, too_long);
-        if (Row::opcode != VGPU_CMD_INFO) { // whose input has no padding
+        if (Row::opcode != VGPU_CMD_INFO) // whose input has no padding
             padding_of(view);
-        }
     }
 
     std::vector<sample> samples_;
@@ -566,9 +550,8 @@ void break_all_parts(tally& all) {
         };
         std::apply([&](const auto&... part) { (one(part), ...); }, Row::parts);
         broken.frame();
-        if constexpr (Row::answers == answer::enqueued) {
+        if constexpr (Row::answers == answer::enqueued)
             broken.enqueue();
-        }
         all.broken += broken.broken();
     }
 }

@@ -103,9 +103,8 @@ void describe(description& d, const rule_part<A...>& p) {
 }
 template <class... A>
 void describe(description& d, const range_part<A...>& p) {
-    if (d.rules.empty() || d.rules.back() != p.sentence) { // a copy has two
+    if (d.rules.empty() || d.rules.back() != p.sentence) // a copy has two
         d.rules.emplace_back(p.sentence);
-    }
 }
 template <class... A>
 void describe(description& d, const ids_part<A...>& p) {
@@ -185,12 +184,10 @@ std::string section() {
     out += "\nRules of single commands, each as the sentence about a command that breaks it:\n\n";
     for (const auto& [opcode, d] : all) {
         std::string rules;
-        for (const std::string& rule : d.rules) {
+        for (const std::string& rule : d.rules)
             rules += (rules.empty() ? "" : "; ") + rule;
-        }
-        if (!rules.empty()) {
+        if (!rules.empty())
             out += wrapped("* " + d.name + ":", rules);
-        }
     }
     return out + "\n";
 }
@@ -209,13 +206,11 @@ int main(int argc, char** argv) {
     }
     std::ifstream in(argv[1], std::ios::binary);
     std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (!in) {
+    if (!in)
         return fail(argv[1], "can't be read");
-    }
     const std::size_t begin = text.find(begin_mark), end = text.find(end_mark);
-    if (begin == text.npos || end == text.npos || end < begin) {
+    if (begin == text.npos || end == text.npos || end < begin)
         return fail(argv[1], "has no part for the command table; its two marks are in spec_table.cpp");
-    }
     const std::size_t from = begin + begin_mark.size();
     const std::string wanted = section();
     if (argc == 2) {

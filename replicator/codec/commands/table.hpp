@@ -72,9 +72,8 @@ consteval bool every_opcode_has_one_row() {
     all_rows::for_each([&]<class Row>() { others += Row::opcode < VGPU_FIRST_ENQUEUE; });
     for (std::uint16_t opcode = 0; opcode < VGPU_OPCODE_COUNT; ++opcode) {
         const bool wanted = (opcode >= 1 && opcode <= others) || opcode >= VGPU_FIRST_ENQUEUE;
-        if (rows_with(opcode) != (wanted ? 1 : 0)) {
+        if (rows_with(opcode) != (wanted ? 1 : 0))
             return false;
-        }
         used += wanted;
     }
     return used == all_rows::count;
@@ -97,9 +96,8 @@ consteval bool structures_fit_a_stream() {
     all_rows::for_each([&]<class Row>() {
         using wire = typename Row::wire;
         right = right && alignof(wire) <= 8 && sizeof(wire) % 8 == 0 && offsetof(wire, cmd) == 0;
-        if constexpr (Row::answers == answer::enqueued) {
+        if constexpr (Row::answers == answer::enqueued)
             right = right && offsetof(wire, enqueue) == sizeof(vgpu_cmd); // queue_of() relies on it
-        }
     });
     return right;
 }
@@ -143,9 +141,8 @@ template <class Row>
 constexpr vgpu_object_kind created_kind = [] {
     vgpu_object_kind kind{};
     const auto look = [&]<class Part>(const Part& part) {
-        if constexpr (is_creates<Part>) {
+        if constexpr (is_creates<Part>)
             kind = wire_kind(part.kind);
-        }
     };
     std::apply([&](const auto&... part) { (look(part), ...); }, Row::parts);
     return kind;
@@ -176,9 +173,8 @@ template <class Op, class F>
 void with_row(const Op& o, F&& f) {
     all_rows::for_each([&]<class Row>() {
         if constexpr (std::is_same_v<typename Row::op, Op>) {
-            if (Row::opcode == o.c->cmd.opcode) {
+            if (Row::opcode == o.c->cmd.opcode)
                 f.template operator()<Row>();
-            }
         }
     });
 }
@@ -201,9 +197,8 @@ template <class Row, class F>
 void for_each_written(const typename Row::op& o, F&& f) {
     const auto visit = [&](const auto& part) {
         if constexpr (requires { part.how; }) {
-            if (part.how == access::write) {
+            if (part.how == access::write)
                 f((*std::to_address(o.c)).*part.id);
-            }
         }
     };
     std::apply([&](const auto&... part) { (visit(part), ...); }, Row::parts);

@@ -98,9 +98,8 @@ TEST_P(buffers, ScatteredGuestMemoryIsReadAndWrittenInOrder) {
     const auto back = in.payload(true, 0, flat, bytes);
     s->ok(in.read_buffer({queue, read}, buffer, 100, back));
     ASSERT_EQ(s->sink.wait_event(read).status, 0);
-    if (GetParam().moves_bytes) {
+    if (GetParam().moves_bytes)
         EXPECT_EQ(std::memcmp(s->guest(flat), expected.data(), bytes), 0);
-    }
 
     constexpr std::uint64_t pieces = 2 << 20;
     std::memset(s->guest(pieces), 0x5a, 400'000);
@@ -202,9 +201,8 @@ TEST_P(buffers, SubBufferIsAWindowIntoItsBuffer) {
     std::iota(s->guest_as<std::uint32_t>(), s->guest_as<std::uint32_t>() + 4096, 0u);
     ASSERT_EQ(s->write(queue, buffer, 0, 16384), 0);
     ASSERT_EQ(s->read(queue, part, 65536, 8192), 0);
-    if (GetParam().moves_bytes) {
+    if (GetParam().moves_bytes)
         EXPECT_EQ(std::memcmp(s->guest(65536), s->guest(4096), 8192), 0);
-    }
     // Scattered, through the part.
     std::memset(s->guest(32768), 0x11, 8192);
     stream_builder b;
@@ -274,9 +272,8 @@ TEST_P(buffers, RectanglesTouchOnlyTheirBytes) {
             const std::uint64_t at = !scattered || i < cut ? 16384 + i : 16384 + 4096 + (i - cut);
             const std::uint64_t x = i % host_slice % host_row, y = i % host_slice / host_row;
             if (x < 40 && y < 5) {
-                if (GetParam().moves_bytes) {
+                if (GetParam().moves_bytes)
                     ASSERT_EQ(s->guest(at)[0], s->guest(i)[0]) << "byte " << i;
-                }
             } else {
                 ASSERT_EQ(s->guest(at)[0], std::byte{0x77}) << "between the rows: byte " << i;
             }

@@ -79,11 +79,10 @@ TEST_P(images, RectanglesOfAnImageTouchOnlyTheirPixels) {
         for (std::uint64_t i = 0; i < bytes; ++i) {
             const std::byte got = s->guest((1 << 20) + (!scattered || i < 133 ? i : 4096 + i - 133))[0];
             const std::uint64_t x = i % pitch, y = i / pitch;
-            if (x < columns * pixel) {
+            if (x < columns * pixel)
                 ASSERT_EQ(got, source(5 + x / pixel, 9 + y, x % pixel)) << i;
-            } else {
+            else
                 ASSERT_EQ(got, std::byte{0x66}) << "between the rows: " << i;
-            }
         }
     }
 }

@@ -339,11 +339,10 @@ TEST_P(programs, BinariesComeBackAsPrograms) {
     // Runtimes look at it when it is given to them, or when it is built.
     const auto broken = s->new_id();
     const auto created = s->submit(c.create_program(broken, context, VGPU_PROGRAM_BINARY, nonsense));
-    if (created.result == 0) {
+    if (created.result == 0)
         EXPECT_LT(s->submit(stream_builder().build_program(broken)).result, 0);
-    } else {
+    else
         EXPECT_EQ(created.result, CL_INVALID_BINARY);
-    }
     KAGEMUSHA_NEEDS(executes);
     s->read(queue, x, 0, 4);
     EXPECT_EQ(*s->guest_as<std::int32_t>(), 99);

@@ -291,9 +291,8 @@ TEST_P(queues, WhatWasWrittenIsToldBeforeWhatComesAfterIt) {
         EXPECT_EQ(s->sink.written_before(first, token), (std::vector<std::uint32_t>{0, 1}));
     }
     s->ok(stream_builder().set_user_event(gate, 0));
-    for (const std::uint64_t token : tokens) { // the runtime uses their memory until then
+    for (const std::uint64_t token : tokens) // the runtime uses their memory until then
         s->sink.wait_done(token);
-    }
 }
 
 TEST_P(queues, ProfilingTimesDoNotGoBack) {
@@ -425,11 +424,9 @@ TEST_P(queues, ManyFailuresWhoseEventsTheGuestHasDestroyed) {
             b.destroy(VGPU_OBJECT_EVENT, event);
         s->ok(b);
         s->ok(stream_builder().set_user_event(gate, -5).destroy(VGPU_OBJECT_EVENT, gate));
-        if (round % 50 == 49) {
-            for (const auto event : events) {
+        if (round % 50 == 49)
+            for (const auto event : events)
                 EXPECT_LT(s->sink.wait_event(event).status, 0);
-            }
-        }
     }
 }
 
@@ -455,9 +452,8 @@ TEST_P(queues, TwoExecutorsAtOnce) {
             std::memset(mine->guest(), i + 1, 65536);
             ASSERT_EQ(mine->write(queue, buffer, 0, 65536), 0);
             ASSERT_EQ(mine->read(queue, buffer, 65536, 65536), 0);
-            if (GetParam().moves_bytes) {
+            if (GetParam().moves_bytes)
                 ASSERT_EQ(std::memcmp(mine->guest(), mine->guest(65536), 65536), 0);
-            }
         }
     };
     std::thread other(work);

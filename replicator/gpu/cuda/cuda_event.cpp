@@ -118,7 +118,7 @@ cuda_poller::~cuda_poller() {
 void cuda_poller::add(cuda_event& event) {
     const std::lock_guard held(shared_->mutex);
     shared_->lanes[event.lane()].push_back(&event);
-    shared_->untold.insert(event.number());
+    shared_->unreported.insert(event.number());
     shared_->wakes.notify_one();
 }
 
@@ -134,9 +134,10 @@ std::vector<std::pair<cuda_event*, std::int32_t>> cuda_poller::shared::take_fini
     std::vector<std::pair<cuda_event*, std::int32_t>> finished;
     for (auto lane = lanes.begin(); lane != lanes.end();) {
         cuda_event* const oldest = lane->second.front();
-        const bool told_before = std::none_of(oldest->waits().begin(), oldest->waits().end(),
-                                              [&](std::uint64_t number) { return untold.contains(number); });
-        const std::int32_t state = told_before ? oldest->poll() : 1;
+        const bool reported_before =
+            std::none_of(oldest->waits().begin(), oldest->waits().end(),
+                         [&](std::uint64_t number) { return unreported.contains(number); });
+        const std::int32_t state = reported_before ? oldest->poll() : 1;
         if (state <= 0) {
             finished.emplace_back(oldest, state);
             lane->second.pop_front();
@@ -167,7 +168,7 @@ void cuda_poller::shared::run() {
             held.unlock();
             event->finish(status);
             held.lock();
-            untold.erase(number);
+            unreported.erase(number);
         }
     }
 }

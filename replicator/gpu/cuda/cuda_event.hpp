@@ -63,7 +63,7 @@ private:
         std::mutex mutex;
         std::condition_variable wakes;
         std::map<std::uint64_t, std::deque<cuda_event*>> lanes;
-        std::unordered_set<std::uint64_t> untold; // numbers of events
+        std::unordered_set<std::uint64_t> unreported; // numbers of events
         bool closing = false;
         std::atomic<bool> may_print = false;
     };

@@ -355,14 +355,13 @@ struct faulty_options {
 bool read_options(backend_options options, faulty_options& out, std::string& error) {
     if (!out.script.parse(options, error))
         return false;
-    for (const auto& [key, value] : options) {
+    for (const auto& [key, value] : options)
         if (key == "backend")
             out.backend = value;
         else if (key == "gpu")
             out.gpu = value;
         else
             out.inner += (out.inner.empty() ? "" : ",") + key + "=" + value;
-    }
     if (out.backend != "faulty")
         return true;
     error = "the faulty backend does not wrap itself: use backend=null or backend=opencl";

@@ -37,7 +37,7 @@ std::uint64_t pending_events::add(opencl_event& event, const place& where,
     event.set_number(number);
     lane& in = lanes_[where.lane];
     const std::uint64_t after = where.in_order || where.for_all ? number : in.last_barrier;
-    in.untold.insert(number);
+    in.unreported.insert(number);
     if (where.barrier)
         in.last_barrier = number + 1; // the barrier itself is told before what comes after it
     entry& made = entries_.emplace(number, entry{&event, where.lane, after}).first->second;
@@ -75,15 +75,15 @@ void pending_events::remove(std::uint64_t number) {
             std::erase(found->second, number);
     // Nothing waits for it: it was the last that was added.
     const auto in = lanes_.find(at->second.lane);
-    in->second.untold.erase(number);
-    if (in->second.untold.empty())
+    in->second.unreported.erase(number);
+    if (in->second.unreported.empty())
         lanes_.erase(in);
     entries_.erase(at);
 }
 
 // An event waits only for earlier ones, so what was erased from its list is all that it ever waits for.
 bool pending_events::may_be_told(const entry& one) {
-    return *lanes_.at(one.lane).untold.begin() >= one.after && one.waits.empty();
+    return *lanes_.at(one.lane).unreported.begin() >= one.after && one.waits.empty();
 }
 
 void pending_events::take_followers(std::uint64_t told, std::vector<std::uint64_t>& ready) {
@@ -107,7 +107,7 @@ void pending_events::take_followers(std::uint64_t told, std::vector<std::uint64_
 // many as a file may have pending, and whoever looked at all of them for each that is told would do nothing
 // else for minutes.
 void pending_events::take_ready(lane& from, std::vector<std::uint64_t>& ready) {
-    const std::uint64_t turn = *from.untold.begin();
+    const std::uint64_t turn = *from.unreported.begin();
     const auto begun = static_cast<std::ptrdiff_t>(ready.size());
     while (!from.held.empty() && from.held.begin()->first <= turn) {
         ready.push_back(from.held.begin()->second);
@@ -150,8 +150,8 @@ void pending_events::tell(lock& held, std::uint64_t number, bool on_thread) {
         held.lock();
         entries_.erase(next);
         const auto in = lanes_.find(lane_number);
-        in->second.untold.erase(next);
-        if (in->second.untold.empty())
+        in->second.unreported.erase(next);
+        if (in->second.unreported.empty())
             lanes_.erase(in);
         else
             take_ready(in->second, ready);

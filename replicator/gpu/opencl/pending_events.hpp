@@ -83,7 +83,7 @@ private:
         std::vector<std::uint64_t> waits = {}; // told before it, too; in any lane
     };
     struct lane {
-        std::set<std::uint64_t> untold;
+        std::set<std::uint64_t> unreported;
         std::set<std::pair<std::uint64_t, std::uint64_t>> held; // over, but not their turn: after, number
         std::size_t held_by_waits = 0;                          // others that are over
         std::uint64_t last_barrier = 0;

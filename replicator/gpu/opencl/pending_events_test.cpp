@@ -59,7 +59,7 @@ protected:
 
     // What was told, as soon as it is so many. The thread of pending_events tells of an event that it looks
     // at when its callback comes.
-    std::vector<std::size_t> wait_told(std::size_t count) {
+    std::vector<std::size_t> wait_reported(std::size_t count) {
         std::unique_lock held(mutex);
         changed.wait(held, [&] { return told.size() >= count; });
         return told;
@@ -83,9 +83,9 @@ TEST_F(pending, a_callback_that_comes_last_of_very_many) {
         add(in_order);
     for (std::size_t at = count - 1; at > 0; --at)
         call_back(at);
-    EXPECT_TRUE(wait_told(0).empty());
+    EXPECT_TRUE(wait_reported(0).empty());
     call_back(0);
-    const auto order = wait_told(count);
+    const auto order = wait_reported(count);
     ASSERT_EQ(order.size(), count);
     for (std::size_t at = 0; at < count; ++at)
         ASSERT_EQ(order[at], at);
@@ -97,12 +97,12 @@ TEST_F(pending, what_comes_before_a_barrier_is_told_at_once_and_what_comes_behin
     const std::size_t third = add(out_of_order), fourth = add(out_of_order);
     call_back(fourth);
     call_back(second);
-    EXPECT_EQ(wait_told(1), std::vector{second});
+    EXPECT_EQ(wait_reported(1), std::vector{second});
     call_back(barrier);
     call_back(third);
-    EXPECT_EQ(wait_told(1), std::vector{second});
+    EXPECT_EQ(wait_reported(1), std::vector{second});
     call_back(first);
-    auto order = wait_told(5);
+    auto order = wait_reported(5);
     std::sort(order.begin() + 3, order.end()); // in either order
     EXPECT_EQ(order, (std::vector{second, first, barrier, third, fourth}));
 }
@@ -112,9 +112,9 @@ TEST_F(pending, what_waits_for_another_lane_holds_up_what_is_behind_it) {
     const std::size_t waits = add(in_order, {events[gate]->number()}), behind = add(in_order);
     call_back(behind);
     call_back(waits);
-    EXPECT_TRUE(wait_told(0).empty());
+    EXPECT_TRUE(wait_reported(0).empty());
     call_back(gate);
-    EXPECT_EQ(wait_told(3), (std::vector{gate, waits, behind}));
+    EXPECT_EQ(wait_reported(3), (std::vector{gate, waits, behind}));
 }
 
 } // namespace

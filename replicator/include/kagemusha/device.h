@@ -298,7 +298,7 @@ typedef struct kagemusha_replication_status {
     uint64_t
         memory_shipped;  /* primary: memory objects that differed repeatedly and are sent after each launch */
     uint64_t held_bytes; /* standby: received and not executed */
-    uint64_t catalog_bytes;     /* primary: record of the live objects */
+    uint64_t registry_bytes;    /* primary: record of the live objects */
     uint64_t transferred_bytes; /* primary: content of state transfers, ever */
     uint64_t held_back_ns; /* primary: longest time that guest commands were held back by a state transfer */
     uint64_t connections;  /* of the link, ever */
@@ -341,7 +341,7 @@ KAGEMUSHA_EXPORT int kagemusha_device_congested(kagemusha_device* device);
  */
 KAGEMUSHA_EXPORT int kagemusha_device_hold_failures(kagemusha_device* device, int on);
 KAGEMUSHA_EXPORT int kagemusha_device_failure(kagemusha_device* device, char* text, size_t text_bytes);
-KAGEMUSHA_EXPORT void kagemusha_device_tell_failures(kagemusha_device* device);
+KAGEMUSHA_EXPORT void kagemusha_device_report_failures(kagemusha_device* device);
 /* Primary: names the standby, once, if replicate_to was "". */
 KAGEMUSHA_EXPORT int kagemusha_device_replicate_to(kagemusha_device* device, const char* address, char* error,
                                                    size_t error_bytes);

@@ -38,17 +38,15 @@ bool built_programs::take(std::uint32_t file, std::uint32_t flags, taking t) {
     codec::stream_builder stream;
     stream.take_built(flags, stream.payload(true, {where}));
     const std::uint64_t token = token_bit | ++last_token_;
-    if (!device_.inject(file, {token, stream.stream(), stream.payloads(), stream.segments()})) {
+    if (!device_.inject(file, {token, stream.stream(), stream.payloads(), stream.segments()}))
         return false;
-    }
     takes_.emplace(name{file, token}, std::move(t));
     return true;
 }
 
 void built_programs::take_everything(std::uint32_t file) {
-    if (wanted_) {
+    if (wanted_)
         take(file, VGPU_BUILT_ALL, {});
-    }
 }
 
 void built_programs::on_build(std::uint32_t file, std::uint64_t token) {
@@ -79,42 +77,36 @@ void built_programs::end_file(std::uint32_t file) {
 }
 
 void built_programs::give_outcome(const taking& t) {
-    if (t.outcome) {
+    if (t.outcome)
         log_.outcome(t.outcome->first, t.outcome->second);
-    }
 }
 
 // The worker may write into the block as it likes: what is sent is a copy, whose length was looked at once.
 bool built_programs::give_pack(std::uint32_t file, const taking& t) {
     vgpu_built head;
     std::memcpy(&head, t.block.bytes.data(), sizeof(head));
-    if (head.files == 0 || head.bytes <= sizeof(head) || head.bytes > max_built_pack_bytes) {
+    if (head.files == 0 || head.bytes <= sizeof(head) || head.bytes > max_built_pack_bytes)
         return false;
-    }
     const auto bytes = t.block.bytes.first(head.bytes);
     log_.built(file, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()));
     return head.more != 0;
 }
 
 bool built_programs::on_done(std::uint32_t file, std::uint64_t token, const vgpu_response& response) {
-    if ((token & token_bit) == 0) {
+    if ((token & token_bit) == 0)
         return false;
-    }
     auto ended = takes_.extract({file, token});
-    if (ended.empty()) {
+    if (ended.empty())
         return true; // of a file that has ended
-    }
     taking& t = ended.mapped();
-    if (!t.wanted) {
+    if (!t.wanted)
         return true;
-    }
     const bool more = response.status == VGPU_STATUS_OK && give_pack(file, t);
     taking next;
     next.build = t.build;
     next.outcome = t.outcome;
-    if (!more || !take(file, 0, std::move(next))) {
+    if (!more || !take(file, 0, std::move(next)))
         give_outcome(t);
-    }
     return true;
 }
 

@@ -24,7 +24,7 @@
 #include "core/mirror_tap.hpp"
 #include "mirror/log/limits.hpp"
 #include "mirror/log/log_sink.hpp"
-#include "mirror/sync/mirror_agent.hpp"
+#include "mirror/sync/sync_agent.hpp"
 
 namespace kagemusha::mirror {
 

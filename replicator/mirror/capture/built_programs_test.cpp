@@ -25,9 +25,8 @@ struct device final : core::mirror_port {
     bool has_worker = true;
 
     bool inject(std::uint32_t file, const worker::request_view& r) override {
-        if (!has_worker) {
+        if (!has_worker)
             return false;
-        }
         codec::stream_decoder decoder(r.stream, {r.payloads});
         codec::op o;
         EXPECT_EQ(decoder.next(o), codec::decode_status::op);
@@ -43,7 +42,7 @@ struct device final : core::mirror_port {
     void hold_requests(std::uint32_t) override {}
     void release_requests(std::uint32_t) override {}
     void keep_until_gone(std::uint32_t file, std::shared_ptr<const void>) override { kept.push_back(file); }
-    void lose_file(std::uint32_t, std::uint32_t, const std::string&) override {}
+    void lose_session(std::uint32_t, std::uint32_t, const std::string&) override {}
     void set_tick_period(std::uint32_t) override {}
 };
 
@@ -69,9 +68,8 @@ struct memory final : agent_memory {
     std::vector<std::shared_ptr<std::vector<std::byte>>> blocks; // newest last
     std::size_t most = 100;
     bool allocate(std::uint64_t bytes, block& out) override {
-        if (blocks.size() == most) {
+        if (blocks.size() == most)
             return false;
-        }
         blocks.push_back(std::make_shared<std::vector<std::byte>>(bytes, std::byte{0xff}));
         out.segment = {0, bytes, 3, 0};
         out.bytes = *blocks.back();
@@ -165,13 +163,11 @@ TEST_F(built_programs_test, what_can_not_be_taken_holds_nothing_up) {
     EXPECT_FALSE(builds(1, 1)) << "nobody builds";
     dev.has_worker = true;
     unsigned taken = 0;
-    for (std::uint64_t token = 10; token < 20; ++token) {
+    for (std::uint64_t token = 10; token < 20; ++token)
         taken += builds(1, token);
-    }
     EXPECT_EQ(taken, max_built_takes_per_file);
-    for (std::uint32_t file = 2; file < 20; ++file) {
+    for (std::uint32_t file = 2; file < 20; ++file)
         taken += builds(file, 1);
-    }
     EXPECT_EQ(taken, max_built_takes);
     built_programs without(dev, out, nullptr);
     without.start(true);

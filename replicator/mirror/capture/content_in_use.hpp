@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // content_in_use: which pieces of a file's guest memory the log may still send from, and who must not hear of
-// something before the log has let go. Internal to mirror_primary.
+// something before the log has let go. Internal to primary_shadow.
 //
 // The guest may write over what a command read as soon as it knows that the command is complete: from its
 // request's answer, from its event, or from the event of anything that comes after it. An event can wait only
@@ -35,9 +35,8 @@ public:
     bool on_overwrite(const guest_memory& to, log_sink& log) {
         bool free = true;
         std::erase_if(used_, [&](use& u) {
-            if (!u.memory.overlap(to)) {
+            if (!u.memory.overlap(to))
                 return false;
-            }
             const bool gone = let_go(u, log, free);
             u.overwritten |= !gone;
             return gone;
@@ -56,9 +55,8 @@ public:
     bool on_done(std::uint64_t token, log_sink& log) {
         bool free = true;
         std::erase_if(used_, [&](use& u) { return u.token == token && let_go(u, log, free); });
-        if (!free) {
+        if (!free)
             held_answers_.push_back(token);
-        }
         forget_events();
         return free;
     }
@@ -66,9 +64,8 @@ public:
     // The same of everything that the event may tell the end of.
     bool on_completion(guest_id event, log_sink& log) {
         const auto at = request_of_event_.find(event);
-        if (at == request_of_event_.end()) {
+        if (at == request_of_event_.end())
             return !records_held_;
-        }
         const std::uint64_t request = at->second;
         request_of_event_.erase(at);
         bool free = true;
@@ -91,9 +88,8 @@ public:
         released out;
         const auto at =
             std::find_if(used_.begin(), used_.end(), [&](const use& u) { return u.entry == entry; });
-        if (at == used_.end()) {
+        if (at == used_.end())
             return out;
-        }
         out.found = true;
         out.token = at->token;
         const bool was_overwritten = at->overwritten;
@@ -112,11 +108,9 @@ public:
 
     // The file has ended; nobody is told any more.
     void release_all(log_sink& log) {
-        for (const use& u : used_) {
-            if (!u.awaited) {
+        for (const use& u : used_)
+            if (!u.awaited)
                 log.release_content(u.entry);
-            }
-        }
         *this = {};
     }
 
@@ -132,18 +126,16 @@ private:
     };
 
     static bool let_go(use& u, log_sink& log, bool& all_free) {
-        if (!u.awaited && log.release_content(u.entry)) {
+        if (!u.awaited && log.release_content(u.entry))
             return true;
-        }
         u.awaited = true;
         all_free = false;
         return false;
     }
 
     void forget_events() {
-        if (used_.empty()) {
+        if (used_.empty())
             request_of_event_.clear();
-        }
     }
 
     std::vector<use> used_; // in order

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// mirror_primary and guest memory that its log refers to: who waits for whom when the guest, or a command of
+// primary_shadow and guest memory that its log refers to: who waits for whom when the guest, or a command of
 // it, reads into what a command before it writes from.
 #include <poll.h>
 
@@ -11,7 +11,7 @@
 
 #include "codec/cl_numbers.hpp"
 #include "mirror/capture/late_writes.hpp"
-#include "mirror/capture/mirror_primary_test.hpp"
+#include "mirror/capture/primary_shadow_test.hpp"
 
 namespace kagemusha::mirror {
 namespace {
@@ -229,9 +229,8 @@ struct late : uploads {
     // What the standby's GPU gets; 0: it waits.
     int standby_has() {
         replay.run();
-        if (replay.executed != log.items.size()) {
+        if (replay.executed != log.items.size())
             return 0;
-        }
         return static_cast<int>(content(standby, 1)[0]);
     }
 };
@@ -297,9 +296,8 @@ TEST(late_writes, overlaps_are_found_in_scattered_memory) {
                 const std::size_t at = random() % memory.size(),
                                   bytes = 1 + random() % std::min<std::size_t>(8, memory.size() - at);
                 out.push_back(std::span(memory).subspan(at, bytes));
-                for (std::size_t i = at; i < at + bytes; ++i) {
+                for (std::size_t i = at; i < at + bytes; ++i)
                     f(i);
-                }
             }
             return out;
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // late_writes: writes of a file out of guest memory that an earlier read may still read into. Internal to
-// mirror_primary.
+// primary_shadow.
 //
 // A guest may enqueue a read and, behind it, a write from the same memory, without waiting in between. What
 // the write is to write is there when the read has ended, not when the device takes its request. So the entry
@@ -53,11 +53,9 @@ public:
 
     // is_read_into(w.from)
     void add(write w) {
-        for (read& r : reads_) {
-            if (r.to.overlap(w.from)) {
+        for (read& r : reads_)
+            if (r.to.overlap(w.from))
                 w.reads.push_back(r.token);
-            }
-        }
         writes_.push_back(std::move(w));
     }
 
@@ -70,18 +68,15 @@ public:
         codec::op o;
         while (decoder.next(o) == codec::decode_status::op) {
             const vgpu_enqueue* e = codec::enqueue_of(o);
-            if (!e) {
+            if (!e)
                 continue;
-            }
             const std::uint32_t payload = written_payload(o);
             for (write& w : writes_) {
                 const bool is_it = w.token == token && w.request_payload == payload;
-                if (is_it && queue_is_in_order(e->queue)) {
+                if (is_it && queue_is_in_order(e->queue))
                     w.queue = e->queue;
-                }
-                if (e->event != 0 && (is_it || w.queue == e->queue)) {
+                if (e->event != 0 && (is_it || w.queue == e->queue))
                     w.events.push_back(e->event);
-                }
             }
         }
     }
@@ -93,9 +88,8 @@ public:
         std::erase_if(writes_, [&](write& w) {
             const bool any = std::erase(w.reads, token) != 0;
             const bool due = w.token == token || (any && w.reads.empty());
-            if (due) {
+            if (due)
                 give(w);
-            }
             return due;
         });
     }
@@ -103,9 +97,8 @@ public:
     void on_completion(codec::guest_id event, F&& give) {
         std::erase_if(writes_, [&](write& w) {
             const bool due = std::find(w.events.begin(), w.events.end(), event) != w.events.end();
-            if (due) {
+            if (due)
                 give(w);
-            }
             return due;
         });
     }
@@ -126,11 +119,10 @@ private:
     static std::uint32_t written_payload(const codec::op& any) {
         return std::visit(
             [](const auto& o) -> std::uint32_t {
-                if constexpr (requires { o.write(); }) {
+                if constexpr (requires { o.write(); })
                     return o.write() ? o.data.index : VGPU_PAYLOAD_NONE;
-                } else {
+                else
                     return VGPU_PAYLOAD_NONE;
-                }
             },
             any);
     }

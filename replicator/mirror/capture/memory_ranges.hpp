@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// memory_ranges: pieces of guest memory, to be asked whether others overlap them. Internal to mirror_primary.
+// memory_ranges: pieces of guest memory, to be asked whether others overlap them. Internal to primary_shadow.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,8 @@ public:
     memory_ranges() = default; // overlap nothing
 
     void add(std::span<const std::byte> piece) {
-        if (piece.empty()) {
+        if (piece.empty())
             return;
-        }
         const range one{piece.data(), piece.data() + piece.size()};
         low_ = low_ ? std::min(low_, one.begin) : one.begin;
         high_ = std::max(high_, one.end);
@@ -28,9 +27,8 @@ public:
         sorted_ = false;
     }
     void add(const guest_memory& memory) {
-        for (const auto& piece : memory) {
+        for (const auto& piece : memory)
             add(piece);
-        }
     }
 
     bool empty() const { return ranges_.empty(); }
@@ -38,9 +36,8 @@ public:
     bool overlap(const guest_memory& other) {
         return std::any_of(other.begin(), other.end(), [&](const auto& piece) {
             const std::byte *const begin = piece.data(), *const end = begin + piece.size();
-            if (end <= low_ || begin >= high_) {
+            if (end <= low_ || begin >= high_)
                 return false;
-            }
             sort();
             const auto behind =
                 std::lower_bound(ranges_.begin(), ranges_.end(), end,
@@ -57,19 +54,16 @@ private:
 
     // Ascending and apart: only when somebody asks, as hardly anybody does.
     void sort() {
-        if (std::exchange(sorted_, true)) {
+        if (std::exchange(sorted_, true))
             return;
-        }
         std::sort(ranges_.begin(), ranges_.end(),
                   [](const range& a, const range& b) { return a.begin < b.begin; });
         std::size_t last = 0;
-        for (const range& one : ranges_) {
-            if (one.begin <= ranges_[last].end) { // also the first one itself
+        for (const range& one : ranges_)
+            if (one.begin <= ranges_[last].end) // also the first one itself
                 ranges_[last].end = std::max(ranges_[last].end, one.end);
-            } else {
+            else
                 ranges_[++last] = one;
-            }
-        }
         ranges_.resize(ranges_.empty() ? 0 : last + 1);
     }
 

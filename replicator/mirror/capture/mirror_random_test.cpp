@@ -48,9 +48,8 @@ public:
             }
             below(4) == 0 ? silent(b) : enqueued(b);
         }
-        if (!b.stream().empty()) {
+        if (!b.stream().empty())
             run(b);
-        }
     }
 
     void set_user_events() {
@@ -70,13 +69,11 @@ public:
 
     void destroy_everything() {
         stream_builder b;
-        for (const auto& [id, o] : objects) {
+        for (const auto& [id, o] : objects)
             b.destroy(o.kind, id);
-        }
         objects.clear();
-        if (!b.stream().empty()) {
+        if (!b.stream().empty())
             run(b);
-        }
     }
 
 private:
@@ -96,11 +93,9 @@ private:
     }
     guest_id pick(vgpu_object_kind kind, guest_id context = 0) {
         std::vector<guest_id> fitting;
-        for (const auto& [id, o] : objects) {
-            if (o.kind == kind && (context == 0 || o.context == context)) {
+        for (const auto& [id, o] : objects)
+            if (o.kind == kind && (context == 0 || o.context == context))
                 fitting.push_back(id);
-            }
-        }
         return fitting.empty() ? 0 : fitting[below(fitting.size())];
     }
     guest_id new_id() {
@@ -117,9 +112,8 @@ private:
     }
     std::vector<std::byte> bytes(std::uint64_t n) {
         std::vector<std::byte> out(n);
-        for (auto& b : out) {
+        for (auto& b : out)
             b = static_cast<std::byte>(random_());
-        }
         return out;
     }
     // A payload of one or two pieces, filled with random bytes; guest memory is used once, because nobody
@@ -129,16 +123,14 @@ private:
             const std::uint64_t at = next_byte_;
             next_byte_ += count + 16;
             testing::require(next_byte_ <= file_ * zone_bytes, "the guest's memory is used up");
-            for (std::uint64_t i = 0; i < count; ++i) {
+            for (std::uint64_t i = 0; i < count; ++i)
                 p_.primary.memory[at + i] = static_cast<std::byte>(random_());
-            }
             return at;
         };
         const std::uint64_t first = 1 + below(n);
         const std::uint64_t at = put(first);
-        if (first == n) {
+        if (first == n)
             return b.payload(writable, {{at, first, 0, 0}});
-        }
         return b.payload(writable, {{at, first, 0, 0}, {put(n - first), n - first, 0, 0}});
     }
 
@@ -151,9 +143,8 @@ private:
             testing::require(p_.primary.answer_of(token) != nullptr, "a call without an answer");
             r = *p_.primary.answer_of(token);
         }
-        if (r.result == 0) {
+        if (r.result == 0)
             objects[id] = o;
-        }
     }
 
     static guest_object memory(guest_id context, guest_id context_id, std::uint64_t bytes,
@@ -167,12 +158,10 @@ private:
     // as anything may be waiting.
     guest_id pick_memory(guest_id queue) {
         const guest_id id = pick(VGPU_OBJECT_MEMORY, objects[queue].context);
-        if (id == 0 || objects[queue].out_of_order) {
+        if (id == 0 || objects[queue].out_of_order)
             return 0;
-        }
-        if (p_.primary.device->objects(file_)->unset_user_events() == 0 && in_hand_ == 0) {
+        if (p_.primary.device->objects(file_)->unset_user_events() == 0 && in_hand_ == 0)
             owners_.clear();
-        }
         const std::uint64_t serial =
             p_.primary.device->objects(file_)->find(queue, VGPU_OBJECT_QUEUE)->serial;
         return owners_.try_emplace(objects[id].allocation, serial).first->second == serial ? id : 0;
@@ -213,9 +202,8 @@ private:
         }
         case 6: {
             const guest_id parent = pick(VGPU_OBJECT_MEMORY);
-            if (parent == 0 || objects[parent].sub) {
+            if (parent == 0 || objects[parent].sub)
                 return run_if_any(b);
-            }
             const guest_object& p = objects[parent];
             const std::uint64_t origin = below(buffer_bytes / 2), n = 1 + below(buffer_bytes / 2);
             guest_object o = memory(p.context, p.context_id, n, p.allocation);
@@ -231,26 +219,23 @@ private:
                         {VGPU_OBJECT_PROGRAM, of, context});
         case 9: {
             const guest_id program = pick(VGPU_OBJECT_PROGRAM);
-            if (program == 0) {
+            if (program == 0)
                 return run_if_any(b);
-            }
             run(b.build_program(program, below(2) ? "-DA" : "-DB"));
             return;
         }
         case 10: {
             const guest_id program = pick(VGPU_OBJECT_PROGRAM, of);
-            if (program == 0) {
+            if (program == 0)
                 return run_if_any(b);
-            }
             return made(b.link_program(id, context, std::array<std::uint64_t, 1>{program}), id,
                         {VGPU_OBJECT_PROGRAM, of, context});
         }
         case 11:
         case 12: {
             const guest_id program = pick(VGPU_OBJECT_PROGRAM);
-            if (program == 0) {
+            if (program == 0)
                 return run_if_any(b);
-            }
             return made(b.create_kernel(id, program, below(5) ? "k" : "no_such_kernel"), id,
                         {VGPU_OBJECT_KERNEL, objects[program].context, objects[program].context_id});
         }
@@ -262,9 +247,8 @@ private:
         }
     }
     void run_if_any(const stream_builder& b) {
-        if (!b.stream().empty()) {
+        if (!b.stream().empty())
             run(b);
-        }
     }
 
     void silent(stream_builder& b) {
@@ -273,21 +257,18 @@ private:
             b.set_user_event(event, below(6) == 0 ? -5 : 0);
             return;
         }
-        if (objects.empty()) {
+        if (objects.empty())
             return;
-        }
         auto at = objects.begin();
         std::advance(at, static_cast<std::ptrdiff_t>(below(objects.size())));
-        if ((at->second.kind == VGPU_OBJECT_CONTEXT || at->second.kind == VGPU_OBJECT_QUEUE) && below(4)) {
+        if ((at->second.kind == VGPU_OBJECT_CONTEXT || at->second.kind == VGPU_OBJECT_QUEUE) && below(4))
             return; // else nothing would live long
-        }
-        if (at->second.kind == VGPU_OBJECT_CONTEXT && in_use(at->second.context)) {
+        if (at->second.kind == VGPU_OBJECT_CONTEXT && in_use(at->second.context))
             return;
-        }
         b.destroy(at->second.kind, at->first);
         objects.erase(at);
     }
-    // Without its context memory can't be read (mirror_file.hpp, memory_info::context). Drivers keep it.
+    // Without its context memory can't be read (session_shadow.hpp, memory_info::context). Drivers keep it.
     bool in_use(guest_id context) const {
         return std::any_of(objects.begin(), objects.end(), [&](const auto& o) {
             return o.second.kind != VGPU_OBJECT_CONTEXT && o.second.context == context;
@@ -296,16 +277,13 @@ private:
 
     void enqueued(stream_builder& b) {
         const guest_id queue = pick(VGPU_OBJECT_QUEUE);
-        if (queue == 0) {
+        if (queue == 0)
             return;
-        }
         const guest_id of = objects[queue].context;
         codec::enqueue_ref e{queue, 0, {}};
-        for (std::uint64_t n = below(3); n != 0; --n) {
-            if (const guest_id event = pick(VGPU_OBJECT_EVENT, of)) {
+        for (std::uint64_t n = below(3); n != 0; --n)
+            if (const guest_id event = pick(VGPU_OBJECT_EVENT, of))
                 e.waits.push_back(event);
-            }
-        }
         const bool event = below(2) != 0 && objects.size() + 4 < ids;
         if (event) {
             e.event = new_id();
@@ -392,9 +370,8 @@ void expect_same(instant_pair& p, std::uint32_t file, const random_guest& guest)
     ASSERT_NE(there, nullptr);
     std::map<guest_id, vgpu_object_kind> on_primary, on_standby;
     here->for_each([&](guest_id id, const core::object& o) {
-        if (o.event != core::event_state::refused) {
+        if (o.event != core::event_state::refused)
             on_primary[id] = o.kind;
-        }
     });
     there->for_each([&](guest_id id, const core::object& o) { on_standby[id] = o.kind; });
     ASSERT_EQ(on_primary, on_standby);
@@ -420,9 +397,8 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
     std::mt19937_64 random(seed * 77);
     instant_pair p;
     p.agent_patience = static_cast<int>(seed % 12);
-    if (full_ports) {
+    if (full_ports)
         p.primary.is_full = [&random] { return random() % 3 == 0; };
-    }
     std::map<std::uint32_t, std::unique_ptr<random_guest>> guests;
     for (std::uint32_t file = 1; file <= 3; ++file) {
         p.open(file);
@@ -438,17 +414,14 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
                 p.replay.executed = 0;
             }
             if (step == steps - 1) {
-                for (auto& [file, agent] : p.made) {
+                for (auto& [file, agent] : p.made)
                     agent->patience = 0;
-                }
                 p.agent_patience = 0;
             }
-            for (auto& [file, guest] : guests) {
+            for (auto& [file, guest] : guests)
                 guest->step();
-            }
-            if (random() % 4 == 0) {
+            if (random() % 4 == 0)
                 p.replay.run();
-            }
         }
         for (auto& [file, guest] : guests) {
             guest->set_user_events();
@@ -460,36 +433,31 @@ void run(std::uint64_t seed, int attach_at, int detach_at, bool full_ports) {
         ASSERT_EQ(p.replay.executed, p.log.items.size());
         ASSERT_EQ(p.log.failures, std::vector<std::string>{});
         ASSERT_EQ(p.mirror->mode(), mirror_mode::on);
-        for (auto& [file, guest] : guests) {
+        for (auto& [file, guest] : guests)
             expect_same(p, file, *guest);
-        }
-        for (auto& [file, guest] : guests) {
+        for (auto& [file, guest] : guests)
             guest->destroy_everything();
-        }
         p.primary.dispatch();
         p.replay.run();
     } catch (const std::exception& e) {
         FAIL() << e.what();
     }
-    EXPECT_EQ(p.mirror->catalog_bytes(), 0u);
-    for (auto& [file, guest] : guests) {
+    EXPECT_EQ(p.mirror->registry_bytes(), 0u);
+    for (auto& [file, guest] : guests)
         EXPECT_EQ(p.standby.device->objects(file)->size(), 0u);
-    }
 }
 
 constexpr std::uint64_t seeds = 40;
 
 TEST(mirror_random, a_standby_from_the_beginning) {
-    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed)
         run(seed, 0, -100, false);
-    }
     EXPECT_GT(buffers_compared, seeds);
 }
 
 TEST(mirror_random, a_standby_that_attaches_in_the_middle) {
-    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed)
         run(seed, static_cast<int>(seed * 37 % steps), -100, false);
-    }
     EXPECT_GT(buffers_compared, seeds);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // entry_builder: puts commands behind each other into the stream of a log entry, with a payload table of its
-// own, or packed. Internal to mirror_file.
+// own, or packed. Internal to session_shadow.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +30,8 @@ public:
         to_come_ = false;
         pack_ = pack;
         packers_used_ = 0;
-        if (pack_) {
+        if (pack_)
             next_packer();
-        }
     }
 
     bool packs() const { return pack_; }
@@ -98,9 +97,8 @@ public:
 
     // Nothing is appended if there is no command. What follows goes into the next entry.
     void finish(std::vector<log_entry>& out, std::uint32_t flags = 0) {
-        if (stream_bytes() == 0) {
+        if (stream_bytes() == 0)
             return;
-        }
         entry_.meta.kind = entry_kind::submit;
         entry_.meta.flags = flags | (std::exchange(to_come_, false) ? entry_late_content : 0u);
         entry_.meta.stream_bytes = stream_bytes();
@@ -114,25 +112,21 @@ public:
 
 private:
     void append(const void* data, std::size_t bytes) {
-        if (bytes == 0) {
+        if (bytes == 0)
             return;
-        }
         // Words of a stream are aligned, so nothing is filled with zeros first.
         const auto* words = static_cast<const std::uint64_t*>(data);
-        if (pack_) {
+        if (pack_)
             return packer().add_literal({words, bytes / 8});
-        }
-        if (entry_.stream.empty()) {
+        if (entry_.stream.empty())
             entry_.stream.reserve(expected_words_);
-        }
         entry_.stream.insert(entry_.stream.end(), words, words + bytes / 8);
     }
 
     // Each entry of a request has its own, because all of them are there until the next request.
     void next_packer() {
-        if (packers_used_ == packers_.size()) {
+        if (packers_used_ == packers_.size())
             packers_.emplace_back();
-        }
         packers_[packers_used_++].begin();
     }
     stream_packer& packer() { return packers_[packers_used_ - 1]; }

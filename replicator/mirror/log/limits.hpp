@@ -96,7 +96,7 @@ static_assert(max_held_payloads >= max_late_payloads);
 
 // What the primary remembers of live objects to make them elsewhere: some 400 bytes for each, and the source
 // of programs. A guest that goes beyond it is not mirrored any more.
-inline constexpr std::uint64_t max_catalog_bytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t max_registry_bytes = std::uint64_t{1} << 30;
 
 // Content up to this is copied into the log at once instead of being referred to in guest memory.
 inline constexpr std::uint64_t copy_content_bytes = std::uint64_t{16} << 10;

@@ -3,13 +3,13 @@
 // standby's.
 //
 // The unit of the log is a request, not a single op: a stream of commands in the wire format of
-// proto/abi/vgpu_protocol.h, validated by the primary's device and made over for a standby
-// (mirror/shadow/mirror_file.hpp): reads and queries are not in it, a read's place is taken by a marker with
+// proto/abi/vgpu_protocol.h, validated by the primary's device and rewritten for a standby
+// (mirror/shadow/session_shadow.hpp): reads and queries are not in it, a read's place is taken by a marker with
 // the same wait list and event. So what a standby executes is again a stream for the one decoder, the one
 // validator and the one executor.
 //
 // Ids. Guest ids are the same on both sides. Ids with VGPU_HOST_ID_BIT (agent_id_bit) belong to the
-// replication itself: queues, programs, markers that the agent (mirror/sync/mirror_agent.hpp) puts between
+// replication itself: queues, programs, markers that the agent (mirror/sync/sync_agent.hpp) puts between
 // the guest's commands. A guest that uses one is refused.
 #pragma once
 
@@ -32,9 +32,9 @@ inline constexpr codec::guest_id agent_id_bit = VGPU_HOST_ID_BIT;
 enum class entry_kind : std::uint8_t {
     open_file = 1,
     close_file = 2,
-    submit = 3,    // a stream
-    lose_file = 4, // the primary's worker of this file was lost: the standby ends its own
-    reset = 5,     // every file ends; also the first entry of a state transfer
+    submit = 3,       // a stream
+    lose_session = 4, // the primary's worker of this file was lost: the standby ends its own
+    reset = 5,        // every file ends; also the first entry of a state transfer
 };
 
 // Bits of log_entry::flags.

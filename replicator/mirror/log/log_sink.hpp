@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// log_sink: where the device's side of the mirror puts what it decided; the thin layer (pair/primary_side)
+// log_sink: where the device's side of the mirror puts what it decided; the thin layer (pair/primary_driver)
 // implements it, tests record it.
 //
 // Threads: all of it on the device's thread. Nothing here waits.
@@ -50,7 +50,7 @@ public:
 
     // The guest, or a command of it, is about to write over its memory. True: the log does not touch it any
     // more (was sent, or copied now). False: it is being sent at this moment;
-    // mirror_primary::on_content_released() follows.
+    // primary_shadow::on_content_released() follows.
     virtual bool release_content(log_sequence entry) = 0;
 
     // The state transfer is complete with this entry: from the next one on everything is in the log.

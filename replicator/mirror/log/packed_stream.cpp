@@ -41,16 +41,14 @@ void stream_packer::begin() {
 
 // Behind what is used. What is written there does not count yet.
 std::uint64_t* stream_packer::room(std::size_t words) {
-    if (memory_.size() - used_ < words) {
+    if (memory_.size() - used_ < words)
         memory_.resize(std::max(used_ + words, 2 * memory_.size()));
-    }
     return memory_.data() + used_;
 }
 
 void stream_packer::add_literal(std::span<const std::uint64_t> words) {
-    if (words.empty()) {
+    if (words.empty())
         return;
-    }
     std::uint64_t* out = room(words.size() + 1);
     if (literal_ == no_literal) {
         literal_ = used_++;
@@ -68,20 +66,16 @@ void stream_packer::add_run(const core::launch_run& run, std::uint32_t back,
     assert(back != 0 && back <= stream_words_ && commands.size() == std::size_t{run.words} * run.count);
     const places differ(run.differs);
     const std::size_t head = 1 + mask_words(run.words), packed = head + differ.count * run.count;
-    if (packed > commands.size()) {
+    if (packed > commands.size())
         return add_literal(commands);
-    }
     std::uint64_t* out = room(packed);
     *out++ = std::bit_cast<std::uint64_t>(item{back, run.count << count_shift | run.words});
-    for (std::size_t i = 0; i < head - 1; ++i) {
+    for (std::size_t i = 0; i < head - 1; ++i)
         *out++ = run.differs.bits[i];
-    }
     const std::uint64_t* command = commands.data();
-    for (std::uint32_t n = 0; n < run.count; ++n, command += run.words) {
-        for (std::size_t i = 0; i < differ.count; ++i) {
+    for (std::uint32_t n = 0; n < run.count; ++n, command += run.words)
+        for (std::size_t i = 0; i < differ.count; ++i)
             *out++ = command[differ.at[i]];
-        }
-    }
     used_ += packed;
     stream_words_ += commands.size();
     literal_ = no_literal;
@@ -104,15 +98,13 @@ void unpack_stream(std::span<const std::uint64_t> packed, std::span<std::uint64_
         assert(words != 0 && count != 0 && words * count <= left() &&
                i.back <= static_cast<std::size_t>(out - stream.data()) && i.back >= words);
         core::word_mask mask;
-        for (std::size_t m = 0; m < mask_words(words); ++m) {
+        for (std::size_t m = 0; m < mask_words(words); ++m)
             mask.bits[m] = *in++;
-        }
         const places differ(mask);
         for (std::size_t n = 0; n < count; ++n, out += words) {
             std::memcpy(out, out - i.back, words * sizeof(std::uint64_t));
-            for (std::size_t d = 0; d < differ.count; ++d) {
+            for (std::size_t d = 0; d < differ.count; ++d)
                 out[differ.at[d]] = *in++;
-            }
         }
     }
     assert(in == packed.data() + packed.size());

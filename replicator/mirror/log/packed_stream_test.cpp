@@ -40,9 +40,8 @@ struct packing {
         r.back = back;
         r.differs = differs;
         for (std::uint32_t n = 0; n < count; ++n) {
-            for (std::uint32_t i = 0; i < length; ++i) {
+            for (std::uint32_t i = 0; i < length; ++i)
                 stream.push_back(stream[stream.size() - back]);
-            }
             change(std::span(stream).last(length), n);
         }
         packer.add_run(r, back, std::span(stream).subspan(r.at));
@@ -61,16 +60,14 @@ struct packing {
 
 words some_words(std::size_t count) {
     words out(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < count; ++i)
         out[i] = 1000 + i;
-    }
     return out;
 }
 core::word_mask mask_of(std::initializer_list<std::size_t> places) {
     core::word_mask out;
-    for (const std::size_t p : places) {
+    for (const std::size_t p : places)
         out.set(p);
-    }
     return out;
 }
 
@@ -101,9 +98,8 @@ TEST(packed_stream, a_long_command_has_a_long_mask) {
     p.begin();
     p.literal(some_words(128));
     p.run(128, 3, 128, mask_of({0, 63, 64, 127}), [](auto c, std::uint32_t n) {
-        for (const std::size_t w : {0, 63, 64, 127}) {
+        for (const std::size_t w : {0, 63, 64, 127})
             c[w] = n * w;
-        }
     });
     EXPECT_EQ(p.unpacked(), 1 + 128 + 3 + 3 * 4u);
 }
@@ -121,13 +117,11 @@ TEST(packed_stream, what_is_all_different_grows_by_no_more_than_an_item) {
     p.begin();
     p.literal(some_words(20));
     core::word_mask all;
-    for (std::size_t w = 0; w < 20; ++w) {
+    for (std::size_t w = 0; w < 20; ++w)
         all.set(w);
-    }
     p.run(20, 5, 20, all, [](auto c, std::uint32_t n) {
-        for (auto& w : c) {
+        for (auto& w : c)
             w += 7 * n + 1;
-        }
     });
     EXPECT_EQ(p.unpacked(), 1 + 6 * 20u);
 }
@@ -146,9 +140,8 @@ TEST(packed_stream, random_streams) {
                 continue;
             }
             core::word_mask differs;
-            for (std::uint32_t changes = below(below(3) ? 4 : 130); changes != 0; --changes) {
+            for (std::uint32_t changes = below(below(3) ? 4 : 130); changes != 0; --changes)
                 differs.set(below(length));
-            }
             const std::uint32_t most = static_cast<std::uint32_t>(p.stream.size());
             p.run(length, 1 + below(below(2) ? 2 : 70), length + below(most - length + 1), differs,
                   [&](auto command, std::uint32_t) {

@@ -31,9 +31,8 @@ public:
     }
 
     void push_back(T value) {
-        if (size_ == slots_.size()) {
+        if (size_ == slots_.size())
             resize(size_ == 0 ? min_capacity : size_ * 2);
-        }
         slots_[(head_ + size_) & (slots_.size() - 1)] = std::move(value);
         ++size_;
     }
@@ -43,9 +42,8 @@ public:
         head_ = (head_ + 1) & (slots_.size() - 1);
         ++first_;
         --size_;
-        if (slots_.size() > min_capacity && size_ < slots_.size() / 8) {
+        if (slots_.size() > min_capacity && size_ < slots_.size() / 8)
             resize(slots_.size() / 2);
-        }
     }
 
     T& operator[](log_sequence s) {
@@ -60,9 +58,8 @@ private:
 
     void resize(std::size_t capacity) {
         std::vector<T> bigger(capacity);
-        for (std::size_t i = 0; i < size_; ++i) {
+        for (std::size_t i = 0; i < size_; ++i)
             bigger[i] = std::move(slots_[(head_ + i) & (slots_.size() - 1)]);
-        }
         slots_ = std::move(bigger);
         head_ = 0;
     }

@@ -12,9 +12,8 @@ TEST(sequence_ring_test, follows_its_size_and_finds_by_number) {
     sequence_ring<std::uint64_t> r;
     r.restart(100);
     EXPECT_EQ(r.end(), 100u);
-    for (std::uint64_t s = 100; s < 5100; ++s) {
+    for (std::uint64_t s = 100; s < 5100; ++s)
         r.push_back(s * 3);
-    }
     EXPECT_EQ(r.capacity(), 8192u);
     for (std::uint64_t s = 100; s < 5099; ++s) {
         ASSERT_EQ(r[s], s * 3);

@@ -28,16 +28,14 @@ void for_each_event(std::span<const std::byte> stream, F&& f) {
         vgpu_cmd head;
         std::memcpy(&head, stream.data(), sizeof(head));
         const std::uint32_t bytes = codec::command_bytes(head);
-        if (bytes < sizeof(head) || bytes > stream.size()) {
+        if (bytes < sizeof(head) || bytes > stream.size())
             return;
-        }
         if (head.opcode >= VGPU_FIRST_ENQUEUE && head.opcode != VGPU_CMD_WRITE_RUNS &&
             bytes >= sizeof(enqueued)) {
             enqueued command;
             std::memcpy(&command, stream.data(), sizeof(command));
-            if (command.enqueue.event != 0) {
+            if (command.enqueue.event != 0)
                 f(codec::guest_id{command.enqueue.event});
-            }
         }
         stream = stream.subspan(bytes);
     }

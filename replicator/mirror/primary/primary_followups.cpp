@@ -16,17 +16,14 @@ void primary_followups::clear() {
 }
 
 void primary_followups::on_entry(const entry_meta& meta, log_sequence sent) {
-    if (meta.kind == entry_kind::reset) {
-        while (!of_file_.empty()) {
+    if (meta.kind == entry_kind::reset)
+        while (!of_file_.empty())
             end_file(of_file_.begin()->first, sent);
-        }
-    } else if (meta.kind == entry_kind::close_file || meta.kind == entry_kind::lose_file) {
+    else if (meta.kind == entry_kind::close_file || meta.kind == entry_kind::lose_session)
         end_file(meta.file, sent);
-    }
     constexpr std::uint32_t open_flags = entry_awaits_outcome | entry_late_content | entry_compare;
-    if ((meta.flags & open_flags) == 0) {
+    if ((meta.flags & open_flags) == 0)
         return;
-    }
     open_entry o;
     o.file = meta.file;
     o.wants_outcome = (meta.flags & entry_awaits_outcome) != 0;
@@ -41,9 +38,8 @@ void primary_followups::on_entry(const entry_meta& meta, log_sequence sent) {
 void primary_followups::on_outcome(log_sequence entry, bool canceled, std::int32_t result,
                                    log_sequence sent) {
     const auto at = open_.find(entry);
-    if (at == open_.end()) {
+    if (at == open_.end())
         return; // its file has ended, or everything about it was told: nothing to take back
-    }
     if (canceled) {
         cancel(at, sent);
         return;
@@ -64,9 +60,8 @@ void primary_followups::on_late_content(log_sequence entry, std::uint32_t payloa
     open_entry& o = at->second;
     auto offset = std::find_if(o.offsets.begin(), o.offsets.end(),
                                [&](const auto& known) { return known.first == payload; });
-    if (offset == o.offsets.end()) {
+    if (offset == o.offsets.end())
         offset = o.offsets.insert(o.offsets.end(), {payload, 0});
-    }
     assert(offset->second % 8 == 0 && "only the last piece of a payload is no multiple of 8 bytes");
     assert(bytes != 0 && rounded_up(bytes) <= o.late_bytes && "no more than the entry has");
     content piece{.sequence = entry,
@@ -90,9 +85,8 @@ void primary_followups::on_late_content(log_sequence entry, std::uint32_t payloa
 void primary_followups::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes, log_sequence sent,
                                    std::uint64_t now) {
     const auto at = open_.find(entry);
-    if (at == open_.end()) {
+    if (at == open_.end())
         return; // its file has ended
-    }
     open_entry& o = at->second;
     assert(o.wants_digests && "digests come once, for an entry that compares");
     assert(hashes.size() <= max_hashes_per_message);
@@ -109,13 +103,11 @@ void primary_followups::on_sent(log_sequence sent) {
         const auto at = open_.find(*with_unsent_.begin());
         assert(at != open_.end());
         with_unsent_.erase(with_unsent_.begin());
-        for (message& m : at->second.unsent) {
-            if (const auto* piece = std::get_if<content>(&m)) {
+        for (message& m : at->second.unsent)
+            if (const auto* piece = std::get_if<content>(&m))
                 ready_content_.push_back(*piece);
-            } else {
+            else
                 actions_.push(act_send{std::move(m)});
-            }
-        }
         at->second.unsent.clear();
         erase_if_over(at);
     }
@@ -126,9 +118,8 @@ bool primary_followups::next_content(content& out) {
         out = ready_content_.front();
         ready_content_.pop_front();
         const auto at = open_.find(out.sequence);
-        if (at == open_.end() || at->second.pieces == 0) {
+        if (at == open_.end() || at->second.pieces == 0)
             continue; // canceled
-        }
         --at->second.pieces;
         at->second.piece_bytes -= out.bytes;
         waiting_bytes_ -= out.bytes;
@@ -140,9 +131,8 @@ bool primary_followups::next_content(content& out) {
 
 std::optional<std::uint64_t> primary_followups::take_comparison(log_sequence entry) {
     const auto at = open_.find(entry);
-    if (at == open_.end() || !at->second.compares) {
+    if (at == open_.end() || !at->second.compares)
         return std::nullopt;
-    }
     end_comparison(at->second);
     const std::uint64_t hashes = at->second.hashes;
     erase_if_over(at);
@@ -180,9 +170,8 @@ void primary_followups::cancel(iterator at, log_sequence sent) {
 
 void primary_followups::end_file(std::uint32_t file, log_sequence sent) {
     const auto found = of_file_.find(file);
-    if (found == of_file_.end()) {
+    if (found == of_file_.end())
         return;
-    }
     std::vector<log_sequence> entries(found->second.begin(), found->second.end());
     of_file_.erase(found);
     std::sort(entries.begin(), entries.end()); // the same actions whatever the hash table's order
@@ -208,15 +197,13 @@ void primary_followups::end_comparison(open_entry& o) {
 }
 
 void primary_followups::erase_if_over(iterator at) {
-    if (!at->second.over()) {
+    if (!at->second.over())
         return;
-    }
     const auto file = of_file_.find(at->second.file);
     if (file != of_file_.end()) {
         file->second.erase(at->first);
-        if (file->second.empty()) {
+        if (file->second.empty())
             of_file_.erase(file);
-        }
     }
     open_.erase(at);
 }

@@ -19,9 +19,8 @@ void primary_log::begin(const hello& standby) {
 }
 
 void primary_log::end() {
-    if (run_.congested) {
+    if (run_.congested)
         actions_.push(act_congestion{false});
-    }
     last_ever_ = std::max(last_ever_, run_.appended);
     run_ = {};
     followups_.clear();
@@ -45,9 +44,8 @@ std::string primary_log::on_ack(const ack& a) {
         return "it acknowledged entry " + std::to_string(a.executed) + " as executed and only " +
                std::to_string(a.received) + " as received";
     }
-    if (a.freed_bytes > run_.sent_hold || a.freed_entries > sent_count()) {
+    if (a.freed_bytes > run_.sent_hold || a.freed_entries > sent_count())
         return "it freed more than was sent";
-    }
     if (a.committed_epoch != run_.acked.committed_epoch &&
         (run_.sent_marks.empty() || a.committed_epoch < run_.sent_marks.front().epoch ||
          a.committed_epoch > run_.sent_epoch)) {
@@ -63,52 +61,42 @@ std::string primary_log::on_ack(const ack& a) {
         run_.committed_hold = run_.sent_marks.front().hold;
         run_.sent_marks.pop_front();
     }
-    if (run_.committed > a.received) {
+    if (run_.committed > a.received)
         return "it committed an epoch whose entries it has not received";
-    }
-    if (a.executed > run_.committed) {
+    if (a.executed > run_.committed)
         return "it executed entry " + std::to_string(a.executed) + " before its epoch was committed";
-    }
-    if (a.freed_bytes > run_.committed_hold || a.freed_entries > committed_count()) {
+    if (a.freed_bytes > run_.committed_hold || a.freed_entries > committed_count())
         return "it freed entries before their epoch was committed";
-    }
-    if (a.freed_bytes != run_.acked.freed_bytes || a.freed_entries != run_.acked.freed_entries) {
+    if (a.freed_bytes != run_.acked.freed_bytes || a.freed_entries != run_.acked.freed_entries)
         run_.stalled_since = never;
-    }
     run_.acked = a;
     run_.unexecuted.on_executed(a.executed, run_.appended);
-    while (run_.times.size() > 1 && run_.times[1].first <= run_.acked.received + 1) {
+    while (run_.times.size() > 1 && run_.times[1].first <= run_.acked.received + 1)
         run_.times.pop_front();
-    }
-    if (!run_.times.empty() && run_.appended == run_.acked.received) {
+    if (!run_.times.empty() && run_.appended == run_.acked.received)
         run_.times.clear();
-    }
     drop(run_.acked.received);
     check_congestion();
     return {};
 }
 
 void primary_log::drop(log_sequence up_to) {
-    if (up_to <= run_.dropped) {
+    if (up_to <= run_.dropped)
         return;
-    }
     run_.dropped_log = run_.log[up_to].log;
-    while (run_.log.first() <= up_to) {
+    while (run_.log.first() <= up_to)
         run_.log.pop_front();
-    }
     run_.dropped = up_to;
     actions_.push(act_drop_log{up_to});
 }
 
 std::string primary_log::on_digest_result(const digest_result& r, std::uint64_t now) {
-    if (r.sequence == 0 || r.sequence > run_.sent) {
+    if (r.sequence == 0 || r.sequence > run_.sent)
         return "it compared digests of entry " + std::to_string(r.sequence) + ", which was not sent";
-    }
     // None: the entry's file has ended while the answer was under way.
     const std::optional<std::uint64_t> hashes = followups_.take_comparison(r.sequence);
-    if (!hashes) {
+    if (!hashes)
         return {};
-    }
     std::uint64_t least = 0;
     for (const std::uint64_t index : r.different) {
         if (index < least || index >= *hashes) {
@@ -145,13 +133,11 @@ std::string primary_log::on_entry(const entry_meta& meta, std::uint64_t now) {
     run_.appended_hold += hold;
     run_.appended_log += (meta.flags & entry_late_content) != 0 ? meta.stream_bytes : hold;
     run_.log.push_back({run_.appended_hold, run_.appended_log});
-    if (run_.times.empty() || run_.times.back().second != now) {
+    if (run_.times.empty() || run_.times.back().second != now)
         run_.times.emplace_back(run_.appended, now);
-    }
     run_.unexecuted.on_entry(run_.appended, now);
-    if (meta.kind != entry_kind::submit || meta.flags != 0) {
+    if (meta.kind != entry_kind::submit || meta.flags != 0)
         followups_.on_entry(meta, run_.sent);
-    }
     check_congestion();
     return {};
 }
@@ -193,19 +179,18 @@ void primary_log::check_behind(std::uint64_t now) {
         run_.too_far_since = now;
         check_congestion();
     }
-    if (too_far && !run_.lag_told && now - run_.too_far_since >= lag_note_ms) {
-        run_.lag_told = true;
+    if (too_far && !run_.lag_reported && now - run_.too_far_since >= lag_note_ms) {
+        run_.lag_reported = true;
         actions_.push(act_lagging{lag::guest_waits, ms});
-    } else if (run_.lag_told && !too_far) {
-        run_.lag_told = false;
+    } else if (run_.lag_reported && !too_far) {
+        run_.lag_reported = false;
         actions_.push(act_lagging{lag::over, now - since});
     }
 }
 
 std::uint64_t primary_log::unexecuted_ms(std::uint64_t now) const {
-    if (run_.unexecuted.empty() || followups_.awaits_this_side(run_.unexecuted.oldest())) {
+    if (run_.unexecuted.empty() || followups_.awaits_this_side(run_.unexecuted.oldest()))
         return 0;
-    }
     return now - std::min(now, run_.unexecuted.since());
 }
 
@@ -214,9 +199,8 @@ bool primary_log::keeps_up(std::uint64_t now) const {
 }
 
 void primary_log::note_through(log_sequence entry, std::uint64_t now) {
-    if (!followups_.awaits_this_side(entry)) {
+    if (!followups_.awaits_this_side(entry))
         run_.unexecuted.on_through(entry, now);
-    }
 }
 
 bool primary_log::held_up_by_standby() const {
@@ -227,27 +211,24 @@ bool primary_log::held_up_by_standby() const {
 
 // Hands to the link what it and the standby have room for.
 std::string primary_log::pump(std::uint64_t now) {
-    if (run_.first == 0) {
+    if (run_.first == 0)
         return {};
-    }
     while (link_queued_ < config_.window_bytes) {
         // By turns: neither may starve the other.
-        if (content_turn_ && send_content()) {
+        if (content_turn_ && send_content())
             content_turn_ = false;
-        } else if (send_entries(now)) {
+        else if (send_entries(now))
             content_turn_ = true;
-        } else if (!send_content()) {
+        else if (!send_content())
             break;
-        }
     }
     return pressure(now);
 }
 
 bool primary_log::send_content() {
     content piece;
-    if (!followups_.next_content(piece)) {
+    if (!followups_.next_content(piece))
         return false;
-    }
     link_queued_ += piece.bytes;
     sent_bytes_ += piece.bytes;
     actions_.push(act_send_content{piece});
@@ -266,9 +247,8 @@ bool primary_log::may_send_built(std::uint64_t bytes) {
 }
 
 bool primary_log::send_entries(std::uint64_t now) {
-    if (run_.sent == run_.appended) {
+    if (run_.sent == run_.appended)
         return false;
-    }
     const std::uint64_t most_hold = run_.acked.freed_bytes + hold_bytes_;
     const log_sequence most_sequence = std::min(
         run_.appended, run_.first - 1 + std::min(run_.acked.freed_entries + hold_entries_, most_that_counts));
@@ -277,15 +257,12 @@ bool primary_log::send_entries(std::uint64_t now) {
         const logged& e = run_.log[last + 1];
         // One entry may be larger than the window.
         const std::uint64_t queued = link_queued_ + (e.log - run_.sent_log);
-        if (e.hold > most_hold ||
-            (queued > config_.window_bytes && (link_queued_ != 0 || last != run_.sent))) {
+        if (e.hold > most_hold || (queued > config_.window_bytes && (link_queued_ != 0 || last != run_.sent)))
             break;
-        }
         ++last;
     }
-    if (last == run_.sent) {
+    if (last == run_.sent)
         return false;
-    }
     actions_.push(act_send_entries{run_.sent + 1, last});
     const logged& e = run_.log[last];
     link_queued_ += e.log - run_.sent_log;
@@ -299,9 +276,8 @@ bool primary_log::send_entries(std::uint64_t now) {
         send_mark(run_.unsent_marks.front());
         run_.unsent_marks.pop_front();
     }
-    if (!checkpoints_ && run_.epoch_ends == never && run_.sent > run_.marked) {
+    if (!checkpoints_ && run_.epoch_ends == never && run_.sent > run_.marked)
         run_.epoch_ends = now + config_.epoch_ms;
-    }
     return true;
 }
 
@@ -309,11 +285,10 @@ void primary_log::send_synced() {
     if (run_.synced_at != 0 && !run_.synced_sent && run_.synced_at <= run_.sent) {
         run_.synced_sent = true;
         actions_.push(act_send{synced{run_.synced_at}});
-        if (!checkpoints_) {
+        if (!checkpoints_)
             close_at(run_.sent, run_.sent_hold);
-        } else if (!run_.epoch_wanted) {
+        else if (!run_.epoch_wanted)
             want_epoch();
-        }
     }
 }
 
@@ -323,26 +298,23 @@ void primary_log::send_mark(const closed_epoch& e) {
     actions_.push(act_send{marker{.epoch = e.epoch, .sequence = e.sequence, .checkpoint = e.checkpoint}});
     run_.sent_marks.push_back(e);
     run_.sent_epoch = e.epoch;
-    if (run_.synced_sent && run_.synced_mark == 0) {
+    if (run_.synced_sent && run_.synced_mark == 0)
         run_.synced_mark = e.epoch;
-    }
 }
 
 void primary_log::close_at(log_sequence sequence, std::uint64_t hold) {
     ++epoch_;
     run_.epoch_ends = never;
     run_.epoch_wanted = false;
-    if (run_.first == 0 || sequence < run_.first) {
+    if (run_.first == 0 || sequence < run_.first)
         return; // nothing of this run belongs to it
-    }
     run_.marked = sequence;
     run_.marked_hold = hold;
     const closed_epoch e{epoch_, sequence, hold, checkpoints_};
-    if (sequence <= run_.sent) {
+    if (sequence <= run_.sent)
         send_mark(e);
-    } else {
+    else
         run_.unsent_marks.push_back(e);
-    }
 }
 
 std::uint64_t primary_log::close_epoch(std::uint64_t now) {
@@ -357,12 +329,10 @@ std::uint64_t primary_log::close_epoch(std::uint64_t now) {
 
 // What was sent belongs to an epoch that time closes, if it did not before: no checkpoint covers it.
 void primary_log::use_checkpoints(bool on) {
-    if (on == checkpoints_) {
+    if (on == checkpoints_)
         return;
-    }
-    if (on && run_.sent > run_.marked) {
+    if (on && run_.sent > run_.marked)
         close_at(run_.sent, run_.sent_hold);
-    }
     checkpoints_ = on;
     if (!on && run_.sent != 0) {
         // Even if it is empty: nothing waits for the guest's answers any more.
@@ -376,9 +346,8 @@ void primary_log::use_checkpoints(bool on) {
 void primary_log::on_standby_full(std::uint64_t now) {
     if (!checkpoints_) {
         pump(now);
-        if (run_.sent > run_.marked) {
+        if (run_.sent > run_.marked)
             close_at(run_.sent, run_.sent_hold);
-        }
     } else if (!run_.epoch_wanted && run_.appended > run_.marked) {
         want_epoch();
     }
@@ -386,17 +355,15 @@ void primary_log::on_standby_full(std::uint64_t now) {
 
 // An epoch is closed early rather than that the standby is full of what it may not run.
 std::string primary_log::pressure(std::uint64_t now) {
-    if (!held_up_by_standby()) {
+    if (!held_up_by_standby())
         run_.stalled_since = never;
-    } else if (run_.stalled_since == never) {
+    else if (run_.stalled_since == never)
         run_.stalled_since = now;
-    }
     if (!checkpoints_) {
         const bool much = run_.sent_hold - run_.marked_hold > hold_bytes_ / 2 ||
                           run_.sent - run_.marked > hold_entries_ / 2;
-        if (run_.sent > run_.marked && (much || held_up_by_standby())) {
+        if (run_.sent > run_.marked && (much || held_up_by_standby()))
             close_at(run_.sent, run_.sent_hold);
-        }
         return {};
     }
     // Nothing that was sent can end any more, and the next entries do not fit.
@@ -450,9 +417,8 @@ std::string primary_log::on_tick(std::uint64_t now) {
     }
     check_behind(now);
     std::string why = pump(now);
-    if (why.empty() && now >= run_.epoch_ends) {
+    if (why.empty() && now >= run_.epoch_ends)
         close_at(run_.sent, run_.sent_hold);
-    }
     return why;
 }
 
@@ -462,7 +428,7 @@ std::uint64_t primary_log::next_tick() const {
     return std::min({run_.epoch_ends,
                      run_.stalled_since == never ? never : run_.stalled_since + config_.stall_budget_ms,
                      watched ? since + config_.max_behind_ms : never,
-                     run_.too_far_behind && !run_.lag_told ? run_.too_far_since + lag_note_ms : never});
+                     run_.too_far_behind && !run_.lag_reported ? run_.too_far_since + lag_note_ms : never});
 }
 
 void primary_log::fill(primary_status& s, std::uint64_t now) const {

@@ -20,7 +20,7 @@
 // had it, so everything that it depends on is in the log, and checkpoints go on. Without comparisons (digest
 // interval 0, a file with an unset user event, nothing written) nobody knows, and only the log's size is a
 // bound. A long read of the guest's counts against it: what is behind it in its file does not run on the
-// standby before it is answered (open requests).
+// standby before it is answered (in-flight requests).
 //
 // Cost: an entry is looked at when it is appended, when it is sent and when it is dropped; sums over the log
 // give the rest, whatever lies in it.
@@ -147,7 +147,7 @@ private:
         std::deque<std::pair<log_sequence, std::uint64_t>> times; // first entry of a millisecond, which
         mirror::unexecuted unexecuted;
         std::uint64_t too_far_since = 0;
-        bool lag_told = false;
+        bool lag_reported = false;
 
         std::deque<closed_epoch> unsent_marks; // checkpoints: closed at an entry that was not sent
         std::deque<closed_epoch> sent_marks;   // not committed

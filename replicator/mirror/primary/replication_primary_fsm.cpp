@@ -71,9 +71,8 @@ struct replication_primary_fsm::impl {
     // The only place that changes the state.
     void become(primary_state to, std::string reason) {
         assert(legal(state, to) && "illegal transition");
-        if (to == state && reason == degraded) {
+        if (to == state && reason == degraded)
             return;
-        }
         state = to;
         degraded = std::move(reason);
         actions.push(act_state{state, degraded});
@@ -87,14 +86,12 @@ struct replication_primary_fsm::impl {
         h.vm = config.vm;
         h.instance = config.instance;
         h.gpu = config.gpu;
-        if (config.compression) {
+        if (config.compression)
             h.capabilities.push_back(compression_capability);
-        }
         h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
                               config.gpu_capabilities.end());
-        if (!config.built_capability.empty()) {
+        if (!config.built_capability.empty())
             h.capabilities.push_back(config.built_capability);
-        }
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.limits = config.limits;
         return h;
@@ -112,9 +109,8 @@ struct replication_primary_fsm::impl {
     void leave(std::string why, std::optional<goodbye_reason> farewell,
                primary_state to = primary_state::disconnected) {
         if (link_state != link::down) {
-            if (farewell && link_state == link::up) {
+            if (farewell && link_state == link::up)
                 actions.push(act_send{goodbye{*farewell, why}});
-            }
             actions.push(act_close_link{why});
         }
         on_link_gone(std::move(why), to);
@@ -173,16 +169,14 @@ struct replication_primary_fsm::impl {
     // ---- what a standby says
 
     void on_ack(const ack& a) {
-        if (const std::string broken = log.on_ack(a); !broken.empty()) {
+        if (const std::string broken = log.on_ack(a); !broken.empty())
             return violation(broken);
-        }
         protect_if_complete();
     }
 
     void protect_if_complete() {
-        if (state != primary_state::syncing || !log.copied()) {
+        if (state != primary_state::syncing || !log.copied())
             return;
-        }
         copied_at = std::min(copied_at, now);
         const bool keeps_up = log.keeps_up(now);
         if (!keeps_up && now < copied_at + config.keep_up_wait_ms) {
@@ -191,27 +185,22 @@ struct replication_primary_fsm::impl {
         }
         reconnect_delay = min_reconnect_ms;
         become(primary_state::protecting, {});
-        if (!keeps_up) {
+        if (!keeps_up)
             actions.push(act_lagging{lag::at_protection, log.unexecuted_ms(now)});
-        }
-        if (checkpoints_wanted) {
+        if (checkpoints_wanted)
             log.use_checkpoints(true);
-        }
     }
 
     void on_heartbeat(const heartbeat& h) {
-        if (h.answer_to_ms > now) {
+        if (h.answer_to_ms > now)
             return violation("it answered a heartbeat of the future");
-        }
-        if (h.answer_to_ms != 0) {
+        if (h.answer_to_ms != 0)
             round_trip_ms = now - h.answer_to_ms;
-        }
     }
 
     void on_message(const message& m) {
-        if (link_state != link::up) {
+        if (link_state != link::up)
             return; // of a link that is being closed
-        }
         last_heard = now;
         if (const auto* bye = std::get_if<goodbye>(&m)) {
             const char* what = bye->reason == goodbye_reason::shutdown ? "the standby was shut down: "
@@ -220,34 +209,27 @@ struct replication_primary_fsm::impl {
                                    : "the standby ended the connection: ";
             return leave(what + bye->why, std::nullopt);
         }
-        if (std::holds_alternative<unknown_message>(m)) {
+        if (std::holds_alternative<unknown_message>(m))
             return;
-        }
         if (state == primary_state::greeting) {
-            if (const auto* h = std::get_if<hello>(&m)) {
+            if (const auto* h = std::get_if<hello>(&m))
                 return on_hello(*h);
-            }
             return violation("its first message is no hello");
         }
-        if (const auto* a = std::get_if<ack>(&m)) {
+        if (const auto* a = std::get_if<ack>(&m))
             return on_ack(*a);
-        }
-        if (const auto* h = std::get_if<heartbeat>(&m)) {
+        if (const auto* h = std::get_if<heartbeat>(&m))
             return on_heartbeat(*h);
-        }
         if (const auto* r = std::get_if<digest_result>(&m)) {
             const std::string broken = log.on_digest_result(*r, now);
             return broken.empty() ? void() : violation(broken);
         }
-        if (std::holds_alternative<mirror::close_epoch>(m)) {
+        if (std::holds_alternative<mirror::close_epoch>(m))
             return log.on_standby_full(now);
-        }
-        if (const auto* f = std::get_if<fault>(&m)) {
+        if (const auto* f = std::get_if<fault>(&m))
             return leave("the standby is no copy any more: " + f->why, goodbye_reason::other);
-        }
-        if (std::holds_alternative<hello>(m)) {
+        if (std::holds_alternative<hello>(m))
             return violation("it greeted twice");
-        }
         violation("it sent a message that only a primary sends");
     }
 
@@ -273,18 +255,16 @@ struct replication_primary_fsm::impl {
             return leave("nothing was heard of the standby for " + std::to_string(now - last_heard) + " ms",
                          goodbye_reason::other);
         }
-        if (now >= next_heartbeat) {
+        if (now >= next_heartbeat)
             send_heartbeat();
-        }
         give_up_if(log.on_tick(now));
         protect_if_complete();
     }
 
     // The mirror can't go on.
     void give_up_if(const std::string& reason) {
-        if (!reason.empty()) {
+        if (!reason.empty())
             leave(reason, goodbye_reason::other);
-        }
     }
 
     std::uint64_t next_tick() const {
@@ -314,55 +294,48 @@ void replication_primary_fsm::on_entry(const entry_meta& meta, std::uint64_t now
     impl& i = *impl_;
     i.now = now_ms;
     assert(i.device_state != impl::device::off && "entries before a state transfer was started");
-    if (i.mirroring()) {
+    if (i.mirroring())
         i.give_up_if(i.log.on_entry(meta, now_ms));
-    } else {
+    else
         i.log.note_stale(meta.sequence);
-    }
 }
 
 void replication_primary_fsm::on_outcome(log_sequence entry, bool canceled, std::int32_t result) {
-    if (impl_->mirroring()) {
+    if (impl_->mirroring())
         impl_->log.on_outcome(entry, canceled, result, impl_->now);
-    }
 }
 
 void replication_primary_fsm::on_late_content(log_sequence entry, std::uint32_t payload,
                                               std::uint64_t bytes) {
-    if (impl_->mirroring()) {
+    if (impl_->mirroring())
         impl_->log.on_late_content(entry, payload, bytes, impl_->now);
-    } else {
+    else
         impl_->actions.push(act_drop_content{entry});
-    }
 }
 
 void replication_primary_fsm::on_digests(log_sequence entry, std::vector<std::uint64_t> hashes,
                                          std::uint64_t now_ms) {
     impl_->now = now_ms;
-    if (impl_->mirroring()) {
+    if (impl_->mirroring())
         impl_->log.on_digests(entry, std::move(hashes), now_ms);
-    }
 }
 
 void replication_primary_fsm::on_synced(log_sequence last) {
-    if (impl_->mirroring()) {
+    if (impl_->mirroring())
         impl_->log.on_synced(last);
-    }
 }
 
 void replication_primary_fsm::on_built(std::uint32_t file, std::uint64_t bytes) {
-    if (impl_->mirroring()) { // its file's entry first
+    if (impl_->mirroring()) // its file's entry first
         impl_->give_up_if(impl_->log.pump(impl_->now));
-    }
     const bool send = impl_->mirroring() && impl_->built_wanted() && impl_->log.may_send_built(bytes);
     impl_->actions.push(act_built{{file, bytes}, send});
 }
 
 void replication_primary_fsm::on_mirror_failed(const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
-    if (impl_->mirroring()) {
+    if (impl_->mirroring())
         impl_->leave(why, goodbye_reason::other);
-    }
 }
 
 void replication_primary_fsm::on_mirror_stopped(std::uint64_t now_ms) {
@@ -383,16 +356,14 @@ void replication_primary_fsm::use_checkpoints(bool on, std::uint64_t now_ms) {
     impl& i = *impl_;
     i.now = now_ms;
     i.checkpoints_wanted = on;
-    if (i.config.epoch_ms != 0 && i.state == primary_state::protecting) {
+    if (i.config.epoch_ms != 0 && i.state == primary_state::protecting)
         i.log.use_checkpoints(on);
-    }
 }
 
 void replication_primary_fsm::on_connected(std::uint64_t now_ms) {
     impl_->now = now_ms;
-    if (impl_->link_state != impl::link::connecting) {
+    if (impl_->link_state != impl::link::connecting)
         return; // given up meanwhile
-    }
     impl_->link_state = impl::link::up;
     impl_->connected_at = impl_->last_heard = now_ms;
     impl_->log.on_link_queue(0);
@@ -407,15 +378,13 @@ void replication_primary_fsm::on_message(const message& m, std::uint64_t now_ms)
 
 void replication_primary_fsm::on_closed(const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
-    if (impl_->link_state != impl::link::down) {
+    if (impl_->link_state != impl::link::down)
         impl_->on_link_gone(why, primary_state::disconnected);
-    }
 }
 
 void replication_primary_fsm::on_sent(std::uint64_t queued_bytes) {
-    if (impl_->link_state == impl::link::up) {
+    if (impl_->link_state == impl::link::up)
         impl_->log.on_link_queue(queued_bytes);
-    }
 }
 
 void replication_primary_fsm::on_tick(std::uint64_t now_ms) {
@@ -429,15 +398,13 @@ std::uint64_t replication_primary_fsm::next_tick_ms() const {
 
 void replication_primary_fsm::on_shutdown(std::uint64_t now_ms) {
     impl_->now = now_ms;
-    if (impl_->state != primary_state::ended) {
+    if (impl_->state != primary_state::ended)
         impl_->leave("the primary was shut down", goodbye_reason::shutdown, primary_state::ended);
-    }
 }
 
 bool replication_primary_fsm::next(primary_action& out) {
-    if (impl_->actions.empty() && impl_->mirroring()) {
+    if (impl_->actions.empty() && impl_->mirroring())
         impl_->give_up_if(impl_->log.pump(impl_->now));
-    }
     return impl_->actions.pop(out);
 }
 

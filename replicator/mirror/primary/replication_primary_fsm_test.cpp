@@ -327,9 +327,8 @@ TEST_F(replication_primary_fsm_test, asks_for_life_and_measures_the_way) {
 
 TEST_F(replication_primary_fsm_test, silence_beyond_the_budget_ends_the_connection) {
     attach();
-    for (std::uint64_t t = 1050; t < 1500; t += 50) {
+    for (std::uint64_t t = 1050; t < 1500; t += 50)
         EXPECT_NE(at(t), "");
-    }
     EXPECT_EQ(at(1499), "");
     EXPECT_EQ(at(1500), "send goodbye other \"nothing was heard of the standby for 500 ms\"; "
                         "close_link \"nothing was heard of the standby for 500 ms\"; "
@@ -432,9 +431,8 @@ TEST_F(replication_primary_fsm_test, the_links_window_is_kept_and_one_entry_may_
 
 TEST_F(replication_primary_fsm_test, congestion_has_hysteresis) {
     attach(standby_hello(100000, 1000));
-    for (int i = 0; i < 19; ++i) {
+    for (int i = 0; i < 19; ++i)
         write(100);
-    }
     EXPECT_EQ(actions(), "send_entries 3..21");
     write(100);
     EXPECT_EQ(actions(), "congestion on; send_entries 22..22") << "2000 bytes";
@@ -448,9 +446,8 @@ TEST_F(replication_primary_fsm_test, congestion_has_hysteresis) {
 
 TEST_F(replication_primary_fsm_test, congestion_counts_entries_and_ends_with_the_connection) {
     attach(standby_hello(100000, 1000));
-    for (int i = 0; i < 48; ++i) {
+    for (int i = 0; i < 48; ++i)
         write(8);
-    }
     EXPECT_EQ(actions(), "congestion on; send_entries 3..50");
     fsm->on_closed("cut", now);
     EXPECT_EQ(actions(), "congestion off; stop_mirror; drop_log all; state disconnected \"cut\"");
@@ -604,9 +601,8 @@ TEST_F(replication_primary_fsm_test, content_keeps_the_links_window_and_entries_
     constexpr std::uint64_t piece = content_piece_bytes;
     write(64, entry_late_content, 4 * piece + 8);
     actions();
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; ++i)
         fsm->on_late_content(3, 0, piece);
-    }
     const std::string bytes = std::to_string(piece) + "B";
     EXPECT_EQ(actions(), "send_content 3/0 at 0 " + bytes + "; send_content 3/0 at " + std::to_string(piece) +
                              " " + bytes);
@@ -755,9 +751,8 @@ struct primary_behind_test : replication_primary_fsm_test {
         for (std::size_t at = 0; at < all.size();) {
             const std::size_t end = std::min(all.find("; ", at), all.size());
             const std::string one = all.substr(at, end - at);
-            if (one.starts_with("congestion") || one.starts_with("lagging")) {
+            if (one.starts_with("congestion") || one.starts_with("lagging"))
                 out += (out.empty() ? "" : "; ") + one;
-            }
             at = end + 2;
         }
         return out;
@@ -953,9 +948,8 @@ TEST_F(replication_primary_fsm_test, memory_returns_to_its_baseline) {
     attach(standby_hello(std::uint64_t{1} << 30, 1u << 20));
     for (int i = 0; i < 100000; ++i) {
         write(8, i % 100 == 0 ? std::uint32_t{entry_awaits_outcome} : 0);
-        if (i % 100 == 0) {
+        if (i % 100 == 0)
             fsm->on_outcome(last, false, 0);
-        }
     }
     actions();
     EXPECT_EQ(fsm->status(now).log_bytes, 800000u);

@@ -23,25 +23,21 @@ namespace kagemusha::mirror {
 class unexecuted {
 public:
     void on_entry(log_sequence s, std::uint64_t now) {
-        if (came_.empty() || came_.back().second != now) {
+        if (came_.empty() || came_.back().second != now)
             came_.emplace_back(s, now);
-        }
     }
     // What it awaited of this side was told; of one that is there already, nothing is to be remembered.
     void on_through(log_sequence s, std::uint64_t now) {
-        if (s > executed_) {
+        if (s > executed_)
             through_[s] = now;
-        }
     }
     // All up to `executed`, of those up to `appended`.
     void on_executed(log_sequence executed, log_sequence appended) {
         executed_ = executed;
-        while (came_.size() > 1 && came_[1].first <= executed + 1) {
+        while (came_.size() > 1 && came_[1].first <= executed + 1)
             came_.pop_front();
-        }
-        if (executed == appended) {
+        if (executed == appended)
             came_.clear();
-        }
         while (!through_.empty() && through_.begin()->first <= executed) {
             // The next one of its file could not run before.
             since_ = std::max(since_, through_.begin()->second);

@@ -20,17 +20,15 @@ public:
     }
 
     bool pop(Action& out) {
-        if (empty()) {
+        if (empty())
             return false;
-        }
         out = std::move(actions_[head_++]);
         if (empty()) {
             head_ = 0;
-            if (actions_.capacity() > kept_capacity) {
+            if (actions_.capacity() > kept_capacity)
                 actions_ = {};
-            } else {
+            else
                 actions_.clear();
-            }
         }
         return true;
     }

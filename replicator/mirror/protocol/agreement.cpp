@@ -73,9 +73,8 @@ std::string other_api(const hello& primary, const hello& standby) {
                "cuda, of a "
                "release that can be a standby with it";
     }
-    if (has_capability(standby, cuda_only_capability) && !has_capability(primary, cuda_capability)) {
+    if (has_capability(standby, cuda_only_capability) && !has_capability(primary, cuda_capability))
         return "the standby's GPU speaks CUDA, and the primary's does not: give both the same backend";
-    }
     return {};
 }
 
@@ -83,12 +82,10 @@ std::string other_api(const hello& primary, const hello& standby) {
 
 std::string disagreement(const hello& mine, const hello& theirs) {
     // The version first: what else a peer of another version says may mean something else.
-    if (common_version(mine, theirs) == 0) {
+    if (common_version(mine, theirs) == 0)
         return no_common("protocol version", protocol(mine), protocol(theirs));
-    }
-    if (theirs.role == mine.role) {
+    if (theirs.role == mine.role)
         return std::string("both ends are a ") + name_of(mine.role) + ": give one of them the other role";
-    }
     if (theirs.vm != mine.vm) {
         return "the peer is of VM \"" + theirs.vm.substr(0, 200) + "\", this is VM \"" +
                mine.vm.substr(0, 200) + "\": check the addresses";
@@ -100,18 +97,14 @@ std::string disagreement(const hello& mine, const hello& theirs) {
                " of the device's interface, the standby's device " + text(r) + ": upgrade the " +
                (primary.abi_version > r.newest ? "standby's host" : "primary's host, and start the VM again");
     }
-    if (std::string rule = other_api(primary, standby); !rule.empty()) {
+    if (std::string rule = other_api(primary, standby); !rule.empty())
         return rule;
-    }
-    if (common(checkpoints(mine), checkpoints(theirs)) == 0) {
+    if (common(checkpoints(mine), checkpoints(theirs)) == 0)
         return no_common("version of QEMU's checkpoints", checkpoints(mine), checkpoints(theirs));
-    }
-    if (standby.hold_bytes == 0 || standby.hold_entries == 0) {
+    if (standby.hold_bytes == 0 || standby.hold_entries == 0)
         return "the standby says that it can hold nothing: raise its hold_bytes and hold_entries";
-    }
-    if (theirs.heartbeat_budget_ms == 0) {
+    if (theirs.heartbeat_budget_ms == 0)
         return "the peer gives no heartbeat budget";
-    }
     return more_than_allowed(primary.limits, standby.limits);
 }
 

@@ -52,9 +52,8 @@ template <class Fsm, class Action>
 std::string drain(Fsm& fsm) {
     std::string out;
     Action a;
-    while (fsm.next(a)) {
+    while (fsm.next(a))
         out += (out.empty() ? "" : "; ") + to_text(a);
-    }
     return out;
 }
 

@@ -11,9 +11,8 @@ std::string n(std::uint64_t v) {
 
 std::string list(const std::vector<std::uint64_t>& values) {
     std::string out;
-    for (const std::uint64_t v : values) {
+    for (const std::uint64_t v : values)
         out += (out.empty() ? "" : " ") + std::to_string(v);
-    }
     return out;
 }
 
@@ -26,11 +25,9 @@ std::string flags_text(std::uint32_t flags) {
         {entry_awaits_outcome, "awaits"}, {entry_late_content, "late"}, {entry_agent, "agent"},
         {entry_compare, "compare"},       {entry_hash_content, "hash"}, {entry_may_fail, "may_fail"}};
     std::string out;
-    for (const auto& [bit, name] : names) {
-        if ((flags & bit) != 0) {
+    for (const auto& [bit, name] : names)
+        if ((flags & bit) != 0)
             out += std::string(" ") + name;
-        }
-    }
     return out;
 }
 
@@ -39,24 +36,20 @@ struct message_text {
         std::string out = h.role == role::primary ? "hello primary" : "hello standby";
         out += " vm=" + quoted(h.vm) + " version=" + n(h.oldest_version) + ".." + n(h.version) +
                " abi=" + n(h.abi_version) + " budget=" + n(h.heartbeat_budget_ms) + "ms";
-        if (h.role == role::standby) {
+        if (h.role == role::standby)
             out += " hold=" + n(h.hold_bytes) + "B/" + n(h.hold_entries);
-        }
-        for (const std::string& c : h.capabilities) {
+        for (const std::string& c : h.capabilities)
             out += " +" + c;
-        }
         return out;
     }
     std::string operator()(const entries& m) const {
         std::string out = "entries";
         for (const auto& e : m.list) {
             out += " [" + n(e.meta.sequence) + " " + name_of(e.meta.kind);
-            if (e.meta.kind != entry_kind::reset) {
+            if (e.meta.kind != entry_kind::reset)
                 out += " file=" + n(e.meta.file);
-            }
-            if (e.meta.kind == entry_kind::submit) {
+            if (e.meta.kind == entry_kind::submit)
                 out += " " + n(e.meta.stream_bytes) + "+" + n(e.meta.content_bytes) + "B";
-            }
             out += flags_text(e.meta.flags) + "]";
         }
         return out;
@@ -102,21 +95,16 @@ struct message_text {
     // In the words of docs/spec/takeover.md.
     std::string operator()(const supervision& m) const {
         std::string out = name_of(m.kind);
-        if (m.kind != supervision_kind::description && m.kind != supervision_kind::ready) {
+        if (m.kind != supervision_kind::description && m.kind != supervision_kind::ready)
             out += " " + n(m.term);
-        }
-        if (m.recorded != 0) {
+        if (m.recorded != 0)
             out += " (the record has " + n(m.recorded) + ")";
-        }
-        if (m.unreleased) {
+        if (m.unreleased)
             out += " unreleased";
-        }
-        if (m.gpu_failed) {
+        if (m.gpu_failed)
             out += " (its GPU failed)";
-        }
-        for (const auto& p : m.parts) {
+        for (const auto& p : m.parts)
             out += " " + p.name + "=" + quoted(p.value);
-        }
         return m.text.empty() ? out : out + " " + quoted(m.text);
     }
     std::string operator()(const unknown_message&) const { return "unknown_message"; }
@@ -132,7 +120,7 @@ const char* name_of(entry_kind k) {
         return "close";
     case entry_kind::submit:
         return "submit";
-    case entry_kind::lose_file:
+    case entry_kind::lose_session:
         return "lose";
     case entry_kind::reset:
         return "reset";

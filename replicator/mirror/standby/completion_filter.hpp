@@ -26,14 +26,13 @@ class completion_filter {
 public:
     // What the guest waited for in this file.
     void waited_for(std::uint32_t file, std::span<const codec::guest_id> events) {
-        files_[file].untold.insert(events.begin(), events.end());
+        files_[file].unreported.insert(events.begin(), events.end());
     }
     // A command with this event was executed for the standby's log, or is executed again for the guest.
     void executed_before(std::uint32_t file, codec::guest_id event) {
         file_view& f = files_[file];
-        if (!f.untold.contains(event)) {
+        if (!f.unreported.contains(event))
             f.quiet.insert(event);
-        }
     }
     void executed_before(std::uint32_t file, std::span<const std::byte> stream) {
         for_each_event(stream, [&](codec::guest_id event) { executed_before(file, event); });
@@ -56,10 +55,9 @@ public:
     void over(std::uint32_t file, codec::guest_id event) {
         if (const auto f = files_.find(file); f != files_.end()) {
             f->second.quiet.erase(event);
-            f->second.untold.erase(event);
-            if (f->second.quiet.empty() && f->second.untold.empty()) {
+            f->second.unreported.erase(event);
+            if (f->second.quiet.empty() && f->second.unreported.empty())
                 files_.erase(f);
-            }
         }
     }
 
@@ -75,19 +73,17 @@ public:
                                       bool everything) {
         std::vector<completion> out;
         const auto f = files_.find(file);
-        if (f == files_.end()) {
+        if (f == files_.end())
             return out;
-        }
-        for (const codec::guest_id event : f->second.untold) {
+        for (const codec::guest_id event : f->second.unreported) {
             const core::object* o = objects ? objects->find(event, VGPU_OBJECT_EVENT) : nullptr;
             if (o ? o->event == core::event_state::done || o->event == core::event_state::refused
                   : everything && !(objects && objects->taken(event))) {
                 out.push_back({file, event, o ? o->status : 0});
             }
         }
-        for (const completion& c : out) {
+        for (const completion& c : out)
             over(file, c.event);
-        }
         return out;
     }
     void forget(std::uint32_t file) { files_.erase(file); }
@@ -96,7 +92,7 @@ public:
 
 private:
     struct file_view {
-        std::unordered_set<codec::guest_id> untold, quiet;
+        std::unordered_set<codec::guest_id> unreported, quiet;
     };
     std::map<std::uint32_t, file_view> files_;
 };

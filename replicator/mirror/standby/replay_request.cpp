@@ -9,9 +9,8 @@ namespace kagemusha::mirror {
 
 std::uint64_t arena_bytes(std::span<const entry_payload> payloads) {
     std::uint64_t bytes = 0;
-    for (const entry_payload& p : payloads) {
+    for (const entry_payload& p : payloads)
         bytes += rounded_up(p.bytes);
-    }
     return bytes;
 }
 
@@ -35,9 +34,8 @@ void replay_request::place(std::span<const entry_payload> payloads, std::uint32_
     }
     for (std::size_t i = 0; i < payloads.size(); ++i) {
         const bool placeholder = payloads[i].bytes == 0;
-        if (placeholder) {
+        if (placeholder)
             segments_[i] = {0, 1, region, 0}; // the device wants a payload to have bytes
-        }
         payloads_.push_back(
             {segments_[i].bytes, static_cast<std::uint32_t>(i), 1, payloads[i].writable && !placeholder, 0});
     }

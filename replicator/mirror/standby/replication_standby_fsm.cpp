@@ -109,9 +109,8 @@ struct replication_standby_fsm::impl {
     // The only place that changes the state.
     void become(standby_state to, std::string reason) {
         assert(legal(state, to) && "illegal transition");
-        if (to == state && reason == why) {
+        if (to == state && reason == why)
             return;
-        }
         state = to;
         why = std::move(reason);
         actions.push(act_standby_state{state, why});
@@ -128,14 +127,12 @@ struct replication_standby_fsm::impl {
         h.vm = config.vm;
         h.instance = config.instance;
         h.gpu = config.gpu;
-        if (config.compression) {
+        if (config.compression)
             h.capabilities.push_back(compression_capability);
-        }
         h.capabilities.insert(h.capabilities.end(), config.gpu_capabilities.begin(),
                               config.gpu_capabilities.end());
-        if (!config.built_capability.empty()) {
+        if (!config.built_capability.empty())
             h.capabilities.push_back(config.built_capability);
-        }
         h.heartbeat_budget_ms = config.heartbeat_budget_ms;
         h.hold_bytes = config.hold_bytes;
         h.hold_entries = config.hold_entries;
@@ -149,12 +146,10 @@ struct replication_standby_fsm::impl {
     }
 
     void hang_up(const std::string& reason, std::optional<goodbye_reason> farewell) {
-        if (!connected) {
+        if (!connected)
             return;
-        }
-        if (farewell) {
+        if (farewell)
             actions.push(act_send{goodbye{*farewell, reason}});
-        }
         actions.push(act_close_link{reason});
         connected = false;
         ack_at = never;
@@ -168,9 +163,8 @@ struct replication_standby_fsm::impl {
     // this side can follow, is certain.
     void on_hello(const hello& theirs) {
         const std::string reason = disagreement(own_hello(), theirs);
-        if (!reason.empty()) {
+        if (!reason.empty())
             return leave(reason, goodbye_reason::refused);
-        }
         if (keep && copy.committed_checkpoint != 0) {
             return leave(!copy.faulty.empty()
                              ? "this standby's GPU has no copy any more: " + copy.faulty
@@ -190,9 +184,8 @@ struct replication_standby_fsm::impl {
             actions.push(act_forget_all{});
             return;
         }
-        if (!forgetting) {
+        if (!forgetting)
             follow();
-        }
     }
 
     void follow() {
@@ -223,9 +216,8 @@ struct replication_standby_fsm::impl {
 
     // Something may have changed that the primary wants to know.
     void tell() {
-        if (!connected || !following()) {
+        if (!connected || !following())
             return;
-        }
         if (copy.synced_at != 0 && state == standby_state::following && log.executed() >= copy.synced_at &&
             copy.faulty.empty()) {
             become(standby_state::ready, {});
@@ -244,9 +236,8 @@ struct replication_standby_fsm::impl {
     // ---- what a primary says
 
     void on_message(const message& m) {
-        if (!connected) {
+        if (!connected)
             return; // of a link that is being closed
-        }
         last_heard = now;
         if (const auto* bye = std::get_if<goodbye>(&m)) {
             hang_up(bye->why, std::nullopt);
@@ -256,9 +247,8 @@ struct replication_standby_fsm::impl {
                                    : "the primary ended the connection: ";
             return become(standby_state::listening, what + bye->why);
         }
-        if (std::holds_alternative<unknown_message>(m)) {
+        if (std::holds_alternative<unknown_message>(m))
             return;
-        }
         if (state == standby_state::greeting) {
             const auto* h = std::get_if<hello>(&m);
             if (h == nullptr || greeted) {
@@ -268,26 +258,22 @@ struct replication_standby_fsm::impl {
             return on_hello(*h);
         }
         std::string broken = std::visit([this](const auto& what) { return on(what); }, m);
-        if (!broken.empty()) {
+        if (!broken.empty())
             return violation(broken);
-        }
         tell();
     }
 
     // Each gives the rule that was broken, or nothing.
     std::string on(const entries& m) {
         for (const entries::entry& e : m.list) {
-            if (std::string broken = log.on_entry(e); !broken.empty()) {
+            if (std::string broken = log.on_entry(e); !broken.empty())
                 return broken;
-            }
             received_bytes += e.meta.stream_bytes;
-            if ((e.meta.flags & entry_late_content) == 0) {
+            if ((e.meta.flags & entry_late_content) == 0)
                 received_bytes += e.meta.content_bytes;
-            }
             if ((e.meta.flags & entry_compare) != 0) {
-                if (copy.comparisons.size() >= max_pending_comparisons) {
+                if (copy.comparisons.size() >= max_pending_comparisons)
                     return "too many comparisons are open";
-                }
                 copy.comparisons[e.meta.sequence].file = e.meta.file;
             }
         }
@@ -297,17 +283,15 @@ struct replication_standby_fsm::impl {
     std::string on(const content& m) {
         received_bytes += m.bytes;
         std::string broken = log.on_content(m);
-        if (broken.empty()) {
+        if (broken.empty())
             on_complete();
-        }
         return broken;
     }
 
     // Never needed, so nothing waits for room.
     std::string on(const built& m) {
-        if (config.built_capability.empty() || !has_capability(peer, config.built_capability)) {
+        if (config.built_capability.empty() || !has_capability(peer, config.built_capability))
             return "it sent built programs, which was not agreed on";
-        }
         received_bytes += m.bytes;
         if (!log.file_is_open(m.file) || held_built >= max_held_built ||
             held_built_bytes + m.bytes > max_held_built_bytes) {
@@ -327,15 +311,13 @@ struct replication_standby_fsm::impl {
             // A comparison is called off, whether its entry has run or not.
             if (const auto c = copy.comparisons.find(m.sequence); c != copy.comparisons.end()) {
                 erase(c);
-                if (!log.waits(m.sequence)) {
+                if (!log.waits(m.sequence))
                     return {};
-                }
             }
         }
         std::string broken = log.on_outcome(m);
-        if (broken.empty()) {
+        if (broken.empty())
             on_complete();
-        }
         return broken;
     }
 
@@ -345,12 +327,10 @@ struct replication_standby_fsm::impl {
                    " after epoch " + std::to_string(copy.last_mark.epoch) + " at entry " +
                    std::to_string(copy.last_mark.sequence);
         }
-        if (m.sequence == 0 || m.sequence > log.received()) {
+        if (m.sequence == 0 || m.sequence > log.received())
             return "it closed an epoch at entry " + std::to_string(m.sequence) + ", which was not sent";
-        }
-        if (copy.open_marks.size() + copy.complete_marks.size() >= max_pending_markers) {
+        if (copy.open_marks.size() + copy.complete_marks.size() >= max_pending_markers)
             return "too many epochs are open";
-        }
         copy.last_mark = m;
         copy.open_marks.push_back(m);
         on_complete();
@@ -358,9 +338,8 @@ struct replication_standby_fsm::impl {
     }
 
     std::string on(const synced& m) {
-        if (copy.synced_at != 0 || m.sequence == 0 || m.sequence > log.received()) {
+        if (copy.synced_at != 0 || m.sequence == 0 || m.sequence > log.received())
             return "it ended the state transfer twice, or before its last entry";
-        }
         copy.synced_at = m.sequence;
         return {};
     }
@@ -375,9 +354,8 @@ struct replication_standby_fsm::impl {
 
     std::string on(const digests& m) {
         const auto c = copy.comparisons.find(m.sequence);
-        if (c == copy.comparisons.end() || c->second.others) {
+        if (c == copy.comparisons.end() || c->second.others)
             return "digests came for entry " + std::to_string(m.sequence) + ", which compares none";
-        }
         c->second.others = true;
         return compare(c, m.hashes);
     }
@@ -420,17 +398,14 @@ struct replication_standby_fsm::impl {
             return "there are " + sizes + " digests of entry " + at;
         }
         digest_result r{.sequence = c->first, .different = {}};
-        for (std::uint64_t i = 0; i < hashes.size(); ++i) {
-            if (hashes[i] != known.hashes[i]) {
+        for (std::uint64_t i = 0; i < hashes.size(); ++i)
+            if (hashes[i] != known.hashes[i])
                 r.different.push_back(i);
-            }
-        }
         digests_compared += hashes.size();
         digests_different += r.different.size();
         erase(c);
-        if (connected && following()) {
+        if (connected && following())
             actions.push(act_send{std::move(r)});
-        }
         return {};
     }
 
@@ -446,9 +421,8 @@ struct replication_standby_fsm::impl {
             copy.complete_marks.push_back(m);
             copy.open_marks.pop_front();
         }
-        if (config.commit_at_marker && by_itself != 0) {
+        if (config.commit_at_marker && by_itself != 0)
             commit(by_itself, {});
-        }
     }
 
     void commit(std::uint64_t epoch, std::span<const open_request> open) {
@@ -461,23 +435,20 @@ struct replication_standby_fsm::impl {
             copy.complete_marks.pop_front();
             any = true;
         }
-        if (any) {
+        if (any)
             log.commit(up_to, open);
-        }
     }
 
     // ---- the device
 
     void on_executed(log_sequence entry, std::int32_t result) {
-        if (forgetting) {
+        if (forgetting)
             return;
-        }
         const standby_log::ended e = log.on_executed(entry, result);
         if (const auto c = copy.comparisons.find(entry); c != copy.comparisons.end() && !c->second.own) {
             c->second.own_over = true;
-            if (c->second.others) {
+            if (c->second.others)
                 erase(c);
-            }
         }
         if (e.failed && !e.failure_expected) {
             on_fault(entry, "entry " + std::to_string(entry) + " of file " + std::to_string(e.meta.file) +
@@ -489,41 +460,34 @@ struct replication_standby_fsm::impl {
     }
 
     void on_digests(log_sequence entry, const std::vector<std::uint64_t>& hashes) {
-        if (forgetting) {
+        if (forgetting)
             return;
-        }
         const auto c = copy.comparisons.find(entry);
-        if (c == copy.comparisons.end()) {
+        if (c == copy.comparisons.end())
             return; // called off
-        }
         assert(!c->second.own && "once");
         c->second.own = true;
-        if (const std::string broken = compare(c, hashes); !broken.empty() && connected) {
+        if (const std::string broken = compare(c, hashes); !broken.empty() && connected)
             violation(broken);
-        }
     }
 
     void on_fault(log_sequence entry, std::string reason) {
         ++faults;
-        if (!copy.faulty.empty() || state == standby_state::ended) {
+        if (!copy.faulty.empty() || state == standby_state::ended)
             return; // why was said
-        }
-        if (state == standby_state::taken_over) {
+        if (state == standby_state::taken_over)
             return become(state, std::move(reason)); // there is no better copy to go on with
-        }
         copy.faulty = reason;
         log.stop();
-        if (connected && following()) {
+        if (connected && following())
             actions.push(act_send{fault{entry, reason}});
-        }
         become(state, std::move(reason));
     }
 
     void take_over(std::uint64_t checkpoint) {
         hang_up("this standby takes over", goodbye_reason::other);
-        if (dead_end()) {
+        if (dead_end())
             return;
-        }
         std::string reason = !copy.faulty.empty() ? copy.faulty
                              : copy.synced_at == 0 || log.committed() < copy.synced_at
                                  ? "no state transfer was completed"
@@ -531,9 +495,8 @@ struct replication_standby_fsm::impl {
                                  ? "the GPU's state is of epoch " + std::to_string(copy.committed_epoch) +
                                        ", the VM's of checkpoint " + std::to_string(checkpoint)
                                  : "";
-        if (!reason.empty()) {
+        if (!reason.empty())
             return become(standby_state::ended, "can't take over: " + reason);
-        }
         become(standby_state::taken_over, {});
         copy.open_marks.clear();
         copy.complete_marks.clear();
@@ -553,9 +516,8 @@ struct replication_standby_fsm::impl {
     // ---- time
 
     void on_tick() {
-        if (!connected) {
+        if (!connected)
             return;
-        }
         if (state == standby_state::greeting) {
             if (!greeted && now >= connected_at + hello_timeout_ms) {
                 leave("the primary did not greet within " + std::to_string(hello_timeout_ms) + " ms",
@@ -567,18 +529,15 @@ struct replication_standby_fsm::impl {
             return leave("nothing was heard of the primary for " + std::to_string(now - last_heard) + " ms",
                          goodbye_reason::other);
         }
-        if (now >= ack_at) {
+        if (now >= ack_at)
             send_ack();
-        }
     }
 
     std::uint64_t next_tick() const {
-        if (!connected) {
+        if (!connected)
             return never;
-        }
-        if (state == standby_state::greeting) {
+        if (state == standby_state::greeting)
             return greeted ? never : connected_at + hello_timeout_ms;
-        }
         return std::min(last_heard + config.heartbeat_budget_ms, ack_at);
     }
 };
@@ -631,9 +590,8 @@ void replication_standby_fsm::on_digests(log_sequence entry, std::vector<std::ui
 
 void replication_standby_fsm::on_file_lost(std::uint32_t file, const std::string& why, std::uint64_t now_ms) {
     impl_->now = now_ms;
-    if (!impl_->forgetting && impl_->log.file_lives(file)) {
+    if (!impl_->forgetting && impl_->log.file_lives(file))
         impl_->on_fault(0, why);
-    }
 }
 
 void replication_standby_fsm::on_built_stored(std::uint64_t bytes) {

@@ -33,7 +33,7 @@
 // Ordering contract
 //   1. act_run of one file come in log order, at most running_per_file of them without their on_executed(),
 //      which may come in another order. on_executed() comes once for each act_run, also for those whose file
-//      a later close_file, lose_file or reset ended; after act_forget_all for none before it.
+//      a later close_file, lose_session or reset ended; after act_forget_all for none before it.
 //   2. Nothing beyond the last committed marker runs. Nothing runs twice.
 //   3. An ack never says more than what was told by on_entries/on_content/on_executed.
 #pragma once

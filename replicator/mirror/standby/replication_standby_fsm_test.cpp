@@ -225,9 +225,8 @@ TEST_F(replication_standby_fsm_test, nothing_runs_before_its_epoch_is_committed)
 
 TEST_F(replication_standby_fsm_test, a_file_has_several_running_and_answers_come_in_any_order) {
     attach();
-    for (log_sequence s = 4; s <= 8; ++s) {
+    for (log_sequence s = 4; s <= 8; ++s)
         write(s);
-    }
     EXPECT_EQ(mark(2, 8), "run 4; run 5; run 6; send ack received=8 executed=3 committed=2 freed=0B/3");
     EXPECT_EQ(done(6), "run 7");
     EXPECT_EQ(done(5), "run 8");
@@ -345,11 +344,11 @@ TEST_F(replication_standby_fsm_test, the_end_of_a_file_needs_no_answer_of_what_r
 
 TEST_F(replication_standby_fsm_test, a_lost_file_can_only_be_closed) {
     attach();
-    entry(meta(4, entry_kind::lose_file, 1));
+    entry(meta(4, entry_kind::lose_session, 1));
     entry(meta(5, entry_kind::close_file, 1));
     entry(meta(6, entry_kind::open_file, 1));
     EXPECT_EQ(mark(2, 6), "run 4; run 5; run 6; send ack received=6 executed=3 committed=2 freed=0B/3");
-    entry(meta(7, entry_kind::lose_file, 2));
+    entry(meta(7, entry_kind::lose_session, 2));
     EXPECT_EQ(write(8, 2), broken("entry 8 is of file 2, which was lost"));
 }
 
@@ -458,9 +457,8 @@ TEST_F(standby_open_request_test, nothing_behind_one_runs_in_its_file_before_it_
 
 TEST_F(standby_open_request_test, a_takeover_resumes_it_in_the_place_of_its_entries) {
     become_ready();
-    for (log_sequence s = 4; s < 9; ++s) {
+    for (log_sequence s = 4; s < 9; ++s)
         write(s, 1);
-    }
     EXPECT_EQ(checkpoint(2, 8, {{70, 1, 4, 6}, {71, 1, 7, 7}}), "run 4; ");
     write(9, 1);
     EXPECT_EQ(take_over(2), "state taken_over; skip 9; resume 70; run 7; resume 71; run 8; live");
@@ -711,9 +709,8 @@ TEST_F(replication_standby_fsm_test, digests_of_this_side_are_bounded) {
     attach();
     const std::vector<std::uint64_t> many(max_hashes_per_message);
     const log_sequence last = 4 + max_pending_hashes / max_hashes_per_message;
-    for (log_sequence s = 4; s <= last; ++s) {
+    for (log_sequence s = 4; s <= last; ++s)
         ASSERT_EQ(write(s, 1, 8, entry_compare), "");
-    }
     mark(2, last);
     for (log_sequence s = 4; s < last; ++s) {
         fsm->on_digests(s, many, now);
@@ -745,9 +742,8 @@ TEST_F(replication_standby_fsm_test, comparisons_are_bounded) {
     make();
     attach();
     log_sequence s = 4;
-    for (std::uint32_t i = 0; i < max_pending_comparisons; ++i) {
+    for (std::uint32_t i = 0; i < max_pending_comparisons; ++i)
         ASSERT_EQ(write(s++, 1, 8, entry_compare), "");
-    }
     EXPECT_EQ(write(s, 1, 8, entry_compare), broken("too many comparisons are open"));
 }
 
@@ -758,9 +754,8 @@ TEST_F(replication_standby_fsm_test, payloads_whose_content_is_missing_are_bound
     attach();
     const std::vector<entry_payload> many(VGPU_MAX_PAYLOADS, {1, false});
     log_sequence s = 4;
-    for (std::uint64_t payloads = 0; payloads < max_late_payloads; payloads += many.size()) {
+    for (std::uint64_t payloads = 0; payloads < max_late_payloads; payloads += many.size())
         ASSERT_EQ(entry(submit(s++, 1, 8, entry_late_content, many.size() * 8), many), "") << payloads;
-    }
     EXPECT_EQ(entry(submit(s, 1, 8, entry_late_content, 8), {{1, false}}),
               broken("content of too many payloads is missing"));
 }
@@ -886,9 +881,8 @@ TEST_F(replication_standby_fsm_test, takeover_needs_a_complete_copy) {
 TEST_F(replication_standby_fsm_test, a_failure_after_a_takeover_does_not_stop_the_rest) {
     become_ready();
     write(4);
-    for (log_sequence s = 5; s < 10; ++s) {
+    for (log_sequence s = 5; s < 10; ++s)
         write(s);
-    }
     mark(2, 9);
     fsm->takeover(now);
     actions();
@@ -939,14 +933,12 @@ TEST_F(replication_standby_fsm_test, memory_returns_to_its_baseline) {
     attach();
     const std::uint64_t baseline = fsm->status(now).bookkeeping;
     log_sequence s = 4;
-    for (; s < 50000; ++s) {
+    for (; s < 50000; ++s)
         write(s, 1 + s % 2);
-    }
     EXPECT_GT(fsm->status(now).bookkeeping, 49000u);
     mark(2, s - 1);
-    for (log_sequence e = 4; e < s; ++e) {
+    for (log_sequence e = 4; e < s; ++e)
         fsm->on_executed(e, 0, now);
-    }
     actions();
     EXPECT_EQ(fsm->status(now).executed, s - 1);
     EXPECT_EQ(fsm->status(now).bookkeeping, baseline);
@@ -965,7 +957,7 @@ TEST_F(replication_standby_fsm_test, built_programs_are_stored_for_files_that_ar
     entry(meta(2, entry_kind::open_file, 1));
     EXPECT_EQ(says(built{1, 4096}), "store built file=1 4096B") << "before its epoch is committed";
     EXPECT_EQ(says(built{2, 4096}), "") << "nobody would use it";
-    entry(meta(3, entry_kind::lose_file, 1));
+    entry(meta(3, entry_kind::lose_session, 1));
     EXPECT_EQ(says(built{1, 4096}), "");
     EXPECT_EQ(fsm->status(now).built_stored, 1u);
     EXPECT_EQ(fsm->status(now).built_bytes, 4096u);
@@ -994,17 +986,15 @@ TEST_F(replication_standby_fsm_test, built_programs_are_bounded) {
     };
     begin();
     std::uint64_t held = 0;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 40; ++i)
         held += says(built{1, max_built_pack_bytes}).empty() ? 0 : max_built_pack_bytes;
-    }
     EXPECT_EQ(held, max_held_built_bytes);
     fsm->on_built_stored(max_built_pack_bytes);
     EXPECT_NE(says(built{1, max_built_pack_bytes}), "") << "there is room again";
     begin();
     std::uint64_t packs = 0;
-    for (std::uint64_t i = 0; i < max_held_built + 10; ++i) {
+    for (std::uint64_t i = 0; i < max_held_built + 10; ++i)
         packs += says(built{1, 24}).empty() ? 0 : 1;
-    }
     EXPECT_EQ(packs, max_held_built);
 }
 

@@ -20,9 +20,8 @@ const vgpu_payload_ref* read_payload(const codec::op& any) {
             if constexpr (requires { o.content; }) {
                 reference = &o.c->content;
             } else if constexpr (requires { o.write(); }) {
-                if (!o.write()) {
+                if (!o.write())
                     return nullptr;
-                }
                 reference = &o.c->data;
             }
             return reference && reference->index < VGPU_MAX_PAYLOADS ? reference : nullptr;
@@ -43,9 +42,8 @@ guest_write guest_write_of(const codec::op& any) {
                               o.c->data;
                               o.waits;
                           }) {
-                if (!o.write()) {
+                if (!o.write())
                     return {&o.c->data, o.waits};
-                }
             }
             return {};
         },
@@ -67,9 +65,8 @@ bool equal(std::span<const std::byte> a, std::span<const std::byte> b, std::size
 // A decoder wants payloads that are as long as the commands say.
 std::vector<kagemusha_payload> payloads_of(std::span<const kagemusha_segment> content) {
     std::vector<kagemusha_payload> out;
-    for (std::size_t i = 0; i < content.size(); ++i) {
+    for (std::size_t i = 0; i < content.size(); ++i)
         out.push_back({content[i].bytes, static_cast<std::uint32_t>(i), 1, 0, 0});
-    }
     return out;
 }
 
@@ -80,12 +77,10 @@ resumed_request::resumed_request(const kagemusha_request& r, const core::request
     , stream_(r.stream_bytes / 8)
     , payloads_(r.payloads, r.payloads + r.payload_count)
     , segments_(r.segments, r.segments + r.segment_count) {
-    if (!stream_.empty()) {
+    if (!stream_.empty())
         std::memcpy(stream_.data(), r.stream, stream_.size() * 8);
-    }
-    if (!progress.written.empty() || !progress.refused.empty()) {
+    if (!progress.written.empty() || !progress.refused.empty())
         leave_out(progress);
-    }
 }
 
 // The guest may have changed the stream meanwhile; then whatever comes of it is checked like any other.
@@ -132,13 +127,11 @@ void resumed_request::take_content(std::span<const std::byte> entry,
     codec::stream_decoder theirs(entry, {entry_payloads});
     codec::op logged;
     while (theirs.next(logged) == codec::decode_status::op) {
-        if (const auto* await = std::get_if<codec::op_await>(&logged)) {
+        if (const auto* await = std::get_if<codec::op_await>(&logged))
             awaited_.insert(awaited_.end(), await->events.begin(), await->events.end());
-        }
         const vgpu_payload_ref* reference = read_payload(logged);
-        if (!reference || content[reference->index].bytes == 0) {
+        if (!reference || content[reference->index].bytes == 0)
             continue;
-        }
         const std::span<const std::byte> wanted = bytes_of(entry, theirs.offset());
         const std::size_t reference_at =
             static_cast<std::size_t>(reinterpret_cast<const std::byte*>(reference) - wanted.data());
@@ -148,9 +141,8 @@ void resumed_request::take_content(std::span<const std::byte> entry,
         while (ours.next(own) == codec::decode_status::op) {
             const std::span<const std::byte> command = bytes_of(stream().subspan(at_), ours.offset());
             const vgpu_payload_ref* place = read_payload(own);
-            if (!place || !equal(wanted, command, reference_at)) {
+            if (!place || !equal(wanted, command, reference_at))
                 continue;
-            }
             kagemusha_payload& payload = payloads_[place->index];
             payload.first_segment = static_cast<std::uint32_t>(segments_.size());
             payload.segment_count = 1;

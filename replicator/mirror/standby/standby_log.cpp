@@ -47,15 +47,13 @@ std::string standby_log::check(const entries::entry& e) const {
                std::to_string(config_.hold_bytes - held_bytes_) + " bytes and " +
                std::to_string(config_.hold_entries - held_entries_) + " entries";
     }
-    if (m.kind == entry_kind::reset) {
+    if (m.kind == entry_kind::reset)
         return {};
-    }
     const auto f = files_.find(m.file);
     const bool open = f != files_.end() && f->second.open;
     if (m.kind == entry_kind::open_file) {
-        if (open) {
+        if (open)
             return entry_text(m.sequence) + " opens file " + std::to_string(m.file) + ", which is open";
-        }
         const std::uint32_t most =
             config_.limits.max_files != 0 ? config_.limits.max_files : max_mirrored_files;
         if (open_files_ >= most) {
@@ -64,15 +62,12 @@ std::string standby_log::check(const entries::entry& e) const {
         }
         return {};
     }
-    if (!open) {
+    if (!open)
         return entry_text(m.sequence) + " is of file " + std::to_string(m.file) + ", which is not open";
-    }
-    if (f->second.lost && m.kind != entry_kind::close_file) {
+    if (f->second.lost && m.kind != entry_kind::close_file)
         return entry_text(m.sequence) + " is of file " + std::to_string(m.file) + ", which was lost";
-    }
-    if ((m.flags & entry_late_content) != 0 && late_payloads_ + e.payloads.size() > max_late_payloads) {
+    if ((m.flags & entry_late_content) != 0 && late_payloads_ + e.payloads.size() > max_late_payloads)
         return "content of too many payloads is missing";
-    }
     if (held_payloads_ + e.payloads.size() > max_held_payloads) {
         return entry_text(m.sequence) + " has " + std::to_string(e.payloads.size()) +
                " payloads, there was room for " + std::to_string(max_held_payloads - held_payloads_);
@@ -81,9 +76,8 @@ std::string standby_log::check(const entries::entry& e) const {
 }
 
 std::string standby_log::on_entry(const entries::entry& e) {
-    if (std::string broken = check(e); !broken.empty()) {
+    if (std::string broken = check(e); !broken.empty())
         return broken;
-    }
     const entry_meta& m = e.meta;
     if (first_ == 0) {
         first_ = m.sequence;
@@ -133,14 +127,13 @@ std::string standby_log::on_entry(const entries::entry& e) {
     } else if (m.kind == entry_kind::close_file) {
         f.open = false;
         --open_files_;
-    } else if (m.kind == entry_kind::lose_file) {
+    } else if (m.kind == entry_kind::lose_session) {
         f.lost = true;
     }
-    if (f.head == 0) {
+    if (f.head == 0)
         set_head(f, m.sequence);
-    } else {
+    else
         find(f.tail)->next = m.sequence;
-    }
     f.tail = m.sequence;
     // Long after a hole came about, entries behind it would keep the ring from ever getting shorter.
     while (ring_.size() > 2 * config_.hold_entries && ring_.size() > 64) {
@@ -154,18 +147,16 @@ std::string standby_log::on_entry(const entries::entry& e) {
 std::string standby_log::on_content(const content& c) {
     held* h = find(c.sequence);
     const auto at = late_.find(c.sequence);
-    if (h == nullptr || at == late_.end()) {
+    if (h == nullptr || at == late_.end())
         return "content came for " + entry_text(c.sequence) + ", which lacks none";
-    }
     late_state& late = at->second;
     if (c.payload >= late.payloads.size() || late.payloads[c.payload].writable) {
         return "content came for payload " + std::to_string(c.payload) + " of " + entry_text(c.sequence) +
                ", which has no such one";
     }
     payload_state& p = late.payloads[c.payload];
-    if (c.offset != p.arrived || c.bytes == 0 || c.bytes > p.bytes - p.arrived) {
+    if (c.offset != p.arrived || c.bytes == 0 || c.bytes > p.bytes - p.arrived)
         return "content of " + entry_text(c.sequence) + " came out of order, twice or beyond its length";
-    }
     p.arrived += c.bytes;
     late.missing -= c.bytes;
     if (late.missing == 0) {
@@ -178,21 +169,18 @@ std::string standby_log::on_content(const content& c) {
 
 std::string standby_log::on_outcome(const outcome& o) {
     held* h = find(o.sequence);
-    if (h == nullptr || h->at != stage::arrived || h->canceled) {
+    if (h == nullptr || h->at != stage::arrived || h->canceled)
         return "an outcome came for " + entry_text(o.sequence) + ", which awaits none";
-    }
     if (o.canceled) {
         const bool awaits = (h->flags & entry_awaits_outcome) != 0 && !h->outcome_known;
-        if (!awaits && !h->incomplete && (h->flags & entry_compare) == 0) {
+        if (!awaits && !h->incomplete && (h->flags & entry_compare) == 0)
             return entry_text(o.sequence) + " was canceled after it could run";
-        }
         h->canceled = true;
         h->incomplete = false;
         forget_late(o.sequence);
     } else {
-        if ((h->flags & entry_awaits_outcome) == 0 || h->outcome_known) {
+        if ((h->flags & entry_awaits_outcome) == 0 || h->outcome_known)
             return "an outcome came for " + entry_text(o.sequence) + ", which awaits none";
-        }
         h->outcome_known = true;
         h->failed = o.result != 0;
     }
@@ -241,21 +229,17 @@ void standby_log::commit(log_sequence up_to, std::span<const open_request> open)
     for (auto& [number, f] : files_) {
         if (!f.open_requests.empty()) {
             f.open_requests.clear();
-            if (f.head != 0) {
+            if (f.head != 0)
                 heads.push_back(f.head);
-            }
         }
     }
-    for (const open_request& r : open) {
-        if (const auto f = files_.find(r.file); f != files_.end()) {
+    for (const open_request& r : open)
+        if (const auto f = files_.find(r.file); f != files_.end())
             f->second.open_requests.push_back(r);
-        }
-    }
     committed_ = up_to;
     std::sort(heads.begin(), heads.end());
-    for (const log_sequence s : heads) {
+    for (const log_sequence s : heads)
         offer(s);
-    }
     advance();
 }
 
@@ -266,21 +250,18 @@ log_sequence standby_log::limit() const {
 
 void standby_log::advance() {
     const log_sequence up_to = limit();
-    while (offered_ < up_to) {
+    while (offered_ < up_to)
         offer(++offered_);
-    }
-    if (taken_over_) {
+    if (taken_over_)
         resume_rest();
-    }
     give_reset();
 }
 
 // Something about this entry has changed; gives it, and what waited for it, if it is the next of its file.
 void standby_log::offer(log_sequence s) {
     const held* h = find(s);
-    if (h == nullptr || h->at != stage::arrived || h->kind == entry_kind::reset || s > offered_) {
+    if (h == nullptr || h->at != stage::arrived || h->kind == entry_kind::reset || s > offered_)
         return;
-    }
     const auto at = files_.find(h->file);
     assert(at != files_.end());
     if (at->second.head == s) {
@@ -290,34 +271,29 @@ void standby_log::offer(log_sequence s) {
 }
 
 bool standby_log::ready(const held& h) const {
-    if (h.canceled) {
+    if (h.canceled)
         return true;
-    }
     return !h.incomplete && ((h.flags & entry_awaits_outcome) == 0 || h.outcome_known || taken_over_);
 }
 
 void standby_log::give_file(std::uint32_t number, file_state& f) {
     // Not up to the limit: so that entries of all files are given in the order of the log.
     while (!stopped_) {
-        if (taken_over_) {
+        if (taken_over_)
             resume(f);
-        }
-        if (f.head == 0 || f.head > offered_) {
+        if (f.head == 0 || f.head > offered_)
             break;
-        }
         const log_sequence s = f.head;
-        if (!f.open_requests.empty() && s > f.open_requests.front().after) {
+        if (!f.open_requests.empty() && s > f.open_requests.front().after)
             return; // not before it is known what became of the request
-        }
         held& h = *find(s);
         // What the primary's agent sent behind a request that is executed here anew is of the primary's
         // results, which the guest never saw.
         constexpr std::uint32_t content_of_agent = entry_agent | entry_late_content;
         const bool is_outdated = f.resumed && s > synced_ && (h.flags & content_of_agent) == content_of_agent;
         const bool skip = h.canceled || is_outdated || (h.failed && (h.flags & entry_may_fail) == 0);
-        if (!ready(h) || (!skip && f.running >= config_.running_per_file)) {
+        if (!ready(h) || (!skip && f.running >= config_.running_per_file))
             return;
-        }
         set_head(f, h.next);
         --parts_.front().not_given;
         if (skip) {
@@ -341,9 +317,8 @@ void standby_log::give_file(std::uint32_t number, file_state& f) {
 void standby_log::resume(file_state& f) {
     while (!f.open_requests.empty()) {
         const open_request r = f.open_requests.front();
-        if (r.after > offered_ || (f.head != 0 && f.head <= r.after)) {
+        if (r.after > offered_ || (f.head != 0 && f.head <= r.after))
             return;
-        }
         f.open_requests.pop_front();
         f.resumed = true;
         std::vector<log_sequence> own;
@@ -362,30 +337,25 @@ void standby_log::resume(file_state& f) {
 // Requests behind the last entry of their file: no entry's turn brings theirs.
 void standby_log::resume_rest() {
     std::vector<std::uint32_t> numbers;
-    for (const auto& [number, f] : files_) {
-        if (f.head == 0 && !f.open_requests.empty()) {
+    for (const auto& [number, f] : files_)
+        if (f.head == 0 && !f.open_requests.empty())
             numbers.push_back(number);
-        }
-    }
     std::sort(numbers.begin(), numbers.end());
-    for (const std::uint32_t number : numbers) {
+    for (const std::uint32_t number : numbers)
         give_file(number, files_.at(number));
-    }
 }
 
 void standby_log::set_head(file_state& f, log_sequence head) {
-    if (taken_over_ && head > committed_) {
+    if (taken_over_ && head > committed_)
         head = 0;
-    }
     waiting_files_ += (head != 0) - (f.head != 0);
     f.head = head;
 }
 
 void standby_log::give_reset() {
     const part& p = parts_.front();
-    if (stopped_ || reset_given_ || p.reset == 0 || p.not_given != 0 || p.reset > committed_) {
+    if (stopped_ || reset_given_ || p.reset == 0 || p.not_given != 0 || p.reset > committed_)
         return;
-    }
     reset_given_ = true;
     for (auto f = files_.begin(); f != files_.end();) {
         f->second.lives = false;
@@ -417,9 +387,8 @@ void standby_log::end(log_sequence s, held& h) {
 
 // The first one in the ring is always held.
 void standby_log::pop_ended() {
-    while (!ring_.empty() && ring_.front().at == stage::ended) {
+    while (!ring_.empty() && ring_.front().at == stage::ended)
         ring_.pop_front();
-    }
 }
 
 void standby_log::forget_late(log_sequence s) {
@@ -437,18 +406,15 @@ void standby_log::take_over(log_sequence synced) {
     bool reset_skipped = false; // what lies behind it is counted in no part that stays
     for (log_sequence s = committed_ + 1; s <= received_; ++s) {
         held* h = find(s);
-        if (h == nullptr) {
+        if (h == nullptr)
             continue;
-        }
         assert(h->at == stage::arrived && "nothing runs before it is committed");
-        while (!reset_skipped && parts_[in_part].reset != 0 && s > parts_[in_part].reset) {
+        while (!reset_skipped && parts_[in_part].reset != 0 && s > parts_[in_part].reset)
             ++in_part;
-        }
-        if (h->kind == entry_kind::reset) {
+        if (h->kind == entry_kind::reset)
             reset_skipped = true;
-        } else if (!reset_skipped) {
+        else if (!reset_skipped)
             --parts_[in_part].not_given;
-        }
         actions_.push(act_skip{s});
         forget_late(s);
         end(s, *h);
@@ -457,20 +423,17 @@ void standby_log::take_over(log_sequence synced) {
         parts_.resize(in_part + 1);
         parts_.back().reset = 0;
     }
-    // Entries before the last commit may have waited for their outcome, or behind an open request.
+    // Entries before the last commit may have waited for their outcome, or behind an in-flight request.
     std::vector<std::pair<log_sequence, std::uint32_t>> turns;
     for (auto& [number, f] : files_) {
         set_head(f, f.head);
         const log_sequence request = f.open_requests.empty() ? UINT64_MAX : f.open_requests.front().after;
-        if (const log_sequence first = f.head != 0 ? std::min(f.head, request) : request;
-            first != UINT64_MAX) {
+        if (const log_sequence first = f.head != 0 ? std::min(f.head, request) : request; first != UINT64_MAX)
             turns.emplace_back(first, number);
-        }
     }
     std::sort(turns.begin(), turns.end());
-    for (const auto& [at, number] : turns) {
+    for (const auto& [at, number] : turns)
         give_file(number, files_.at(number));
-    }
     advance();
 }
 
@@ -486,9 +449,8 @@ standby_log::held* standby_log::find(log_sequence s) {
 }
 
 log_sequence standby_log::executed() const {
-    if (!stragglers_.empty()) {
+    if (!stragglers_.empty())
         return stragglers_.begin()->first - 1;
-    }
     return ring_.empty() ? received_ : ring_.first() - 1;
 }
 
@@ -513,9 +475,8 @@ bool standby_log::file_lives(std::uint32_t file) const {
 }
 
 void standby_log::erase_if_gone(std::uint32_t number, const file_state& f) {
-    if (!f.open && f.head == 0 && f.running == 0 && !f.lives && f.open_requests.empty()) {
+    if (!f.open && f.head == 0 && f.running == 0 && !f.lives && f.open_requests.empty())
         files_.erase(number);
-    }
 }
 
 } // namespace kagemusha::mirror

@@ -46,7 +46,7 @@ public:
     // no answer to: that is known only by the next commit.
     void commit(log_sequence up_to, std::span<const open_request> open = {});
     // Skips what lies beyond the last commit; outcomes are not waited for any more. In place of the entries
-    // of the open requests of the last commit the requests themselves are wanted (act_resume).
+    // of the in-flight requests of the last commit the requests themselves are wanted (act_resume).
     void take_over(log_sequence synced);
     // After take_over(): everything was given.
     bool all_given() const;

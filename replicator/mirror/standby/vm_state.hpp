@@ -22,11 +22,9 @@ struct vm_state {
 // The guest's requests without an answer, of all files, in the order in which they were made.
 inline std::vector<open_request> open_requests(const vm_state& state) {
     std::vector<open_request> out;
-    for (const core::file_checkpoint& f : state.files) {
-        for (const auto& r : f.requests) {
+    for (const core::file_checkpoint& f : state.files)
+        for (const auto& r : f.requests)
             out.push_back({r.token, f.file, r.entries.after, r.entries.last});
-        }
-    }
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
     return out;
 }

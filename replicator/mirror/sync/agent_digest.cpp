@@ -60,7 +60,7 @@ std::uint64_t place_of(const piece& p) {
 
 // ---- the kernel
 
-bool mirror_agent::impl::prepare_digests() {
+bool sync_agent::impl::prepare_digests() {
     bool prepared = true;
     for (const auto& c : contexts) {
         if (c->ready && c->way == digest_way::unprepared)
@@ -70,7 +70,7 @@ bool mirror_agent::impl::prepare_digests() {
     return prepared;
 }
 
-void mirror_agent::impl::append_digest_program(codec::stream_builder& stream, const agent_context& c) const {
+void sync_agent::impl::append_digest_program(codec::stream_builder& stream, const agent_context& c) const {
     const std::string_view text = options.cuda ? digest_kernel_ptx() : digest_kernel_source();
     stream
         .create_program(c.program, c.id, options.cuda ? VGPU_PROGRAM_BINARY : VGPU_PROGRAM_SOURCE,
@@ -80,7 +80,7 @@ void mirror_agent::impl::append_digest_program(codec::stream_builder& stream, co
 
 // The context's kernel, tried on known bytes: a GPU that does not run it (or wrongly) has its content read
 // and hashed on the host instead.
-void mirror_agent::impl::prepare_digests(agent_context& c) {
+void sync_agent::impl::prepare_digests(agent_context& c) {
     const auto hashing = std::count_if(contexts.begin(), contexts.end(), [](const auto& other) {
         return other->way == digest_way::preparing || other->way == digest_way::kernel;
     });
@@ -126,8 +126,8 @@ void mirror_agent::impl::prepare_digests(agent_context& c) {
     requests.arm(made);
 }
 
-void mirror_agent::impl::digests_prepared(std::uint64_t serial, const agent_memory::block& block,
-                                          const agent_step& w) {
+void sync_agent::impl::digests_prepared(std::uint64_t serial, const agent_memory::block& block,
+                                        const agent_step& w) {
     agent_context* c = live_context(serial);
     if (!c)
         return;
@@ -165,10 +165,10 @@ void compare_from_here(compare_item& item, memory_info& m) {
 } // namespace
 
 // The entry of this context and kind that has room, or a new one; null: no more in this part.
-mirror_agent::impl::open_digest_entry* mirror_agent::impl::digest_entry_with_room(digest_part& part,
-                                                                                  agent_context& c, bool host,
-                                                                                  std::uint64_t hashes,
-                                                                                  std::uint64_t bytes) {
+sync_agent::impl::open_digest_entry* sync_agent::impl::digest_entry_with_room(digest_part& part,
+                                                                              agent_context& c, bool host,
+                                                                              std::uint64_t hashes,
+                                                                              std::uint64_t bytes) {
     for (open_digest_entry& e : part) {
         const std::uint64_t used = e.entry.used_bytes;
         const bool room = host ? e.entry.targets.size() < max_units_per_request &&
@@ -193,8 +193,8 @@ mirror_agent::impl::open_digest_entry* mirror_agent::impl::digest_entry_with_roo
 }
 
 // All of the memory at once: its GPU makes the hashes. False: the part has no room for it.
-bool mirror_agent::impl::add_hashed_by_kernel(digest_part& part, compare_item& item, memory_info& m,
-                                              agent_context& c) {
+bool sync_agent::impl::add_hashed_by_kernel(digest_part& part, compare_item& item, memory_info& m,
+                                            agent_context& c) {
     digest_target target;
     target.whole = {m.id, item.serial, c.id, false, m.bytes, 0, {}, {}, 0, 0};
     target.chunk_bytes =
@@ -212,8 +212,8 @@ bool mirror_agent::impl::add_hashed_by_kernel(digest_part& part, compare_item& i
 }
 
 // Piece by piece: the content is read and hashed here. False: the part has no room for the rest.
-bool mirror_agent::impl::add_hashed_by_host(digest_part& part, compare_item& item, memory_info& m,
-                                            agent_context& c) {
+bool sync_agent::impl::add_hashed_by_host(digest_part& part, compare_item& item, memory_info& m,
+                                          agent_context& c) {
     std::vector<piece> pieces;
     append_pieces(m, item.serial, options.digest_chunk_bytes, pieces);
     while (item.next_piece < pieces.size()) {
@@ -232,7 +232,7 @@ bool mirror_agent::impl::add_hashed_by_host(digest_part& part, compare_item& ite
 }
 
 // False: not now; nothing has happened then.
-bool mirror_agent::impl::next_digest_part() {
+bool sync_agent::impl::next_digest_part() {
     if (!backlog.empty() && user_events_unset())
         return false;
     digest_part part;
@@ -266,7 +266,7 @@ bool mirror_agent::impl::next_digest_part() {
     return true;
 }
 
-void mirror_agent::impl::start_digest_part(digest_part& part) {
+void sync_agent::impl::start_digest_part(digest_part& part) {
     std::vector<agent_context*> list;
     for (const open_digest_entry& e : part)
         if (std::find(list.begin(), list.end(), e.context) == list.end())
@@ -289,8 +289,8 @@ void mirror_agent::impl::start_digest_part(digest_part& part) {
 }
 
 // `read` brings what the hashes are made of: once it has, and the point is known to hold, they go to the log.
-void mirror_agent::impl::hashes_follow(agent_entry& logged, digest_entry entry, const step_ptr& read,
-                                       const hold_ptr& point, bool host) {
+void sync_agent::impl::hashes_follow(agent_entry& logged, digest_entry entry, const step_ptr& read,
+                                     const hold_ptr& point, bool host) {
     const log_sequence sequence = append(logged);
     read->keep.push_back(entry.block.keep);
     digests.emplace(sequence, std::move(entry));
@@ -306,7 +306,7 @@ void mirror_agent::impl::hashes_follow(agent_entry& logged, digest_entry entry, 
     };
 }
 
-void mirror_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry, const hold_ptr& point) {
+void sync_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry, const hold_ptr& point) {
     agent_entry logged(file, entry_compare);
     codec::stream_builder stream;
     // The guest goes on once the hashes are made; they are read afterwards.
@@ -337,7 +337,7 @@ void mirror_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry
     requests.arm(launched); // which arms `read`
 }
 
-void mirror_agent::impl::start_host_entry(agent_context& c, digest_entry entry, const hold_ptr& point) {
+void sync_agent::impl::start_host_entry(agent_context& c, digest_entry entry, const hold_ptr& point) {
     agent_entry logged(file, entry_compare | entry_hash_content);
     codec::stream_builder stream;
     const step_ptr read = requests.wait();
@@ -357,7 +357,7 @@ void mirror_agent::impl::start_host_entry(agent_context& c, digest_entry entry, 
     requests.arm(read);
 }
 
-void mirror_agent::impl::digest_read(log_sequence sequence, bool host) {
+void sync_agent::impl::digest_read(log_sequence sequence, bool host) {
     const auto at = digests.find(sequence);
     if (at == digests.end())
         return;
@@ -379,7 +379,7 @@ void mirror_agent::impl::digest_read(log_sequence sequence, bool host) {
 
 // It could not be taken here: the next digest sees the same memory again. But where the guest's queues can't
 // be held no digest will ever be taken, and a copy that nobody compares is not to be trusted.
-void mirror_agent::impl::cancel_digest(log_sequence sequence, const hold& point) {
+void sync_agent::impl::cancel_digest(log_sequence sequence, const hold& point) {
     const auto at = digests.find(sequence);
     if (at == digests.end())
         return;
@@ -394,7 +394,7 @@ void mirror_agent::impl::cancel_digest(log_sequence sequence, const hold& point)
 
 // ---- what the standby found
 
-void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::uint64_t> different) {
+void sync_agent::on_digest_result(log_sequence sequence, std::span<const std::uint64_t> different) {
     impl& self = *impl_;
     const auto at = self.digests.find(sequence);
     if (at == self.digests.end() || !at->second.told)
@@ -473,7 +473,7 @@ void mirror_agent::on_digest_result(log_sequence sequence, std::span<const std::
     self.pump();
 }
 
-void mirror_agent::impl::pump_repairs() {
+void sync_agent::impl::pump_repairs() {
     if (repairs.empty() || repairs_in_flight != 0 || user_events_unset())
         return;
     std::vector<piece> pieces;
@@ -505,14 +505,14 @@ void mirror_agent::impl::pump_repairs() {
 }
 
 // The next digest is of a later point of the order than the repairs that were begun until now.
-void mirror_agent::impl::compare_again(const piece& p) {
+void sync_agent::impl::compare_again(const piece& p) {
     if (memory_info* m = same_object(p) ? state.find_memory(p.memory) : nullptr)
         m->repaired = true;
 }
 
 // What is to be shipped: memory that differed again and again, and with `computed` what has that mark.
-void mirror_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
-                                     std::vector<memory_info*>& objects) {
+void sync_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
+                                   std::vector<memory_info*>& objects) {
     const auto add = [&](memory_info& m, const core::object& o) {
         append_pieces(m, o.serial, options.content_chunk_bytes, pieces);
         objects.push_back(&m);
@@ -540,7 +540,7 @@ void mirror_agent::impl::add_shipped(bool computed, std::vector<piece>& pieces,
 
 // Memory that re-execution does not get right is sent after each request that may have written it. While that
 // is not possible (the link is slow, a user event is unset) it stays marked and is sent at the next chance.
-void mirror_agent::impl::ship() {
+void sync_agent::impl::ship() {
     if (shipped.empty() || ships_in_flight != 0 || user_events_unset())
         return;
     std::vector<piece> pieces;
@@ -559,7 +559,7 @@ void mirror_agent::impl::ship() {
 }
 
 // Here and now, however much is in flight: the guest waits where there is no memory.
-void mirror_agent::impl::ship_all() {
+void sync_agent::impl::ship_all() {
     if (user_events_unset())
         return;
     std::vector<piece> pieces;

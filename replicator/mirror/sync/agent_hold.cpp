@@ -35,8 +35,8 @@ void append_marks(codec::stream_builder& stream, guest_id agent_queue, const std
 } // namespace
 
 // Waits until everything that was enqueued before now has run, and holds nothing up.
-step_ptr mirror_agent::impl::mark_all(const std::vector<agent_context*>& list,
-                                      std::function<void(agent_step&)> then) {
+step_ptr sync_agent::impl::mark_all(const std::vector<agent_context*>& list,
+                                    std::function<void(agent_step&)> then) {
     const step_ptr marks = requests.wait(std::move(then));
     codec::stream_builder stream;
     for (const agent_context* c : list) {
@@ -52,7 +52,7 @@ step_ptr mirror_agent::impl::mark_all(const std::vector<agent_context*>& list,
 }
 
 // The caller enqueues what must see this point next, on the agent's queue of each context.
-hold_ptr mirror_agent::impl::begin_hold(const std::vector<agent_context*>& list, bool final) {
+hold_ptr sync_agent::impl::begin_hold(const std::vector<agent_context*>& list, bool final) {
     auto h = std::make_shared<hold>();
     h->uses = 1; // the markers
     const auto begin_ns = std::make_shared<std::uint64_t>(0);
@@ -100,10 +100,10 @@ hold_ptr mirror_agent::impl::begin_hold(const std::vector<agent_context*>& list,
     return h;
 }
 
-void mirror_agent::impl::append_order(codec::stream_builder& stream, const agent_context& c,
-                                      const std::vector<guest_id>& queues,
-                                      const std::function<guest_id()>& event,
-                                      const std::function<void()>& flush) {
+void sync_agent::impl::append_order(codec::stream_builder& stream, const agent_context& c,
+                                    const std::vector<guest_id>& queues,
+                                    const std::function<guest_id()>& event,
+                                    const std::function<void()>& flush) {
     const guest_id done = requests.new_id();
     stream.marker({c.queue, done});
     for (const guest_id queue : queues) {
@@ -116,7 +116,7 @@ void mirror_agent::impl::append_order(codec::stream_builder& stream, const agent
     stream.destroy(VGPU_OBJECT_EVENT, done);
 }
 
-void mirror_agent::impl::seal(hold& h) {
+void sync_agent::impl::seal(hold& h) {
     if (!options.cuda)
         return;
     for (const hold::part& part : h.parts) {
@@ -135,21 +135,21 @@ void mirror_agent::impl::seal(hold& h) {
     }
 }
 
-void mirror_agent::impl::when_marked(const hold_ptr& h, std::function<void(hold&)> f) {
+void sync_agent::impl::when_marked(const hold_ptr& h, std::function<void(hold&)> f) {
     if (h->marked)
         f(*h);
     else
         h->then.push_back(std::move(f));
 }
 
-void mirror_agent::impl::end_use(const hold_ptr& h) {
+void sync_agent::impl::end_use(const hold_ptr& h) {
     if (--h->uses != 0)
         return;
     std::erase(holds, h);
     release(*h);
 }
 
-void mirror_agent::impl::release(hold& h) {
+void sync_agent::impl::release(hold& h) {
     codec::stream_builder stream;
     for (const hold::part& part : h.parts) {
         if (part.user_event == 0)
@@ -162,7 +162,7 @@ void mirror_agent::impl::release(hold& h) {
     requests.arm(h.freed);
 }
 
-void mirror_agent::impl::log_before(agent_context& c) {
+void sync_agent::impl::log_before(agent_context& c) {
     agent_entry entry(file);
     append_marks(
         entry.stream, c.queue, state.queues(c.id), [&] { return requests.new_id(); },
@@ -178,7 +178,7 @@ void mirror_agent::impl::log_before(agent_context& c) {
 }
 
 // What the guest enqueues from here on comes after what the agent has in its queue.
-void mirror_agent::impl::log_after(agent_context& c) {
+void sync_agent::impl::log_after(agent_context& c) {
     if (!c.wrote)
         return;
     c.wrote = false;
@@ -196,7 +196,7 @@ void mirror_agent::impl::log_after(agent_context& c) {
 
 // A queue that the guest made after a point of the order is not behind the barriers that were made there. It
 // gets them before the first command that can be in it.
-void mirror_agent::impl::order_new_queues() {
+void sync_agent::impl::order_new_queues() {
     seen_queues = state.queues_created();
     codec::stream_builder stream;
     for (const hold_ptr& h : holds) {

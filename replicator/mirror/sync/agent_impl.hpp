@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // agent_impl: what the files of the agent share.
-//   mirror_agent.cpp    the public face, contexts, when what goes on
+//   sync_agent.cpp    the public face, contexts, when what goes on
 //   agent_hold.cpp      points of the order: markers, barriers, new queues
 //   agent_transfer.cpp  content: rounds, reads, ordered transfers
 //   agent_digest.cpp    digests, what differed, repair
@@ -37,7 +37,7 @@
 #include "mirror/sync/agent_pieces.hpp"
 #include "mirror/sync/agent_requests.hpp"
 #include "mirror/sync/digest.hpp"
-#include "mirror/sync/mirror_agent.hpp"
+#include "mirror/sync/sync_agent.hpp"
 
 namespace kagemusha::mirror {
 
@@ -146,13 +146,13 @@ struct compare_item {
     bool written = false;       // see digest_target
 };
 
-struct mirror_agent::impl {
-    impl(std::uint32_t file, mirror_file& state, core::mirror_port& device, log_sink& log,
+struct sync_agent::impl {
+    impl(std::uint32_t file, session_shadow& state, core::mirror_port& device, log_sink& log,
          agent_memory& memory, const agent_options& options);
     ~impl() { forget_everything(); }
 
     const std::uint32_t file;
-    mirror_file& state;
+    session_shadow& state;
     core::mirror_port& device;
     log_sink& log;
     agent_memory& memory;
@@ -186,7 +186,7 @@ struct mirror_agent::impl {
     std::map<std::uint64_t, guest_id> shipped;    // by serial
     std::uint32_t ships_in_flight = 0;
 
-    // mirror_agent.cpp
+    // sync_agent.cpp
     void pump();
     void lost();
     void begin_without_sync();

@@ -7,7 +7,7 @@
 
 #include "codec/encode.hpp"
 #include "mirror/log/log_entry.hpp"
-#include "mirror/shadow/mirror_file.hpp"
+#include "mirror/shadow/session_shadow.hpp"
 
 namespace kagemusha::mirror {
 

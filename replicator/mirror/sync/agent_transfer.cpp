@@ -20,7 +20,7 @@ constexpr std::uint64_t shadow_room(std::uint64_t bytes) {
 
 // ---- what is dirty
 
-std::uint64_t mirror_agent::impl::dirty_bytes() {
+std::uint64_t sync_agent::impl::dirty_bytes() {
     std::uint64_t bytes = 0;
     state.for_each_memory([&](memory_info& m) {
         if (m.dirty_for_sync && object(m.id))
@@ -29,7 +29,7 @@ std::uint64_t mirror_agent::impl::dirty_bytes() {
     return bytes;
 }
 
-bool mirror_agent::impl::dirty_out_of_reach() {
+bool sync_agent::impl::dirty_out_of_reach() {
     bool found = false;
     state.for_each_memory([&](memory_info& m) {
         if (found || !m.dirty_for_sync)
@@ -43,7 +43,7 @@ bool mirror_agent::impl::dirty_out_of_reach() {
     return found;
 }
 
-std::vector<piece> mirror_agent::impl::take_dirty() {
+std::vector<piece> sync_agent::impl::take_dirty() {
     std::vector<piece> pieces;
     state.for_each_memory([&](memory_info& m) {
         if (!m.dirty_for_sync || m.unconfirmed)
@@ -62,7 +62,7 @@ std::vector<piece> mirror_agent::impl::take_dirty() {
 
 // What is enqueued now has run when the markers complete; what is enqueued later makes its memory dirty
 // again. So after the markers memory can be read at any time: it is as it should be, or dirty.
-void mirror_agent::impl::begin_round() {
+void sync_agent::impl::begin_round() {
     ensure_contexts();
     if (!all_contexts_ready()) {
         phase = phase == sync_phase::off ? phase : sync_phase::preparing;
@@ -82,7 +82,7 @@ void mirror_agent::impl::begin_round() {
     requests.arm(mark_all(list, [this](agent_step&) { phase = sync_phase::reading; }));
 }
 
-void mirror_agent::impl::end_round() {
+void sync_agent::impl::end_round() {
     ++rounds;
     const std::uint64_t dirty = dirty_bytes();
     futile_rounds = dirty >= round_bytes - round_bytes / 4 ? futile_rounds + 1 : 0;
@@ -101,7 +101,7 @@ void mirror_agent::impl::end_round() {
 
 // Where more is dirty than can be read in a moment, GPU memory for a copy of it: if there is none, the last
 // round takes longer. With CUDA there is no longer one, and each launch makes all memory dirty.
-void mirror_agent::impl::make_shadows() {
+void sync_agent::impl::make_shadows() {
     std::map<std::uint64_t, std::uint64_t> bytes; // by context
     std::uint64_t total = 0;
     state.for_each_memory([&](memory_info& m) {
@@ -140,11 +140,11 @@ void mirror_agent::impl::make_shadows() {
     }
 }
 
-bool mirror_agent::impl::shadows_pending() const {
+bool sync_agent::impl::shadows_pending() const {
     return std::any_of(contexts.begin(), contexts.end(), [](const auto& c) { return c->shadow_pending; });
 }
 
-void mirror_agent::impl::destroy_made(std::uint64_t context_serial, guest_id id) {
+void sync_agent::impl::destroy_made(std::uint64_t context_serial, guest_id id) {
     agent_context* c = context(context_serial);
     if (!c || std::erase(c->made, std::pair{VGPU_OBJECT_MEMORY, id}) == 0)
         return;
@@ -155,7 +155,7 @@ void mirror_agent::impl::destroy_made(std::uint64_t context_serial, guest_id id)
     requests.arm(ended);
 }
 
-bool mirror_agent::impl::reserve_shadow(read_batch& batch, std::map<std::uint64_t, std::uint64_t>& used) {
+bool sync_agent::impl::reserve_shadow(read_batch& batch, std::map<std::uint64_t, std::uint64_t>& used) {
     const agent_context* c = context(batch.context_serial);
     std::uint64_t at = used[batch.context_serial];
     for (read_unit& unit : batch.units) {
@@ -173,7 +173,7 @@ bool mirror_agent::impl::reserve_shadow(read_batch& batch, std::map<std::uint64_
 // At their point of the order, of one context. Neighbours are copied together: what takes the time that the
 // guest's queues are held is the number of commands. What could not be copied is read where it is, while the
 // queues are held on.
-void mirror_agent::impl::copy_to_shadow(const std::vector<batch_ptr>& batches) {
+void sync_agent::impl::copy_to_shadow(const std::vector<batch_ptr>& batches) {
     const agent_context* c = context(batches.front()->context_serial);
     const hold_ptr point = batches.front()->order->point;
     const step_ptr copied = requests.wait([this, batches, point](agent_step& step) {
@@ -182,12 +182,11 @@ void mirror_agent::impl::copy_to_shadow(const std::vector<batch_ptr>& batches) {
                 if ((error != 0 || h.shaky) && options.cuda)
                     return fail("the memory of a CUDA program could not be copied (error " +
                                 std::to_string(error) + ")");
-                if (error != 0 || h.shaky) {
+                if (error != 0 || h.shaky)
                     for (read_unit& unit : batch->units)
                         unit.in_shadow = false;
-                } else {
+                else
                     end_holding(*batch->order, batch->units.size());
-                }
                 reads.push_back(batch);
             }
         });
@@ -234,7 +233,7 @@ void mirror_agent::impl::copy_to_shadow(const std::vector<batch_ptr>& batches) {
 
 // What is read later than at its point of the order may have been destroyed by the guest, while commands that
 // were enqueued before that still use it: a sub-buffer of the agent keeps it. An image has no such thing.
-void mirror_agent::impl::keep_alive(read_batch& batch, std::map<guest_id, guest_id>& aliases) {
+void sync_agent::impl::keep_alive(read_batch& batch, std::map<guest_id, guest_id>& aliases) {
     agent_context* c = context(batch.context_serial);
     for (read_unit& unit : batch.units) {
         const core::object* o = object(unit.what.memory);
@@ -256,7 +255,7 @@ void mirror_agent::impl::keep_alive(read_batch& batch, std::map<guest_id, guest_
 
 // ---- reads
 
-std::vector<batch_ptr> mirror_agent::impl::batches_of(const std::vector<piece>& pieces) const {
+std::vector<batch_ptr> sync_agent::impl::batches_of(const std::vector<piece>& pieces) const {
     std::vector<batch_ptr> batches;
     std::unordered_map<std::uint64_t, batch_ptr> open; // by context
     for (const piece& p : pieces) {
@@ -278,7 +277,7 @@ std::vector<batch_ptr> mirror_agent::impl::batches_of(const std::vector<piece>& 
 }
 
 // An entry that waits for the batch's content.
-void mirror_agent::impl::log_late(read_batch& batch) {
+void sync_agent::impl::log_late(read_batch& batch) {
     agent_context* c = context(batch.context_serial);
     agent_entry entry(file, entry_late_content);
     for (read_unit& unit : batch.units) {
@@ -292,7 +291,7 @@ void mirror_agent::impl::log_late(read_batch& batch) {
     c->wrote = true;
 }
 
-void mirror_agent::impl::issue(const batch_ptr& batch) {
+void sync_agent::impl::issue(const batch_ptr& batch) {
     const agent_context* c = context(batch->context_serial);
     const step_ptr read = requests.wait([this, batch](agent_step& w) {
         --reads_in_flight;
@@ -327,8 +326,8 @@ void mirror_agent::impl::issue(const batch_ptr& batch) {
 }
 
 // In pieces that a message can carry.
-byte_pieces mirror_agent::impl::bytes_of(const agent_memory::block& block, std::uint64_t at,
-                                         std::uint64_t bytes) const {
+byte_pieces sync_agent::impl::bytes_of(const agent_memory::block& block, std::uint64_t at,
+                                       std::uint64_t bytes) const {
     byte_pieces out;
     for (std::uint64_t done = 0; done < bytes; done += content_piece_bytes)
         out.pieces.push_back(block.bytes.subspan(at + done, std::min(content_piece_bytes, bytes - done)));
@@ -336,12 +335,12 @@ byte_pieces mirror_agent::impl::bytes_of(const agent_memory::block& block, std::
     return out;
 }
 
-void mirror_agent::impl::give_late(log_sequence entry, std::uint32_t payload, const byte_pieces& bytes) {
+void sync_agent::impl::give_late(log_sequence entry, std::uint32_t payload, const byte_pieces& bytes) {
     for (const std::span<const std::byte> piece : bytes.pieces)
         log.late_content(entry, payload, {{piece}, bytes.keep});
 }
 
-void mirror_agent::impl::on_read(const batch_ptr& batch, std::int32_t error) {
+void sync_agent::impl::on_read(const batch_ptr& batch, std::int32_t error) {
     const agent_memory::block block = std::exchange(batch->block, {});
     if (error != 0)
         return read_again(batch, error);
@@ -387,7 +386,7 @@ void mirror_agent::impl::on_read(const batch_ptr& batch, std::int32_t error) {
 }
 
 // Which of them failed is found out by reading them one by one.
-void mirror_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) {
+void sync_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) {
     const transfer_ptr order = batch->order;
     for (read_unit& unit : batch->units) {
         ++unit.attempts;
@@ -412,7 +411,7 @@ void mirror_agent::impl::read_again(const batch_ptr& batch, std::int32_t error) 
     }
 }
 
-void mirror_agent::impl::unit_failed(const batch_ptr& batch, const read_unit& unit, std::int32_t error) {
+void sync_agent::impl::unit_failed(const batch_ptr& batch, const read_unit& unit, std::int32_t error) {
     const transfer_ptr order = batch->order;
     // An object that the guest destroyed has no content that anybody could miss, unless commands in flight
     // use it: those give a difference that a digest finds.
@@ -426,19 +425,19 @@ void mirror_agent::impl::unit_failed(const batch_ptr& batch, const read_unit& un
     unit_ended(order, unit);
 }
 
-void mirror_agent::impl::end_holding(ordered_transfer& order, std::size_t units) {
+void sync_agent::impl::end_holding(ordered_transfer& order, std::size_t units) {
     if ((order.holding -= units) == 0)
         end_use(order.point);
 }
 
-void mirror_agent::impl::unit_ended(const transfer_ptr& order, const read_unit& unit) {
+void sync_agent::impl::unit_ended(const transfer_ptr& order, const read_unit& unit) {
     if (!unit.in_shadow)
         end_holding(*order, 1);
     if (--order->left == 0)
         transfer_ended(*order);
 }
 
-void mirror_agent::impl::pump_reads() {
+void sync_agent::impl::pump_reads() {
     for (std::size_t i = 0; i < reads.size() && reads_in_flight < options.max_reads_in_flight;) {
         const batch_ptr batch = reads[i];
         const bool runnable = batch->order ? batch->order->point->marked : phase != sync_phase::marking;
@@ -465,7 +464,7 @@ void mirror_agent::impl::pump_reads() {
 
 // False: not now (no memory); nothing has happened then. A last round, and what must arrive, go on without
 // memory, more slowly; but not with CUDA.
-bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfer_ptr order) {
+bool sync_agent::impl::start_ordered(const std::vector<piece>& pieces, transfer_ptr order) {
     std::vector<batch_ptr> batches = batches_of(pieces);
     std::map<std::uint64_t, std::uint64_t> shadow_used;
     for (const batch_ptr& batch : batches) {
@@ -519,7 +518,7 @@ bool mirror_agent::impl::start_ordered(const std::vector<piece>& pieces, transfe
     return true;
 }
 
-void mirror_agent::impl::transfer_ended(ordered_transfer& order) {
+void sync_agent::impl::transfer_ended(ordered_transfer& order) {
     if (order.point && order.point->broken && order.final)
         return fail("the guest's queues could not be held for the last round of a state transfer");
     for (const auto& [serial, alias] : order.aliases)

@@ -84,7 +84,7 @@ private:
     std::size_t complete_ = 0; // so many from the front have all of their content
     mirror::log_sequence synced_ = 0;
     std::vector<mirror::open_request> open_; // at the last commit, not resumed
-    std::set<std::uint32_t> resumed_files_;  // an open request of theirs was
+    std::set<std::uint32_t> resumed_files_;  // an in-flight request of theirs was
     bool taken_over_ = false;
 };
 

@@ -16,18 +16,15 @@ inline std::string after_takeover(const run_checker& runs, const model_gpu& stan
     for (const auto& a : runs.arrived()) {
         const body& b = a.entry;
         if (b.meta.sequence > runs.committed()) {
-            if (a.ran) {
+            if (a.ran)
                 return "entry " + std::to_string(b.meta.sequence) + " ran and lay beyond the last commit";
-            }
             continue;
         }
-        if (!a.settled()) {
+        if (!a.settled())
             return "entry " + std::to_string(b.meta.sequence) + " was committed and has not run";
-        }
         const bool failed = a.outcome_known && a.result != 0 && (b.meta.flags & mirror::entry_may_fail) == 0;
-        if (a.canceled || failed) {
+        if (a.canceled || failed)
             continue;
-        }
         switch (b.meta.kind) {
         case mirror::entry_kind::open_file:
             expected.open(b.meta.file);
@@ -35,7 +32,7 @@ inline std::string after_takeover(const run_checker& runs, const model_gpu& stan
         case mirror::entry_kind::close_file:
             expected.close(b.meta.file);
             break;
-        case mirror::entry_kind::lose_file:
+        case mirror::entry_kind::lose_session:
             expected.close(b.meta.file);
             expected.open(b.meta.file);
             break;

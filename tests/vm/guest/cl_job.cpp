@@ -216,10 +216,9 @@ void store_traced(double seconds, const char* stop_file) {
             need(clReleaseEvent(done[side]), "release");
         }
         cl_int* const view = views[side];
-        if (rounds % 16 < 2) { // now and then all of it
+        if (rounds % 16 < 2) // now and then all of it
             for (std::size_t i = 0; i < count; ++i)
                 view[i] = static_cast<cl_int>(i + rounds);
-        }
         for (int i = 0; i < 50; ++i) {
             random = random * 1664525u + 1013904223u;
             view[(random >> 8) % count] = static_cast<cl_int>(random >> 4 & 0xffff);

@@ -201,7 +201,7 @@ exit $status
             directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
         more = ["--listen", f"unix:{self.directory}/far{self.started}"] if command == "standby" else []
         if command == "run" and (self.anew or (self.arbiter == "fence" and not was)):
-            more.append("--anew")
+            more.append("--force-new")
         if self.disk:
             more += ["--disk", str(self.image(machine))]
         one = self.hosts.start(command, name, *more)
@@ -560,7 +560,7 @@ exit $status
             self.freeze_etcd()
             old.tell("stop")
             assert old.process.wait(60) == 0, old.said()
-            assert "--anew" in old.said(), old.said()
+            assert "--force-new" in old.said(), old.said()
             self.freeze_etcd(False)
             waits.wait_state("listening")
             time.sleep(LEASE_SECONDS + 1)
@@ -602,7 +602,7 @@ exit $status
             if any(e["event"] == "running" for e in self.standby.events()):
                 return True
             state = state_at(self.primary, begin)
-            if state not in ("protecting", "losing", "leaving") and not self.primary.alive():
+            if state not in ("protecting", "unpairing", "leaving") and not self.primary.alive():
                 raise Unprotected(f"{self.primary.name} was '{state}' when it was hit; {self.primary.said()}")
             assert self.standby.alive(), f"{self.standby.name} ended; {self.standby.said()}"
             return False
@@ -784,7 +784,7 @@ def qemu_of(host):
 
 def state_at(host, ns):
     """The state that its supervisor was in then."""
-    states = ("opening", "alone", "replicating", "telling", "recording", "protecting", "losing", "handing-over", "taking-back",
+    states = ("opening", "alone", "replicating", "announcing", "recording", "protecting", "unpairing", "handing-over", "reclaiming",
               "leaving", "ended")
     return next((e["event"] for e in reversed(host.events()) if e["event"] in states and e.get("boot_ns", 0) <= ns), None)
 

@@ -6,7 +6,7 @@
 namespace kagemusha::world {
 
 bool newest_disk_checker::is_newest(std::uint8_t host) const {
-    const auto told = w_.output.told_request();
+    const auto told = w_.output.reported_request();
     const auto& blocks = w_.hosts[host]->image.read();
     for (std::uint32_t i = 0; i < std::min(slots, told); ++i)
         if (blocks[(told - i) % slots] < told - i)
@@ -17,7 +17,7 @@ bool newest_disk_checker::is_newest(std::uint8_t host) const {
 void newest_disk_checker::boots(std::uint8_t host, bool anew) {
     if (!is_newest(host))
         return w_.fail(fmt::format("newest disk: the VM starts on {}{}, whose image lacks what was told",
-                                   w_.hosts[host]->name(), anew ? " with --anew" : ""));
+                                   w_.hosts[host]->name(), anew ? " with --force-new" : ""));
     if (anew || !left_a_standby_)
         return;
     for (const auto& h : w_.hosts)
@@ -30,7 +30,7 @@ void newest_disk_checker::boots(std::uint8_t host, bool anew) {
 void newest_disk_checker::marked_as_copy(std::uint8_t host) {
     if (w_.o.old_release[host]) // it did so
         return;
-    if (!is_newest(host) || w_.output.told_request() == 0)
+    if (!is_newest(host) || w_.output.reported_request() == 0)
         return;
     for (std::uint8_t i = 0; i < w_.hosts.size(); ++i)
         if (i != host && (is_newest(i) || w_.hosts[i]->vm.runs()))

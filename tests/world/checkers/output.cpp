@@ -27,13 +27,13 @@ void output_checker::spoke(std::uint8_t host, std::uint32_t run, const packet& p
     if (run < speaker_)
         return w_.fail(fmt::format("one speaker: run {} speaks on {} after run {} did", run,
                                    w_.hosts[host]->name(), speaker_));
-    if (told_ != 0 && nodes_[told_].root == nodes_[p.node].root && !is_before(told_, p.node))
+    if (reported_ != 0 && nodes_[reported_].root == nodes_[p.node].root && !is_before(reported_, p.node))
         return w_.fail(fmt::format("output commit: run {} on {} speaks and does not have what run {} told",
                                    run, w_.hosts[host]->name(), speaker_));
-    if (nodes_[p.node].root < nodes_[told_].root)
+    if (nodes_[p.node].root < nodes_[reported_].root)
         return w_.fail("output commit: a history that was left goes on");
     speaker_ = run;
-    told_ = p.node;
+    reported_ = p.node;
     if (p.request != 0)
         check_reply(p);
 }
@@ -49,10 +49,10 @@ void output_checker::check_reply(const packet& p) {
         if (is != expected)
             wrong(what, is, expected);
     };
-    if (r < told_request_)
-        return w_.fail(
-            fmt::format("exactly once: the VM knows {} requests, and has replied to {}", r, told_request_));
-    told_request_ = r;
+    if (r < reported_request_)
+        return w_.fail(fmt::format("exactly once: the VM knows {} requests, and has replied to {}", r,
+                                   reported_request_));
+    reported_request_ = r;
     check("the GPU's count", p.gpu_value, r);
     check("the word that the GPU read into", p.words[0], r);
     check("the word that the program changed after the read", p.words[1], r | owned);

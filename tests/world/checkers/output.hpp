@@ -28,8 +28,10 @@ public:
 
     void spoke(std::uint8_t host, std::uint32_t run, const packet& p);
 
-    std::uint32_t told_request() const { return told_request_; }
-    bool has_all_that_was_told(std::uint32_t node) const { return told_ == 0 || is_before(told_, node); }
+    std::uint32_t reported_request() const { return reported_request_; }
+    bool has_all_that_was_told(std::uint32_t node) const {
+        return reported_ == 0 || is_before(reported_, node);
+    }
 
 private:
     struct node {
@@ -41,7 +43,7 @@ private:
     world& w_;
     std::vector<node> nodes_{{0, 0, 0}};
     std::uint32_t runs_ = 0, speaker_ = 0;
-    std::uint32_t told_ = 0, told_request_ = 0;
+    std::uint32_t reported_ = 0, reported_request_ = 0;
 };
 
 } // namespace kagemusha::world

@@ -161,7 +161,7 @@ struct kagemusha_vgpu_window_free {
 
 /**
  * enum kagemusha_vgpu_trace_mode - how stores of the CPU into a range are noticed
- * @KAGEMUSHA_VGPU_TRACE_DEFAULT: the module's parameter trace_mode
+ * @KAGEMUSHA_VGPU_TRACE_DEFAULT: the module's parameter kvt_mode
  * @KAGEMUSHA_VGPU_TRACE_OFF: not at all
  * @KAGEMUSHA_VGPU_TRACE_PAGE: the first store to a page since the last flush faults
  * @KAGEMUSHA_VGPU_TRACE_EMULATE: each store faults and is carried out by the kernel
