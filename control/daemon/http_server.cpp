@@ -114,7 +114,7 @@ asio::awaitable<void> http_server::impl::serve(stream_type stream) {
             break;
     }
     beast::error_code ignored;
-    stream.socket().shutdown(socket_type::shutdown_send, ignored);
+    ignored = stream.socket().shutdown(socket_type::shutdown_send, ignored);
 }
 
 asio::awaitable<void> http_server::impl::accept() {
