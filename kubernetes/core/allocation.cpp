@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See allocation.hpp.
+#include "kubernetes/core/allocation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace kagemusha::kubernetes {
+
+namespace {
+
+constexpr std::size_t max_shown = 80; // of a text of others in a sentence
+
+std::string shown(std::string_view text) {
+    std::string out;
+    for (const char c : text.substr(0, max_shown))
+        out += c > 0x20 && c < 0x7f ? c : '?';
+    return out;
+}
+
+} // namespace
+
+std::string unit_id(std::string_view gpu, std::uint32_t unit) {
+    return fmt::format("{}-{:02}", gpu, unit);
+}
+
+std::optional<std::string> gpu_of_unit(std::string_view id) {
+    const auto dash = id.rfind('-');
+    if (dash == std::string_view::npos || id.size() - dash != 3)
+        return std::nullopt;
+    std::uint32_t unit = 0;
+    const auto* const end = id.data() + id.size();
+    const auto [rest, failed] = std::from_chars(id.data() + dash + 1, end, unit);
+    if (failed != std::errc{} || rest != end)
+        return std::nullopt;
+    return std::string(id.substr(0, dash));
+}
+
+std::optional<grant> allocate(const inventory& gpus, const std::vector<std::string>& ids,
+                              std::string& refusal) {
+    if (ids.empty() || ids.size() > units_of_gpu) {
+        refusal = fmt::format("{} units of {} were asked for: a container has 1 to {}, percent of one GPU",
+                              ids.size(), resource_name, units_of_gpu);
+        return std::nullopt;
+    }
+    const known_gpu* gpu = nullptr;
+    std::set<std::string_view> once;
+    for (const auto& id : ids) {
+        const auto named = gpu_of_unit(id);
+        const auto* const known = named ? gpus.find(*named) : nullptr;
+        if (!known) {
+            refusal =
+                fmt::format("{} is no GPU of this node: it was there before a restart, or never", shown(id));
+            return std::nullopt;
+        }
+        if (!once.insert(id).second) {
+            refusal = fmt::format("{} was asked for twice", shown(id));
+            return std::nullopt;
+        }
+        if (gpu && gpu != known) {
+            refusal =
+                fmt::format("{} percent are free on no single GPU of this node: ask for less, or use the "
+                            "DRA driver, which the scheduler asks GPU by GPU",
+                            ids.size());
+            return std::nullopt;
+        }
+        gpu = known;
+    }
+    if (refusal = gpu->trouble(); !refusal.empty())
+        return std::nullopt;
+    const auto percent = static_cast<std::uint32_t>(ids.size());
+    return grant{gpu->gpu, percent, (gpu->gpu.memory_bytes >> 20) * percent / units_of_gpu};
+}
+
+std::vector<std::string> prefer(const std::vector<std::string>& available,
+                                const std::vector<std::string>& must_include, std::uint32_t size) {
+    std::map<std::string, std::vector<std::string>> free;
+    for (const auto& id : available)
+        if (const auto gpu = gpu_of_unit(id))
+            free[*gpu].push_back(id);
+    std::vector<std::string>* best = nullptr;
+    for (auto& [gpu, ids] : free) {
+        const bool has_all = std::ranges::all_of(
+            must_include, [&](const std::string& id) { return std::ranges::find(ids, id) != ids.end(); });
+        if (has_all && ids.size() >= size && (!best || ids.size() < best->size()))
+            best = &ids;
+    }
+    if (!best || must_include.size() > size)
+        return {};
+    std::ranges::sort(*best);
+    std::vector<std::string> out = must_include;
+    for (const auto& id : *best)
+        if (out.size() < size && std::ranges::find(must_include, id) == must_include.end())
+            out.push_back(id);
+    return out;
+}
+
+std::map<std::string, std::string> environment_of(const grant& given) {
+    std::map<std::string, std::string> out{
+        {"KAGEMUSHA_GPU", given.gpu.selector},
+        {"KAGEMUSHA_GPU_SHARE", std::to_string(given.percent)},
+        {"KAGEMUSHA_GPU_ARBITER", fmt::format("{}/{}", share_directory_inside, given.gpu.id)},
+        {"KAGEMUSHA_SHARE_DIR", share_directory_inside},
+    };
+    if (given.memory_mib != 0)
+        out["KAGEMUSHA_GPU_MEMORY_MIB"] = std::to_string(given.memory_mib);
+    return out;
+}
+
+} // namespace kagemusha::kubernetes

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// See inventory.hpp.
+#include "kubernetes/core/inventory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kagemusha::kubernetes {
+
+namespace {
+
+// A driver that is busy may not answer once; twice in a row it is gone.
+constexpr std::uint32_t failures_until_gone = 2;
+
+} // namespace
+
+std::string known_gpu::trouble() const {
+    if (!listed)
+        return fmt::format("{} ({}) is gone: its driver does not list it any more", gpu.id, gpu.name);
+    if (!arbiter)
+        return fmt::format("{} ({}) has no share arbiter: kagemusha-gpu does not answer at its socket",
+                           gpu.id, gpu.name);
+    return {};
+}
+
+void inventory::looked(const std::optional<std::vector<found_gpu>>& listed) {
+    failures_ = listed ? 0 : failures_ + 1;
+    if (!listed && failures_ < failures_until_gone)
+        return;
+    bool changed = false;
+    for (auto& known : gpus_) {
+        const found_gpu* now = nullptr;
+        if (listed)
+            for (const auto& one : *listed)
+                if (one.id == known.gpu.id)
+                    now = &one;
+        changed |= known.listed != (now != nullptr) || (now && *now != known.gpu);
+        known.listed = now != nullptr;
+        if (now)
+            known.gpu = *now;
+    }
+    if (listed)
+        for (const auto& one : *listed)
+            if (!find(one.id) && gpus_.size() < max_gpus) {
+                gpus_.push_back({one, true, false});
+                changed = true;
+            }
+    if (changed)
+        ++version_;
+}
+
+void inventory::asked(std::string_view id, bool answers) {
+    for (auto& known : gpus_)
+        if (known.gpu.id == id && known.arbiter != answers) {
+            known.arbiter = answers;
+            ++version_;
+        }
+}
+
+const known_gpu* inventory::find(std::string_view id) const {
+    const auto at = std::ranges::find_if(gpus_, [&](const known_gpu& known) { return known.gpu.id == id; });
+    return at == gpus_.end() ? nullptr : &*at;
+}
+
+} // namespace kagemusha::kubernetes

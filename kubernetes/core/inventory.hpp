@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// The GPUs of this node and whether they can be allocated. A GPU that was seen once stays: the kubelet must hear
+// that it is gone, because pods may have it. Pure.
+#pragma once
+
+#include "kubernetes/core/gpu.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kagemusha::kubernetes {
+
+struct known_gpu {
+    found_gpu gpu;
+    bool listed = false;  // its driver lists it
+    bool arbiter = false; // its share arbiter answers
+
+    bool healthy() const { return listed && arbiter; }
+    // Why it can't be allocated, as a sentence; "": it can.
+    std::string trouble() const;
+};
+
+class inventory {
+public:
+    // What the drivers list now; nothing: they did not answer. A single failure says nothing about a GPU.
+    void looked(const std::optional<std::vector<found_gpu>>& listed);
+    // Whether the share arbiter of this GPU answered.
+    void asked(std::string_view id, bool answers);
+
+    const std::vector<known_gpu>& gpus() const { return gpus_; }
+    const known_gpu* find(std::string_view id) const;
+    // Grows with each change of what is advertised.
+    std::uint64_t version() const { return version_; }
+
+private:
+    std::vector<known_gpu> gpus_;
+    std::uint32_t failures_ = 0;
+    std::uint64_t version_ = 1;
+};
+
+} // namespace kagemusha::kubernetes
