@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * kagemusha_loop: the device loop, in OpenCL C. It is put in front of a program, which has one function:
+ *
+ *     void loop_arrived(struct loop *l, const struct loop_event *e);
+ *
+ * A lane is a work-group. It runs this callback with all of its work-items for one event after the other,
+ * and looks at its token in between. When the token has no callback left, or there is nothing to do, the
+ * kernel ends; what the program wants to keep is in loop_state(), in global memory, for the next launch.
+ *
+ * All work-items of a lane call the functions below alike, with equal arguments, and decide alike. They run side
+ * by side. So a callback does not change what it reads: it says by loop_store() and loop_copy() what is to be
+ * written behind it, and needs no barrier. What no other work-item reads in this callback may be written at once.
+ */
+#ifndef KAGEMUSHA_LOOP_H
+#define KAGEMUSHA_LOOP_H
+
+struct loop_pending { /* a store behind the callback */
+	global uchar *to;
+	global const uchar *from; /* 0: `value` */
+	ulong value;
+	uint bytes;
+};
+
+struct loop {
+	global const uchar *data; /* of the event */
+	global uchar *requests;
+	global struct loop_lane_state *kept;
+	uint used;        /* bytes of requests */
+	uint count;       /* requests */
+	uint allowance;   /* requests that this callback may still make */
+	uint first, steps; /* that wait, in kept->cookies */
+	uint stores;
+	uint fault;
+	struct loop_pending store[LOOP_MAX_STORES];
+};
+
+inline uint loop_lane(void) { return get_group_id(0); }
+inline uint loop_lanes(void) { return get_num_groups(0); }
+inline uint loop_item(void) { return get_local_id(0); }
+inline uint loop_items(void) { return get_local_size(0); }
+
+/* The program's own bytes of this lane, all 0 at first. */
+inline global uchar *loop_state(struct loop *l) { return (global uchar *)(l->kept + 1); }
+
+/* The event's data, of e->bytes. */
+inline global const uchar *loop_data(struct loop *l) { return l->data; }
+
+/* Where the data of the next request belongs: LOOP_DATA_BYTES. */
+inline global uchar *loop_out(struct loop *l)
+{
+	return l->requests + l->used + sizeof(struct loop_request);
+}
+
+inline void loop_request(struct loop *l, uint kind, uint target, uint bytes, uint count, ulong cookie,
+			 ulong value)
+{
+	if (!l->allowance || bytes > LOOP_DATA_BYTES) {
+		l->fault = LOOP_FAULT_REQUESTS;
+		return;
+	}
+	if (loop_item() == 0) {
+		global struct loop_request *r = (global struct loop_request *)(l->requests + l->used);
+		r->kind = kind;
+		r->target = target;
+		r->bytes = bytes;
+		r->count = count;
+		r->cookie = cookie;
+		r->value = value;
+	}
+	l->used += sizeof(struct loop_request) + (bytes + 7) / 8 * 8;
+	++l->count;
+	--l->allowance;
+}
+
+/* `bytes` of loop_out() to a client. */
+inline void loop_send(struct loop *l, uint connection, uint bytes)
+{
+	loop_request(l, LOOP_SEND, connection, bytes, 0, 0, 0);
+}
+
+/* The same; LOOP_SENT with this cookie comes when there is room for more. */
+inline void loop_send_notify(struct loop *l, uint connection, uint bytes, ulong cookie)
+{
+	loop_request(l, LOOP_SEND, connection, bytes, 1, cookie, 0);
+}
+
+inline void loop_close(struct loop *l, uint connection)
+{
+	loop_request(l, LOOP_CLOSE, connection, 0, 0, 0, 0);
+}
+
+/* The file whose path is in loop_out(); LOOP_OPENED comes. */
+inline void loop_open(struct loop *l, uint bytes, ulong cookie)
+{
+	loop_request(l, LOOP_OPEN, LOOP_NONE, bytes, 0, cookie, 0);
+}
+
+/* At most LOOP_DATA_BYTES; LOOP_READ comes, with less at the file's end. */
+inline void loop_read(struct loop *l, uint file, ulong offset, uint bytes, ulong cookie)
+{
+	loop_request(l, LOOP_FETCH, file, 0, bytes, cookie, offset);
+}
+
+inline void loop_forget(struct loop *l, uint file)
+{
+	loop_request(l, LOOP_FORGET, file, 0, 0, 0, 0);
+}
+
+/* `bytes` of loop_out() to a lane, where LOOP_POSTED comes. */
+inline void loop_post(struct loop *l, uint lane, uint bytes, ulong cookie)
+{
+	loop_request(l, LOOP_POST, lane, bytes, 0, cookie, 0);
+}
+
+/* More to do without the host: LOOP_STEP with this cookie comes, in this launch or in a later one. */
+inline void loop_later(struct loop *l, ulong cookie)
+{
+	if (l->steps == LOOP_MAX_STEPS) {
+		l->fault = LOOP_FAULT_STEPS;
+		return;
+	}
+	if (loop_item() == 0)
+		l->kept->cookies[(l->first + l->steps) % LOOP_MAX_STEPS] = cookie;
+	++l->steps;
+}
+
+inline void loop_pend(struct loop *l, global void *to, global const uchar *from, ulong value, uint bytes)
+{
+	if (l->stores == LOOP_MAX_STORES) {
+		l->fault = LOOP_FAULT_STORES;
+		return;
+	}
+	struct loop_pending *p = l->store + l->stores++;
+	p->to = (global uchar *)to;
+	p->from = from;
+	p->value = value;
+	p->bytes = bytes;
+}
+
+/* Behind this callback: the lowest `bytes` of `value`, at most 8. */
+inline void loop_store(struct loop *l, global void *to, ulong value, uint bytes)
+{
+	loop_pend(l, to, 0, value, min(bytes, 8u));
+}
+
+/* Behind this callback: from loop_data() or loop_state(). In their order; they must not overlap. */
+inline void loop_copy(struct loop *l, global void *to, global const uchar *from, uint bytes)
+{
+	loop_pend(l, to, from, 0, bytes);
+}
+
+inline void loop_carry_out(struct loop *l)
+{
+	for (uint s = 0; s < l->stores; ++s) {
+		const struct loop_pending *p = l->store + s;
+		for (uint i = loop_item(); i < p->bytes; i += loop_items())
+			p->to[i] = p->from ? p->from[i] : (uchar)(p->value >> 8 * i);
+	}
+	l->stores = 0;
+}
+
+void loop_arrived(struct loop *l, const struct loop_event *e);
+
+#define LOOP_OUT_ROOM (LOOP_OUTBOX_BYTES - sizeof(struct loop_lane_out))
+#define LOOP_CALLBACK_ROOM (LOOP_MAX_REQUESTS * (sizeof(struct loop_request) + LOOP_DATA_BYTES))
+
+kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, global uchar *state,
+			   ulong state_bytes)
+{
+	const uint lane = get_group_id(0);
+	global volatile const struct loop_token *token = (global volatile const struct loop_token *)inbox;
+	global const struct loop_lane_in *in =
+		(global const struct loop_lane_in *)(inbox + sizeof(struct loop_token)) + lane;
+	global struct loop_lane_out *out =
+		(global struct loop_lane_out *)(outbox + (ulong)lane * LOOP_OUTBOX_BYTES);
+	struct loop l;
+	l.requests = (global uchar *)(out + 1);
+	l.kept = (global struct loop_lane_state *)(state + lane * (sizeof(struct loop_lane_state) + state_bytes));
+	l.used = l.count = l.stores = l.fault = 0;
+	l.first = l.kept->first;
+	l.steps = l.kept->steps;
+	uint step_is_next = l.kept->step_is_next;
+	global const uchar *next = inbox + in->offset;
+	const uint events = in->events;
+	uint consumed = 0, ran = 0;
+
+	for (;;) {
+#ifndef KAGEMUSHA_LOOP_NEVER_LOOKS
+		if (ran >= token->callbacks)
+			break;
+#endif
+		const bool step = l.steps && (step_is_next || consumed == events);
+		if ((!step && consumed == events) || l.used + LOOP_CALLBACK_ROOM > LOOP_OUT_ROOM || l.fault)
+			break;
+		struct loop_event e;
+		l.data = next + sizeof(struct loop_event);
+		if (step) {
+			e.kind = LOOP_STEP;
+			e.source = lane;
+			e.bytes = e.pad = 0;
+			e.value = 0;
+			e.cookie = l.kept->cookies[l.first % LOOP_MAX_STEPS];
+			++l.first;
+			--l.steps;
+		} else {
+			e = *(global const struct loop_event *)next;
+			next += sizeof(struct loop_event) + (e.bytes + 7) / 8 * 8;
+			++consumed;
+		}
+		step_is_next = !step;
+		l.allowance = LOOP_MAX_REQUESTS;
+		loop_arrived(&l, &e);
+		++ran;
+		barrier(CLK_GLOBAL_MEM_FENCE); /* everybody has read */
+		loop_carry_out(&l);
+		barrier(CLK_GLOBAL_MEM_FENCE);
+	}
+	if (loop_item() == 0) {
+		out->consumed = consumed;
+		out->callbacks = ran;
+		out->requests = l.count;
+		out->bytes = l.used;
+		out->steps = l.steps;
+		out->fault = l.fault;
+		out->pad = 0;
+		l.kept->first = l.first % LOOP_MAX_STEPS;
+		l.kept->steps = l.steps;
+		l.kept->step_is_next = step_is_next;
+	}
+}
+
+#endif
