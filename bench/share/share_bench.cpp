@@ -5,7 +5,10 @@
 //
 //     share_bench --vm 75:1 --vm 25:10 --policy fair --seconds 10      shares 75 and 25 %, kernels of 1 and 10 ms
 //
-// Shares are read from the arbiter's accounts, latencies are from a launch to its completion.
+//     share_bench --fps 30 --vm 0:8 --vm 0:8     each VM renders a frame of 8 ms every 1/30 s
+//
+// Shares are read from the arbiter's accounts, latencies are from a launch to its completion. A frame is a launch,
+// so turns end at frames' ends.
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -27,6 +30,7 @@
 #include <thread>
 #include <vector>
 
+#include "frames/path_tracer.hpp"
 #include "share/core/terms.hpp"
 #include "worker/share_join.hpp"
 #include "worker/test_guest_session.hpp"
@@ -63,6 +67,7 @@ struct options {
     std::vector<vm_options> vms;
     double seconds = 5;
     bool arbiter = true;
+    double fps = 0; // of a renderer; 0: kernels one after the other
 };
 
 double ms_since(clock_type::time_point from) {
@@ -145,6 +150,7 @@ struct measured {
     std::uint64_t tasks = 0;
     double seconds = 0;
     std::vector<double> latencies_ms;
+    std::uint64_t frames = 0, missed = 0;
 
     double per_second() const { return seconds > 0 ? static_cast<double>(tasks) / seconds : 0; }
     double latency(double part) {
@@ -159,9 +165,11 @@ struct measured {
 
 class guest {
 public:
-    guest(const std::string& gpu, const std::string& share)
-        : session_(std::make_unique<worker::guest_session>(gpu, worker::sandbox_mode::required, share)) {
-        if (!session_->opened() || session_->build(source) != 0) {
+    guest(const std::string& gpu, const std::string& share, bool renders)
+        : session_(std::make_unique<worker::guest_session>(gpu, worker::sandbox_mode::required, share,
+                                                           frames::image_bytes))
+        , items_(renders ? frames::pixels : items) {
+        if (!session_->opened() || session_->build(renders ? frames::source : source) != 0) {
             std::fprintf(stderr, "no session: %s%s\n", session_->whole_log().c_str(),
                          session_->build_log().c_str());
             std::exit(1);
@@ -182,7 +190,7 @@ public:
                 out = {};
             }
             while (flying.size() < vm.depth) {
-                flying.emplace_back(session_->launch_with_event(rounds, items, ended), clock_type::now());
+                flying.emplace_back(session_->launch_with_event(rounds, items_, ended), clock_type::now());
                 ended = 0;
             }
             if (!wait_for(flying.front().first))
@@ -199,10 +207,42 @@ public:
             wait_for(one.first);
         return out;
     }
+    // The same, with a frame every 1/fps s; `phase`: which part of that later than others it begins.
+    measured render(double fps, double phase, std::int64_t paths, const std::atomic<bool>& stop,
+                    const std::atomic<bool>& counts) {
+        while (!counts && !stop)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const auto ns_of = [](clock_type::time_point at) {
+            return static_cast<std::uint64_t>(
+                std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
+        };
+        const auto from = clock_type::now();
+        const double frame_ns = 1e9 / fps;
+        frames::pacer pace(ns_of(from) + static_cast<std::uint64_t>(phase * frame_ns),
+                           static_cast<std::uint64_t>(frame_ns));
+        measured out;
+        std::uint64_t ended = 0;
+        while (!stop) {
+            std::this_thread::sleep_until(clock_type::time_point(std::chrono::nanoseconds(pace.due_ns())));
+            const auto begin = clock_type::now();
+            const auto event = session_->launch_with_event(
+                frames::argument(pace.frame(), static_cast<std::uint32_t>(paths)), items_, ended);
+            if (!wait_for(event))
+                break;
+            ended = event;
+            out.latencies_ms.push_back(ms_since(begin));
+            pace.shown(ns_of(clock_type::now()));
+        }
+        out.seconds = ms_since(from) / 1000;
+        out.tasks = pace.rendered();
+        out.frames = pace.frames();
+        out.missed = pace.missed();
+        return out;
+    }
     // One launch, alone.
     double once_ms(std::int64_t rounds) {
         const auto begin = clock_type::now();
-        wait_for(session_->launch_with_event(rounds, items, 0));
+        wait_for(session_->launch_with_event(rounds, items_, 0));
         return ms_since(begin);
     }
 
@@ -225,11 +265,12 @@ private:
     }
 
     std::unique_ptr<worker::guest_session> session_;
+    const std::uint64_t items_;
 };
 
 // Rounds that take so long, when nobody else is there.
-std::int64_t rounds_for(guest& g, double ms) {
-    std::int64_t rounds = 64;
+std::int64_t rounds_for(guest& g, double ms, std::int64_t least) {
+    std::int64_t rounds = least;
     double took = 0;
     for (int i = 0; i < 20; ++i) {
         took = g.once_ms(rounds);
@@ -258,13 +299,17 @@ std::vector<measured> run_together(const options& o, const std::vector<vm_option
             }
             share = worker::share_text(arbiter->socket(), hello);
         }
-        guests.push_back(std::make_unique<guest>(o.gpu, share));
+        guests.push_back(std::make_unique<guest>(o.gpu, share, o.fps > 0));
     }
     std::atomic<bool> stop = false, counts = false;
     std::vector<measured> out(vms.size());
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < vms.size(); ++i)
-        threads.emplace_back([&, i] { out[i] = guests[i]->run(vms[i], rounds[i], stop, counts); });
+        threads.emplace_back([&, i] {
+            const double phase = static_cast<double>(i) / static_cast<double>(vms.size());
+            out[i] = o.fps > 0 ? guests[i]->render(o.fps, phase, rounds[i], stop, counts)
+                               : guests[i]->run(vms[i], rounds[i], stop, counts);
+        });
     std::this_thread::sleep_for(std::chrono::seconds(1));
     if (arbiter != nullptr)
         before = arbiter->rows();
@@ -295,7 +340,7 @@ bool parse_vm(const std::string& text, vm_options& vm) {
 int usage() {
     std::puts(
         "usage: share_bench [--gpu GPU] [--policy fair|round-robin|fixed|priority] [--seconds N]\n"
-        "                   [--without-arbiter] --vm SHARE:MS[:DEPTH[:THINK_MS[:PRIORITY]]]…\n"
+        "                   [--without-arbiter] [--fps N] --vm SHARE:MS[:DEPTH[:THINK_MS[:PRIORITY]]]…\n"
         "SHARE in percent (0: of what is left); MS: a kernel's length; DEPTH (16): launches in the queue.");
     return 2;
 }
@@ -323,6 +368,24 @@ void print(const options& o, std::vector<measured>& alone, std::vector<measured>
                 squares > 0 ? sum * sum / (static_cast<double>(o.vms.size()) * squares) : 0.0);
 }
 
+void print_frames(const options& o, std::vector<measured>& together) {
+    std::printf("%4s %9s %9s %9s %9s %9s %9s\n", "VM", "a frame", "frames", "missed", "missed %", "P50 ms",
+                "P99 ms");
+    std::uint64_t frames = 0, missed = 0;
+    for (std::size_t i = 0; i < o.vms.size(); ++i) {
+        measured& m = together[i];
+        frames += m.frames;
+        missed += m.missed;
+        std::printf("%4zu %6.2f ms %9llu %9llu %9.2f %9.2f %9.2f\n", i, o.vms[i].task_ms,
+                    static_cast<unsigned long long>(m.frames), static_cast<unsigned long long>(m.missed),
+                    m.frames != 0 ? 100.0 * static_cast<double>(m.missed) / static_cast<double>(m.frames)
+                                  : 0.0,
+                    m.latency(0.5), m.latency(0.99));
+    }
+    std::printf("missed of all: %.2f %%\n",
+                frames != 0 ? 100.0 * static_cast<double>(missed) / static_cast<double>(frames) : 0.0);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -337,6 +400,8 @@ int main(int argc, char** argv) {
             o.policy = argv[++i];
         else if (a == "--seconds" && more)
             o.seconds = std::strtod(argv[++i], nullptr);
+        else if (a == "--fps" && more)
+            o.fps = std::strtod(argv[++i], nullptr);
         else if (a == "--without-arbiter")
             o.arbiter = false;
         else if (a == "--vm" && more && parse_vm(argv[i + 1], vm))
@@ -350,9 +415,9 @@ int main(int argc, char** argv) {
     std::vector<std::int64_t> rounds;
     std::vector<measured> alone;
     {
-        guest one(o.gpu, "");
+        guest one(o.gpu, "", o.fps > 0);
         for (const vm_options& vm : o.vms)
-            rounds.push_back(rounds_for(one, vm.task_ms));
+            rounds.push_back(rounds_for(one, vm.task_ms, o.fps > 0 ? 1 : 64));
     }
     std::vector<share_row> before, after;
     // Of VMs that are the same, one is measured.
@@ -363,6 +428,8 @@ int main(int argc, char** argv) {
         };
         const auto first = static_cast<std::size_t>(std::ranges::find_if(o.vms, same) - o.vms.begin());
         rounds[i] = rounds[first];
+        if (o.fps > 0)
+            continue; // frames are due at times, alone or not
         alone.push_back(first < i ? alone[first]
                                   : run_together(o, {o.vms[i]}, {rounds[i]}, nullptr, before, after)[0]);
     }
@@ -372,6 +439,9 @@ int main(int argc, char** argv) {
     auto together = run_together(o, o.vms, rounds, arbiter.get(), before, after);
     std::printf("%s, %.0f s:\n", o.arbiter ? ("policy " + o.policy).c_str() : "without an arbiter",
                 o.seconds);
-    print(o, alone, together, before, after);
+    if (o.fps > 0)
+        print_frames(o, together);
+    else
+        print(o, alone, together, before, after);
     return 0;
 }

@@ -25,8 +25,8 @@ public:
         if (!lines_)
             return held_.empty() ? std::nullopt : std::optional(take(held_.size(), 0));
         const auto window = std::min<std::size_t>(held_.size(), LOOP_DATA_BYTES + 1);
-        const auto end = std::find(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(window),
-                                   std::byte{'\n'});
+        const auto end =
+            std::find(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(window), std::byte{'\n'});
         const auto bytes = static_cast<std::size_t>(end - held_.begin());
         if (bytes < window)
             return take(bytes, 1);

@@ -11,7 +11,8 @@ constexpr std::size_t padded(std::size_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
 
-template <typename T> void append(std::vector<std::byte>& to, const T& value) {
+template <typename T>
+void append(std::vector<std::byte>& to, const T& value) {
     const auto bytes = std::as_bytes(std::span(&value, 1));
     to.insert(to.end(), bytes.begin(), bytes.end());
 }

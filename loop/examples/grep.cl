@@ -148,7 +148,7 @@ inline void step(struct loop *l, uint j)
 		}
 	}
 	uint bytes = 0;
-	const uint client = job->client, file = job->file;
+	const uint client = job->client;
 	if (found) {
 		bytes = put_number(loop_out(l), line);
 		/* A line is cut where it would not fit with its number. */
@@ -170,11 +170,11 @@ inline void step(struct loop *l, uint j)
 	if (at == whole)
 		loop_store(l, &job->offset, offset, 8);
 	if (found)
-		loop_send_notify(l, client, bytes, j); /* who does not read holds up its own search only */
-	else if (at < whole)
+		loop_send(l, client, bytes);
+	if (at < whole)
 		loop_later(l, j);
 	else
-		loop_read(l, file, offset, LOOP_DATA_BYTES, j);
+		loop_send_notify(l, client, 0, j); /* who does not read holds up its own search only */
 }
 
 inline void go_on(struct loop *l, const struct loop_event *e)
@@ -184,10 +184,9 @@ inline void go_on(struct loop *l, const struct loop_event *e)
 	if (e->value) { /* the client is gone */
 		loop_forget(l, job->file);
 		loop_store(l, &job->used, 0, 4);
-	} else if (job->searched < job->whole)
-		loop_later(l, j);
-	else
+	} else {
 		loop_read(l, job->file, job->offset, LOOP_DATA_BYTES, j);
+	}
 }
 
 inline void opened(struct loop *l, const struct loop_event *e)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // kagemusha-loop-server: three servers whose work is done on the GPU: echo, kv and grep (their .cl files say what
 // clients send). SIGINT and SIGTERM end it; it prints its figures then.
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -40,11 +40,13 @@ const server servers[] = {
 kagemusha_loop* running = nullptr;
 
 int usage() {
-    std::fputs("usage: kagemusha-loop-server echo|kv|grep [--port N] [--root DIRECTORY] [--lanes N] [--items N]\n"
-               "                             [--callbacks N]\n"
-               "Listens on all addresses; port 0 takes a free one and prints it. --root: the files that grep reads.\n"
-               "--items: work-items of a lane. --callbacks: how many a launch may run; 0: as the times say.\n",
-               stderr);
+    std::fputs(
+        "usage: kagemusha-loop-server echo|kv|grep [--port N] [--root DIRECTORY] [--lanes N] [--items N]\n"
+        "                             [--callbacks N]\n"
+        "Listens on all addresses; port 0 takes a free one and prints it. --root: the files that grep "
+        "reads.\n"
+        "--items: work-items of a lane. --callbacks: how many a launch may run; 0: as the times say.\n",
+        stderr);
     return 2;
 }
 
@@ -56,7 +58,8 @@ int listen_on(unsigned port) {
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_ANY);
     if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(listener, 64) != 0) {
+        bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+        listen(listener, 64) != 0) {
         std::fprintf(stderr, "can't listen at port %u: %s\n", port, std::strerror(errno));
         std::exit(1);
     }
@@ -92,7 +95,8 @@ int main(int argc, char** argv) {
         const char* value = i + 1 < argc ? argv[i + 1] : "";
         if (a == "--root")
             root = value;
-        else if (!(a == "--port" && number(value, 65535, port)) && !(a == "--lanes" && number(value, 64, lanes)) &&
+        else if (!(a == "--port" && number(value, 65535, port)) &&
+                 !(a == "--lanes" && number(value, 64, lanes)) &&
                  !(a == "--items" && number(value, 1024, items)) &&
                  !(a == "--callbacks" && number(value, 1u << 20, callbacks)))
             return usage();
@@ -124,7 +128,8 @@ int main(int argc, char** argv) {
     const int result = kagemusha_loop_run(running, error, sizeof error);
     kagemusha_loop_figures f{};
     kagemusha_loop_get_figures(running, &f);
-    std::printf("clients %llu, bytes in %llu, out %llu, launches %llu, callbacks %llu, yields %llu, kept short %llu\n",
+    std::printf("clients %llu, bytes in %llu, out %llu, launches %llu, callbacks %llu, yields %llu, kept "
+                "short %llu\n",
                 static_cast<unsigned long long>(f.clients), static_cast<unsigned long long>(f.bytes_in),
                 static_cast<unsigned long long>(f.bytes_out), static_cast<unsigned long long>(f.launches),
                 static_cast<unsigned long long>(f.callbacks), static_cast<unsigned long long>(f.yields),

@@ -29,8 +29,11 @@ bool would_block() {
 } // namespace
 
 clients::clients(int listener, bool lines, std::uint32_t lanes, reporter report, asker is_busy)
-    : listener_(listener), lines_(lines), lanes_(lanes), report_(std::move(report)),
-      is_busy_(std::move(is_busy)) {}
+    : listener_(listener)
+    , lines_(lines)
+    , lanes_(lanes)
+    , report_(std::move(report))
+    , is_busy_(std::move(is_busy)) {}
 
 clients::~clients() {
     for (const auto& [id, one] : all_)
@@ -73,7 +76,8 @@ void clients::serve(std::span<const pollfd> ready) {
         else if (!is_busy_(one.lane))
             hand_on(id, one); // lines that came with an earlier read
     }
-    if (const auto found = by_socket.find(listener_); found != by_socket.end() && (found->second & POLLIN) != 0)
+    if (const auto found = by_socket.find(listener_);
+        found != by_socket.end() && (found->second & POLLIN) != 0)
         accept_all();
 }
 

@@ -47,7 +47,7 @@ private:
         int socket;
         std::uint32_t lane;
         framer in;
-        std::vector<std::byte> out; // at most max_send_bytes
+        std::vector<std::byte> out;  // at most max_send_bytes
         std::vector<notice> notices; // sent when `out` is short again
         bool closing = false, ended = false;
     };

@@ -104,8 +104,8 @@ void device_loop::build(const kagemusha_loop_options& options) {
     if (error == CL_BUILD_PROGRAM_FAILURE) {
         std::string log(16384, '\0');
         std::size_t bytes = 0;
-        if (clGetProgramBuildInfo(program_.get(), device_, CL_PROGRAM_BUILD_LOG, log.size(), log.data(), &bytes) !=
-            CL_SUCCESS)
+        if (clGetProgramBuildInfo(program_.get(), device_, CL_PROGRAM_BUILD_LOG, log.size(), log.data(),
+                                  &bytes) != CL_SUCCESS)
             bytes = 0;
         log.resize(bytes);
         throw failure(EINVAL, "the program does not compile:\n" + log);
@@ -125,16 +125,16 @@ device_loop::owned<cl_mem> device_loop::buffer(cl_mem_flags flags, std::size_t b
 void device_loop::start(std::vector<std::byte> inbox) {
     inbox_bytes_ = std::move(inbox);
     started_ns_ = now_ns();
-    need(clEnqueueWriteBuffer(queue_.get(), inbox_.get(), CL_FALSE, 0, inbox_bytes_.size(), inbox_bytes_.data(),
-                              0, nullptr, nullptr),
+    need(clEnqueueWriteBuffer(queue_.get(), inbox_.get(), CL_FALSE, 0, inbox_bytes_.size(),
+                              inbox_bytes_.data(), 0, nullptr, nullptr),
          "clEnqueueWriteBuffer");
     const std::size_t all = lanes_ * items_;
     cl_event launch = nullptr, read = nullptr;
     need(clEnqueueNDRangeKernel(queue_.get(), kernel_.get(), 1, nullptr, &all, &items_, 0, nullptr, &launch),
          "clEnqueueNDRangeKernel");
     launch_.reset(launch);
-    need(clEnqueueReadBuffer(queue_.get(), outbox_.get(), CL_FALSE, 0, outbox_bytes_.size(), outbox_bytes_.data(),
-                             0, nullptr, &read),
+    need(clEnqueueReadBuffer(queue_.get(), outbox_.get(), CL_FALSE, 0, outbox_bytes_.size(),
+                             outbox_bytes_.data(), 0, nullptr, &read),
          "clEnqueueReadBuffer");
     read_.reset(read);
     need(clSetEventCallback(read, CL_COMPLETE, report_end, reinterpret_cast<void*>(std::intptr_t{ended_})),

@@ -56,7 +56,8 @@ private:
         void operator()(cl_mem m) const { clReleaseMemObject(m); }
         void operator()(cl_event e) const { clReleaseEvent(e); }
     };
-    template <typename T> using owned = std::unique_ptr<std::remove_pointer_t<T>, released>;
+    template <typename T>
+    using owned = std::unique_ptr<std::remove_pointer_t<T>, released>;
 
     void build(const kagemusha_loop_options& options);
     owned<cl_mem> buffer(cl_mem_flags flags, std::size_t bytes);

@@ -27,9 +27,14 @@ using namespace kagemusha::loop;
 struct kagemusha_loop {
 public:
     explicit kagemusha_loop(const kagemusha_loop_options& options)
-        : looks_((options.flags & KAGEMUSHA_LOOP_NEVER_LOOKS) == 0), device_(options), pace_(options.callbacks),
-          lanes_(options.lanes), packed_(options.lanes), steps_(options.lanes), files_(options.root),
-          clients_(
+        : looks_((options.flags & KAGEMUSHA_LOOP_NEVER_LOOKS) == 0)
+        , device_(options)
+        , pace_(options.callbacks)
+        , lanes_(options.lanes)
+        , packed_(options.lanes)
+        , steps_(options.lanes)
+        , files_(options.root)
+        , clients_(
               options.listener, (options.flags & KAGEMUSHA_LOOP_LINES) != 0, options.lanes,
               [this](std::uint32_t lane, event one) { report(lane, std::move(one)); },
               [this](std::uint32_t lane) { return lanes_[lane].size() >= busy_events; }) {
@@ -200,7 +205,8 @@ const char* fault_of(const kagemusha_loop_options* options) {
 }
 
 // Carries out `what`, and turns what it throws into an errno and a sentence.
-template <typename Function> int guarded(char* error, std::size_t bytes, Function what) {
+template <typename Function>
+int guarded(char* error, std::size_t bytes, Function what) {
     try {
         what();
         return 0;

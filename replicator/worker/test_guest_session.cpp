@@ -40,7 +40,8 @@ std::string cpu_device() {
     return found;
 }
 
-guest_session::guest_session(std::string gpu, sandbox_mode sandbox, std::string share) {
+guest_session::guest_session(std::string gpu, sandbox_mode sandbox, std::string share,
+                             std::uint64_t out_bytes) {
     region_.reset(memfd_create("guest", MFD_CLOEXEC));
     if (ftruncate(region_.get(), guest_memory_bytes) != 0)
         std::abort();
@@ -74,7 +75,7 @@ guest_session::guest_session(std::string gpu, sandbox_mode sandbox, std::string 
     builder_.create_queue(queue, context);
     if (!call() || answer_.result != 0)
         return;
-    builder_.create_buffer(buffer, context, result_words * sizeof(std::int64_t));
+    builder_.create_buffer(buffer, context, out_bytes);
     opened_ = call() && answer_.result == 0;
 }
 

@@ -25,9 +25,10 @@ public:
     using results = std::array<std::int64_t, result_words>;
 
     // `gpu` as in kagemusha_device_config.
-    // `share`: of a GPU that others use, as in worker_options.
+    // `share`: of a GPU that others use, as in worker_options. `out_bytes`: of the kernel's first argument.
     explicit guest_session(std::string gpu = cpu_device(), sandbox_mode sandbox = sandbox_mode::required,
-                           std::string share = {});
+                           std::string share = {},
+                           std::uint64_t out_bytes = result_words * sizeof(std::int64_t));
     ~guest_session();
     guest_session(const guest_session&) = delete;
     guest_session& operator=(const guest_session&) = delete;

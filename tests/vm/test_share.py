@@ -3,6 +3,8 @@
 Topology: several VMs on one machine, each `kagemusha run VM.toml`, that share PoCL by what their descriptions say. In each guest
 a program keeps the GPU busy and checks what it computed.
 
+Renderers want a frame every 1/30 s.
+
 Shares are read from the share arbiter's accounts (`kagemusha top --json`), as parts of what all VMs had together. Bounds are
 wide: the guests are emulated, and their processors are PoCL's, too.
 """
@@ -25,6 +27,11 @@ JOB = f"""#!/bin/bash
 /payload/cl_job busy 36000 /tmp/stop {KERNEL_MS} || echo "FAILED with $?"
 """
 
+FPS, PATHS = 30, 1
+FRAMES_JOB = f"""#!/bin/bash
+/payload/frames_job {FPS} {PATHS} /tmp/stop || echo "FAILED with $?"
+"""
+
 
 class Sharers(Hosts):
     """VMs without protection that share a GPU."""
@@ -34,7 +41,7 @@ class Sharers(Hosts):
         super().__init__(directory, dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(directory)))
         (directory / "job.sh").write_text(JOB, encoding="utf-8")
 
-    def run(self, name, keys):
+    def run(self, name, keys, job="job.sh", files=f'{os.environ["KAGE_CL_JOB"]}:cl_job'):
         self.description = self.directory / f"{name}.toml"
         self.description.write_text(f"""
 name = "{name}"
@@ -43,8 +50,8 @@ cpus = 1
 accel = "tcg"
 [boot]
 guest = "{os.environ.get("KAGE_KERNEL") or "6.12-cloud"}"
-job = "job.sh"
-files = ["{os.environ["KAGE_CL_JOB"]}:cl_job"]
+job = "{job}"
+files = ["{files}"]
 [gpu]
 backend = "opencl"
 {keys}
@@ -163,3 +170,30 @@ def check_policies(sharers, policy):
         assert had["d"] > 0, had
     else:
         assert had["a"] > 1.5 * had["c"] and had["b"] > 1.5 * had["d"] and had["d"] > 0.03, had
+
+
+def frames(vm):
+    """What its renderer has said last: frames due, rendered, missed."""
+    lines = [line.split() for line in console(vm).splitlines()[:-1] if line.startswith("frames ")]
+    whole = [line for line in lines if len(line) == 6]
+    return tuple(int(word) for word in whole[-1][1::2]) if whole else None
+
+
+def check_frames(sharers):
+    """three guests, each with a frame every 1/30 s: every frame is the one that this machine renders, missed ones are counted"""
+    native = subprocess.run([os.environ["KAGE_FRAMES_JOB"], "0", str(PATHS), "none"], stdout=subprocess.PIPE, text=True, check=True)
+    vms = [sharers.run(name, "share = 30", "frames.sh", f'{os.environ["KAGE_FRAMES_JOB"]}:frames_job') for name in ("a", "b", "c")]
+
+    def look():
+        for vm in vms:
+            assert "FAILED" not in console(vm), console(vm)
+            assert vm.alive(), vm.said()
+        said = [frames(vm) for vm in vms]
+        return said if all(one and one[1] >= 30 for one in said) else None
+    for vm, (due, rendered, missed) in zip(vms, wait(look, "30 frames of each")):
+        assert native.stdout.strip() in console(vm).replace("\r", ""), f"{native.stdout} is right: {console(vm)}"
+        # Each frame that was due was in time, or was missed; late ones were rendered all the same.
+        assert due - missed <= rendered <= due, (due, rendered, missed)
+        print(f"       {vm.name}: {due} frames were due, {missed} missed", flush=True)
+    tasks = sharers.vms()
+    assert all(tasks[vm.name]["tasks"] >= 30 for vm in vms), tasks

@@ -22,42 +22,42 @@ extern "C" {
 struct kagemusha_loop;
 
 enum kagemusha_loop_flags {
-	/* What clients send is cut into lines, which arrive without their '\n'. */
-	KAGEMUSHA_LOOP_LINES = 1u,
-	/* The device loop does not look at its token. For measuring what that costs. */
-	KAGEMUSHA_LOOP_NEVER_LOOKS = 2u,
+    /* What clients send is cut into lines, which arrive without their '\n'. */
+    KAGEMUSHA_LOOP_LINES = 1u,
+    /* The device loop does not look at its token. For measuring what that costs. */
+    KAGEMUSHA_LOOP_NEVER_LOOKS = 2u,
 };
 
 struct kagemusha_loop_options {
-	size_t size; /* of this structure */
-	void *context; /* a cl_context and one of its devices; both null: the first device that there is */
-	void *device;
-	const char *source;        /* OpenCL C with loop_arrived() */
-	const char *build_options; /* or null */
-	uint32_t lanes;            /* work-groups, 1 to 64 */
-	uint32_t items;            /* of a lane; 0: 1 on a processor, else 64 */
-	uint64_t state_bytes;      /* of a lane, for the program; at most 1 GiB for all lanes */
-	int listener;              /* a listening socket, or -1 */
-	int root;                  /* a directory; files outside of it can't be opened; or -1: none can */
-	uint32_t flags;            /* kagemusha_loop_flags */
-	uint32_t callbacks;        /* of a lane in one launch; 0: as many as the time allows */
+    size_t size;   /* of this structure */
+    void* context; /* a cl_context and one of its devices; both null: the first device that there is */
+    void* device;
+    const char* source;        /* OpenCL C with loop_arrived() */
+    const char* build_options; /* or null */
+    uint32_t lanes;            /* work-groups, 1 to 64 */
+    uint32_t items;            /* of a lane; 0: 1 on a processor, else 64 */
+    uint64_t state_bytes;      /* of a lane, for the program; at most 1 GiB for all lanes */
+    int listener;              /* a listening socket, or -1 */
+    int root;                  /* a directory; files outside of it can't be opened; or -1: none can */
+    uint32_t flags;            /* kagemusha_loop_flags */
+    uint32_t callbacks;        /* of a lane in one launch; 0: as many as the time allows */
 };
 
 struct kagemusha_loop_figures {
-	uint64_t launches, callbacks;
-	uint64_t yields; /* launches that ended because their token did, with work left */
-	uint64_t clients, bytes_in, bytes_out;
-	uint64_t device_ns; /* of all launches, where the device tells */
-	uint64_t shared;    /* launches that were kept short because others waited for the GPU */
+    uint64_t launches, callbacks;
+    uint64_t yields; /* launches that ended because their token did, with work left */
+    uint64_t clients, bytes_in, bytes_out;
+    uint64_t device_ns; /* of all launches, where the device tells */
+    uint64_t shared;    /* launches that were kept short because others waited for the GPU */
 };
 
-int kagemusha_loop_create(const struct kagemusha_loop_options *options, struct kagemusha_loop **made,
-			  char *error, size_t error_bytes);
+int kagemusha_loop_create(const struct kagemusha_loop_options* options, struct kagemusha_loop** made,
+                          char* error, size_t error_bytes);
 /* Serves until kagemusha_loop_stop(). */
-int kagemusha_loop_run(struct kagemusha_loop *loop, char *error, size_t error_bytes);
-void kagemusha_loop_stop(struct kagemusha_loop *loop);
-void kagemusha_loop_get_figures(const struct kagemusha_loop *loop, struct kagemusha_loop_figures *figures);
-void kagemusha_loop_destroy(struct kagemusha_loop *loop);
+int kagemusha_loop_run(struct kagemusha_loop* loop, char* error, size_t error_bytes);
+void kagemusha_loop_stop(struct kagemusha_loop* loop);
+void kagemusha_loop_get_figures(const struct kagemusha_loop* loop, struct kagemusha_loop_figures* figures);
+void kagemusha_loop_destroy(struct kagemusha_loop* loop);
 
 #ifdef __cplusplus
 }
