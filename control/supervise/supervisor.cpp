@@ -249,6 +249,10 @@ supervisor_loop_options supervisor::supervisor_loop_settings() const {
     const auto& p = vm_.protection;
     d.standby_address = options_.address.empty() ? p.standby : options_.address;
     d.tls = p.tls;
+    const fs::path here = registration_->beside("");
+    d.name = here.filename();
+    d.runtime_directory = here.parent_path();
+    d.takeover_priority = p.priority;
     d.arbiter = vm_.arbiter;
     d.primary.vm = d.standby.vm = vm_.name;
     d.primary.description = d.standby.description = prepared_->fingerprint.text;

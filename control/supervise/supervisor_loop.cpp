@@ -3,6 +3,7 @@
 // See supervisor_loop.hpp.
 #include "control/supervise/supervisor_loop.hpp"
 
+#include "control/supervise/takeover_queue.hpp"
 #include "control/supervise/urgent_thread.hpp"
 #include "net/link.hpp"
 
@@ -152,6 +153,7 @@ struct supervisor_loop::work {
         }
         settling_ = false;
         publish();
+        show_phase();
         const auto at = standby_ ? standby_->deadline() : primary_ ? primary_->deadline() : UINT64_MAX;
         if (at == UINT64_MAX)
             return;
@@ -214,7 +216,45 @@ struct supervisor_loop::work {
             owner_.status_.gate_opened_ns = 0;
         }
         owner_.orders_.event("takeover", a.why);
+        if (queue_)
+            queue_->enter(takeover_phase::taking_over);
+        waited_for_.clear();
+        begin_takeover(boot_ns());
+    }
+    // In its turn among this host's takeovers (control/ha/takeover_order.hpp).
+    void begin_takeover(std::uint64_t decided_ns) {
+        if (!standby_ || standby_->state() != standby_state::taking_over)
+            return; // it was taken back meanwhile
+        const auto now = boot_ns();
+        const auto turn = queue_ ? queue_->turn(decided_ns, now) : takeover_turn{};
+        if (!turn.begins) {
+            waited_for_ = turn.for_whom;
+            loop_.call_at(net::event_loop::now_ms() + 1, [this, decided_ns] { begin_takeover(decided_ns); });
+            return;
+        }
+        if (turn.gave_up)
+            say("takeover-order", fmt::format("waits no longer for takeovers of a higher priority ({})", turn.for_whom));
+        else if (!waited_for_.empty())
+            say("takeover-order", fmt::format("began {:.1f} ms later, after takeovers of a higher priority ({})",
+                                              static_cast<double>(now - decided_ns) / 1e6, waited_for_));
         owner_.orders_.take_over();
+    }
+    // What the other standbys of this host see of this one.
+    void show_phase() {
+        if (!queue_)
+            return;
+        if (!standby_)
+            return queue_->enter(takeover_phase::runs);
+        queue_->heard(standby_->last_heard() * 1'000'000);
+        switch (standby_->state()) {
+        case standby_state::synced:
+        case standby_state::claiming:
+            return queue_->enter(takeover_phase::standing_by);
+        case standby_state::taking_over:
+            return; // entered when it was decided; `runs` when QEMU does
+        default:
+            return queue_->enter(takeover_phase::none);
+        }
     }
     void carry_out(act_standby_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why, a.qemu); }
@@ -279,6 +319,8 @@ struct supervisor_loop::work {
     std::unique_ptr<net::listener> listener_;
     std::optional<primary_fsm> primary_, successor_;
     std::optional<standby_fsm> standby_;
+    std::optional<takeover_queue> queue_; // of a standby, and of what became of it
+    std::string waited_for_;              // by the takeover that is under way
     std::string reported_differences_;
     bool settling_ = false;
     std::uint64_t tick_ms_ = UINT64_MAX; // when the timer ends
@@ -309,6 +351,11 @@ std::string supervisor_loop::start(bool as_standby) {
         work_->standby_.emplace(options_.standby);
         if (error = work_->listen(); !error.empty())
             return error;
+        std::string alone;
+        work_->queue_.emplace(options_.runtime_directory, options_.name, options_.takeover_priority,
+                              options_.primary.heartbeat_ms, alone);
+        if (!alone.empty())
+            orders_.event("takeover-order", alone + ": takeovers here do not wait for others, nor others for it");
     } else {
         work_->primary_.emplace(options_.primary);
     }
@@ -371,8 +418,11 @@ void supervisor_loop::qemu_ready(std::uint64_t qemu) {
 
 void supervisor_loop::qemu_running() {
     work_->loop_.post([w = work_.get()] {
-        if (w->standby_)
+        if (w->standby_) {
+            if (w->queue_)
+                w->queue_->enter(takeover_phase::runs);
             w->standby_->on_qemu_running(boot_ms());
+        }
         w->settle();
     });
 }

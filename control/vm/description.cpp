@@ -5,6 +5,7 @@
 #include "control/vm/description.hpp"
 
 #include "control/base/process.hpp"
+#include "control/ha/takeover_order.hpp"
 #include "control/qemu/qemu_command.hpp"
 #include "control/vm/described_share.hpp"
 #include "control/vm/toml_table.hpp"
@@ -189,6 +190,7 @@ void read_protection(toml_reader& r, const toml::table& t, vm_description& vm) {
         protection.complain("standby", "'standby' must be \"HOST:PORT\" or \"unix:PATH\"");
     protection.path("tls", p.tls);
     read_epochs(protection, p);
+    protection.number("priority", p.priority, 0, ha::most_takeover_priority);
     protection.number("heartbeat-ms", p.heartbeat_ms, 1, 10000);
     protection.number("heartbeat-budget-ms", p.heartbeat_budget_ms, 10, 600000);
     protection.number("qemu-budget-ms", p.qemu_budget_ms, 0, 600000);

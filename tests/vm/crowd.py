@@ -20,11 +20,17 @@ def kill_together(supervisors):
 
 
 class Crowd:
-    """`number` pairs."""
+    """`number` pairs. `priorities`: of each; then the standbys know of each other, as those of one host do."""
 
-    def __init__(self, number):
+    def __init__(self, number, priorities=None):
         self.directory = Path(tempfile.mkdtemp(prefix="kage-crowd-"))
         self.pairs = [Pair(parent=self.directory) for _ in range(number)]
+        for pair, priority in zip(self.pairs, priorities or []):
+            # Each pair has a runtime directory of its own; this part of it is common.
+            (self.directory / "takeovers").mkdir(exist_ok=True)
+            (pair.directory / "takeovers").symlink_to(self.directory / "takeovers")
+            text = pair.description.read_text(encoding="utf-8")
+            pair.description.write_text(text.replace("[protection]", f"[protection]\npriority = {priority}"), encoding="utf-8")
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
@@ -37,7 +43,7 @@ class Crowd:
 
     def protect(self):
         """[(primary, standby)], all protected."""
-        both = [(pair.start("standby", "standby"), pair.start("run", "primary")) for pair in self.pairs]
+        both = [(pair.start("standby", f"standby{i}"), pair.start("run", "primary")) for i, pair in enumerate(self.pairs)]
         for standby, primary in both:
             standby.wait_state("synced")
             primary.wait_state("protecting")
@@ -58,3 +64,21 @@ def all_go_on(lost, at_ns):
 
 def committed(pairs):
     return [(primary, standby, committed_count(primary)) for primary, standby in pairs]
+
+
+def in_order(lost, priorities):
+    """
+    Each takeover of a higher priority had ended when one of a lower priority began, unless that said that it waits no longer, or
+    nothing was known of the other one yet. → what was reported, by priority
+    """
+    rows = []
+    for (_, standby, _), priority in zip(lost, priorities):
+        of = {event["event"]: event for event in standby.events()}
+        order = of.get("takeover-order")
+        rows.append({"priority": priority, "decided": of["takeover"]["boot_ns"], "runs": of["running"]["boot_ns"], "waited": bool(order),
+                     "began": (order or of["takeover"])["boot_ns"], "gave up": "no longer" in (order or {"text": ""})["text"]})
+    for low in rows:
+        for high in rows:
+            if high["priority"] > low["priority"] and not low["gave up"] and high["decided"] <= low["began"]:
+                assert high["runs"] <= low["began"], (low, high)
+    return sorted(rows, key=lambda row: -row["priority"])
