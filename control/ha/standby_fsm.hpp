@@ -174,7 +174,7 @@ public:
 
     standby_state state() const { return state_; }
     std::uint64_t term() const { return term_; }
-    std::uint64_t last_heard() const { return last_heard_; } // a primary with our VM; ms
+    std::uint64_t last_heard() const { return last_heard_; }  // a primary with our VM; ms
     const std::string& gpu_lost() const { return gpu_lost_; } // why a takeover would be without its state
     // listening: why the primary is refused; claiming, taking_over: why it has not started yet;
     // otherwise why it could not claim now

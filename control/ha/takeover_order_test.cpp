@@ -40,7 +40,8 @@ TEST(takeover_order, higher_ones_whose_primaries_are_silent_too_are_waited_for) 
 }
 
 TEST(takeover_order, one_vms_own_death_waits_for_nobody) {
-    const std::vector<other_standby> healthy{other(5, phase::standing_by, 950 * ms), other(6, phase::none, 0)};
+    const std::vector<other_standby> healthy{other(5, phase::standing_by, 950 * ms),
+                                             other(6, phase::none, 0)};
     EXPECT_TRUE(turn_of(0, 1000 * ms, healthy, 1000 * ms).begins);
 }
 

@@ -3,8 +3,8 @@
 // See supervisor_loop.hpp.
 #include "control/supervise/supervisor_loop.hpp"
 
-#include "control/supervise/takeover_queue.hpp"
 #include "control/supervise/urgent_thread.hpp"
+#include "control/vm/takeover_queue.hpp"
 #include "net/link.hpp"
 
 #include <fmt/format.h>
@@ -233,10 +233,12 @@ struct supervisor_loop::work {
             return;
         }
         if (turn.gave_up)
-            say("takeover-order", fmt::format("waits no longer for takeovers of a higher priority ({})", turn.for_whom));
+            say("takeover-order",
+                fmt::format("waits no longer for takeovers of a higher priority ({})", turn.for_whom));
         else if (!waited_for_.empty())
-            say("takeover-order", fmt::format("began {:.1f} ms later, after takeovers of a higher priority ({})",
-                                              static_cast<double>(now - decided_ns) / 1e6, waited_for_));
+            say("takeover-order",
+                fmt::format("began {:.1f} ms later, after takeovers of a higher priority ({})",
+                            static_cast<double>(now - decided_ns) / 1e6, waited_for_));
         owner_.orders_.take_over();
     }
     // What the other standbys of this host see of this one.
@@ -355,7 +357,8 @@ std::string supervisor_loop::start(bool as_standby) {
         work_->queue_.emplace(options_.runtime_directory, options_.name, options_.takeover_priority,
                               options_.primary.heartbeat_ms, alone);
         if (!alone.empty())
-            orders_.event("takeover-order", alone + ": takeovers here do not wait for others, nor others for it");
+            orders_.event("takeover-order",
+                          alone + ": takeovers here do not wait for others, nor others for it");
     } else {
         work_->primary_.emplace(options_.primary);
     }

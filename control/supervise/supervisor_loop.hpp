@@ -28,8 +28,8 @@ struct supervisor_loop_options {
     std::string tls;             // directory
     described_arbiter arbiter;
     arbiter_identity identity;
-    std::string name; // under which this supervisor runs
-    std::string runtime_directory;        // where the standbys of this host know of each other
+    std::string name;              // under which this supervisor runs
+    std::string runtime_directory; // where the standbys of this host know of each other
     std::uint32_t takeover_priority = 0;
 };
 

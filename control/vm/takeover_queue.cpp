@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "control/supervise/takeover_queue.hpp"
+#include "control/vm/takeover_queue.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -15,11 +15,13 @@
 
 namespace kagemusha::control {
 
+namespace {
+
 // Standbys of one host: share/core/limits.hpp has 32 VMs for a GPU, and hosts have several.
-static constexpr int most_pages = 256;
+constexpr int most_pages = 256;
 
 // Who looks whether the owner lives has the lock for a moment.
-static bool lock(int file) {
+bool lock_page(int file) {
     for (int tries = 0; tries < 100; ++tries) {
         if (flock(file, LOCK_EX | LOCK_NB) == 0)
             return true;
@@ -27,6 +29,8 @@ static bool lock(int file) {
     }
     return false;
 }
+
+} // namespace
 
 takeover_queue::takeover_queue(const std::string& directory, std::string name, std::uint32_t priority,
                                std::uint32_t heartbeat_ms, std::string& error)
@@ -37,13 +41,12 @@ takeover_queue::takeover_queue(const std::string& directory, std::string name, s
         return;
     }
     file_ = unique_fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file_ || !lock(file_.get()) || ftruncate(file_.get(), sizeof(page)) != 0) {
+    if (!file_ || !lock_page(file_.get()) || ftruncate(file_.get(), sizeof(page)) != 0) {
         error = "cannot use " + path + ": " + std::strerror(errno);
         file_.reset();
         return;
     }
-    void* const memory =
-        mmap(nullptr, sizeof(page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    void* const memory = mmap(nullptr, sizeof(page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
     if (memory == MAP_FAILED) {
         error = "cannot map " + path + ": " + std::strerror(errno);
         file_.reset();

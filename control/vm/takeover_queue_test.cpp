@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "control/supervise/takeover_queue.hpp"
+#include "control/vm/takeover_queue.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
