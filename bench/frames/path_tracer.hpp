@@ -11,7 +11,7 @@
 
 namespace kagemusha::frames {
 
-inline constexpr std::uint64_t width = 160, height = 96, pixels = width * height;
+inline constexpr std::uint64_t width = 96, height = 64, pixels = width * height;
 inline constexpr std::uint64_t image_bytes = pixels * 8; // a long for each pixel: 0xBBGGRR, 16 bits each
 static_assert(pixels % 64 == 0, "work-groups of 64");
 
@@ -21,8 +21,8 @@ inline constexpr std::int64_t argument(std::uint64_t frame, std::uint32_t paths)
 }
 
 inline constexpr char source[] = R"(
-#define WIDTH 160
-#define HEIGHT 96
+#define WIDTH 96
+#define HEIGHT 64
 #define BOUNCES 4
 
 uint hash(uint x)
@@ -84,7 +84,7 @@ float3 path(float3 from, float3 to, float time, uint* seed)
         ball(from, to, (float3)(1.0f + 0.3f * sin(2 * time), -0.7f, 0.1f), 0.3f, grey, &far, &normal, &colour);
         from += far * to;
         // The lamp is a round part of the ceiling.
-        if (normal.y < -0.5f && from.x * from.x + from.z * from.z < 0.6f)
+        if (from.y > 1.499f && from.x * from.x + from.z * from.z < 0.6f)
             light += strength * 6.0f;
         strength *= colour;
         // The next direction: the nearer to the normal the likelier.

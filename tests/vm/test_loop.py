@@ -114,6 +114,11 @@ window-size = "16M"
                               check=True).stdout
         return {vm["vm"]: vm["tasks"] for gpu in json.loads(said) for vm in gpu["vms"]}
 
+    def digests(self, name):
+        """Of the device of this host's QEMU."""
+        said = subprocess.run([tool(), "status", name, "--json"], stdout=subprocess.PIPE, text=True, env=self.environment, check=True)
+        return json.loads(said.stdout)[0]["devices"][0]["replication"]
+
     def go_on(self, answers):
         """Each client gets so many more answers, all of them right."""
         before = [one.answers for one in self.clients]
@@ -187,6 +192,7 @@ served = shared(Served)
 def check_plain(served):
     """three servers in an unprotected VM: each answers its clients right"""
     served.primary = served.start_from(served.serves, "run", "primary")
+    served.beside = served.start_from(served.computes, "run", "beside")  # both boot at once
     kv = [Kv(random.Random(n), prefix=f"c{n}-") for n in range(2)]
     served.clients = [Client("echo", ask_echo), Client("kv", kv[0].ask), Client("kv", kv[1].ask),
                       Client("grep", asker_of_grep(served.text))]
@@ -195,13 +201,12 @@ def check_plain(served):
 
 def check_shared(served):
     """another VM computes on the same GPU: both have their turns"""
-    beside = served.start_from(served.computes, "run", "beside")
     wait(lambda: served.tasks().get("beside", 0) > 20, "the other VM computes")
     before = served.tasks()
     served.go_on(5)
     wait(lambda: all(served.tasks()[vm] > before[vm] for vm in ("primary", "beside")), "both go on")
-    beside.tell("stop")
-    assert beside.process.wait(60) == 0, beside.said()
+    served.beside.tell("stop")
+    assert served.beside.process.wait(60) == 0, served.beside.said()
 
 
 def check_switchover(served):
@@ -219,6 +224,10 @@ def check_killed(served):
     """its QEMU is killed while clients ask: the same"""
     old, new = served.primary, served.another(served.primary)
     served.go_on(3)
+    # What the standby's GPU has computed of the same launches is the same.
+    before = served.digests(old.name)
+    wait(lambda: served.digests(old.name)["digests-compared"] > before["digests-compared"], "digests are compared")
+    assert served.digests(old.name)["digests-different"] == 0, served.digests(old.name)
     os.kill(old.qemu(), signal.SIGKILL)
     new.wait("it runs the VM", lambda s: s["role"] == "primary")
     served.go_on(3)
