@@ -4,10 +4,10 @@
 namespace kagemusha::ha {
 namespace {
 
-// A heartbeat and a half without one. The budget is at least two, so who decided by silence finds those whose
-// primaries fell silent with its own.
+// A heartbeat is due. The budget is at least two of them, so who decided by silence finds those whose primaries
+// fell silent with its own. A heartbeat that is only late costs a lower one the wait for it.
 bool is_silent(const other_standby& one, std::uint64_t now_ns) {
-    return now_ns > one.heard_ns && now_ns - one.heard_ns > one.heartbeat_ns + one.heartbeat_ns / 2;
+    return now_ns > one.heard_ns && now_ns - one.heard_ns >= one.heartbeat_ns;
 }
 
 } // namespace

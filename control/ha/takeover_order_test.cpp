@@ -71,7 +71,7 @@ TEST(takeover_order, in_simulated_deaths_of_hosts_priorities_are_the_order) {
         };
         std::vector<one> all;
         for (std::uint32_t i = 0; i < number; ++i) {
-            const std::uint64_t heard = random() % (100 * ms);
+            const std::uint64_t heard = random() % (100 * ms); // one heartbeat
             all.push_back({other(random() % 8, phase::standing_by, heard), heard + 200 * ms + random() % ms});
             all.back().seen.name = std::to_string(i);
         }

@@ -59,7 +59,8 @@ TEST(description, every_part_is_read) {
                          "[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\nappend = \"console=ttyS0\"\n"
                          "[[network]]\nnetdev = \"tap,ifname=vm0,script=no\"\nmac = \"52:54:00:00:00:01\"\n"
                          "[gpu]\nbackend = \"null\"\n[gpu.properties]\nlog-size = \"1G\"\n"
-                         "[protection]\nstandby = \"unix:/s\"\nepoch-ms = 25\nwithout-standby = \"stop\"\n" +
+                         "[protection]\nstandby = \"unix:/s\"\nepoch-ms = 25\nwithout-standby = \"stop\"\n"
+                         "priority = 7\n" +
                          lock + "lease-ms = 200\n");
     EXPECT_EQ(vm.memory_mib, 2048u);
     EXPECT_EQ(vm.cpus, 4u);
@@ -69,6 +70,7 @@ TEST(description, every_part_is_read) {
     EXPECT_EQ(vm.protection.min_epoch_ms, 25u);
     EXPECT_EQ(vm.protection.max_epoch_ms, 25u);
     EXPECT_TRUE(vm.protection.stop_without_standby);
+    EXPECT_EQ(vm.protection.priority, 7u);
     EXPECT_EQ(vm.arbiter.lease_ms, 200u);
 }
 
@@ -333,6 +335,12 @@ TEST(description, a_budget_covers_two_heartbeats) {
                         lock)
                   .find("at least twice"),
               std::string::npos);
+}
+
+TEST(description, a_takeover_has_one_of_eight_priorities) {
+    EXPECT_NE(
+        errors_of(least + "[protection]\nstandby = \"unix:s\"\npriority = 8\n" + lock).find("'priority'"),
+        std::string::npos);
 }
 
 TEST(description, what_kernels_wrote_is_shipped_if_the_administrator_says_so) {
