@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // loop_bench: what a device loop's look at its token costs: the example servers' callbacks on this machine's OpenCL
 // device, with a loop that looks and one that does not, in turns. Each launch gets the same events. Times are for one
-// callback: on the device, and from the launch's submission to its outbox, as a server's client waits for it (and then
-// for its sockets, which would only hide the look).
+// callback: on the device; from the launch's submission to its outbox; and of a request to a whole server, as a client
+// sees it that keeps 64 of them under way.
 //
 //     loop_bench [ROUNDS [ITEMS]]
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "loop/core/mailbox.hpp"
 #include "loop/host/device_loop.hpp"
@@ -97,7 +104,6 @@ public:
                 static_cast<double>(times.elapsed_ns) / report.head.callbacks};
     }
 
-private:
     static kagemusha_loop_options options(const workload& w, bool looks, std::uint32_t items) {
         kagemusha_loop_options o{};
         o.size = sizeof o;
@@ -109,6 +115,8 @@ private:
         o.flags = looks ? 0 : KAGEMUSHA_LOOP_NEVER_LOOKS;
         return o;
     }
+
+private:
     device_loop device_;
 };
 
@@ -165,6 +173,96 @@ void compare(const workload& w, int rounds, std::uint32_t items) {
     print("", "launch", with, without);
 }
 
+// A server on a thread of its own, and a client.
+class server {
+public:
+    server(const workload& w, bool looks, std::uint32_t items) {
+        sockaddr_in at{};
+        at.sin_family = AF_INET;
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t bytes = sizeof at;
+        listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        client_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int on = 1;
+        auto* const address = reinterpret_cast<sockaddr*>(&at);
+        if (bind(listener_, address, bytes) != 0 || listen(listener_, 1) != 0 ||
+            getsockname(listener_, address, &bytes) != 0 || connect(client_, address, bytes) != 0 ||
+            setsockopt(client_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
+            throw failure(errno, "no connection on this machine");
+        auto o = lane::options(w, looks, items);
+        o.listener = listener_;
+        o.root = -1;
+        o.flags |= KAGEMUSHA_LOOP_LINES;
+        char error[1000];
+        if (kagemusha_loop_create(&o, &loop_, error, sizeof error) != 0)
+            throw failure(EIO, error);
+        thread_ = std::thread([this] {
+            char text[1000];
+            if (kagemusha_loop_run(loop_, text, sizeof text) != 0)
+                std::fprintf(stderr, "%s\n", text);
+        });
+    }
+    ~server() {
+        kagemusha_loop_stop(loop_);
+        thread_.join();
+        kagemusha_loop_destroy(loop_);
+        close(client_);
+        close(listener_);
+    }
+    server(const server&) = delete;
+    server& operator=(const server&) = delete;
+
+    // Nanoseconds for one of `requests` lines, each of which is answered by a line.
+    double ask(const std::string& line, int requests) {
+        constexpr int under_way = 64;
+        const auto begin = std::chrono::steady_clock::now();
+        int sent = 0, heard = 0;
+        char answers[65536];
+        while (heard < requests) {
+            std::string more;
+            for (; sent < requests && sent - heard < under_way; ++sent)
+                more += line;
+            for (std::size_t at = 0; at < more.size();) {
+                const auto put = send(client_, more.data() + at, more.size() - at, MSG_NOSIGNAL);
+                if (put <= 0)
+                    throw failure(errno, "the server is gone");
+                at += static_cast<std::size_t>(put);
+            }
+            const auto got = recv(client_, answers, sizeof answers, 0);
+            if (got <= 0)
+                throw failure(errno, "the server is gone");
+            heard += static_cast<int>(std::count(answers, answers + got, '\n'));
+        }
+        return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() /
+               requests;
+    }
+
+private:
+    int listener_ = -1, client_ = -1;
+    kagemusha_loop* loop_ = nullptr;
+    std::thread thread_;
+};
+
+void compare_servers(const workload& w, const std::string& line, int rounds) {
+    constexpr int requests = 1000;
+    server looks(w, true, 0), never(w, false, 0);
+    std::vector<double> with, without;
+    const auto least = [&](server& one) {
+        double ns = one.ask(line, requests);
+        for (int i = 0; i < 4; ++i)
+            ns = std::min(ns, one.ask(line, requests));
+        return ns;
+    };
+    least(looks), least(never);
+    for (int i = 0; i < rounds; ++i) {
+        const bool first = i % 2 == 0;
+        const double a = least(first ? looks : never), b = least(first ? never : looks);
+        with.push_back(first ? a : b);
+        without.push_back(first ? b : a);
+    }
+    print(w.name, "request", with, without);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -178,6 +276,7 @@ int main(int argc, char** argv) {
         std::printf("%-28s %-8s %10s %10s %10s %20s\n", "", "time", "looks, ns", "never, ns", "cost", "95 %");
         for (const workload& w : workloads())
             compare(w, rounds, items);
+        compare_servers(workloads()[1], "ADD key\n", rounds);
     } catch (const failure& e) {
         std::fprintf(stderr, "%s\n", e.what());
         return 1;

@@ -169,7 +169,7 @@ kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, glob
 			   ulong state_bytes)
 {
 	const uint lane = get_group_id(0);
-	global volatile const struct loop_token *token = (global volatile const struct loop_token *)inbox;
+	const uint token = ((global const struct loop_token *)inbox)->callbacks;
 	global const struct loop_lane_in *in =
 		(global const struct loop_lane_in *)(inbox + sizeof(struct loop_token)) + lane;
 	global struct loop_lane_out *out =
@@ -187,7 +187,7 @@ kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, glob
 
 	for (;;) {
 #ifndef KAGEMUSHA_LOOP_NEVER_LOOKS
-		if (ran >= token->callbacks)
+		if (ran >= token)
 			break;
 #endif
 		const bool step = l.steps && (step_is_next || consumed == events);

@@ -40,6 +40,7 @@ class Sharers(Hosts):
         directory = Path(tempfile.mkdtemp(prefix="kagemusha-share-"))
         super().__init__(directory, dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(directory)))
         (directory / "job.sh").write_text(JOB, encoding="utf-8")
+        (directory / "frames.sh").write_text(FRAMES_JOB, encoding="utf-8")
 
     def run(self, name, keys, job="job.sh", files=f'{os.environ["KAGE_CL_JOB"]}:cl_job'):
         self.description = self.directory / f"{name}.toml"
