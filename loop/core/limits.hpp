@@ -42,7 +42,7 @@ static_assert(sizeof(loop_token) == 16 && sizeof(loop_lane_in) == 8 && sizeof(lo
 static_assert(sizeof(loop_request) == 32 && sizeof(loop_lane_out) == 32);
 static_assert(sizeof(loop_lane_state) == 16 + 8 * LOOP_MAX_STEPS);
 static_assert(sizeof(loop_event) + LOOP_DATA_BYTES <= LOOP_INBOX_BYTES, "the largest event fits");
-static_assert(sizeof(loop_lane_out) + LOOP_MAX_REQUESTS * (sizeof(loop_request) + LOOP_DATA_BYTES) <=
+static_assert(sizeof(loop_lane_out) + (LOOP_MAX_REQUESTS + 1) * (sizeof(loop_request) + LOOP_DATA_BYTES) <=
                   LOOP_OUTBOX_BYTES,
               "one callback's requests fit");
 static_assert(busy_send_bytes + LOOP_OUTBOX_BYTES * LOOP_MAX_LANES < max_send_bytes,

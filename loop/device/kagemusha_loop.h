@@ -163,7 +163,8 @@ inline void loop_carry_out(struct loop *l)
 void loop_arrived(struct loop *l, const struct loop_event *e);
 
 #define LOOP_OUT_ROOM (LOOP_OUTBOX_BYTES - sizeof(struct loop_lane_out))
-#define LOOP_CALLBACK_ROOM (LOOP_MAX_REQUESTS * (sizeof(struct loop_request) + LOOP_DATA_BYTES))
+/* With room for the data of a request too many, which is written before it is refused. */
+#define LOOP_CALLBACK_ROOM ((LOOP_MAX_REQUESTS + 1) * (sizeof(struct loop_request) + LOOP_DATA_BYTES))
 
 kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, global uchar *state,
 			   ulong state_bytes)

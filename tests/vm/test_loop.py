@@ -124,6 +124,7 @@ window-size = "16M"
         before = [one.answers for one in self.clients]
 
         def look():
+            assert any(one.alive() for one in self.started), self.started[0].said()
             for one in self.clients:
                 assert not one.error, f"{one.name}: {one.error}"
             return all(one.answers >= had + answers for one, had in zip(self.clients, before))
