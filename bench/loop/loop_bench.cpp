@@ -266,8 +266,8 @@ void compare_servers(const workload& w, const std::string& line, int rounds) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const int rounds = argc > 1 ? std::atoi(argv[1]) : 300;
-    const auto items = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 0);
+    const int rounds = argc > 1 ? static_cast<int>(std::strtol(argv[1], nullptr, 10)) : 300;
+    const auto items = static_cast<std::uint32_t>(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0);
     if (rounds < 10 || argc > 3) {
         std::fputs("usage: loop_bench [ROUNDS (10 or more) [ITEMS]]\n", stderr);
         return 2;

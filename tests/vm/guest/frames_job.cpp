@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
         std::fputs("usage: frames_job FPS PATHS STOP-FILE\n", stderr);
         return 2;
     }
-    renderer one(static_cast<std::uint32_t>(std::atoi(argv[2])));
+    renderer one(static_cast<std::uint32_t>(std::strtoul(argv[2], nullptr, 10)));
     std::vector<std::uint64_t> sums;
     std::printf("sums");
     for (std::uint64_t frame = 0; frame < different; ++frame) {
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
     }
     std::printf("\n");
     std::fflush(stdout);
-    if (const double fps = std::atof(argv[1]); fps > 0)
+    if (const double fps = std::strtod(argv[1], nullptr); fps > 0)
         show(one, fps, argv[3], sums);
     return 0;
 }
