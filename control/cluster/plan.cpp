@@ -77,6 +77,10 @@ private:
         node_report report;
         const auto& shape = declared_.shape(number);
         const auto [primary, standby] = who(node);
+        report.primary = primary;
+        report.standby = standby;
+        if (primary)
+            report.gauges = node.slot[*primary].gauges;
         report.needs_restart =
             !node.runs_with.empty() && node.runs_with != node_description(declared_, number);
         if (is_silent(node.slot[0]) || is_silent(node.slot[1])) {
@@ -144,7 +148,7 @@ private:
     }
 
     void end(unsigned number, const node_seen& node) {
-        node_report report{"stopping", "", false, false};
+        node_report report{"stopping", "", false, false, {}, {}, {}};
         const auto [primary, standby] = who(node);
         // The primary's end is also its standby's; one that stays is told, too.
         if (primary)
@@ -152,10 +156,11 @@ private:
         else if (standby)
             add(step_kind::stop_slot, number, *standby);
         else if (!node.slot[0].is_there() && !node.slot[1].is_there()) {
-            report = {"stopped", "", true, false};
+            report = {"stopped", "", true, false, {}, {}, {}};
             const bool is_over = wanted_ == wish::deleted || number > declared_.nodes;
             if (is_over && node.has_files) {
-                report = {"stopping", "", false, false};
+                report.state = "stopping";
+                report.settled = false;
                 add(step_kind::remove_node, number);
             } else if (is_over) {
                 return;
@@ -233,6 +238,26 @@ std::string to_text(const step& what) {
 
 plan make_plan(const declaration& declared, wish wanted, const cluster_seen& seen) {
     return planner(declared, wanted, seen)();
+}
+
+std::vector<std::string> differences(const plan& before, const plan& after) {
+    std::vector<std::string> out;
+    for (const auto& [number, now] : after.nodes) {
+        const auto found = before.nodes.find(number);
+        const auto was = found == before.nodes.end() ? node_report{} : found->second;
+        // Of a quick one nobody has seen that it was under way.
+        const bool went_on =
+            now.primary && (was.primary ? was.primary != now.primary : was.state == "taking over");
+        if (went_on)
+            out.push_back(fmt::format("{} runs on in {}", node_name(number), slot_letter(*now.primary)));
+        if (now.state != was.state)
+            out.push_back(fmt::format("{} is {}{}{}", node_name(number), now.state,
+                                      now.text.empty() ? "" : ": ", now.text));
+    }
+    for (const auto& [number, was] : before.nodes)
+        if (!after.nodes.contains(number))
+            out.push_back(fmt::format("{} is gone", node_name(number)));
+    return out;
 }
 
 std::string node_description(const declaration& declared, unsigned number) {

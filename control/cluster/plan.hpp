@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,18 @@ inline char slot_letter(std::size_t slot) {
     return slot == 0 ? 'a' : 'b';
 }
 
+// What a supervisor measures, for people; no step depends on it.
+struct slot_gauges {
+    std::uint64_t checkpoint_age_ms = 0, pause_us = 0, epoch_us = 0, checkpoints = 0, takeovers = 0;
+    double paused_percent = 0;
+};
+
 struct slot_seen {
     bool busy = false;       // a process that has not got a name yet, or does not answer
     bool registered = false; // it has its name, so nobody else can run there
     std::string role, state; // of its answer: "primary", "standby"; ha::to_text() of the state
     std::string problem;     // a sentence of the supervisor's
+    slot_gauges gauges = {};
     bool is_there() const { return busy || registered; }
 };
 
@@ -81,7 +89,9 @@ struct node_report {
     std::string state; // "starting", "running", "protected", "unprotected", "taking over", "stopping", …
     std::string text;  // more, as a sentence; or empty
     bool settled = false;
-    bool needs_restart = false; // it runs with an older declaration
+    bool needs_restart = false;                            // it runs with an older declaration
+    std::optional<std::size_t> primary = {}, standby = {}; // its slots
+    slot_gauges gauges = {};                               // of the primary
 };
 
 struct plan {
@@ -91,6 +101,9 @@ struct plan {
 };
 
 plan make_plan(const declaration& declared, wish wanted, const cluster_seen& seen);
+
+// What has happened between two plans of one cluster, a sentence for each node that is not what it was.
+std::vector<std::string> differences(const plan& before, const plan& after);
 
 // What a node is started with, and what the network has, as text that is compared.
 std::string node_description(const declaration& declared, unsigned number);

@@ -307,5 +307,20 @@ TEST(cluster_plan, leads_to_what_is_wanted_from_whatever_happened) {
     }
 }
 
+TEST(plan, what_has_happened_to_nodes_is_told_once) {
+    plan before, after;
+    before.nodes[1] = {"taking over", "", false, false, {}, 1, {}};
+    before.nodes[2] = {"running", "", true, false, 0, {}, {}};
+    before.nodes[4] = {"protected", "", true, false, 0, 1, {}};
+    after.nodes[4] = {"protected", "", true, false, 1, 0, {}};
+    before.nodes[3] = {"stopping", "", false, false, {}, {}, {}};
+    after.nodes[1] = {"unprotected", "it has no standby", false, false, 1, {}, {}};
+    after.nodes[2] = before.nodes[2];
+    EXPECT_EQ(differences(before, after),
+              (std::vector<std::string>{"node1 runs on in b", "node1 is unprotected: it has no standby",
+                                        "node4 runs on in b", "node3 is gone"}));
+    EXPECT_TRUE(differences(after, after).empty());
+}
+
 } // namespace
 } // namespace kagemusha::control::cluster

@@ -67,9 +67,10 @@ using ethernet_reader = frame_reader<0, least_ethernet, most_ethernet>;
 // ---- exec, at TCP port exec_port of a node
 //
 //   to the agent    H the node's secret   C words of a command, each ended by NUL   I input   E its end
+//                   T "80 24": in a terminal of so many columns and rows            W its new size
 //   from the agent  A the command was begun   O output   X errors   S exit status, as decimal digits   R a sentence: it was refused
 //
-// H and C come first, once each. S or R is the last one. Whoever hangs up ends the command.
+// H, then T if there is one, and C come first, once each. S or R is the last one. Whoever hangs up ends the command.
 
 inline constexpr std::uint16_t exec_port = 1022;
 inline constexpr std::size_t most_exec_payload = 65536;

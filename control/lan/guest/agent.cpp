@@ -20,6 +20,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -56,13 +57,51 @@ bool same(const std::string& a, std::string_view b) {
     return differs == 0;
 }
 
+// Of a command without a terminal; in a terminal all three are its two ends.
 struct pipes {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
+    bool terminal = false;
 };
+
+// "80 24"; zero: it is none.
+winsize size_of(std::string_view text) {
+    winsize out{};
+    unsigned columns = 0, rows = 0;
+    if (std::sscanf(std::string(text).c_str(), "%5u %5u", &columns, &rows) == 2 && columns <= 10000 &&
+        rows <= 10000) {
+        out.ws_col = static_cast<unsigned short>(columns);
+        out.ws_row = static_cast<unsigned short>(rows);
+    }
+    return out;
+}
+
+bool open_terminal(pipes& p, const winsize& size) {
+    p.terminal = true;
+    p.in[1] = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char name[64];
+    if (p.in[1] < 0 || ::grantpt(p.in[1]) != 0 || ::unlockpt(p.in[1]) != 0 ||
+        ::ptsname_r(p.in[1], name, sizeof name) != 0)
+        return false;
+    p.out[0] = ::fcntl(p.in[1], F_DUPFD_CLOEXEC, 3);
+    p.in[0] = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    p.out[1] = ::fcntl(p.in[0], F_DUPFD_CLOEXEC, 3);
+    p.err[1] = ::fcntl(p.in[0], F_DUPFD_CLOEXEC, 3);
+    ::ioctl(p.in[1], TIOCSWINSZ, &size);
+    return p.out[0] >= 0 && p.in[0] >= 0 && p.out[1] >= 0 && p.err[1] >= 0;
+}
+
+bool open_pipes(pipes& p) {
+    return ::pipe2(p.in, O_CLOEXEC) == 0 && ::pipe2(p.out, O_CLOEXEC) == 0 && ::pipe2(p.err, O_CLOEXEC) == 0;
+}
 
 [[noreturn]] void become(const std::vector<std::string>& words, const pipes& p) {
     ::setsid();
     ::signal(SIGPIPE, SIG_DFL); // which outlives exec when it is ignored
+    if (p.terminal) {
+        ::ioctl(p.in[0], TIOCSCTTY, 0);
+        ::setenv("TERM", "xterm-256color", 1);
+        ::setenv("HOME", "/root", 0);
+    }
     ::dup2(p.in[0], 0);
     ::dup2(p.out[1], 1);
     ::dup2(p.err[1], 2);
@@ -91,6 +130,7 @@ private:
     exec_reader reader_;
     std::string input_;
     bool input_ends_ = false;
+    winsize terminal_{}; // of zero columns: none is wanted
 };
 
 // "" words: refused.
@@ -102,6 +142,10 @@ bool connection::greet(std::vector<std::string>& words) {
                 known = frame->letter == 'H' && same(secret_, frame->payload);
                 if (!known)
                     return send_all(fd_, exec_frame('R', "this node does not know you")), false;
+                continue;
+            }
+            if (frame->letter == 'T') {
+                terminal_ = size_of(frame->payload);
                 continue;
             }
             if (frame->letter != 'C' || frame->payload.empty() || frame->payload.back() != '\0')
@@ -137,7 +181,7 @@ bool connection::take_input() {
 bool connection::pass_on(int& from, char letter) {
     char buffer[32768];
     const auto got = ::read(from, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR)
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return true;
     if (got <= 0) {
         ::close(from);
@@ -158,6 +202,9 @@ void connection::loop(pid_t child, pipes& p) {
             if (frame->letter == 'I')
                 input_ += frame->payload;
             input_ends_ = input_ends_ || frame->letter == 'E';
+            if (const auto size = size_of(frame->payload);
+                frame->letter == 'W' && p.terminal && size.ws_col > 0)
+                ::ioctl(p.out[0], TIOCSWINSZ, &size);
         }
         if (input_.empty() && input_ends_ && p.in[1] >= 0) {
             ::close(p.in[1]);
@@ -193,8 +240,7 @@ void connection::loop(pid_t child, pipes& p) {
 void connection::run() {
     std::vector<std::string> words;
     pipes p;
-    if (!greet(words) || ::pipe2(p.in, O_CLOEXEC) != 0 || ::pipe2(p.out, O_CLOEXEC) != 0 ||
-        ::pipe2(p.err, O_CLOEXEC) != 0)
+    if (!greet(words) || !(terminal_.ws_col > 0 ? open_terminal(p, terminal_) : open_pipes(p)))
         return;
     const auto child = ::fork();
     if (child == 0)
