@@ -11,6 +11,7 @@
 #include "control/base/write_all.hpp"
 #include "control/confine/guard.hpp"
 #include "control/daemon/client/cluster_commands.hpp"
+#include "control/daemon/client/portal_commands.hpp"
 #include "control/demo/crash_demo.hpp"
 #include "control/demo/demo.hpp"
 #include "control/keys/keys.hpp"
@@ -455,12 +456,14 @@ int main(int argc, char** argv) {
     run->add_option("command", words,
                     "a command and its arguments (after --), or VM.toml: the VM that it describes");
     const auto cluster_command = daemon::add_cluster_commands(app);
+    const auto portal_command = daemon::add_portal_commands(app);
     assets->add_option("--kernel", options.flavour, "guest kernel");
     assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
 
     CLI11_PARSE(app, argc, argv);
-    if (const auto command = cluster_command())
-        return command();
+    for (const auto& chosen : {cluster_command, portal_command})
+        if (const auto command = chosen())
+            return command();
     if (mig->parsed())
         return run_mig(std::move(cut));
     if (gpus->parsed())

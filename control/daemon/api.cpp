@@ -12,9 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <cstdlib>
-#include <sys/random.h>
+#include <algorithm>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -28,23 +26,15 @@ namespace {
 constexpr unsigned cpus_for_each =
     8; // processors of guests for each of the host's: most wait most of the time
 
-api_answer refuse(unsigned status, std::string why) {
-    return {status, {{"error", std::move(why)}}};
-}
-
 api_answer changed_meanwhile(const std::string& name) {
     return refuse(409, fmt::format("'{}' was changed by somebody else meanwhile: look at it again", name));
 }
 
-std::string new_secret() {
-    std::array<unsigned char, 32> bytes;
-    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-        std::abort(); // the kernel has no randomness
-    return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
+constexpr auto recent_for = std::chrono::milliseconds(200);
 
 std::vector<std::string_view> parts_of(std::string_view path) {
     std::vector<std::string_view> parts;
+    path = path.substr(0, path.find('?'));
     while (path.starts_with('/')) {
         path.remove_prefix(1);
         const auto end = std::min(path.find('/'), path.size());
@@ -63,23 +53,24 @@ std::string summary(const cluster_record& record, const std::optional<reconciler
     return record.wanted == wish::running ? "starting" : "stopping";
 }
 
+std::string slot_text(std::optional<std::size_t> slot) {
+    return slot ? std::string(1, cluster::slot_letter(*slot)) : std::string();
+}
+
 } // namespace
 
-const std::vector<api::route>& api::table() {
-    static const std::vector<route> all{
-        {"GET", "/v1/host", &api::get_host},
-        {"GET", "/v1/clusters", &api::list},
-        {"POST", "/v1/clusters", &api::create},
-        {"GET", "/v1/clusters/{name}", &api::show},
-        {"PUT", "/v1/clusters/{name}", &api::change},
-        {"DELETE", "/v1/clusters/{name}", &api::remove},
-        {"POST", "/v1/clusters/{name}/scale", &api::scale},
-        {"POST", "/v1/clusters/{name}/start", &api::start},
-        {"POST", "/v1/clusters/{name}/stop", &api::stop},
-        {"GET", "/v1/clusters/{name}/nodes/{node}/agent", &api::agent},
-    };
-    return all;
+api_answer refuse(unsigned status, std::string why) {
+    return {status, {{"error", std::move(why)}}};
 }
+
+api::api(const etcd_process& etcd, reconciler& work, const state_folder& folder, cluster::host_offer offers,
+         event_log& events)
+    : store_(etcd)
+    , work_(work)
+    , folder_(folder)
+    , offers_(std::move(offers))
+    , events_(events)
+    , people_(etcd, folder.path() + "/audit.log") {}
 
 std::vector<std::pair<std::string, std::string>> api::routes() {
     std::vector<std::pair<std::string, std::string>> out;
@@ -88,7 +79,21 @@ std::vector<std::pair<std::string, std::string>> api::routes() {
     return out;
 }
 
+api_answer api::answer_route(const route& one, const api_request& request, const place& at) {
+    if (one.is_local && !request.who.is_local)
+        return refuse(403, "this is answered only at the daemon's Unix socket");
+    if (request.who.may < one.least && request.who.may == access::role::nobody)
+        return refuse(401, "log in, or send a token");
+    if (request.who.may < one.least)
+        return refuse(403, fmt::format("this needs the role {}, and '{}' is {}", to_text(one.least),
+                                       request.who.name, to_text(request.who.may)));
+    if (!at.name.empty() && !cluster::is_cluster_name(at.name))
+        return refuse(404, fmt::format("there is no cluster '{}'", cluster::shown(at.name)));
+    return (this->*one.handle)(request, at);
+}
+
 api_answer api::answer(const api_request& request) {
+    const std::lock_guard lock(mutex_);
     const auto wanted = parts_of(request.target);
     bool path_is_known = false;
     for (const auto& one : table()) {
@@ -100,18 +105,32 @@ api_answer api::answer(const api_request& request) {
                 at.name = wanted[i];
             else if (parts[i] == "{node}")
                 at.node = wanted[i];
+            else if (parts[i] == "{account}")
+                at.account = wanted[i];
             else
                 fits = parts[i] == wanted[i];
         path_is_known = path_is_known || fits;
         if (!fits || request.method != one.method)
             continue;
-        if (!at.name.empty() && !cluster::is_cluster_name(at.name))
-            return refuse(404, fmt::format("there is no cluster '{}'", cluster::shown(at.name)));
-        return (this->*one.handle)(request, at);
+        auto said = answer_route(one, request, at);
+        const bool looks = request.method == "GET" || one.handle == &api::plan;
+        if (!looks || (request.websocket && said.status < 400 && !at.node.empty()))
+            people_.audit.add(said.is.name.empty() ? request.who : said.is, request.method, request.target,
+                              said.status);
+        return said;
     }
     if (path_is_known)
         return refuse(405, fmt::format("{} is not possible here", cluster::shown(request.method)));
     return refuse(404, fmt::format("there is nothing at {}", cluster::shown(request.target)));
+}
+
+const std::vector<cluster_record>* api::recent() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!recent_ || now > recent_at_ + recent_for) {
+        recent_ = store_.all();
+        recent_at_ = now;
+    }
+    return recent_ ? &*recent_ : nullptr;
 }
 
 api_answer api::unreachable() const {
@@ -148,6 +167,7 @@ std::optional<cluster_record> api::changeable(const api_request& request, const 
 }
 
 api_answer api::store(cluster_record record, unsigned status) {
+    recent_.reset();
     switch (store_.write(record)) {
     case stored::unreachable:
         return unreachable();
@@ -168,7 +188,7 @@ api_answer api::store_if_it_fits(cluster_record record, unsigned status) {
     return reached ? store(std::move(record), status) : unreachable();
 }
 
-std::string api::why_no_room(const cluster_record& wanted, bool& reached) {
+std::string api::why_no_room(const cluster_record& wanted, bool& reached, cluster::resources* left) {
     const auto others = store_.all();
     reached = others.has_value();
     if (!reached)
@@ -193,9 +213,14 @@ std::string api::why_no_room(const cluster_record& wanted, bool& reached) {
             put(other.declared);
     why.clear(); // what runs already runs
     put(wanted.declared);
+    const auto& used = pool.used(0);
+    const auto& offers = offers_.offers;
+    if (left)
+        *left = {offers.cpus - std::min(used.cpus, offers.cpus),
+                 offers.memory_mib - std::min(used.memory_mib, offers.memory_mib),
+                 offers.gpu_percent - std::min(used.gpu_percent, offers.gpu_percent)};
     if (why.empty())
         return {};
-    const auto& used = pool.used(0);
     return fmt::format("{}. This host gives nodes {} CPUs, {} MiB and {} % of a GPU, of which {}, {} and {} "
                        "are taken",
                        why, offers_.offers.cpus, offers_.offers.memory_mib, offers_.offers.gpu_percent,
@@ -223,22 +248,27 @@ json api::describe(const cluster_record& record, bool whole) const {
                              {"state", report.state},
                              {"text", report.text},
                              {"settled", report.settled},
-                             {"needs_restart", report.needs_restart}});
+                             {"needs_restart", report.needs_restart},
+                             {"primary", slot_text(report.primary)},
+                             {"standby", slot_text(report.standby)}});
     out["node_states"] = std::move(nodes);
     return out;
 }
 
-api_answer api::get_host(const api_request&, const place&) {
+json api::describe_host() const {
     const auto& o = offers_.offers;
-    return {200,
-            {{"name", offers_.name},
-             {"version", KAGEMUSHA_VERSION},
-             {"offers", {{"cpus", o.cpus}, {"memory_mib", o.memory_mib}, {"gpu_percent", o.gpu_percent}}},
-             {"etcd", work_.problem()}}};
+    return {{"name", offers_.name},
+            {"version", KAGEMUSHA_VERSION},
+            {"offers", {{"cpus", o.cpus}, {"memory_mib", o.memory_mib}, {"gpu_percent", o.gpu_percent}}},
+            {"etcd", work_.problem()}};
+}
+
+api_answer api::get_host(const api_request&, const place&) {
+    return {200, describe_host()};
 }
 
 api_answer api::list(const api_request&, const place&) {
-    const auto records = store_.all();
+    const auto* records = recent();
     if (!records)
         return unreachable();
     json out = json::array();
@@ -265,10 +295,14 @@ api_answer api::create(const api_request& request, const place&) {
     return store_if_it_fits({std::move(*declared), wish::running, new_secret(), "0"}, 201);
 }
 
-api_answer api::show(const api_request& request, const place& at) {
-    api_answer wrong;
-    const auto record = found(request, at.name, wrong);
-    return record ? api_answer{200, describe(*record, true), record->revision} : wrong;
+api_answer api::show(const api_request&, const place& at) {
+    const auto* records = recent();
+    if (!records)
+        return unreachable();
+    for (const auto& record : *records)
+        if (record.declared.name == at.name)
+            return {200, describe(record, true), record.revision};
+    return refuse(404, fmt::format("there is no cluster '{}'", at.name));
 }
 
 api_answer api::change(const api_request& request, const place& at) {

@@ -3,16 +3,24 @@
 // The daemon's API without its transport: a request in, an answer out (docs/clusters.md has the routes). What
 // is wanted is checked and written to etcd; the reconciler makes it true afterwards.
 //
-// One thread uses it.
+// answer() may be called by any thread: one after the other is answered. api.cpp has clusters; who may do what,
+// and what the portal needs beside them, is in people/api_people.cpp.
 #pragma once
 
+#include "control/access/role.hpp"
 #include "control/cluster/placement.hpp"
 #include "control/daemon/cluster_store.hpp"
+#include "control/daemon/people/event_log.hpp"
+#include "control/daemon/people/people.hpp"
 #include "control/daemon/reconciler.hpp"
 #include "control/daemon/state_folder.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,36 +31,58 @@ struct api_request {
     std::string method, target;
     std::string if_match; // the revision that the client has seen; "": whichever it is
     std::string body;
+    access::caller who = {};
+    bool websocket = false; // it wants to become one
 };
 
 struct api_answer {
     unsigned status = 200;
     nlohmann::json body;
     std::string revision = {}; // for ETag; "": none
+    std::string cookie = {};   // for Set-Cookie; "": none
+    access::caller is = {};    // who has logged in with this request
 };
+
+api_answer refuse(unsigned status, std::string why);
 
 class api {
 public:
+    // Opens the portal, or says where it is: its answer, or a sentence.
+    using portal_opener = std::function<nlohmann::json(const nlohmann::json& wanted, std::string& error)>;
+
     // All of them outlive it. `offers`: what this host has for nodes.
-    api(const etcd_process& etcd, reconciler& work, const state_folder& folder, cluster::host_offer offers)
-        : store_(etcd), work_(work), folder_(folder), offers_(std::move(offers)) {}
+    api(const etcd_process& etcd, reconciler& work, const state_folder& folder, cluster::host_offer offers,
+        event_log& events);
 
     api_answer answer(const api_request& request);
+    // Who a request over the network is from; under the same lock.
+    access::admission admit(const access::knock& at);
+    bool is_alive(const access::caller& who);
+    // The daemon's own user at its Unix socket.
+    static access::caller local_caller();
+    void set_portal(portal_opener open) { open_portal_ = std::move(open); }
+
+    // What pages show of a cluster and of the host. Any thread; without etcd.
+    nlohmann::json describe(const cluster_record& record, bool whole) const;
+    nlohmann::json describe_host() const;
 
     // METHOD and path, with {name} and {node}: what docs/openapi.json must have.
     static std::vector<std::pair<std::string, std::string>> routes();
 
 private:
     struct place { // of a request: what the path names
-        std::string name, node;
+        std::string name, node, account;
     };
     using handler = api_answer (api::*)(const api_request& request, const place& at);
     struct route {
         const char* method;
         const char* path;
+        access::role least; // who may
         handler handle;
+        bool is_local = false; // at the Unix socket alone
     };
     static const std::vector<route>& table();
+    api_answer answer_route(const route& one, const api_request& request, const place& at);
 
     api_answer get_host(const api_request& request, const place& at);
     api_answer list(const api_request& request, const place& at);
@@ -64,8 +94,29 @@ private:
     api_answer stop(const api_request& request, const place& at);
     api_answer remove(const api_request& request, const place& at);
     api_answer agent(const api_request& request, const place& at);
+    api_answer plan(const api_request& request, const place& at);
+    api_answer live(const api_request& request, const place& at);
+    api_answer console(const api_request& request, const place& at);
+    api_answer switch_over(const api_request& request, const place& at);
+    api_answer drill(const api_request& request, const place& at);
+    api_answer events(const api_request& request, const place& at);
+    api_answer audit(const api_request& request, const place& at);
+    api_answer portal(const api_request& request, const place& at);
+    api_answer who_am_i(const api_request& request, const place& at);
+    api_answer log_in(const api_request& request, const place& at);
+    api_answer log_out(const api_request& request, const place& at);
+    api_answer list_accounts(const api_request& request, const place& at);
+    api_answer put_user(const api_request& request, const place& at);
+    api_answer delete_user(const api_request& request, const place& at);
+    api_answer put_token(const api_request& request, const place& at);
+    api_answer delete_token(const api_request& request, const place& at);
 
     api_answer unreachable() const;
+    // All records, read at most so long ago; nothing: etcd can't be reached. What this API wrote is in them.
+    const std::vector<cluster_record>* recent();
+    api_answer ask_primary(const api_request& request, const place& at, const char* command);
+    api_answer change_accounts(const std::function<bool(access::accounts&, std::string&)>& edit,
+                               nlohmann::json answer);
     // The record, or what is wrong: it is not there, or another revision than the client's.
     std::optional<cluster_record> found(const api_request& request, const std::string& name,
                                         api_answer& wrong);
@@ -76,13 +127,19 @@ private:
                                              api_answer& wrong);
     // What is to run must fit; what is to stop always does.
     api_answer store_if_it_fits(cluster_record record, unsigned status);
-    std::string why_no_room(const cluster_record& wanted, bool& reached);
-    nlohmann::json describe(const cluster_record& record, bool whole) const;
+    // `left`: what is free beside the others, if it fits.
+    std::string why_no_room(const cluster_record& wanted, bool& reached, cluster::resources* left = nullptr);
 
+    std::mutex mutex_;
     cluster_store store_;
     reconciler& work_;
     const state_folder& folder_;
     const cluster::host_offer offers_;
+    event_log& events_;
+    people people_;
+    portal_opener open_portal_;
+    std::optional<std::vector<cluster_record>> recent_;
+    std::chrono::steady_clock::time_point recent_at_{};
 };
 
 // Of this machine: its processors eight times, nine tenths of its memory, all of a GPU.

@@ -29,7 +29,7 @@ TEST(daemon_api, its_description_has_its_routes) {
                            [](unsigned char c) { return std::toupper(c); });
             described.emplace(upper, path);
             std::string names = operation.value("parameters", json::array()).dump();
-            for (const char* parameter : {"name", "node"})
+            for (const char* parameter : {"name", "node", "account"})
                 EXPECT_EQ(path.find("{" + std::string(parameter) + "}") != std::string::npos,
                           names.find("parameters/" + std::string(parameter) + "\"") != std::string::npos)
                     << method << " " << path << " " << parameter;

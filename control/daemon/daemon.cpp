@@ -8,6 +8,8 @@
 #include "control/daemon/api.hpp"
 #include "control/daemon/etcd_process.hpp"
 #include "control/daemon/http_server.hpp"
+#include "control/daemon/people/event_log.hpp"
+#include "control/daemon/people/portal_service.hpp"
 #include "control/daemon/reconciler.hpp"
 #include "control/daemon/state_folder.hpp"
 
@@ -69,16 +71,31 @@ int run_daemon() {
     if (failed)
         return fail(fmt::format("/proc/self/exe: {}", failed.message()));
 
+    event_log events;
+    const auto log = [&](const std::string& cluster, const std::string& text) {
+        log_line(cluster, text);
+        events.add(cluster, text);
+    };
     etcd_process etcd(folder.keys(), folder.etcd());
-    reconciler work(etcd, folder, tool, log_line);
+    reconciler work(etcd, folder, tool, log);
     for (auto left = etcd_starts_within;
          left.count() > 0 && !work.wait_for_etcd(std::chrono::seconds(1)) && !interrupted_by(); --left) {
     }
     if (interrupted_by())
         return 0;
-    api answers(etcd, work, folder, offers_of_this_host());
+    api answers(etcd, work, folder, offers_of_this_host(), events);
+    portal_service portal(answers, work, events, folder);
+    answers.set_portal([&](const auto& wanted, auto& why) { return portal.open(wanted, why); });
+    if (const auto why = portal.open_again(); !why.empty())
+        log({}, why);
+    const auto local = api::local_caller();
     const auto server = http_server::listen(
-        socket, [&](const api_request& request) { return answers.answer(request); }, error);
+        socket,
+        [&](api_request request) {
+            request.who = local;
+            return answers.answer(request);
+        },
+        error);
     if (!server)
         return fail(error);
     log_line({}, fmt::format("ready: {}, state in {}", socket, folder.path()));

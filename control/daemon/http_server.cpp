@@ -102,8 +102,12 @@ asio::awaitable<void> http_server::impl::serve(stream_type stream) {
         if (readable) {
             // With a name: GCC 12 ends the life of a temporary in a co_await twice.
             auto& got = parser.get();
-            api_request request{std::string(got.method_string()), std::string(got.target()),
-                                revision_of(got[http::field::if_match]), std::move(got.body())};
+            api_request request{std::string(got.method_string()),
+                                std::string(got.target()),
+                                revision_of(got[http::field::if_match]),
+                                std::move(got.body()),
+                                {},
+                                false};
             said = co_await ask(std::move(request));
         }
         goes_on = readable && parser.get().keep_alive();

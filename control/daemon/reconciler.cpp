@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <set>
 
 namespace kagemusha::control::daemon {
@@ -14,6 +15,8 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::chrono::milliseconds pause_while_working = 300ms, pause_when_settled = 2s;
+constexpr auto pause_when_watched = 100ms; // a page shows what happened within twice that
+constexpr int share_of_time = 4;           // a round that took long is not begun again at once
 
 } // namespace
 
@@ -54,14 +57,23 @@ bool reconciler::wait_for_etcd(std::chrono::milliseconds limit) const {
 void reconciler::run() {
     ::pthread_setname_np(::pthread_self(), "reconciler");
     for (;;) {
+        const auto begun = std::chrono::steady_clock::now();
         const bool settled = round();
+        std::chrono::nanoseconds pause = settled ? pause_when_settled : pause_while_working;
+        if (watched_)
+            pause = std::clamp<std::chrono::nanoseconds>(
+                (std::chrono::steady_clock::now() - begun) * share_of_time, pause_when_watched, pause);
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, settled ? pause_when_settled : pause_while_working,
-                          [this] { return stop_ || kicked_; });
+        changed_.wait_for(lock, pause, [this] { return stop_ || kicked_; });
         kicked_ = false;
         if (stop_)
             return;
     }
+}
+
+void reconciler::listen(listener to) {
+    const std::lock_guard lock(listener_mutex_); // after this nobody calls the one before
+    listener_ = std::move(to);
 }
 
 // The same complaint is said once, until something else is.
@@ -96,8 +108,13 @@ bool reconciler::round() {
         names.insert(record.declared.name);
         settled = carry_out(record) && settled;
     }
-    const std::lock_guard lock(mutex_);
-    std::erase_if(seen_, [&](const auto& one) { return !names.contains(one.first); });
+    {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(seen_, [&](const auto& one) { return !names.contains(one.first); });
+    }
+    const std::lock_guard lock(listener_mutex_);
+    if (listener_)
+        listener_(*records);
     return settled;
 }
 
@@ -106,6 +123,10 @@ bool reconciler::carry_out(const cluster_record& record) {
     auto plan = cluster::make_plan(record.declared, record.wanted, nodes_.observe(record));
     const bool settled = plan.settled;
     const auto steps = plan.steps;
+    const auto before = look(name);
+    for (const auto& text : cluster::differences(before ? before->plan : cluster::plan{}, plan))
+        if (before) // what a new daemon finds has not happened now
+            log_(name, text);
     {
         const std::lock_guard lock(mutex_);
         seen_.insert_or_assign(name, seen{record.revision, std::move(plan)});

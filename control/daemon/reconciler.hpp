@@ -11,6 +11,7 @@
 #include "control/daemon/host_nodes.hpp"
 #include "control/daemon/state_folder.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -24,6 +25,7 @@ namespace kagemusha::control::daemon {
 class reconciler {
 public:
     using logger = std::function<void(const std::string& cluster, const std::string& text)>;
+    using listener = std::function<void(const std::vector<cluster_record>& records)>;
 
     // `etcd` outlives it. It starts at once.
     reconciler(etcd_process& etcd, const state_folder& folder, const std::string& tool, logger log);
@@ -32,6 +34,11 @@ public:
     reconciler& operator=(const reconciler&) = delete;
 
     void kick(); // something is wanted: at once, not in a while
+
+    // Somebody watches: then it looks again at once, as far as looking leaves time for others.
+    void set_watched(bool watched) { watched_ = watched; }
+    // After each round that reached etcd, on this thread; nobody: {}.
+    void listen(listener to);
 
     struct seen {
         std::string revision; // of the record that the plan is for
@@ -59,8 +66,11 @@ private:
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     bool stop_ = false, kicked_ = false, reached_ = false;
+    std::atomic<bool> watched_ = false;
     std::string problem_ = "etcd has not started yet";
     std::map<std::string, seen> seen_;
+    std::mutex listener_mutex_;
+    listener listener_; // under its own mutex: it asks what mutex_ guards
     std::thread thread_;
 };
 

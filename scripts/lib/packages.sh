@@ -16,14 +16,15 @@ needed_packages() {
         awk -v release="@$1" 'NF == 1 || (NF == 2 && $2 == release) { print $1 }'
 }
 
-# missing_packages RELEASE [host|test]: those of them that are not installed. dpkg is asked once for all: sixty times takes seconds.
+# missing_packages RELEASE [host|test]: those of them that are not installed, nor provided by another one of them (a nodejs of
+# others has npm inside). dpkg is asked once for all: sixty times takes seconds.
 missing_packages() {
     local needed
     needed=$(needed_packages "$@")
     # It fails when it has never heard of one of them, and answers for the others all the same.
     # shellcheck disable=SC2016,SC2086 # dpkg's placeholders, not the shell's; one word per package
-    { dpkg-query -W -f '${Package} ${db:Status-Status}\n' $needed 2>/dev/null || true; } |
-        awk -v needed="$needed" '$2 == "installed" { there[$1] = 1 }
+    { dpkg-query -W -f '${Package} ${db:Status-Status} ${Provides}\n' $needed 2>/dev/null || true; } |
+        awk -v needed="$needed" '$2 == "installed" { there[$1] = 1; gsub(",", ""); for (i = 3; i <= NF; i++) there[$i] = 1 }
             END { count = split(needed, name); for (i = 1; i <= count; i++) if (!(name[i] in there)) print name[i] }'
 }
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// A request and its reply, without a transport: what control/portal's server reads of HTTP, and what whoever
+// answers gives back.
+#pragma once
+
+#include "control/access/role.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kagemusha::control::portal {
+
+struct request {
+    std::string method, target, body;
+    std::string from; // the other end's address
+    bool websocket = false;
+    // Headers; "" if there is none.
+    std::string if_match, if_none_match, cookies, authorization, origin, host, csrf, content_type;
+};
+
+struct reply {
+    unsigned status = 200;
+    std::string type = "application/json", body = {};
+    std::vector<std::pair<std::string, std::string>> headers = {};
+};
+
+// What a WebSocket is for, once it was let in.
+struct opening {
+    enum class kind { refused, live, console } what = kind::refused;
+    reply refusal = {};
+    access::caller who = {};
+    std::string socket = {}, secret = {}; // console: of the node's agent
+};
+
+// All of them are called on the server's second thread, one after the other, and may wait for etcd.
+struct handlers {
+    std::function<reply(const request&)> answer;
+    std::function<opening(const request&)> open;
+    std::function<bool(const access::caller&)> is_alive; // its session, or its token, still counts
+};
+
+} // namespace kagemusha::control::portal
