@@ -241,7 +241,10 @@ def check_live(portal):
     portal.ask("DELETE", "/v1/clusters/web", headers=vera)
     while "web" in known:
         take()
-    page.send(b"x" * 100_000)
+    try:
+        page.send(b"x" * 100_000)
+    except OSError:
+        pass  # it has hung up on the first piece
     assert page.ended() in (0, 1009)
     page, _ = portal.websocket("/v1/live", vera)
     try:
