@@ -14,6 +14,7 @@
 #include "control/daemon/client/portal_commands.hpp"
 #include "control/demo/crash_demo.hpp"
 #include "control/demo/demo.hpp"
+#include "control/job/job_commands.hpp"
 #include "control/keys/keys.hpp"
 #include "control/lan/lan.hpp"
 #include "control/mig/mig_command.hpp"
@@ -457,11 +458,12 @@ int main(int argc, char** argv) {
                     "a command and its arguments (after --), or VM.toml: the VM that it describes");
     const auto cluster_command = daemon::add_cluster_commands(app);
     const auto portal_command = daemon::add_portal_commands(app);
+    const auto job_command = job::add_job_commands(app);
     assets->add_option("--kernel", options.flavour, "guest kernel");
     assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
 
     CLI11_PARSE(app, argc, argv);
-    for (const auto& chosen : {cluster_command, portal_command})
+    for (const auto& chosen : {cluster_command, portal_command, job_command})
         if (const auto command = chosen())
             return command();
     if (mig->parsed())

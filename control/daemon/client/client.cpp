@@ -36,7 +36,7 @@ namespace {
 constexpr auto answer_within = std::chrono::seconds(30); // more than etcd's bound, several times
 constexpr std::uint64_t longest_answer = 16 << 20;
 constexpr int lost = 126, refused = 125;
-constexpr int again_ms = 500;
+constexpr int again_ms = 500, idle_ms = 1000;
 
 asio::awaitable<daemon_answer> ask(std::string path, http::request<http::string_body> request) {
     beast::basic_stream<asio::local::stream_protocol> stream(co_await asio::this_coro::executor);
@@ -101,7 +101,7 @@ namespace {
 // One command in one node: our streams on the one side, its agent on the other.
 class exec_session {
 public:
-    explicit exec_session(unique_fd fd) : fd_(std::move(fd)) {}
+    exec_session(unique_fd fd, const exec_ends& ends) : fd_(std::move(fd)), ends_(ends) {}
     int run(const std::string& secret, const std::vector<std::string>& words);
     bool begun() const { return begun_; } // the node has the command, so it must not be sent again
 
@@ -110,7 +110,12 @@ private:
     std::optional<int> take(const lan::exec_reader::frame& frame);
     void pass_input();
 
+    bool pass_on(const std::function<bool(std::string_view)>& to, int otherwise, std::string_view bytes) const {
+        return to ? to(bytes) : write_all(otherwise, bytes);
+    }
+
     const unique_fd fd_;
+    const exec_ends& ends_;
     lan::exec_reader reader_;
     bool input_open_ = true, begun_ = false;
 };
@@ -125,9 +130,9 @@ std::optional<int> exec_session::take(const lan::exec_reader::frame& frame) {
     case 'A':
         return std::nullopt;
     case 'O':
-        return write_all(STDOUT_FILENO, frame.payload) ? std::nullopt : std::optional(lost);
+        return pass_on(ends_.output, STDOUT_FILENO, frame.payload) ? std::nullopt : std::optional(lost);
     case 'X':
-        return write_all(STDERR_FILENO, frame.payload) ? std::nullopt : std::optional(lost);
+        return pass_on(ends_.errors, STDERR_FILENO, frame.payload) ? std::nullopt : std::optional(lost);
     case 'S':
         if (const auto status = lan::exec_status(frame.payload))
             return status;
@@ -144,7 +149,7 @@ std::optional<int> exec_session::take(const lan::exec_reader::frame& frame) {
 
 void exec_session::pass_input() {
     char buffer[16384];
-    const auto got = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    const auto got = ::read(ends_.input, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR)
         return;
     input_open_ = got > 0;
@@ -164,9 +169,12 @@ int exec_session::run(const std::string& secret, const std::vector<std::string>&
         return lost;
     for (;;) {
         pollfd fds[] = {{fd_.get(), POLLIN, 0},
-                        {input_open_ && begun_ ? STDIN_FILENO : -1, POLLIN, 0},
+                        {input_open_ && begun_ ? ends_.input : -1, POLLIN, 0},
                         {interrupt_fd(), POLLIN, 0}};
-        if (::poll(fds, 3, -1) < 0)
+        const int ready = ::poll(fds, 3, ends_.idle ? idle_ms : -1);
+        if (ready == 0 && !ends_.idle())
+            return lost;
+        if (ready <= 0)
             continue;
         if (fds[2].revents != 0)
             return 128 + interrupted_by(); // hanging up ends the command
@@ -192,16 +200,16 @@ int exec_session::run(const std::string& secret, const std::vector<std::string>&
 } // namespace
 
 int exec_in_node(const std::string& socket, const std::string& secret, const std::vector<std::string>& words,
-                 bool wait) {
+                 bool wait, const exec_ends& ends) {
     for (;;) {
         unique_fd fd = connect_unix(socket);
         const auto why = std::string(std::strerror(errno));
         const bool connected = static_cast<bool>(fd);
         if (connected) {
-            exec_session session(std::move(fd));
+            exec_session session(std::move(fd), ends);
             const int status = session.run(secret, words);
             if (session.begun() || status != lost) {
-                if (status == lost)
+                if (status == lost && !ends.output)
                     fmt::print(stderr, "kage: the connection to the node was lost; its command was ended\n");
                 return status;
             }

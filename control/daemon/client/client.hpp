@@ -5,8 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kagemusha::control::daemon {
@@ -22,9 +24,17 @@ std::optional<daemon_answer> ask_daemon(const std::string& method, const std::st
                                         const std::string& body, const std::string& if_match,
                                         std::string& error);
 
+// Where a command's input comes from, and where its output goes to: ours by default. False: nobody wants it any
+// more, and the command is ended.
+struct exec_ends {
+    int input = 0;
+    std::function<bool(std::string_view)> output = {}, errors = {};
+    std::function<bool()> idle = {}; // called each second or so while nothing comes
+};
+
 // Runs a command in a node, with our input, output and errors, to its end. Its exit status; 125 and a sentence
 // on stderr when it could not be run, 126 when the connection was lost meanwhile. `wait`: until the node is up.
 int exec_in_node(const std::string& socket, const std::string& secret, const std::vector<std::string>& words,
-                 bool wait);
+                 bool wait, const exec_ends& ends = {});
 
 } // namespace kagemusha::control::daemon

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A site with Slurm on one machine: head (slurmctld, slurmdbd, its data base), hosta and hostb (slurmd), each with namespaces of its
+own for processes, mounts, network, its name and shared memory, and Debian's real daemons. A bridge joins them. The home of alice,
+who submits jobs, is the same everywhere. Power can be cut: everything on a host dies at once.
+"""
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ha_pair import wait
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+NETWORK = "10.78.0"
+ALICE = 4242
+SLURM = f"""ClusterName=kage
+SlurmctldHost=head({NETWORK}.1)
+SlurmUser=slurm
+AuthType=auth/munge
+CredType=cred/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+ReturnToService=2
+SlurmdTimeout=10
+SlurmctldPidFile=/run/slurm/slurmctld.pid
+SlurmdPidFile=/run/slurm/slurmd.pid
+SlurmdSpoolDir=/var/spool/slurmd
+StateSaveLocation=/var/spool/slurmctld
+SlurmctldLogFile=/var/log/slurmctld.log
+SlurmdLogFile=/var/log/slurmd.log
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=head
+NodeName=hosta,hostb CPUs=4 RealMemory=4000 Gres={{gres}} State=UNKNOWN
+PartitionName=main Nodes=hosta,hostb OverSubscribe=NO Default=YES State=UP
+"""
+SLURMDBD = """AuthType=auth/munge
+DbdHost=head
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StorageLoc=slurm
+PidFile=/run/slurm/slurmdbd.pid
+LogFile=/var/log/slurmdbd.log
+"""
+
+
+def command(*words):
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+
+
+class Host:
+    """What it keeps on its disk, and the processes of the time that it has power."""
+
+    def __init__(self, site, name, number):
+        self.site, self.name, self.number = site, name, number
+        self.disk = site.directory / name
+        self.first = None
+        self.boots = 0
+        for folder in ("etc/munge", "etc/slurm", "etc/kagemusha", "var/lib/munge", "var/lib/mysql", "var/spool/slurmd",
+                       "var/spool/slurmctld", "logs"):
+            (self.disk / folder).mkdir(parents=True)
+        for folder, owner in (("etc/munge", "munge"), ("var/lib/munge", "munge"), ("var/lib/mysql", "mysql"),
+                              ("var/spool/slurmctld", "slurm")):
+            shutil.chown(self.disk / folder, owner, owner)
+        for folder in ("etc/munge", "var/lib/munge"):
+            (self.disk / folder).chmod(0o700)
+        (self.disk / "logs").chmod(0o1777)
+
+    @property
+    def address(self):
+        return f"{NETWORK}.{self.number}"
+
+    def write(self, path, text, mode=0o644):
+        place = self.disk / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        place.chmod(mode)
+
+    def boot(self):
+        """Power on, up to a network."""
+        self.boots += 1
+        upper = self.site.directory / f"{self.name}-usr-{self.boots}"
+        self.lay_out(upper)
+        self.first = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", HERE / "host", self.name, self.disk,
+             upper, self.site.home, self.site.srv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log("host"))
+        assert self.first.stdout.readline() == b"ready\n", f"{self.name} did not boot: see host.log"
+        command("ip", "link", "add", self.name, "type", "veth", "peer", "name", "net0", "netns", str(self.init()))
+        command("ip", "link", "set", self.name, "master", "switch", "up")
+        self.must("ip", "address", "add", f"{self.address}/24", "dev", "net0")
+        self.must("ip", "link", "set", "net0", "up")
+        self.must("runuser", "-u", "munge", "--", "munged")
+
+    def lay_out(self, upper):
+        """What is installed on it besides Debian's packages: that of ours."""
+        (upper / "work").mkdir(parents=True)
+        for path, source in self.site.installed.items():
+            target = upper / "usr" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source)
+        (upper / "usr").mkdir(exist_ok=True)
+
+    def init(self):
+        """The first process, as this side sees it."""
+        children = Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text(encoding="ascii").split()
+        return int(children[0])
+
+    def log(self, name):
+        return open(self.disk / "logs" / f"{name}.log", "ab")
+
+    def inside(self):
+        return ("nsenter", "--target", str(self.init()), "--mount", "--pid", "--net", "--uts", "--ipc", "--wd=/")
+
+    def start(self, *words):
+        """A daemon of this host, which needs no unit."""
+        return subprocess.Popen([*self.inside(), *words], stdin=subprocess.DEVNULL, stdout=self.log(words[0]),
+                                stderr=subprocess.STDOUT, start_new_session=True)
+
+    def run(self, *words, user=None, **more):
+        """On this host; what became of it."""
+        who = ("runuser", "-u", user, "--") if user else ()
+        return subprocess.run([*self.inside(), *who, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=600, **more)
+
+    def must(self, *words, **more):
+        done = self.run(*words, **more)
+        assert done.returncode == 0, f"{self.name}: {words}: status {done.returncode}: {done.stdout}"
+        return done.stdout
+
+    def has_power(self):
+        return self.first is not None and self.first.poll() is None
+
+    def power_off(self):
+        """Everything that runs on it dies at once, and its link with it."""
+        if self.has_power():
+            os.kill(self.init(), signal.SIGKILL)
+            self.first.wait()
+        if self.first:
+            self.first.stdout.close()
+        subprocess.run(["ip", "link", "delete", self.name], check=False, stderr=subprocess.DEVNULL)
+
+
+class Site:
+    """The hosts and what Slurm is configured with. `installed`: files of ours by their places in /usr."""
+
+    def __init__(self, directory, gres, gres_conf, more="", installed=()):
+        self.directory, self.installed = directory, dict(installed)
+        self.home, self.srv = directory / "home", directory / "srv"
+        self.home.mkdir()
+        self.srv.mkdir()
+        os.chown(self.home, ALICE, ALICE)
+        directory.chmod(0o755)
+        command("ip", "link", "set", "lo", "up")
+        command("ip", "link", "add", "switch", "type", "bridge")
+        command("ip", "link", "set", "switch", "up")
+        self.hosts = {name: Host(self, name, number) for number, name in enumerate(("head", "hosta", "hostb"), 1)}
+        self.head, self.hosta, self.hostb = self.hosts.values()
+        names = "127.0.0.1 localhost\n" + "".join(f"{one.address} {one.name}\n" for one in self.hosts.values())
+        key = os.urandom(128)
+        for one in self.hosts.values():
+            one.write("etc/hosts", names)
+            for name in ("passwd", "group"):
+                line = f"alice:x:{ALICE}:" + (f"{ALICE}::/home/alice:/bin/bash\n" if name == "passwd" else "\n")
+                one.write(f"etc/{name}", Path(f"/etc/{name}").read_text(encoding="utf-8") + line)
+            (one.disk / "etc/munge/munge.key").write_bytes(key)
+            (one.disk / "etc/munge/munge.key").chmod(0o400)
+            shutil.chown(one.disk / "etc/munge/munge.key", "munge", "munge")
+            one.write("etc/slurm/slurm.conf", SLURM.format(gres=gres) + more)
+            one.write("etc/slurm/gres.conf", gres_conf)
+            one.write("etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        self.head.write("etc/slurm/slurmdbd.conf", SLURMDBD, 0o600)
+        shutil.chown(self.head.disk / "etc/slurm/slurmdbd.conf", "slurm", "slurm")
+
+    def start(self):
+        for one in self.hosts.values():
+            one.boot()
+        self.start_head()
+        for one in (self.hosta, self.hostb):
+            one.start("slurmd", "-D")
+        wait(lambda: self.nodes() == {"hosta": "idle", "hostb": "idle"}, "both nodes are idle")
+
+    def start_head(self):
+        head = self.head
+        head.must("mariadb-install-db", "--user=mysql", "--datadir=/var/lib/mysql", "--auth-root-authentication-method=socket",
+                  "--skip-test-db")
+        head.start("mariadbd", "--user=mysql", "--skip-networking", "--innodb-buffer-pool-size=32M", "--skip-log-bin")
+        wait(lambda: head.run("mariadb-admin", "ping").returncode == 0, "the data base answers")
+        head.must("mariadb", "-e", "CREATE DATABASE slurm; CREATE USER slurm@localhost IDENTIFIED VIA unix_socket; "
+                                   "GRANT ALL ON slurm.* TO slurm@localhost")
+        head.start("runuser", "-u", "slurm", "--", "slurmdbd", "-D")
+        wait(lambda: head.run("sacctmgr", "-n", "show", "cluster").returncode == 0, "slurmdbd answers")
+        head.start("runuser", "-u", "slurm", "--", "slurmctld", "-D", "-i")
+        wait(lambda: head.run("scontrol", "ping").returncode == 0, "slurmctld answers")
+
+    def nodes(self):
+        """Their states, by name."""
+        return dict(line.split() for line in self.head.run("sinfo", "-hN", "-o", "%N %T").stdout.splitlines() if len(line.split()) == 2)
+
+    def close(self):
+        for one in self.hosts.values():
+            one.power_off()
+        command("ip", "link", "delete", "switch")
+
+
+def really_root():
+    """A fixture that skips where we are root of a user namespace only: Slurm's daemons run as other users."""
+    @pytest.fixture(scope="module")
+    def there():
+        mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+        if os.geteuid() != 0 or mapped[2] == "1":
+            pytest.skip("it needs root: Slurm's daemons run as other users")
+    return there
