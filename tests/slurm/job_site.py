@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from etcd import Member
 from guest_vm import environment, tool
 from ha_pair import wait
 from slurm_site import ALICE, ROOT, Site
@@ -16,7 +17,7 @@ from slurm_site import ALICE, ROOT, Site
 DOCUMENT = ROOT / "docs/slurm.md"
 PLUGINS = "lib/x86_64-linux-gnu/slurm-wlm"
 VM = 'accel = "tcg"\n'
-ARBITER = '[arbiter]\nkind = "lock"\npath = "/srv/@VM@.lease"\n'
+ARBITER = '[arbiter]\nkind = "etcd"\nendpoints = ["https://{address}:2379"]\ntls = "/etc/kagemusha/keys"\nlease-ms = 3000\n'
 SITE = """MEMORY=400M
 READY_S=500
 KAGE_ASSETS={assets}
@@ -35,7 +36,7 @@ class JobSite(Site):
             f"{PLUGINS}/spank_kagemusha.so": build / "slurm/spank_kagemusha.so"})
         keys = directory / "keys"
         vms = [word for number in range(64) for word in ("--vm", f"slurm-{number}")]
-        subprocess.run([tool(), "keys", keys, *[word for one in (self.hosta, self.hostb)
+        subprocess.run([tool(), "keys", keys, *[word for one in self.hosts.values()
                                                 for word in ("--host", f"{one.name},{one.address}")], *vms],
                        check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         for one in self.hosts.values():
@@ -45,10 +46,15 @@ class JobSite(Site):
             one.write("etc/kagemusha/slurm/vm.toml", VM)
             for name in ("types/kage.toml", "types/shard.toml"):
                 one.write(f"etc/kagemusha/slurm/{name}", self.document(name))
-            protection = re.sub(r"(?s)\[arbiter\].*", ARBITER, self.document("protection.toml"))
+            protection = re.sub(r"(?s)\[arbiter\].*", ARBITER.format(address=self.head.address), self.document("protection.toml"))
             one.write("etc/kagemusha/slurm/protection.toml", protection)
-            if one is not self.head:
-                subprocess.run(["cp", "-a", keys / one.name, one.disk / "etc/kagemusha/keys"], check=True)
+            subprocess.run(["cp", "-a", keys / one.name, one.disk / "etc/kagemusha/keys"], check=True)
+        self.etcd = None
+
+    def start(self):
+        super().start()
+        self.etcd = Member(self.directory, "head", self.head.address, self.head.inside(), self.head.disk / "etc/kagemusha/keys")
+        self.etcd.start([self.etcd])
 
     def __enter__(self):
         return self

@@ -94,7 +94,7 @@ class Host:
         self.lay_out(upper)
         self.first = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", HERE / "host", self.name, self.disk,
-             upper, self.site.home, self.site.srv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log("host"))
+             upper, self.site.home], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log("host"))
         assert self.first.stdout.readline() == b"ready\n", f"{self.name} did not boot: see host.log"
         command("ip", "link", "add", self.name, "type", "veth", "peer", "name", "net0", "netns", str(self.init()))
         command("ip", "link", "set", self.name, "master", "switch", "up")
@@ -156,9 +156,8 @@ class Site:
 
     def __init__(self, directory, gres, gres_conf, more="", installed=()):
         self.directory, self.installed = directory, dict(installed)
-        self.home, self.srv = directory / "home", directory / "srv"
+        self.home = directory / "home"
         self.home.mkdir()
-        self.srv.mkdir()
         os.chown(self.home, ALICE, ALICE)
         directory.chmod(0o755)
         command("ip", "link", "set", "lo", "up")
