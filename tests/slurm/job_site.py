@@ -31,7 +31,7 @@ class JobSite(Site):
         build = Path(os.environ["KAGE_BUILD_DIR"])
         scripts = {f"libexec/kagemusha/slurm/{name}": ROOT / "slurm" / name
                    for name in ("prolog", "epilog", "task", "watch", "supervise", "common")}
-        super().__init__(directory, "gpu:kage:1,shard:8", self.document("gres.conf"), self.document("slurm.conf"), {
+        super().__init__(directory, "gpu:kage:1,shard:8", self.document("gres.conf").replace("/dev/nvidia0", "/dev/null"), self.document("slurm.conf"), {
             **scripts, "libexec/kagemusha/slurm/complete-job": build / "slurm/complete-job", "bin/kagemusha": Path(tool()),
             f"{PLUGINS}/spank_kagemusha.so": build / "slurm/spank_kagemusha.so"})
         keys = directory / "keys"

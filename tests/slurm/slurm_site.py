@@ -59,6 +59,14 @@ def command(*words):
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
 
 
+def cgroup_conf():
+    """No control groups. Slurm 22.05 wants some kind of them all the same."""
+    said = subprocess.run(["slurmd", "-V"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    if int(said.split()[1].split(".")[0]) > 22:
+        return "CgroupPlugin=disabled\n"
+    return "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "CgroupPlugin=cgroup/v1\n"
+
+
 class Host:
     """What it keeps on its disk, and the processes of the time that it has power."""
 
@@ -177,7 +185,7 @@ class Site:
             shutil.chown(one.disk / "etc/munge/munge.key", "munge", "munge")
             one.write("etc/slurm/slurm.conf", SLURM.format(gres=gres) + more)
             one.write("etc/slurm/gres.conf", gres_conf)
-            one.write("etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+            one.write("etc/slurm/cgroup.conf", cgroup_conf())
         self.head.write("etc/slurm/slurmdbd.conf", SLURMDBD, 0o600)
         shutil.chown(self.head.disk / "etc/slurm/slurmdbd.conf", "slurm", "slurm")
 
