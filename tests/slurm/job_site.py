@@ -5,6 +5,7 @@ there, and alice submits jobs.
 """
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -81,6 +82,9 @@ class JobSite(Site):
         path.chmod(0o755)
         os.chown(path, ALICE, ALICE)
 
+    def bring(self, program, name):
+        shutil.copy(program, self.home / name)
+
     def submit(self, *words):
         """The number of a job that Slurm took."""
         done = self.alice("sbatch", *words)
@@ -132,8 +136,8 @@ class JobSite(Site):
     def left(host):
         """What is there of jobs' VMs: processes and files."""
         processes = host.run("pgrep", "-af", "kagemusha|qemu-system").stdout.splitlines()
-        files = host.run("sh", "-c", "cd /run/kagemusha 2>/dev/null && find slurm job-* -mindepth 0 | grep -v '^slurm$'").stdout.split()
-        return [one for one in processes if "pgrep" not in one and "kagemusha-gpu" not in one] + [one for one in files if "find:" not in one]
+        files = host.run("sh", "-c", "find /run/kagemusha -mindepth 1 -path '*/job-*' -o -path '*/slurm/*' 2>/dev/null").stdout.split()
+        return [one for one in processes if "pgrep" not in one and "kagemusha-gpu" not in one] + files
 
     def wait_clean(self, *hosts):
         for host in hosts:

@@ -3,6 +3,7 @@
 Topology: head (slurmctld, slurmdbd with MariaDB, etcd), hosta and hostb (slurmd), made of namespaces (slurm_site.py), with the
 files and commands of docs/slurm.md. alice submits jobs; the power of a host can be cut.
 """
+import os
 import re
 
 import pytest
@@ -55,15 +56,15 @@ def check_refusals(site):
 
 
 def check_job(site):
-    """a job with a share of a GPU runs in a VM, with its output, its exit status, its GPU's time in the accounting"""
-    site.script("gpu.sh", "clinfo -l; clpeak --kernel-latency >/dev/null && echo computed\necho to errors >&2\n"
-                          "echo $SLURM_JOB_ID $1 $(uname -r) $(id -u)\nexit 5\n")
-    job = site.submit("--gres=shard:4", "gpu.sh", "word")
-    now = site.wait_state(job, "FAILED")
-    assert now["ExitCode"] == "5:0", now
-    said = site.output(job)
-    assert "Platform #0: Kagemusha" in said and "computed" in said and "to errors" in said, said
-    assert re.search(rf"^{job} word 6\.[0-9.]+\S* 0$", said, re.MULTILINE), said
+    """steps of a job with a share of a GPU run in its VM, with their output, their status, the GPU's time in the accounting"""
+    site.bring(os.environ["KAGE_CL_JOB"], "cl_job")
+    site.script("steps.sh", "echo number $SLURM_JOB_ID\nsrun ./cl_job add 5000000 && echo computed\n"
+                            "srun bash -c 'echo to errors >&2; echo $SLURM_JOB_ID $0 $(uname -r) $(id -u); exit 5' word\n")
+    done = site.alice("salloc", "--gres=shard:4", "./steps.sh")
+    assert done.returncode == 5, done.stdout
+    job = int(re.search(r"^number (\d+)$", done.stdout, re.MULTILINE)[1])
+    assert "computed" in done.stdout and "to errors" in done.stdout, done.stdout
+    assert re.search(rf"^{job} word 6\.[0-9.]+\S* 0$", done.stdout, re.MULTILINE), done.stdout
     site.wait_clean(site.hosta, site.hostb)
     used = wait(lambda: re.search(r"gpu_seconds=([0-9.]+) on host[ab]", site.accounted(job, "admincomment")[-1]), "accounting")
     assert float(used[1]) > 0
