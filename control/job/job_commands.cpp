@@ -60,7 +60,7 @@ std::optional<std::string> secret_of(const job_options& options) {
 class output {
 public:
     explicit output(int fd) : fd_(fd) {
-        struct stat is {};
+        struct stat is{};
         file_ = ::fstat(fd, &is) == 0 && S_ISREG(is.st_mode);
     }
     std::uint64_t position() const {
@@ -73,8 +73,9 @@ public:
     }
     bool keep() const { return !file_ || ::fdatasync(fd_) == 0; }
     bool is_same_file(const output& other) const {
-        struct stat a {}, b {};
-        return ::fstat(fd_, &a) == 0 && ::fstat(other.fd_, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+        struct stat a{}, b{};
+        return ::fstat(fd_, &a) == 0 && ::fstat(other.fd_, &b) == 0 && a.st_dev == b.st_dev &&
+               a.st_ino == b.st_ino;
     }
 
 private:
@@ -99,15 +100,18 @@ int begin(const job_options& options) {
     words.insert(words.end(), options.words.begin(), options.words.end());
     // What it says are complaints.
     const auto complaint = [](std::string_view text) { return write_all(STDERR_FILENO, text); };
-    return daemon::exec_in_node(options.socket, *secret, words, options.wait, {STDIN_FILENO, complaint, complaint});
+    return daemon::exec_in_node(options.socket, *secret, words, options.wait,
+                                {STDIN_FILENO, complaint, complaint});
 }
 
 // One connection to the job's keeper.
 class follower {
 public:
     follower(const job_options& options, output& out, output& err)
-        : options_(options), out_(out), err_(err),
-          reader_([&](std::string_view bytes) { return out_.write(bytes); },
+        : options_(options)
+        , out_(out)
+        , err_(err)
+        , reader_([&](std::string_view bytes) { return out_.write(bytes); },
                   [&](std::string_view bytes) { return err_.write(bytes); }) {}
     int run(const std::string& secret);
     const job_reader& reader() const { return reader_; }
@@ -137,7 +141,8 @@ void follower::confirm() {
 bool follower::take(std::string_view bytes) {
     const bool good = reader_.feed(bytes);
     const auto unconfirmed = reader_.at().out - confirmed_.out + reader_.at().err - confirmed_.err;
-    if (reader_.greeted() && (unconfirmed > confirm_bytes || reader_.status() || clock::now() > last_ + confirm_within))
+    if (reader_.greeted() &&
+        (unconfirmed > confirm_bytes || reader_.status() || clock::now() > last_ + confirm_within))
         confirm();
     return good;
 }
@@ -162,9 +167,9 @@ int follower::run(const std::string& secret) {
             confirm();
         return clock::now() < since + silence;
     };
-    return daemon::exec_in_node(options_.socket, secret,
-                                {keeper, "follow", options_.key, std::to_string(at.out), std::to_string(at.err)}, false,
-                                with);
+    return daemon::exec_in_node(
+        options_.socket, secret,
+        {keeper, "follow", options_.key, std::to_string(at.out), std::to_string(at.err)}, false, with);
 }
 
 // Until the job has ended or we are interrupted; a connection that is lost is made anew, because the VM may come
@@ -199,10 +204,12 @@ int follow(const job_options& options) {
 void add_vm_commands(CLI::App& all, const std::shared_ptr<std::function<int()>>& chosen) {
     const auto vm = std::make_shared<job_vm>();
     const auto inside = std::make_shared<bool>(false);
-    auto* prepared = all.add_subcommand("prepare", "write what the description of a VM for jobs needs into a folder");
+    auto* prepared =
+        all.add_subcommand("prepare", "write what the description of a VM for jobs needs into a folder");
     prepared->add_option("--vm", vm->name, "the VM's name, the same on both hosts")->required();
     prepared->add_option("--guest", vm->guest, "kernel of our guest image");
-    auto* network = all.add_subcommand("network", "be the network between this host and such a VM, until it is stopped");
+    auto* network =
+        all.add_subcommand("network", "be the network between this host and such a VM, until it is stopped");
     for (auto* command : {prepared, network}) {
         command->add_option("folder", vm->folder, "of this VM on this host, an absolute path")->required();
         command->add_flag("--inside", *inside, "the VM reaches nothing outside");
@@ -238,7 +245,8 @@ std::function<std::function<int()>()> add_job_commands(CLI::App& app) {
         return command;
     };
     auto* executed = add("exec", "run a command; it ends when the connection does", exec);
-    auto* begun = add("begin", "begin a job, once; a tar archive is on standard input: environment, work/", begin);
+    auto* begun =
+        add("begin", "begin a job, once; a tar archive is on standard input: environment, work/", begin);
     auto* followed = add("follow", "its output, and its exit status", follow);
     for (auto* command : {begun, followed})
         command->add_option("--key", o->key, "the job's name in the VM")->required();

@@ -49,7 +49,8 @@ inline std::optional<positions> positions_in(std::string_view text) {
 // A key names a job in its guest: letters, digits, '.', '-'.
 inline bool is_key(std::string_view key) {
     return !key.empty() && key.size() <= 64 && key[0] != '.' &&
-           key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") == key.npos;
+           key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") ==
+               key.npos;
 }
 
 } // namespace kagemusha::control::job

@@ -81,10 +81,10 @@ TEST(job_reader, writes_what_comes_and_counts_from_where_it_begins) {
 TEST(job_reader, hangs_up_on_what_no_keeper_sends) {
     const auto hello = exec_frame('B', "0 0");
     for (const auto& bad :
-         {exec_frame('O', "before the beginning"), exec_frame('B', "1"), exec_frame('B', "-1 0"), hello + hello,
-          hello + exec_frame('S', "256"), hello + exec_frame('S', ""), hello + exec_frame('Z', ""),
-          hello + exec_frame('S', "0") + exec_frame('O', "after the end"), hello + exec_frame('K', "1"),
-          hello + "O\xff\xff\xff\xff"}) {
+         {exec_frame('O', "before the beginning"), exec_frame('B', "1"), exec_frame('B', "-1 0"),
+          hello + hello, hello + exec_frame('S', "256"), hello + exec_frame('S', ""),
+          hello + exec_frame('Z', ""), hello + exec_frame('S', "0") + exec_frame('O', "after the end"),
+          hello + exec_frame('K', "1"), hello + "O\xff\xff\xff\xff"}) {
         heard h;
         EXPECT_FALSE(h.reader.feed(bad)) << bad;
         EXPECT_EQ(h.out, "");

@@ -30,7 +30,8 @@ std::string secret_of(const std::string& name) {
 
 std::string prepare_job_vm(const job_vm& vm) {
     if (vm.folder.find_first_of(",:\"\\") != vm.folder.npos)
-        return fmt::format("{}: a folder without commas, colons, quotes and backslashes is needed", vm.folder);
+        return fmt::format("{}: a folder without commas, colons, quotes and backslashes is needed",
+                           vm.folder);
     const auto agent = find_built("kagemusha-node-agent"), keeper = find_built("kagemusha-node-job");
     if (agent.empty() || keeper.empty())
         return not_there(agent.empty() ? "kagemusha-node-agent" : "kagemusha-node-job");

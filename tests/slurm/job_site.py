@@ -35,11 +35,12 @@ class JobSite(Site):
         super().__init__(directory, "gpu:kage:1,shard:8", self.document("gres.conf").replace("/dev/nvidia0", "/dev/null"), self.document("slurm.conf"), {
             **scripts, "libexec/kagemusha/slurm/complete-job": build / "slurm/complete-job", "bin/kagemusha": Path(tool()),
             f"{PLUGINS}/spank_kagemusha.so": build / "slurm/spank_kagemusha.so"})
+        words, = re.findall(r"^```sh\n(kagemusha keys .*?)^```$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for one in (self.hosta, self.hostb):
+            words = words.replace(f"--host {one.name}", f"--host {one.name},{one.address}")
+        words = f'kagemusha() {{ "$KAGE_TOOL" "$@" --host head,{self.head.address}; }}\n{words}'
+        subprocess.run(["bash", "-ec", words], check=True, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         keys = directory / "keys"
-        vms = [word for number in range(64) for word in ("--vm", f"slurm-{number}")]
-        subprocess.run([tool(), "keys", keys, *[word for one in self.hosts.values()
-                                                for word in ("--host", f"{one.name},{one.address}")], *vms],
-                       check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         for one in self.hosts.values():
             one.write("etc/slurm/plugstack.conf", self.document("plugstack.conf"))
             one.write("etc/slurm/cli_filter.lua", (ROOT / "slurm/cli_filter.lua").read_text(encoding="utf-8"))

@@ -110,7 +110,8 @@ private:
     std::optional<int> take(const lan::exec_reader::frame& frame);
     void pass_input();
 
-    bool pass_on(const std::function<bool(std::string_view)>& to, int otherwise, std::string_view bytes) const {
+    bool pass_on(const std::function<bool(std::string_view)>& to, int otherwise,
+                 std::string_view bytes) const {
         return to ? to(bytes) : write_all(otherwise, bytes);
     }
 

@@ -249,7 +249,8 @@ int run_and_wait(const std::vector<std::string>& words) {
 // A folder of this name is there: it was begun. So the name comes last.
 int begin_apart(const std::string& key, const std::string& out_at, const std::string& err_at, char** words) {
     const bool merged = err_at == "-";
-    const auto out = job::position_in(out_at), err = merged ? std::optional<std::uint64_t>(0) : job::position_in(err_at);
+    const auto out = job::position_in(out_at),
+               err = merged ? std::optional<std::uint64_t>(0) : job::position_in(err_at);
     if (!out || !err) {
         std::fprintf(stderr, "kagemusha-node-job: no positions: %s %s\n", out_at.c_str(), err_at.c_str());
         return 2;
@@ -271,7 +272,8 @@ int begin_apart(const std::string& key, const std::string& out_at, const std::st
         run_and_wait({"rm", "-rf", made}); // another one was faster
         return 0;
     }
-    if (::bind(listener, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 || ::listen(listener, 8) != 0)
+    if (::bind(listener, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+        ::listen(listener, 8) != 0)
         fail(folder + "/socket");
     const auto keeping = ::fork();
     if (keeping != 0)
