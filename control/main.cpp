@@ -26,6 +26,7 @@
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/supervisor.hpp"
 #include "control/supervise/takeover_drill.hpp"
+#include "control/vm/libvirt_domain.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -263,6 +264,23 @@ bool is_description(const std::string& word) {
     return word.ends_with(".toml");
 }
 
+// A domain of libvirt as a description, on standard output.
+int run_import(const std::string& path, const std::vector<std::string>& without) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text(longest_domain + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (file.bad() || !file.is_open()) {
+        fmt::print(stderr, "kagemusha: cannot read {}\n", path);
+        return 125;
+    }
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    const auto domain = import_domain(text, without);
+    for (const auto& sentence : domain.refused)
+        fmt::print(stderr, "kagemusha: {}: {}\n", path, as_log_line(sentence));
+    fmt::print("{}", domain.toml);
+    return domain.refused.empty() ? 0 : 125;
+}
+
 int run_shell(guest_run_options& options) {
     fmt::print(stderr, "Ctrl-] ends the guest at once.\n");
     const auto result =
@@ -356,6 +374,14 @@ int main(int argc, char** argv) {
     keys->add_option("--days", key_options.days, "how long they are valid; the CA itself lasts ten years")
         ->capture_default_str()
         ->check(CLI::Range(1, 36500));
+
+    std::string domain_file;
+    std::vector<std::string> without;
+    auto* import = app.add_subcommand("import", "print a domain of libvirt as a VM's description");
+    import->add_option("domain", domain_file, "XML, as `virsh dumpxml --inactive` prints it")->required();
+    import->add_option("--without", without, "ELEMENT[,ELEMENT...]: devices that the guest does without")
+        ->delimiter(',')
+        ->allow_extra_args(false);
 
     supervisor_options supervised;
     auto* qemu_command =
@@ -466,6 +492,8 @@ int main(int argc, char** argv) {
     for (const auto& chosen : {cluster_command, portal_command, job_command})
         if (const auto command = chosen())
             return command();
+    if (import->parsed())
+        return run_import(domain_file, without);
     if (mig->parsed())
         return run_mig(std::move(cut));
     if (gpus->parsed())

@@ -158,6 +158,7 @@ int follower::run(const std::string& secret) {
     const auto at = positions{out_.position(), err_.position()};
     daemon::exec_ends with{ends[0], [this](std::string_view bytes) { return take(bytes); },
                            [](std::string_view) { return true; }};
+    with.quiet = true; // our errors may be the job's file, in which each byte counts
     with.idle = [this, before = reader_.heard(), since = clock::now()]() mutable {
         if (reader_.heard() != before) {
             before = reader_.heard();

@@ -139,12 +139,14 @@ std::optional<int> exec_session::take(const lan::exec_reader::frame& frame) {
             return status;
         break;
     case 'R':
-        fmt::print(stderr, "kage: the node refused the command\n");
+        if (!ends_.quiet)
+            fmt::print(stderr, "kage: the node refused the command\n");
         return refused;
     default:
         break;
     }
-    fmt::print(stderr, "kage: what answers in the node is no agent of ours\n");
+    if (!ends_.quiet)
+        fmt::print(stderr, "kage: what answers in the node is no agent of ours\n");
     return lost;
 }
 
@@ -210,11 +212,14 @@ int exec_in_node(const std::string& socket, const std::string& secret, const std
             exec_session session(std::move(fd), ends);
             const int status = session.run(secret, words);
             if (session.begun() || status != lost) {
-                if (status == lost && !ends.output)
-                    fmt::print(stderr, "kage: the connection to the node was lost; its command was ended\n");
+                if (status == lost && !ends.quiet)
+                    fmt::print(stderr,
+                               "kage: the connection to the node was lost; its command was ended\n");
                 return status;
             }
         }
+        if (!wait && ends.quiet)
+            return refused;
         if (!wait) {
             fmt::print(stderr, "kage: {}\n",
                        connected

@@ -30,6 +30,7 @@ struct exec_ends {
     int input = 0;
     std::function<bool(std::string_view)> output = {}, errors = {};
     std::function<bool()> idle = {}; // called each second or so while nothing comes
+    bool quiet = false;              // nothing on stderr
 };
 
 // Runs a command in a node, with our input, output and errors, to its end. Its exit status; 125 and a sentence
