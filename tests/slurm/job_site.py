@@ -23,6 +23,7 @@ SITE = """MEMORY=400M
 READY_S=500
 KAGE_ASSETS={assets}
 KAGEMUSHA_RUNTIME_DIR=/run/kagemusha
+export LD_LIBRARY_PATH={libraries}
 """
 
 
@@ -44,7 +45,8 @@ class JobSite(Site):
         for one in self.hosts.values():
             one.write("etc/slurm/plugstack.conf", self.document("plugstack.conf"))
             one.write("etc/slurm/cli_filter.lua", (ROOT / "slurm/cli_filter.lua").read_text(encoding="utf-8"))
-            one.write("etc/kagemusha/slurm/site.conf", SITE.format(assets=environment()["KAGE_ASSETS"]))
+            one.write("etc/kagemusha/slurm/site.conf", SITE.format(
+                assets=environment()["KAGE_ASSETS"], libraries=os.environ.get("LD_LIBRARY_PATH", "")))
             one.write("etc/kagemusha/slurm/vm.toml", VM)
             for name in ("types/kage.toml", "types/shard.toml"):
                 one.write(f"etc/kagemusha/slurm/{name}", self.document(name))
