@@ -270,13 +270,13 @@ int run_import(const std::string& path, const std::vector<std::string>& without)
     std::string text(longest_domain + 1, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (file.bad() || !file.is_open()) {
-        fmt::print(stderr, "kagemusha: cannot read {}\n", path);
+        fmt::print(stderr, "kage: cannot read {}\n", path);
         return 125;
     }
     text.resize(static_cast<std::size_t>(file.gcount()));
     const auto domain = import_domain(text, without);
     for (const auto& sentence : domain.refused)
-        fmt::print(stderr, "kagemusha: {}: {}\n", path, as_log_line(sentence));
+        fmt::print(stderr, "kage: {}: {}\n", path, as_log_line(sentence));
     fmt::print("{}", domain.toml);
     return domain.refused.empty() ? 0 : 125;
 }

@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     }
     slurm_init(NULL);
     if (slurm_complete_job(job, status << 8) != SLURM_SUCCESS) {
-        fprintf(stderr, "complete-job: job %lu: %s\n", job, slurm_strerror(slurm_get_errno()));
+        fprintf(stderr, "complete-job: job %lu: %s\n", job, slurm_strerror(errno));
         return 1;
     }
     return 0;

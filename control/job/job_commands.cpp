@@ -41,7 +41,7 @@ struct job_options {
 };
 
 int complain(const std::string& why) {
-    fmt::print(stderr, "kagemusha: {}\n", why);
+    fmt::print(stderr, "kage: {}\n", why);
     return failed;
 }
 

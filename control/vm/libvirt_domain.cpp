@@ -43,14 +43,13 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 // A parser that calls itself for each level must not get more levels than the stack has.
 bool is_too_deep(std::string_view xml) {
     std::size_t depth = 0;
-    for (std::size_t i = 0; i + 1 < xml.size(); ++i) {
+    for (std::size_t i = 0; i + 1 < xml.size(); ++i)
         if (xml[i] == '<' && xml[i + 1] == '/')
             depth -= depth > 0 ? 1 : 0;
         else if (xml[i] == '<' && xml[i + 1] != '!' && xml[i + 1] != '?' && ++depth > deepest_domain)
             return true;
         else if (xml[i] == '/' && xml[i + 1] == '>')
             depth -= depth > 0 ? 1 : 0;
-    }
     return false;
 }
 

@@ -213,8 +213,7 @@ int exec_in_node(const std::string& socket, const std::string& secret, const std
             const int status = session.run(secret, words);
             if (session.begun() || status != lost) {
                 if (status == lost && !ends.quiet)
-                    fmt::print(stderr,
-                               "kage: the connection to the node was lost; its command was ended\n");
+                    fmt::print(stderr, "kage: the connection to the node was lost; its command was ended\n");
                 return status;
             }
         }
