@@ -3,6 +3,7 @@
 // Modules, functions, launches. A function's parameters are asked once, with the function; a launch takes as
 // many bytes for each as the host's driver said.
 #include "driver.hpp"
+#include "fat_binary.hpp"
 #include "image.hpp"
 #include "variables.hpp"
 
@@ -116,13 +117,25 @@ CUresult find_variable(module& from, const std::string& name, named_by by, const
     return CUDA_SUCCESS;
 }
 
+// 90 is 9.0.
+unsigned architecture_of(const device& gpu) {
+    const auto& known = gpu.known.attributes;
+    return static_cast<unsigned>(known[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] * 10 +
+                                 known[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]);
+}
+
 // All of a new module's. One that the host's driver does not name is no error for the program.
 void make_variables(module& of, std::span<const std::byte> image) {
     const std::lock_guard held(of.owner->mutex);
-    const variable* unseen = nullptr;
-    if (hides_variables(image)) // a name that none has: the host is to know that there may be some
+    std::optional<std::vector<std::string>> names;
+    if (!is_fat_binary(image))
+        names = variables_in(image);
+    else if (!(names = variables_in_fat_binary(image, architecture_of(*of.owner->gpu)))) {
+        const variable* unseen = nullptr; // a name that none has: the host is to know that there may be some
         find_variable(of, "(of a fat binary)", named_by::image, unseen);
-    for (const std::string& name : variables_in(image)) {
+        return;
+    }
+    for (const std::string& name : *names) {
         const variable* made = nullptr;
         if (name.size() <= VGPU_MAX_NAME_BYTES && !is_literal(name))
             find_variable(of, name, named_by::image, made);

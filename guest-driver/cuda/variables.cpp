@@ -207,7 +207,7 @@ std::vector<std::string> variables_in(std::span<const std::byte> image) {
     return names.take();
 }
 
-bool hides_variables(std::span<const std::byte> image) {
+bool is_fat_binary(std::span<const std::byte> image) {
     constexpr std::uint32_t fat_binary_magic = 0xba55ed50;
     const auto magic = read<std::uint32_t>(image, 0);
     return magic && *magic == fat_binary_magic;

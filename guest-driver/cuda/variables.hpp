@@ -15,8 +15,8 @@ namespace kagemusha::cuda {
 // elsewhere.
 std::vector<std::string> variables_in(std::span<const std::byte> image);
 
-// A fat binary, whose members may be compressed: nobody here sees what variables they have.
-bool hides_variables(std::span<const std::byte> image);
+// Whose members may be compressed: fat_binary.hpp sees what variables they have.
+bool is_fat_binary(std::span<const std::byte> image);
 
 // What a compiler makes of a literal: never written, and most drivers give no address of it.
 bool is_literal(const std::string& variable);

@@ -108,11 +108,11 @@ TEST(Variables, ACubinsLengthsAreNotBelieved) {
     EXPECT_EQ(c.read(), names{});
 }
 
-TEST(Variables, AFatBinaryHidesThem) {
+TEST(Variables, AFatBinaryIsOneByItsFirstBytes) {
     const std::uint32_t fat[4] = {0xba55ed50, 0, 0, 0};
-    EXPECT_TRUE(hides_variables(std::as_bytes(std::span(fat))));
-    EXPECT_FALSE(hides_variables(std::as_bytes(std::span(".version 7.0"))));
-    EXPECT_FALSE(hides_variables({}));
+    EXPECT_TRUE(is_fat_binary(std::as_bytes(std::span(fat))));
+    EXPECT_FALSE(is_fat_binary(std::as_bytes(std::span(".version 7.0"))));
+    EXPECT_FALSE(is_fat_binary({}));
 }
 
 TEST(Variables, LiteralsAreNamedByCompilers) {
