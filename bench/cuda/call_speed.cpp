@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// What single calls of the CUDA driver API take in the caller, of any library: NVIDIA's own, or the guest's over
+// the loopback. One JSON object on a line; run both in turn and compare (README.md).
+//
+//   kagemusha_cuda_speed [LIBRARY]
+#include "proto/cuda/cuda.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+constexpr char module_text[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                               ".visible .entry nothing(.param .u64 p)\n{\n\tret;\n}\n";
+constexpr std::size_t copy_bytes = std::size_t{64} << 20;
+
+void* library;
+
+template <class Function>
+Function* find(const char* name) {
+    auto* const found = reinterpret_cast<Function*>(dlsym(library, name));
+    if (found)
+        return found;
+    std::fprintf(stderr, "the library has no %s\n", name);
+    std::exit(1);
+}
+#define FIND(name) const auto call_##name = find<decltype(name)>(#name)
+
+void must(CUresult result, const char* what) {
+    if (result == CUDA_SUCCESS)
+        return;
+    std::fprintf(stderr, "%s: CUDA's error %d\n", what, static_cast<int>(result));
+    std::exit(1);
+}
+
+double now_ns() {
+    using namespace std::chrono;
+    return static_cast<double>(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+double middle(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+}
+
+// The middle of `rounds` times of `body`, in nanoseconds.
+template <class Body>
+double time_of(int rounds, Body&& body) {
+    std::vector<double> times;
+    for (int i = 0; i < rounds; ++i) {
+        const double begin = now_ns();
+        body();
+        times.push_back(now_ns() - begin);
+    }
+    return middle(std::move(times));
+}
+struct measured {
+    double launch_ns, launches_per_s, launch_and_wait_ns, alloc_ns, free_ns, htod, dtoh, htod_pinned,
+        dtoh_pinned;
+};
+
+void measure_launches(measured& out) {
+    FIND(cuModuleLoadData);
+    FIND(cuModuleGetFunction);
+    FIND(cuStreamCreate);
+    FIND(cuStreamSynchronize);
+    FIND(cuLaunchKernel);
+    CUmodule module = nullptr;
+    CUfunction kernel = nullptr;
+    CUstream stream = nullptr;
+    must(call_cuModuleLoadData(&module, module_text), "cuModuleLoadData");
+    must(call_cuModuleGetFunction(&kernel, module, "nothing"), "cuModuleGetFunction");
+    must(call_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    std::uint64_t parameter = 0;
+    void* parameters[] = {&parameter};
+    const auto launch = [&](int times) {
+        for (int i = 0; i < times; ++i)
+            must(call_cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr),
+                 "cuLaunchKernel");
+    };
+    const auto wait = [&] { must(call_cuStreamSynchronize(stream), "cuStreamSynchronize"); };
+    constexpr int warm_up = 20000, launches = 400000, burst = 256;
+    launch(warm_up);
+    wait();
+    out.launch_ns = time_of(400, [&] { launch(burst); }) / burst;
+    wait();
+    const double begin = now_ns();
+    launch(launches);
+    wait();
+    out.launches_per_s = launches / ((now_ns() - begin) / 1e9);
+    out.launch_and_wait_ns = time_of(2000, [&] {
+        launch(1);
+        wait();
+    });
+}
+
+void measure_allocations(measured& out) {
+    FIND(cuMemAlloc_v2);
+    FIND(cuMemFree_v2);
+    CUdeviceptr warm = 0;
+    must(call_cuMemAlloc_v2(&warm, 4096), "cuMemAlloc"); // what small pieces are of
+    std::vector<CUdeviceptr> pieces(256);
+    const auto each = static_cast<double>(pieces.size());
+    std::vector<double> allocations, frees;
+    for (int i = 0; i < 200; ++i) {
+        const double start = now_ns();
+        for (CUdeviceptr& one : pieces)
+            must(call_cuMemAlloc_v2(&one, 4096), "cuMemAlloc");
+        const double made = now_ns();
+        for (const CUdeviceptr one : pieces)
+            must(call_cuMemFree_v2(one), "cuMemFree");
+        allocations.push_back((made - start) / each);
+        frees.push_back((now_ns() - made) / each);
+    }
+    out.alloc_ns = middle(std::move(allocations));
+    out.free_ns = middle(std::move(frees));
+}
+
+void measure_copies(measured& out) {
+    FIND(cuMemAlloc_v2);
+    FIND(cuMemcpyHtoD_v2);
+    FIND(cuMemcpyDtoH_v2);
+    FIND(cuMemHostAlloc);
+    CUdeviceptr large = 0;
+    must(call_cuMemAlloc_v2(&large, copy_bytes), "cuMemAlloc");
+    std::vector<char> pageable(copy_bytes, 1);
+    void* pinned = nullptr;
+    must(call_cuMemHostAlloc(&pinned, copy_bytes, 0), "cuMemHostAlloc");
+    std::fill_n(static_cast<char*>(pinned), copy_bytes, 2);
+    const auto to = [&](const void* from) {
+        return copy_bytes / time_of(15, [&] { must(call_cuMemcpyHtoD_v2(large, from, copy_bytes), "HtoD"); });
+    };
+    const auto from = [&](void* into) {
+        return copy_bytes / time_of(15, [&] { must(call_cuMemcpyDtoH_v2(into, large, copy_bytes), "DtoH"); });
+    };
+    out.htod = to(pageable.data());
+    out.dtoh = from(pageable.data());
+    out.htod_pinned = to(pinned);
+    out.dtoh_pinned = from(pinned);
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+    library = dlopen(count > 1 ? arguments[1] : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        std::fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    FIND(cuInit);
+    FIND(cuDevicePrimaryCtxRetain);
+    FIND(cuCtxSetCurrent);
+    CUcontext context = nullptr;
+    must(call_cuInit(0), "cuInit");
+    must(call_cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    must(call_cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    measured m{};
+    measure_launches(m);
+    measure_allocations(m);
+    measure_copies(m);
+    std::printf("{\"launch_ns\": %.0f, \"launches_per_s\": %.0f, \"launch_and_wait_ns\": %.0f, "
+                "\"alloc_ns\": %.0f, \"free_ns\": %.0f, \"htod_gb_s\": %.2f, \"dtoh_gb_s\": %.2f, "
+                "\"htod_pinned_gb_s\": %.2f, \"dtoh_pinned_gb_s\": %.2f}\n",
+                m.launch_ns, m.launches_per_s, m.launch_and_wait_ns, m.alloc_ns, m.free_ns, m.htod, m.dtoh,
+                m.htod_pinned, m.dtoh_pinned);
+    return 0;
+}
