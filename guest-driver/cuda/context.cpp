@@ -4,8 +4,10 @@
 #include "arrays.hpp"
 #include "capture.hpp"
 #include "driver.hpp"
+#include "export_tables.hpp"
 
 #include <algorithm>
+#include <new>
 #include <unistd.h>
 
 namespace kagemusha::cuda {
@@ -39,37 +41,41 @@ bool breaks_context(CUresult result) {
     }
 }
 
+CUresult start_context(context& made, device& gpu, unsigned flags) {
+    auto link = gpu.native->link();
+    if (!link)
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    static std::atomic<std::uint64_t> last{0};
+    made.number = ++last;
+    made.gpu = &gpu;
+    made.flags = flags;
+    made.native = opencl::make_object<opencl::context>(*gpu.native, std::move(link),
+                                                       std::vector<cl_context_properties>{});
+    CUresult error = made.native ? cuda_result(made.native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (error)
+        return error;
+    made.legacy = std::make_unique<stream>();
+    made.legacy->owner = &made;
+    made.legacy->number = 1;
+    made.legacy->native = opencl::make_object<opencl::queue>(
+        made.native, CL_QUEUE_PROFILING_ENABLE | VGPU_QUEUE_LEGACY, std::vector<cl_queue_properties>{});
+    error = made.legacy->native ? cuda_result(made.legacy->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (error)
+        return error;
+    the_driver().contexts.add(&made);
+    return CUDA_SUCCESS;
+}
+
 std::unique_ptr<context> make_context(device& gpu, unsigned flags, CUresult& error) {
     auto made = std::make_unique<context>();
-    auto link = gpu.native->link();
-    if (!link) {
-        error = CUDA_ERROR_DEVICE_UNAVAILABLE;
-        return nullptr;
-    }
-    static std::atomic<std::uint64_t> last{0};
-    made->number = ++last;
-    made->gpu = &gpu;
-    made->flags = flags;
-    made->native = opencl::make_object<opencl::context>(*gpu.native, std::move(link),
-                                                        std::vector<cl_context_properties>{});
-    error = made->native ? cuda_result(made->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (error)
-        return nullptr;
-    made->legacy = std::make_unique<stream>();
-    made->legacy->owner = made.get();
-    made->legacy->number = 1;
-    made->legacy->native = opencl::make_object<opencl::queue>(
-        made->native, CL_QUEUE_PROFILING_ENABLE | VGPU_QUEUE_LEGACY, std::vector<cl_queue_properties>{});
-    error = made->legacy->native ? cuda_result(made->legacy->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (error)
-        return nullptr;
-    the_driver().contexts.add(made.get());
-    return made;
+    error = start_context(*made, gpu, flags);
+    return error ? nullptr : std::move(made);
 }
 
 // What the program still had in it goes; its handles are wrong from here on.
 void end_context(context& dead) {
     driver& self = the_driver();
+    end_context_storage(dead);
     self.contexts.remove(&dead);
     dead.synchronise();
     {
@@ -119,6 +125,22 @@ CUresult of_device(CUdevice number, Body&& body) noexcept {
 
 CUcontext handle_of(context* one) {
     return reinterpret_cast<CUcontext>(one);
+}
+
+// The context of a handle; null: there is none. A primary one that a runtime has the handle of begins when it is
+// made current, without having been retained.
+context* to_make_current(CUcontext handle) {
+    driver& self = the_driver();
+    if (auto* const one = object_of<context>(self.contexts, handle))
+        return one;
+    for (const auto& gpu : self.devices) {
+        const std::lock_guard held(gpu->mutex);
+        context* const primary = gpu->primary.get();
+        if (handle && gpu->primary_is_known && handle == handle_of(primary) &&
+            (self.contexts.has(primary) || start_context(*primary, *gpu, gpu->primary_flags) == CUDA_SUCCESS))
+            return primary;
+    }
+    return nullptr;
 }
 
 } // namespace
@@ -176,6 +198,8 @@ KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice n
         CUresult error = CUDA_SUCCESS;
         if (!one.primary)
             one.primary = make_context(one, one.primary_flags, error);
+        else if (!the_driver().contexts.has(one.primary.get())) // a handle was given out, or it was reset
+            error = start_context(*one.primary, one, one.primary_flags);
         if (error)
             return error;
         ++one.primary_uses;
@@ -196,12 +220,30 @@ CUresult end_primary(device& one, bool reset) {
         if (reset || one.primary_uses == 0)
             dead = std::move(one.primary);
     }
-    if (dead)
+    if (!dead)
+        return CUDA_SUCCESS;
+    if (the_driver().contexts.has(dead.get()))
         end_context(*dead);
+    const std::lock_guard held(one.mutex);
+    if (one.primary_is_known && !one.primary) { // the next one has the same handle
+        context* const place = dead.get();
+        place->~context();
+        new (place) context;
+        one.primary = std::move(dead);
+    }
     return CUDA_SUCCESS;
 }
 
 } // namespace
+
+CUresult primary_context(device& of, CUcontext& handle) {
+    const std::lock_guard held(of.mutex);
+    if (!of.primary)
+        of.primary = std::make_unique<context>(); // who retains it, or makes it current, starts it
+    of.primary_is_known = true;
+    handle = handle_of(of.primary.get());
+    return CUDA_SUCCESS;
+}
 
 KAGEMUSHA_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice number) {
     return of_device(number, [](device& one) { return end_primary(one, false); });
@@ -229,7 +271,7 @@ KAGEMUSHA_ANSWERED CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned
             return CUDA_ERROR_INVALID_VALUE;
         const std::lock_guard held(one.mutex);
         *flags = one.primary_flags;
-        *active = one.primary != nullptr;
+        *active = one.primary && the_driver().contexts.has(one.primary.get());
         return CUDA_SUCCESS;
     });
 }
@@ -279,7 +321,7 @@ KAGEMUSHA_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
 
 KAGEMUSHA_ANSWERED CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     return guarded([&] {
-        auto* const one = object_of<context>(the_driver().contexts, handle);
+        context* const one = to_make_current(handle);
         if (!one)
             return CUDA_ERROR_INVALID_CONTEXT;
         current_stack().push_back(one);
@@ -300,7 +342,7 @@ KAGEMUSHA_ANSWERED CUresult cuCtxSetCurrent(CUcontext handle) {
     return guarded([&] {
         if (!the_driver().ready)
             return CUDA_ERROR_NOT_INITIALIZED;
-        auto* const one = object_of<context>(the_driver().contexts, handle);
+        context* const one = to_make_current(handle);
         if (handle && !one)
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!current_stack().empty())

@@ -61,6 +61,7 @@ struct device {
     std::atomic<bool> has_textures{false};      // the host said so
     std::unique_ptr<context> primary;           // made when it is first retained, and kept
     unsigned primary_uses = 0, primary_flags = 0;
+    bool primary_is_known = false;       // a runtime has its handle, which stays the same
     memory_pool* current_pool = nullptr; // null: the default one
 
     // Addresses for memory; none: there is no room. They are given back by their first.

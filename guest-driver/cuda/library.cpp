@@ -105,7 +105,7 @@ CUresult of_kernel_on(CUkernel handle, CUdevice number, Body&& body) noexcept {
             const std::lock_guard held(gpu->mutex);
             where = gpu->primary.get();
         }
-        if (!where)
+        if (!where || !the_driver().contexts.has(where))
             return CUDA_ERROR_INVALID_CONTEXT;
         function* found = nullptr;
         error = function_in(one, *where, found);

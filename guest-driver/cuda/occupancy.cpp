@@ -5,6 +5,10 @@
 
 #include "driver.hpp"
 
+#include "guest-driver/opencl/query.hpp"
+
+#include <algorithm>
+
 namespace kagemusha::cuda {
 namespace {
 
@@ -117,6 +121,58 @@ KAGEMUSHA_ANSWERED CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dyna
             static_cast<unsigned>(attribute_of(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)));
         *dynamic = most - std::min(most, fixed);
         return CUDA_SUCCESS;
+    });
+}
+
+namespace {
+
+// The host's driver knows how the GPU's multiprocessors are grouped.
+struct cluster_answer {
+    std::uint32_t active, largest;
+};
+CUresult ask_clusters(const function& one, const CUlaunchConfig& config, cluster_answer& told) {
+    vgpu_cuda_clusters asked{};
+    std::copy_n(&config.gridDimX, 3, asked.grid);
+    std::copy_n(&config.blockDimX, 3, asked.group);
+    for (unsigned i = 0; config.attrs && i < config.numAttrs; ++i)
+        if (config.attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            std::copy_n(&config.attrs[i].value.clusterDim.x, 3, asked.cluster);
+    asked.shared_bytes = config.sharedMemBytes;
+    asked.wide = one.wide_clusters;
+    if (config.sharedMemBytes > static_cast<unsigned>(std::max<int>(one.shared_limit, 0)))
+        return CUDA_ERROR_INVALID_VALUE;
+    const opencl::answer answered =
+        opencl::ask(one.owner->owner->native->link(), {VGPU_INFO_KERNEL_SUB_GROUP, VGPU_CUDA_CLUSTERS, one.id,
+                                                       0, std::as_bytes(std::span(&asked, 1))});
+    if (const auto known = answered.as<cluster_answer>())
+        told = *known;
+    else
+        return answered.error ? cuda_result(answered.error) : CUDA_ERROR_UNKNOWN;
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+KAGEMUSHA_EXPORT CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle,
+                                                       const CUlaunchConfig* config) {
+    return of_function(handle, [&](const function& one) {
+        cluster_answer told{};
+        const CUresult error =
+            clusters && config ? ask_clusters(one, *config, told) : CUDA_ERROR_INVALID_VALUE;
+        if (!error)
+            *clusters = static_cast<int>(told.active);
+        return error;
+    });
+}
+
+KAGEMUSHA_EXPORT CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle,
+                                                             const CUlaunchConfig* config) {
+    return of_function(handle, [&](const function& one) {
+        cluster_answer told{};
+        const CUresult error = size && config ? ask_clusters(one, *config, told) : CUDA_ERROR_INVALID_VALUE;
+        if (!error)
+            *size = static_cast<int>(told.largest);
+        return error;
     });
 }
 

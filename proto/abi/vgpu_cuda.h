@@ -52,6 +52,40 @@ struct vgpu_cuda_memory {
  */
 #define VGPU_CUDA_IMAGE 0x80000121u
 
+/*
+ * The runtime's validity check (docs/adr/0028). A libcudart takes into account where two of the
+ * driver's tables and one function lie, and which process and thread ask; the host's driver, in a
+ * process of its own, answers for the guest's program.
+ *
+ * VGPU_CUDA_TABLES, subject DEVICE; result: struct vgpu_cuda_tables, where they lie in that
+ * process. A host that cannot answer, or does not know the name, gives an error.
+ * VGPU_CUDA_VALIDITY, subject DEVICE, input: struct vgpu_cuda_question; result: struct
+ * vgpu_cuda_proof. VGPU_CUDA_OTHER_ADDRESS where they lie elsewhere than the program knows. Only
+ * for a device that answered VGPU_CUDA_TABLES: one before takes no input there.
+ */
+#define VGPU_CUDA_TABLES 0x80000130u
+#define VGPU_CUDA_VALIDITY 0x80000131u
+
+struct vgpu_cuda_tables {
+	__u64 interface_table; /* 6bd5fb6c-… */
+	__u64 check_table;     /* d4082055-… */
+	__u64 check_function;  /* its slot 1 */
+};
+
+struct vgpu_cuda_question {
+	struct vgpu_cuda_tables known; /* to the program */
+	__u64 seconds;                 /* as the program gave them, like the version */
+	__u64 thread;                  /* pthread_self() of the thread that asks */
+	__u32 version;
+	__u32 process; /* as the program sees its id */
+};
+
+struct vgpu_cuda_proof {
+	__s32 result; /* CUDA's, of the function */
+	__u32 pad;
+	__u8 bytes[16];
+};
+
 #define VGPU_CUDA_NAME_BYTES 256u
 #define VGPU_CUDA_DEVICE_ATTRIBUTES 160u
 
@@ -74,6 +108,20 @@ struct vgpu_cuda_device {
 struct vgpu_cuda_parameter {
 	__u32 offset; /* in the block of all parameters */
 	__u32 bytes;
+};
+
+/*
+ * subject KERNEL_SUB_GROUP, input: struct vgpu_cuda_clusters; result: __u32, how many clusters of
+ * this shape run at a time, and __u32, the largest possible size of one in groups.
+ */
+#define VGPU_CUDA_CLUSTERS 0x80000103u
+
+struct vgpu_cuda_clusters {
+	__u32 grid[3];
+	__u32 group[3];
+	__u32 cluster[3];   /* 0: as the function wants it */
+	__u32 shared_bytes; /* dynamic */
+	__u32 wide;         /* 1: the program allows sizes that only some GPUs have */
 };
 
 struct vgpu_cuda_variable {

@@ -34,6 +34,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int cuda_versi
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetName(char *name, int size, CUdevice device);
+CUresult cuGetExportTable(const void **table, const CUuuid *name); /* of functions without names */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);

@@ -172,6 +172,8 @@ constexpr info_entry device_names[] = {
     {VGPU_CUDA_DEVICE, bytes, true},
     {VGPU_CUDA_MEMORY, bytes, true},
     {VGPU_CUDA_UNSUPPORTED, bytes, true},
+    {VGPU_CUDA_TABLES, bytes, true},
+    {VGPU_CUDA_VALIDITY, bytes, true},
 };
 
 constexpr info_entry memory_names[] = {
@@ -235,9 +237,13 @@ constexpr info_entry kernel_work_group_names[] = {
 };
 
 constexpr info_entry kernel_sub_group_names[] = {
-    {CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE, size},  {CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE, size},
-    {CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT, sizes}, {CL_KERNEL_MAX_NUM_SUB_GROUPS, size},
-    {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},          {CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL, size, true},
+    {CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE, size},
+    {CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE, size},
+    {CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT, sizes},
+    {CL_KERNEL_MAX_NUM_SUB_GROUPS, size},
+    {CL_KERNEL_COMPILE_NUM_SUB_GROUPS, size},
+    {CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL, size, true},
+    {VGPU_CUDA_CLUSTERS, bytes, true},
 };
 
 } // namespace

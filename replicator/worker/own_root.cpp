@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -72,7 +73,7 @@ std::string show(const std::string& root, const std::string& path) {
     }
     if (mount(path.c_str(), at.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0)
         return system_error("the mount of " + path);
-    if (!path.starts_with("/dev/"))
+    if (!path.starts_with("/dev/") && path != "/proc")
         set_read_only(at);
     return "";
 }
@@ -87,9 +88,10 @@ std::string build(const std::string& root, const std::vector<std::string>& paths
             return error;
     }
     const std::string self = "/proc/" + std::to_string(getpid()), shown = root + "/proc/self";
-    if (!make_folders(root, "/proc/self") || mkdir(shown.c_str(), 0555) != 0 ||
-        mount(self.c_str(), shown.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
-        symlink("self", (root + self).c_str()) != 0)
+    const bool whole = std::ranges::find(paths, "/proc") != paths.end();
+    if (!whole && (!make_folders(root, "/proc/self") || mkdir(shown.c_str(), 0555) != 0 ||
+                   mount(self.c_str(), shown.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+                   symlink("self", (root + self).c_str()) != 0))
         return system_error("a place for /proc/self");
     const std::string options = "mode=0700,nr_inodes=16384,size=" + std::to_string(private_bytes);
     const std::string directory = root + own_root_directory;

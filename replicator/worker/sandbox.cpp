@@ -191,7 +191,10 @@ void sandbox::make_private_directory(std::uint64_t max_bytes) {
     if (own_mounts_) {
         std::vector<std::string> paths;
         for (visible_path& one : worker_files(nodes_))
-            paths.push_back(std::move(one.path));
+            if (!own_processes_ || !one.path.starts_with("/proc/"))
+                paths.push_back(std::move(one.path));
+        if (own_processes_)
+            paths.emplace_back("/proc");
         const std::string error = enter_own_root(paths, max_bytes);
         if (error.empty()) {
             directory_ = {own_root_directory, true};

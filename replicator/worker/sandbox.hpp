@@ -27,6 +27,11 @@ public:
     // First step: namespaces, and in them a private, empty, writable directory that vanishes by itself. On a
     // host that does not give one the directory is without a path. Needs no descriptor of the device.
     void isolate(std::uint64_t max_private_bytes);
+    // Its two halves, for a process that enters a PID namespace between them, and has mounted a /proc of it:
+    // after show_own_processes() all of that is in the sandbox.
+    void show_own_processes() { own_processes_ = true; }
+    void enter_namespaces();
+    void make_private_directory(std::uint64_t max_bytes);
     const private_directory& directory() const { return directory_; }
 
     // Second step: HOME, TMPDIR and the caches of GPU runtimes point to the directory. "" or why the worker
@@ -43,13 +48,11 @@ public:
 
 private:
     void leave_folders_out();
-    void enter_namespaces();
-    void make_private_directory(std::uint64_t max_bytes);
     void limit_resources(std::uint64_t max_worker_bytes);
 
     sandbox_mode mode_;
     gpu_nodes nodes_;
-    bool own_users_ = false, own_mounts_ = false;
+    bool own_users_ = false, own_mounts_ = false, own_processes_ = false;
     private_directory directory_;
     std::vector<std::string> missing_;
     std::vector<std::string> notes_;

@@ -7,7 +7,9 @@
 #include "worker/worker_process.hpp"
 #include "gpu/own_selector.hpp"
 
+#include <malloc.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -19,6 +21,8 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
+#include "worker/address_window.hpp"
+#include "worker/answering_broker.hpp"
 #include "worker/doorbell.hpp"
 #include "worker/gpu_nodes.hpp"
 #include "worker/host_reach.hpp"
@@ -37,6 +41,18 @@ namespace {
 
 std::string system_error(const char* what) {
     return std::string(what) + ": " + std::strerror(errno);
+}
+
+// Where a driver puts variables of modules follows from where this process has room and from what else takes
+// some. So that both hosts of a pair come to the same, everything from here on is mapped downwards from one
+// address, and no thread has a heap of its own.
+void place_addresses(const setup_message& message) {
+    if (message.backend != std::string_view("cuda"))
+        return;
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_MAX, 0); // large pieces, which come and go, are the heap's too
+    if (const std::string error = close_addresses_above(driver_end); !error.empty())
+        std::fprintf(stderr, "variables of modules may lie elsewhere on a standby: %s\n", error.c_str());
 }
 
 // Maps guest memory. The descriptors are closed: with one in hand a kernel could cut the file, and QEMU would
@@ -61,10 +77,29 @@ std::string map_regions(const setup_message& message, std::vector<unique_fd>& de
     return "";
 }
 
-// Everything between the setup message and the closed sandbox. The linker broker is started before guest memory
-// is mapped, so that it has none of it.
+// Who asks the driver for programs of CUDA's runtime. Without it they get an error, and others do not need it.
+void start_answering(const setup_message& message) {
+    if (message.backend != std::string_view("cuda") || message.probe != 0)
+        return;
+    signal(SIGPIPE, SIG_IGN); // the broker may be killed first
+    answering_options options;
+    options.driver = driver_option(message.options);
+    options.mode = static_cast<sandbox_mode>(message.sandbox);
+    options.nodes = nodes_of_gpu(message.gpu);
+    options.max_bytes = message.max_worker_bytes;
+    std::string error;
+    unique_fd connection = start_answering_broker(options, error);
+    if (connection)
+        gpu::use_validity_witness(make_answering_client(std::move(connection)));
+    else
+        std::fprintf(stderr, "programs of CUDA's runtime can't be answered: %s\n", error.c_str());
+}
+
+// Everything between the setup message and the closed sandbox. The brokers are started before guest memory is
+// mapped, so that they have none of it.
 std::string prepare(sandbox& box, const setup_message& message, std::vector<unique_fd>& descriptors,
                     std::vector<gpu::region_view>& regions) {
+    start_answering(message);
     box.isolate(private_directory_bytes);
     if (message.sandbox != static_cast<std::uint32_t>(sandbox_mode::off)) {
         private_directory directory = box.directory();
@@ -138,6 +173,7 @@ int run_worker(const factory_maker& make_factory) {
         return 1;
     }
     descriptors[setup_ring_memory].reset();
+    madvise(at, sizeof(channel_memory), MADV_DONTFORK); // the brokers have no business in it
     auto& channel = *static_cast<channel_memory*>(at);
     // These live as long as the process: threads of the GPU's runtime use them until _exit().
     auto& output = *new worker_output(channel, std::move(descriptors[setup_completion_bell]));
@@ -166,6 +202,7 @@ int run_worker(const factory_maker& make_factory) {
     std::string error = prepare(box, message, descriptors, regions);
     if (error.empty())
         error = output.capture_standard_output();
+    place_addresses(message);
     if (error.empty())
         error = box.enter(message.max_worker_bytes);
     for (const std::string& layer : box.missing())

@@ -16,10 +16,11 @@ namespace kagemusha::codec::commands {
 
 // clang-format off: one part per line
 // The object's kind depends on the subject, so core's validator looks it up by hand.
-// The guest tells of a function that its driver does not have.
+// What a guest tells of its driver or its program: a function that is not there, who asks for a proof.
 constexpr bool is_report(const vgpu_cmd_info& c) {
-    return c.subject == VGPU_INFO_DEVICE && c.name == VGPU_CUDA_UNSUPPORTED;
+    return c.subject == VGPU_INFO_DEVICE && (c.name == VGPU_CUDA_UNSUPPORTED || c.name == VGPU_CUDA_VALIDITY);
 }
+static_assert(sizeof(vgpu_cuda_question) <= VGPU_CUDA_REPORT_BYTES);
 
 struct info : call<VGPU_CMD_INFO, op_info> {
     static constexpr const char* name = "INFO";

@@ -41,8 +41,10 @@ namespace kagemusha::gpu {
     X(cuFuncSetAttribute)                                                                                    \
     X(cuFuncGetParamInfo)                                                                                    \
     X(cuLaunchKernelEx)                                                                                      \
-    X(cuMemHostAlloc)                                                                                        \
-    X(cuMemFreeHost)                                                                                         \
+    X(cuOccupancyMaxActiveClusters)                                                                          \
+    X(cuOccupancyMaxPotentialClusterSize)                                                                    \
+    X(cuMemHostRegister_v2)                                                                                  \
+    X(cuMemHostUnregister)                                                                                   \
     X(cuMemGetInfo_v2)                                                                                       \
     X(cuMemAlloc_v2)                                                                                         \
     X(cuMemFree_v2)                                                                                          \

@@ -138,29 +138,13 @@ struct cuda_device::native_call {
                 cluster_blocks *= r.op.c->offset[d];
             }
         }
-        if (const std::int32_t error = raise_limits(kernel, shared, cluster_blocks))
+        if (const std::int32_t error =
+                raise_limits(api, kernel, shared, cluster_blocks > portable_cluster_blocks))
             return error;
         std::size_t bytes = kernel.block.size();
         void* parameters[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel.block.data(),
                               CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
         return cuda_error(api.cuLaunchKernelEx(&config, kernel.native, nullptr, parameters));
-    }
-    // What a program allows its functions (cuFuncSetAttribute) is its library's to check. Here a launch asks for
-    // what it needs.
-    std::int32_t raise_limits(cuda_kernel& kernel, std::uint64_t shared, std::uint64_t cluster_blocks) const {
-        if (shared > static_cast<std::uint64_t>(std::max(kernel.shared_limit, 0))) {
-            if (const CUresult result = api.cuFuncSetAttribute(
-                    kernel.native, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shared)))
-                return cuda_error(result);
-            kernel.shared_limit = static_cast<int>(shared);
-        }
-        if (cluster_blocks > portable_cluster_blocks && !kernel.wide_clusters) {
-            if (const CUresult result = api.cuFuncSetAttribute(
-                    kernel.native, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
-                return cuda_error(result);
-            kernel.wide_clusters = true;
-        }
-        return CL_SUCCESS;
     }
     std::int32_t operator()(const resolved<codec::op_sync>&) const { return CL_SUCCESS; } // its waits are all
     std::int32_t operator()(const resolved<codec::op_transfer_rect>& r) const {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gpu/validity.hpp"
 #include "proto/abi/vgpu_cuda.h"
 
 namespace kagemusha::gpu {
@@ -112,8 +113,29 @@ std::int32_t cuda_device::create_program(host_context&, vgpu_program_kind kind,
     image.push_back(std::byte{0}); // PTX has no other end
     if (const CUresult result = api_.cuModuleLoadData(&made->native, image.data()))
         return cuda_error(result);
+    constexpr std::size_t most_kept = 64u << 20;
+    if (image.size() <= most_kept)
+        made->loadable = std::move(image);
     out = std::move(made);
     return CL_SUCCESS;
+}
+
+bool cuda_device::move_variable(cuda_program& program, const char* name, CUdeviceptr wanted) {
+    constexpr unsigned attempts = 16;
+    std::vector<CUmodule> elsewhere; // loaded until the end, so that the next one lies somewhere else
+    bool found = false;
+    while (!program.loadable.empty() && !found && elsewhere.size() < attempts) {
+        CUmodule again = nullptr;
+        CUdeviceptr address = 0;
+        std::size_t bytes = 0;
+        if (api_.cuModuleLoadData(&again, program.loadable.data()) != CUDA_SUCCESS)
+            break;
+        found = api_.cuModuleGetGlobal_v2(&address, &bytes, again, name) == CUDA_SUCCESS && address == wanted;
+        elsewhere.push_back(found ? std::exchange(program.native, again) : again);
+    }
+    for (const CUmodule one : elsewhere)
+        api_.cuModuleUnload(one);
+    return found;
 }
 
 std::int32_t cuda_device::build_program(host_program&, const std::string&) {
@@ -208,16 +230,20 @@ struct cuda_device::native_creation {
         return CL_SUCCESS;
     }
     std::int32_t operator()(const resolved<codec::op_create_variable>& r) const {
-        const auto& [place, program] = r.parts;
+        const auto& [place, of] = r.parts;
+        auto& program = static_cast<cuda_program&>(of);
+        const std::string name(r.op.name);
         device.primary_->make_current();
         auto made = std::make_unique<cuda_memory>();
         made->primary = device.primary_;
-        if (const CUresult result = api.cuModuleGetGlobal_v2(&made->address, &made->bytes,
-                                                             static_cast<cuda_program&>(program).native,
-                                                             std::string(r.op.name).c_str()))
+        if (const CUresult result =
+                api.cuModuleGetGlobal_v2(&made->address, &made->bytes, program.native, name.c_str()))
             return cuda_error(result);
-        if (made->address != r.op.c->address || made->bytes != r.op.c->bytes)
+        if (made->bytes != r.op.c->bytes || (made->address != r.op.c->address &&
+                                             !device.move_variable(program, name.c_str(), r.op.c->address)))
             return VGPU_CUDA_OTHER_ADDRESS;
+        made->address = r.op.c->address;
+        program.loadable = {};
         place = std::move(made);
         return CL_SUCCESS;
     }
@@ -226,6 +252,7 @@ struct cuda_device::native_creation {
         if (!static_cast<cuda_program&>(program).native)
             return CL_INVALID_PROGRAM_EXECUTABLE;
         device.primary_->make_current();
+        static_cast<cuda_program&>(program).loadable = {};
         auto made = std::make_unique<cuda_kernel>();
         const std::string name(r.op.name);
         if (const CUresult result = api.cuModuleGetFunction(
@@ -276,10 +303,16 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
     }
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_UNSUPPORTED)
         return CL_SUCCESS; // the device has read it
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_TABLES)
+        return describe_tables(result);
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_VALIDITY)
+        return answer_for_driver(query.input, result);
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_VARIABLE)
         return describe_variable(static_cast<const cuda_program&>(*query.program), query.input, result);
     if (query.subject == VGPU_INFO_KERNEL && query.name == VGPU_CUDA_KERNEL)
         return describe_kernel(static_cast<const cuda_kernel&>(*query.kernel), result);
+    if (query.subject == VGPU_INFO_KERNEL_SUB_GROUP && query.name == VGPU_CUDA_CLUSTERS)
+        return count_clusters(static_cast<cuda_kernel&>(*query.kernel), query.input, result);
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_FUNCTIONS)
         return list_functions(static_cast<const cuda_program&>(*query.program), result);
     if (query.subject == VGPU_INFO_PROGRAM && query.name == VGPU_CUDA_IMAGE) {
@@ -312,6 +345,39 @@ std::int32_t cuda_device::describe_device(std::vector<std::byte>& result) const 
         answer.attributes[a] = value;
         answer.known[a / 8] |= static_cast<__u8>(1u << a % 8);
     }
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::describe_tables(std::vector<std::byte>& result) const {
+    validity_witness* const witness = the_validity_witness();
+    vgpu_cuda_tables answer{};
+    if (!witness)
+        return CL_INVALID_OPERATION;
+    if (const std::int32_t error = witness->tables(answer))
+        return error;
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::answer_for_driver(std::span<const std::byte> input,
+                                            std::vector<std::byte>& result) const {
+    validity_witness* const witness = the_validity_witness();
+    vgpu_cuda_question question{};
+    if (!witness)
+        return CL_INVALID_OPERATION;
+    if (input.size() != sizeof question)
+        return CL_INVALID_VALUE;
+    std::memcpy(&question, input.data(), sizeof question);
+    CUuuid uuid{}; // a guest's device is one GPU, which the driver there has to see as the only one
+    if (const CUresult error = api_.cuDeviceGetUuid(&uuid, primary_->device))
+        return cuda_error(error);
+    vgpu_cuda_proof answer{};
+    if (const std::int32_t error =
+            witness->ask(question, std::as_bytes(std::span(uuid.bytes)).first<16>(), answer))
+        return error;
     const auto view = std::as_bytes(std::span(&answer, 1));
     result.assign(view.begin(), view.end());
     return CL_SUCCESS;

@@ -6,6 +6,7 @@
 //   cuda_device     contexts, streams, arenas, modules, functions, queries
 //   cuda_commands   enqueue: transfers, copies, sets, launches, markers
 //   cuda_boxes      the transfers and copies with pitches, and those of arrays
+//   cuda_clusters   queries about clusters of blocks
 //   cuda_textures   arrays, textures, surfaces
 //   cuda_link       linking of modules
 //   cuda_event      completions
@@ -94,6 +95,8 @@ struct cuda_program final : host_program {
     primary_ptr primary;
     CUmodule native = nullptr;    // of a module
     std::vector<std::byte> image; // else what is to be linked, or was
+    // A module's, with a 0 behind it, as long as it may be loaded again: until it has a variable or a function.
+    std::vector<std::byte> loadable;
     bool linked = false;
 };
 
@@ -110,6 +113,10 @@ struct cuda_kernel final : host_kernel {
     int shared_limit = 0;           // what the driver lets a launch have of it
     bool wide_clusters = false;     // the driver was told that clusters may be larger than each GPU has them
 };
+
+// What a program allows its functions (cuFuncSetAttribute) is its library's to check. Here a launch, or a question
+// about one, asks for what it needs.
+std::int32_t raise_limits(const cuda_api& api, cuda_kernel& kernel, std::uint64_t shared, bool wide);
 
 class cuda_device final : public backend_device {
 public:
@@ -153,8 +160,14 @@ private:
     std::int32_t create_texture(const vgpu_cmd_create_texture& c, const host_memory& memory,
                                 std::unique_ptr<host_sampler>& place);
 
+    // Loads the module until the variable lies where another host has it; false: it does not.
+    bool move_variable(cuda_program& program, const char* name, CUdeviceptr wanted);
     std::int32_t list_functions(const cuda_program& program, std::vector<std::byte>& result) const;
     std::int32_t describe_device(std::vector<std::byte>& result) const;
+    std::int32_t count_clusters(cuda_kernel& kernel, std::span<const std::byte> input,
+                                std::vector<std::byte>& result) const;
+    std::int32_t describe_tables(std::vector<std::byte>& result) const;
+    std::int32_t answer_for_driver(std::span<const std::byte> input, std::vector<std::byte>& result) const;
     std::int32_t describe_variable(const cuda_program& program, std::span<const std::byte> name,
                                    std::vector<std::byte>& result) const;
     std::int32_t describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const;

@@ -2,6 +2,8 @@
 // cuda_staging: see cuda_staging.hpp.
 #include "gpu/cuda/cuda_staging.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <tuple>
@@ -27,9 +29,32 @@ void cuda_staging::block::release() {
     pool_ = nullptr;
 }
 
+cuda_staging::cuda_staging(const cuda_api& api) : api_(api) {
+    void* const range =
+        mmap(nullptr, most_pinned_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pinned_at_ = range == MAP_FAILED ? nullptr : static_cast<std::byte*>(range);
+}
+
+cuda_staging::~cuda_staging() {
+    free_all();
+    if (pinned_at_)
+        munmap(pinned_at_, most_pinned_bytes);
+}
+
+// The next of the range; null: the host gives no memory, or does not pin it.
+std::byte* cuda_staging::pin(std::size_t room) {
+    std::byte* const place = pinned_at_ + pinned_;
+    if (!pinned_at_ || mprotect(place, room, PROT_READ | PROT_WRITE) != 0 ||
+        api_.cuMemHostRegister_v2(place, room, 0) != CUDA_SUCCESS)
+        return nullptr;
+    pinned_ += room;
+    all_.push_back(place);
+    return place;
+}
+
 void cuda_staging::free_all() {
     for (std::byte* one : all_)
-        api_.cuMemFreeHost(one);
+        api_.cuMemHostUnregister(one);
     all_.clear();
     free_.clear();
 }
@@ -41,17 +66,14 @@ cuda_staging::block cuda_staging::take(std::size_t bytes) {
         // Powers of two, so that a block serves again; one that is larger serves too.
         const std::size_t room = std::bit_ceil(std::max(bytes, smallest_block_bytes));
         const std::lock_guard held(mutex_);
-        void* fresh = nullptr;
+        std::byte* fresh = nullptr;
         const auto found = free_.lower_bound(room);
         if (found != free_.end() && (found->first == room || room > most_pinned_bytes - pinned_)) {
             std::tie(made.room_, made.data_) = *found;
             free_.erase(found);
-        } else if (room <= most_pinned_bytes - pinned_ &&
-                   api_.cuMemHostAlloc(&fresh, room, 0) == CUDA_SUCCESS) {
-            made.data_ = static_cast<std::byte*>(fresh);
+        } else if (room <= most_pinned_bytes - pinned_ && (fresh = pin(room))) {
+            made.data_ = fresh;
             made.room_ = room;
-            pinned_ += room;
-            all_.push_back(made.data_);
         }
         made.pool_ = made.data_ ? this : nullptr;
     }

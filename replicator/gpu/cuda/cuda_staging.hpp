@@ -22,9 +22,11 @@ public:
     static constexpr std::size_t most_pinned_bytes = std::size_t{256} << 20;
     static constexpr std::size_t smallest_block_bytes = std::size_t{64} << 10;
 
-    // The context is current wherever this is called.
-    explicit cuda_staging(const cuda_api& api) : api_(api) {}
-    ~cuda_staging() { free_all(); }
+    // The context is current wherever this is called. All of the pinned memory's addresses are taken here, at
+    // once: how much of it is used when differs between two hosts of a pair, and where a driver puts variables
+    // of modules must not follow from that.
+    explicit cuda_staging(const cuda_api& api);
+    ~cuda_staging();
     cuda_staging(const cuda_staging&) = delete;
     cuda_staging& operator=(const cuda_staging&) = delete;
 
@@ -58,10 +60,12 @@ public:
 
 private:
     void give_back(std::byte* data, std::size_t room);
+    std::byte* pin(std::size_t room); // with the mutex
 
     const cuda_api& api_;
     std::mutex mutex_;
     std::multimap<std::size_t, std::byte*> free_; // by size
+    std::byte* pinned_at_ = nullptr;              // most_pinned_bytes of addresses
     std::vector<std::byte*> all_;
     std::size_t pinned_ = 0;
 };
