@@ -30,8 +30,9 @@ namespace {
 // to structures of different names, so what a pointer points to is not compared.
 template <typename A, typename B>
 constexpr bool same_value =
-    sizeof(A) == sizeof(B) && alignof(A) == alignof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> &&
-    std::is_floating_point_v<A> == std::is_floating_point_v<B>;
+    sizeof(A) == sizeof(B) && alignof(A) == alignof(B) &&
+    std::is_same_v<typename std::is_pointer<A>::type, typename std::is_pointer<B>::type> &&
+    std::is_same_v<typename std::is_floating_point<A>::type, typename std::is_floating_point<B>::type>;
 
 template <>
 constexpr bool same_value<void, void> = true;

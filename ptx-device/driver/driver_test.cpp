@@ -17,7 +17,7 @@
 
 namespace {
 
-class Driver : public testing::Test {
+class ptx_driver : public testing::Test {
 protected:
     void SetUp() override {
         library = dlopen(KAGEMUSHA_PTX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -69,7 +69,7 @@ const char* const add = R"(
 }
 )";
 
-TEST_F(Driver, SaysWhatItIs) {
+TEST_F(ptx_driver, SaysWhatItIs) {
     char name[64];
     ASSERT_EQ(CALL(cuDeviceGetName)(name, sizeof name, 0), CUDA_SUCCESS);
     EXPECT_STREQ(name, "Kagemusha PTX on CPU");
@@ -85,7 +85,7 @@ TEST_F(Driver, SaysWhatItIs) {
     EXPECT_EQ(CALL(cuGetProcAddress_v2)("cuNothing", &f, 12000, 0, nullptr), CUDA_ERROR_NOT_FOUND);
 }
 
-TEST_F(Driver, LaunchesAKernelWithBothKindsOfArguments) {
+TEST_F(ptx_driver, LaunchesAKernelWithBothKindsOfArguments) {
     CUmodule m = load(add);
     CUfunction f = nullptr;
     ASSERT_EQ(CALL(cuModuleGetFunction)(&f, m, "add"), CUDA_SUCCESS);
@@ -124,7 +124,7 @@ TEST_F(Driver, LaunchesAKernelWithBothKindsOfArguments) {
               CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(Driver, AFaultSticksToItsContext) {
+TEST_F(ptx_driver, AFaultSticksToItsContext) {
     CUmodule m = load(add);
     CUfunction f = nullptr;
     ASSERT_EQ(CALL(cuModuleGetFunction)(&f, m, "add"), CUDA_SUCCESS);
@@ -141,7 +141,7 @@ TEST_F(Driver, AFaultSticksToItsContext) {
     EXPECT_EQ(CALL(cuCtxDestroy_v2)(other), CUDA_SUCCESS);
 }
 
-TEST_F(Driver, RefusesImagesWithAReason) {
+TEST_F(ptx_driver, RefusesImagesWithAReason) {
     CUmodule m = nullptr;
     char log[200] = {};
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
@@ -155,7 +155,7 @@ TEST_F(Driver, RefusesImagesWithAReason) {
     EXPECT_EQ(CALL(cuModuleLoadData)(&m, ""), CUDA_ERROR_INVALID_IMAGE);
 }
 
-TEST_F(Driver, FindsPlainPtxInAFatBinary) {
+TEST_F(ptx_driver, FindsPlainPtxInAFatBinary) {
     const std::string text = std::string(".version 7.0\n.target sm_70\n.address_size 64\n") + add;
     std::vector<std::uint8_t> fat(16 + 64 + 8 + 64 + text.size() + 1);
     const auto put = [&](std::size_t at, auto value) { std::memcpy(fat.data() + at, &value, sizeof value); };
@@ -185,7 +185,7 @@ TEST_F(Driver, FindsPlainPtxInAFatBinary) {
     EXPECT_EQ(CALL(cuModuleLoadData)(&m, fat.data()), CUDA_ERROR_INVALID_IMAGE);
 }
 
-TEST_F(Driver, MapsMemoryAtAWantedAddress) {
+TEST_F(ptx_driver, MapsMemoryAtAWantedAddress) {
     constexpr std::size_t size = std::size_t{2} << 20;
     constexpr CUdeviceptr wanted = 0x300000000000;
     CUdeviceptr at = 0;
@@ -212,7 +212,7 @@ TEST_F(Driver, MapsMemoryAtAWantedAddress) {
     EXPECT_EQ(CALL(cuMemAddressFree)(at, 2 * size), CUDA_SUCCESS);
 }
 
-TEST_F(Driver, StreamsAndEventsAreInOrder) {
+TEST_F(ptx_driver, StreamsAndEventsAreInOrder) {
     CUstream s = nullptr;
     CUevent a = nullptr;
     CUevent b = nullptr;
@@ -236,7 +236,7 @@ TEST_F(Driver, StreamsAndEventsAreInOrder) {
 }
 
 // A standby that came later makes those that there are, and must give each its number.
-TEST_F(Driver, TheNumberOfATextureFollowsFromThoseThatThereAre) {
+TEST_F(ptx_driver, TheNumberOfATextureFollowsFromThoseThatThereAre) {
     CUdeviceptr memory = 0;
     ASSERT_EQ(CALL(cuMemAlloc_v2)(&memory, 64), CUDA_SUCCESS);
     CUDA_RESOURCE_DESC resource = {};
@@ -258,7 +258,7 @@ TEST_F(Driver, TheNumberOfATextureFollowsFromThoseThatThereAre) {
 }
 
 // A picture of 4 × 2 texels of two bytes, in rows of 32 bytes, copied as a rectangle and read by coordinates.
-TEST_F(Driver, ReadsATexture) {
+TEST_F(ptx_driver, ReadsATexture) {
     CUmodule m = load(R"(
 .visible .entry read(.param .u64 object, .param .u64 out, .param .f32 dx)
 {

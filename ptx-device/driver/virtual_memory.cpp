@@ -191,8 +191,9 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         at += it->second.bytes;
     }
     for (auto it = mappings.find(address); it != mappings.end() && it->first < address + bytes;) {
-        mmap(pointer(it->first), it->second.bytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        if (mmap(pointer(it->first), it->second.bytes, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+            return CUDA_ERROR_OPERATING_SYSTEM;
         c.d.memory.remove(it->first);
         drop(c.d, it->second.of);
         it = mappings.erase(it);

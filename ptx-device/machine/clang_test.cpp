@@ -41,7 +41,7 @@ std::vector<float> reals() {
     return v;
 }
 
-class Clang : public testing::Test {
+class clang_kernels : public testing::Test {
 protected:
     static std::string text() {
         std::ifstream file(KAGEMUSHA_CLANG_PTX);
@@ -79,19 +79,19 @@ protected:
     kernel_bed bed{text()};
 };
 
-TEST_F(Clang, Integers) {
+TEST_F(clang_kernels, Integers) {
     same("integers", &integers, words());
 }
-TEST_F(Clang, Control) {
+TEST_F(clang_kernels, Control) {
     same("control", &control, words());
 }
-TEST_F(Clang, Calls) {
+TEST_F(clang_kernels, Calls) {
     same("calls", &calls, words());
 }
-TEST_F(Clang, Floats) {
+TEST_F(clang_kernels, Floats) {
     same("floats", &floats, reals());
 }
-TEST_F(Clang, Doubles) {
+TEST_F(clang_kernels, Doubles) {
     same("doubles", &doubles, reals());
 }
 

@@ -14,7 +14,6 @@ using namespace codec;
 using testing::completion;
 using testing::device_harness;
 using testing::not_answered;
-using testing::ok_response;
 
 enum : std::uint64_t { context = 1, queue, user_event, first_event = 1000 };
 constexpr guest_id agent_queue = VGPU_HOST_ID_BIT | 7;

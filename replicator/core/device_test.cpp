@@ -512,7 +512,7 @@ TEST(device, a_worker_that_only_says_that_it_makes_progress_hangs_after_a_longer
         do {
             ASSERT_EQ(poll(&p, 1, 10'000), 1);
             h.dispatch();
-        } while (h.stats().events_completed != static_cast<std::uint64_t>(look + 1));
+        } while (h.stats().events_completed != static_cast<std::uint64_t>(look) + 1);
         h.submit(2, [](auto& b) { b.destroy(VGPU_OBJECT_EVENT, first_event); });
         h.answer_all(2);
     }

@@ -175,7 +175,8 @@ public:
     }
     template <class... A>
     void operator()(const rules_part<A...>& p) {
-        for (const std::string sentence : p.sentences) {
+        for (const auto& text : p.sentences) {
+            const std::string sentence(text);
             search(sentence, [&](const wire& c) {
                 const char* const why = p.broken(c);
                 return why && why == sentence;
@@ -306,8 +307,8 @@ public:
         change([](wire& c) { c.enqueue.wait_count = VGPU_MAX_WAIT_COUNT + 1; },
                "the wait list is longer than VGPU_MAX_WAIT_COUNT");
         change([](wire& c) { c.enqueue.wait_count = VGPU_MAX_WAIT_COUNT; }, long_list);
-        const auto with_wait = [this](guest_id id) {
-            return [this, id](sample& s) {
+        const auto with_wait = [](guest_id id) {
+            return [id](sample& s) {
                 ++fixed(s).enqueue.wait_count;
                 s.lengthen(sizeof(wire), id);
                 return true;

@@ -10,7 +10,6 @@
 namespace kagemusha::gpu::conformance {
 namespace {
 
-using codec::argument_builder;
 using codec::stream_builder;
 
 class queues : public backend_test {};
