@@ -34,14 +34,14 @@ bool read_destination(void* context, u64, u32 bytes, u8* to) {
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t size) {
-    trace_cpu cpu{};
+    kvt_cpu cpu{};
     u8 options = 0;
     if (size < 1)
         return 0;
     options = data[0];
     ++data;
     --size;
-    const std::size_t code_bytes = std::min<std::size_t>(size, TRACE_MAX_INSTRUCTION_BYTES);
+    const std::size_t code_bytes = std::min<std::size_t>(size, KVT_MAX_INSTRUCTION_BYTES);
     // exactly as long as it says, so that a read behind is seen
     const std::vector<u8> code(data, data + code_bytes);
     if (size > code_bytes)
@@ -50,21 +50,21 @@ extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t size) {
     cpu.flags = options & 4 ? 0x8d5 : 2;
     cpu.ip = options & 8 ? 0xfffffffffffffff0 : 0x400000;
     bool readable = options & 2;
-    const trace_access access{&readable, read_vector, read_destination};
-    std::vector<u8> scratch(trace_scratch_bytes());
-    trace_plan plan;
-    trace_decode(scratch.data(), code.data(), static_cast<u32>(code.size()), &cpu, &access, &plan);
+    const kvt_access access{&readable, read_vector, read_destination};
+    std::vector<u8> scratch(kvt_scratch_bytes());
+    kvt_plan plan;
+    kvt_decode(scratch.data(), code.data(), static_cast<u32>(code.size()), &cpu, &access, &plan);
     require(plan.length <= code.size(), "an instruction is not longer than its bytes");
-    if (plan.what == TRACE_OPEN) {
-        require(plan.reason != TRACE_REASON_NONE && plan.reason < TRACE_REASON_COUNT, "there is a reason");
+    if (plan.what == KVT_OPEN) {
+        require(plan.reason != KVT_REASON_NONE && plan.reason < KVT_REASON_COUNT, "there is a reason");
         return 0;
     }
-    require(plan.bytes >= 1 && plan.bytes <= TRACE_MAX_STORE_BYTES, "a store has a width");
-    require(plan.reason == TRACE_REASON_NONE, "what is carried out has no reason against it");
-    if (plan.what != TRACE_STORE) {
+    require(plan.bytes >= 1 && plan.bytes <= KVT_MAX_STORE_BYTES, "a store has a width");
+    require(plan.reason == KVT_REASON_NONE, "what is carried out has no reason against it");
+    if (plan.what != KVT_STORE) {
         require(plan.count >= 1 && plan.bytes <= 8, "a string instruction has iterations");
         const u64 count = plan.count;
-        trace_plan_advance(&plan, &cpu, 1);
+        kvt_plan_advance(&plan, &cpu, 1);
         require((plan.after.ip != cpu.ip) == (count == 1), "it is over after its last iteration");
     }
     return 0;
