@@ -197,8 +197,11 @@ class Loopback(Native):
     GPU. A program's memory crosses by a copy, where a guest's pages would be pinned."""
 
     def __init__(self, suite, build, gpu):
+        self.vendors = tempfile.TemporaryDirectory()  # not every loader takes the library itself for it
+        library = build.resolve() / "tests" / "loopback" / "libkagemusha_opencl_loopback.so"
+        Path(self.vendors.name, "loopback.icd").write_text(f"{library}\n", encoding="utf-8")
         super().__init__(suite, {
-            **os.environ, "OCL_ICD_VENDORS": str(build.resolve() / "tests" / "loopback" / "libkagemusha_opencl_loopback.so"),
+            **os.environ, "OCL_ICD_VENDORS": self.vendors.name,
             "SUITE_DEVICE": "0.0", "KAGEMUSHA_LOOPBACK_GPU": gpu,
             "KAGEMUSHA_WORKER": str(build.resolve() / "replicator" / "worker" / "kagemusha-worker")})
 

@@ -61,7 +61,7 @@ def bind(source, target, options=()):
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         target.mkdir(exist_ok=True)
-    else:
+    elif not target.exists():  # else it is in a folder that was bound before
         target.touch()
     mount("--bind", source, target)
     wanted = [one for one in options if one not in ("bind", "rbind", "rw")]
