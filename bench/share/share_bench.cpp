@@ -300,6 +300,8 @@ std::vector<measured> run_together(const options& o, const std::vector<vm_option
             share = worker::share_text(arbiter->socket(), hello);
         }
         guests.push_back(std::make_unique<guest>(o.gpu, share, o.fps > 0));
+        if (o.fps > 0) // a renderer's first launch may compile: it has one frame before those that count
+            guests.back()->once_ms(frames::argument(0, static_cast<std::uint32_t>(rounds[i])));
     }
     std::atomic<bool> stop = false, counts = false;
     std::vector<measured> out(vms.size());
