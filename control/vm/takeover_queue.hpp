@@ -4,7 +4,7 @@
 // (control/ha/takeover_order.hpp decides). Each has a page in a file of the runtime directory,
 // takeovers/NAME, which it writes and all others read; its lock is held as long as it lives.
 //
-// Threads: one, the decider's, but for the constructor.
+// Threads: one, the supervisor loop's, but for the constructor.
 #pragma once
 
 #include "control/base/process.hpp"
