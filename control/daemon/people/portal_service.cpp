@@ -11,13 +11,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
 namespace kagemusha::control::daemon {
 
-namespace fs = std::filesystem;
 using json = nlohmann::json;
 
 namespace {
