@@ -23,6 +23,8 @@ def missing():
     for program in ("chromium", "node", "npm"):
         if not shutil.which(program):
             return f"no {program} here (./kage build installs it)"
+    if subprocess.run([str(HERE / "modules")], stdout=subprocess.DEVNULL, check=False).returncode:
+        return "npm's registry does not answer, and playwright-core and axe-core were not fetched before"
     return None
 
 
