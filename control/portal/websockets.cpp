@@ -105,7 +105,7 @@ asio::awaitable<void> show_console(asio::io_context& io, socket_type socket, ope
                                    asio::redirect_error(asio::use_awaitable, error));
     }
     beast::error_code ignored;
-    node->close(ignored); // which ends its shell
+    ignored = node->close(ignored); // which ends its shell
 }
 
 } // namespace
