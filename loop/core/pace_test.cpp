@@ -14,7 +14,8 @@ TEST(pace, a_launch_takes_about_its_time) {
     pace p;
     for (int i = 0; i < 100; ++i)
         p.launched(p.callbacks(), p.callbacks() * 10 * us, p.callbacks() * 10 * us + 100 * us);
-    EXPECT_NEAR(p.callbacks(), launch_alone_ns / (10 * us), launch_alone_ns / (10 * us) * 0.1);
+    const auto wanted = static_cast<double>(launch_alone_ns) / static_cast<double>(10 * us);
+    EXPECT_NEAR(p.callbacks(), wanted, wanted * 0.1);
     EXPECT_FALSE(p.others_wait());
 }
 

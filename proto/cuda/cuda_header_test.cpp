@@ -28,11 +28,14 @@ namespace {
 
 // Two types that a caller and a function of the C ABI may each use for the same value. Handles are pointers
 // to structures of different names, so what a pointer points to is not compared.
+consteval bool equal(int a, int b) {
+    return a == b;
+}
+template <typename A>
+constexpr int kind_of_value = (std::is_pointer_v<A> ? 1 : 0) + (std::is_floating_point_v<A> ? 2 : 0);
 template <typename A, typename B>
 constexpr bool same_value =
-    sizeof(A) == sizeof(B) && alignof(A) == alignof(B) &&
-    std::is_same_v<typename std::is_pointer<A>::type, typename std::is_pointer<B>::type> &&
-    std::is_same_v<typename std::is_floating_point<A>::type, typename std::is_floating_point<B>::type>;
+    sizeof(A) == sizeof(B) && alignof(A) == alignof(B) && equal(kind_of_value<A>, kind_of_value<B>);
 
 template <>
 constexpr bool same_value<void, void> = true;

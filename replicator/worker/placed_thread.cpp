@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 namespace kagemusha::worker {
@@ -90,7 +91,7 @@ std::string run_thread_at(std::uint64_t wanted, std::function<void()> body) {
         run.get(), thread);
     if (error != 0)
         return error_text("no thread", error);
-    run.release();
+    std::ignore = run.release(); // the thread has it
     if (static_cast<std::uint64_t>(thread) != wanted)
         return "the C library puts threads elsewhere than the program's";
     pthread_detach(thread);

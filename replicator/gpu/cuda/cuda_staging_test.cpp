@@ -27,9 +27,9 @@ CUresult unpin(void* memory) {
     return CUDA_SUCCESS;
 }
 
-class CudaStaging : public testing::Test {
+class cuda_staging_fixture : public testing::Test {
 protected:
-    CudaStaging() {
+    cuda_staging_fixture() {
         allocated.clear();
         allocations = 0;
         full = false;
@@ -39,7 +39,7 @@ protected:
     cuda_api api{};
 };
 
-TEST_F(CudaStaging, ABlockServesAgain) {
+TEST_F(cuda_staging_fixture, ABlockServesAgain) {
     {
         cuda_staging pool(api);
         for (int i = 0; i < 100; ++i) {
@@ -54,7 +54,7 @@ TEST_F(CudaStaging, ABlockServesAgain) {
     EXPECT_TRUE(allocated.empty());
 }
 
-TEST_F(CudaStaging, NoMoreThanTheLimitIsPinned) {
+TEST_F(cuda_staging_fixture, NoMoreThanTheLimitIsPinned) {
     cuda_staging pool(api);
     constexpr std::size_t each = cuda_staging::most_pinned_bytes / 4;
     std::vector<cuda_staging::block> held;
@@ -71,7 +71,7 @@ TEST_F(CudaStaging, NoMoreThanTheLimitIsPinned) {
     EXPECT_FALSE(pool.take(cuda_staging::most_pinned_bytes + 1).pinned());
 }
 
-TEST_F(CudaStaging, AHostWithoutRoomForItStillCopies) {
+TEST_F(cuda_staging_fixture, AHostWithoutRoomForItStillCopies) {
     cuda_staging pool(api);
     full = true;
     const auto one = pool.take(5);
