@@ -3,6 +3,7 @@
 // See confinement.hpp.
 #include "control/confine/confinement.hpp"
 
+#include "base/fnv1a.hpp"
 #include "control/base/json_text.hpp"
 
 #include <fmt/format.h>
@@ -48,13 +49,6 @@ constexpr const char* system_paths[] = {"/usr",
                                         "/sys"};
 constexpr const char* system_devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
                                           "/dev/urandom"};
-
-std::uint64_t hash_of(std::string_view text) { // FNV-1a, 64 bits
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : text)
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return hash;
-}
 
 // What an option of QEMU names: "file=/a/b,format=raw" and "unix:/a/b,server=on" have /a/b.
 std::vector<std::string> paths_in(std::string_view option) {
@@ -145,7 +139,7 @@ confinement_decision refused(std::string why) {
 } // namespace
 
 std::uint32_t user_of_vm(std::string_view vm) {
-    return first_vm_user + static_cast<std::uint32_t>(hash_of(vm) % vm_users);
+    return first_vm_user + static_cast<std::uint32_t>(fnv1a(vm) % vm_users);
 }
 
 std::string tap_of(std::string_view netdev) {

@@ -63,6 +63,22 @@ api_answer refuse(unsigned status, std::string why) {
     return {status, {{"error", std::move(why)}}};
 }
 
+std::string revision_of(std::string_view if_match) {
+    if (if_match == "*")
+        return {};
+    if (if_match.size() >= 2 && if_match.front() == '"' && if_match.back() == '"')
+        if_match = if_match.substr(1, if_match.size() - 2);
+    return std::string(if_match);
+}
+
+std::optional<cluster::declaration> declared_in(const api_request& request, api_answer& wrong) {
+    std::vector<std::string> errors;
+    auto declared = cluster::parse_json_text(request.body, errors);
+    if (!declared)
+        wrong = refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
+    return declared;
+}
+
 api::api(const etcd_process& etcd, reconciler& work, const state_folder& folder, cluster::host_offer offers,
          event_log& events)
     : store_(etcd)
@@ -278,10 +294,10 @@ api_answer api::list(const api_request&, const place&) {
 }
 
 api_answer api::create(const api_request& request, const place&) {
-    std::vector<std::string> errors;
-    auto declared = cluster::parse_json_text(request.body, errors);
+    api_answer wrong;
+    auto declared = declared_in(request, wrong);
     if (!declared)
-        return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
+        return wrong;
     const auto there = store_.find(declared->name);
     if (!there)
         return unreachable();
@@ -306,14 +322,13 @@ api_answer api::show(const api_request&, const place& at) {
 }
 
 api_answer api::change(const api_request& request, const place& at) {
-    std::vector<std::string> errors;
-    auto declared = cluster::parse_json_text(request.body, errors);
-    if (declared && declared->name != at.name)
-        errors.push_back(
-            fmt::format("the declaration is '{}''s: a cluster can't get another name", declared->name));
-    if (!errors.empty())
-        return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
     api_answer wrong;
+    auto declared = declared_in(request, wrong);
+    if (!declared)
+        return wrong;
+    if (declared->name != at.name)
+        return refuse(
+            400, fmt::format("the declaration is '{}''s: a cluster can't get another name", declared->name));
     auto record = changeable(request, at.name, wrong);
     if (!record)
         return wrong;

@@ -44,6 +44,10 @@ struct api_answer {
 };
 
 api_answer refuse(unsigned status, std::string why);
+// Of an If-Match header: "\"5\"" and "5" are the revision 5; "*" is any.
+std::string revision_of(std::string_view if_match);
+// The cluster's declaration in the body; nothing: `wrong` says why not.
+std::optional<cluster::declaration> declared_in(const api_request& request, api_answer& wrong);
 
 class api {
 public:

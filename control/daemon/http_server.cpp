@@ -49,15 +49,6 @@ response_type to_response(const api_answer& answer, unsigned version, bool keep_
     return out;
 }
 
-// "\"5\"" and "5" are the revision 5; "*" is any.
-std::string revision_of(std::string_view if_match) {
-    if (if_match == "*")
-        return {};
-    if (if_match.size() >= 2 && if_match.front() == '"' && if_match.back() == '"')
-        if_match = if_match.substr(1, if_match.size() - 2);
-    return std::string(if_match);
-}
-
 } // namespace
 
 struct http_server::impl {

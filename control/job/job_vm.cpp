@@ -5,16 +5,13 @@
 
 #include "control/base/assets.hpp"
 #include "control/base/installation.hpp"
+#include "control/base/whole_file.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/cluster/plan.hpp"
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
 
 #include <fmt/format.h>
-
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 namespace kagemusha::control::job {
 
@@ -57,8 +54,8 @@ std::string prepare_job_vm(const job_vm& vm) {
                                                          {"/job.sh", cluster::node_job(declared, 1, places)},
                                                          {"/tables.toml", tables}};
     for (const auto& [file, text] : files)
-        if (!(std::ofstream(vm.folder + file) << text << std::flush))
-            return fmt::format("cannot write {}{}: {}", vm.folder, file, std::strerror(errno));
+        if (auto why = write_whole_file(vm.folder + file, text); !why.empty())
+            return why;
     return {};
 }
 

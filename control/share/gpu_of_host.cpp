@@ -3,6 +3,7 @@
 // See gpu_of_host.hpp.
 #include "control/share/gpu_of_host.hpp"
 
+#include "base/fnv1a.hpp"
 #include "control/base/assets.hpp"
 #include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
@@ -85,11 +86,7 @@ std::string share_directory(std::string& error) {
 }
 
 std::string share_socket_name(const gpu_of_host& gpu) {
-    // FNV-1a: selectors have blanks, slashes and any length.
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : gpu.selector)
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return fmt::format("gpu-{:016x}", hash);
+    return fmt::format("gpu-{:016x}", fnv1a(gpu.selector)); // selectors have blanks, slashes and any length
 }
 
 } // namespace kagemusha::control

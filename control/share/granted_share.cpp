@@ -3,6 +3,7 @@
 // See granted_share.hpp.
 #include "control/share/granted_share.hpp"
 
+#include "base/fnv1a.hpp"
 #include "control/base/json_text.hpp"
 #include "proto/share/share_protocol.h"
 
@@ -85,10 +86,7 @@ std::string name_in_place(const std::string& vm, const std::string& place) {
     auto name = place.empty() ? vm : vm + "." + place;
     if (name.size() <= longest)
         return name;
-    std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-    for (const char c : name)
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return fmt::format("{}_{:016x}", name.substr(0, kept), hash);
+    return fmt::format("{}_{:016x}", name.substr(0, kept), fnv1a(name));
 }
 
 } // namespace kagemusha::control

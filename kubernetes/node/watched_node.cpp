@@ -95,7 +95,7 @@ void watched_node::publish() {
             return;
         for (const auto& known : next_.gpus()) {
             const auto* const before = current_.find(known.gpu.id);
-            if (before ? before->healthy() == known.healthy() : false)
+            if (before && before->healthy() == known.healthy())
                 continue;
             report_(known.healthy() ? fmt::format("{} ({}) can be allocated", known.gpu.id, known.gpu.name)
                                     : known.trouble());

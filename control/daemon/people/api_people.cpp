@@ -348,10 +348,10 @@ api_answer api::portal(const api_request& request, const place&) {
 
 // What a declaration would do, before it is sent to be done.
 api_answer api::plan(const api_request& request, const place&) {
-    std::vector<std::string> errors;
-    auto declared = cluster::parse_json_text(request.body, errors);
+    api_answer wrong;
+    const auto declared = declared_in(request, wrong);
     if (!declared)
-        return refuse(400, fmt::format("{}", fmt::join(errors, "; ")));
+        return wrong;
     const auto there = store_.find(declared->name);
     if (!there)
         return unreachable();

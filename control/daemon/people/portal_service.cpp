@@ -5,13 +5,13 @@
 
 #include "control/base/assets.hpp"
 #include "control/base/json_text.hpp"
+#include "control/base/whole_file.hpp"
 #include "control/keys/certificates.hpp"
 #include "control/portal/certificate.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <unistd.h>
 
 namespace kagemusha::control::daemon {
@@ -22,14 +22,6 @@ namespace {
 
 constexpr auto between_gauges = std::chrono::seconds(1);
 constexpr unsigned retry_s = 10; // what who was refused for asking too often is told
-
-std::string revision_of(std::string_view if_match) {
-    if (if_match == "*")
-        return {};
-    if (if_match.size() >= 2 && if_match.front() == '"' && if_match.back() == '"')
-        if_match = if_match.substr(1, if_match.size() - 2);
-    return std::string(if_match);
-}
 
 std::string topic_of(const std::string& cluster) {
     return "cluster " + cluster;
@@ -207,8 +199,11 @@ json portal_service::open(const json& wanted, std::string& error) {
         error = listen(*at);
         if (!error.empty())
             return {};
-        std::ofstream(folder_.path() + "/portal/listen.json")
-            << as_json_text({{"listen", at->address}, {"port", server_->port()}}) << "\n";
+        const auto kept =
+            write_whole_file(folder_.path() + "/portal/listen.json",
+                             as_json_text({{"listen", at->address}, {"port", server_->port()}}) + "\n");
+        if (!kept.empty())
+            fmt::print(stderr, "kage: {}: the next daemon will not open the portal by itself\n", kept);
     }
     // Without the mutex: events_ and work_ call back under theirs.
     events_.listen([this](const json& event) {
@@ -226,10 +221,10 @@ json portal_service::open(const json& wanted, std::string& error) {
 }
 
 std::string portal_service::open_again() {
-    std::ifstream file(folder_.path() + "/portal/listen.json");
-    if (!file)
+    const auto text = read_whole_file(folder_.path() + "/portal/listen.json");
+    if (!text)
         return {};
-    const auto kept = json::parse(file, nullptr, false);
+    const auto kept = json::parse(*text, nullptr, false);
     std::string error;
     open(kept.is_object() ? kept : json::object(), error);
     return error;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/fnv1a.hpp"
 #include "gpu/opencl/opencl_device.hpp"
 #include "gpu/own_selector.hpp"
 
@@ -42,12 +43,11 @@ std::string type_name(cl_device_type type) {
     return type & CL_DEVICE_TYPE_CPU ? "CPU" : "custom";
 }
 
-// FNV-1a, 64 bits: tells two GPUs of one make and driver from others in a log, nothing more.
+// Tells two GPUs of one make and driver from others in a log, nothing more.
 std::string fingerprint_of(const gpu_description& d) {
-    std::uint64_t hash = 0xcbf29ce484222325ull;
+    std::uint64_t hash = fnv1a("");
     for (const std::string* part : {&d.platform, &d.vendor, &d.name, &d.version, &d.driver_version})
-        for (const char c : *part + '\n')
-            hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+        hash = fnv1a("\n", fnv1a(*part, hash));
     char text[17];
     std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(hash));
     return text;

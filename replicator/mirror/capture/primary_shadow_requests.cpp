@@ -20,13 +20,7 @@ guest_memory primary_shadow::impl::memory_of(const worker::request_view& request
 }
 
 byte_pieces primary_shadow::impl::copied(const guest_memory& memory) {
-    auto copy = std::make_shared<std::vector<std::byte>>();
-    std::size_t bytes = 0;
-    for (const auto& piece : memory)
-        bytes += piece.size();
-    copy->reserve(bytes);
-    for (const auto& piece : memory)
-        copy->insert(copy->end(), piece.begin(), piece.end());
+    auto copy = gathered(memory);
     return {{std::span<const std::byte>(*copy)}, copy};
 }
 

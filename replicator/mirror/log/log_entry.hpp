@@ -67,6 +67,19 @@ struct byte_pieces {
     std::optional<std::uint32_t> to_come = {};
 };
 
+// A copy of the pieces, one behind the other.
+inline std::shared_ptr<const std::vector<std::byte>>
+gathered(const std::vector<std::span<const std::byte>>& pieces) {
+    std::size_t bytes = 0;
+    for (const auto& piece : pieces)
+        bytes += piece.size();
+    auto copy = std::make_shared<std::vector<std::byte>>();
+    copy->reserve(bytes);
+    for (const auto& piece : pieces)
+        copy->insert(copy->end(), piece.begin(), piece.end());
+    return copy;
+}
+
 struct entry_payload {
     std::uint64_t bytes = 0;
     bool writable = false; // of a compare entry: the GPU writes it, no content crosses

@@ -35,17 +35,6 @@ std::span<const std::uint64_t> words_of(const Command* c) {
     return {reinterpret_cast<const std::uint64_t*>(c), c->cmd.bytes / 8};
 }
 
-shared_bytes copy_of(const byte_pieces& pieces) {
-    std::size_t bytes = 0;
-    for (const auto& piece : pieces.pieces)
-        bytes += piece.size();
-    auto copy = std::make_shared<std::vector<std::byte>>();
-    copy->reserve(bytes);
-    for (const auto& piece : pieces.pieces)
-        copy->insert(copy->end(), piece.begin(), piece.end());
-    return copy;
-}
-
 const vgpu_cmd& header_of_command(std::span<const std::byte> command) {
     return *reinterpret_cast<const vgpu_cmd*>(command.data());
 }
@@ -337,7 +326,7 @@ struct session_shadow::impl {
             if (in_table) {
                 if (o.content.bytes > budget.limit || budget.used > budget.limit - o.content.bytes)
                     return fail(over_budget);
-                content = copy_of((*payloads)(o.content.index));
+                content = gathered((*payloads)(o.content.index).pieces);
             }
             if (!made(o, content))
                 return fail(over_budget);
