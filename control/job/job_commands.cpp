@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -62,10 +63,23 @@ public:
     explicit output(int fd) : fd_(fd) {
         struct stat is{};
         file_ = ::fstat(fd, &is) == 0 && S_ISREG(is.st_mode);
+        if (file_) // what others write into it stays
+            ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_APPEND);
     }
     std::uint64_t position() const {
         const auto end = file_ ? ::lseek(fd_, 0, SEEK_END) : -1;
         return end >= 0 ? static_cast<std::uint64_t>(end) : counted_;
+    }
+    // Its last bytes, if it is a file that we may read.
+    std::string end(std::uint64_t position) const {
+        const auto length = std::min<std::uint64_t>(position, most_file_end);
+        const unique_fd readable(
+            file_ ? ::open(fmt::format("/proc/self/fd/{}", fd_).c_str(), O_RDONLY | O_CLOEXEC) : -1);
+        std::string bytes(length, '\0');
+        return readable && ::pread(readable.get(), bytes.data(), length,
+                                   static_cast<off_t>(position - length)) == static_cast<ssize_t>(length)
+                   ? bytes
+                   : std::string();
     }
     bool write(std::string_view bytes) {
         counted_ += bytes.size();
@@ -95,8 +109,7 @@ int begin(const job_options& options) {
         return failed;
     const output out(STDOUT_FILENO), err(STDERR_FILENO);
     const bool merged = options.merged || out.is_same_file(err);
-    std::vector<std::string> words{keeper, "begin", options.key, std::to_string(out.position()),
-                                   merged ? "-" : std::to_string(err.position())};
+    std::vector<std::string> words{keeper, "begin", options.key, merged ? "merged" : "apart"};
     words.insert(words.end(), options.words.begin(), options.words.end());
     // What it says are complaints.
     const auto complaint = [](std::string_view text) { return write_all(STDERR_FILENO, text); };
@@ -168,9 +181,11 @@ int follower::run(const std::string& secret) {
             confirm();
         return clock::now() < since + silence;
     };
-    return daemon::exec_in_node(
-        options_.socket, secret,
-        {keeper, "follow", options_.key, std::to_string(at.out), std::to_string(at.err)}, false, with);
+    return daemon::exec_in_node(options_.socket, secret,
+                                {keeper, "follow", options_.key, std::to_string(at.out),
+                                 std::to_string(at.err), text_of_end(out_.end(at.out)),
+                                 text_of_end(err_.end(at.err))},
+                                false, with);
 }
 
 // Until the job has ended or we are interrupted; a connection that is lost is made anew, because the VM may come

@@ -98,6 +98,11 @@ class JobSite(Site):
         path = self.home / f"slurm-{job}.out"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
+    def note(self, job, text):
+        """Somebody else writes into the job's output."""
+        with open(self.home / f"slurm-{job}.out", "a", encoding="utf-8") as file:
+            file.write(text)
+
     # ---- what Slurm says ----
 
     def job(self, number):

@@ -78,6 +78,9 @@ def check_node_dies(site):
     assert now["NodeList"] in ("hosta,hostb", "host[a-b]"), now
     wait(lambda: contiguous(site, job) > 20, "it counts", 600)
     assert "gpu_seconds" not in site.admin_comment(job)
+    site.note(job, "a word of somebody else\n")
+    noted = contiguous(site, job)
+    wait(lambda: contiguous(site, job) > noted + 20, "it counts on")
     site.hosta.power_off()
     before = contiguous(site, job)
     wait(lambda: contiguous(site, job) > before + 20, "it counts on")
@@ -88,6 +91,7 @@ def check_node_dies(site):
     now = site.wait_state(job, "FAILED")
     assert now["ExitCode"] == "7:0", now
     contiguous(site, job, 400)
+    assert site.output(job).count("a word of somebody else\n") == 1
     site.wait_clean(site.hostb)
     records = site.accounted(job, "state,nodelist,alloctres")
     assert any("hosta" in one and "gres/gpu=2" in one for one in records), records

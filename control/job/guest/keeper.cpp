@@ -3,10 +3,10 @@
 // Keeps a job in a guest: runs it, and keeps its output until a reader on a host has it for good. The node's
 // agent (lan/guest/agent.cpp) starts this for the host; a job goes on when the connection to the host is lost.
 //
-//   kagemusha-node-job begin KEY OUT ERR WORDS…   an archive (tar) is on standard input: "environment" (each variable
-//                                                 ended by NUL) and "work", where the words are run. OUT, ERR: positions
-//                                                 at which its output begins; "- -": both go to output. Begun once.
-//   kagemusha-node-job follow KEY OUT ERR         a reader (job/job_frames.hpp) that has all before these positions; status 3: no such job
+//   kagemusha-node-job begin KEY merged|apart WORDS…  an archive (tar) is on standard input: "environment" (each
+//                                                     variable ended by NUL) and "work", where the words are run. Its
+//                                                     errors go to its output, or apart. Begun once.
+//   kagemusha-node-job follow KEY OUT ERR ENDS…       a reader with this greeting (job/job_frames.hpp); status 3: no such job
 //
 // Linked statically: it runs in any image.
 #include "control/job/job_frames.hpp"
@@ -72,7 +72,7 @@ struct reader {
 
 class keeper {
 public:
-    keeper(int listener, const job::positions& base) : listener_(listener), out_(base.out), err_(base.err) {}
+    explicit keeper(int listener) : listener_(listener) {}
     [[noreturn]] void run(pid_t child, int out, int err);
 
 private:
@@ -80,14 +80,16 @@ private:
     void look_for_the_end();
     void fill();
     void hear();
+    bool hear(const lan::exec_reader::frame& frame);
+    bool greet(const job::greeting& reader);
     void say();
 
     const int listener_;
     output_spool out_, err_;
     int from_out_ = -1, from_err_ = -1;
     pid_t child_ = 0;
-    std::string status_; // decimal, when it has ended
-    bool told_ = false;
+    std::string status_;                // decimal, when it has ended
+    bool told_ = false, begun_ = false; // begun: there was a reader
     reader reader_;
 };
 
@@ -142,25 +144,39 @@ void keeper::hear() {
         return;
     }
     reader_.frames.feed({buffer, static_cast<std::size_t>(got)});
-    while (const auto frame = reader_.frames.next()) {
-        const auto has = frame->letter == 'K' ? job::positions_in(frame->payload) : std::nullopt;
-        if (!has)
+    while (const auto frame = reader_.frames.next())
+        if (!hear(*frame))
             return reader_.hang_up();
-        if (!reader_.greeted) { // where it goes on
-            reader_.greeted = true;
-            told_ = false;
-            reader_.at = {out_.begin_for(has->out), err_.begin_for(has->err)};
-            reader_.unsent += lan::exec_frame('B', text_of(reader_.at));
-            continue;
-        }
-        if (has->out > reader_.at.out || has->err > reader_.at.err)
-            return reader_.hang_up(); // it can't have what it was not sent
-        out_.confirm(has->out);
-        err_.confirm(has->err);
-        reader_.unsent += lan::exec_frame('K', {});
-    }
     if (reader_.frames.broken() || reader_.unsent.size() > 2 * most_unsent)
         reader_.hang_up();
+}
+
+bool keeper::hear(const lan::exec_reader::frame& frame) {
+    if (!reader_.greeted) {
+        const auto hello = frame.letter == 'H' ? job::greeting_in(frame.payload) : std::nullopt;
+        return hello && greet(*hello);
+    }
+    const auto has = frame.letter == 'K' ? job::positions_in(frame.payload) : std::nullopt;
+    if (!has || has->out > reader_.at.out || has->err > reader_.at.err)
+        return false; // it can't have what it was not sent
+    out_.confirm(has->out);
+    err_.confirm(has->err);
+    reader_.unsent += lan::exec_frame('K', {});
+    return true;
+}
+
+bool keeper::greet(const job::greeting& hello) {
+    if (!begun_) {
+        begun_ = true;
+        out_.begin_at(hello.have.out);
+        err_.begin_at(hello.have.err);
+    }
+    reader_.greeted = true;
+    told_ = false;
+    reader_.at = {out_.begin_for(hello.have.out, hello.out_end),
+                  err_.begin_for(hello.have.err, hello.err_end)};
+    reader_.unsent += lan::exec_frame('B', text_of(reader_.at));
+    return true;
 }
 
 void keeper::say() {
@@ -247,21 +263,14 @@ int run_and_wait(const std::vector<std::string>& words) {
 }
 
 // A folder of this name is there: it was begun. So the name comes last.
-int begin_apart(const std::string& key, const std::string& out_at, const std::string& err_at, char** words) {
-    const bool merged = err_at == "-";
-    const auto out = job::position_in(out_at),
-               err = merged ? std::optional<std::uint64_t>(0) : job::position_in(err_at);
-    if (!out || !err) {
-        std::fprintf(stderr, "kagemusha-node-job: no positions: %s %s\n", out_at.c_str(), err_at.c_str());
-        return 2;
-    }
+int begin_apart(const std::string& key, bool merged, char** words) {
     ::mkdir(root, 0700);
     const auto folder = folder_of(key), made = folder + ".new." + std::to_string(::getpid());
     if (::access(folder.c_str(), F_OK) == 0)
         return 0;
     if (::mkdir(made.c_str(), 0700) != 0 || ::mkdir((made + "/work").c_str(), 0700) != 0)
         fail(made);
-    if (const int status = run_and_wait({"tar", "-xf", "-", "-C", made}); status != 0) {
+    if (const int status = run_and_wait({"tar", "-mxf", "-", "-C", made}); status != 0) {
         std::fprintf(stderr, "kagemusha-node-job: the job's files did not come: tar ended with %d\n", status);
         run_and_wait({"rm", "-rf", made});
         return 1;
@@ -291,15 +300,15 @@ int begin_apart(const std::string& key, const std::string& out_at, const std::st
     for (const int fd : {p[0], q[0]})
         if (fd >= 0)
             ::fcntl(fd, F_SETFL, O_NONBLOCK);
-    keeper(listener, {*out, *err}).run(child, p[0], q[0]);
+    keeper(listener).run(child, p[0], q[0]);
 }
 
 // The agent ends the process group of who hangs up; half of this would be worth nothing.
-int begin(const std::string& key, const std::string& out_at, const std::string& err_at, char** words) {
+int begin(const std::string& key, bool merged, char** words) {
     const auto apart = ::fork();
     if (apart == 0) {
         ::setsid();
-        std::exit(begin_apart(key, out_at, err_at, words));
+        std::exit(begin_apart(key, merged, words));
     }
     int status = 1;
     while (::waitpid(apart, &status, 0) < 0 && errno == EINTR) {
@@ -309,7 +318,7 @@ int begin(const std::string& key, const std::string& out_at, const std::string& 
 
 // ---- follow: between our streams and the keeper
 
-int follow(const std::string& key, const std::string& out_at, const std::string& err_at) {
+int follow(const std::string& key, const std::string& greeting) {
     sockaddr_un name;
     const int fd = socket_at(folder_of(key) + "/socket", name);
     if (::connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
@@ -327,7 +336,7 @@ int follow(const std::string& key, const std::string& out_at, const std::string&
         }
         return true;
     };
-    const auto hello = lan::exec_frame('K', out_at + " " + err_at);
+    const auto hello = lan::exec_frame('H', greeting);
     if (::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size()))
         return 1;
     for (;;) {
@@ -347,10 +356,13 @@ int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
     ::signal(SIGHUP, SIG_IGN);
     const std::string command = argc > 1 ? argv[1] : "", key = argc > 2 ? argv[2] : "";
-    if (job::is_key(key) && command == "begin" && argc > 5)
-        return begin(key, argv[3], argv[4], argv + 5);
-    if (job::is_key(key) && command == "follow" && argc == 5)
-        return follow(key, argv[3], argv[4]);
-    std::fprintf(stderr, "usage: kagemusha-node-job begin KEY OUT ERR WORDS… | follow KEY OUT ERR\n");
+    const std::string how = argc > 3 ? argv[3] : "";
+    if (job::is_key(key) && command == "begin" && argc > 4 && (how == "merged" || how == "apart"))
+        return begin(key, how == "merged", argv + 4);
+    if (job::is_key(key) && command == "follow" && argc == 7)
+        return follow(key, how + " " + argv[4] + " " + argv[5] + " " + argv[6]);
+    std::fprintf(
+        stderr,
+        "usage: kagemusha-node-job begin KEY merged|apart WORDS… | follow KEY OUT ERR OUT_END ERR_END\n");
     return 2;
 }
