@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -56,6 +57,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
     return pointers;
 }
 
+// All but the streams and these.
+void close_others(posix_spawn_file_actions_t& actions, const std::vector<int>& inherited) {
+    const int last = std::max(STDERR_FILENO, inherited.empty() ? -1 : *std::ranges::max_element(inherited));
+    for (int fd = STDERR_FILENO + 1; fd < last; ++fd)
+        if (std::ranges::find(inherited, fd) == inherited.end())
+            posix_spawn_file_actions_addclose(&actions, fd); // it need not be open
+    posix_spawn_file_actions_addclosefrom_np(&actions, last + 1);
+}
+
 int status_of(const siginfo_t& info) {
     return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
@@ -84,6 +94,8 @@ std::optional<child_process> child_process::start(const spawn_request& request, 
             posix_spawn_file_actions_adddup2(&actions, streams[target], target);
     for (const int fd : request.inherit)
         posix_spawn_file_actions_adddup2(&actions, fd, fd); // onto itself: close-on-exec is taken off
+    if (request.detached)
+        close_others(actions, request.inherit);
 
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -98,6 +110,8 @@ std::optional<child_process> child_process::start(const spawn_request& request, 
         posix_spawnattr_setpgroup(&attributes, 0);
         flags |= POSIX_SPAWN_SETPGROUP;
     }
+    if (request.detached)
+        flags |= POSIX_SPAWN_SETSID;
     posix_spawnattr_setflags(&attributes, flags);
 
     pid_t pid = -1;
@@ -116,11 +130,11 @@ std::optional<child_process> child_process::start(const spawn_request& request, 
         ::waitpid(pid, nullptr, 0);
         return std::nullopt;
     }
-    return child_process(pid, std::move(pidfd));
+    return child_process(pid, std::move(pidfd), request.detached);
 }
 
 child_process::~child_process() {
-    if (pidfd_ && !status_) {
+    if (pidfd_ && !status_ && !detached_) {
         kill();
         wait_for(std::chrono::milliseconds(-1));
     }

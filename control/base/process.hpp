@@ -27,6 +27,9 @@ struct spawn_request {
     // What it has of this host (confine/confinement.hpp, to_text()); empty: what we have. Only with
     // `guarded`.
     std::string confinement = {};
+    // Outlives us and its child_process: a session of its own, of our descriptors only its streams and `inherit`
+    // (libraries have some that stay open on exec). Not with `guarded`.
+    bool detached = false;
 };
 
 class child_process {
@@ -36,7 +39,7 @@ public:
 
     child_process(child_process&&) = default;
     child_process& operator=(child_process&&) = default;
-    ~child_process(); // kills and reaps a child that still runs
+    ~child_process(); // kills and reaps a child that still runs, if it is not detached
 
     int pidfd() const { return pidfd_.get(); } // readable once it has ended
     int pid() const { return pid_; }
@@ -47,9 +50,11 @@ public:
     std::optional<int> wait_for(std::chrono::milliseconds time);
 
 private:
-    child_process(int pid, unique_fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+    child_process(int pid, unique_fd pidfd, bool detached)
+        : pid_(pid), pidfd_(std::move(pidfd)), detached_(detached) {}
     int pid_ = -1;
     unique_fd pidfd_;
+    bool detached_ = false;
     std::optional<int> status_;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// A process that outlives the daemon: a session of its own, none of our descriptors but its three streams (not
-// those of libraries either, which stay open on exec). While the daemon lives it notices the end.
+// A process that outlives the daemon, which notices its end while it lives.
 #pragma once
 
 #include "control/base/process.hpp"
@@ -12,19 +11,8 @@
 
 namespace kagemusha::control::daemon {
 
-class detached_process {
-public:
-    // Output and errors go into `log`, which is emptied. Nothing and a sentence in `error`.
-    static std::optional<detached_process> start(const std::vector<std::string>& command,
-                                                 const std::string& log, std::string& error);
-
-    // Exit status, or 128 + signal, once it has ended.
-    std::optional<int> ended();
-
-private:
-    explicit detached_process(unique_fd pidfd) : pidfd_(std::move(pidfd)) {}
-    unique_fd pidfd_;
-    std::optional<int> status_;
-};
+// Output and errors go into `log`, which is emptied. Nothing and a sentence in `error`.
+std::optional<child_process> start_detached(const std::vector<std::string>& command, const std::string& log,
+                                            std::string& error);
 
 } // namespace kagemusha::control::daemon

@@ -63,7 +63,7 @@ std::string node_secret(const cluster_record& record, unsigned number) {
 // What ended since: a start that failed says why in its log.
 void host_nodes::reap() {
     for (auto one = children_.begin(); one != children_.end();) {
-        const auto ended = one->second.process.ended();
+        const auto ended = one->second.process.wait_for(std::chrono::milliseconds(0));
         if (!ended) {
             ++one;
             continue;
@@ -210,7 +210,7 @@ std::string host_nodes::perform(const cluster::step& step, const cluster_record&
 std::string host_nodes::launch(const std::string& name, const std::string& of,
                                const std::vector<std::string>& command, const std::string& log) {
     std::string error;
-    auto child = detached_process::start(command, log, error);
+    auto child = start_detached(command, log, error);
     if (!child)
         return error;
     children_.insert_or_assign(name, started{std::move(*child), log, of});

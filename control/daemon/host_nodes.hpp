@@ -42,7 +42,7 @@ private:
         std::string failure;
     };
     struct started {
-        detached_process process;
+        child_process process;
         std::string log, of; // whose attempts_ these are
     };
     cluster::slot_seen observe_slot(const std::string& name);

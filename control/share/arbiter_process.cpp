@@ -14,16 +14,14 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-
-extern char** environ;
 
 namespace kagemusha::control {
 
 namespace {
+
+using namespace std::chrono_literals;
 
 constexpr int ready_within_ms = 5000;
 
@@ -40,40 +38,23 @@ std::string start_share_arbiter(const std::string& socket, bool for_good) {
         return fmt::format("no pipe: {}", std::strerror(errno));
     const unique_fd reading(ends[0]);
     unique_fd writing(ends[1]);
-    constexpr int ready = 3;
-    posix_spawn_file_actions_t files;
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
-    ::posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_RDWR, 0);
-    ::posix_spawn_file_actions_adddup2(&files, writing.get(), ready);
-    ::posix_spawn_file_actions_addclosefrom_np(&files, ready + 1);
-    posix_spawnattr_t attributes;
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-    const auto number = std::to_string(ready);
-    const char* arguments[] = {program.c_str(),
-                               "--socket",
-                               socket.c_str(),
-                               "--ready-fd",
-                               number.c_str(),
-                               for_good ? "--linger" : nullptr,
-                               "0",
-                               nullptr};
-    pid_t pid = -1;
-    const int failed = ::posix_spawn(&pid, program.c_str(), &files, &attributes,
-                                     const_cast<char* const*>(arguments), environ);
-    ::posix_spawnattr_destroy(&attributes);
-    ::posix_spawn_file_actions_destroy(&files);
+    const unique_fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    spawn_request request;
+    request.command = {program, "--socket", socket, "--ready-fd", std::to_string(writing.get())};
+    request.in = request.out = nothing.get();
+    request.inherit = {writing.get()};
+    request.detached = true;
+    if (for_good)
+        request.command.insert(request.command.end(), {"--linger", "0"});
+    std::string error;
+    auto arbiter = child_process::start(request, error);
     writing.reset();
-    if (failed != 0)
-        return fmt::format("cannot start {}: {}", program, std::strerror(failed));
+    if (!arbiter)
+        return error;
     pollfd event{reading.get(), POLLIN, 0};
     ::poll(&event, 1, ready_within_ms);
     // Ours for as long as we live, whoever else uses it: its end is taken note of, and waited for by nobody.
-    std::thread([pid] { ::waitpid(pid, nullptr, 0); }).detach();
+    std::thread([child = std::move(*arbiter)]() mutable { child.wait_for(-1ms); }).detach();
     return {};
 }
 

@@ -69,11 +69,11 @@ int start_daemon() {
     if (!error.empty() || wrong)
         return complain(error.empty() ? "/proc/self/exe: " + wrong.message() : error);
     const auto log = folder.path() + "/daemon.log";
-    auto started = detached_process::start({tool, "daemon"}, log, error);
+    auto started = start_detached({tool, "daemon"}, log, error);
     if (!started)
         return complain(error);
     for (const auto until = std::chrono::steady_clock::now() + starts_within; !answers();) {
-        if (started->ended())
+        if (started->wait_for(std::chrono::milliseconds(0)))
             return complain(fmt::format("the daemon has ended at once: {} says why", log));
         if (std::chrono::steady_clock::now() > until)
             return complain(fmt::format("the daemon does not answer: {} may say why", log));
