@@ -9,15 +9,15 @@ on, and Pacemaker says where.
 """
 import pytest
 
-from fixtures import namespace, needs, shared
+from fixtures import mounts_of_its_own, namespace, needs, shared
 from ha_pair import wait
 from nodes import really_root
 from vm_cluster import AGENT, FENCE, VmCluster
 
-network, root = namespace("net"), really_root()
+network, root, mounts = namespace("net"), really_root(), mounts_of_its_own()
 corosync, pacemaker = needs("/usr/sbin/corosync", "corosync"), needs("/usr/sbin/pacemakerd", "pacemaker")
 tester, crm = needs("/usr/sbin/ocf-tester", "resource-agents"), needs("/usr/sbin/crm", "crmsh")
-pytestmark = [pytest.mark.usefixtures("network", "root", "corosync", "pacemaker", "tester", "crm"), pytest.mark.story]
+pytestmark = [pytest.mark.usefixtures("network", "root", "mounts", "corosync", "pacemaker", "tester", "crm"), pytest.mark.story]
 cluster = shared(VmCluster)
 
 

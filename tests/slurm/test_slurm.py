@@ -9,15 +9,15 @@ import re
 import pytest
 
 from etcd import ETCD
-from fixtures import namespace, needs, shared
+from fixtures import mounts_of_its_own, namespace, needs, shared
 from ha_pair import wait
 from job_site import JobSite
 from slurm_site import really_root
 
-network, root = namespace("net"), really_root()
+network, root, mounts = namespace("net"), really_root(), mounts_of_its_own()
 slurmctld, slurmd, slurmdbd = (needs(f"/usr/sbin/{name}", name) for name in ("slurmctld", "slurmd", "slurmdbd"))
 munge, mariadb, etcd = needs("/usr/sbin/munged", "munge"), needs("/usr/sbin/mariadbd", "mariadb-server"), needs(ETCD, "etcd-server")
-pytestmark = [pytest.mark.story, pytest.mark.usefixtures("network", "root", "slurmctld", "slurmd", "slurmdbd", "munge", "mariadb", "etcd")]
+pytestmark = [pytest.mark.story, pytest.mark.usefixtures("network", "root", "mounts", "slurmctld", "slurmd", "slurmdbd", "munge", "mariadb", "etcd")]
 site = shared(JobSite)
 COUNT = """count=0
 while [ $count -lt $1 ]; do

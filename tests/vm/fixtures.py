@@ -10,6 +10,7 @@ Fixtures that tests make for themselves, under the name that their checks ask fo
 What they made is ended after the last check that had it, also after a failure. Its directory is kept if one failed.
 """
 import os
+import subprocess
 
 import pytest
 
@@ -80,4 +81,18 @@ def namespace(kind):
     def there():
         if os.environ.get("KAGE_NAMESPACE") != kind:
             pytest.skip(f"run it with tests/vm/in-namespace {kind}")
+    return there
+
+
+def has_mounts_of_its_own():
+    """Whether this host gives anybody a namespace of mounts. In a chroot, whose root is no mount, nobody gets one."""
+    return subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def mounts_of_its_own():
+    """A fixture that skips where hosts with file systems of their own are not to be had."""
+    @pytest.fixture(scope="module")
+    def there():
+        if not has_mounts_of_its_own():
+            pytest.skip("no new namespace of mounts here: this is a chroot, whose root is no mount (mount --bind makes it one)")
     return there

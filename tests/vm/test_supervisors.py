@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import time
 
-from fixtures import own
+from fixtures import has_mounts_of_its_own, own
 from guest_vm import tool
 from ha_pair import Pair, committed_count, contiguous, must_continue, wait
 from processes import alive, processes
@@ -166,11 +166,6 @@ def inside(qemu, *words):
     user = status_words(qemu, "Uid")[0]
     return subprocess.run(["nsenter", "--target", str(qemu), "--mount", "--net", "--setgid", user, "--setuid", user, *words],
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
-
-
-def has_mounts_of_its_own():
-    """Whether this host gives anybody a namespace of mounts. In a chroot, whose root is no mount, nobody gets one."""
-    return subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def look_at_confined(one, others):
