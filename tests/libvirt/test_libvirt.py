@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import needs, shared
+from fixtures import mounts_of_its_own, needs, shared
 from guest_vm import environment, tool
 from ha_pair import counting_disk, wait
 
@@ -24,6 +24,7 @@ IMAGE = "/var/lib/libvirt/images/web.img"
 CONF = ('user = "root"\ngroup = "root"\ncgroup_controllers = []\nnamespaces = []\nsecurity_driver = "none"\nremember_owner = 0\n'
         'stdio_handler = "file"\n')
 
+mounts = mounts_of_its_own()
 libvirtd, virsh = needs("/usr/sbin/libvirtd", "libvirt-daemon"), needs("/usr/bin/virsh", "libvirt-clients")
 
 
@@ -33,7 +34,7 @@ def root():
         pytest.skip("it needs root: libvirtd is the system's")
 
 
-pytestmark = [pytest.mark.usefixtures("root", "libvirtd", "virsh"), pytest.mark.story]
+pytestmark = [pytest.mark.usefixtures("root", "mounts", "libvirtd", "virsh"), pytest.mark.story]
 
 
 def documented(language, beginning=""):
