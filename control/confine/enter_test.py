@@ -65,6 +65,9 @@ def main(who):
     if subprocess.run(["unshare", *namespaces, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
         print(f"this host gives {who} no namespaces; in a chroot, whose root is no mount, nobody gets one of mounts")
         return 77
+    if not os.access(os.environ["KAGE_TOOL"], os.X_OK):
+        print(f"this {who} may not start {os.environ['KAGE_TOOL']}: its folders are somebody else's alone")
+        return 77
     check(who == "root")
     return 0
 
