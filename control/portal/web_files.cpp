@@ -4,6 +4,7 @@
 #include "control/portal/web_files.hpp"
 
 #include "control/access/secrets.hpp"
+#include "control/base/installation.hpp"
 #include "control/base/whole_file.hpp"
 
 #include <fmt/format.h>
@@ -17,10 +18,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Of the package libjs-xterm, or where scripts/fetch-xterm has put it.
+// Where scripts/fetch-xterm has put it; in the package kagemusha-portal where Debian's is of no use; else
+// Debian's package libjs-xterm.
 std::string xterm_folder() {
-    const char* const own = std::getenv("KAGEMUSHA_XTERM");
-    return own && *own ? own : "/usr/share/javascript/xterm";
+    if (const char* const own = std::getenv("KAGEMUSHA_XTERM"); own && *own)
+        return own;
+    std::error_code error;
+    if (const auto place = own_installation();
+        place && fs::is_directory(place->prefix() + "/share/kagemusha/xterm", error))
+        return place->prefix() + "/share/kagemusha/xterm";
+    return "/usr/share/javascript/xterm";
 }
 
 constexpr std::uintmax_t longest = 2 << 20;
@@ -62,7 +69,8 @@ web_files web_files::load(const std::string& folder, std::string& error) {
         out.add(fmt::format("/xterm/{}", name), fmt::format("{}/{}", xterm_folder(), name));
     const auto first = out.files_.find("/index.html");
     if (first == out.files_.end())
-        error = fmt::format("the portal's pages are missing in {}", folder);
+        error = fmt::format("the portal's pages are missing in {}{}", folder,
+                            own_installation() ? ": install the package kagemusha-portal" : "");
     else
         out.files_.insert_or_assign("/", first->second);
     return out;
