@@ -90,6 +90,14 @@ class Declared(unittest.TestCase):
         for name in re.findall(r"(?m)^\| `([\w-]+\.yaml)` \|", kubernetes):
             self.assertTrue((ROOT / "kubernetes/manifests" / name).exists(), name)
 
+    def test_components_of_the_source_package_have_their_copyright(self):
+        copyright_file = (DEBIAN / "copyright").read_text(encoding="utf-8")
+        packed = set(re.findall(r"(?m)^ +component (\w+) ", (ROOT / "scripts/make-packages").read_text(encoding="utf-8")))
+        self.assertEqual(packed, {"guest", "meson", "qemu", "xterm", "zydis"})
+        for name in packed:
+            self.assertIn(f"\nFiles: {name}/*\n", copyright_file)
+            self.assertIn(f"| `{name}` |", self.document)
+
     def test_tests_of_the_packages_are_programs_that_exist(self):
         text = (DEBIAN / "tests/control").read_text(encoding="utf-8")
         named = set(re.findall(r"(?m)^Tests: (\S+)$", text))
