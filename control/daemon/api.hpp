@@ -40,11 +40,11 @@ struct api_request {
 struct api_answer {
     unsigned status = 200;
     nlohmann::json body;
-    std::string revision = {}; // for ETag; "": none
-    access::caller is = {};    // who has logged in with this request
-    std::vector<std::string> cookies = {};  // for Set-Cookie
-    std::string location = {};              // of another page; "": none
-    std::chrono::milliseconds hold{0};      // how long it is kept back
+    std::string revision = {};             // for ETag; "": none
+    access::caller is = {};                // who has logged in with this request
+    std::vector<std::string> cookies = {}; // for Set-Cookie
+    std::string location = {};             // of another page; "": none
+    std::chrono::milliseconds hold{0};     // how long it is kept back
 };
 
 api_answer refuse(unsigned status, std::string why);

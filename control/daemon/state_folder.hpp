@@ -26,7 +26,8 @@ public:
     std::string lock() const { return path_ + "/lock"; }
     std::string keys() const { return path_ + "/keys"; }
     std::string etcd() const { return path_ + "/etcd"; }
-    std::string login() const; // the settings of control/login; of an installation's root /etc/kagemusha/login.toml
+    std::string
+    login() const; // the settings of control/login; of an installation's root /etc/kagemusha/login.toml
     std::string clusters() const { return path_ + "/clusters"; }
     std::string cluster(const std::string& name) const { return clusters() + "/" + name; }
     std::string network(const std::string& name) const { return cluster(name) + "/net"; }

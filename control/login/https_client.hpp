@@ -16,8 +16,8 @@ struct https_limits {
 
 struct https_request {
     std::string url;
-    std::string ca_file{};                    // "": the system's
-    bool is_form = false;                     // a POST of `body`
+    std::string ca_file{}; // "": the system's
+    bool is_form = false;  // a POST of `body`
     std::string body{}, authorization{};
 };
 

@@ -75,8 +75,9 @@ std::optional<std::int64_t> seconds_in(const json& claims, const char* name) {
     if (found == claims.end() || !found->is_number())
         return std::nullopt;
     const auto value = found->get<double>();
-    return std::isfinite(value) && value >= 0 && value <= most ? std::optional(static_cast<std::int64_t>(value))
-                                                               : std::nullopt;
+    return std::isfinite(value) && value >= 0 && value <= most
+               ? std::optional(static_cast<std::int64_t>(value))
+               : std::nullopt;
 }
 
 std::string text_in(const json& claims, const std::string& name) {
@@ -90,7 +91,9 @@ bool is_for(const json& claims, const std::string& client_id) {
     if (audience == claims.end())
         return false;
     const bool is_one = audience->is_string(), is_list = audience->is_array();
-    const auto ours = [&](const json& one) { return one.is_string() && one.get_ref<const std::string&>() == client_id; };
+    const auto ours = [&](const json& one) {
+        return one.is_string() && one.get_ref<const std::string&>() == client_id;
+    };
     const bool is_named = (is_one && ours(*audience)) || (is_list && std::ranges::any_of(*audience, ours));
     const bool names_asker = claims.contains("azp");
     const bool asked = text_in(claims, "azp") == client_id;
@@ -99,8 +102,8 @@ bool is_for(const json& claims, const std::string& client_id) {
 
 bool is_name(std::string_view name) {
     return !name.empty() && name.size() <= oidc_limits::name_bytes &&
-           name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@|/:+=-") ==
-               name.npos;
+           name.find_first_not_of(
+               "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@|/:+=-") == name.npos;
 }
 
 // "groups", and "realm_access.roles" if no claim has the whole name: a member of a member.

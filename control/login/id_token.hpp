@@ -25,7 +25,7 @@ signature check_signature(std::string_view token, const std::vector<provider_key
 
 struct expected_claims {
     std::string issuer, client_id, nonce;
-    std::int64_t now_s = 0;                          // since 1970
+    std::int64_t now_s = 0; // since 1970
     static constexpr std::int64_t clocks_differ_s = 60;
 };
 // "" or why this token is none for this login.

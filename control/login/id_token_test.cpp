@@ -82,8 +82,8 @@ TEST_F(id_token, is_none_without_a_signature_or_with_one_by_what_is_public) {
     cjose_header_set(header, "alg", "HS256", &error);
     cjose_header_set(header, "kid", "r1", &error);
     const auto text = good_claims().dump();
-    auto* const made = cjose_jws_sign(key, header, reinterpret_cast<const std::uint8_t*>(text.data()),
-                                      text.size(), &error);
+    auto* const made =
+        cjose_jws_sign(key, header, reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), &error);
     const char* token = nullptr;
     ASSERT_TRUE(cjose_jws_export(made, &token, &error));
     EXPECT_EQ(check(token), signature::wrong);
@@ -94,8 +94,8 @@ TEST_F(id_token, is_none_without_a_signature_or_with_one_by_what_is_public) {
 
 TEST_F(id_token, is_none_in_another_shape) {
     const auto token = rsa().sign(good_claims());
-    for (const auto& other : {std::string(), std::string("."), std::string(".."), "a." + token, token + ".a", token + "=",
-                              " " + token, std::string(oidc_limits::token_bytes + 1, 'a')})
+    for (const auto& other : {std::string(), std::string("."), std::string(".."), "a." + token, token + ".a",
+                              token + "=", " " + token, std::string(oidc_limits::token_bytes + 1, 'a')})
         EXPECT_EQ(check(other), signature::wrong) << other.substr(0, 20);
     EXPECT_EQ(check(rsa().sign_text("[1]", "r1")), signature::wrong);
     EXPECT_EQ(check(rsa().sign_text("{", "r1")), signature::wrong);
@@ -121,7 +121,7 @@ TEST(id_claims, are_those_of_this_login) {
     EXPECT_EQ(said_of([](json&) {}), "");
     EXPECT_EQ(said_of([](json& c) { c["aud"] = {"kagemusha"}; }), "");
     EXPECT_EQ(said_of([](json& c) { c["aud"] = {"x", "kagemusha"}, c["azp"] = "kagemusha"; }), "");
-    EXPECT_EQ(said_of([](json&) {}, 940), "");  // clocks may differ by a minute
+    EXPECT_EQ(said_of([](json&) {}, 940), ""); // clocks may differ by a minute
     EXPECT_EQ(said_of([](json&) {}, 2059), "");
     EXPECT_EQ(said_of([](json& c) { c["exp"] = 2000.5; }), "");
 }
@@ -171,7 +171,8 @@ TEST(id_claims, give_a_name_and_the_highest_role) {
     EXPECT_EQ(role_now(), access::role::operates);
     claims["groups"] = "root";
     EXPECT_EQ(role_now(), access::role::admin);
-    for (const auto& none : {json("rooot"), json(5), json({5, nullptr, {"root"}}), json({{"root", true}}), json()}) {
+    for (const auto& none :
+         {json("rooot"), json(5), json({5, nullptr, {"root"}}), json({{"root", true}}), json()}) {
         claims["groups"] = none;
         EXPECT_EQ(role_now(), access::role::nobody) << none;
     }
@@ -182,7 +183,8 @@ TEST(id_claims, give_a_name_and_the_highest_role) {
     EXPECT_EQ(role_now(), access::role::viewer);
     claims["realm_access.roles"] = "gpu"; // the whole name comes first
     EXPECT_EQ(role_now(), access::role::operates);
-    for (const auto& other : {json(""), json("<b>"), json("a b"), json("a\nb"), json(5), json(std::string(200, 'a'))}) {
+    for (const auto& other :
+         {json(""), json("<b>"), json("a b"), json("a\nb"), json(5), json(std::string(200, 'a'))}) {
         claims["preferred_username"] = other;
         EXPECT_EQ(person_of(claims, ours, why)->name, "12345") << other;
     }
@@ -209,9 +211,10 @@ TEST(oidc_documents, say_where_a_provider_is) {
     other["token_endpoint_auth_methods_supported"] = {"client_secret_post"};
     EXPECT_FALSE(parse_discovery(other.dump(), "https://sso.example", why)->takes_basic);
     const auto url = authorization_url(*found, good_settings(), "s", "n", "v");
-    EXPECT_EQ(url.find("https://sso.example/authorize?tenant=1&response_type=code&client_id=kagemusha&redirect_uri="
-                       "https%3A%2F%2Fgpu.example%3A7443%2Fv1%2Flogin%2Foidc%2Fcallback&scope=openid%20profile&"),
-              0u)
+    EXPECT_EQ(
+        url.find("https://sso.example/authorize?tenant=1&response_type=code&client_id=kagemusha&redirect_uri="
+                 "https%3A%2F%2Fgpu.example%3A7443%2Fv1%2Flogin%2Foidc%2Fcallback&scope=openid%20profile&"),
+        0u)
         << url;
     // RFC 7636, appendix B.
     EXPECT_EQ(challenge_of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"),
@@ -243,7 +246,8 @@ TEST(oidc_documents, are_refused_for_each_reason) {
         auto document = good_discovery();
         change(document);
         std::string why;
-        EXPECT_FALSE(parse_discovery(document.dump(), "https://sso.example", why)) << document.dump().substr(0, 300);
+        EXPECT_FALSE(parse_discovery(document.dump(), "https://sso.example", why))
+            << document.dump().substr(0, 300);
         EXPECT_NE(why, "");
     }
 }
@@ -267,9 +271,12 @@ TEST(oidc_documents, give_keys_for_signatures_alone) {
 TEST(oidc_documents, answer_for_a_code) {
     std::string why;
     EXPECT_EQ(parse_token_answer(200, R"({"id_token": "a.b.c"})", why), "a.b.c");
-    for (const auto& [status, text] :
-         {std::pair{400u, R"({"id_token": "a.b.c"})"}, {200u, R"({"id_token": ""})"}, {200u, R"({"id_token": 5})"},
-          {200u, "[]"}, {200u, ""}, {400u, R"({"error": "invalid_grant"})"}})
+    for (const auto& [status, text] : {std::pair{400u, R"({"id_token": "a.b.c"})"},
+                                       {200u, R"({"id_token": ""})"},
+                                       {200u, R"({"id_token": 5})"},
+                                       {200u, "[]"},
+                                       {200u, ""},
+                                       {400u, R"({"error": "invalid_grant"})"}})
         EXPECT_FALSE(parse_token_answer(status, text, why)) << text;
     EXPECT_NE(why.find("invalid_grant"), why.npos);
 }

@@ -28,9 +28,10 @@ struct oidc_flow : testing::Test {
     unsigned secrets = 0;
     json claims = good_claims();
     std::function<std::string(const std::string&)> change_token = [](const auto& token) { return token; };
-    oidc_login login{good_settings(),
-                     {[this] { return fmt::format("{:064x}", ++secrets); },
-                      [this](const https_request& request, std::string& why) { return answer(request, why); }}};
+    oidc_login login{
+        good_settings(),
+        {[this] { return fmt::format("{:064x}", ++secrets); },
+         [this](const https_request& request, std::string& why) { return answer(request, why); }}};
 
     std::optional<https_answer> answer(const https_request& request, std::string& why) {
         asked.push_back(request);

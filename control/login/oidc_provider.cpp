@@ -99,7 +99,8 @@ std::optional<provider> parse_discovery(std::string_view text, const std::string
     for (const auto* const url : {&out.authorization, &out.token, &out.keys}) {
         // Its query may follow: others' addresses have one.
         if (!is_https_url(std::string_view(*url).substr(0, url->find('?'))) ||
-            std::ranges::any_of(*url, [](char c) { return c <= 0x20 || c >= 0x7f || c == '#' || c == '"'; })) {
+            std::ranges::any_of(*url,
+                                [](char c) { return c <= 0x20 || c >= 0x7f || c == '#' || c == '"'; })) {
             why = "the provider's discovery document lacks an https:// address of authorization_endpoint, "
                   "token_endpoint or jwks_uri";
             return std::nullopt;

@@ -68,9 +68,9 @@ namespace {
 // Until the other end has closed it, or the time is over. False: it is over, or there was too much.
 bool read_answer(int fd, std::chrono::steady_clock::time_point until, std::string& out) {
     for (;;) {
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-                              until - std::chrono::steady_clock::now())
-                              .count();
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
+                .count();
         pollfd wait{fd, POLLIN, 0};
         if (left <= 0 || out.size() > pam_limits::answer_bytes)
             return false;

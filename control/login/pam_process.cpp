@@ -31,7 +31,8 @@ int converse(int count, const pam_message** messages, pam_response** answers, vo
     auto* const password = static_cast<const char**>(data);
     if (count <= 0 || count > PAM_MAX_NUM_MSG)
         return PAM_CONV_ERR;
-    auto* const out = static_cast<pam_response*>(std::calloc(static_cast<std::size_t>(count), sizeof(pam_response)));
+    auto* const out =
+        static_cast<pam_response*>(std::calloc(static_cast<std::size_t>(count), sizeof(pam_response)));
     if (!out)
         return PAM_BUF_ERR;
     bool is_known = true;
@@ -105,18 +106,20 @@ void pam_main() {
     ::prctl(PR_SET_DUMPABLE, 0); // no core with a password
     ::alarm(dies_after_s);
     // What modules print is not our answer.
-    const int answer = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int answer = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3),
+              nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     std::array<char, longest_question + 1> question{};
     std::size_t size = 0;
-    for (ssize_t got = 1; got > 0 && size < longest_question; size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
+    for (ssize_t got = 1; got > 0 && size < longest_question;
+         size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
         got = ::read(STDIN_FILENO, question.data() + size, longest_question - size);
     std::array<const char*, 4> words{};
     std::size_t found = 0;
     for (const char* at = question.data(); found < words.size() && at < question.data() + size;
          at += std::strlen(at) + 1)
         words[found++] = at;
-    if (answer < 0 || nowhere < 0 || ::dup2(nowhere, STDIN_FILENO) < 0 || ::dup2(nowhere, STDOUT_FILENO) < 0 ||
-        found != words.size())
+    if (answer < 0 || nowhere < 0 || ::dup2(nowhere, STDIN_FILENO) < 0 ||
+        ::dup2(nowhere, STDOUT_FILENO) < 0 || found != words.size())
         std::_Exit(2);
     const auto [service, name, password, address] = words;
     const char* unused = password;

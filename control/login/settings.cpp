@@ -6,8 +6,6 @@
 #include "control/base/process.hpp" // unique_fd
 #include "control/vm/toml_table.hpp"
 
-
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,8 +74,10 @@ void read_oidc(toml_table& from, oidc_settings& out, secret_reader read) {
         out.portal.pop_back();
     if (out.portal.find('/', std::strlen("https://")) != std::string::npos)
         from.complain("portal", "is an address without a path, as https://gpu.example:7443");
-    for (const auto& [key, text] : {std::pair{"client-id", &out.client_id}, {"label", &out.label},
-                                    {"role-claim", &out.role_claim}, {"name-claim", &out.name_claim}})
+    for (const auto& [key, text] : {std::pair{"client-id", &out.client_id},
+                                    {"label", &out.label},
+                                    {"role-claim", &out.role_claim},
+                                    {"name-claim", &out.name_claim}})
         if (text->size() > longest_name)
             from.complain(key, fmt::format("has at most {} bytes", longest_name));
     if (std::ranges::find(out.scopes, "openid") == out.scopes.end() || out.scopes.size() > most_names ||
@@ -115,7 +115,8 @@ std::optional<std::string> read_guarded(const std::string& path, mode_t others, 
     }
     std::string text(most + 1, '\0');
     std::size_t size = 0;
-    for (ssize_t got = 1; got > 0 && size < text.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
+    for (ssize_t got = 1; got > 0 && size < text.size();
+         size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
         got = ::read(fd.get(), text.data() + size, text.size() - size);
     if (size > most) {
         why = fmt::format("{} is longer than {} bytes", path, most);
@@ -154,7 +155,8 @@ bool is_https_url(std::string_view url) {
     const auto host = url.substr(begins.size(), url.find('/', begins.size()) - begins.size());
     return !host.empty() && host.front() != ':' && host.find('@') == host.npos &&
            std::ranges::all_of(url, [](char c) {
-               return c > 0x20 && c < 0x7f && std::string_view("?#\\\"<>^`{|}").find(c) == std::string_view::npos;
+               return c > 0x20 && c < 0x7f &&
+                      std::string_view("?#\\\"<>^`{|}").find(c) == std::string_view::npos;
            });
 }
 

@@ -56,7 +56,8 @@ TEST(login_settings, are_nothing_with_one_error) {
         {std::string(oidc) + "issuer = \"https://b\"\n", "login.toml:"},
         {std::string(oidc) + "scopes = [\"profile\"]\n", "openid"},
         {std::string(oidc) + "role-claim = 5\n", "role-claim"},
-        {"[oidc]\nissuer = \"http://sso.example\"\nclient-id = \"a\"\nportal = \"https://b\"\nadmins = [\"a\"]\n",
+        {"[oidc]\nissuer = \"http://sso.example\"\nclient-id = \"a\"\nportal = \"https://b\"\nadmins = "
+         "[\"a\"]\n",
          "https://"},
         {"[oidc]\nissuer = \"https://a\"\nclient-id = \"a\"\nportal = \"https://b/c\"\nadmins = [\"a\"]\n",
          "without a path"},
@@ -118,8 +119,9 @@ TEST(login_roles, are_the_highest_of_all_groups) {
 TEST(pam_process, is_asked_about_names_and_passwords_that_can_be_some) {
     for (const auto* name : {"ann", "Ann.B-c_1", "ann@corp.example", "CORP\\ann", "host$"})
         EXPECT_TRUE(is_pam_name(name)) << name;
-    for (const auto& name : {std::string(), std::string("-ann"), std::string("../ann"), std::string("a/b"), std::string("a b"), std::string("a\0b", 3),
-                             std::string("a\n"), std::string(65, 'a')})
+    for (const auto& name :
+         {std::string(), std::string("-ann"), std::string("../ann"), std::string("a/b"), std::string("a b"),
+          std::string("a\0b", 3), std::string("a\n"), std::string(65, 'a')})
         EXPECT_FALSE(is_pam_name(name)) << name;
     EXPECT_TRUE(is_pam_password("пароль ✓"));
     for (const auto& password : {std::string(), std::string("a\0b", 3), std::string(257, 'a')})
@@ -131,7 +133,8 @@ TEST(pam_process, is_asked_about_names_and_passwords_that_can_be_some) {
 
 TEST(pam_process, answers_in_one_way) {
     using kind = pam_answer::kind;
-    EXPECT_EQ(read_pam_answer(R"({"user": "ann", "groups": ["gpu"]})").groups, std::vector<std::string>{"gpu"});
+    EXPECT_EQ(read_pam_answer(R"({"user": "ann", "groups": ["gpu"]})").groups,
+              std::vector<std::string>{"gpu"});
     EXPECT_EQ(read_pam_answer(R"({"refused": "password", "why": "x"})").what, kind::wrong_password);
     EXPECT_EQ(read_pam_answer(R"({"refused": "account", "why": "x"})").what, kind::account_refused);
     for (const auto* other : {"", "{}", "[]", R"({"user": "ann"})", R"({"user": "a b", "groups": []})",

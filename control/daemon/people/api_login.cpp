@@ -112,8 +112,7 @@ api_answer api::log_in_by_password(const api_request& request, const std::string
 
 // What the page for logging in shows.
 api_answer api::ways_to_log_in(const api_request&, const place&) {
-    return {200,
-            {{"pam", ways_.pam.has_value()}, {"oidc", ways_.oidc ? ways_.oidc->settings().label : ""}}};
+    return {200, {{"pam", ways_.pam.has_value()}, {"oidc", ways_.oidc ? ways_.oidc->settings().label : ""}}};
 }
 
 api_answer api::begin_oidc(const api_request& request, const place&) {

@@ -48,18 +48,19 @@ cluster::resources needs_of(const cluster::declaration& declared, unsigned& stan
 
 } // namespace
 
-std::optional<request_members> read_members(const std::string& body, const std::vector<std::string_view>& allowed,
-                                    api_answer& wrong) {
+std::optional<request_members> read_members(const std::string& body,
+                                            const std::vector<std::string_view>& allowed, api_answer& wrong) {
     request_members out;
     auto from = json::parse(body.empty() ? "{}" : body, nullptr, false);
     if (!from.is_object()) {
         wrong = refuse(400, "this is no JSON object");
         return std::nullopt;
     }
-    const std::pair<const char*, std::string request_members::*> texts[] = {{"user", &request_members::user},
-                                                                    {"password", &request_members::password},
-                                                                    {"code", &request_members::code},
-                                                                    {"role", &request_members::role}};
+    const std::pair<const char*, std::string request_members::*> texts[] = {
+        {"user", &request_members::user},
+        {"password", &request_members::password},
+        {"code", &request_members::code},
+        {"role", &request_members::role}};
     for (auto& [key, value] : from.items()) {
         const auto text = std::ranges::find_if(texts, [&](const auto& one) { return one.first == key; });
         const bool is_allowed = std::ranges::find(allowed, key) != allowed.end();
