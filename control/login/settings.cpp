@@ -22,6 +22,10 @@ namespace {
 
 constexpr std::size_t longest_file = 64 << 10, longest_secret = 4096, longest_name = 256, most_names = 100;
 
+void complain(toml_table& from, const char* key, const std::string& what) {
+    from.complain(key, fmt::format("'{}' {}", key, what));
+}
+
 void read_roles(toml_table& from, role_rules& out) {
     const std::pair<const char*, std::vector<std::string>*> all[] = {
         {"viewers", &out.viewers}, {"operators", &out.operators}, {"admins", &out.admins}};
@@ -30,24 +34,24 @@ void read_roles(toml_table& from, role_rules& out) {
         if (names->size() > most_names || std::ranges::any_of(*names, [](const auto& name) {
                 return name.empty() || name.size() > longest_name;
             }))
-            from.complain(
-                key, fmt::format("has at most {} names of 1 to {} bytes each", most_names, longest_name));
+            complain(from, key,
+                     fmt::format("has at most {} names of 1 to {} bytes each", most_names, longest_name));
     }
     if (out.are_empty())
-        from.missing("viewers", "nobody would get in: name groups as viewers, operators or admins");
+        complain(from, "viewers", "names nobody, and neither does another role: nobody would get in");
 }
 
 void read_pam(toml_table& from, pam_settings& out) {
     from.text("service", out.service);
     if (out.service.empty() || out.service.size() > longest_name ||
         out.service.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
-        from.complain("service", "is the name of a file of /etc/pam.d: small letters, digits, '_' and '-'");
+        complain(from, "service", "is the name of a file of /etc/pam.d: small letters, digits, '_' and '-'");
     read_roles(from, out.roles);
 }
 
 void need_https(toml_table& from, const char* key, const std::string& url) {
     if (!url.empty() && !is_https_url(url))
-        from.complain(key, "is an address as https://sso.example");
+        complain(from, key, "is an address as https://sso.example");
 }
 
 void read_oidc(toml_table& from, oidc_settings& out, secret_reader read) {
@@ -62,40 +66,41 @@ void read_oidc(toml_table& from, oidc_settings& out, secret_reader read) {
     from.text("name-claim", out.name_claim);
     from.texts("scopes", out.scopes);
     read_roles(from, out.roles);
-    if (out.issuer.empty())
-        from.missing("issuer", "the provider's address, as https://sso.example");
-    if (out.client_id.empty())
-        from.missing("client-id", "what the provider knows this portal as");
-    if (out.portal.empty())
-        from.missing("portal", "the portal's address as browsers see it, as https://gpu.example:7443");
+    const std::pair<const char*, const std::string*> needed[] = {{"issuer", &out.issuer},
+                                                                 {"client-id", &out.client_id},
+                                                                 {"portal", &out.portal},
+                                                                 {"label", &out.label}};
+    for (const auto& [key, text] : needed)
+        if (text->empty())
+            complain(from, key, "is needed: docs/portal.md has an example");
     need_https(from, "issuer", out.issuer);
     need_https(from, "portal", out.portal);
     if (out.portal.ends_with('/'))
         out.portal.pop_back();
     if (out.portal.find('/', std::strlen("https://")) != std::string::npos)
-        from.complain("portal", "is an address without a path, as https://gpu.example:7443");
+        complain(from, "portal", "is an address without a path, as https://gpu.example:7443");
     for (const auto& [key, text] : {std::pair{"client-id", &out.client_id},
                                     {"label", &out.label},
                                     {"role-claim", &out.role_claim},
                                     {"name-claim", &out.name_claim}})
         if (text->size() > longest_name)
-            from.complain(key, fmt::format("has at most {} bytes", longest_name));
+            complain(from, key, fmt::format("has at most {} bytes", longest_name));
     if (std::ranges::find(out.scopes, "openid") == out.scopes.end() || out.scopes.size() > most_names ||
         std::ranges::any_of(out.scopes, [](const auto& one) {
             return one.empty() || one.find_first_of(" \"\\") != std::string::npos;
         }))
-        from.complain("scopes", "is a list of words, one of which is openid");
+        complain(from, "scopes", "is a list of words, one of which is openid");
     if (secret_file.empty())
         return;
     std::string why;
     if (auto secret = read(secret_file, why))
         out.client_secret = std::move(*secret);
     else
-        from.complain("client-secret-file", why);
+        complain(from, "client-secret-file", why);
     while (out.client_secret.ends_with('\n'))
         out.client_secret.pop_back();
     if (out.client_secret.empty() && why.empty())
-        from.complain("client-secret-file", "names a file that is empty");
+        complain(from, "client-secret-file", "names a file that is empty");
 }
 
 // `others`: what others of the machine may have of it.
@@ -166,7 +171,7 @@ settings parse_settings(std::string_view text, const std::string& file, secret_r
     toml_reader reader(file, std::filesystem::path(file).parent_path().string(), errors);
     try {
         const auto parsed = toml::parse(text, file);
-        toml_table whole(reader, parsed, "");
+        toml_table whole(reader, parsed, "this file");
         if (const auto* pam = whole.child("pam")) {
             toml_table from(reader, *pam, "pam");
             read_pam(from, out.pam.emplace());
