@@ -4,7 +4,6 @@
 #include "control/login/oidc_login.hpp"
 
 #include "control/access/secrets.hpp"
-#include "control/login/https_client.hpp"
 
 #include <fmt/format.h>
 

@@ -8,6 +8,7 @@
 // Threads: any; begin() and finish() wait for the provider, without a lock.
 #pragma once
 
+#include "control/login/https_client.hpp"
 #include "control/login/id_token.hpp"
 #include "control/login/oidc_visits.hpp"
 
@@ -34,7 +35,7 @@ public:
     // `random`: 32 bytes as text. `ask`: ask_https(), or a test's.
     struct environment {
         std::function<std::string()> random;
-        std::function<std::optional<struct https_answer>(const struct https_request&, std::string& why)> ask;
+        std::function<std::optional<https_answer>(const https_request&, std::string& why)> ask;
     };
     oidc_login(oidc_settings ours, environment around);
 

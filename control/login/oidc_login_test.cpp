@@ -2,7 +2,6 @@
 //
 // Logins from begin to end, with a provider that is a table of answers; visits alone.
 #include "control/access/door.hpp"
-#include "control/login/https_client.hpp"
 #include "control/login/oidc_login.hpp"
 #include "control/login/test_provider.hpp"
 

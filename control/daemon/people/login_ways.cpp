@@ -4,7 +4,6 @@
 #include "control/daemon/people/login_ways.hpp"
 
 #include "control/daemon/people/people.hpp"
-#include "control/login/https_client.hpp"
 
 namespace kagemusha::control::daemon {
 
