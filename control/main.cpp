@@ -17,6 +17,7 @@
 #include "control/job/job_commands.hpp"
 #include "control/keys/keys.hpp"
 #include "control/lan/lan.hpp"
+#include "control/login/pam_login.hpp"
 #include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
 #include "control/run/guest_run.hpp"
@@ -297,6 +298,8 @@ int main(int argc, char** argv) {
         relay_main(argv[2]);
     if (argc == 4 && std::strcmp(argv[1], lan::lan_word) == 0)
         lan::lan_main(argv[2], argv[3]);
+    if (argc == 2 && std::strcmp(argv[1], login::pam_word) == 0)
+        login::pam_main();
     interrupt_fd(); // from here on signals are ours to read
 
     CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};

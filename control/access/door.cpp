@@ -32,7 +32,7 @@ std::string cookie_to_forget() {
     return fmt::format("{}=; Max-Age=0{}", cookie_name, attributes);
 }
 
-std::string session_id(std::string_view cookies) {
+std::string cookie_value(std::string_view cookies, std::string_view name) {
     while (!cookies.empty()) {
         const auto end = std::min(cookies.find(';'), cookies.size());
         auto one = cookies.substr(0, end);
@@ -40,7 +40,7 @@ std::string session_id(std::string_view cookies) {
         while (one.starts_with(' '))
             one.remove_prefix(1);
         const auto equals = one.find('=');
-        if (equals != one.npos && one.substr(0, equals) == cookie_name)
+        if (equals != one.npos && one.substr(0, equals) == name)
             return std::string(one.substr(equals + 1));
     }
     return {};

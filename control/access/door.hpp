@@ -23,9 +23,13 @@ namespace kagemusha::control::access {
 
 // __Host-: browsers take it over TLS alone, from no other host, for all paths.
 inline constexpr char cookie_name[] = "__Host-kagemusha";
-std::string cookie_for(std::string_view id);      // the value of Set-Cookie
-std::string cookie_to_forget();                   // the same, and the browser drops it
-std::string session_id(std::string_view cookies); // of a Cookie header; "" if it has none of ours
+std::string cookie_for(std::string_view id); // the value of Set-Cookie
+std::string cookie_to_forget();              // the same, and the browser drops it
+// Of a Cookie header; "": it has none of this name.
+std::string cookie_value(std::string_view cookies, std::string_view name);
+inline std::string session_id(std::string_view cookies) {
+    return cookie_value(cookies, cookie_name);
+}
 
 struct knock {
     bool changes = true;    // it is no GET and no HEAD

@@ -18,6 +18,7 @@ bool is_password(std::string_view password, const std::string& hash); // in the 
 
 std::string digest_of(std::string_view secret); // SHA-256, hexadecimal: for secrets of full entropy alone
 bool same_secret(std::string_view a, std::string_view b); // looks at all bytes
+void forget(std::string& secret);                         // overwrites it, and empties it
 
 std::string hexadecimal(std::string_view bytes);
 

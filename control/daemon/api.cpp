@@ -129,10 +129,11 @@ api_answer api::answer(const api_request& request) {
         if (!fits || request.method != one.method)
             continue;
         auto said = answer_route(one, request, at);
-        const bool looks = request.method == "GET" || one.handle == &api::plan;
+        const bool logs_in = one.handle == &api::finish_oidc; // a browser's way back: its query has a secret
+        const bool looks = (request.method == "GET" && !logs_in) || one.handle == &api::plan;
         if (!looks || (request.websocket && said.status < 400 && !at.node.empty()))
-            people_.audit.add(said.is.name.empty() ? request.who : said.is, request.method, request.target,
-                              said.status);
+            people_.audit.add(said.is.name.empty() ? request.who : said.is, request.method,
+                              logs_in ? login::oidc_callback_path : request.target, said.status);
         return said;
     }
     if (path_is_known)

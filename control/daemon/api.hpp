@@ -4,13 +4,14 @@
 // is wanted is checked and written to etcd; the reconciler makes it true afterwards.
 //
 // answer() may be called by any thread: one after the other is answered. api.cpp has clusters; who may do what,
-// and what the portal needs beside them, is in people/api_people.cpp.
+// and what the portal needs beside them, is in people/api_people.cpp and people/api_login.cpp.
 #pragma once
 
 #include "control/access/role.hpp"
 #include "control/cluster/placement.hpp"
 #include "control/daemon/cluster_store.hpp"
 #include "control/daemon/people/event_log.hpp"
+#include "control/daemon/people/login_ways.hpp"
 #include "control/daemon/people/people.hpp"
 #include "control/daemon/reconciler.hpp"
 #include "control/daemon/state_folder.hpp"
@@ -33,14 +34,17 @@ struct api_request {
     std::string body;
     access::caller who = {};
     bool websocket = false; // it wants to become one
+    std::string cookies = {};
 };
 
 struct api_answer {
     unsigned status = 200;
     nlohmann::json body;
-    std::string revision = {}; // for ETag; "": none
-    std::string cookie = {};   // for Set-Cookie; "": none
-    access::caller is = {};    // who has logged in with this request
+    std::string revision = {};             // for ETag; "": none
+    access::caller is = {};                // who has logged in with this request
+    std::vector<std::string> cookies = {}; // for Set-Cookie
+    std::string location = {};             // of another page; "": none
+    std::chrono::milliseconds hold{0};     // how long it is kept back
 };
 
 api_answer refuse(unsigned status, std::string why);
@@ -64,6 +68,8 @@ public:
     bool is_alive(const access::caller& who);
     // The daemon's own user at its Unix socket.
     static access::caller local_caller();
+    // Before the portal is opened.
+    void set_login_ways(login_ways ways) { ways_ = std::move(ways); }
     void set_portal(portal_opener open) { open_portal_ = std::move(open); }
 
     // What pages show of a cluster and of the host. Any thread; without etcd.
@@ -109,12 +115,18 @@ private:
     api_answer who_am_i(const api_request& request, const place& at);
     api_answer log_in(const api_request& request, const place& at);
     api_answer log_out(const api_request& request, const place& at);
+    api_answer ways_to_log_in(const api_request& request, const place& at);
+    api_answer begin_oidc(const api_request& request, const place& at);
+    api_answer finish_oidc(const api_request& request, const place& at);
     api_answer list_accounts(const api_request& request, const place& at);
     api_answer put_user(const api_request& request, const place& at);
     api_answer delete_user(const api_request& request, const place& at);
     api_answer put_token(const api_request& request, const place& at);
     api_answer delete_token(const api_request& request, const place& at);
 
+    api_answer let_in(const api_request& request, const std::string& user, access::role may);
+    api_answer log_in_by_password(const api_request& request, const std::string& user,
+                                  const std::string& password);
     api_answer unreachable() const;
     // All records, read at most so long ago; nothing: etcd can't be reached. What this API wrote is in them.
     const std::vector<cluster_record>* recent();
@@ -141,6 +153,7 @@ private:
     const cluster::host_offer offers_;
     event_log& events_;
     people people_;
+    login_ways ways_;
     portal_opener open_portal_;
     std::optional<std::vector<cluster_record>> recent_;
     std::chrono::steady_clock::time_point recent_at_{};

@@ -84,6 +84,8 @@ int run_daemon() {
     if (interrupted_by())
         return 0;
     api answers(etcd, work, folder, offers_of_this_host(), events);
+    answers.set_login_ways(
+        make_login_ways(folder.login(), tool, [&](const auto& text) { log_line({}, text); }));
     portal_service portal(answers, work, events, folder);
     answers.set_portal([&](const auto& wanted, auto& why) { return portal.open(wanted, why); });
     if (const auto why = portal.open_again(); !why.empty())

@@ -28,11 +28,13 @@ std::string variable(const char* name) {
     return value ? value : "";
 }
 
+constexpr char installed_state[] = "/var/lib/kagemusha";
+
 std::string wanted_path() {
     if (const auto own = variable("KAGEMUSHA_STATE_DIR"); !own.empty())
         return fs::absolute(own).lexically_normal().string();
     if (::getuid() == 0 && own_installation())
-        return "/var/lib/kagemusha";
+        return installed_state;
     if (const auto xdg = variable("XDG_STATE_HOME"); !xdg.empty())
         return xdg + "/kagemusha";
     return variable("HOME") + "/.local/state/kagemusha";
@@ -79,6 +81,10 @@ state_folder state_folder::open(std::string& error) {
     }
     out.path_ = std::move(path);
     return out;
+}
+
+std::string state_folder::login() const {
+    return path_ == installed_state ? "/etc/kagemusha/login.toml" : path_ + "/login.toml";
 }
 
 std::string state_folder::node(const std::string& name, unsigned number) const {

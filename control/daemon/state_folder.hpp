@@ -7,6 +7,7 @@
 //     lock                      of the daemon that runs
 //     keys/                     for etcd, made at the first start
 //     etcd/                     etcd's data: the state itself
+//     login.toml                who logs in by PAM and OpenID Connect (control/login/settings.hpp)
 //     clusters/NAME/net/        its network (lan/lan.hpp)
 //     clusters/NAME/nodeN/      vm.toml, job.sh, secret, started, the supervisors' logs and sockets
 // and its own socket is in the directory of this user's VMs: daemon.socket (vm/vm_registry.hpp).
@@ -25,6 +26,8 @@ public:
     std::string lock() const { return path_ + "/lock"; }
     std::string keys() const { return path_ + "/keys"; }
     std::string etcd() const { return path_ + "/etcd"; }
+    std::string
+    login() const; // the settings of control/login; of an installation's root /etc/kagemusha/login.toml
     std::string clusters() const { return path_ + "/clusters"; }
     std::string cluster(const std::string& name) const { return clusters() + "/" + name; }
     std::string network(const std::string& name) const { return cluster(name) + "/net"; }

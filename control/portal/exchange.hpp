@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@ struct reply {
     unsigned status = 200;
     std::string type = "application/json", body = {};
     std::vector<std::pair<std::string, std::string>> headers = {};
+    std::chrono::milliseconds hold{0}; // how long it is kept back: a refusal whose time shall say nothing
 };
 
 // What a WebSocket is for, once it was let in.
@@ -37,11 +39,14 @@ struct opening {
     std::string socket = {}, secret = {}; // console: of the node's agent
 };
 
-// All of them are called on the server's second thread, one after the other, and may wait for etcd.
+// Those without another word are called on the server's second thread, one after the other, and may wait for etcd.
 struct handlers {
     std::function<reply(const request&)> answer;
     std::function<opening(const request&)> open;
     std::function<bool(const access::caller&)> is_alive; // its session, or its token, still counts
+    // Answering it may take seconds: then `answer` is called on a thread of its own, beside others. On the thread of
+    // the sockets, so it does not wait.
+    std::function<bool(const request&)> is_login;
 };
 
 } // namespace kagemusha::control::portal

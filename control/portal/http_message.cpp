@@ -25,7 +25,10 @@ http::response<http::string_body> to_response(reply from, bool head, bool keep_a
     out.set("Referrer-Policy", "no-referrer");
     out.set("Cross-Origin-Opener-Policy", "same-origin");
     for (const auto& [name, value] : from.headers)
-        out.set(name, value);
+        if (name == "Set-Cookie")
+            out.insert(name, value); // there may be several
+        else
+            out.set(name, value);
     out.keep_alive(keep_alive);
     out.body() = std::move(from.body);
     out.prepare_payload();

@@ -35,7 +35,7 @@ class Answer:
 
 class Portal:
     def __init__(self, daemon, port=0):
-        self.daemon = daemon
+        self.daemon, self.source = daemon, None  # the address that requests come from
         opened = self.kage("portal", "--port", str(port), "--json")
         assert opened.returncode == 0, opened
         self.opened = json.loads(opened.stdout)
@@ -50,7 +50,8 @@ class Portal:
         return TLS.wrap_socket(end)
 
     def ask(self, method, path, body=None, headers=None):
-        end = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=SECONDS, context=TLS)
+        end = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=SECONDS, context=TLS,
+                                          source_address=(self.source, 0) if self.source else None)
         try:
             end.request(method, path, json.dumps(body) if isinstance(body, (dict, list)) else body, headers or {})
             got = end.getresponse()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // See server.hpp. Everything here runs on the thread of the sockets but what ask() hands to the other one.
+#include "control/access/secrets.hpp"
 #include "control/portal/server_impl.hpp"
 
 #include <boost/asio/detached.hpp>
@@ -38,13 +39,31 @@ asio::awaitable<bool> server::impl::refuse_unread(stream_type& stream, beast::er
     co_return false;
 }
 
+// A login may wait for others: it has threads of its own, and only so many wait for one.
+asio::awaitable<reply> server::impl::answer_login(const request& asked) {
+    if (logins >= limits::logins)
+        co_return reply{503, "application/json", error_body("many log in just now: try again in a moment")};
+    const std::function<reply()> work = [&] { return on.answer(asked); };
+    ++logins;
+    auto said = co_await ask_at(login_workers, work);
+    --logins;
+    if (said.hold.count() > 0) {
+        asio::steady_timer pause(io, said.hold);
+        co_await pause.async_wait(asio::use_awaitable);
+    }
+    co_return said;
+}
+
 asio::awaitable<bool> server::impl::answer_one(stream_type& stream, parser_type& parser,
                                                const std::string& from) {
     const bool head = parser.get().method() == http::verb::head, keep_alive = parser.get().keep_alive();
-    const auto asked = to_request(parser.get(), from);
+    auto asked = to_request(parser.get(), from);
     // With a name: GCC 12 ends the life of a temporary in a co_await twice.
     const std::function<reply()> work = [&] { return on.answer(asked); };
-    auto said = co_await ask(work);
+    const bool is_login = on.is_login(asked);
+    auto said = is_login ? co_await answer_login(asked) : co_await ask(work);
+    if (is_login)
+        access::forget(asked.body); // it may have a password
     co_return co_await send(stream, std::move(said), head, keep_alive);
 }
 
@@ -148,6 +167,7 @@ server::~server() {
     impl_->io.stop();
     impl_->thread.join();
     impl_->worker.join();
+    impl_->login_workers.join();
 }
 
 std::uint16_t server::port() const {

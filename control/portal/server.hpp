@@ -5,7 +5,7 @@
 // keep is bounded: connections, those of one address, bytes and seconds of a request, WebSockets, their
 // messages.
 //
-// Two threads: one has all sockets, the other one calls the handlers.
+// Threads: one has all sockets, one calls the handlers, and some answer logins, which may take seconds.
 #pragma once
 
 #include "control/portal/exchange.hpp"
@@ -23,10 +23,11 @@ struct server_limits {
     static constexpr int idle_s = 30;    // between two requests
     static constexpr std::size_t connections = 512, of_one_address = 128;
     static constexpr std::size_t websockets = 128;
-    static constexpr std::size_t page_message = 1024;    // from a live page, which has little to say
-    static constexpr std::size_t page_messages = 1000;   // then it is hung up on
-    static constexpr std::size_t live_bytes = 256 << 10; // of one message to a page
-    static constexpr int look_s = 10;                    // whether a WebSocket's session still counts
+    static constexpr std::size_t login_threads = 4, logins = 32; // that wait for PAM or a provider
+    static constexpr std::size_t page_message = 1024;            // from a live page, which has little to say
+    static constexpr std::size_t page_messages = 1000;           // then it is hung up on
+    static constexpr std::size_t live_bytes = 256 << 10;         // of one message to a page
+    static constexpr int look_s = 10;                            // whether a WebSocket's session still counts
 };
 
 struct server_address {

@@ -42,11 +42,11 @@ struct server::impl {
     handlers on;
     std::function<void(std::size_t)> pages_open;
     live_feed feed;
-    std::size_t connections = 0, websockets = 0;
+    std::size_t connections = 0, websockets = 0, logins = 0;
     std::map<std::string, std::size_t> of_address;
     asio::ssl::context tls{asio::ssl::context::tls_server};
     asio::io_context io;
-    asio::thread_pool worker{1};
+    asio::thread_pool worker{1}, login_workers{limits::login_threads};
     tcp::acceptor acceptor{io};
     std::thread thread;
 
@@ -55,6 +55,7 @@ struct server::impl {
     asio::awaitable<void> accept();
     asio::awaitable<void> serve(stream_type stream, std::string from);
     asio::awaitable<bool> answer_one(stream_type& stream, parser_type& parser, const std::string& from);
+    asio::awaitable<reply> answer_login(const request& asked);
     asio::awaitable<bool> refuse_unread(stream_type& stream, beast::error_code error);
     asio::awaitable<bool> send(stream_type& stream, reply what, bool head, bool keep_alive);
     asio::awaitable<void> upgrade(stream_type stream, http::request<http::string_body> got, std::string from);
@@ -63,8 +64,12 @@ struct server::impl {
     // Calls something on the other thread. `work` lives in the caller's coroutine, which waits for it.
     template <class Result>
     asio::awaitable<Result> ask(const std::function<Result()>& work) {
+        return ask_at(worker, work);
+    }
+    template <class Result>
+    asio::awaitable<Result> ask_at(asio::thread_pool& pool, const std::function<Result()>& work) {
         auto there = [&work]() -> asio::awaitable<Result> { co_return work(); };
-        co_return co_await asio::co_spawn(worker, there, asio::use_awaitable);
+        co_return co_await asio::co_spawn(pool, there, asio::use_awaitable);
     }
     void wake_pages(); // there is something new
 };

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The part of the API (api.hpp) that is about people: who may do what, logging in, accounts, the audit log; and
-// what pages need beside clusters themselves.
+// The part of the API (api.hpp) that is about people: who may do what, accounts, the audit log; and what pages need
+// beside clusters themselves. Logging in is in api_login.cpp.
 #include "control/access/secrets.hpp"
 #include "control/base/json_text.hpp"
 #include "control/cluster/json_keys.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/daemon/api.hpp"
+#include "control/daemon/people/request_members.hpp"
+#include "control/daemon/people/unlocked.hpp"
 #include "control/supervise/control_socket.hpp"
 #include "control/vm/vm_registry.hpp"
 
@@ -25,45 +27,6 @@ namespace {
 
 constexpr int answer_ms = 5000; // of a supervisor: a drill answers when the VM runs again
 constexpr std::int64_t most_days = 3650;
-
-// An object's members, all of them texts or numbers that are named here.
-struct members {
-    std::string user, password, code, role;
-    std::int64_t days = 90;
-};
-
-std::optional<members> read_members(const std::string& body, const std::vector<std::string_view>& allowed,
-                                    api_answer& wrong) {
-    members out;
-    const auto from = json::parse(body.empty() ? "{}" : body, nullptr, false);
-    if (!from.is_object()) {
-        wrong = refuse(400, "this is no JSON object");
-        return std::nullopt;
-    }
-    const std::pair<const char*, std::string members::*> texts[] = {{"user", &members::user},
-                                                                    {"password", &members::password},
-                                                                    {"code", &members::code},
-                                                                    {"role", &members::role}};
-    for (const auto& [key, value] : from.items()) {
-        const auto text = std::ranges::find_if(texts, [&](const auto& one) { return one.first == key; });
-        const bool is_allowed = std::ranges::find(allowed, key) != allowed.end();
-        if (is_allowed && text != std::end(texts) && value.is_string()) {
-            out.*(text->second) = value.get<std::string>();
-        } else if (is_allowed && key == "days" && value.is_number_unsigned() && value > 0 &&
-                   value <= most_days) {
-            out.days = value.get<std::int64_t>();
-        } else {
-            wrong = refuse(400, is_allowed ? fmt::format("'{}' can't have this value", key)
-                                           : fmt::format("'{}' is no key here", cluster::shown(key)));
-            return std::nullopt;
-        }
-    }
-    return out;
-}
-
-json as_json(const access::session& of) {
-    return {{"user", of.user}, {"role", to_text(of.may)}, {"csrf", of.csrf}};
-}
 
 json resources_json(const cluster::resources& of) {
     return {{"cpus", of.cpus}, {"memory_mib", of.memory_mib}, {"gpu_percent", of.gpu_percent}};
@@ -84,6 +47,38 @@ cluster::resources needs_of(const cluster::declaration& declared, unsigned& stan
 }
 
 } // namespace
+
+std::optional<request_members> read_members(const std::string& body,
+                                            const std::vector<std::string_view>& allowed, api_answer& wrong) {
+    request_members out;
+    auto from = json::parse(body.empty() ? "{}" : body, nullptr, false);
+    if (!from.is_object()) {
+        wrong = refuse(400, "this is no JSON object");
+        return std::nullopt;
+    }
+    const std::pair<const char*, std::string request_members::*> texts[] = {
+        {"user", &request_members::user},
+        {"password", &request_members::password},
+        {"code", &request_members::code},
+        {"role", &request_members::role}};
+    for (auto& [key, value] : from.items()) {
+        const auto text = std::ranges::find_if(texts, [&](const auto& one) { return one.first == key; });
+        const bool is_allowed = std::ranges::find(allowed, key) != allowed.end();
+        if (is_allowed && text != std::end(texts) && value.is_string()) {
+            auto& there = value.get_ref<std::string&>();
+            out.*(text->second) = there;
+            access::forget(there); // it may be a password
+        } else if (is_allowed && key == "days" && value.is_number_unsigned() && value > 0 &&
+                   value <= most_days) {
+            out.days = value.get<std::int64_t>();
+        } else {
+            wrong = refuse(400, is_allowed ? fmt::format("'{}' can't have this value", key)
+                                           : fmt::format("'{}' is no key here", cluster::shown(key)));
+            return std::nullopt;
+        }
+    }
+    return out;
+}
 
 const std::vector<api::route>& api::table() {
     static const std::vector<route> all{
@@ -108,6 +103,9 @@ const std::vector<api::route>& api::table() {
         {"GET", "/v1/session", role::viewer, &api::who_am_i},
         {"POST", "/v1/session", role::nobody, &api::log_in},
         {"DELETE", "/v1/session", role::viewer, &api::log_out},
+        {"GET", "/v1/login", role::nobody, &api::ways_to_log_in},
+        {"GET", login::oidc_path, role::nobody, &api::begin_oidc},
+        {"GET", login::oidc_callback_path, role::nobody, &api::finish_oidc},
         {"GET", "/v1/accounts", role::admin, &api::list_accounts},
         {"PUT", "/v1/users/{account}", role::admin, &api::put_user},
         {"DELETE", "/v1/users/{account}", role::admin, &api::delete_user},
@@ -130,58 +128,6 @@ access::admission api::admit(const access::knock& at) {
 bool api::is_alive(const access::caller& who) {
     const std::lock_guard lock(mutex_);
     return people_.is_alive(who);
-}
-
-// ---- who is logged in
-
-api_answer api::who_am_i(const api_request& request, const place&) {
-    json out{{"user", request.who.name}, {"role", to_text(request.who.may)}, {"csrf", ""}};
-    if (const auto session = people_.sessions.of_key(request.who.session))
-        out["csrf"] = session->csrf;
-    return {200, std::move(out)};
-}
-
-api_answer api::log_in(const api_request& request, const place&) {
-    api_answer wrong;
-    const auto got = read_members(request.body, {"user", "password", "code"}, wrong);
-    if (!got)
-        return wrong;
-    if (const auto heard = people_.may_log_in(request.who.from); heard.status != 0)
-        return refuse(heard.status, heard.why);
-    std::string user;
-    role may = role::nobody;
-    if (!got->code.empty()) {
-        if (const auto whose = people_.use_code(got->code)) {
-            user = *whose;
-            may = role::admin;
-        }
-    } else {
-        const auto& users = people_.accounts.known().users;
-        const auto found = users.find(got->user);
-        // An unknown user takes as long as a known one.
-        const bool fits =
-            access::is_password(got->password, found == users.end() ? std::string() : found->second.password);
-        if (fits && found != users.end()) {
-            user = found->first;
-            may = found->second.may;
-        }
-    }
-    if (may == role::nobody)
-        return refuse(401, got->code.empty()
-                               ? "this user and this password do not fit"
-                               : "this login is not valid any more: `kage portal` prints another one");
-    const auto id = people_.begin_session(user, may);
-    api_answer out{200, as_json(*people_.sessions.of_key(access::sessions::key_of(id)))};
-    out.cookie = access::cookie_for(id);
-    out.is = {user, may, request.who.from, false, {}};
-    return out;
-}
-
-api_answer api::log_out(const api_request& request, const place&) {
-    people_.sessions.end_key(request.who.session);
-    api_answer out{200, {{"done", true}}};
-    out.cookie = access::cookie_to_forget();
-    return out;
 }
 
 // ---- accounts
@@ -331,13 +277,7 @@ api_answer api::portal(const api_request& request, const place&) {
     json opened;
     if (open_portal_) {
         // A server that it ends waits for its requests, and these wait for us.
-        struct unlocked {
-            std::mutex& of;
-            explicit unlocked(std::mutex& m) : of(m) { of.unlock(); }
-            unlocked(const unlocked&) = delete;
-            unlocked& operator=(const unlocked&) = delete;
-            ~unlocked() { of.lock(); }
-        } const meanwhile(mutex_);
+        const unlocked meanwhile(mutex_);
         opened = open_portal_(wanted, error);
     }
     if (!error.empty())

@@ -3,6 +3,7 @@
 // See portal_service.hpp.
 #include "control/daemon/people/portal_service.hpp"
 
+#include "control/access/secrets.hpp"
 #include "control/base/assets.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/whole_file.hpp"
@@ -57,11 +58,21 @@ portal::reply to_reply(const api_answer& from) {
     portal::reply out{from.status, "application/json", as_json_text(from.body) + "\n", {}};
     if (!from.revision.empty())
         out.headers.emplace_back("ETag", fmt::format("\"{}\"", from.revision));
-    if (!from.cookie.empty())
-        out.headers.emplace_back("Set-Cookie", from.cookie);
+    for (const auto& cookie : from.cookies)
+        out.headers.emplace_back("Set-Cookie", cookie);
+    if (!from.location.empty())
+        out.headers.emplace_back("Location", from.location);
+    out.hold = from.hold;
     if (from.status == 429)
         out.headers.emplace_back("Retry-After", fmt::format("{}", retry_s));
     return out;
+}
+
+// What may wait for PAM or for a provider.
+bool is_login(const portal::request& request) {
+    const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
+    return path == login::oidc_path || path == login::oidc_callback_path ||
+           (path == "/v1/session" && request.method == "POST");
 }
 
 } // namespace
@@ -84,8 +95,16 @@ api_answer portal_service::ask(const portal::request& request, access::caller* w
         return refuse(admitted.status, admitted.why);
     if (who)
         *who = admitted.who;
-    return api_.answer({request.method == "HEAD" ? "GET" : request.method, request.target,
-                        revision_of(request.if_match), request.body, admitted.who, request.websocket});
+    api_request whole{request.method == "HEAD" ? "GET" : request.method,
+                      request.target,
+                      revision_of(request.if_match),
+                      request.body,
+                      admitted.who,
+                      request.websocket,
+                      request.cookies};
+    auto said = api_.answer(whole);
+    access::forget(whole.body); // it may have a password
+    return said;
 }
 
 portal::reply portal_service::answer(const portal::request& request) {
@@ -179,7 +198,7 @@ std::string portal_service::listen(const portal::server_address& at) {
         at, keys.certificate, keys.key,
         {[this](const auto& request) { return answer(request); },
          [this](const auto& request) { return let_in(request); },
-         [this](const auto& who) { return api_.is_alive(who); }},
+         [this](const auto& who) { return api_.is_alive(who); }, is_login},
         [this](std::size_t pages) { work_.set_watched(pages > 0); }, error);
     return error;
 }
