@@ -38,7 +38,10 @@ constexpr char mpi_parameters[] = R"(plm_rsh_agent = ssh
 btl = self,vader,tcp
 btl_tcp_if_include = eth0
 oob_tcp_if_include = eth0
+btl_base_warn_component_unused = 0
 mtl = ^ofi,psm,psm2
+pml = ob1
+osc = ^ucx,pt2pt
 hwloc_base_binding_policy = none
 )";
 

@@ -105,14 +105,14 @@ def check_mpi(lab):
 def check_takeover(lab):
     """node1 is killed while strips of a grid are computed on both nodes: the job goes on, and its result is right to the bit"""
     before = lab.primary("node1")
-    job = subprocess.Popen([tool(), "cluster", "ssh", "lab", "node1", "--", "mpirun /shared/mpi_job halo 256 256 100 50 check"],
+    job = subprocess.Popen([tool(), "cluster", "ssh", "lab", "node1", "--", "mpirun /shared/mpi_job halo 256 256 40 50 check"],
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=lab.environment)
     lines = [job.stdout.readline() for _ in range(4)]
-    assert lines[3] == b"@step 30\n", lines
+    assert lines[3] == b"@step 12\n", lines
     os.kill(lab.qemu(before), signal.SIGKILL)
     lines += job.stdout.readlines()
     assert job.wait(60) == 0
-    assert lines[:10] == [b"@step %d\n" % step for step in range(0, 100, 10)], lines
+    assert lines[:10] == [b"@step %d\n" % step for step in range(0, 40, 4)], lines
     assert lines[10].startswith(b"halo processes=2 ") and lines[10].endswith(b" checked\n"), lines
     assert lab.primary("node1") != before
     assert lab.ssh("node2", "ls /shared") == "mpi_job\n"
