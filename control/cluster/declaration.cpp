@@ -72,6 +72,57 @@ void read_exceptions(const json& from, declaration& out, std::vector<std::string
     }
 }
 
+bool is_user_name(std::string_view name) {
+    return is_cluster_name(name) && name != "root" && name != "sshd" && name != "nobody";
+}
+
+// "ssh-ed25519 AAAA… comment". Options before the type could forbid what MPI needs, and are refused.
+bool is_public_key(std::string_view key) {
+    constexpr std::string_view base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    const auto space = key.find(' ');
+    const auto type = key.substr(0, space);
+    if (space == key.npos || key.size() > longest_key ||
+        !(type.starts_with("ssh-") || type.starts_with("ecdsa-sha2-") || type.starts_with("sk-")))
+        return false;
+    const auto rest = key.substr(space + 1);
+    const auto data = rest.substr(0, rest.find(' '));
+    return data.size() >= 16 && data.find_first_not_of(base64) == data.npos &&
+           std::all_of(key.begin(), key.end(), [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+// [[users]]
+void read_users(const json& from, declaration& out, std::vector<std::string>& errors) {
+    if (!from.is_array() || from.size() > most_users) {
+        errors.push_back(fmt::format("'users' must be a list of at most {} tables: [[users]]", most_users));
+        return;
+    }
+    for (const auto& one : from) {
+        json_keys keys(one, "[[users]]", errors);
+        login_user user;
+        keys.text("name", user.name, longest_name);
+        const auto* list = keys.find("keys");
+        const bool fits = list && list->is_array() && !list->empty() && list->size() <= most_keys &&
+                          std::all_of(list->begin(), list->end(), [](const json& key) {
+                              return key.is_string() && is_public_key(key.get_ref<const std::string&>());
+                          });
+        if (!is_user_name(user.name))
+            keys.complain(fmt::format("'{}' is no name for a user: 1 to {} small letters, digits and '-', a "
+                                      "letter first, and not root, sshd or nobody",
+                                      shown(user.name), longest_name));
+        else if (std::any_of(out.users.begin(), out.users.end(),
+                             [&](const login_user& other) { return other.name == user.name; }))
+            keys.complain(fmt::format("'{}' has two tables [[users]]", user.name));
+        else if (!fits)
+            keys.wrong("keys", fmt::format("a list of 1 to {} public keys, each as ssh-keygen writes it: "
+                                           "\"ssh-ed25519 AAAA… name\"",
+                                           most_keys));
+        else {
+            user.keys = list->get<std::vector<std::string>>();
+            out.users.push_back(std::move(user));
+        }
+    }
+}
+
 std::uint32_t depth_of(const toml::node& node) {
     std::uint32_t deep = 0;
     if (const auto* table = node.as_table())
@@ -158,11 +209,19 @@ std::optional<declaration> parse_json(const json& from, std::vector<std::string>
         keys.number("nodes", out.nodes, 1, most_nodes);
         read_shape(keys, out.node);
         keys.choice("guest", out.guest, {"6.1-cloud", "6.1-amd64", "6.12-cloud", "6.12-amd64"});
+        keys.choice("image", out.image, {"", "mpi"});
         keys.choice("accel", out.accel, {"auto", "kvm", "tcg"});
         if (const auto* gpu = keys.find("gpu"))
             read_gpu(*gpu, out.gpu.emplace(), errors);
         if (const auto* network = keys.find("network"))
             read_network(*network, out.network, errors);
+        if (const auto* users = keys.find("users"))
+            read_users(*users, out, errors);
+        if (!out.users.empty() && out.image != "mpi")
+            keys.complain("[[users]] log in by ssh, which only 'image' = \"mpi\" has");
+        // 6.1 has FUSE as a module, which the image has not.
+        if (out.image == "mpi" && out.guest.starts_with("6.1-"))
+            keys.complain("'image' = \"mpi\" needs 'guest' = \"6.12-cloud\" or \"6.12-amd64\"");
         if (const auto* node = keys.find("node"))
             read_exceptions(*node, out, errors);
     }
@@ -206,6 +265,10 @@ json to_json(const declaration& from) {
     };
     json out = shape(from.node);
     out.update({{"name", from.name}, {"nodes", from.nodes}, {"guest", from.guest}, {"accel", from.accel}});
+    if (!from.image.empty())
+        out["image"] = from.image;
+    for (const auto& user : from.users)
+        out["users"].push_back({{"name", user.name}, {"keys", user.keys}});
     if (from.gpu) {
         const auto& g = *from.gpu;
         json gpu{{"backend", g.backend}, {"gpu", g.gpu}, {"driver", g.driver}};

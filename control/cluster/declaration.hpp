@@ -22,6 +22,7 @@ inline constexpr unsigned most_cpus = 64;
 inline constexpr std::uint64_t least_memory_mib = 128, most_memory_mib = 1 << 20;
 inline constexpr std::size_t longest_name = 16; // "NAME.node64" is a VM's name, and in paths of sockets
 inline constexpr std::size_t longest_declaration = 64 << 10;
+inline constexpr std::size_t most_users = 32, most_keys = 8, longest_key = 1024;
 inline constexpr std::uint32_t most_bandwidth_mbit = 100'000, most_latency_ms = 1000;
 
 struct node_shape {
@@ -47,15 +48,23 @@ struct network_shape {
     bool operator==(const network_shape&) const = default;
 };
 
+struct login_user { // who may log in to nodes by ssh
+    std::string name;
+    std::vector<std::string> keys; // public ones, as in authorized_keys, without options
+    bool operator==(const login_user&) const = default;
+};
+
 struct declaration {
     std::string name;
     unsigned nodes = 1;
     node_shape node;                           // what each node is like
     std::map<unsigned, node_shape> exceptions; // by number: what these are like
     std::string guest = "6.12-cloud";          // kernel flavour of our image
+    std::string image;                         // "mpi": with ssh, Open MPI and /shared; "": none of it
     std::string accel = "auto";                // kvm, tcg
     std::optional<gpu_shape> gpu;
     network_shape network;
+    std::vector<login_user> users; // of the image `mpi`, besides root
     bool operator==(const declaration&) const = default;
 
     const node_shape& shape(unsigned number) const {

@@ -52,6 +52,17 @@ cpus = 1
 protected = false
 )";
 
+constexpr char with_users[] = R"(
+name = "lab"
+image = "mpi"
+[[users]]
+name = "alice"
+keys = ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI alice@desk", "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTI="]
+[[users]]
+name = "bob"
+keys = ["ssh-rsa AAAAB3NzaC1yc2EAAAADAQAB"]
+)";
+
 TEST(cluster_declaration, every_key_is_read) {
     const auto d = good(whole);
     EXPECT_EQ(d.name, "lab");
@@ -68,7 +79,8 @@ TEST(cluster_declaration, every_key_is_read) {
 }
 
 TEST(cluster_declaration, its_json_gives_the_same_again) {
-    for (const char* text : {whole, "name = \"a\"\n", "name = \"b\"\n[gpu]\nprofile = \"1/4\"\n"}) {
+    for (const char* text :
+         {whole, "name = \"a\"\n", "name = \"b\"\n[gpu]\nprofile = \"1/4\"\n", with_users}) {
         const auto d = good(text);
         EXPECT_EQ(good(to_json(d).dump()), d) << text;
     }
@@ -117,6 +129,41 @@ TEST(cluster_declaration, a_profile_goes_without_share_and_memory) {
         EXPECT_TRUE(
             has(refusal("name=\"a\"\n[gpu]\nprofile = \"" + std::string(profile) + "\""), "'profile'"))
             << profile;
+}
+
+TEST(cluster_declaration, users_have_names_and_public_keys) {
+    const auto d = good(with_users);
+    EXPECT_EQ(d.image, "mpi");
+    ASSERT_EQ(d.users.size(), 2u);
+    EXPECT_EQ(d.users[0].name, "alice");
+    EXPECT_EQ(d.users[0].keys.size(), 2u);
+    const auto user = [](const nlohmann::json& name, const nlohmann::json& keys) {
+        return nlohmann::json{
+            {"name", "lab"}, {"image", "mpi"}, {"users", {{{"name", name}, {"keys", keys}}}}}
+            .dump();
+    };
+    const std::string key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI";
+    for (const char* name : {"root", "sshd", "nobody", "", "Alice", "a'b", "a:b", "a\nb", "../a"})
+        EXPECT_TRUE(has(refusal(user(name, {key})), "is no name for a user")) << name;
+    for (const std::string& wrong :
+         {std::string(), std::string("AAAA"), "command=\"rm\" " + key, key + "\nssh-rsa AAAA",
+          std::string("ssh-rsa AA$(reboot)AAAAAAAAAA"), "ssh-rsa " + std::string(2000, 'A'),
+          std::string("-----BEGIN OPENSSH PRIVATE KEY-----")})
+        EXPECT_TRUE(has(refusal(user("alice", {wrong})), "public keys")) << wrong;
+    EXPECT_TRUE(has(refusal(user("alice", nlohmann::json::array())), "public keys"));
+    EXPECT_TRUE(has(refusal(user("alice", 1)), "public keys"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nimage=\"mpi\"\nusers = 3"), "'users' must be a list"));
+    EXPECT_TRUE(
+        has(refusal(std::string(with_users) + "[[users]]\nname = \"bob\"\nkeys = [\"" + key + "\"]\n"),
+            "two tables"));
+}
+
+TEST(cluster_declaration, only_the_image_mpi_has_users_and_it_needs_a_kernel_with_fuse) {
+    auto without = nlohmann::json::parse(to_json(good(with_users)).dump());
+    without.erase("image");
+    EXPECT_TRUE(has(refusal(without.dump()), "which only 'image' = \"mpi\" has"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nimage=\"mpi\"\nguest=\"6.1-cloud\""), "needs 'guest'"));
+    EXPECT_TRUE(has(refusal("name=\"a\"\nimage=\"debian\""), "'image' of a cluster must be one of"));
 }
 
 TEST(cluster_declaration, an_exception_names_one_node_of_the_cluster) {

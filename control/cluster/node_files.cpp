@@ -58,10 +58,12 @@ std::string vm_toml(const declaration& declared, unsigned number, const node_pla
     auto out = fmt::format(
         "# made by kagemusha daemon; changes are overwritten\n"
         "name = {}\nmemory = {}\ncpus = {}\naccel = {}\n\n"
-        "[boot]\nguest = {}\njob = \"job.sh\"\nfiles = [{}, \"secret:system/node-secret\"]\n\n"
+        "[boot]\nguest = {}\njob = \"job.sh\"\nfiles = [{}, \"secret:system/node-secret\"{}]\n\n"
         "[[network]]\nnetdev = {}\nmac = {}\n\n",
         in_quotes(vm_name(declared.name, number)), shape.memory_mib, shape.cpus, in_quotes(declared.accel),
-        in_quotes(declared.guest), in_quotes(places.agent + ":system/kagemusha-node-agent"),
+        in_quotes(declared.image.empty() ? declared.guest : declared.guest + "+" + declared.image),
+        in_quotes(places.agent + ":system/kagemusha-node-agent"),
+        declared.image.empty() ? "" : ", \"ssh:system/ssh\"",
         in_quotes("stream,server=off,reconnect-ms=1000,addr.type=unix,addr.path=" + places.switch_socket),
         in_quotes(places.mac));
     if (declared.gpu)
@@ -91,6 +93,9 @@ std::string node_job(const declaration& declared, unsigned number, const node_pl
     if (declared.network.outside)
         out += fmt::format("$busybox ip route add default via {}\necho nameserver {} >/etc/resolv.conf\n",
                            places.gateway, places.name_server);
+    if (!declared.image.empty())
+        out += "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+               "bash /payload/system/ssh/setup\n";
     return out + "while :; do\n"
                  "    /payload/system/kagemusha-node-agent /payload/system/node-secret\n"
                  "    sleep 1\n"

@@ -6,6 +6,8 @@
 #include "control/base/json_text.hpp"
 #include "control/cluster/json_keys.hpp"
 #include "control/cluster/node_files.hpp"
+#include "control/cluster/node_ssh.hpp"
+#include "control/daemon/logins.hpp"
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
 
@@ -13,6 +15,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -399,6 +402,26 @@ api_answer api::agent(const api_request& request, const place& at) {
     return {200,
             {{"socket", lan::exec_socket(folder_.network(at.name), *number)},
              {"secret", node_secret(*record, *number)}}};
+}
+
+api_answer api::ssh(const api_request& request, const place& at) {
+    api_answer wrong;
+    const auto record = found(request, at.name, wrong);
+    if (!record)
+        return wrong;
+    if (record->declared.image.empty())
+        return refuse(409,
+                      fmt::format("the nodes of '{0}' have no ssh server: declare 'image' = \"mpi\", or use "
+                                  "`kage cluster exec {0}`",
+                                  at.name));
+    const auto folder = folder_.cluster(at.name);
+    std::error_code error;
+    if (record->wanted == wish::deleted || !std::filesystem::exists(folder, error))
+        return refuse(409, fmt::format("'{}' does not run on this host", at.name));
+    const auto tool = std::filesystem::read_symlink("/proc/self/exe", error).string();
+    if (const auto why = write_owner_logins(*record, folder, tool); !why.empty())
+        return refuse(409, why);
+    return {200, {{"config", owner_config(folder)}, {"hostfile", cluster::hostfile(record->declared)}}};
 }
 
 cluster::host_offer offers_of_this_host() {

@@ -104,6 +104,7 @@ private:
     api_answer stop(const api_request& request, const place& at);
     api_answer remove(const api_request& request, const place& at);
     api_answer agent(const api_request& request, const place& at);
+    api_answer ssh(const api_request& request, const place& at);
     api_answer plan(const api_request& request, const place& at);
     api_answer live(const api_request& request, const place& at);
     api_answer console(const api_request& request, const place& at);

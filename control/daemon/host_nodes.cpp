@@ -9,6 +9,7 @@
 #include "control/base/log_file.hpp"
 #include "control/base/whole_file.hpp"
 #include "control/cluster/node_files.hpp"
+#include "control/daemon/logins.hpp"
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -245,7 +246,7 @@ std::string host_nodes::write_files(const cluster_record& record, unsigned numbe
     places.agent = agent;
     places.address = lan::dotted(lan::node_address(number));
     places.mac = lan::node_mac(name, number);
-    places.prefix = "10.77.0.";
+    places.prefix = lan::node_prefix();
     places.first_address = lan::first_node;
     places.gateway = lan::dotted(lan::gateway_address);
     places.name_server = lan::dotted(lan::name_server_address);
@@ -261,7 +262,7 @@ std::string host_nodes::write_files(const cluster_record& record, unsigned numbe
     for (const auto& [file, text] : files)
         if (auto why = write_whole_file(folder + file, text); !why.empty())
             return why;
-    return {};
+    return record.declared.image.empty() ? std::string() : write_node_logins(record, number, folder);
 }
 
 std::string host_nodes::start(const cluster::step& step, const cluster_record& record, bool standby) {

@@ -19,6 +19,11 @@ inline constexpr std::uint32_t node_address(unsigned number) {
     return network_address + first_node + number;
 }
 
+// Of a node's address, without its last number: "10.77.0.".
+inline std::string node_prefix() {
+    return "10.77.0.";
+}
+
 inline std::string dotted(std::uint32_t address) {
     std::string out;
     for (int shift = 24; shift >= 0; shift -= 8)

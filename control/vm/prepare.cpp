@@ -6,6 +6,7 @@
 #include "control/base/assets.hpp"
 #include "control/base/gpu_parts.hpp"
 #include "control/base/host_clock.hpp"
+#include "control/base/root_image.hpp"
 #include "control/keys/qemu_keys.hpp"
 #include "control/qemu/kvm_probe.hpp"
 #include "control/qemu/qemu_command.hpp"
@@ -142,7 +143,7 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
 } // namespace
 
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
-    const auto parts = find_assets(vm.guest.empty() ? default_flavour : vm.guest, vm.gpu.has_value());
+    const auto parts = find_assets(vm.guest.empty() ? default_flavour : kernel_of_guest(vm.guest), vm.gpu.has_value());
     if (!parts)
         return std::nullopt;
     const auto driver = vm.gpu ? find_host_driver(vm.gpu->backend, vm.gpu->driver) : std::string();
@@ -187,7 +188,9 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     if (!vm.guest.empty()) {
         config.kernel = parts->kernel;
         config.initramfs = parts->initramfs;
-        config.root_image = parts->root_image;
+        config.root_image = root_image_of(vm.guest, *parts);
+        if (config.root_image.empty())
+            return std::nullopt;
         config.payload = places.directory + "/payload";
         if (!make_payload(vm, *parts, config.payload))
             return std::nullopt;

@@ -12,13 +12,16 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <poll.h>
 #include <sstream>
+#include <unistd.h>
 
 namespace kagemusha::control::daemon {
 
@@ -29,7 +32,7 @@ namespace {
 constexpr int failed = 125;
 
 struct cluster_options {
-    std::string file, name, node;
+    std::string file, name, node, user = "root";
     unsigned nodes = 0;
     std::vector<std::string> words;
     bool as_json = false, wait = false, yes = false;
@@ -204,6 +207,43 @@ int exec(const cluster_options& options) {
                  : failed;
 }
 
+// What the nodes of the image `mpi` have for ssh and MPI; nothing: why not was said.
+std::optional<json> logins(const cluster_options& options) {
+    if (!is_name(options.name))
+        return std::nullopt;
+    const auto answer = ask("GET", target_of(options.name, "/ssh"));
+    return answer ? std::optional(answer->body) : std::nullopt;
+}
+
+// OpenSSH's client, in our place.
+int ssh(const cluster_options& options) {
+    if (!cluster::node_number(options.node))
+        return complain(fmt::format("'{}' is no node: node1, node2, …", as_log_line(options.node)));
+    const auto known = logins(options);
+    if (!known)
+        return failed;
+    std::vector<std::string> words{"ssh", "-F", text_in(*known, "config"), "-l", options.user, options.node};
+    if (!options.words.empty())
+        words.emplace_back("--");
+    words.insert(words.end(), options.words.begin(), options.words.end());
+    std::vector<char*> argv;
+    for (auto& word : words)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execvp(argv[0], argv.data());
+    return complain(
+        fmt::format("cannot start ssh: {}; install the package openssh-client", std::strerror(errno)));
+}
+
+int print_login(const cluster_options& options, const char* key) {
+    const auto known = logins(options);
+    if (!known)
+        return failed;
+    auto text = text_in(*known, key);
+    fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
+    return 0;
+}
+
 } // namespace
 
 std::function<std::function<int()>()> add_cluster_commands(CLI::App& app) {
@@ -247,6 +287,15 @@ std::function<std::function<int()>()> add_cluster_commands(CLI::App& app) {
     run->add_option("node", o->node, "node1, node2, …")->required();
     run->add_option("command", o->words, "a command and its arguments, after --")->required();
     run->add_flag("--wait", o->wait, "until the node is up");
+    auto* shell = named(add("ssh", "ssh to a node of the image `mpi`; ends with the command's exit status",
+                            [o] { return ssh(*o); }));
+    shell->add_option("node", o->node, "node1, node2, …")->required();
+    shell->add_option("command", o->words, "a command and its arguments, after --; none: a shell");
+    shell->add_option("--user", o->user, "who logs in")->capture_default_str();
+    named(add("ssh-config", "the file with which `ssh -F`, `scp -F` and `rsync` reach the nodes",
+              [o] { return print_login(*o, "config"); }));
+    named(add("hostfile", "the nodes and their CPUs, as mpirun reads them",
+              [o] { return print_login(*o, "hostfile"); }));
     for (auto* command : {created, applied, listed, shown, scaled, started, stopped, deleted})
         command->add_flag("--json", o->as_json, "the answer as JSON");
     for (auto* command : {created, applied, shown, scaled, started, stopped, deleted})

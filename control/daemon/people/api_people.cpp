@@ -91,6 +91,7 @@ const std::vector<api::route>& api::table() {
         {"POST", "/v1/clusters/{name}/scale", role::operates, &api::scale},
         {"POST", "/v1/clusters/{name}/start", role::operates, &api::start},
         {"POST", "/v1/clusters/{name}/stop", role::operates, &api::stop},
+        {"GET", "/v1/clusters/{name}/ssh", role::admin, &api::ssh, true},
         {"GET", "/v1/clusters/{name}/nodes/{node}/agent", role::admin, &api::agent, true},
         {"GET", "/v1/clusters/{name}/nodes/{node}/console", role::operates, &api::console},
         {"POST", "/v1/clusters/{name}/nodes/{node}/switchover", role::operates, &api::switch_over},
