@@ -64,6 +64,8 @@ void read_oidc(toml_table& from, oidc_settings& out, secret_reader read) {
     from.path("ca-file", out.ca_file);
     from.text("role-claim", out.role_claim);
     from.text("name-claim", out.name_claim);
+    if (from.has("scopes"))
+        out.scopes.clear(); // what is named replaces the default
     from.texts("scopes", out.scopes);
     read_roles(from, out.roles);
     const std::pair<const char*, const std::string*> needed[] = {{"issuer", &out.issuer},

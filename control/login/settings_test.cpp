@@ -41,6 +41,9 @@ TEST(login_settings, are_read) {
     EXPECT_EQ(got.pam->roles.viewers, std::vector<std::string>{"staff"});
     EXPECT_EQ(got.oidc->client_secret, "geheim");
     EXPECT_EQ(got.oidc->redirect_uri(), "https://gpu.example:7443/v1/login/oidc/callback");
+    EXPECT_EQ(got.oidc->scopes, (std::vector<std::string>{"openid", "profile"}));
+    EXPECT_EQ(parse(std::string(oidc) + "scopes = [\"openid\"]\n", errors).oidc->scopes,
+              std::vector<std::string>{"openid"});
     EXPECT_FALSE(parse("", errors).pam);
     EXPECT_TRUE(errors.empty());
 }

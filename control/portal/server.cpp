@@ -41,11 +41,12 @@ asio::awaitable<bool> server::impl::refuse_unread(stream_type& stream, beast::er
 
 // A login may wait for others: it has threads of its own, and only so many wait for one.
 asio::awaitable<reply> server::impl::answer_login(const request& asked) {
+    reply said{503, "application/json", error_body("many log in just now: try again in a moment")};
     if (logins >= limits::logins)
-        co_return reply{503, "application/json", error_body("many log in just now: try again in a moment")};
+        co_return said;
     const std::function<reply()> work = [&] { return on.answer(asked); };
     ++logins;
-    auto said = co_await ask_at(login_workers, work);
+    said = co_await ask_at(login_workers, work);
     --logins;
     if (said.hold.count() > 0) {
         asio::steady_timer pause(io, said.hold);
@@ -61,7 +62,11 @@ asio::awaitable<bool> server::impl::answer_one(stream_type& stream, parser_type&
     // With a name: GCC 12 ends the life of a temporary in a co_await twice.
     const std::function<reply()> work = [&] { return on.answer(asked); };
     const bool is_login = on.is_login(asked);
-    auto said = is_login ? co_await answer_login(asked) : co_await ask(work);
+    reply said;
+    if (is_login) // not ?:, for the same reason
+        said = co_await answer_login(asked);
+    else
+        said = co_await ask(work);
     if (is_login)
         access::forget(asked.body); // it may have a password
     co_return co_await send(stream, std::move(said), head, keep_alive);
