@@ -191,6 +191,8 @@ def check_pam_accounts(portal):
     """who is in no group, and whose account does not count for this service, is told so; only after the right password"""
     refused(portal.ask("POST", "/v1/session", {"user": "games", "password": "games-password"}), 403, "none of the groups")
     refused(portal.ask("POST", "/v1/session", {"user": "games", "password": "wrong"}), 401, "do not fit")
+    refused(portal.ask("POST", "/v1/session", {"user": "bin", "password": "bin-password"}), 403, "does not let this account in")
+    refused(portal.ask("POST", "/v1/session", {"user": "bin", "password": "wrong"}), 401, "do not fit")
     assert portal.kage("portal", "add-user", "daemon", "--role", "viewer", text="own-password\n").returncode == 0
     refused(portal.ask("POST", "/v1/session", {"user": "daemon", "password": "daemon-password"}), 401, "do not fit")
     own = portal.log_in({"user": "daemon", "password": "own-password"})
@@ -290,7 +292,7 @@ class Logins(Daemon):
             folder.mkdir(mode=0o700)
         users = self.directory / "users"
         users.write_text("".join(f"{name}:{name}-password:{of}\n" for name, of in (
-            ("daemon", "kage-test"), ("games", "kage-test"), ("sync", "kage-test"))), encoding="ascii")
+            ("daemon", "kage-test"), ("games", "kage-test"), ("sync", "kage-test"), ("bin", "another"))), encoding="ascii")
         hang = self.directory / "hang"
         hang.write_text(f'#!/bin/sh\n[ "$PAM_USER" = sync ] || exit 0\ntouch {self.directory}/hangs\nexec sleep 30\n', encoding="ascii")
         hang.chmod(0o700)

@@ -45,9 +45,16 @@ asio::awaitable<reply> server::impl::answer_login(const request& asked) {
     if (logins >= limits::logins)
         co_return said;
     const std::function<reply()> work = [&] { return on.answer(asked); };
-    ++logins;
-    said = co_await ask_at(login_workers, work);
-    --logins;
+    {
+        struct counted {
+            std::size_t& of;
+            explicit counted(std::size_t& n) : of(n) { ++of; }
+            counted(const counted&) = delete;
+            counted& operator=(const counted&) = delete;
+            ~counted() { --of; } // also when this connection is given up
+        } const one(logins);
+        said = co_await ask_at(login_workers, work);
+    }
     if (said.hold.count() > 0) {
         asio::steady_timer pause(io, said.hold);
         co_await pause.async_wait(asio::use_awaitable);
