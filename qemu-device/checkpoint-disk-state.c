@@ -73,7 +73,7 @@ static void coroutine_fn transfer_worker(void *opaque)
 }
 
 /* Ranges do not overlap, so their order does not matter. */
-static int transfer(CheckpointDisk *s, GArray *ranges, bool write)
+int checkpoint_disk_transfer(CheckpointDisk *s, GArray *ranges, bool write)
 {
     Transfer t = { .bs = s->bs, .ranges = ranges, .write = write };
     unsigned int workers = MIN(ranges->len, AT_A_TIME);
@@ -165,13 +165,13 @@ static void checkpoint_disk_take(CheckpointDisk *s, Error **errp)
         return;
     }
     /* One that was not committed has enough to bring already. */
-    ret = checkpoint_disk_take_ahead(s, s->ranges, committed);
+    ret = checkpoint_disk_take_ahead(s, s->ranges, committed && !s->beside);
     g_array_sort(s->ranges, compare_ranges);
     s->taken_complete = hbitmap_empty(s->missing) && s->ahead->len == 0;
     s->missing_bytes = hbitmap_count(s->missing) + s->ahead_bytes +
                        s->ahead_zero_bytes;
     if (ret >= 0) {
-        ret = transfer(s, s->ranges, false);
+        ret = checkpoint_disk_transfer(s, s->ranges, false);
     }
     if (ret < 0) {
         error_setg_errno(errp, -ret, "disk %s: what the guest has written can't"
@@ -288,7 +288,7 @@ static int get_changes(QEMUFile *f, void *opaque, size_t size,
                      why);
         return qemu_file_get_error(f) ?: -EINVAL;
     }
-    ret = transfer(s, ranges, true);
+    ret = checkpoint_disk_transfer(s, ranges, true);
     if (ret < 0) {
         error_report("disk %s: a checkpoint can't be written to the image: %s",
                      name, strerror(-ret));
@@ -318,42 +318,129 @@ const VMStateDescription vmstate_checkpoint_disk = {
     },
 };
 
-/* ---- replication --------------------------------------------------------- */
+/* ---- what a secondary lacks ---------------------------------------------- */
 
+/*
+ * A secondary that was away for a while still has most of the disk. When one is
+ * gone, all that its image may lack is kept: what it never got, what was
+ * written since the last checkpoint, and what was sent but is perhaps not in
+ * its image, because it ended before it had written it. Whatever the guest
+ * writes from then on is added.
+ *
+ * The next one gets only that, if its image is exactly what the former one's
+ * stream has left: its supervisor says so by the name of that replica. Nothing
+ * of this is on the primary's disk: another QEMU copies everything.
+ *
+ * All of this with the BQL and the lock.
+ */
 static void checkpoint_disk_free_bitmaps(CheckpointDisk *s)
 {
     g_clear_pointer(&s->missing, hbitmap_free);
     g_clear_pointer(&s->changed, hbitmap_free);
     g_clear_pointer(&s->sent, hbitmap_free);
+    g_clear_pointer(&s->unsure, hbitmap_free);
+    g_clear_pointer(&s->kept, hbitmap_free);
     g_clear_pointer(&s->ahead, g_array_unref);
 }
+
+static void add_parts(HBitmap *bitmap, int64_t offset, int64_t bytes)
+{
+    if (bytes) {
+        hbitmap_set(bitmap, offset, bytes);
+    }
+}
+
+/* There is no secondary any more, or another one comes. */
+static void checkpoint_disk_keep(CheckpointDisk *s)
+{
+    HBitmap *kept = g_steal_pointer(&s->missing);
+
+    g_clear_pointer(&s->kept_for, g_free);
+    if (!s->present) {
+        checkpoint_disk_free_bitmaps(s);
+        g_clear_pointer(&kept, hbitmap_free);
+        return;
+    }
+    hbitmap_merge(kept, s->changed, kept);
+    hbitmap_merge(kept, s->sent, kept);
+    hbitmap_merge(kept, s->unsure, kept);
+    for (guint i = 0; i < s->ahead->len; i++) {
+        DiskRange *r = &g_array_index(s->ahead, DiskRange, i);
+
+        add_parts(kept, r->offset, r->bytes);
+    }
+    add_parts(kept, s->reading.offset, s->reading.bytes);
+    checkpoint_disk_free_bitmaps(s);
+    s->kept = kept;
+    s->kept_size = s->size;
+    s->kept_for = g_steal_pointer(&s->present);
+}
+
+/* A secondary comes, whose image has what "replica-base" says. */
+static void checkpoint_disk_begin_anew(CheckpointDisk *s, int64_t length)
+{
+    HBitmap *missing = NULL;
+
+    if (s->primary) {
+        checkpoint_disk_keep(s);
+    }
+    if (s->kept && checkpoint_disk_base_fits(s->kept_for, s->kept_size,
+                                             s->replica_base, length)) {
+        missing = g_steal_pointer(&s->kept);
+    }
+    checkpoint_disk_free_bitmaps(s);
+    g_clear_pointer(&s->kept_for, g_free);
+    g_clear_pointer(&s->replica_base, g_free);
+    s->present = g_steal_pointer(&s->replica);
+    s->beside = s->present;
+    s->size = length;
+    s->changed = hbitmap_alloc(length, PART_BITS);
+    s->sent = hbitmap_alloc(length, PART_BITS);
+    s->unsure = hbitmap_alloc(length, PART_BITS);
+    s->missing = missing ?: hbitmap_alloc(length, PART_BITS);
+    if (!missing) {
+        add_parts(s->missing, 0, length);
+    }
+    s->missing_bytes = hbitmap_count(s->missing);
+    s->copied = 0;
+    s->copied_bytes = 0;
+    s->ahead = checkpoint_disk_new_ranges();
+    s->ahead_bytes = s->ahead_zero_bytes = 0;
+    s->ahead_error = 0;
+    s->reading.bytes = 0;
+    s->rest_until_us = 0;
+    s->run++;
+    s->asked = false;
+    s->primary = true;
+}
+
+/*
+ * The secondary has received a checkpoint. It has loaded the one before, and
+ * written the copies that came between them.
+ */
+static void checkpoint_disk_commit_sent(CheckpointDisk *s)
+{
+    HBitmap *loaded = s->unsure;
+
+    if (!hbitmap_empty(loaded)) {
+        hbitmap_reset_all(loaded);
+    }
+    s->unsure = s->sent;
+    s->sent = loaded;
+    s->copied = 0;
+}
+
+/* ---- replication --------------------------------------------------------- */
 
 void checkpoint_disk_free_state(CheckpointDisk *s)
 {
     checkpoint_disk_free_bitmaps(s);
     checkpoint_disk_forget(s);
     g_clear_pointer(&s->failure, g_free);
-}
-
-/* With the lock: the secondary has nothing. */
-static void checkpoint_disk_begin_anew(CheckpointDisk *s, int64_t length)
-{
-    checkpoint_disk_free_bitmaps(s);
-    s->size = length;
-    s->missing = hbitmap_alloc(length, PART_BITS);
-    s->changed = hbitmap_alloc(length, PART_BITS);
-    s->sent = hbitmap_alloc(length, PART_BITS);
-    if (length) {
-        hbitmap_set(s->missing, 0, length);
-    }
-    s->missing_bytes = length;
-    s->copied = 0;
-    s->ahead = checkpoint_disk_new_ranges();
-    s->ahead_bytes = s->ahead_zero_bytes = 0;
-    s->ahead_error = 0;
-    s->run++;
-    s->asked = false;
-    s->primary = true;
+    g_clear_pointer(&s->kept_for, g_free);
+    g_clear_pointer(&s->present, g_free);
+    g_clear_pointer(&s->replica, g_free);
+    g_clear_pointer(&s->replica_base, g_free);
 }
 
 static void checkpoint_disk_start(ReplicationState *rs, ReplicationMode mode,
@@ -402,8 +489,7 @@ static void checkpoint_disk_commit(ReplicationState *rs)
 
     if (s->primary) {
         WITH_QEMU_LOCK_GUARD(&s->lock) {
-            hbitmap_reset_all(s->sent);
-            s->copied = 0;
+            checkpoint_disk_commit_sent(s);
             s->complete = s->taken_complete;
             checkpoint_disk_let_writes_go(s);
         }
@@ -449,7 +535,7 @@ static void checkpoint_disk_stop(ReplicationState *rs, bool failover,
         s->primary = false;
         s->complete = false;
         checkpoint_disk_let_writes_go(s);
-        checkpoint_disk_free_bitmaps(s);
+        checkpoint_disk_keep(s);
     } else if (s->secondary) {
         s->secondary = false;
         if (failover && !s->complete) {
@@ -469,5 +555,7 @@ ReplicationOps checkpoint_disk_ops = {
     .checkpoint = checkpoint_disk_checkpoint,
     .get_error = checkpoint_disk_get_error,
     .commit = checkpoint_disk_commit,
+    .next_copy = checkpoint_disk_next_copy,
+    .load_copy = checkpoint_disk_load_copy,
     .stop = checkpoint_disk_stop,
 };

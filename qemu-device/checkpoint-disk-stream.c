@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * checkpoint-disk: its part of a checkpoint, as bytes; see
+ * checkpoint-disk: its part of a checkpoint as bytes, and decisions; see
  * checkpoint-disk-stream.h
  *
  * Nothing of QEMU is included, not even osdep.h: others link this file.
  */
+
+#include <string.h>
 
 #include "checkpoint-disk-stream.h"
 
@@ -44,6 +46,19 @@ void checkpoint_disk_write_range(uint8_t bytes[CHECKPOINT_DISK_RANGE_BYTES],
     put_number(bytes, 8, range->offset);
     put_number(bytes + 8, 4, range->bytes);
     bytes[12] = range->data;
+}
+
+size_t
+checkpoint_disk_write_copy(uint8_t bytes[CHECKPOINT_DISK_MAX_COPY_BYTES],
+                           const CheckpointDiskCopy *copy)
+{
+    uint8_t *after = bytes + 1 + copy->name_bytes;
+
+    bytes[0] = copy->name_bytes;
+    memcpy(bytes + 1, copy->name, copy->name_bytes);
+    put_number(after, 8, copy->size);
+    checkpoint_disk_write_range(after + 8, &copy->range);
+    return after + 8 + CHECKPOINT_DISK_RANGE_BYTES - bytes;
 }
 
 /* ---- read (secondary) ---------------------------------------------------- */
@@ -99,6 +114,41 @@ static const char *check_range(const CheckpointDiskRange *r, uint64_t from,
     return NULL;
 }
 
+/* The flag has been looked at. */
+static CheckpointDiskRange range_at(const uint8_t *bytes)
+{
+    return (CheckpointDiskRange) {
+        .offset = number_at(bytes, 8),
+        .bytes = number_at(bytes + 8, 4),
+        .data = bytes[12],
+    };
+}
+
+const char *checkpoint_disk_read_copy(const uint8_t *bytes, size_t n,
+                                      size_t data_bytes,
+                                      CheckpointDiskCopy *copy)
+{
+    const uint8_t *after = bytes + 1;
+
+    if (n == 0 || n != (size_t)1 + bytes[0] + 8 + CHECKPOINT_DISK_RANGE_BYTES) {
+        return "it has another length than its name says";
+    }
+    after += bytes[0];
+    if (after[8 + 12] > 1) {
+        return "a flag has another value than 0 and 1";
+    }
+    *copy = (CheckpointDiskCopy) {
+        .name = (const char *)bytes + 1,
+        .name_bytes = bytes[0],
+        .size = number_at(after, 8),
+        .range = range_at(after + 8),
+    };
+    if (data_bytes != (copy->range.data ? copy->range.bytes : 0)) {
+        return "its data is not as long as its range";
+    }
+    return check_range(&copy->range, 0, copy->size);
+}
+
 static const char *read_range(const CheckpointDiskSource *source, uint64_t from,
                               uint64_t size, CheckpointDiskRange *r)
 {
@@ -112,11 +162,7 @@ static const char *read_range(const CheckpointDiskSource *source, uint64_t from,
     if (bytes[12] > 1) {
         return "a flag has another value than 0 and 1";
     }
-    *r = (CheckpointDiskRange) {
-        .offset = number_at(bytes, 8),
-        .bytes = number_at(bytes + 8, 4),
-        .data = bytes[12],
-    };
+    *r = range_at(bytes);
     why = check_range(r, from, size);
     if (why) {
         return why;
@@ -146,4 +192,54 @@ const char *checkpoint_disk_read_ranges(const CheckpointDiskSource *source,
         from = range.offset + range.bytes;
     }
     return NULL;
+}
+
+/* ---- decisions about the copy -------------------------------------------- */
+
+void checkpoint_disk_pace_begin(CheckpointDiskPace *pace, int64_t now_us)
+{
+    if (pace->requests++ == 0) {
+        pace->since_us = now_us;
+    }
+}
+
+void checkpoint_disk_pace_end(CheckpointDiskPace *pace, int64_t now_us)
+{
+    if (--pace->requests == 0) {
+        pace->busy_us += now_us - pace->since_us;
+    }
+}
+
+int64_t checkpoint_disk_pace_rest(CheckpointDiskPace *pace, int64_t took_us,
+                                  int64_t now_us)
+{
+    int64_t passed_us = now_us - pace->looked_us;
+    int64_t busy_us = pace->busy_us;
+    int64_t rest_us;
+
+    if (pace->requests) {
+        busy_us += now_us - pace->since_us;
+        pace->since_us = now_us;
+    }
+    pace->busy_us = 0;
+    pace->looked_us = now_us;
+    if (busy_us <= 0 || passed_us <= 0 || took_us <= 0) {
+        return 0;
+    }
+    if (took_us > CHECKPOINT_DISK_MAX_REST_US) {
+        took_us = CHECKPOINT_DISK_MAX_REST_US;
+    }
+    if (busy_us > passed_us) {
+        busy_us = passed_us;
+    }
+    rest_us = took_us * CHECKPOINT_DISK_REST_FACTOR *
+              (busy_us * 1024 / passed_us) / 1024;
+    return rest_us < CHECKPOINT_DISK_MAX_REST_US ? rest_us
+                                                 : CHECKPOINT_DISK_MAX_REST_US;
+}
+
+bool checkpoint_disk_base_fits(const char *kept, int64_t kept_size,
+                               const char *base, int64_t size)
+{
+    return kept && *kept && base && kept_size == size && !strcmp(kept, base);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * checkpoint-disk: its part of a checkpoint, as bytes
+ * checkpoint-disk: its part of a checkpoint as bytes, and what is decided about
+ * the copy for a secondary: how much of the disk's time it takes from the
+ * guest, and whether one that was here before gets only what changed
  *
- * Without QEMU, so that a fuzzer and a unit test link it (tests/fuzz,
+ * Without QEMU, so that a fuzzer and unit tests link it (tests/fuzz,
  * tests/device). The peer is hostile: each length is checked before anybody
  * allocates for it, and what is held is bounded by what was sent.
  *
@@ -14,6 +16,10 @@
  * Ranges are of whole parts, but for the end of a disk whose size is none: a
  * range has memory and an alignment of its own, so a million of one byte each
  * would cost three hundred times what they are on the wire.
+ *
+ * Beside checkpoints a disk's first copy comes, one range at a time: the length
+ * of the disk's name (1), the name, size of the disk (8), the range as above;
+ * its data is beside that.
  */
 
 #ifndef CHECKPOINT_DISK_STREAM_H
@@ -39,6 +45,10 @@ enum {
 
     CHECKPOINT_DISK_HEAD_BYTES = 13,
     CHECKPOINT_DISK_RANGE_BYTES = 13,
+
+    CHECKPOINT_DISK_NAME_BYTES = 255,
+    CHECKPOINT_DISK_MAX_COPY_BYTES =
+        1 + CHECKPOINT_DISK_NAME_BYTES + 8 + CHECKPOINT_DISK_RANGE_BYTES,
 };
 
 typedef struct CheckpointDiskHead {
@@ -52,6 +62,13 @@ typedef struct CheckpointDiskRange {
     uint32_t bytes;
     bool data; /* else all zeroes */
 } CheckpointDiskRange;
+
+typedef struct CheckpointDiskCopy {
+    const char *name; /* not terminated */
+    uint8_t name_bytes;
+    uint64_t size; /* of the primary's disk */
+    CheckpointDiskRange range;
+} CheckpointDiskCopy;
 
 /* Where the bytes come from, and where the ranges go to */
 typedef struct CheckpointDiskSource {
@@ -77,11 +94,59 @@ const char *checkpoint_disk_read_ranges(const CheckpointDiskSource *source,
                                         const CheckpointDiskHead *head,
                                         uint64_t size);
 
+/*
+ * The head of a copy, with @data_bytes of data beside it. @copy refers to
+ * @bytes. The caller compares its size with the image's.
+ */
+const char *checkpoint_disk_read_copy(const uint8_t *bytes, size_t n,
+                                      size_t data_bytes,
+                                      CheckpointDiskCopy *copy);
+/* Returns how many bytes it has. */
+size_t
+checkpoint_disk_write_copy(uint8_t bytes[CHECKPOINT_DISK_MAX_COPY_BYTES],
+                           const CheckpointDiskCopy *copy);
+
 void checkpoint_disk_write_head(uint8_t bytes[CHECKPOINT_DISK_HEAD_BYTES],
                                 const CheckpointDiskHead *head);
 /* The data, if there is any, comes behind it. */
 void checkpoint_disk_write_range(uint8_t bytes[CHECKPOINT_DISK_RANGE_BYTES],
                                  const CheckpointDiskRange *range);
+
+/* ---- decisions about the copy ----------------------------------------- */
+
+enum {
+    /*
+     * Beside a guest that always has a request under way the copy rests four
+     * times as long as it reads, so the guest keeps 0.8 of the disk's time.
+     */
+    CHECKPOINT_DISK_REST_FACTOR = 4,
+    /* After a read that a slow disk has held up for long */
+    CHECKPOINT_DISK_MAX_REST_US = 200 * 1000,
+};
+
+/* For how long the guest has had requests under way. All 0 at the beginning. */
+typedef struct CheckpointDiskPace {
+    unsigned int requests; /* under way */
+    int64_t since_us;      /* the first of them */
+    int64_t busy_us;       /* until then, since the last rest */
+    int64_t looked_us;     /* when that was */
+} CheckpointDiskPace;
+
+void checkpoint_disk_pace_begin(CheckpointDiskPace *pace, int64_t now_us);
+void checkpoint_disk_pace_end(CheckpointDiskPace *pace, int64_t now_us);
+/* How long the copy rests after a read that has taken @took_us until now. */
+int64_t checkpoint_disk_pace_rest(CheckpointDiskPace *pace, int64_t took_us,
+                                  int64_t now_us);
+
+/*
+ * Whether a secondary lacks no more than what was kept. A replica is a name for
+ * "what that stream has left in this image", which the secondary's supervisor
+ * makes up anew for each QEMU. @kept: of the stream whose differences were
+ * kept, for a disk of @kept_size bytes; @base: what the image has now. Each is
+ * NULL or empty where there is none.
+ */
+bool checkpoint_disk_base_fits(const char *kept, int64_t kept_size,
+                               const char *base, int64_t size);
 
 #ifdef __cplusplus
 }

@@ -24,7 +24,13 @@
  *   changed    written since the last checkpoint was taken
  *   sent       in a checkpoint that was taken. A commit forgets it; without one
  *              it is part of the next checkpoint, too
- *   none       the secondary has it
+ *   unsure     in a checkpoint that was committed, and perhaps not loaded yet,
+ *              or in a copy that went beside the checkpoints
+ *   none       the secondary's image has it
+ *
+ * Without a secondary all but the last is *kept*, with what is written from
+ * then on, for one whose image is still as this stream has left it
+ * (checkpoint-disk-state.c).
  *
  * What one checkpoint has to bring is bounded: when it gets much, a checkpoint
  * is asked for, and then the guest's writes wait for its commit. They wait
@@ -85,9 +91,11 @@ static void mark_changed(CheckpointDisk *s, int64_t offset, int64_t bytes)
     int64_t first = QEMU_ALIGN_DOWN(offset, PART_BYTES);
     int64_t count = MIN(QEMU_ALIGN_UP(end, PART_BYTES), s->size) - first;
 
-    if (s->primary && offset < end) {
+    if (offset < end && s->primary) {
         hbitmap_set(s->changed, first, count);
         hbitmap_reset(s->missing, first, count);
+    } else if (offset < end && s->kept) {
+        hbitmap_set(s->kept, first, count);
     }
 }
 
@@ -100,6 +108,7 @@ static void coroutine_fn checkpoint_disk_begin(CheckpointDisk *s,
         qemu_co_queue_wait(&s->wait, &s->lock);
     }
     mark_changed(s, offset, bytes);
+    checkpoint_disk_pace_begin(&s->pace, g_get_monotonic_time());
     if (s->primary && !s->asked && held_bytes(s) >= HELD_BYTES / 2) {
         s->asked = true;
         colo_checkpoint_now();
@@ -115,13 +124,32 @@ static void coroutine_fn checkpoint_disk_end(CheckpointDisk *s, int64_t offset,
 {
     QEMU_LOCK_GUARD(&s->lock);
     mark_changed(s, offset, bytes);
+    checkpoint_disk_pace_end(&s->pace, g_get_monotonic_time());
+}
+
+/* Of a request that changes nothing */
+static void coroutine_fn checkpoint_disk_count(CheckpointDisk *s, bool ends)
+{
+    int64_t now_us = g_get_monotonic_time();
+
+    QEMU_LOCK_GUARD(&s->lock);
+    if (ends) {
+        checkpoint_disk_pace_end(&s->pace, now_us);
+    } else {
+        checkpoint_disk_pace_begin(&s->pace, now_us);
+    }
 }
 
 static int coroutine_fn GRAPH_RDLOCK
 checkpoint_disk_co_preadv(BlockDriverState *bs, int64_t offset, int64_t bytes,
                           QEMUIOVector *qiov, BdrvRequestFlags flags)
 {
-    return bdrv_co_preadv(bs->file, offset, bytes, qiov, flags);
+    int ret;
+
+    checkpoint_disk_count(disk_of(bs), false);
+    ret = bdrv_co_preadv(bs->file, offset, bytes, qiov, flags);
+    checkpoint_disk_count(disk_of(bs), true);
+    return ret;
 }
 
 static int coroutine_fn GRAPH_RDLOCK
@@ -163,7 +191,12 @@ checkpoint_disk_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
 static int coroutine_fn GRAPH_RDLOCK
 checkpoint_disk_co_flush(BlockDriverState *bs)
 {
-    return bdrv_co_flush(bs->file->bs);
+    int ret;
+
+    checkpoint_disk_count(disk_of(bs), false);
+    ret = bdrv_co_flush(bs->file->bs);
+    checkpoint_disk_count(disk_of(bs), true);
+    return ret;
 }
 
 static int64_t coroutine_fn GRAPH_RDLOCK
@@ -207,6 +240,8 @@ static void checkpoint_disk_close(BlockDriverState *bs)
     }
     vmstate_unregister(VMSTATE_IF(s), &vmstate_checkpoint_disk, s);
     checkpoint_disk_free_state(s);
+    timer_free(s->rested);
+    s->rested = NULL;
     state->disk = NULL;
     if (OBJECT(s)->parent) {
         object_unparent(OBJECT(s));
@@ -253,6 +288,7 @@ static int checkpoint_disk_open(BlockDriverState *bs, QDict *options, int flags,
 
     /* Opening its file drains this node, too. */
     s->bs = bs;
+    s->rested = timer_new_us(QEMU_CLOCK_REALTIME, checkpoint_disk_rested, s);
     state->disk = s;
     ret = checkpoint_disk_open_file(bs, options, flags, errp);
     if (ret < 0) {
@@ -325,6 +361,8 @@ static void checkpoint_disk_init(Object *obj)
                                    &s->checkpoint_bytes, OBJ_PROP_FLAG_READ);
     object_property_add_uint64_ptr(obj, "ahead-bytes", &s->ahead_bytes,
                                    OBJ_PROP_FLAG_READ);
+    object_property_add_uint64_ptr(obj, "copied-bytes", &s->copied_bytes,
+                                   OBJ_PROP_FLAG_READ);
 }
 
 static void checkpoint_disk_finalize(Object *obj)
@@ -364,6 +402,35 @@ static char *checkpoint_disk_get_flush_failure(Object *obj, Error **errp)
     return g_strdup(ret ? strerror(-ret) : "");
 }
 
+/*
+ * "replica": of the secondary that comes next, its supervisor's name for what
+ * this primary is about to leave in its image; it takes copies beside
+ * checkpoints. "replica-base": the name of what is in it now.
+ */
+static char *checkpoint_disk_get_replica(Object *obj, Error **errp)
+{
+    return g_strdup(CHECKPOINT_DISK(obj)->replica ?: "");
+}
+
+static void checkpoint_disk_set_replica(Object *obj, const char *value,
+                                        Error **errp)
+{
+    g_free(CHECKPOINT_DISK(obj)->replica);
+    CHECKPOINT_DISK(obj)->replica = *value ? g_strdup(value) : NULL;
+}
+
+static char *checkpoint_disk_get_replica_base(Object *obj, Error **errp)
+{
+    return g_strdup(CHECKPOINT_DISK(obj)->replica_base ?: "");
+}
+
+static void checkpoint_disk_set_replica_base(Object *obj, const char *value,
+                                             Error **errp)
+{
+    g_free(CHECKPOINT_DISK(obj)->replica_base);
+    CHECKPOINT_DISK(obj)->replica_base = *value ? g_strdup(value) : NULL;
+}
+
 static void checkpoint_disk_class_init(ObjectClass *klass, void *data)
 {
     VMSTATE_IF_CLASS(klass)->get_id = checkpoint_disk_get_id;
@@ -376,6 +443,11 @@ static void checkpoint_disk_class_init(ObjectClass *klass, void *data)
                                    checkpoint_disk_set_flushing);
     object_class_property_add_str(klass, "flush-failure",
                                   checkpoint_disk_get_flush_failure, NULL);
+    object_class_property_add_str(klass, "replica", checkpoint_disk_get_replica,
+                                  checkpoint_disk_set_replica);
+    object_class_property_add_str(klass, "replica-base",
+                                  checkpoint_disk_get_replica_base,
+                                  checkpoint_disk_set_replica_base);
 }
 
 static const TypeInfo checkpoint_disk_types[] = {

@@ -51,6 +51,9 @@ struct CheckpointDisk {
     HBitmap *changed;
     HBitmap *sent;
     uint64_t copied;            /* of `sent`: was missing, not written */
+    HBitmap *unsure;            /* left here; maybe not yet in its image */
+    HBitmap *kept;              /* no secondary: what the last one lacks … */
+    int64_t kept_size;
     CoQueue wait;               /* writes, while there is too much */
     unsigned int draining;
     bool primary;
@@ -60,6 +63,10 @@ struct CheckpointDisk {
     uint64_t ahead_zero_bytes;
     int ahead_error;            /* < 0: why the next one is none */
     DiskSpan reading; /* is in no bitmap just now */
+    bool beside;                /* copies go beside checkpoints */
+    CheckpointDiskPace pace;
+    int64_t rest_until_us;
+    uint64_t copied_bytes;      /* for this secondary: of what was missing */
     unsigned int run;           /* counts the secondaries */
 
     bool copying;               /* atomic: a coroutine reads ahead … */
@@ -69,6 +76,11 @@ struct CheckpointDisk {
     int flush_error;            /* atomic: of the last that failed; or 0 */
 
     /* With the BQL from here on */
+    QEMUTimer *rested;
+    char *kept_for;             /* … whose replica was this */
+    char *present;              /* the same of the secondary that is there */
+    char *replica;              /* of the next one: see "replica" */
+    char *replica_base;
     bool secondary;
     bool taken_complete;        /* nothing is missing beside what was taken */
     bool complete;              /* the secondary's image is a whole copy */
@@ -84,9 +96,14 @@ void checkpoint_disk_let_writes_go(CheckpointDisk *s);
 /* checkpoint-disk-copy.c */
 void checkpoint_disk_copy_ahead(CheckpointDisk *s);
 int checkpoint_disk_take_ahead(CheckpointDisk *s, GArray *ranges, bool take);
+bool checkpoint_disk_next_copy(ReplicationState *rs, ReplicationCopy *copy);
+bool checkpoint_disk_load_copy(ReplicationState *rs,
+                               const ReplicationCopy *copy, Error **errp);
+void checkpoint_disk_rested(void *opaque);
 
 /* checkpoint-disk-state.c */
 GArray *checkpoint_disk_new_ranges(void);
+int checkpoint_disk_transfer(CheckpointDisk *s, GArray *ranges, bool write);
 extern const VMStateDescription vmstate_checkpoint_disk;
 extern ReplicationOps checkpoint_disk_ops;
 void checkpoint_disk_free_state(CheckpointDisk *s);

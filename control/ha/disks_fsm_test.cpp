@@ -474,6 +474,24 @@ TEST_F(standby_disks, a_mark_that_comes_late_is_not_another_pairs) {
     EXPECT_TRUE(says<act_standby_send>(take(), supervision_kind::ready));
 }
 
+TEST_F(standby_disks, ready_says_what_the_present_qemus_images_have) {
+    const auto said = [](const std::vector<standby_action>& actions) {
+        const auto sent = the<act_standby_send>(actions);
+        const auto* m = std::get_if<supervision>(&sent.what);
+        return m != nullptr && m->kind == supervision_kind::ready ? m->text : std::string("no READY");
+    };
+    sync();
+    fsm->on_qemu_died("killed", fsm->qemu(), now);
+    take();
+    fsm->on_qemu_ready(fsm->qemu(), now, "two one");
+    fsm->on_marked({}, now); // `copy`
+    EXPECT_EQ(said(take()), "two one");
+    fsm->on_qemu_died("killed", fsm->qemu(), now);
+    take();
+    fsm->on_qemu_ready(fsm->qemu(), now);
+    EXPECT_EQ(said(take()), "");
+}
+
 TEST_F(standby_disks, half_a_disk_is_overwritten_by_whoever_runs_the_vm) {
     begin_with({disk_state::copy, lineage_of({{b, 1, 9}})});
     word(supervision_kind::lineage, 0, text_of(disk_state::newest, {{a, 1, 1}}));

@@ -171,6 +171,7 @@ struct act_send {
 struct act_start_qemu {};
 struct act_replicate {
     std::uint64_t replication; // counts up; reports of it say this number
+    std::string replica;       // what the standby said of its images; empty: nothing
 };
 struct act_mark { // the images, durably; then on_marked
     disk_mark mark;
@@ -345,6 +346,7 @@ private:
     bool tells_next_ = false; // the last one says that a standby is told its term next
     std::uint64_t last_number_ = 0;
     std::uint64_t replication_ = 0;   // the last one that was begun
+    std::string replica_;             // of the standby that is ready
     std::uint64_t reported_term_ = 0; // the last one that a standby was told; used once
     std::uint64_t opening_by_ = 0;    // until then another's lease may run out
     bool pair_asked_ = false;         // with reported_term_; whether it was done is not known

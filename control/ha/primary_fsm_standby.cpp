@@ -248,6 +248,7 @@ void primary_fsm::on_supervision(const supervision& m, std::uint64_t now) {
     switch (m.kind) {
     case supervision_kind::ready:
         link_ = link_state::ready;
+        replica_ = m.text;
         return standby_has_nothing("the standby's QEMU is a new one", now);
     case supervision_kind::paired:
         said_nothing_left_ = false;
@@ -432,7 +433,7 @@ void primary_fsm::replicate_if_ready(std::uint64_t now) {
         return;
     standby_is_clean_ = false;
     become(primary_state::replicating, {});
-    actions_.push_back(act_replicate{++replication_});
+    actions_.push_back(act_replicate{++replication_, replica_});
 }
 
 void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t now) {

@@ -448,6 +448,22 @@ TEST_F(primary, a_standby_that_believes_it_is_paired_is_told_otherwise_until_it_
     EXPECT_TRUE(any<act_replicate>(done()));
 }
 
+TEST_F(primary, a_standby_is_filled_as_its_last_ready_says) {
+    open();
+    greet();
+    word(supervision_kind::ready, 0, "one zero");
+    EXPECT_EQ(the<act_replicate>(done()).replica, "one zero");
+    word(supervision_kind::belief, 0);
+    word(supervision_kind::ready, 0, "two one");
+    EXPECT_EQ(the<act_replicate>(done()).replica, "two one");
+    word(supervision_kind::belief, 0);
+    word(supervision_kind::ready); // of an earlier release, or nothing is known of its images
+    now += 4000;                   // it is not tried again at once
+    granted(1, now + 300);
+    fsm->on_tick(now);
+    EXPECT_EQ(the<act_replicate>(done()).replica, "");
+}
+
 // BELIEF 0 says that another QEMU is started; that one is not ready before READY.
 TEST_F(primary, a_standby_that_begins_anew_while_it_is_filled_is_not_filled_before_it_is_ready) {
     open();

@@ -93,9 +93,10 @@ void standby_fsm::report_belief() {
 
 // ---- QEMU
 
-void standby_fsm::on_qemu_ready(std::uint64_t qemu, std::uint64_t) {
+void standby_fsm::on_qemu_ready(std::uint64_t qemu, std::uint64_t, const std::string& replica) {
     if (state_ != standby_state::starting || qemu != qemu_)
         return;
+    replica_ = replica;
     become(standby_state::listening, {});
     be_ready(); // the primary may have been waiting for us
 }

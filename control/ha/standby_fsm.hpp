@@ -153,7 +153,8 @@ public:
     explicit standby_fsm(standby_config config) : config_(std::move(config)) {}
 
     // Of the QEMU with this number: what is said of a former one does not count.
-    void on_qemu_ready(std::uint64_t qemu, std::uint64_t now);
+    // `replica`: what READY says of the images (control/pilot/replica.hpp); empty: nothing is known of them.
+    void on_qemu_ready(std::uint64_t qemu, std::uint64_t now, const std::string& replica = {});
     void on_qemu_died(const std::string& how, std::uint64_t qemu, std::uint64_t now);
     std::uint64_t qemu() const { return qemu_; } // the present one; the first has 1
     // It does not get on: no standby as long as that is so. Said again and again.
@@ -245,6 +246,7 @@ private:
     std::optional<disk_mark> theirs_;                                     // its disks', of this connection
     disk_mark mark_ = config_.mark;                                       // of ours, that is durable
     std::deque<disk_mark> marking_;                                       // those that are being made durable
+    std::string replica_;                                                 // of the present QEMU
     std::uint64_t mark_again_at_ = 0;    // taking_over: one could not be written. 0: none
     bool record_is_theirs_ = false;      // proving: it was seen
     std::uint64_t may_be_paired_at_ = 0; // proving: since then only a sign of life is missing; 0: more is

@@ -24,7 +24,7 @@ void standby_fsm::be_ready() {
     }
     waiting_for_.clear();
     become(standby_state::greeted, {});
-    say(supervision_kind::ready, 0);
+    say(supervision_kind::ready, 0, replica_);
 }
 
 void standby_fsm::refuse_primary(const std::string& why) {

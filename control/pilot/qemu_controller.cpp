@@ -49,6 +49,10 @@ void qemu_controller::start(const std::vector<std::string>& command, bool standb
     standby_ = standby;
     number_ = next_number_;
     life_ = {};
+    if (standby)
+        own_replica_ = keeper_.begin();
+    else
+        keeper_.forget();
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return events_.died(fmt::format("no descriptors left: {}", std::strerror(errno)), false, number_);
@@ -354,11 +358,11 @@ void qemu_controller::take(const qmp_message& message) {
                         return kill("it cannot listen for the VM's state: " + description(listening));
                     if (config_.gpu)
                         life_.look_at_copy = clock::now();
-                    events_.ready(number_);
+                    events_.ready(number_, to_text(own_replica_));
                 });
             });
             if (std::exchange(life_.replicate, false))
-                replicate(replication_, to_, encrypted_);
+                replicate(replication_, to_, encrypted_, replica_);
         });
     case qmp_message::kind::event:
         return on_event(message);
@@ -461,6 +465,7 @@ void qemu_controller::take_over() {
     if (!qemu_)
         return events_.takeover_failed("it does not run");
     life_.taking_over = true;
+    keeper_.spoil(); // the guest may write from here on
     yank();
     ask("x-colo-lost-heartbeat", {}, [this](const qmp_message& a) {
         if (a.what != qmp_message::kind::success && life_.taking_over) {

@@ -15,6 +15,7 @@
 #include "control/pilot/difference_watch.hpp"
 #include "control/pilot/paused_share.hpp"
 #include "control/pilot/progress_watch.hpp"
+#include "control/pilot/replica.hpp"
 #include "control/qemu/qmp_session.hpp"
 #include "control/relay/relayed_links.hpp"
 
@@ -45,13 +46,16 @@ struct pilot_config {
     std::uint32_t max_epoch_ms = 100; // the shortest is on the command lines
     bool gpu = false;                 // the VM has one: the standby's gets its state first
     bool may_be_protected = false;    // a writable disk must be in the checkpoints
+    // Its writable disks' images, if what a standby's QEMU leaves in them is of use to the next one.
+    std::vector<std::string> replica_images;
     progress_bounds bounds;
     std::uint32_t hand_over_ms = 10000; // for how long hand_over() may hold the VM
 };
 
 // What it tells; called inside handle() and the orders.
 struct pilot_events {
-    std::function<void(std::uint64_t qemu)> ready; // a standby with this number waits for the VM
+    // A standby with this number waits for the VM. `replica`: what its images have (control/pilot/replica.hpp).
+    std::function<void(std::uint64_t qemu, const std::string& replica)> ready;
     // Of the replication with this number: checkpoints arrive, output is held.
     std::function<void(std::uint64_t replication)> protecting;
     // QEMU asks whether to go on alone.
@@ -87,14 +91,17 @@ public:
     qemu_controller(pilot_config config, pilot_events events)
         : config_(std::move(config))
         , events_(std::move(events))
+        , keeper_(config_.replica_images)
         , watch_(config_.bounds)
         , tick_period_(asking_period_ms(config_.bounds)) {}
 
     // Orders.
     void start_primary() { start(config_.command, false); }
     void start_standby() { start(config_.standby_command, true); }
-    // `replication`: the number that what is reported of it has. `to`: as QEMU finds them.
-    void replicate(std::uint64_t replication, const link_addresses& to, bool encrypted);
+    // `replication`: the number that what is reported of it has. `to`: as QEMU finds them. `replica`: what the
+    // standby said of its images.
+    void replicate(std::uint64_t replication, const link_addresses& to, bool encrypted,
+                   const std::string& replica);
     void go_on_alone();
     void report_gpu_failure(); // to the guest
     void take_over();
@@ -129,6 +136,8 @@ public:
     const figures& last() const { return last_; }
     // Of its writable disks, what the standby has never got
     std::uint64_t disk_missing_bytes() const { return disk_missing_bytes_; }
+    // What of that it has got since, without what the guest wrote meanwhile
+    std::uint64_t disk_copied_bytes() const { return disk_copied_bytes_; }
     double paused_percent() const { return paused_.percent(); }
     // Since the standby's last checkpoint; 0 without checkpoints.
     std::uint64_t checkpoint_age_ms() const {
@@ -150,7 +159,12 @@ private:
     void flush_disk(std::size_t index);
     void look_at_flush();
     void flushed(const std::string& problem);
-    void look_at_disks(std::size_t index, std::uint64_t missing, bool complete);
+    struct disk_figures {
+        std::uint64_t missing = 0, copied = 0;
+        bool complete = true;
+    };
+    void look_at_disks(std::size_t index, disk_figures sum);
+    void name_replica();
     void on_checkpointing();
     void send_state();
     void name_standby_of_gpu();
@@ -218,7 +232,8 @@ private:
     figures last_;
     paused_share paused_;
     std::vector<std::string> disks_; // in the checkpoints, by their nodes
-    std::uint64_t disk_missing_bytes_ = 0;
+    std::uint64_t disk_missing_bytes_ = 0, disk_copied_bytes_ = 0;
+    std::string replica_; // the standby's, of the last replication
     bool disks_looking_ = false, disks_complete_ = false;
     std::function<void(const std::string& problem)> flush_done_; // flush_disks(), under way
     std::size_t flushing_ = 0;                                   // which disk
@@ -227,6 +242,8 @@ private:
     std::chrono::milliseconds takeover_period_{};
     std::map<concern, std::string> warnings_;
     std::optional<clock::time_point> go_on_at_; // a VM that an error of a device has stopped
+    replica_keeper keeper_;
+    replica own_replica_; // a standby's
     progress_watch watch_{{}};
     const std::chrono::milliseconds tick_period_; // of pings, and of looks at what they say
     clock::time_point tick_at_{};

@@ -27,6 +27,7 @@ void qemu_controller::ended() {
                                         : fmt::format("killed, because {}", life_.killed_why);
     const auto restart_why = std::move(life_.restart_why);
     forget_process();
+    keeper_.leave();
     if (restart_why.empty())
         return events_.died(how, in_order, number_);
     events_.log("QEMU is started anew: " + restart_why);
@@ -47,6 +48,7 @@ void qemu_controller::look_at_kill() {
         return; // another standby's QEMU would find its images and addresses in use
     auto how = fmt::format("killed, because {}; the kernel still holds a thread of it", life_.killed_why);
     qemu_->abandon();
+    keeper_.spoil(); // that thread may be in a write
     forget_process();
     events_.died(how, false, number_);
 }

@@ -36,17 +36,19 @@ std::uint64_t committed_in(const qmp_message& colo_status) {
 
 } // namespace
 
-void qemu_controller::replicate(std::uint64_t replication, const link_addresses& to, bool encrypted) {
+void qemu_controller::replicate(std::uint64_t replication, const link_addresses& to, bool encrypted,
+                                const std::string& replica) {
     replication_ = replication;
     to_ = to;
     encrypted_ = encrypted;
+    replica_ = replica;
     if (!life_.negotiated) { // it has only just been started
         life_.replicate = true;
         return;
     }
     life_.abandoned = life_.told = life_.looking = life_.gpu_looking = life_.stream_is_ours = false;
     disks_looking_ = disks_complete_ = false;
-    disk_missing_bytes_ = 0;
+    disk_missing_bytes_ = disk_copied_bytes_ = 0;
     life_.handing_over = 0;
     life_.hand_over_by.reset();
     enter(watched_phase::none);
@@ -100,6 +102,7 @@ void qemu_controller::send_state() {
     ask("migrate-set-capabilities",
         {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
         [failed](const qmp_message& a) { failed(a, "x-colo"); });
+    name_replica();
     // That was accepted only if no stream is under way, so the count is final.
     ask("query-colo-status", {}, [this](const qmp_message& a) { life_.counted.begin(committed_in(a)); });
     ask("migrate-set-parameters",
@@ -134,7 +137,7 @@ void qemu_controller::look() {
     figures_at_ = now + figures_period;
     if (!disks_looking_) {
         disks_looking_ = true;
-        look_at_disks(0, 0, true);
+        look_at_disks(0, {});
     }
     if (life_.looking)
         return;
@@ -166,11 +169,12 @@ void qemu_controller::look() {
 
 // One after the other. A standby is one when it has all of every disk; and a disk of which no checkpoint can
 // be taken would hold the VM's output for ever.
-void qemu_controller::look_at_disks(std::size_t index, std::uint64_t missing, bool complete) {
+void qemu_controller::look_at_disks(std::size_t index, disk_figures sum) {
     if (index == disks_.size()) {
         disks_looking_ = false;
-        disks_complete_ = complete;
-        disk_missing_bytes_ = missing;
+        disks_complete_ = sum.complete;
+        disk_missing_bytes_ = sum.missing;
+        disk_copied_bytes_ = sum.copied;
         return;
     }
     const auto read = [this, path = "/objects/" + disks_[index]](const char* property, answer then) {
@@ -185,12 +189,29 @@ void qemu_controller::look_at_disks(std::size_t index, std::uint64_t missing, bo
             return;
         report_loss("no checkpoint can be taken: " + a.body.get<std::string>());
     });
-    read("missing-bytes", [this, read, index, missing, complete](const qmp_message& a) {
-        const auto bytes = a.body.is_number_unsigned() ? a.body.get<std::uint64_t>() : 0;
-        read("complete", [this, index, sum = missing + bytes, complete](const qmp_message& b) {
-            look_at_disks(index + 1, sum, complete && b.body.is_boolean() && b.body.get<bool>());
+    const auto number = [](const qmp_message& a) {
+        return a.body.is_number_unsigned() ? a.body.get<std::uint64_t>() : 0;
+    };
+    read("missing-bytes", [this, read, number, index, sum](const qmp_message& a) {
+        read("copied-bytes", [this, read, number, index, sum, missing = number(a)](const qmp_message& b) {
+            read("complete", [this, index, sum, missing, copied = number(b)](const qmp_message& c) {
+                look_at_disks(index + 1, {sum.missing + missing, sum.copied + copied,
+                                          sum.complete && c.body.is_boolean() && c.body.get<bool>()});
+            });
         });
     });
+}
+
+// Before the stream: by it each disk knows whether the standby lacks all of it, or what was kept.
+void qemu_controller::name_replica() {
+    auto theirs = parse_replica(replica_).value_or(replica{});
+    // One that is not in the description is in no record of the standby's.
+    if (disks_.size() != config_.replica_images.size())
+        theirs.base.clear();
+    for (const auto& disk : disks_)
+        for (const auto& [property, value] :
+             {std::pair{"replica", theirs.name}, {"replica-base", theirs.base}})
+            ask("qom-set", {{"path", "/objects/" + disk}, {"property", property}, {"value", value}}, {});
 }
 
 // Both GPUs must be well: ours, and the standby's, without whose copy no checkpoint is one.

@@ -159,14 +159,14 @@ bool supervisor::encrypted() const {
     return !vm_.protection.tls.empty() && needs_tls(state_address_);
 }
 
-void supervisor::replicate(std::uint64_t replication) {
+void supervisor::replicate(std::uint64_t replication, const std::string& replica) {
     link_addresses to{state_address_, gpu_address_};
     if (links_) {
         if (const auto problem = links_->aim(to); !problem.empty())
             return loop_->replication_lost(replication, problem);
         to = links_in(directory_ + "/peers");
     }
-    pilot_->replicate(replication, to, encrypted());
+    pilot_->replicate(replication, to, encrypted(), replica);
 }
 
 void supervisor::remove_sockets() const {
@@ -301,6 +301,10 @@ pilot_config supervisor::pilot_settings() {
                                   confined ? confined->user : std::nullopt);
         };
     q.gpu = vm_.gpu.has_value();
+    // Of other formats QEMU has a part in its memory, which is lost when it is killed.
+    if (std::all_of(vm_.disks.begin(), vm_.disks.end(),
+                    [](const auto& disk) { return !disk.writable || disk.format == "raw"; }))
+        q.replica_images = images_;
     q.may_be_protected = vm_.arbiter.what != described_arbiter::kind::none;
     const auto& bounds = vm_.supervision;
     q.bounds = {p.qemu_budget_ms, bounds.main_loop_ms, bounds.transfer_ms, bounds.checkpoint_ms};

@@ -89,6 +89,7 @@ json supervisor::status() {
             {"total_pause_us", pilot_->last().total_pause_us},
             {"epoch_us", pilot_->last().epoch_us},
             {"disk_missing_bytes", pilot_->disk_missing_bytes()},
+            {"disk_copied_bytes", pilot_->disk_copied_bytes()},
             {"paused_percent", pilot_->paused_percent()},
             {"qemu", pilot_->alive()},
             {"qemu_pid", pilot_->pid()},

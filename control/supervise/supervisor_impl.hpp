@@ -56,7 +56,7 @@ private:
     pilot_config pilot_settings();
     bool confine(vm_places places, std::string& error);
     bool make_room(const vm_places& places, std::string& error);
-    void replicate(std::uint64_t replication);
+    void replicate(std::uint64_t replication, const std::string& replica);
     bool encrypted() const;
     void look_at_links(bool ended);
     void remove_sockets() const;

@@ -193,7 +193,7 @@ struct supervisor_loop::work {
     void carry_out(act_close_link&) { close_link(); }
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
-    void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication); }
+    void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication, a.replica); }
     void carry_out(act_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
     void carry_out(act_report_gpu_failure& a) {
@@ -411,10 +411,10 @@ supervisor_loop::~supervisor_loop() {
     work_->listener_.reset();
 }
 
-void supervisor_loop::qemu_ready(std::uint64_t qemu) {
-    work_->loop_.post([w = work_.get(), qemu] {
+void supervisor_loop::qemu_ready(std::uint64_t qemu, const std::string& replica) {
+    work_->loop_.post([w = work_.get(), qemu, replica] {
         if (w->standby_)
-            w->standby_->on_qemu_ready(qemu, boot_ms());
+            w->standby_->on_qemu_ready(qemu, boot_ms(), replica);
         w->settle();
     });
 }

@@ -36,7 +36,8 @@ struct supervisor_loop_options {
 // Orders for the main thread, given on the supervisor_loop's thread; they only queue.
 struct supervisor_loop_orders {
     std::function<void()> start_primary, start_standby, go_on_alone, report_gpu_failure, take_over;
-    std::function<void(std::uint64_t replication)> replicate; // what is reported of it says this number
+    // What is reported of it says this number. `replica`: what the standby said of its images.
+    std::function<void(std::uint64_t replication, std::string replica)> replicate;
     // The images, durably; `flush`: what was written to them before that. Then marked(), in their order.
     std::function<void(const ha::disk_mark& mark, bool flush)> mark;
     std::function<void(std::string why, std::uint64_t qemu)> restart_standby; // the new one's number
@@ -72,7 +73,7 @@ public:
     std::string start_standby();
 
     // Any thread.
-    void qemu_ready(std::uint64_t qemu);
+    void qemu_ready(std::uint64_t qemu, const std::string& replica);
     void qemu_running();
     void takeover_failed(const std::string& why);
     void qemu_protecting(std::uint64_t replication);

@@ -22,12 +22,13 @@ double ms_between(std::uint64_t from_ns, std::uint64_t to_ns) {
 
 pilot_events supervisor::pilot_reports() {
     pilot_events events;
-    events.ready = [this, own = std::vector{state_address_, gpu_address_}](std::uint64_t qemu) {
+    events.ready = [this, own = std::vector{state_address_, gpu_address_}](std::uint64_t qemu,
+                                                                           const std::string& replica) {
         constexpr std::string_view prefix = "unix:";
         for (const std::string& address : own)
             if (address.starts_with(prefix))
                 qemus_sockets_.insert(address.substr(prefix.size()));
-        loop_->qemu_ready(qemu);
+        loop_->qemu_ready(qemu, replica);
     };
     events.protecting = [this](std::uint64_t replication) { loop_->qemu_protecting(replication); };
     events.replication_lost = [this](std::uint64_t replication, const std::string& why) {
@@ -101,8 +102,9 @@ supervisor_loop_orders supervisor::orders() {
     orders.go_on_alone = order(&qemu_controller::go_on_alone);
     orders.report_gpu_failure = order(&qemu_controller::report_gpu_failure);
     orders.take_over = order(&qemu_controller::take_over);
-    orders.replicate = [this](std::uint64_t replication) {
-        inbox_.put([this, replication] { replicate(replication); });
+    orders.replicate = [this](std::uint64_t replication, std::string replica) {
+        inbox_.put(
+            [this, replication, replica = std::move(replica)] { this->replicate(replication, replica); });
     };
     orders.restart_standby = [this](std::string why, std::uint64_t qemu) {
         inbox_.put([this, why = std::move(why), qemu] {

@@ -134,6 +134,18 @@ static void wait_for_guest(const char *side)
     }
 }
 
+void pair_new_secondary(Pair *pair, const PairOptions *o)
+{
+    g_autofree char *socket = g_strdup_printf("%s/migration", pair_directory);
+
+    unlink(socket);
+    pair->secondary = start_qemu("secondary", o, o->secondary,
+                                 "-incoming defer "
+                                 "-global migration.x-colo-passive=on");
+    watched[1] = qtest_pid(pair->secondary);
+    migrate_set_capability(pair->secondary, "x-colo", true);
+}
+
 Pair pair_start(const PairOptions *o)
 {
     g_autofree char *socket = g_strdup_printf("%s/migration", pair_directory);
@@ -145,15 +157,11 @@ Pair pair_start(const PairOptions *o)
     shorten_guest(o->pages);
     pair.end = o->pages ? START + o->pages * TEST_MEM_PAGE_SIZE : END;
     pair.primary = start_qemu("primary", o, o->primary, "");
-    pair.secondary = start_qemu("secondary", o, o->secondary,
-                                "-incoming defer "
-                                "-global migration.x-colo-passive=on");
+    pair_new_secondary(&pair, o);
     watched[0] = qtest_pid(pair.primary);
-    watched[1] = qtest_pid(pair.secondary);
     if (!o->idle) {
         wait_for_guest("primary");
     }
-    migrate_set_capability(pair.secondary, "x-colo", true);
     migrate_set_capability(pair.primary, "x-colo", true);
     migrate_set_parameter_int(pair.primary, "x-checkpoint-delay",
                               o->idle ? NEVER_MS : 50);

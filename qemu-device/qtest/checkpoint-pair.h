@@ -42,6 +42,8 @@ void pairs_end(void);
 Pair pair_start(const PairOptions *options);
 /* With .wait: starts to migrate, and so the checkpoints. */
 void pair_go(Pair *pair, const PairOptions *options);
+/* In the place of one that was quit; then pair_go(). */
+void pair_new_secondary(Pair *pair, const PairOptions *options);
 void pair_end(Pair *pair);
 
 /* Asks for a checkpoint, by setting the interval to what it is. */

@@ -13,7 +13,7 @@
 
 #include "qemu/osdep.h"
 #include "qemu/units.h"
-#include "checkpoint-pair.h"
+#include "checkpoint-disk-pair.h"
 #include "checkpoint-tests.h"
 #include "qobject/qdict.h"
 
@@ -148,46 +148,6 @@ static void test_ready_secondary_lost(void)
 
 /* ---- disks --------------------------------------------------------------- */
 
-#define DISK "/objects/d"
-#define DISK_BYTES (9 * MiB)    /* more than two checkpoints copy */
-#define LARGE_DISK_BYTES (192 * MiB)
-
-/* All of it is @byte; 0: nothing was ever written. */
-static char *make_image(const char *side, int64_t bytes, int byte)
-{
-    char *path = g_strdup_printf("%s/%s_disk", pair_directory, side);
-    int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
-    uint8_t block[4096];
-
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(ftruncate(fd, bytes), ==, 0);
-    memset(block, byte, sizeof(block));
-    for (int64_t at = 0; byte && at < bytes; at += sizeof(block)) {
-        g_assert_cmpint(pwrite(fd, block, MIN(sizeof(block), bytes - at), at),
-                        >, 0);
-    }
-    close(fd);
-    return path;
-}
-
-static char *disk_options(const char *image)
-{
-    return g_strdup_printf(
-        "-drive if=none,id=d0,node-name=d,driver=checkpoint-disk,"
-        "file.driver=raw,file.file.driver=file,file.file.filename=%s "
-        "-device virtio-blk-pci,drive=d0", image);
-}
-
-static void end_disk_pair(Pair *pair)
-{
-    pair_end(pair);
-    for (int i = 0; i < 2; i++) {
-        g_autofree char *path = g_strdup_printf("%s/%s_disk", pair_directory,
-                                                i ? "first" : "second");
-        unlink(path);
-    }
-}
-
 /* An image in which this @iotype fails at this sector */
 static char *bad_disk_options(const char *image, const char *iotype, int sector)
 {
@@ -197,54 +157,6 @@ static char *bad_disk_options(const char *image, const char *iotype, int sector)
         "file.inject-error.0.iotype=%s,file.inject-error.0.sector=%d,"
         "file.image.driver=file,file.image.filename=%s "
         "-device virtio-blk-pci,drive=d0", iotype, sector, image);
-}
-
-static Pair disk_pair_of(const char *primary, const char *secondary)
-{
-    return pair_start(&(PairOptions) { .idle = true, .primary = primary,
-                                       .secondary = secondary });
-}
-
-static Pair disk_pair(int64_t bytes, int first, int second)
-{
-    g_autofree char *first_image = make_image("first", bytes, first);
-    g_autofree char *second_image = make_image("second", bytes, second);
-    g_autofree char *primary = disk_options(first_image);
-    g_autofree char *secondary = disk_options(second_image);
-    Pair pair = disk_pair_of(primary, secondary);
-
-    pair_wait_colo(&pair);
-    return pair;
-}
-
-/* In the image of @side, into which everything goes at once */
-static bool disk_has(const char *side, uint8_t byte, int64_t at, int64_t bytes)
-{
-    g_autofree char *path = g_strdup_printf("%s/%s_disk", pair_directory, side);
-    int fd = open(path, O_RDONLY);
-    g_autofree uint8_t *found = g_malloc(bytes);
-    bool has = true;
-
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(pread(fd, found, bytes, at), ==, bytes);
-    close(fd);
-    for (int64_t i = 0; i < bytes && has; i++) {
-        has = found[i] == byte;
-    }
-    return has;
-}
-
-static void disk_io(QTestState *who, const char *command, uint8_t byte,
-                    int64_t at, int64_t bytes)
-{
-    g_free(qtest_hmp(who, "qemu-io d0 \"%s -q -P %u %" PRId64 " %" PRId64 "\"",
-                     command, byte, at, bytes));
-}
-
-static void disk_write(Pair *pair, uint8_t byte, int64_t at, int64_t bytes)
-{
-    disk_io(pair->primary, "write", byte, at, bytes);
-    g_assert_true(disk_has("first", byte, at, bytes));
 }
 
 /* The secondary can't go on; the primary does, alone. */
@@ -257,38 +169,6 @@ static void wait_secondary_gives_up(Pair *pair)
         g_usleep(2 * 1000);
     }
     disk_write(pair, 0x22, 1 * MiB, 64 * KiB);
-}
-
-static void commit_checkpoint(Pair *pair)
-{
-    uint64_t before = pair_count(pair, "committed");
-    g_autofree char *loaded = NULL;
-
-    pair_checkpoint(pair);
-    while (pair_count(pair, "committed") == before) {
-        g_usleep(2 * 1000);
-    }
-    loaded = g_strdup_printf(" checkpoint=%" PRIu64 " ",
-                             testdev_number(pair->primary, "sequence"));
-    testdev_wait(pair->secondary, loaded);
-}
-
-static bool disk_is_complete(QTestState *who)
-{
-    return qtest_qom_get_bool(who, DISK, "complete");
-}
-
-static unsigned int copy_disk(Pair *pair)
-{
-    unsigned int checkpoints = 0;
-
-    while (!disk_is_complete(pair->primary)) {
-        g_assert_false(disk_is_complete(pair->secondary));
-        commit_checkpoint(pair);
-        checkpoints++;
-    }
-    g_assert_true(disk_is_complete(pair->secondary));
-    return checkpoints;
 }
 
 /* Whatever the secondary's image was; what has no data is not kept, either. */

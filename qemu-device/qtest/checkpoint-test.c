@@ -433,6 +433,7 @@ int main(int argc, char **argv)
     checkpoint_moments_add();
     checkpoint_output_add();
     checkpoint_ready_add();
+    checkpoint_disk_copies_add();
     result = g_test_run();
 
     pairs_end();

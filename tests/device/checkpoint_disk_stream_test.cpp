@@ -133,6 +133,65 @@ TEST(checkpoint_disk_stream, flags_are_0_or_1) {
     }
 }
 
+// ---- copies, beside checkpoints
+
+std::vector<std::uint8_t> copy_head(const std::string& name, std::uint64_t size, CheckpointDiskRange range) {
+    std::vector<std::uint8_t> bytes(CHECKPOINT_DISK_MAX_COPY_BYTES);
+    const CheckpointDiskCopy copy{name.data(), static_cast<std::uint8_t>(name.size()), size, range};
+    bytes.resize(checkpoint_disk_write_copy(bytes.data(), &copy));
+    return bytes;
+}
+
+std::string read_copy(const std::vector<std::uint8_t>& bytes, std::size_t data_bytes) {
+    CheckpointDiskCopy copy{};
+    const char* why = checkpoint_disk_read_copy(bytes.data(), bytes.size(), data_bytes, &copy);
+    return why == nullptr ? "" : why;
+}
+
+TEST(checkpoint_disk_copy, what_is_written_is_read) {
+    for (const std::string& name : {std::string("disk0"), std::string(), std::string(255, 'x')}) {
+        const auto bytes = copy_head(name, disk_bytes, {5 * part, part, true});
+        CheckpointDiskCopy copy{};
+        ASSERT_EQ(checkpoint_disk_read_copy(bytes.data(), bytes.size(), part, &copy), nullptr);
+        EXPECT_EQ(std::string(copy.name, copy.name_bytes), name);
+        EXPECT_EQ(copy.size, disk_bytes);
+        EXPECT_EQ(copy.range.offset, 5 * part);
+        EXPECT_EQ(copy.range.bytes, part);
+        EXPECT_TRUE(copy.range.data);
+    }
+    EXPECT_EQ(read_copy(copy_head("d", disk_bytes, {0, CHECKPOINT_DISK_ZERO_BYTES, false}), 0), "");
+    EXPECT_EQ(read_copy(copy_head("d", part + 77, {part, 77, true}), 77), "") << "the end of a disk";
+}
+
+TEST(checkpoint_disk_copy, bytes_are_big_endian) {
+    const std::vector<std::uint8_t> golden{1, 'd', 1, 2, 3, 4, 5,    6, 0x70, 0, //
+                                           0, 0,   0, 0, 0, 0, 0x10, 0, 0,    0, 0x20, 0, 0};
+    EXPECT_EQ(copy_head("d", 0x0102030405067000, {0x1000, 0x2000, false}), golden);
+}
+
+TEST(checkpoint_disk_copy, each_broken_rule_is_refused) {
+    const auto good = copy_head("disk0", disk_bytes, {0, part, true});
+    for (std::size_t n = 0; n < good.size(); ++n)
+        EXPECT_NE(read_copy({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n)}, part), "") << n;
+    auto longer = good;
+    longer.push_back(0);
+    EXPECT_NE(read_copy(longer, part), "");
+    auto flag = good;
+    flag.back() = 2;
+    EXPECT_EQ(read_copy(flag, part), "a flag has another value than 0 and 1");
+    EXPECT_EQ(read_copy(good, part - 1), "its data is not as long as its range");
+    EXPECT_EQ(read_copy(good, 0), "its data is not as long as its range");
+    const auto refused = [](std::uint64_t size, CheckpointDiskRange r) {
+        return read_copy(copy_head("d", size, r), r.data ? r.bytes : 0);
+    };
+    EXPECT_EQ(refused(part, {part, part, true}), "a range is not within the disk");
+    EXPECT_EQ(refused(part, {UINT64_MAX - part + 1, part, true}), "a range is not within the disk");
+    EXPECT_EQ(refused(disk_bytes, {0, CHECKPOINT_DISK_DATA_BYTES + part, true}),
+              "a range is empty, or longer than one may be");
+    EXPECT_EQ(refused(disk_bytes, {0, 0, false}), "a range is empty, or longer than one may be");
+    EXPECT_EQ(refused(disk_bytes, {1, part, true}), "a range is not of whole parts");
+}
+
 } // namespace
 
 } // namespace kagemusha::fuzz

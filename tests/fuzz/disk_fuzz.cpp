@@ -29,6 +29,21 @@ void require_ranges(const fuzz::disk_reader& taken, std::uint64_t size) {
     }
 }
 
+// The same bytes as a copy's head, which comes beside checkpoints
+void require_copy(std::span<const std::uint8_t> head, std::size_t data_bytes) {
+    CheckpointDiskCopy copy{};
+    if (checkpoint_disk_read_copy(head.data(), head.size(), data_bytes, &copy) != nullptr)
+        return;
+    const auto& r = copy.range;
+    require(r.bytes != 0 && r.offset <= copy.size && r.bytes <= copy.size - r.offset,
+            "a copy is within the disk");
+    require(data_bytes == (r.data ? r.bytes : 0) && data_bytes <= CHECKPOINT_DISK_DATA_BYTES,
+            "its data is as long as its range");
+    std::vector<std::uint8_t> again(CHECKPOINT_DISK_MAX_COPY_BYTES);
+    again.resize(checkpoint_disk_write_copy(again.data(), &copy));
+    require(std::equal(again.begin(), again.end(), head.begin(), head.end()), "a copy there and back");
+}
+
 } // namespace
 
 // The size of the image here (4 bytes, parts; and 2 bytes more), the stream
@@ -38,6 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint64_t here = parts * CHECKPOINT_DISK_PART_BYTES + in.value<std::uint16_t>();
     const std::span<const std::uint8_t> stream = in.rest();
     fuzz::disk_reader taken(stream);
+    require_copy(stream, 0);
+    require_copy(stream, static_cast<std::size_t>(parts % (2 * CHECKPOINT_DISK_DATA_BYTES)));
 
     CheckpointDiskHead head{};
     const char* why = checkpoint_disk_read_head(taken.source(), &head);

@@ -196,6 +196,27 @@ def check_standby_lost(pair):
 
 
 @pytest.mark.story
+def check_standby_back(pair):
+    """the standby's QEMU is killed, another one has its image: a raw one gets only what it missed, and has all of it"""
+    primary, standby = pair.protected()
+    os.kill(standby.qemu(), signal.SIGKILL)
+    primary.wait("it is alone", lambda s: not s["protected"])
+    pair.goes_on(primary)
+    status = primary.wait("it is protected again", lambda s: s["protected"])
+    print(f"       copied {status['disk_copied_bytes']} of {DISK_BYTES} bytes", flush=True)
+    if type(pair) is DiskPair:
+        assert 0 < status["disk_copied_bytes"] < DISK_BYTES // 4, status
+    else:
+        assert status["disk_copied_bytes"] >= DISK_BYTES, status
+    os.kill(primary.qemu(), signal.SIGKILL)
+    taken_over(standby)
+    pair.check_disk(standby, pair.peer.said())
+    pair.goes_on(standby)
+    assert primary.process.wait(60) == 0, primary.said()
+    pair.runs, pair.waits = standby, None
+
+
+@pytest.mark.story
 def check_switchover(pair):
     """switchover: the disk goes with the VM"""
     primary, standby = pair.protected()
