@@ -10,9 +10,9 @@
  *
  * A secondary that takes them gets copies beside its checkpoints: the COLO
  * thread sends what was read ahead while no checkpoint is due, and the
- * secondary writes it to its image at once. That image is of no use before it is
- * complete, which a checkpoint says, and all copies are in the stream before
- * that one. To another secondary they go in the checkpoints.
+ * secondary writes it to its image at once. That image is of no use before it
+ * is complete, which a checkpoint says, and all copies are in the stream
+ * before that one. To another secondary they go in the checkpoints.
  *
  * What the guest writes meanwhile is no harm. A part that it has written since
  * it was read, or while it was, is marked as changed at the checkpoint, which
