@@ -143,7 +143,8 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
 } // namespace
 
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
-    const auto parts = find_assets(vm.guest.empty() ? default_flavour : kernel_of_guest(vm.guest), vm.gpu.has_value());
+    const auto parts =
+        find_assets(vm.guest.empty() ? default_flavour : kernel_of_guest(vm.guest), vm.gpu.has_value());
     if (!parts)
         return std::nullopt;
     const auto driver = vm.gpu ? find_host_driver(vm.gpu->backend, vm.gpu->driver) : std::string();
