@@ -21,7 +21,7 @@ namespace kagemusha::control {
 
 namespace {
 
-constexpr std::string_view head = "kagemusha-replica 1";
+constexpr std::string_view record_head = "kagemusha-replica 1";
 constexpr std::size_t name_digits = 32, longest_record = 512;
 
 bool is_name(std::string_view text) {
@@ -53,7 +53,7 @@ std::string file_of(const std::string& image) {
     return image + ".kagemusha-replica";
 }
 
-std::string boot_id() {
+std::string this_boot() {
     std::string id;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
     return id;
@@ -115,16 +115,16 @@ std::optional<replica> parse_replica(std::string_view text) {
 }
 
 std::string to_text(const replica_record& r) {
-    return fmt::format("{} {} {} {} {} {} {} {}", head, r.boot, r.name, r.image.device, r.image.inode,
+    return fmt::format("{} {} {} {} {} {} {} {}", record_head, r.boot, r.name, r.image.device, r.image.inode,
                        r.image.size, r.image.modified_ns, r.image.changed_ns);
 }
 
 std::optional<replica_record> parse_replica_record(std::string_view text) {
     // The end of the line says that all of it is there.
     const auto end = text.find('\n');
-    if (end == std::string_view::npos || !text.starts_with(head))
+    if (end == std::string_view::npos || !text.starts_with(record_head))
         return std::nullopt;
-    text = text.substr(head.size(), end - head.size());
+    text = text.substr(record_head.size(), end - record_head.size());
     replica_record r;
     if (!word(text).empty())
         return std::nullopt;
@@ -156,7 +156,7 @@ replica replica_keeper::begin() {
     const auto facts = facts_of(images_);
     usable_ = facts.has_value() && !images_.empty();
     found_ = facts.value_or(std::vector<image_facts>{});
-    present_ = {new_name(), usable_ ? base_of(records, found_, boot_id()) : std::string()};
+    present_ = {new_name(), usable_ ? base_of(records, found_, this_boot()) : std::string()};
     return present_;
 }
 
@@ -170,7 +170,7 @@ void replica_keeper::leave() {
         return;
     // Nothing came: they have what they had.
     const auto name = *facts == found_ ? present_.base : present_.name;
-    const auto boot = boot_id();
+    const auto boot = this_boot();
     if (name.empty() || boot.empty())
         return;
     for (std::size_t i = 0; i < images_.size(); ++i)
