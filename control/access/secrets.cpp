@@ -3,6 +3,8 @@
 // See secrets.hpp.
 #include "control/access/secrets.hpp"
 
+#include "base/hexadecimal.hpp"
+
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -28,13 +30,6 @@ std::string scrypt(std::string_view password, std::string_view salt) {
 }
 
 } // namespace
-
-std::string hexadecimal(std::string_view bytes) {
-    std::string out;
-    for (const char byte : bytes)
-        out += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-    return out;
-}
 
 std::string hash_password(std::string_view password, std::string_view salt) {
     const auto text = hexadecimal(salt);

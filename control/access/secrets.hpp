@@ -20,6 +20,4 @@ std::string digest_of(std::string_view secret); // SHA-256, hexadecimal: for sec
 bool same_secret(std::string_view a, std::string_view b); // looks at all bytes
 void forget(std::string& secret);                         // overwrites it, and empties it
 
-std::string hexadecimal(std::string_view bytes);
-
 } // namespace kagemusha::control::access

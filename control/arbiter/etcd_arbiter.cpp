@@ -3,6 +3,7 @@
 // See etcd_arbiter.hpp.
 #include "control/arbiter/etcd_arbiter.hpp"
 
+#include "control/base/base64.hpp"
 #include "control/base/json_text.hpp"
 
 #include "messages/text.hpp"

@@ -3,6 +3,7 @@
 // The arbiter `etcd` against a real server (Debian's etcd-server; skipped where there is none).
 #include "control/arbiter/arbiter_test_helpers.hpp"
 #include "control/arbiter/etcd_arbiter.hpp"
+#include "control/base/base64.hpp"
 #include "control/base/process.hpp"
 
 #include <gtest/gtest.h>

@@ -40,27 +40,6 @@ curl_socket_t socket_for_us_alone(void*, curlsocktype, curl_sockaddr* address) {
 
 } // namespace
 
-std::string to_base64(const std::string& text) {
-    std::string out(4 * ((text.size() + 2) / 3) + 1, '\0');
-    const int size =
-        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                        reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-    out.resize(static_cast<std::size_t>(size));
-    return out;
-}
-
-std::string from_base64(const std::string& text) {
-    std::string out(3 * (text.size() / 4) + 3, '\0');
-    const int size =
-        EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                        reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-    const auto padding = std::count(text.begin(), text.end(), '=');
-    if (size < padding)
-        return {};
-    out.resize(static_cast<std::size_t>(size - padding));
-    return out;
-}
-
 // One call to one member.
 struct etcd_client::transfer {
     std::size_t call, member;

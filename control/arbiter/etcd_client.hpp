@@ -52,8 +52,4 @@ private:
     std::string problem_;
 };
 
-// What etcd wants its keys and values to be in JSON.
-std::string to_base64(const std::string& text);
-std::string from_base64(const std::string& text);
-
 } // namespace kagemusha::control

@@ -3,6 +3,8 @@
 // See lock_arbiter.hpp.
 #include "control/arbiter/lock_arbiter.hpp"
 
+#include "control/base/host_clock.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,13 +46,6 @@ record unpack(std::uint64_t word) {
 
 std::uint64_t pack(const record& r) {
     return r.term << (lease_bits + 1) | std::uint64_t{r.paired} << lease_bits | r.until_ms;
-}
-
-std::string boot_id() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    std::getline(file, id);
-    return id.substr(0, 36);
 }
 
 // Of boots that are over.

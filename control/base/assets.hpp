@@ -39,4 +39,10 @@ std::string find_built(const std::string& name);
 // The release in a Linux bzImage's header ("6.12.43-cloud-amd64"), "" if it is none.
 std::string kernel_release(const std::string& bzimage);
 
+// Which root image a guest of ours has: "6.12-cloud" is a kernel with the usual one, "6.12-cloud+mpi" the same
+// kernel with the image `mpi` (scripts/packages/guest-mpi.list).
+std::string kernel_of_guest(const std::string& guest); // "6.12-cloud+mpi" → "6.12-cloud"
+// The path of the image; one that a source tree has not made yet is made. "": it was said on stderr what is missing.
+std::string root_image_of(const std::string& guest, const assets& parts);
+
 } // namespace kagemusha::control

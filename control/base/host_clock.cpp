@@ -3,6 +3,8 @@
 // See host_clock.hpp.
 #include "control/base/host_clock.hpp"
 
+#include <fstream>
+
 #ifdef __x86_64__
 #include <x86intrin.h>
 
@@ -11,6 +13,13 @@
 #endif
 
 namespace kagemusha::control {
+
+std::string boot_id() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(file, id);
+    return id.substr(0, 36);
+}
 
 #ifdef __x86_64__
 

@@ -3,6 +3,7 @@
 // See cluster_store.hpp. Numbers of 64 bits are texts in etcd's JSON.
 #include "control/daemon/cluster_store.hpp"
 
+#include "control/base/base64.hpp"
 #include "control/base/json_text.hpp"
 
 #include <fmt/format.h>

@@ -3,6 +3,7 @@
 // See host_nodes.hpp.
 #include "control/daemon/host_nodes.hpp"
 
+#include "control/access/secrets.hpp"
 #include "control/base/assets.hpp"
 #include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
@@ -50,15 +51,7 @@ std::string last_words(const std::string& log) {
 } // namespace
 
 std::string node_secret(const cluster_record& record, unsigned number) {
-    const auto text = record.secret + "/" + cluster::vm_name(record.declared.name, number);
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned size = 0;
-    if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1)
-        std::abort(); // no memory
-    std::string out;
-    for (unsigned i = 0; i < size; ++i)
-        out += fmt::format("{:02x}", digest[i]);
-    return out;
+    return access::digest_of(record.secret + "/" + cluster::vm_name(record.declared.name, number));
 }
 
 // What ended since: a start that failed says why in its log.

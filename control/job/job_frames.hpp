@@ -12,6 +12,7 @@
 // cannot read its file. Whoever sends is not trusted.
 #pragma once
 
+#include "base/hexadecimal.hpp"
 #include "control/job/output_spool.hpp"
 #include "control/lan/frames.hpp"
 
@@ -57,11 +58,7 @@ struct greeting {
 };
 
 inline std::string text_of_end(std::string_view bytes) {
-    constexpr char digits[] = "0123456789abcdef";
-    std::string text;
-    for (const unsigned char byte : bytes)
-        text.append({digits[byte >> 4], digits[byte & 15]});
-    return text.empty() ? "-" : text;
+    return bytes.empty() ? "-" : hexadecimal(bytes);
 }
 
 inline std::optional<std::string> end_in(std::string_view text) {

@@ -3,6 +3,8 @@
 // See certificates.hpp.
 #include "control/keys/certificates.hpp"
 
+#include "base/hexadecimal.hpp"
+
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -117,11 +119,7 @@ key_pair new_ca(std::uint32_t days, std::int64_t starts_in_s) {
         return {};
     // Two clusters are told apart by their CA's name in every error about it.
     certificate_request request;
-    request.name = "kagemusha cluster ";
-    for (const unsigned char byte : random) {
-        request.name += "0123456789abcdef"[byte >> 4];
-        request.name += "0123456789abcdef"[byte & 15];
-    }
+    request.name = "kagemusha cluster " + hexadecimal({reinterpret_cast<const char*>(random), sizeof random});
     request.days = days;
     request.starts_in_s = starts_in_s;
     auto ca = begin(request);

@@ -3,6 +3,7 @@
 // See ssh_keys.hpp. The formats: RFC 8709 (public keys), OpenSSH's PROTOCOL.key (private ones).
 #include "control/keys/ssh_keys.hpp"
 
+#include "control/base/base64.hpp"
 #include "net/openssl_ptr.hpp"
 
 #include <openssl/evp.h>
@@ -29,17 +30,8 @@ void put_text(std::string& out, std::string_view text) {
     out += text;
 }
 
-std::string as_base64(std::string_view bytes) {
-    std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0'); // and its NUL
-    const int size =
-        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                        reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-    out.resize(static_cast<std::size_t>(size));
-    return out;
-}
-
 std::string as_file(std::string_view bytes) {
-    const auto text = as_base64(bytes);
+    const auto text = to_base64(bytes);
     std::string out = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
     for (std::size_t at = 0; at < text.size(); at += line_characters)
         out += text.substr(at, line_characters) + "\n";
@@ -86,7 +78,7 @@ ssh_key ssh_key_of(std::string_view secret, std::string_view purpose) {
     put_number(file, 1);
     put_text(file, blob);
     put_text(file, inside);
-    return {std::string(algorithm) + " " + as_base64(blob), as_file(file)};
+    return {std::string(algorithm) + " " + to_base64(blob), as_file(file)};
 }
 
 } // namespace kagemusha::control

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// Bytes as text, RFC 4648: base64, and base64url without padding, as JSON Web Tokens have it.
+// Base64url without padding, as JSON Web Tokens have it (RFC 4648).
 #pragma once
 
-#include <openssl/evp.h>
+#include "control/base/base64.hpp"
 
 #include <string>
 #include <string_view>
 
 namespace kagemusha::control::login {
-
-inline std::string to_base64(std::string_view bytes) {
-    std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0'); // OpenSSL ends it with a zero
-    const int size =
-        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                        reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-    out.resize(static_cast<std::size_t>(size));
-    return out;
-}
 
 inline std::string to_base64url(std::string_view bytes) {
     auto out = to_base64(bytes);

@@ -4,6 +4,7 @@
 #include "control/login/id_token.hpp"
 
 #include "control/access/secrets.hpp"
+#include "control/base/json_text.hpp"
 #include "control/login/base64url.hpp"
 
 #include <cjose/cjose.h>
@@ -78,11 +79,6 @@ std::optional<std::int64_t> seconds_in(const json& claims, const char* name) {
     return std::isfinite(value) && value >= 0 && value <= most
                ? std::optional(static_cast<std::int64_t>(value))
                : std::nullopt;
-}
-
-std::string text_in(const json& claims, const std::string& name) {
-    const auto found = claims.find(name);
-    return found != claims.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 // Of one that is for several clients, ours must be the one that asked.
@@ -176,7 +172,7 @@ std::string why_not(const json& claims, const expected_claims& expected) {
 }
 
 std::optional<person> person_of(const json& claims, const oidc_settings& ours, std::string& why) {
-    person out{text_in(claims, ours.name_claim), access::role::nobody};
+    person out{text_in(claims, ours.name_claim.c_str()), access::role::nobody};
     if (!is_name(out.name))
         out.name = text_in(claims, "sub");
     if (!is_name(out.name)) {

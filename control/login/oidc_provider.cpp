@@ -3,6 +3,8 @@
 // See oidc_provider.hpp.
 #include "control/login/oidc_provider.hpp"
 
+#include "control/base/base64.hpp"
+#include "control/base/json_text.hpp"
 #include "control/login/base64url.hpp"
 
 #include <fmt/format.h>
@@ -19,11 +21,6 @@ namespace kagemusha::control::login {
 using json = nlohmann::json;
 
 namespace {
-
-std::string text_of(const json& from, const char* key) {
-    const auto found = from.find(key);
-    return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 bool names(const json& from, const char* key, std::string_view wanted) {
     const auto found = from.find(key);
@@ -51,8 +48,8 @@ bool is_key_text(const std::string& text) {
 std::optional<provider_key> key_of(const json& from) {
     if (!from.is_object())
         return std::nullopt;
-    const auto use = text_of(from, "use"), type = text_of(from, "kty"), said = text_of(from, "alg");
-    provider_key out{text_of(from, "kid"), {}, {}};
+    const auto use = text_in(from, "use"), type = text_in(from, "kty"), said = text_in(from, "alg");
+    provider_key out{text_in(from, "kid"), {}, {}};
     if ((!use.empty() && use != "sig") || out.id.size() > oidc_limits::name_bytes)
         return std::nullopt;
     json whole{{"kty", type}};
@@ -60,7 +57,7 @@ std::optional<provider_key> key_of(const json& from) {
     if (type == "RSA") {
         out.algorithm = "RS256";
         members = {"n", "e"};
-    } else if (type == "EC" && text_of(from, "crv") == "P-256") {
+    } else if (type == "EC" && text_in(from, "crv") == "P-256") {
         out.algorithm = "ES256";
         members = {"x", "y"};
         whole["crv"] = "P-256";
@@ -68,7 +65,7 @@ std::optional<provider_key> key_of(const json& from) {
     if (members.empty() || (!said.empty() && said != out.algorithm))
         return std::nullopt;
     for (const auto* const member : members) {
-        whole[member] = text_of(from, member);
+        whole[member] = text_in(from, member);
         if (!is_key_text(whole[member].get_ref<const std::string&>()))
             return std::nullopt;
     }
@@ -89,13 +86,13 @@ std::optional<provider> parse_discovery(std::string_view text, const std::string
     const auto from = object_of(text, "the provider's discovery document", why);
     if (!from)
         return std::nullopt;
-    if (text_of(*from, "issuer") != issuer) {
+    if (text_in(*from, "issuer") != issuer) {
         why = "the provider's discovery document is another issuer's: `issuer` must be what it names, to the "
               "letter";
         return std::nullopt;
     }
-    provider out{text_of(*from, "authorization_endpoint"), text_of(*from, "token_endpoint"),
-                 text_of(*from, "jwks_uri"), true, false};
+    provider out{text_in(*from, "authorization_endpoint"), text_in(*from, "token_endpoint"),
+                 text_in(*from, "jwks_uri"), true, false};
     for (const auto* const url : {&out.authorization, &out.token, &out.keys}) {
         // Its query may follow: others' addresses have one.
         if (!is_https_url(std::string_view(*url).substr(0, url->find('?'))) ||
@@ -143,11 +140,11 @@ std::optional<std::string> parse_token_answer(unsigned status, std::string_view 
     const auto from = object_of(text, "the provider's answer for a code", why);
     if (!from)
         return std::nullopt;
-    auto token = text_of(*from, "id_token");
+    auto token = text_in(*from, "id_token");
     if (status == 200 && !token.empty() && token.size() <= oidc_limits::token_bytes)
         return token;
     why = fmt::format("the provider gives no ID token for a code: status {} {}", status,
-                      text_of(*from, "error").substr(0, longest_error));
+                      text_in(*from, "error").substr(0, longest_error));
     return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 #include "control/login/pam_login.hpp"
 
 #include "control/access/secrets.hpp"
+#include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/base/write_all.hpp"
 
@@ -39,20 +40,16 @@ pam_answer read_pam_answer(std::string_view text) {
     const auto said = json::parse(text, nullptr, false);
     if (!said.is_object())
         return broken("its process has written no answer");
-    const auto text_of = [&](const char* key) {
-        const auto found = said.find(key);
-        return found != said.end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
     if (said.contains("refused")) {
-        const auto which = text_of("refused");
+        const auto which = text_in(said, "refused");
         return {which == "password"  ? kind::wrong_password
                 : which == "account" ? kind::account_refused
                                      : kind::failed,
                 {},
                 {},
-                text_of("why")};
+                text_in(said, "why")};
     }
-    pam_answer out{kind::accepted, text_of("user"), {}, {}};
+    pam_answer out{kind::accepted, text_in(said, "user"), {}, {}};
     const auto groups = said.find("groups");
     if (!is_pam_name(out.user) || groups == said.end() || !groups->is_array() ||
         groups->size() > pam_limits::most_groups)

@@ -3,6 +3,7 @@
 // See replica.hpp.
 #include "control/pilot/replica.hpp"
 
+#include "control/base/host_clock.hpp"
 #include "control/base/process.hpp"
 
 #include <fmt/format.h>
@@ -51,12 +52,6 @@ bool number(std::string_view text, T& out) {
 
 std::string file_of(const std::string& image) {
     return image + ".kagemusha-replica";
-}
-
-std::string this_boot() {
-    std::string id;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-    return id;
 }
 
 std::int64_t ns_of(const timespec& t) {
@@ -156,7 +151,7 @@ replica replica_keeper::begin() {
     const auto facts = facts_of(images_);
     usable_ = facts.has_value() && !images_.empty();
     found_ = facts.value_or(std::vector<image_facts>{});
-    present_ = {new_name(), usable_ ? base_of(records, found_, this_boot()) : std::string()};
+    present_ = {new_name(), usable_ ? base_of(records, found_, boot_id()) : std::string()};
     return present_;
 }
 
@@ -170,7 +165,7 @@ void replica_keeper::leave() {
         return;
     // Nothing came: they have what they had.
     const auto name = *facts == found_ ? present_.base : present_.name;
-    const auto boot = this_boot();
+    const auto boot = boot_id();
     if (name.empty() || boot.empty())
         return;
     for (std::size_t i = 0; i < images_.size(); ++i)

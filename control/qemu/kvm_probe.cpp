@@ -3,6 +3,7 @@
 // See kvm_probe.hpp.
 #include "control/qemu/kvm_probe.hpp"
 
+#include "control/base/host_clock.hpp"
 #include "control/qemu/machine.hpp"
 
 #include <fmt/format.h>
@@ -31,10 +32,8 @@ fs::path answer_file(const vm_config& config) {
         cache = fs::path(variable("XDG_CACHE_HOME").empty() ? variable("HOME") + "/.cache"
                                                             : variable("XDG_CACHE_HOME")) /
                 "kagemusha";
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     const auto what = std::hash<std::string>{}(config.qemu + '\n' + config.kernel + '\n' + config.initramfs);
-    return cache / "kvm-probe" / fmt::format("{}-{:016x}", boot, what);
+    return cache / "kvm-probe" / fmt::format("{}-{:016x}", boot_id(), what);
 }
 
 // std::nullopt: interrupted, so nothing is known.

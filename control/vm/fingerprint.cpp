@@ -3,6 +3,7 @@
 // See fingerprint.hpp.
 #include "control/vm/fingerprint.hpp"
 
+#include "base/hexadecimal.hpp"
 #include "control/base/process.hpp"
 #include "core/limits.hpp"
 #include "mirror/log/limits.hpp"
@@ -43,10 +44,7 @@ public:
         unsigned char bytes[EVP_MAX_MD_SIZE];
         unsigned size = 0;
         EVP_DigestFinal_ex(context_.get(), bytes, &size);
-        std::string out;
-        for (unsigned i = 0; i < size; ++i)
-            out += fmt::format("{:02x}", bytes[i]);
-        return out;
+        return hexadecimal({reinterpret_cast<const char*>(bytes), size});
     }
 
 private:

@@ -6,7 +6,6 @@
 #include "control/base/assets.hpp"
 #include "control/base/gpu_parts.hpp"
 #include "control/base/host_clock.hpp"
-#include "control/base/root_image.hpp"
 #include "control/keys/qemu_keys.hpp"
 #include "control/qemu/kvm_probe.hpp"
 #include "control/qemu/qemu_command.hpp"

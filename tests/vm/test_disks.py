@@ -151,6 +151,16 @@ def check_unreadable(counts):
     assert not any(e["event"] == "protecting" for e in primary.events()), primary.said()
 
 
+def dies_and_its_standby_goes_on(pair, primary, standby):
+    """The primary's QEMU is killed; its standby has the disk as the peer heard of it, and nobody stands by any more."""
+    os.kill(primary.qemu(), signal.SIGKILL)
+    taken_over(standby)
+    pair.check_disk(standby, pair.peer.said())
+    pair.goes_on(standby)
+    assert primary.process.wait(60) == 0, primary.said()
+    pair.runs, pair.waits = standby, None
+
+
 @pytest.mark.story
 def check_missing(pair):
     """no image for a writable disk: the standby is not started, and a sentence says why"""
@@ -187,12 +197,7 @@ def check_standby_lost(pair):
     standby.process.wait()
     pair.image(standby.name).rename(pair.image(f"standby{pair.turn + 1}"))
     standby = pair.another(primary)
-    os.kill(primary.qemu(), signal.SIGKILL)
-    taken_over(standby)
-    pair.check_disk(standby, pair.peer.said())
-    pair.goes_on(standby)
-    assert primary.process.wait(60) == 0, primary.said()
-    pair.runs, pair.waits = standby, None
+    dies_and_its_standby_goes_on(pair, primary, standby)
 
 
 @pytest.mark.story
@@ -208,12 +213,7 @@ def check_standby_back(pair):
         assert 0 < status["disk_copied_bytes"] < DISK_BYTES // 4, status
     else:
         assert status["disk_copied_bytes"] >= DISK_BYTES, status
-    os.kill(primary.qemu(), signal.SIGKILL)
-    taken_over(standby)
-    pair.check_disk(standby, pair.peer.said())
-    pair.goes_on(standby)
-    assert primary.process.wait(60) == 0, primary.said()
-    pair.runs, pair.waits = standby, None
+    dies_and_its_standby_goes_on(pair, primary, standby)
 
 
 @pytest.mark.story

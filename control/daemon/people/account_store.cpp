@@ -3,6 +3,7 @@
 // See account_store.hpp.
 #include "control/daemon/people/account_store.hpp"
 
+#include "control/base/base64.hpp"
 #include "control/base/json_text.hpp"
 
 namespace kagemusha::control::daemon {

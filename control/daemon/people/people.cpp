@@ -3,6 +3,7 @@
 // See people.hpp.
 #include "control/daemon/people/people.hpp"
 
+#include "base/hexadecimal.hpp"
 #include "control/access/secrets.hpp"
 
 #include <array>
@@ -29,7 +30,7 @@ std::string new_secret() {
     std::array<char, 32> bytes;
     if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
         std::abort(); // the kernel has no randomness
-    return access::hexadecimal({bytes.data(), bytes.size()});
+    return hexadecimal({bytes.data(), bytes.size()});
 }
 
 std::int64_t seconds_now() {

@@ -81,7 +81,7 @@ private:
     void fill();
     void hear();
     bool hear(const lan::exec_reader::frame& frame);
-    bool greet(const job::greeting& reader);
+    void greet(const job::greeting& hello);
     void say();
 
     const int listener_;
@@ -154,7 +154,9 @@ void keeper::hear() {
 bool keeper::hear(const lan::exec_reader::frame& frame) {
     if (!reader_.greeted) {
         const auto hello = frame.letter == 'H' ? job::greeting_in(frame.payload) : std::nullopt;
-        return hello && greet(*hello);
+        if (hello)
+            greet(*hello);
+        return hello.has_value();
     }
     const auto has = frame.letter == 'K' ? job::positions_in(frame.payload) : std::nullopt;
     if (!has || has->out > reader_.at.out || has->err > reader_.at.err)
@@ -165,7 +167,7 @@ bool keeper::hear(const lan::exec_reader::frame& frame) {
     return true;
 }
 
-bool keeper::greet(const job::greeting& hello) {
+void keeper::greet(const job::greeting& hello) {
     if (!begun_) {
         begun_ = true;
         out_.begin_at(hello.have.out);
@@ -176,7 +178,6 @@ bool keeper::greet(const job::greeting& hello) {
     reader_.at = {out_.begin_for(hello.have.out, hello.out_end),
                   err_.begin_for(hello.have.err, hello.err_end)};
     reader_.unsent += lan::exec_frame('B', text_of(reader_.at));
-    return true;
 }
 
 void keeper::say() {
