@@ -19,6 +19,14 @@ inline std::string to_base64url(std::string_view bytes) {
     return out;
 }
 
+// Of what is_base64url().
+inline std::string from_base64url(std::string text) {
+    for (char& c : text)
+        c = c == '-' ? '+' : c == '_' ? '/' : c;
+    text.resize((text.size() + 3) / 4 * 4, '=');
+    return from_base64(text);
+}
+
 inline bool is_base64url(std::string_view text) {
     return text.size() % 4 != 1 &&
            text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==

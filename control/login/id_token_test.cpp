@@ -109,6 +109,21 @@ TEST_F(id_token, is_none_of_a_short_key) {
     EXPECT_NE(why.find("2048"), why.npos);
 }
 
+// glewlwyd leaves out a coordinate's zeros in front: of one key in 128.
+TEST_F(id_token, is_one_of_a_key_whose_coordinate_lacks_its_leading_zero) {
+    for (bool met = false; !met;) {
+        const test_key short_one("e1", "ES256");
+        auto jwk = short_one.public_jwk();
+        for (const auto* member : {"x", "y"}) {
+            auto bytes = from_base64url(jwk[member].get<std::string>());
+            met = met || bytes[0] == '\0';
+            jwk[member] = to_base64url(bytes.substr(bytes.find_first_not_of('\0')));
+        }
+        keys = keys_in(key_set({jwk}));
+        ASSERT_EQ(check(short_one.sign(good_claims())), signature::fits) << why << jwk;
+    }
+}
+
 // ---- claims
 
 std::string said_of(const std::function<void(json&)>& change, std::int64_t now_s = 1500) {

@@ -45,6 +45,15 @@ bool is_key_text(const std::string& text) {
     return !text.empty() && text.size() <= oidc_limits::key_bytes && is_base64url(text);
 }
 
+// Some providers leave out its zeros in front, against RFC 7518, 6.2.1.2; libcjose wants all of it.
+std::string whole_coordinate(const std::string& text) {
+    constexpr std::size_t coordinate_bytes = 32; // of P-256
+    auto bytes = from_base64url(text);
+    if (bytes.size() < coordinate_bytes)
+        bytes.insert(0, coordinate_bytes - bytes.size(), '\0');
+    return to_base64url(bytes);
+}
+
 std::optional<provider_key> key_of(const json& from) {
     if (!from.is_object())
         return std::nullopt;
@@ -68,6 +77,8 @@ std::optional<provider_key> key_of(const json& from) {
         whole[member] = text_in(from, member);
         if (!is_key_text(whole[member].get_ref<const std::string&>()))
             return std::nullopt;
+        if (type == "EC")
+            whole[member] = whole_coordinate(whole[member].get_ref<const std::string&>());
     }
     out.jwk = whole.dump();
     return out;
