@@ -212,7 +212,8 @@ def check_standby_back(pair):
     if type(pair) is DiskPair:
         assert 0 < status["disk_copied_bytes"] < DISK_BYTES // 4, status
     else:
-        assert status["disk_copied_bytes"] >= DISK_BYTES, status
+        # All of it, less what the guest itself wrote before the copy got there.
+        assert status["disk_copied_bytes"] > DISK_BYTES // 4 * 3, status
     dies_and_its_standby_goes_on(pair, primary, standby)
 
 
