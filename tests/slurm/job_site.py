@@ -145,7 +145,8 @@ class JobSite(Site):
         """What is there of jobs' VMs: processes and files."""
         processes = host.run("pgrep", "-af", "kagemusha|qemu-system").stdout.splitlines()
         files = host.run("sh", "-c", "find /run/kagemusha -mindepth 1 -path '*/job-*' -o -path '*/slurm/*' 2>/dev/null").stdout.split()
-        return [one for one in processes if "pgrep" not in one and "kagemusha-gpu" not in one] + files
+        # The host's first process is a script of this tree, which may lie in a folder of this name.
+        return [one for one in processes if not one.startswith("1 ") and "pgrep" not in one and "kagemusha-gpu" not in one] + files
 
     def wait_clean(self, *hosts):
         for host in hosts:
