@@ -45,6 +45,13 @@ osc = ^ucx,pt2pt
 hwloc_base_binding_policy = none
 )";
 
+// Open MPI 5 starts processes through PRRTE, which has parameters of its own.
+constexpr char prte_parameters[] = R"(prte_default_hostfile = /etc/openmpi/prte-default-hostfile
+plm_ssh_agent = ssh
+prte_if_include = eth0
+hwloc_default_binding_policy = none
+)";
+
 // The folder is node1's, and all reach it through its ssh server, node1 too: so it looks the same everywhere. What is
 // there is in node1's memory. Close-to-open, as NFS: nothing is kept of names, and a file's pages until it is opened
 // again. Who reads and writes there is root on node1, whoever he is here.
@@ -102,6 +109,7 @@ std::map<std::string, std::string> login_files(const declaration& declared, cons
         {"sshd_config", sshd_config},
         {"ssh_config", ssh_config},
         {"openmpi-mca-params.conf", mpi_parameters},
+        {"prte-mca-params.conf", prte_parameters},
         {"hostfile", hostfile(declared)}};
     std::string users = user_lines("root", 0);
     unsigned number = first_user_number;
@@ -127,8 +135,10 @@ std::map<std::string, std::string> login_files(const declaration& declared, cons
                    "install -m 644 $here/sshd_config /etc/ssh/sshd_config\n"
                    "install -m 644 $here/ssh_config /etc/ssh/ssh_config\n"
                    "install -m 644 $here/known_hosts /etc/ssh/ssh_known_hosts\n"
-                   "install -m 644 $here/openmpi-mca-params.conf $here/hostfile /etc/openmpi/\n"
-                   "mv /etc/openmpi/hostfile /etc/openmpi/openmpi-default-hostfile\n"
+                   "install -m 644 $here/openmpi-mca-params.conf $here/prte-mca-params.conf /etc/openmpi/\n"
+                   "for name in openmpi prte; do\n"
+                   "    install -m 644 $here/hostfile /etc/openmpi/$name-default-hostfile\n"
+                   "done\n"
                    "chmod 666 /dev/kagemusha-vgpu* 2>/dev/null\n" +
                    users + "mkdir -p /run/sshd\n/usr/sbin/sshd\n" + shared_loop;
     return out;

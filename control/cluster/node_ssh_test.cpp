@@ -52,6 +52,14 @@ TEST(node_ssh, users_have_the_same_number_on_each_node_and_a_home) {
     EXPECT_EQ(setup.find("echo 'root"), setup.npos);
 }
 
+// Debian 13's mpirun does not read openmpi-default-hostfile.
+TEST(node_ssh, mpirun_of_both_debians_finds_the_nodes) {
+    const auto files = login_files(with_alice(), logins(), "10.77.0.", 10);
+    EXPECT_NE(files.at("setup").find("/etc/openmpi/$name-default-hostfile"), std::string::npos);
+    EXPECT_NE(files.at("setup").find("for name in openmpi prte;"), std::string::npos);
+    EXPECT_TRUE(files.at("prte-mca-params.conf").starts_with("prte_default_hostfile = /etc/openmpi/prte-"));
+}
+
 TEST(node_ssh, only_the_image_mpi_has_it) {
     auto declared = with_alice();
     const node_places places{"/f", "/s", "/a", "10.77.0.11", "52:54:00:00:00:01", "10.77.0.", 10, "g", "n"};
