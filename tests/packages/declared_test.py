@@ -44,6 +44,16 @@ class Declared(unittest.TestCase):
             names = [one.split()[0] for one in wanted.split("|")]
             self.assertTrue(brought.intersection(names), f"no list of scripts/packages has {' or '.join(names)}")
 
+    def test_the_build_depends_on_each_library_that_the_sources_need(self):
+        """What a clone is compiled with, the packages are: scripts/packages/host.list has it for both."""
+        wanted = {word for field in self.source["Build-Depends"].replace("|", ",").split(",") for word in field.split()[:1]}
+        lines = (line.split("#")[0].split() for line in (ROOT / "scripts/packages/host.list").read_text(encoding="utf-8").splitlines())
+        compilers = re.compile("dpkg-dev|libclang-rt-")  # of every build; of fuzzers
+        libraries = [words[0].split("|") for words in lines if words and words[0].endswith("-dev") and not compilers.match(words[0])]
+        self.assertGreater(len(libraries), 15)
+        for names in libraries:
+            self.assertTrue(wanted.intersection(names), f"debian/control: Build-Depends lacks {' or '.join(names)}")
+
     def test_the_document_has_each_package(self):
         listed = re.findall(r"(?m)^\| `([a-z0-9-]+)` \|", self.document.split("## Build them")[0])
         self.assertEqual(sorted(listed), sorted(self.names))
