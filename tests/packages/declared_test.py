@@ -79,6 +79,15 @@ class Declared(unittest.TestCase):
             if "-pkagemusha-k8s" not in call:  # its units may: VMs are in pods
                 self.assertIn("--no-stop-on-upgrade", call)
 
+    def test_no_file_is_in_two_packages(self):
+        """What one package takes with its whole folder, another must not take file by file."""
+        taken = [(package, source.rstrip("/")) for package in self.names if (DEBIAN / f"{package}.install").exists()
+                 for source, place in installed_by(package) if not place]
+        self.assertGreater(len(taken), 15)
+        for package, folder in taken:
+            for other, source in taken:
+                self.assertFalse(package != other and f"{source}/".startswith(f"{folder}/"), f"{package} has all of {folder}, and {other} has {source}")
+
     def test_programs_in_the_path_have_a_page(self):
         programs = {Path(source).name for package in self.names if (DEBIAN / f"{package}.install").exists()
                     for source, place in installed_by(package) if source.startswith("usr/bin/") or place == "usr/bin"}
