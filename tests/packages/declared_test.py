@@ -64,6 +64,16 @@ class Declared(unittest.TestCase):
         for unit in units:
             self.assertTrue(any(word.split("@")[0] == unit.rstrip("@") for word in code(self.document)), f"docs/packages.md says nothing of {unit}")
 
+    def test_documents_that_are_named_by_their_files_are_there(self):
+        """The package kagemusha-doc puts them beside those of kagemusha, as debhelper has it, uncompressed."""
+        named = {found for path in [*DEBIAN.glob("*.service"), *(DEBIAN / "tests").iterdir()]
+                 for found in re.findall(r"/usr/share/doc/([\w./-]+\.md)", path.read_text(encoding="utf-8"))}
+        self.assertGreaterEqual(len(named), 3)
+        for name in named:
+            self.assertTrue(name.startswith("kagemusha/"), name)
+            self.assertTrue((ROOT / name.removeprefix("kagemusha/")).exists(), name)
+        self.assertIn("dh_compress -X.md", (DEBIAN / "rules").read_text(encoding="utf-8"))
+
     def test_rules_install_each_unit(self):
         rules = (DEBIAN / "rules").read_text(encoding="utf-8")
         for path in DEBIAN.glob("*.service"):
