@@ -151,6 +151,21 @@ void placement::remove(std::uint64_t number) {
     nodes_.erase(found);
 }
 
+std::optional<std::size_t> placement::protect(std::uint64_t number) {
+    auto node = nodes_.at(number);
+    // The node itself stands, and is accounted for while its standby is sought; on the only host best() counts
+    // both of them.
+    if (living() < 2)
+        account(node, false);
+    const auto found = best({node.cluster, node.needs, true}, node.primary);
+    if (living() < 2)
+        account(node, true);
+    remove(number);
+    node.standby = found;
+    add(number, std::move(node));
+    return found;
+}
+
 std::vector<placement::moved> placement::host_died(std::size_t host, std::vector<std::uint64_t>& lost) {
     std::vector<std::uint64_t> affected;
     for (const auto& [number, node] : nodes_)
@@ -174,21 +189,9 @@ std::vector<placement::moved> placement::host_died(std::size_t host, std::vector
         out.push_back({number, was_primary, std::nullopt});
         add(number, std::move(node));
     }
-    for (auto& one : out) {
-        auto node = nodes_.at(one.number);
-        remove(one.number);
-        // The node itself stands, and is accounted for while its standby is sought.
-        const auto with_it = [&] {
-            account(node, true);
-            auto found = best({node.cluster, node.needs, true}, node.primary);
-            account(node, false);
-            return found;
-        };
+    for (auto& one : out)
         if (living() >= 2)
-            one.standby = with_it();
-        node.standby = one.standby;
-        add(one.number, std::move(node));
-    }
+            one.standby = protect(one.number);
     return out;
 }
 

@@ -55,6 +55,11 @@ public:
     void add(std::uint64_t number, placed_node node);
     void remove(std::uint64_t number);
 
+    // A standby for a node that is there and has none; it is accounted for. Nothing: no host has room.
+    std::optional<std::size_t> protect(std::uint64_t number);
+    // This host offers nothing from now on; what is there stays accounted for.
+    void leave_out(std::size_t host) { loads_[host].alive = false; }
+
     struct moved {
         std::uint64_t number;
         bool taken_over;                    // its standby is its host now
