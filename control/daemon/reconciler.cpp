@@ -311,8 +311,10 @@ bool reconciler::carry_out(const cluster_record& record, const fleet_view& view)
     for (const auto& step : plan.steps)
         if (cluster::is_mine(step, places, own, view.self))
             steps.push_back(step);
+    // Of a cluster that is being deleted the plan says when nothing is left anywhere: the record goes then.
     for (const auto& step : cluster::strays(own, &places, view.self))
-        steps.push_back(step);
+        if (step.kind != cluster::step_kind::remove_cluster || record.wanted != cluster::wish::deleted)
+            steps.push_back(step);
     const auto before = look(name);
     for (const auto& text : cluster::differences(before ? before->plan : cluster::plan{}, plan))
         if (before) // what a new daemon finds has not happened now

@@ -3,6 +3,7 @@
 // See fleet_store.hpp.
 #include "control/daemon/fleet/fleet_store.hpp"
 
+#include "control/base/base64.hpp"
 #include "control/base/json_text.hpp"
 
 #include <fmt/format.h>
