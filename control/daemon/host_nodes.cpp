@@ -49,6 +49,21 @@ std::string last_words(const std::string& log) {
     return {};
 }
 
+// What supervisors that were killed, or lost their power, have left there: sockets, and what QEMU might see.
+std::vector<std::string> left_in_runtime_directory(const std::string& cluster, unsigned number) {
+    std::vector<std::string> out;
+    std::string why;
+    const auto directory = runtime_directory(why);
+    std::error_code error;
+    if (!directory.empty())
+        for (const auto& entry : fs::directory_iterator(directory, error))
+            for (std::size_t slot = 0; slot < cluster::slots; ++slot)
+                if (entry.path().filename().string().starts_with(
+                        cluster::slot_name(cluster, number, slot) + "."))
+                    out.push_back(entry.path());
+    return out;
+}
+
 } // namespace
 
 std::string node_secret(const cluster_record& record, unsigned number) {
@@ -381,11 +396,9 @@ std::string host_nodes::stop(const cluster::step& step, const cluster_record& re
 
 std::string host_nodes::remove_node(const cluster_record& record, unsigned number) {
     const auto& name = record.declared.name;
-    std::string why;
-    const auto directory = runtime_directory(why);
     std::error_code error;
-    for (std::size_t slot = 0; slot < cluster::slots && !directory.empty(); ++slot)
-        fs::remove_all(directory + "/" + cluster::slot_name(name, number, slot) + ".d", error);
+    for (const auto& path : left_in_runtime_directory(name, number))
+        fs::remove_all(path, error);
     fs::remove_all(folder_.node(name, number), error);
     if (fleet_)
         fs::remove_all(

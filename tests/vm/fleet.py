@@ -4,8 +4,10 @@ Hosts of a fleet, each with namespaces of its own for processes, mounts and netw
 test): on each of them `kagemusha daemon` and a member of etcd, with keys of `kagemusha keys`. Power can be cut: everything on a
 host dies at once, and nobody is told.
 """
+import base64
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -107,6 +109,24 @@ class Host:
             with end.makefile("rb") as answer:
                 head, said = answer.read().split(b"\r\n\r\n", 1)
         return int(head.split()[1]), json.loads(said)
+
+    def processes(self):
+        """Names of those that run on it, but for the two that look. The first process lets the dead lie."""
+        done = subprocess.run([*self.inside(), "sh", "-c", "cat /proc/[0-9]*/stat"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)
+        found = re.findall(r"^[0-9]+ \((.*)\) (.)", done.stdout, re.MULTILINE)
+        return sorted(name for name, state in found if state not in "ZX" and name not in ("sh", "cat"))
+
+    def keys(self, prefix):
+        """Of etcd, those that begin so, as its member here has them."""
+        of = self.fleet.directory / "keys" / self.name
+        behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        encoded = [base64.b64encode(word.encode()).decode() for word in (prefix, behind)]
+        done = subprocess.run([*self.inside(), "curl", "-s", "--max-time", "60", "--cacert", of / "ca.pem", "--cert",
+                               of / "cert.pem", "--key", of / "key.pem", f"https://{self.address}:2379/v3/kv/range", "-d",
+                               json.dumps({"key": encoded[0], "range_end": encoded[1], "keys_only": True})],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+        return sorted(base64.b64decode(one["key"]).decode() for one in json.loads(done.stdout).get("kvs", []))
 
     def show(self, name="lab"):
         return json.loads(self.kage("show", name, "--json").stdout)

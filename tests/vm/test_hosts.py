@@ -19,6 +19,7 @@ fleet = shared(Fleet)
 
 NODES = 12 if os.environ.get("KAGE_LONG") else 2
 NAMES = [f"node{number}" for number in range(1, NODES + 1)]
+USUAL = ["etcd", "kagemusha", "sleep"]  # what runs on a host without clusters
 ALL_PROTECTED = {name: "protected" for name in NAMES}
 DECLARATION = f"""
 name = "lab"
@@ -150,4 +151,8 @@ def check_scale_and_delete(fleet):
         left = sorted(path.name for path in (host.directory / "run").iterdir()
                       if path.name != "takeovers" or any(path.iterdir()))
         assert left == ["daemon.socket"], (host.name, left)
+        wait(lambda host=host: host.processes() == USUAL, f"{USUAL} on {host.name}, not {host.processes()}; {host.said()}")
         assert json.loads(host.kage("list", "--json").stdout) == {"clusters": []}
+    keys = third.keys("kagemusha/")
+    assert [key for key in keys if "/lab" in key] == [], keys
+    assert [key for key in keys if "/hosts/" in key] == [f"kagemusha/fleet/hosts/{host.name}" for host in fleet.hosts], keys
