@@ -49,18 +49,22 @@ std::string last_words(const std::string& log) {
     return {};
 }
 
-// What supervisors that were killed, or lost their power, have left there: sockets, and what QEMU might see.
+// What supervisors that were killed, or lost their power, have left there: sockets, what QEMU might see, and their
+// turns to take over.
 std::vector<std::string> left_in_runtime_directory(const std::string& cluster, unsigned number) {
     std::vector<std::string> out;
     std::string why;
     const auto directory = runtime_directory(why);
-    std::error_code error;
-    if (!directory.empty())
+    if (directory.empty())
+        return out;
+    for (std::size_t slot = 0; slot < cluster::slots; ++slot) {
+        const auto name = cluster::slot_name(cluster, number, slot);
+        out.push_back(directory + "/takeovers/" + name);
+        std::error_code error;
         for (const auto& entry : fs::directory_iterator(directory, error))
-            for (std::size_t slot = 0; slot < cluster::slots; ++slot)
-                if (entry.path().filename().string().starts_with(
-                        cluster::slot_name(cluster, number, slot) + "."))
-                    out.push_back(entry.path());
+            if (entry.path().filename().string().starts_with(name + "."))
+                out.push_back(entry.path());
+    }
     return out;
 }
 
