@@ -374,7 +374,9 @@ api_answer api::ssh(const api_request& request, const place& at) {
     const auto folder = folder_.cluster(at.name);
     std::error_code error;
     if (record->wanted == wish::deleted || !std::filesystem::exists(folder, error))
-        return refuse(409, fmt::format("'{}' does not run on this host", at.name));
+        return refuse(409, fmt::format("'{0}' has nothing on this host: ask on one that `kage cluster show "
+                                       "{0}` names, or use `kage cluster exec`",
+                                       at.name));
     const auto tool = std::filesystem::read_symlink("/proc/self/exe", error).string();
     if (const auto why = write_owner_logins(*record, folder, tool); !why.empty())
         return refuse(409, why);

@@ -5,6 +5,7 @@
 #include "control/base/json_text.hpp"
 #include "control/daemon/api.hpp"
 #include "control/daemon/fleet/peers.hpp"
+#include "control/daemon/people/unlocked.hpp"
 
 #include <fmt/format.h>
 
@@ -180,10 +181,8 @@ std::optional<peer_place> api::place_of(const reconciler& work, const std::strin
 
 // The other host may ask this one meanwhile.
 api_answer api::pass_on(const api_request& request, const peer_place& to) {
-    mutex_.unlock();
-    auto said = peers_->ask(to, request);
-    mutex_.lock();
-    return said;
+    const unlocked meanwhile(mutex_);
+    return peers_->ask(to, request);
 }
 
 } // namespace kagemusha::control::daemon
