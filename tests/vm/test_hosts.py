@@ -43,6 +43,18 @@ def primary_host(node):
     return node["hosts"][node["primary"]]
 
 
+def wait_for_hosts(asked, expected):
+    """Until the host that is asked sees these hosts and no others, all of them ready, of which one places."""
+    def look():
+        status, said = asked.ask("GET", "/v1/hosts")
+        assert status == 200, said
+        found = {host["name"]: host for host in said["hosts"]}
+        fits = (set(found) == {host.name for host in expected} and all(host["state"] == "ready" for host in found.values())
+                and [host["leads"] for host in found.values()].count(True) == 1)
+        return found if fits else None
+    return wait(look, f"{asked.name} sees {[host.name for host in expected]}, not {asked.ask('GET', '/v1/hosts')}")
+
+
 @pytest.mark.story
 def check_create(fleet):
     """a cluster is created at host1: both nodes run, each with its standby on another host, and host2 and host3 show the same"""
@@ -54,6 +66,9 @@ def check_create(fleet):
         assert len(set(node["hosts"].values())) == 2, node
     assert "host1" in str(hosts_of(now)), now
     assert hosts_of(third.settled()) == hosts_of(now) == hosts_of(first.settled())
+    for asked in fleet.hosts:
+        found = wait_for_hosts(asked, fleet.hosts).values()
+        assert (sum(host["vms"] for host in found), sum(host["standbys"] for host in found)) == (NODES, NODES), found
 
 
 @pytest.mark.story
@@ -122,6 +137,7 @@ def check_host_dies(fleet):
             assert was["hosts"][slot] in (dead.name, node["hosts"][slot]), (node, was)
         if primary_host(was) == dead.name:
             assert node["primary"] != was["primary"], (node, was)
+    wait_for_hosts(second, [second, third])
     for node, boot in boots.items():
         assert second.run(node, "cat", "/proc/sys/kernel/random/boot_id") == boot, f"{node} was started anew"
     assert "1 packets received" in second.run("node2", "/payload/system/busybox", "ping", "-c", "1", "-w", "120", "node1")
@@ -136,6 +152,8 @@ def check_host_returns(fleet):
     wait(lambda: not files.exists(), f"its files are gone; {fleet.dead.said()}")
     other = next(host for host in fleet.hosts if host is not fleet.dead)
     assert hosts_of(fleet.dead.settled()) == hosts_of(other.settled())
+    for asked in (fleet.dead, other):
+        wait_for_hosts(asked, fleet.hosts)
 
 
 @pytest.mark.story

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sys/stat.h>
+#include <utility>
 
 namespace kagemusha::control::daemon {
 
