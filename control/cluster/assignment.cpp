@@ -31,8 +31,9 @@ resources needs_of(const declaration& declared, unsigned number) {
 
 class assigner {
 public:
-    assigner(const std::vector<fleet_host>& hosts, const std::vector<assigned_cluster>& clusters)
-        : hosts_(hosts), clusters_(clusters), pool_(offers(hosts)), ports_(hosts.size()) {
+    assigner(const std::vector<fleet_host>& hosts, const std::vector<assigned_cluster>& clusters,
+             bool is_alone)
+        : hosts_(hosts), clusters_(clusters), pool_(offers(hosts), is_alone), ports_(hosts.size()) {
         for (std::size_t i = 0; i < hosts.size(); ++i)
             if (!hosts[i].alive)
                 pool_.leave_out(i);
@@ -200,8 +201,9 @@ slot_seen slot_of(const slot_place& place, unsigned number, std::size_t slot,
 
 } // namespace
 
-assigned assign(const std::vector<fleet_host>& hosts, const std::vector<assigned_cluster>& clusters) {
-    return assigner(hosts, clusters)();
+assigned assign(const std::vector<fleet_host>& hosts, const std::vector<assigned_cluster>& clusters,
+                bool is_alone) {
+    return assigner(hosts, clusters, is_alone)();
 }
 
 std::vector<std::string> differences(const assignment& before, const assignment& after) {

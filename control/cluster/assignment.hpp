@@ -60,8 +60,10 @@ struct assigned {
     std::vector<std::uint64_t> reserved_cpus; // for a takeover, of each host
 };
 
-// `hosts` and `clusters` in an order that does not depend on who asks: by name.
-assigned assign(const std::vector<fleet_host>& hosts, const std::vector<assigned_cluster>& clusters);
+// `hosts` and `clusters` in an order that does not depend on who asks: by name. `is_alone`: there is one host, and
+// will be no other; of several a protected node waits until two are there.
+assigned assign(const std::vector<fleet_host>& hosts, const std::vector<assigned_cluster>& clusters,
+                bool is_alone);
 
 // What has changed, a sentence for each slot that has another host.
 std::vector<std::string> differences(const assignment& before, const assignment& after);

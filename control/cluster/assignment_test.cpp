@@ -35,13 +35,14 @@ struct world {
     std::vector<fleet_host> hosts{host("a"), host("b"), host("c")};
     declaration declared;
     wish wanted = wish::running;
+    bool is_alone = false;
     assignment places;
     std::map<std::string, cluster_seen> views;
 
     cluster_seen seen(const std::string& self = "a") const { return merge(places, views, hosts, self); }
     assigned look() {
         const std::vector<assigned_cluster> all{{&declared, wanted, places, seen()}};
-        return assign(hosts, all);
+        return assign(hosts, all, is_alone);
     }
     void step() { places = look().clusters.at("lab"); }
     slot_seen& slot(unsigned node, std::size_t which) {
@@ -212,6 +213,49 @@ TEST(assignment, a_node_without_room_waits_and_says_so) {
     const auto out = w.look();
     EXPECT_TRUE(out.clusters.at("lab").empty());
     EXPECT_NE(out.no_room.at("lab").at(1).find("no host has room"), std::string::npos);
+}
+
+TEST(assignment, of_several_hosts_a_protected_node_waits_for_a_second_one) {
+    world w;
+    w.declared = cluster_of(2);
+    w.hosts[1].alive = w.hosts[2].alive = false;
+    const auto out = w.look();
+    EXPECT_TRUE(out.clusters.at("lab").empty());
+    EXPECT_NE(out.no_room.at("lab").at(1).find("needs two hosts, and only a is there"), std::string::npos);
+    w.hosts[2].alive = true;
+    w.step();
+    ASSERT_EQ(w.places.size(), 2u);
+    for (const auto& [number, node] : w.places)
+        EXPECT_NE(node.slot[0]->host, node.slot[1]->host);
+}
+
+TEST(assignment, of_several_hosts_the_last_one_has_no_standby_beside_its_vm) {
+    world w;
+    w.declared = cluster_of(1);
+    w.step();
+    w.run_all();
+    const auto before = w.places.at(1);
+    for (std::size_t i = 0; i < w.hosts.size(); ++i)
+        if (w.hosts[i].offer.name != before.slot[0]->host)
+            w.die(i);
+    w.slot(1, 0) = runs("primary", "alone");
+    w.step();
+    EXPECT_EQ(w.places.at(1).slot[0], before.slot[0]);
+    EXPECT_FALSE(w.places.at(1).slot[1]);
+    EXPECT_NE(w.look().no_room.at("lab").at(1).find("no other host"), std::string::npos);
+}
+
+TEST(assignment, a_host_that_is_alone_has_both) {
+    world w;
+    w.is_alone = true;
+    w.hosts.resize(1);
+    w.declared = cluster_of(2);
+    w.step();
+    ASSERT_EQ(w.places.size(), 2u);
+    for (const auto& [number, node] : w.places) {
+        ASSERT_TRUE(node.slot[0] && node.slot[1]);
+        EXPECT_NE(node.slot[0]->port, node.slot[1]->port);
+    }
 }
 
 TEST(assignment, a_stopped_cluster_gives_its_places_back_once_nobody_runs) {

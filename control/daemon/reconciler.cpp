@@ -186,6 +186,7 @@ std::shared_ptr<const reconciler::fleet_view> reconciler::view_of(const std::vec
                                                                   const fleet_state& state) {
     auto out = std::make_shared<fleet_view>();
     out->self = self_.offer.name;
+    out->is_alone = !is_one_of_several_;
     out->leader = state.leader;
     out->entries = state.hosts;
     out->entries[out->self] = self_; // whatever etcd has heard of it
@@ -232,7 +233,7 @@ void reconciler::place(const std::vector<cluster_record>& records, const fleet_s
         const auto& name = record.declared.name;
         clusters.push_back({&record.declared, record.wanted, view.places.at(name), view.seen.at(name)});
     }
-    auto wanted = cluster::assign(view.hosts, clusters);
+    auto wanted = cluster::assign(view.hosts, clusters, view.is_alone);
     no_room_ = std::move(wanted.no_room);
     view.used = std::move(wanted.used);
     view.reserved_cpus = std::move(wanted.reserved_cpus);

@@ -54,6 +54,7 @@ public:
     // All hosts and what they have, as the last round that reached etcd saw them. Never null.
     struct fleet_view {
         std::string self, leader;
+        bool is_alone = true;                      // not one of several
         std::map<std::string, host_entry> entries; // alive
         std::vector<cluster::fleet_host> hosts;    // with those that are not, by name
         std::map<std::string, cluster::assignment> places;

@@ -59,6 +59,8 @@ def wait_for_hosts(asked, expected):
 def check_create(fleet):
     """a cluster is created at host1: both nodes run, each with its standby on another host, and host2 and host3 show the same"""
     first, second, third = fleet.hosts
+    for asked in fleet.hosts:
+        wait_for_hosts(asked, fleet.hosts)
     first.kage("create", "-", text=DECLARATION.encode())
     now = second.settled()
     assert states(now) == ALL_PROTECTED, now

@@ -103,7 +103,7 @@ std::string api::why_no_room(const cluster_record& wanted, bool& reached, free_a
                             places == fleet->places.end() ? cluster::assignment{} : places->second,
                             seen == fleet->seen.end() ? cluster::cluster_seen{} : seen->second});
     }
-    const auto placed = cluster::assign(fleet->hosts, clusters);
+    const auto placed = cluster::assign(fleet->hosts, clusters, fleet->is_alone);
     if (afterwards)
         afterwards->places = placed.clusters.at(name);
     return why_not_as_placed(placed, *fleet, name, afterwards ? &afterwards->free : nullptr);
