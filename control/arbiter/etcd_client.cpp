@@ -22,12 +22,16 @@ namespace {
 
 using json = nlohmann::json;
 
-constexpr std::size_t longest_answer = 65536;
 constexpr std::uint64_t longest_stagger_ms = 100;
 
+struct bounded_text {
+    std::string text;
+    std::size_t most = 0;
+};
+
 std::size_t append(char* bytes, std::size_t size, std::size_t count, void* to) {
-    auto& text = *static_cast<std::string*>(to);
-    if (text.size() + size * count > longest_answer)
+    auto& [text, most] = *static_cast<bounded_text*>(to);
+    if (text.size() + size * count > most)
         return 0; // libcurl ends the transfer
     text.append(bytes, size * count);
     return size * count;
@@ -43,7 +47,8 @@ curl_socket_t socket_for_us_alone(void*, curlsocktype, curl_sockaddr* address) {
 // One call to one member.
 struct etcd_client::transfer {
     std::size_t call, member;
-    std::string url, body, answer;
+    std::string url, body;
+    bounded_text answer;
     curl_slist* headers = nullptr;
     CURLM* multi = nullptr;
     CURL* easy = nullptr;
@@ -55,7 +60,8 @@ struct etcd_client::transfer {
     }
 };
 
-etcd_client::etcd_client(const described_arbiter& described) : described_(described) {
+etcd_client::etcd_client(const described_arbiter& described, std::size_t longest_answer)
+    : described_(described), longest_answer_(longest_answer) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
     multi_ = curl_multi_init();
 }
@@ -97,7 +103,7 @@ etcd_client::answer etcd_client::read(const transfer& t, int code) {
                                curl_easy_strerror(static_cast<CURLcode>(code)));
         return std::nullopt;
     }
-    auto parsed = json::parse(t.answer, nullptr, false);
+    auto parsed = json::parse(t.answer.text, nullptr, false);
     long status = 0;
     curl_easy_getinfo(t.easy, CURLINFO_RESPONSE_CODE, &status);
     // An error has another status; etcd 3.4 also names it "error", 3.5.16 does not. In a stream the status
@@ -107,7 +113,7 @@ etcd_client::answer etcd_client::read(const transfer& t, int code) {
     // An unknown or old token, or none where one is needed: "invalid auth token", "user name is empty".
     needs_login_ = needs_login_ || (!described_.user.empty() && parsed.is_object());
     problem_ = fmt::format("etcd at {} gives no answer that can be used: {}", member,
-                           messages::as_text(t.answer.substr(0, 200)));
+                           messages::as_text(t.answer.text.substr(0, 200)));
     return std::nullopt;
 }
 
@@ -133,6 +139,7 @@ std::vector<etcd_client::answer> etcd_client::race(const std::vector<call>& call
                 auto& t = transfers.emplace_back();
                 t.call = i;
                 t.member = *member;
+                t.answer.most = longest_answer_;
                 t.url = described_.endpoints[*member] + calls[i].path;
                 t.body = as_json_text(calls[i].body);
                 begin(t, begun + limit_ms - now);

@@ -28,7 +28,9 @@ public:
     };
     using answer = std::optional<nlohmann::json>; // nothing: no member gave one that can be used
 
-    explicit etcd_client(const described_arbiter& described);
+    static constexpr std::size_t usual_answer = 65536;
+    // An answer longer than that is none.
+    explicit etcd_client(const described_arbiter& described, std::size_t longest_answer = usual_answer);
     ~etcd_client();
     etcd_client(const etcd_client&) = delete;
     etcd_client& operator=(const etcd_client&) = delete;
@@ -45,6 +47,7 @@ private:
     bool log_in();
 
     const described_arbiter described_;
+    const std::size_t longest_answer_;
     void* multi_ = nullptr;
     std::size_t first_ = 0;    // the member that answered last
     std::string token_;        // of the user; "": none yet, or none is needed

@@ -37,6 +37,23 @@ std::string gpu_table(const gpu_shape& gpu) {
     return out;
 }
 
+// Both supervisors on one host: the kernel tells of a death, so silence may last long before it counts, and a
+// busy host moves nothing. On two hosts silence is all that tells of one.
+std::string protection(const node_places& places) {
+    if (places.standby.empty())
+        return fmt::format("[protection]\nstandby = {}\nheartbeat-ms = 100\nheartbeat-budget-ms = 5000\n"
+                           "qemu-budget-ms = 60000\n\n[arbiter]\nkind = \"lock\"\npath = \"lease\"\n",
+                           in_quotes(slot_address(places.folder, 1)));
+    std::string endpoints;
+    for (const auto& url : places.etcd)
+        endpoints += (endpoints.empty() ? "" : ", ") + in_quotes(url);
+    return fmt::format(
+        "[protection]\nstandby = {}\ntls = {}\nheartbeat-ms = 100\nheartbeat-budget-ms = 3000\n"
+        "qemu-budget-ms = 60000\n\n"
+        "[arbiter]\nkind = \"etcd\"\nendpoints = [{}]\ntls = {}\nlease-ms = 6000\n",
+        in_quotes(places.standby), in_quotes(places.keys), endpoints, in_quotes(places.etcd_keys));
+}
+
 } // namespace
 
 std::string vm_name(const std::string& cluster, unsigned number) {
@@ -51,8 +68,6 @@ std::string slot_address(const std::string& folder, std::size_t slot) {
     return fmt::format("unix:{}/{}", folder, slot_letter(slot));
 }
 
-// Both supervisors of a node are on one host: the kernel tells of a death, so silence may last long before it
-// counts, and a busy host moves nothing.
 std::string vm_toml(const declaration& declared, unsigned number, const node_places& places) {
     const auto& shape = declared.shape(number);
     auto out = fmt::format(
@@ -69,9 +84,7 @@ std::string vm_toml(const declaration& declared, unsigned number, const node_pla
     if (declared.gpu)
         out += gpu_table(*declared.gpu) + "\n";
     if (shape.is_protected)
-        out += fmt::format("[protection]\nstandby = {}\nheartbeat-ms = 100\nheartbeat-budget-ms = 5000\n"
-                           "qemu-budget-ms = 60000\n\n[arbiter]\nkind = \"lock\"\npath = \"lease\"\n",
-                           in_quotes(slot_address(places.folder, 1)));
+        out += protection(places);
     return out;
 }
 

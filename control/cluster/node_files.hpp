@@ -6,6 +6,7 @@
 #include "control/cluster/declaration.hpp"
 
 #include <string>
+#include <vector>
 
 namespace kagemusha::control::cluster {
 
@@ -18,6 +19,11 @@ struct node_places {
     std::string prefix;         // addresses of all nodes: "10.77.0."
     unsigned first_address = 0; // + N
     std::string gateway, name_server;
+    std::string standby = {}; // where its standby listens; "": beside it, on this host
+    // Of a standby on another host.
+    std::string keys = {};              // of this host, for this VM
+    std::vector<std::string> etcd = {}; // the arbiter's endpoints
+    std::string etcd_keys = {};
 };
 
 // The VM's name: "lab.node1".

@@ -30,7 +30,8 @@ std::uint64_t fullness(const resources& used, const resources& offers) {
 
 } // namespace
 
-placement::placement(std::vector<host_offer> hosts) : hosts_(std::move(hosts)), loads_(hosts_.size()) {}
+placement::placement(std::vector<host_offer> hosts, bool shares)
+    : hosts_(std::move(hosts)), shares_(shares), loads_(hosts_.size()) {}
 
 std::size_t placement::living() const {
     return static_cast<std::size_t>(
@@ -52,7 +53,7 @@ bool placement::fits(const load& at, const resources& offers, const resources& n
 }
 
 std::optional<std::size_t> placement::best(const request& wanted, std::optional<std::size_t> primary) const {
-    const bool may_be_same = living() < 2;
+    const bool may_be_same = shares_ && living() < 2;
     std::optional<std::size_t> found;
     std::pair<unsigned, std::uint64_t> least{};
     static const std::map<std::size_t, unsigned> nowhere;
@@ -94,6 +95,11 @@ std::optional<placed_node> placement::place(const request& wanted, std::string& 
     if (!wanted.is_protected)
         return node;
     node.standby = best(wanted, primary);
+    if (!node.standby && !shares_ && living() < 2) {
+        why = fmt::format("a protected node needs two hosts, and only {} is there now",
+                          hosts_[node.primary].name);
+        return std::nullopt;
+    }
     if (!node.standby) {
         why = fmt::format("no host has room for the standby of a node with {} CPUs and {} MiB: it needs the "
                           "node's memory and its part of a GPU again, and its CPUs in reserve",
@@ -151,6 +157,22 @@ void placement::remove(std::uint64_t number) {
     nodes_.erase(found);
 }
 
+std::optional<std::size_t> placement::protect(std::uint64_t number) {
+    auto node = nodes_.at(number);
+    // The node itself stands, and is accounted for while its standby is sought; on the only host best() counts
+    // both of them.
+    const bool may_be_same = shares_ && living() < 2;
+    if (may_be_same)
+        account(node, false);
+    const auto found = best({node.cluster, node.needs, true}, node.primary);
+    if (may_be_same)
+        account(node, true);
+    remove(number);
+    node.standby = found;
+    add(number, std::move(node));
+    return found;
+}
+
 std::vector<placement::moved> placement::host_died(std::size_t host, std::vector<std::uint64_t>& lost) {
     std::vector<std::uint64_t> affected;
     for (const auto& [number, node] : nodes_)
@@ -174,21 +196,9 @@ std::vector<placement::moved> placement::host_died(std::size_t host, std::vector
         out.push_back({number, was_primary, std::nullopt});
         add(number, std::move(node));
     }
-    for (auto& one : out) {
-        auto node = nodes_.at(one.number);
-        remove(one.number);
-        // The node itself stands, and is accounted for while its standby is sought.
-        const auto with_it = [&] {
-            account(node, true);
-            auto found = best({node.cluster, node.needs, true}, node.primary);
-            account(node, false);
-            return found;
-        };
+    for (auto& one : out)
         if (living() >= 2)
-            one.standby = with_it();
-        node.standby = one.standby;
-        add(one.number, std::move(node));
-    }
+            one.standby = protect(one.number);
     return out;
 }
 

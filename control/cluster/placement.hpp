@@ -5,7 +5,7 @@
 //
 // What never happens, whatever the load:
 //   * a host has more memory, GPU or processors given away than it offers;
-//   * a node and its standby are on one host, where the pool has two;
+//   * a node and its standby are on one host, where the pool has two, or is not one host's own;
 //   * a death of one host makes another one exceed what it offers: what it would take over is reserved.
 // A standby has its node's memory and its part of a GPU all the time, so these count twice. Its processors
 // are used only after a takeover, and at most one host is assumed to die at a time, so a host keeps free what
@@ -41,7 +41,8 @@ struct placed_node {
 // What is given away, by host; nodes are known by a number of the caller's.
 class placement {
 public:
-    explicit placement(std::vector<host_offer> hosts);
+    // `shares`: while there is one host only, it has both, a node and its standby.
+    explicit placement(std::vector<host_offer> hosts, bool shares = true);
 
     struct request {
         std::string cluster;
@@ -54,6 +55,11 @@ public:
     // A node is where place() or an earlier run of this program put it. Numbers are not given twice.
     void add(std::uint64_t number, placed_node node);
     void remove(std::uint64_t number);
+
+    // A standby for a node that is there and has none; it is accounted for. Nothing: no host has room.
+    std::optional<std::size_t> protect(std::uint64_t number);
+    // This host offers nothing from now on; what is there stays accounted for.
+    void leave_out(std::size_t host) { loads_[host].alive = false; }
 
     struct moved {
         std::uint64_t number;
@@ -87,6 +93,7 @@ private:
     std::size_t living() const;
 
     std::vector<host_offer> hosts_;
+    bool shares_;
     std::vector<load> loads_;
     std::map<std::uint64_t, placed_node> nodes_;
     std::map<std::string, std::map<std::size_t, unsigned>> clusters_; // nodes and standbys of each, by host

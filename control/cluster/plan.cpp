@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace kagemusha::control::cluster {
 
@@ -73,8 +74,29 @@ private:
         out_.steps.push_back({kind, node, slot});
     }
 
-    node_report run(unsigned number, const node_seen& node) {
+    // The slot of a host that is not heard of counts as empty beside one that runs the VM, or takes over. A
+    // standby that has a copy and hears its primary knows better.
+    static std::optional<std::size_t> clear_unreachable(node_seen& node) {
+        for (std::size_t i = 0; i < slots; ++i) {
+            if (!node.slot[i].unreachable)
+                continue;
+            const auto& other = node.slot[1 - i];
+            const bool shows_it = is_primary(other) || (is_standby(other) && other.state != "synced");
+            if (!shows_it)
+                return i;
+            node.slot[i] = {};
+        }
+        return std::nullopt;
+    }
+
+    node_report run(unsigned number, node_seen node) {
         node_report report;
+        if (const auto lost = clear_unreachable(node)) {
+            report.state = "unreachable";
+            report.text = node.slot[*lost].problem;
+            std::tie(report.primary, report.standby) = who(node);
+            return report;
+        }
         const auto& shape = declared_.shape(number);
         const auto [primary, standby] = who(node);
         report.primary = primary;

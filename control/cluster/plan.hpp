@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The plan: what is wanted of a cluster, beside what there is of it on this host, gives the steps that lead
+// The plan: what is wanted of a cluster, beside what there is of it on all hosts, gives the steps that lead
 // from the one to the other. Pure. It is made anew again and again from what is seen; no step depends on a
 // former one having been seen to end, so a daemon that died between two steps goes on with the next one.
 //
@@ -44,6 +44,7 @@ struct slot_seen {
     std::string role, state; // of its answer: "primary", "standby"; ha::to_text() of the state
     std::string problem;     // a sentence of the supervisor's
     slot_gauges gauges = {};
+    bool unreachable = false; // its host has not been heard of for a while: nobody knows
     bool is_there() const { return busy || registered; }
 };
 
@@ -58,8 +59,10 @@ struct node_seen {
 
 struct cluster_seen {
     bool network = false;
-    std::string network_has; // network_description() that it has
-    bool has_files = false;  // the cluster's own folder
+    std::string network_has;      // network_description() that it has
+    bool has_files = false;       // the cluster's own folder
+    std::uint16_t trunk_port = 0; // where this host's part of the network awaits the others
+    std::string trunks;           // what this part was told of the others
     std::map<unsigned, node_seen> nodes;
 };
 

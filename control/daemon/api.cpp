@@ -7,6 +7,7 @@
 #include "control/cluster/json_keys.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/cluster/node_ssh.hpp"
+#include "control/daemon/fleet/peers.hpp"
 #include "control/daemon/logins.hpp"
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
@@ -82,12 +83,10 @@ std::optional<cluster::declaration> declared_in(const api_request& request, api_
     return declared;
 }
 
-api::api(const etcd_process& etcd, reconciler& work, const state_folder& folder, cluster::host_offer offers,
-         event_log& events)
+api::api(const etcd_process& etcd, reconciler& work, const state_folder& folder, event_log& events)
     : store_(etcd)
     , work_(work)
     , folder_(folder)
-    , offers_(std::move(offers))
     , events_(events)
     , people_(etcd, folder.path() + "/audit.log") {}
 
@@ -208,45 +207,6 @@ api_answer api::store_if_it_fits(cluster_record record, unsigned status) {
     return reached ? store(std::move(record), status) : unreachable();
 }
 
-std::string api::why_no_room(const cluster_record& wanted, bool& reached, cluster::resources* left) {
-    const auto others = store_.all();
-    reached = others.has_value();
-    if (!reached)
-        return {};
-    cluster::placement pool({offers_});
-    std::string why;
-    const auto put = [&](const cluster::declaration& declared) {
-        for (unsigned number = 1; number <= declared.nodes && why.empty(); ++number) {
-            const auto& shape = declared.shape(number);
-            const auto placed = pool.place({declared.name,
-                                            {shape.cpus, shape.memory_mib, cluster::gpu_percent(declared)},
-                                            shape.is_protected},
-                                           why);
-            if (placed)
-                pool.add(pool.nodes().size(), *placed);
-            else
-                why = fmt::format("{} of '{}': {}", cluster::node_name(number), declared.name, why);
-        }
-    };
-    for (const auto& other : *others)
-        if (other.declared.name != wanted.declared.name && other.wanted == wish::running)
-            put(other.declared);
-    why.clear(); // what runs already runs
-    put(wanted.declared);
-    const auto& used = pool.used(0);
-    const auto& offers = offers_.offers;
-    if (left)
-        *left = {offers.cpus - std::min(used.cpus, offers.cpus),
-                 offers.memory_mib - std::min(used.memory_mib, offers.memory_mib),
-                 offers.gpu_percent - std::min(used.gpu_percent, offers.gpu_percent)};
-    if (why.empty())
-        return {};
-    return fmt::format("{}. This host gives nodes {} CPUs, {} MiB and {} % of a GPU, of which {}, {} and {} "
-                       "are taken",
-                       why, offers_.offers.cpus, offers_.offers.memory_mib, offers_.offers.gpu_percent,
-                       used.cpus, used.memory_mib, used.gpu_percent);
-}
-
 json api::describe(const cluster_record& record, bool whole) const {
     const auto seen = work_.look(record.declared.name);
     const auto& declared = record.declared;
@@ -261,6 +221,7 @@ json api::describe(const cluster_record& record, bool whole) const {
         return out;
     out["declaration"] = cluster::to_json(declared);
     json nodes = json::array();
+    const auto fleet = work_.fleet();
     if (seen)
         for (const auto& [number, report] : seen->plan.nodes)
             nodes.push_back({{"name", cluster::node_name(number)},
@@ -269,22 +230,11 @@ json api::describe(const cluster_record& record, bool whole) const {
                              {"text", report.text},
                              {"settled", report.settled},
                              {"needs_restart", report.needs_restart},
+                             {"hosts", hosts_of(*fleet, declared.name, number)},
                              {"primary", slot_text(report.primary)},
                              {"standby", slot_text(report.standby)}});
     out["node_states"] = std::move(nodes);
     return out;
-}
-
-json api::describe_host() const {
-    const auto& o = offers_.offers;
-    return {{"name", offers_.name},
-            {"version", KAGEMUSHA_VERSION},
-            {"offers", {{"cpus", o.cpus}, {"memory_mib", o.memory_mib}, {"gpu_percent", o.gpu_percent}}},
-            {"etcd", work_.problem()}};
-}
-
-api_answer api::get_host(const api_request&, const place&) {
-    return {200, describe_host()};
 }
 
 api_answer api::list(const api_request&, const place&) {
@@ -312,17 +262,20 @@ api_answer api::create(const api_request& request, const place&) {
         return refuse(409, fmt::format("there is a cluster '{}' already{}", declared->name,
                                        (*there)->wanted == wish::deleted ? ", which is being deleted" : ""));
     }
-    return store_if_it_fits({std::move(*declared), wish::running, new_secret(), "0"}, 201);
+    return store_if_it_fits({std::move(*declared), wish::running, new_secret(), "0", new_cluster_ca()}, 201);
 }
 
-api_answer api::show(const api_request&, const place& at) {
+api_answer api::show(const api_request& request, const place& at) {
     const auto* records = recent();
     if (!records)
         return unreachable();
     for (const auto& record : *records)
         if (record.declared.name == at.name)
             return {200, describe(record, true), record.revision};
-    return refuse(404, fmt::format("there is no cluster '{}'", at.name));
+    // Another host may have made it a moment ago.
+    api_answer wrong;
+    const auto record = found(request, at.name, wrong);
+    return record ? api_answer{200, describe(*record, true), record->revision} : wrong;
 }
 
 api_answer api::change(const api_request& request, const place& at) {
@@ -399,9 +352,13 @@ api_answer api::agent(const api_request& request, const place& at) {
     if (!number || *number > record->declared.nodes)
         return refuse(404, fmt::format("'{}' has no node '{}': it has node1 to node{}", at.name,
                                        cluster::shown(at.node), record->declared.nodes));
-    return {200,
-            {{"socket", lan::exec_socket(folder_.network(at.name), *number)},
-             {"secret", node_secret(*record, *number)}}};
+    auto socket = lan::exec_socket(folder_.network(at.name), *number);
+    std::string error;
+    if (peers_ && place_of(work_, at.name, *number))
+        socket = peers_->way_to(at.name, *number, error);
+    if (!error.empty())
+        return refuse(503, error);
+    return {200, {{"socket", socket}, {"secret", node_secret(*record, *number)}}};
 }
 
 api_answer api::ssh(const api_request& request, const place& at) {
@@ -417,22 +374,21 @@ api_answer api::ssh(const api_request& request, const place& at) {
     const auto folder = folder_.cluster(at.name);
     std::error_code error;
     if (record->wanted == wish::deleted || !std::filesystem::exists(folder, error))
-        return refuse(409, fmt::format("'{}' does not run on this host", at.name));
+        return refuse(409, fmt::format("'{0}' has nothing on this host: ask on one that `kage cluster show "
+                                       "{0}` names, or use `kage cluster exec`",
+                                       at.name));
     const auto tool = std::filesystem::read_symlink("/proc/self/exe", error).string();
     if (const auto why = write_owner_logins(*record, folder, tool); !why.empty())
         return refuse(409, why);
     return {200, {{"config", owner_config(folder)}, {"hostfile", cluster::hostfile(record->declared)}}};
 }
 
-cluster::host_offer offers_of_this_host() {
-    char name[65] = "";
-    ::gethostname(name, sizeof name - 1);
+cluster::resources offers_of_this_host() {
     struct sysinfo info{};
     ::sysinfo(&info);
     const auto memory_mib = (std::uint64_t{info.totalram} * info.mem_unit) >> 20;
-    return {name,
-            {static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_ONLN)) * cpus_for_each, memory_mib * 9 / 10,
-             100}};
+    return {static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_ONLN)) * cpus_for_each, memory_mib * 9 / 10,
+            100};
 }
 
 } // namespace kagemusha::control::daemon

@@ -28,6 +28,9 @@
 
 namespace kagemusha::control::daemon {
 
+class peers;
+struct peer_place;
+
 struct api_request {
     std::string method, target;
     std::string if_match; // the revision that the client has seen; "": whichever it is
@@ -35,6 +38,7 @@ struct api_request {
     access::caller who = {};
     bool websocket = false; // it wants to become one
     std::string cookies = {};
+    bool is_of_a_peer = false; // another host's daemon passes it on: this one answers it itself
 };
 
 struct api_answer {
@@ -58,9 +62,8 @@ public:
     // Opens the portal, or says where it is: its answer, or a sentence.
     using portal_opener = std::function<nlohmann::json(const nlohmann::json& wanted, std::string& error)>;
 
-    // All of them outlive it. `offers`: what this host has for nodes.
-    api(const etcd_process& etcd, reconciler& work, const state_folder& folder, cluster::host_offer offers,
-        event_log& events);
+    // All of them outlive it.
+    api(const etcd_process& etcd, reconciler& work, const state_folder& folder, event_log& events);
 
     api_answer answer(const api_request& request);
     // Who a request over the network is from; under the same lock.
@@ -71,10 +74,16 @@ public:
     // Before the portal is opened.
     void set_login_ways(login_ways ways) { ways_ = std::move(ways); }
     void set_portal(portal_opener open) { open_portal_ = std::move(open); }
+    // Of several hosts: it outlives all answers.
+    void set_peers(peers* others) { peers_ = others; }
+    // Where a node's VM runs, if that is another host. Any thread.
+    static std::optional<peer_place> place_of(const reconciler& work, const std::string& name,
+                                              unsigned number);
 
     // What pages show of a cluster and of the host. Any thread; without etcd.
     nlohmann::json describe(const cluster_record& record, bool whole) const;
     nlohmann::json describe_host() const;
+    nlohmann::json describe_hosts() const;
 
     // METHOD and path, with {name} and {node}: what docs/openapi.json must have.
     static std::vector<std::pair<std::string, std::string>> routes();
@@ -95,6 +104,7 @@ private:
     api_answer answer_route(const route& one, const api_request& request, const place& at);
 
     api_answer get_host(const api_request& request, const place& at);
+    api_answer get_hosts(const api_request& request, const place& at);
     api_answer list(const api_request& request, const place& at);
     api_answer create(const api_request& request, const place& at);
     api_answer show(const api_request& request, const place& at);
@@ -132,35 +142,43 @@ private:
     // All records, read at most so long ago; nothing: etcd can't be reached. What this API wrote is in them.
     const std::vector<cluster_record>* recent();
     api_answer ask_primary(const api_request& request, const place& at, const char* command);
+    api_answer pass_on(const api_request& request, const peer_place& to);
     api_answer change_accounts(const std::function<bool(access::accounts&, std::string&)>& edit,
                                nlohmann::json answer);
     // The record, or what is wrong: it is not there, or another revision than the client's.
     std::optional<cluster_record> found(const api_request& request, const std::string& name,
                                         api_answer& wrong);
     api_answer store(cluster_record record, unsigned status);
-    // "" or why there is no room for it beside the others.
     // As found(), and nothing with a refusal for one that is being deleted.
     std::optional<cluster_record> changeable(const api_request& request, const std::string& name,
                                              api_answer& wrong);
     // What is to run must fit; what is to stop always does.
     api_answer store_if_it_fits(cluster_record record, unsigned status);
-    // `left`: what is free beside the others, if it fits.
-    std::string why_no_room(const cluster_record& wanted, bool& reached, cluster::resources* left = nullptr);
+    struct free_and_placed {
+        cluster::resources free; // of all hosts, beside the others
+        cluster::assignment places;
+    };
+    // "" or why there is no room. `afterwards`: as it would be.
+    std::string why_no_room(const cluster_record& wanted, bool& reached,
+                            free_and_placed* afterwards = nullptr);
 
     std::mutex mutex_;
     cluster_store store_;
     reconciler& work_;
     const state_folder& folder_;
-    const cluster::host_offer offers_;
     event_log& events_;
     people people_;
     login_ways ways_;
     portal_opener open_portal_;
+    peers* peers_ = nullptr;
     std::optional<std::vector<cluster_record>> recent_;
     std::chrono::steady_clock::time_point recent_at_{};
 };
 
+// {"a": "hosta", "b": "hostb"}: which host has which slot of a node.
+nlohmann::json hosts_of(const reconciler::fleet_view& fleet, const std::string& name, unsigned number);
+
 // Of this machine: its processors eight times, nine tenths of its memory, all of a GPU.
-cluster::host_offer offers_of_this_host();
+cluster::resources offers_of_this_host();
 
 } // namespace kagemusha::control::daemon

@@ -2,6 +2,8 @@
 //
 // The API's description has its routes, all of them and no others; and the records that etcd keeps.
 #include "control/daemon/api.hpp"
+#include "control/daemon/fleet/fleet_store.hpp"
+#include "control/daemon/fleet/settings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -95,6 +97,65 @@ TEST(daemon_record, is_read_as_it_was_written) {
     EXPECT_EQ(again->wanted, record.wanted);
     EXPECT_EQ(again->secret, record.secret);
     EXPECT_EQ(again->revision, "7");
+}
+
+TEST(daemon_record, has_the_ca_of_its_links) {
+    cluster_record record;
+    record.declared.name = "a";
+    record.ca = {"certificate", "key"};
+    const auto again = parse_record(to_text(record), "1");
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->ca, record.ca);
+    auto damaged = json::parse(to_text(record));
+    damaged["ca"] = 5;
+    EXPECT_FALSE(parse_record(damaged.dump(), "1"));
+}
+
+TEST(daemon_settings, are_checked) {
+    const std::string good = "name = 'hosta'\naddress = '192.0.2.1'\ntls = 'keys'\n"
+                             "endpoints = ['https://192.0.2.1:2379']\n";
+    std::vector<std::string> errors;
+    const auto read = parse_settings(good, "/etc/x/daemon.toml", errors);
+    ASSERT_TRUE(read) << errors.front();
+    EXPECT_EQ(read->name, "hosta");
+    EXPECT_EQ(read->tls, "/etc/x/keys");
+    EXPECT_EQ(read->at(7500), "192.0.2.1:7500");
+    EXPECT_EQ(host_and_port("2001:db8::1", 5), "[2001:db8::1]:5");
+    for (const char* more :
+         {"colour = 1\n", "port = 0\n", "first-port = 65000\n", "lease-ms = 1\n", "name = 'a'\n"}) {
+        errors.clear();
+        EXPECT_FALSE(parse_settings(good + more, "daemon.toml", errors)) << more;
+        EXPECT_FALSE(errors.empty());
+    }
+    for (const char* instead :
+         {"address = 'hosta'", "name = '../a'", "endpoints = ['http://192.0.2.1:2379']", "endpoints = []"}) {
+        auto text = good;
+        const std::string key(instead, std::string_view(instead).find(' '));
+        const auto at = text.find(key);
+        text.replace(at, text.find('\n', at) - at, instead);
+        errors.clear();
+        EXPECT_FALSE(parse_settings(text, "daemon.toml", errors)) << text;
+        EXPECT_FALSE(errors.empty()) << text;
+    }
+}
+
+TEST(daemon_host, is_read_as_it_was_written_and_not_of_another_release) {
+    host_entry host;
+    host.offer = {"hosta", {8, 4096, 100}};
+    host.address = "192.0.2.1";
+    host.port = 7444;
+    host.first_port = 7500;
+    host.release = "1";
+    const auto text = to_json(host).dump();
+    const auto again = parse_host("hosta", text);
+    EXPECT_TRUE(again.is_understood);
+    EXPECT_EQ(to_json(again), to_json(host));
+    auto other = json::parse(text);
+    other["format"] = 2;
+    other["release"] = "9";
+    EXPECT_FALSE(parse_host("hosta", other.dump()).is_understood);
+    EXPECT_EQ(parse_host("hosta", other.dump()).release, "9");
+    EXPECT_FALSE(parse_host("hosta", "{").is_understood);
 }
 
 TEST(daemon_record, of_another_release_is_none) {

@@ -5,6 +5,7 @@
 
 #include "control/base/base64.hpp"
 #include "control/base/json_text.hpp"
+#include "control/daemon/fleet/fleet_store.hpp"
 
 #include <fmt/format.h>
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr char prefix[] = "kagemusha/clusters/", behind_prefix[] = "kagemusha/clusters0";
 constexpr int format = 1; // of a record
-constexpr int page = 4;   // records of one answer: etcd_client takes 64 KiB
+constexpr int page = 4;   // records of one answer, each at most a quarter of what is taken
+constexpr std::size_t longest_answer = 1 << 20;
 constexpr char not_started[] = "etcd has not started yet";
 
 std::string key_of(const std::string& name) {
@@ -36,10 +38,13 @@ std::optional<Result> read_answer(const Read& read) {
 } // namespace
 
 std::string to_text(const cluster_record& record) {
-    return as_json_text({{"format", format},
-                         {"wanted", cluster::to_text(record.wanted)},
-                         {"secret", record.secret},
-                         {"declaration", cluster::to_json(record.declared)}});
+    json out{{"format", format},
+             {"wanted", cluster::to_text(record.wanted)},
+             {"secret", record.secret},
+             {"declaration", cluster::to_json(record.declared)}};
+    if (!record.ca.key.empty())
+        out["ca"] = {{"certificate", record.ca.certificate}, {"key", record.ca.key}};
+    return as_json_text(out);
 }
 
 std::optional<cluster_record> parse_record(const std::string& text, const std::string& revision) {
@@ -47,12 +52,19 @@ std::optional<cluster_record> parse_record(const std::string& text, const std::s
     if (!from.is_object() || from.value("format", json()) != format || !from.contains("declaration") ||
         !from.value("wanted", json()).is_string() || !from.value("secret", json()).is_string())
         return std::nullopt;
+    if (!from.value("ca", json::object()).is_object())
+        return std::nullopt;
     std::vector<std::string> errors;
     auto declared = cluster::parse_json(from["declaration"], errors);
     const auto wanted = cluster::wish_of(from["wanted"].get<std::string>());
     if (!declared || !wanted)
         return std::nullopt;
-    return cluster_record{std::move(*declared), *wanted, from["secret"].get<std::string>(), revision};
+    const auto ca = from.value("ca", json::object());
+    return cluster_record{std::move(*declared),
+                          *wanted,
+                          from["secret"].get<std::string>(),
+                          revision,
+                          {text_in(ca, "certificate"), text_in(ca, "key")}};
 }
 
 etcd_client* cluster_store::client() {
@@ -63,7 +75,7 @@ etcd_client* cluster_store::client() {
     }
     if (!client_ || endpoint_ != described->endpoints[0]) {
         endpoint_ = described->endpoints[0];
-        client_ = std::make_unique<etcd_client>(*described);
+        client_ = std::make_unique<etcd_client>(*described, longest_answer);
     }
     return client_.get();
 }
@@ -156,7 +168,8 @@ stored cluster_store::remove(const std::string& name, const std::string& revisio
         "/v3/kv/txn",
         {{"compare",
           json::array({{{"key", key}, {"target", "MOD"}, {"result", "EQUAL"}, {"mod_revision", revision}}})},
-         {"success", json::array({{{"request_delete_range", {{"key", key}}}}})}});
+         {"success", json::array({{{"request_delete_range", {{"key", key}}}},
+                                  {{"request_delete_range", {{"key", to_base64(places_key(name))}}}}})}});
     if (!answer)
         return stored::unreachable;
     return answer->value("succeeded", json(false)) == json(true) ? stored::done : stored::conflict;

@@ -11,6 +11,7 @@
 #include "control/cluster/declaration.hpp"
 #include "control/cluster/plan.hpp"
 #include "control/daemon/etcd_process.hpp"
+#include "control/daemon/fleet/cluster_keys.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@ struct cluster_record {
     cluster::wish wanted = cluster::wish::running;
     std::string secret;         // of its nodes' agents: 64 hexadecimal digits
     std::string revision = "0"; // of its key in etcd
+    cluster_ca ca = {};         // of its links between hosts
 };
 
 // As the key's value has it, and back. Nothing: it is none of this release.

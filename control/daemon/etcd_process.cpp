@@ -56,6 +56,8 @@ std::string etcd_process::make_certificates() {
 }
 
 std::string etcd_process::keep_running() {
+    if (elsewhere_)
+        return {};
     std::string said;
     if (child_) {
         const auto ended = child_->wait_for(std::chrono::milliseconds(0));
@@ -116,6 +118,8 @@ std::string etcd_process::start() {
 }
 
 std::optional<described_arbiter> etcd_process::described() const {
+    if (elsewhere_)
+        return elsewhere_;
     const std::lock_guard lock(mutex_);
     if (url_.empty())
         return std::nullopt;

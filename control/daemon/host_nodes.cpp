@@ -13,6 +13,7 @@
 #include "control/daemon/logins.hpp"
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
+#include "control/lan/trunks.hpp"
 #include "control/supervise/control_socket.hpp"
 
 #include <fmt/format.h>
@@ -46,6 +47,25 @@ std::string last_words(const std::string& log) {
     for (const auto& lines = last_lines(log, 1); const auto& line : lines)
         return line.starts_with("kage: ") ? line.substr(6) : line;
     return {};
+}
+
+// What supervisors that were killed, or lost their power, have left there: sockets, what QEMU might see, and their
+// turns to take over.
+std::vector<std::string> left_in_runtime_directory(const std::string& cluster, unsigned number) {
+    std::vector<std::string> out;
+    std::string why;
+    const auto directory = runtime_directory(why);
+    if (directory.empty())
+        return out;
+    for (std::size_t slot = 0; slot < cluster::slots; ++slot) {
+        const auto name = cluster::slot_name(cluster, number, slot);
+        out.push_back(directory + "/takeovers/" + name);
+        std::error_code error;
+        for (const auto& entry : fs::directory_iterator(directory, error))
+            if (entry.path().filename().string().starts_with(name + "."))
+                out.push_back(entry.path());
+    }
+    return out;
 }
 
 } // namespace
@@ -128,6 +148,9 @@ cluster::cluster_seen host_nodes::observe(const cluster_record& record) {
                                 : std::nullopt) {
         out.network = true;
         out.network_has = text_in(*status, "configuration");
+        out.trunks = status->value("trunks", json()).dump();
+        const auto port = status->value("trunk_port", json());
+        out.trunk_port = port.is_number_unsigned() ? port.get<std::uint16_t>() : 0;
     }
     const auto now = clock::now();
     for (unsigned number = 1; number <= cluster::most_nodes; ++number) {
@@ -163,7 +186,17 @@ cluster::cluster_seen host_nodes::observe(const cluster_record& record) {
     return out;
 }
 
-std::string host_nodes::perform(const cluster::step& step, const cluster_record& record) {
+std::vector<std::string> host_nodes::with_files() const {
+    std::vector<std::string> out;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder_.clusters(), error))
+        if (const auto name = entry.path().filename().string(); cluster::is_cluster_name(name))
+            out.push_back(name);
+    return out;
+}
+
+std::string host_nodes::perform(const cluster::step& step, const cluster_record& record,
+                                const neighbours& around) {
     const auto& name = record.declared.name;
     std::string error;
     switch (step.kind) {
@@ -179,11 +212,11 @@ std::string host_nodes::perform(const cluster::step& step, const cluster_record&
         ask_supervisor(lan::control_path(folder_.network(name)), {{"command", "stop"}}, error, answer_ms);
         return error;
     case step_kind::start_primary:
-        return start(step, record, false);
+        return start(step, record, false, around);
     case step_kind::start_standby:
-        return start(step, record, true);
+        return start(step, record, true, around);
     case step_kind::protect:
-        return protect(step, record);
+        return protect(step, record, around);
     case step_kind::stop_slot:
         return stop(step, record);
     case step_kind::remove_node:
@@ -227,7 +260,46 @@ std::string host_nodes::start_network(const cluster_record& record) {
                   folder + "/log");
 }
 
-std::string host_nodes::write_files(const cluster_record& record, unsigned number) {
+// Where the supervisor in this slot listens as a standby. "": its host is not known.
+std::string host_nodes::slot_address(const cluster_record& record, unsigned number, std::size_t slot,
+                                     const neighbours& around) const {
+    if (!fleet_)
+        return cluster::slot_address(folder_.node(record.declared.name, number), slot);
+    const auto node = around.places.find(number);
+    if (node == around.places.end())
+        return {};
+    // One that has no place yet gets it later: until then nobody listens where it is said to be.
+    const auto& place = node->second.slot[slot] ? node->second.slot[slot] : node->second.slot[1 - slot];
+    if (!place)
+        return {};
+    if (place->host == fleet_->name)
+        return fleet_->at(place->port);
+    const auto host = around.hosts.find(place->host);
+    return host == around.hosts.end() ? std::string() : host_and_port(host->second.address, place->port);
+}
+
+std::string host_nodes::connect(const cluster_record& record, const cluster::cluster_seen& own,
+                                const std::map<std::string, std::uint16_t>& ports, const neighbours& around) {
+    const auto& name = record.declared.name;
+    if (!fleet_ || !own.network)
+        return {};
+    if (auto why = make_cluster_keys(folder_.keys_of(name), record.ca, fleet_->name, {}); !why.empty())
+        return why;
+    lan::trunk_configuration wanted{
+        fleet_->name, fleet_->address, folder_.keys_of(name) + "/" + fleet_->name, {}};
+    for (const auto& [host, port] : ports)
+        if (const auto found = around.hosts.find(host); found != around.hosts.end() && host != fleet_->name)
+            wanted.peers.push_back({host, found->second.address, port});
+    const auto text = lan::to_json(wanted);
+    std::string error;
+    if (text.dump() != own.trunks)
+        ask_supervisor(lan::control_path(folder_.network(name)), {{"command", "connect"}, {"trunks", text}},
+                       error, answer_ms);
+    return error;
+}
+
+std::string host_nodes::write_files(const cluster_record& record, unsigned number,
+                                    const std::string& standby) {
     const auto& name = record.declared.name;
     const auto folder = folder_.node(name, number);
     const auto agent = find_built("kagemusha-node-agent");
@@ -243,6 +315,16 @@ std::string host_nodes::write_files(const cluster_record& record, unsigned numbe
     places.first_address = lan::first_node;
     places.gateway = lan::dotted(lan::gateway_address);
     places.name_server = lan::dotted(lan::name_server_address);
+    if (fleet_ && record.declared.shape(number).is_protected) {
+        const auto vm = cluster::vm_name(name, number);
+        const auto keys = folder_.keys_of(name);
+        if (auto why = make_cluster_keys(keys, record.ca, fleet_->name, vm); !why.empty())
+            return why;
+        places.standby = standby;
+        places.keys = keys + "/" + fleet_->name;
+        places.etcd = fleet_->endpoints;
+        places.etcd_keys = fleet_->tls;
+    }
     std::error_code error;
     fs::create_directories(folder, error);
     if (error)
@@ -258,33 +340,44 @@ std::string host_nodes::write_files(const cluster_record& record, unsigned numbe
     return record.declared.image.empty() ? std::string() : write_node_logins(record, number, folder);
 }
 
-std::string host_nodes::start(const cluster::step& step, const cluster_record& record, bool standby) {
+std::string host_nodes::start(const cluster::step& step, const cluster_record& record, bool standby,
+                              const neighbours& around) {
     const auto& name = record.declared.name;
     const auto folder = folder_.node(name, step.node);
     auto& tried = attempts_[cluster::vm_name(name, step.node)];
     ++tried.count;
     tried.last = clock::now();
     const auto slot = cluster::slot_name(name, step.node, step.slot);
+    const auto own = slot_address(record, step.node, step.slot, around);
+    const auto other = slot_address(record, step.node, 1 - step.slot, around);
     std::vector<std::string> command{
         tool_, standby ? "standby" : "run", folder + "/vm.toml", "--name", slot, "--json"};
+    // What runs beside it here was started from the files that are there.
+    const bool has_files = standby && running(cluster::slot_name(name, step.node, 1 - step.slot));
+    const auto& listens = standby ? own : other;
+    if (const auto why = listens.empty() ? fmt::format("the host of {}'s other slot is not known now",
+                                                       cluster::node_name(step.node))
+                         : has_files     ? std::string()
+                                         : write_files(record, step.node, listens);
+        !why.empty()) {
+        tried.failure = why;
+        return why;
+    }
     if (standby) {
-        command.insert(command.end(), {"--listen", cluster::slot_address(folder, step.slot)});
+        command.insert(command.end(), {"--listen", own});
     } else {
         // Nobody runs in either slot, so what the arbiter's record says of a standby is over.
-        if (auto why = write_files(record, step.node); !why.empty()) {
-            tried.failure = why;
-            return why;
-        }
         command.emplace_back("--force-new");
         if (record.declared.shape(step.node).is_protected)
-            command.insert(command.end(), {"--standby", cluster::slot_address(folder, 1 - step.slot)});
+            command.insert(command.end(), {"--standby", other});
     }
     const auto log = fmt::format("{}/{}.log", folder, cluster::slot_letter(step.slot));
     tried.failure = launch(slot, cluster::vm_name(name, step.node), command, log);
     return tried.failure;
 }
 
-std::string host_nodes::protect(const cluster::step& step, const cluster_record& record) {
+std::string host_nodes::protect(const cluster::step& step, const cluster_record& record,
+                                const neighbours& around) {
     const auto& name = record.declared.name;
     const auto* primary = running(cluster::slot_name(name, step.node, 1 - step.slot));
     if (!primary)
@@ -292,8 +385,7 @@ std::string host_nodes::protect(const cluster::step& step, const cluster_record&
     attempts_[cluster::vm_name(name, step.node)].protect = clock::now();
     std::string error;
     ask_supervisor(primary->control_socket,
-                   {{"command", "protect"},
-                    {"standby", cluster::slot_address(folder_.node(name, step.node), step.slot)}},
+                   {{"command", "protect"}, {"standby", slot_address(record, step.node, step.slot, around)}},
                    error, answer_ms);
     return error;
 }
@@ -308,12 +400,14 @@ std::string host_nodes::stop(const cluster::step& step, const cluster_record& re
 
 std::string host_nodes::remove_node(const cluster_record& record, unsigned number) {
     const auto& name = record.declared.name;
-    std::string why;
-    const auto directory = runtime_directory(why);
     std::error_code error;
-    for (std::size_t slot = 0; slot < cluster::slots && !directory.empty(); ++slot)
-        fs::remove_all(directory + "/" + cluster::slot_name(name, number, slot) + ".d", error);
+    for (const auto& path : left_in_runtime_directory(name, number))
+        fs::remove_all(path, error);
     fs::remove_all(folder_.node(name, number), error);
+    if (fleet_)
+        fs::remove_all(
+            fmt::format("{}/{}/vm/{}", folder_.keys_of(name), fleet_->name, cluster::vm_name(name, number)),
+            error);
     attempts_.erase(cluster::vm_name(name, number));
     return error ? fmt::format("cannot remove {}: {}", folder_.node(name, number), error.message())
                  : std::string();

@@ -10,6 +10,7 @@
 #include "control/cluster/plan.hpp"
 #include "control/daemon/cluster_store.hpp"
 #include "control/daemon/detached_process.hpp"
+#include "control/daemon/fleet/fleet_store.hpp"
 #include "control/daemon/state_folder.hpp"
 #include "control/vm/vm_registry.hpp"
 
@@ -25,15 +26,26 @@ class host_nodes {
 public:
     using clock = std::chrono::steady_clock;
 
-    host_nodes(state_folder folder, std::string tool) : folder_(std::move(folder)), tool_(std::move(tool)) {}
+    host_nodes(state_folder folder, std::string tool, std::optional<fleet_settings> fleet)
+        : folder_(std::move(folder)), tool_(std::move(tool)), fleet_(std::move(fleet)) {}
     host_nodes(const host_nodes&) = delete;
     host_nodes& operator=(const host_nodes&) = delete;
 
     // Reads which VMs run; before the observations of one round. A sentence when that failed.
     std::string look();
     cluster::cluster_seen observe(const cluster_record& record);
+    // Clusters of which there are files here.
+    std::vector<std::string> with_files() const;
+
+    struct neighbours {
+        const cluster::assignment& places;
+        const std::map<std::string, host_entry>& hosts;
+    };
+    // Links the cluster's network here with those of the hosts that await it at `ports`. A sentence.
+    std::string connect(const cluster_record& record, const cluster::cluster_seen& own,
+                        const std::map<std::string, std::uint16_t>& ports, const neighbours& around);
     // A sentence when it failed. The record of a cluster is removed by the caller.
-    std::string perform(const cluster::step& step, const cluster_record& record);
+    std::string perform(const cluster::step& step, const cluster_record& record, const neighbours& around);
 
 private:
     struct attempts {
@@ -49,9 +61,12 @@ private:
     void reap();
     const registered_vm* running(const std::string& name) const;
     std::string start_network(const cluster_record& record);
-    std::string start(const cluster::step& step, const cluster_record& record, bool standby);
-    std::string write_files(const cluster_record& record, unsigned number);
-    std::string protect(const cluster::step& step, const cluster_record& record);
+    std::string start(const cluster::step& step, const cluster_record& record, bool standby,
+                      const neighbours& around);
+    std::string write_files(const cluster_record& record, unsigned number, const std::string& standby);
+    std::string protect(const cluster::step& step, const cluster_record& record, const neighbours& around);
+    std::string slot_address(const cluster_record& record, unsigned number, std::size_t slot,
+                             const neighbours& around) const;
     std::string stop(const cluster::step& step, const cluster_record& record);
     std::string remove_node(const cluster_record& record, unsigned number);
     std::string launch(const std::string& name, const std::string& of,
@@ -59,6 +74,7 @@ private:
 
     const state_folder folder_;
     const std::string tool_;
+    const std::optional<fleet_settings> fleet_;
     std::vector<registered_vm> running_;
     std::map<std::string, started> children_;  // by the name of a slot, or a network's folder
     std::map<std::string, attempts> attempts_; // by the name of a VM, or a network's folder

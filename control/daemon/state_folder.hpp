@@ -5,10 +5,14 @@
 //   $KAGEMUSHA_STATE_DIR, else of an installation's root /var/lib/kagemusha,
 //   else $XDG_STATE_HOME/kagemusha, else ~/.local/state/kagemusha (mode 0700)
 //     lock                      of the daemon that runs
+//     daemon.toml               written by a person: this host is one of several (fleet/settings.hpp)
+//     etcd-id                   of the etcd whose clusters are here
 //     keys/                     for etcd, made at the first start
 //     etcd/                     etcd's data: the state itself
 //     login.toml                who logs in by PAM and OpenID Connect (control/login/settings.hpp)
+//     ways/NAME.nodeN           to agents of nodes on other hosts (fleet/peers.hpp)
 //     clusters/NAME/net/        its network (lan/lan.hpp)
+//     clusters/NAME/keys/       of its links between hosts (fleet/cluster_keys.hpp)
 //     clusters/NAME/nodeN/      vm.toml, job.sh, secret, started, the supervisors' logs and sockets
 // and its own socket is in the directory of this user's VMs: daemon.socket (vm/vm_registry.hpp).
 #pragma once
@@ -31,6 +35,10 @@ public:
     std::string clusters() const { return path_ + "/clusters"; }
     std::string cluster(const std::string& name) const { return clusters() + "/" + name; }
     std::string network(const std::string& name) const { return cluster(name) + "/net"; }
+    std::string keys_of(const std::string& name) const { return cluster(name) + "/keys"; }
+    std::string settings() const { return path_ + "/daemon.toml"; }
+    std::string ways() const { return path_ + "/ways"; }
+    std::string etcd_id() const { return path_ + "/etcd-id"; }
     std::string node(const std::string& name, unsigned number) const;
 
 private:

@@ -55,10 +55,18 @@ std::optional<std::uint64_t> shaped_queue::next_us() const {
     return frames_.empty() ? std::nullopt : std::optional(frames_.front().at_us);
 }
 
-bool ethernet_switch::add(port number) {
+bool ethernet_switch::add(port number, bool is_trunk) {
     if (links_.size() >= most_ports || number == gateway)
         return false;
-    return links_.try_emplace(number).second;
+    const auto [link, is_new] = links_.try_emplace(number);
+    if (is_new)
+        link->second.is_trunk = is_trunk;
+    return is_new;
+}
+
+bool ethernet_switch::is_trunk(port number) const {
+    const auto found = links_.find(number);
+    return found != links_.end() && found->second.is_trunk;
 }
 
 void ethernet_switch::remove(port number) {
@@ -99,7 +107,7 @@ void ethernet_switch::receive(port from, std::string_view frame, std::uint64_t n
         return;
     ++counts_.frames;
     counts_.bytes += frame.size();
-    if (from == gateway || (!has_shape() && !link->second.in.next_us()))
+    if (from == gateway || link->second.is_trunk || (!has_shape() && !link->second.in.next_us()))
         return forward(from, frame, now_us, out);
     if (!link->second.in.push(std::string(frame), shape_, true, now_us))
         ++counts_.dropped;
@@ -110,15 +118,17 @@ void ethernet_switch::forward(port from, std::string_view frame, std::uint64_t n
     learn(address_at(frame, 6), from);
     const auto to = address_at(frame, 0);
     const auto known = is_group(to) ? std::nullopt : where(to);
+    // Between trunks, and between a trunk and the gateway, nothing passes.
+    const bool is_of_here = from != gateway && !is_trunk(from);
     if (known) {
-        if (*known != from)
+        if (*known != from && (is_of_here || (*known != gateway && !is_trunk(*known))))
             send(*known, frame, now_us, out);
         return;
     }
-    if (from != gateway && is_group(to))
+    if (is_of_here && is_group(to))
         send(gateway, frame, now_us, out);
     for (const auto& [number, link] : links_)
-        if (number != from)
+        if (number != from && (is_of_here || !link.is_trunk))
             send(number, frame, now_us, out);
 }
 
@@ -127,8 +137,9 @@ void ethernet_switch::send(port to, std::string_view frame, std::uint64_t now_us
         out.push_back({to, std::string(frame)});
         return;
     }
-    auto& queue = links_.at(to).out;
-    if (!has_shape() && !queue.next_us())
+    auto& link = links_.at(to);
+    auto& queue = link.out;
+    if (link.is_trunk || (!has_shape() && !queue.next_us()))
         out.push_back({to, std::string(frame)});
     else if (!queue.push(std::string(frame), shape_, false, now_us))
         ++counts_.dropped;

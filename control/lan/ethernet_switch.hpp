@@ -67,7 +67,10 @@ public:
     };
 
     void set_shape(const link_shape& shape) { shape_ = shape; }
-    bool add(port number); // false: there are too many
+    // False: there are too many. A trunk leads to this network's switch on another host: it has no bandwidth of
+    // its own, because each frame has its node's link at both ends. What comes out of one goes to nodes here
+    // alone, so that frames do not go round; each host has a gateway for its own nodes.
+    bool add(port number, bool is_trunk = false);
     void remove(port number);
 
     // `frame` came from a port. What leaves at once is among `out`, what has to wait comes out of due().
@@ -82,7 +85,9 @@ public:
 private:
     struct link {
         shaped_queue in, out;
+        bool is_trunk = false;
     };
+    bool is_trunk(port number) const;
     bool has_shape() const { return shape_.bits_per_s != 0 || shape_.latency_us != 0; }
     void learn(const mac_address& address, port from);
     void forward(port from, std::string_view frame, std::uint64_t now_us, std::vector<output>& out);

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace kagemusha::control::lan {
@@ -51,6 +52,39 @@ struct cluster_switch : ethernet_switch {
         return out;
     }
 };
+
+TEST(cluster_switch, between_hosts_nothing_goes_round_and_each_has_its_gateway) {
+    cluster_switch s;
+    constexpr ethernet_switch::port near = 10, far = 11;
+    ASSERT_TRUE(s.add(near, true));
+    ASSERT_TRUE(s.add(far, true));
+    using ports_set = std::set<ethernet_switch::port>;
+    EXPECT_EQ(ports(s.put(1, frame(broadcast, node(1)))), (ports_set{0, 2, 3, near, far}));
+    EXPECT_EQ(ports(s.put(near, frame(broadcast, node(7)))), (ports_set{1, 2, 3})) << "nodes of here alone";
+    EXPECT_EQ(ports(s.put(1, frame(node(7), node(1)))), (ports_set{near}));
+    EXPECT_EQ(ports(s.put(near, frame(node(1), node(7)))), (ports_set{1}));
+    EXPECT_EQ(ports(s.put(far, frame(node(7), node(8)))), (ports_set{})) << "from trunk to trunk";
+    EXPECT_EQ(ports(s.put(near, frame(of_gateway, node(7)))), (ports_set{})) << "it has one over there";
+    EXPECT_EQ(ports(s.put(ethernet_switch::gateway, frame(node(7), of_gateway))), (ports_set{}));
+    EXPECT_EQ(ports(s.put(ethernet_switch::gateway, frame(broadcast, of_gateway))), (ports_set{1, 2, 3}));
+    // node7 has been taken over: it speaks from elsewhere.
+    s.put(far, frame(broadcast, node(7)));
+    EXPECT_EQ(ports(s.put(1, frame(node(7), node(1)))), (ports_set{far}));
+    s.put(2, frame(broadcast, node(7)));
+    EXPECT_EQ(ports(s.put(1, frame(node(7), node(1)))), (ports_set{2}));
+}
+
+TEST(cluster_switch, a_trunk_has_no_bandwidth_and_latency_of_its_own) {
+    cluster_switch s;
+    s.add(10, true);
+    s.set_shape({0, 1000});
+    EXPECT_TRUE(s.put(1, frame(broadcast, node(1)), 0).empty());
+    const auto there = s.at(1000);
+    EXPECT_EQ(std::count_if(there.begin(), there.end(), [](const auto& one) { return one.to == 10; }), 1);
+    s.put(10, frame(node(1), node(7)), 2000);
+    EXPECT_EQ(ports(s.at(2000)), (std::set<ethernet_switch::port>{1}))
+        << "the latency was the other host's part";
+}
 
 TEST(cluster_switch, unknown_goes_to_all_and_known_to_one) {
     cluster_switch s;

@@ -9,6 +9,7 @@
 #include "control/lan/ethernet_switch.hpp"
 #include "control/lan/frames.hpp"
 #include "control/lan/gateway.hpp"
+#include "control/lan/trunks.hpp"
 #include "control/supervise/control_socket.hpp"
 
 #include <fmt/format.h>
@@ -63,6 +64,8 @@ public:
 
 private:
     json answer(const json& request);
+    json connect(const json& wanted);
+    void hear(ethernet_switch::port from, std::string_view frame);
     void configure(const configuration& wanted, std::string text);
     void accept_qemu();
     bool read_from(ethernet_switch::port number, qemu_port& port);
@@ -83,6 +86,8 @@ private:
     std::optional<control_socket> control_;
     std::vector<std::string> from_gateway_; // sent by libslirp during a call of it
     std::unique_ptr<gateway> gateway_;
+    json trunks_wanted_; // as it was told
+    std::unique_ptr<trunks> trunks_;
 };
 
 network::network(std::string folder, const configuration& wanted, std::string text)
@@ -102,7 +107,27 @@ network::network(std::string folder, const configuration& wanted, std::string te
         control_path(folder_), [this](const json& request) { return answer(request); }, error);
     if (!control_)
         fail(error);
+    trunks_ = std::make_unique<trunks>(
+        trunks::handlers{[this]() -> std::uint32_t { return switch_.add(next_, true) ? next_++ : 0; },
+                         [this](std::uint32_t link) { switch_.remove(link); },
+                         [this](std::uint32_t link, std::string_view frame) { hear(link, frame); }});
     configure(wanted, std::move(text));
+}
+
+void network::hear(ethernet_switch::port from, std::string_view frame) {
+    std::vector<ethernet_switch::output> out;
+    switch_.receive(from, frame, now_us(), out);
+    deliver(out);
+}
+
+json network::connect(const json& wanted) {
+    const auto parsed = parse_trunks(wanted);
+    if (!parsed)
+        return {{"error", "these are no links to other hosts"}};
+    if (const auto why = trunks_->configure(*parsed); !why.empty())
+        return {{"error", why}};
+    trunks_wanted_ = wanted;
+    return {{"done", true}};
 }
 
 void network::configure(const configuration& wanted, std::string text) {
@@ -128,6 +153,9 @@ json network::answer(const json& request) {
     if (command == "status")
         return {{"configuration", text_},
                 {"ports", ports_.size()},
+                {"trunks", trunks_wanted_},
+                {"trunk_port", trunks_->port()},
+                {"trunks_open", trunks_->open_links()},
                 {"frames", switch_.counted().frames},
                 {"bytes", switch_.counted().bytes},
                 {"dropped", switch_.counted().dropped + dropped_}};
@@ -143,6 +171,8 @@ json network::answer(const json& request) {
         configure(*wanted, text.get<std::string>());
         return {{"done", true}};
     }
+    if (command == "connect")
+        return connect(request.value("trunks", json()));
     return {{"error", "this is no command of a cluster's network"}};
 }
 
@@ -191,8 +221,10 @@ void network::deliver(std::vector<ethernet_switch::output>& out) {
                 continue;
             }
             const auto found = ports_.find(one.to);
-            if (found == ports_.end())
+            if (found == ports_.end()) {
+                dropped_ += trunks_->send(one.to, one.frame) ? 0 : 1;
                 continue;
+            }
             auto& port = found->second;
             if (port.waiting() + one.frame.size() > most_unsent_bytes) {
                 ++dropped_;
@@ -234,6 +266,7 @@ void network::run() {
         control_->add_to(fds);
         const auto of_gateway = fds.size();
         gateway_->add_to(fds, timeout_ms);
+        trunks_->add_to(fds, timeout_ms);
         auto wait = wait_us();
         if (timeout_ms >= 0 && (wait < 0 || wait > std::int64_t{timeout_ms} * 1000))
             wait = std::int64_t{timeout_ms} * 1000;
@@ -244,6 +277,7 @@ void network::run() {
         if (interrupted_by())
             return;
         gateway_->handle(fds, failed);
+        trunks_->handle(fds, failed);
         std::vector<ethernet_switch::output> out;
         switch_.due(now_us(), out);
         deliver(out);

@@ -6,6 +6,7 @@
 //
 //   {"command": "status"}                           → {"configuration": "…", "ports": 2, "frames": …}
 //   {"command": "configure", "configuration": "…"}  → {"done": true}
+//   {"command": "connect", "trunks": {…}}           → {"done": true}: links to other hosts (trunks.hpp)
 //   {"command": "stop"}
 //
 // It is no child that its daemon's death would end: VMs go on talking to each other. It ends when it is told,

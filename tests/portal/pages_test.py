@@ -131,7 +131,11 @@ def check_viewer(browser, portal):
 
 
 def check_pages(browser, portal):
-    """events, people, a console of a node that is not there, an address that is none; Japanese; back and reload"""
+    """hosts, events, people, a console of a node that is not there, an address that is none; Japanese; back and reload"""
+    browser.click("nav a:has-text('Hosts')")
+    text = browser.see("tr[data-host=localhost]:has-text('ready')")
+    assert "and 3 standbys" in text and "free of" in text, text
+    looked_at(browser, "hosts")
     browser.click("nav a:has-text('Events')")
     browser.wait("td:has-text('node1 is failed')")
     looked_at(browser, "events")
@@ -146,6 +150,9 @@ def check_pages(browser, portal):
     browser.wait("h1:has-text('利用者')")
     assert browser.evaluate("document.documentElement.lang")["value"] == "ja"
     looked_at(browser, "people-ja")
+    browser.click("nav a:has-text('ホスト')")
+    browser.wait("tr[data-host=localhost]")
+    looked_at(browser, "hosts-ja")
     browser.click("nav a:has-text('クラスタ')")
     browser.wait("li.cluster")
     looked_at(browser, "clusters-ja")

@@ -9,6 +9,7 @@
 #include "control/cluster/declaration.hpp"
 #include "control/daemon/client/client.hpp"
 #include "control/daemon/daemon.hpp"
+#include "control/daemon/fleet/settings.hpp"
 
 #include <fmt/format.h>
 
@@ -71,12 +72,29 @@ bool is_name(const std::string& name) {
     return false;
 }
 
+// Where its VM and its standby are, if there are several hosts.
+std::string hosts_text(const json& node) {
+    const auto hosts = node.value("hosts", json::object());
+    const auto primary = text_in(node, "primary");
+    std::string out;
+    for (const auto& [slot, host] : hosts.items()) {
+        if (!host.is_string() || host == only_host)
+            continue;
+        if (slot == primary)
+            out = fmt::format(", on {}", as_log_line(host.get<std::string>())) + out;
+        else
+            out += fmt::format(", {} on {}", primary.empty() ? "placed" : "standby",
+                               as_log_line(host.get<std::string>()));
+    }
+    return out;
+}
+
 std::string as_text(const json& one) {
     auto out = fmt::format("{}: {}{}\n", text_in(one, "name"), text_in(one, "state"),
                            one.value("settled", false) ? "" : " …");
     for (const auto& node : one.value("node_states", json::array())) {
-        out += fmt::format("  {:8} {:12} {}", text_in(node, "name"), text_in(node, "address"),
-                           text_in(node, "state"));
+        out += fmt::format("  {:8} {:12} {}{}", text_in(node, "name"), text_in(node, "address"),
+                           text_in(node, "state"), hosts_text(node));
         if (node.value("needs_restart", false))
             out += ", needs a restart: stop and start the cluster";
         if (const auto more = as_log_line(text_in(node, "text")); !more.empty())

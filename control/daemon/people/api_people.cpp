@@ -7,6 +7,7 @@
 #include "control/cluster/json_keys.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/daemon/api.hpp"
+#include "control/daemon/fleet/peers.hpp"
 #include "control/daemon/people/request_members.hpp"
 #include "control/daemon/people/unlocked.hpp"
 #include "control/supervise/control_socket.hpp"
@@ -30,6 +31,21 @@ constexpr std::int64_t most_days = 3650;
 
 json resources_json(const cluster::resources& of) {
     return {{"cpus", of.cpus}, {"memory_mib", of.memory_mib}, {"gpu_percent", of.gpu_percent}};
+}
+
+// By host, how many nodes and standbys it would have.
+json placement_json(const cluster::assignment& places) {
+    std::map<std::string, std::pair<unsigned, unsigned>> hosts;
+    for (const auto& [number, node] : places) {
+        if (node.slot[0])
+            ++hosts[node.slot[0]->host].first;
+        if (node.slot[1])
+            ++hosts[node.slot[1]->host].second;
+    }
+    json out = json::array();
+    for (const auto& [name, counts] : hosts)
+        out.push_back({{"host", name}, {"vms", counts.first}, {"standbys", counts.second}});
+    return out;
 }
 
 cluster::resources needs_of(const cluster::declaration& declared, unsigned& standbys) {
@@ -83,6 +99,7 @@ std::optional<request_members> read_members(const std::string& body,
 const std::vector<api::route>& api::table() {
     static const std::vector<route> all{
         {"GET", "/v1/host", role::viewer, &api::get_host},
+        {"GET", "/v1/hosts", role::viewer, &api::get_hosts},
         {"GET", "/v1/clusters", role::viewer, &api::list},
         {"POST", "/v1/clusters", role::operates, &api::create},
         {"GET", "/v1/clusters/{name}", role::viewer, &api::show},
@@ -309,10 +326,10 @@ api_answer api::plan(const api_request& request, const place&) {
                 cluster::node_description(*declared, number))
                 restarts.push_back(cluster::node_name(number));
     }
-    cluster::resources left;
+    free_and_placed left;
     bool reached = true;
-    const auto why = why_no_room({*declared, cluster::wish::running, {}, is_new ? "0" : (*there)->revision},
-                                 reached, &left);
+    const auto why = why_no_room(
+        {*declared, cluster::wish::running, {}, is_new ? "0" : (*there)->revision, {}}, reached, &left);
     if (!reached)
         return unreachable();
     return {200,
@@ -324,7 +341,8 @@ api_answer api::plan(const api_request& request, const place&) {
              {"standbys", standbys},
              {"standbys_before", standbys_before},
              {"needs", resources_json(needs)},
-             {"free_afterwards", resources_json(left)},
+             {"free_afterwards", resources_json(left.free)},
+             {"placement", placement_json(left.places)},
              {"restarts", std::move(restarts)},
              {"revision", is_new ? "" : (*there)->revision}}};
 }
@@ -346,6 +364,11 @@ api_answer api::ask_primary(const api_request& request, const place& at, const c
         return refuse(409,
                       fmt::format("{} is {}, so nobody could go on with it{}{}", at.node, node->second.state,
                                   node->second.text.empty() ? "" : ": ", node->second.text));
+    if (const auto other = place_of(work_, at.name, *number); other && peers_) {
+        if (request.is_of_a_peer)
+            return refuse(409, fmt::format("{} has just moved to {}: ask again", at.node, other->name));
+        return pass_on(request, *other);
+    }
     const auto name = cluster::slot_name(at.name, *number, *node->second.primary);
     std::string error;
     const auto running = running_vms(error);

@@ -139,6 +139,7 @@ void portal_service::publish(const std::vector<cluster_record>& records) {
         return;
     std::vector<std::pair<std::string, std::string>> texts;
     texts.emplace_back("host", as_json_text({{"type", "host"}, {"host", api_.describe_host()}}));
+    texts.emplace_back("hosts", as_json_text({{"type", "hosts"}, {"hosts", api_.describe_hosts()}}));
     const auto now = std::chrono::steady_clock::now();
     const bool with_gauges = now > gauges_at_ + between_gauges;
     if (with_gauges)

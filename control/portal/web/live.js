@@ -9,6 +9,7 @@ const mostEvents = 300;
 
 export const store = {
   host: null,
+  hosts: [], // as GET /v1/hosts
   clusters: new Map(), // name → as GET /v1/clusters/NAME
   gauges: new Map(), // name → node → {field: [values]}
   events: [],
@@ -49,6 +50,7 @@ function addGauges(name, nodes) {
 
 const take = {
   host: message => { store.host = message.host; },
+  hosts: message => { store.hosts = message.hosts; },
   cluster: message => store.clusters.set(message.cluster.name, message.cluster),
   gone: message => {
     store.clusters.delete(message.name);
@@ -103,4 +105,5 @@ export function stopLive() {
   store.clusters.clear();
   store.events.length = 0;
   store.host = null;
+  store.hosts = [];
 }

@@ -16,12 +16,13 @@ let view = null; // {element, update(), close()}
 const routes = [
   [/^#\/clusters\/([a-z][a-z0-9-]*)$/, name => clusterView(name)],
   [/^#\/clusters\/([a-z][a-z0-9-]*)\/(node\d+)$/, async (name, node) => (await import('/views/console.js')).consoleView(name, node)],
+  [/^#\/hosts$/, async () => (await import('/views/hosts.js')).hostsView()],
   [/^#\/events$/, () => eventsView()],
   [/^#\/people$/, async () => (await import('/views/people.js')).peopleView()],
 ];
 
 function link(to, text) {
-  const current = to === '#/' ? !/^#\/(events|people)/.test(location.hash) : location.hash.startsWith(to);
+  const current = to === '#/' ? !/^#\/(hosts|events|people)/.test(location.hash) : location.hash.startsWith(to);
   return h('a', {href: to, 'aria-current': current ? 'page' : null}, text);
 }
 
@@ -35,7 +36,7 @@ function drawHeader() {
   document.getElementById('skip').textContent = t('Skip to content');
   replace(header,
     h('a', {class: 'brand', href: '#/'}, h('img', {src: '/icon.svg', alt: '', width: 20, height: 20}), 'Kagemusha'),
-    session.user && h('nav', {'aria-label': 'Kagemusha'}, link('#/', t('Clusters')), link('#/events', t('Events')),
+    session.user && h('nav', {'aria-label': 'Kagemusha'}, link('#/', t('Clusters')), link('#/hosts', t('Hosts')), link('#/events', t('Events')),
       may('admin') && link('#/people', t('People'))),
     h('span', {class: 'space'}),
     session.user && h('span', {id: 'connection', class: 'connection'}),

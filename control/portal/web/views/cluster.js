@@ -6,7 +6,7 @@ import {store} from '/live.js';
 import {said, t} from '/text.js';
 import {openDeclaration} from '/views/declaration.js';
 import {eventRow} from '/views/events.js';
-import {attempt, badge, openDialog} from '/views/parts.js';
+import {attempt, badge, hostText, openDialog} from '/views/parts.js';
 import {plot} from '/views/plot.js';
 import {topology} from '/views/topology.js';
 
@@ -50,6 +50,8 @@ function askSwitchover(cluster, node) {
   });
 }
 
+const slotText = (node, slot) => [slot || '–', hostText(node, slot)].filter(Boolean).join(' · ');
+
 function nodeRow(cluster) {
   return (key, node) => {
     const cell = (label, ...content) => h('td', {'data-label': label}, content);
@@ -58,7 +60,7 @@ function nodeRow(cluster) {
       h('th', {scope: 'row'}, node.name), cell(t('Address'), node.address),
       cell(t('State'), badge(node.state), node.needs_restart ? [' ', h('span', {class: 'badge warning'}, t('Needs a restart'))] : null,
         node.text ? h('div', {class: 'hint'}, said(node.text)) : null),
-      cell(t('Runs in'), node.primary || '–'), cell(t('Standby'), node.standby || '–'),
+      cell(t('Runs in'), slotText(node, node.primary)), cell(t('Standby'), slotText(node, node.standby)),
       cell('', h('div', {class: 'buttons'},
         may('operator') && runs && h('a', {class: 'button', href: `#/clusters/${cluster().name}/${node.name}`,
           'aria-label': `${t('Console')} ${node.name}`}, t('Console')),

@@ -2,6 +2,7 @@
 // What is declared of a cluster, as a form: of a new one, or of one that is there. Its plan is shown before it is applied.
 import {ask, clusterPath} from '/api.js';
 import {announce, h, replace} from '/dom.js';
+import {store} from '/live.js';
 import {said, t} from '/text.js';
 import {mib, openDialog, sentence} from '/views/parts.js';
 
@@ -71,6 +72,8 @@ function planText(plan) {
     h('p', {}, t('Needs {cpus} CPUs, {memory}, {gpu} % of a GPU; free afterwards: {fcpus} CPUs, {fmemory}, {fgpu} %.', {
       cpus: needs.cpus, memory: mib(needs.memory_mib), gpu: needs.gpu_percent,
       fcpus: free.cpus, fmemory: mib(free.memory_mib), fgpu: free.gpu_percent})),
+    plan.fits && store.hosts.length > 1 ? h('p', {}, t('Placement:'), ' ',
+      plan.placement.map(one => t('{host}: {n} VMs, {s} standbys', {host: one.host, n: one.vms, s: one.standbys})).join('; ')) : null,
     plan.restarts.length ? h('p', {class: 'warning-text'}, t('Needs stop and start: {nodes}.', {nodes: plan.restarts.join(', ')})) : null,
   ];
 }

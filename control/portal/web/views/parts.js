@@ -2,13 +2,18 @@
 // What several views have: a state as a word with a colour, sizes, and dialogs.
 import {Refusal} from '/api.js';
 import {announce, h} from '/dom.js';
+import {store} from '/live.js';
 import {said, t} from '/text.js';
 
 const kinds = {
   running: 'good', protected: 'good', stopped: 'quiet', starting: 'busy', stopping: 'busy', deleting: 'busy',
-  unprotected: 'warning', 'taking over': 'warning', failed: 'bad',
+  unprotected: 'warning', 'taking over': 'warning', waiting: 'warning', failed: 'bad', unreachable: 'bad',
+  ready: 'good', 'another release': 'warning',
 };
 export const kindOf = state => kinds[state] ?? 'quiet';
+
+/** The host that has this slot of a node; nothing where there is only one. */
+export const hostText = (node, slot) => store.hosts.length > 1 && slot ? node.hosts?.[slot] ?? '' : '';
 
 export const badge = state => h('span', {class: `badge ${kindOf(state)}`}, t(state));
 

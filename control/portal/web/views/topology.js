@@ -3,12 +3,13 @@
 // when it is taken over. The table below it has the same as text.
 import {h, replace} from '/dom.js';
 import {t} from '/text.js';
-import {kindOf} from '/views/parts.js';
+import {hostText, kindOf} from '/views/parts.js';
 
 const width = 168;
 const height = 96;
 const perRow = 5;
 const top = 46;
+const longestHost = 10; // letters below a slot
 
 function nodePicture(node, index) {
   const x = (index % perRow) * width;
@@ -17,7 +18,8 @@ function nodePicture(node, index) {
   const line = h('line', {class: 'mirror', x1: 72, x2: 88, y1: 48, y2: 48});
   const slots = ['a', 'b'].map((letter, i) => {
     const box = h('rect', {x: 12 + i * 76, y: 28, width: 60, height: 40, rx: 6});
-    return {letter, box, element: h('g', {}, box, h('text', {x: 22 + i * 76, y: 60}, letter))};
+    const where = h('text', {class: 'where', x: 14 + i * 76, y: 79});
+    return {letter, box, where, element: h('g', {}, box, h('text', {x: 22 + i * 76, y: 60}, letter), where)};
   });
   const frame = h('rect', {x: 4, y: 4, width: width - 8, height: height - 14, rx: 8, class: 'frame'});
   const label = h('text', {x: 12, y: 21, class: 'name'}, node.name);
@@ -29,8 +31,10 @@ function nodePicture(node, index) {
       state.textContent = t(now.state);
       frame.setAttribute('class', `frame ${kindOf(now.state)}`);
       line.setAttribute('visibility', now.state === 'protected' ? 'visible' : 'hidden');
-      for (const {letter, box} of slots)
+      for (const {letter, box, where} of slots) {
         box.setAttribute('class', now.primary === letter ? 'slot primary' : now.standby === letter ? 'slot standby' : 'slot');
+        where.textContent = hostText(now, letter).slice(0, longestHost);
+      }
       // While it is taken over, its VM is on its way to the standby.
       const at = now.primary || now.standby;
       mark.setAttribute('class', `mark ${kindOf(now.state)}`);
@@ -66,7 +70,7 @@ export function topology(name) {
       }
       for (const node of states) drawn.get(node.name).update(node);
       element.setAttribute('aria-label', t('Topology of {name}: {states}',
-        {name, states: states.map(node => `${node.name} ${t(node.state)}`).join(', ')}));
+        {name, states: states.map(node => [node.name, t(node.state), hostText(node, node.primary)].filter(Boolean).join(' ')).join(', ')}));
     },
   };
 }
