@@ -85,14 +85,15 @@ struct peers::impl {
     asio::io_context io;
     asio::thread_pool worker{1};
     tcp::acceptor acceptor{io};
-    std::map<std::string, std::unique_ptr<stream_protocol::acceptor>> ways; // by path
+    std::map<std::string, std::shared_ptr<stream_protocol::acceptor>> ways; // by path
     std::thread thread;
 
     asio::awaitable<void> accept();
     asio::awaitable<void> serve(peer_stream stream);
     asio::awaitable<json> answer(json asked);
     asio::awaitable<void> serve_agent(peer_stream stream, json asked, std::string rest);
-    asio::awaitable<void> accept_way(stream_protocol::acceptor& at, std::string cluster, unsigned node);
+    asio::awaitable<void> accept_way(std::shared_ptr<stream_protocol::acceptor> at, std::string cluster,
+                                     unsigned node);
     asio::awaitable<void> go(stream_protocol::socket near, std::string cluster, unsigned node);
     std::string open_way(const std::string& path, const std::string& cluster, unsigned node);
 };
@@ -189,11 +190,11 @@ asio::awaitable<void> peers::impl::go(stream_protocol::socket near, std::string 
         co_await pass_both(io, std::make_shared<way_open>(std::move(far), std::move(near)), std::move(rest));
 }
 
-asio::awaitable<void> peers::impl::accept_way(stream_protocol::acceptor& at, std::string cluster,
-                                              unsigned node) {
-    for (;;) {
+asio::awaitable<void> peers::impl::accept_way(std::shared_ptr<stream_protocol::acceptor> at,
+                                              std::string cluster, unsigned node) {
+    while (at->is_open()) { // another way took its room, perhaps during the pause below
         beast::error_code error;
-        auto near = co_await at.async_accept(asio::redirect_error(use_awaitable, error));
+        auto near = co_await at->async_accept(asio::redirect_error(use_awaitable, error));
         if (error == asio::error::operation_aborted)
             co_return;
         if (error) {
@@ -212,12 +213,15 @@ asio::awaitable<void> peers::impl::accept_way(stream_protocol::acceptor& at, std
 std::string peers::impl::open_way(const std::string& path, const std::string& cluster, unsigned node) {
     if (ways.contains(path))
         return {};
-    if (ways.size() >= most_ways)
-        ways.erase(ways.begin()); // whoever used it has connected long ago, or asks again
+    if (ways.size() >= most_ways) { // whoever used it has connected long ago, or asks again
+        beast::error_code ignored;
+        ignored = ways.begin()->second->close(ignored);
+        ways.erase(ways.begin());
+    }
     std::error_code failed;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
     ::unlink(path.c_str());
-    auto at = std::make_unique<stream_protocol::acceptor>(io);
+    auto at = std::make_shared<stream_protocol::acceptor>(io);
     try {
         at->open(stream_protocol());
         at->bind(stream_protocol::endpoint(path));
@@ -227,7 +231,7 @@ std::string peers::impl::open_way(const std::string& path, const std::string& cl
     } catch (const boost::system::system_error& why) {
         return fmt::format("cannot listen at {}: {}", path, why.code().message());
     }
-    asio::co_spawn(io, accept_way(*at, cluster, node), asio::detached);
+    asio::co_spawn(io, accept_way(at, cluster, node), asio::detached);
     ways.emplace(path, std::move(at));
     return {};
 }
