@@ -303,6 +303,7 @@ int main(int argc, char** argv) {
     interrupt_fd(); // from here on signals are ours to read
 
     CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};
+    app.set_version_flag("--version", "kagemusha " KAGEMUSHA_VERSION);
     app.require_subcommand(1);
     guest_run_options options;
     std::string job_file;
