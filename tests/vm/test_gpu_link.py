@@ -11,7 +11,7 @@ import pytest
 from fixtures import own, shared
 from gpu_pair import GpuPair, ends_right, protected, said, tell, worker
 from ha_pair import wait
-from processes import wait_ended
+from processes import freeze, wait_ended
 from relay import Relay
 
 
@@ -49,13 +49,16 @@ pair = shared(RelayedPair)
 def check_both_gpus_lost(alone):
     """the standby's GPU loses its copy and the primary's QEMU dies, both at once: the VM goes on, and it is said"""
     primary, standby = alone.both()
-    # Frozen: else the primary might hear of the one before it hears of the other, and note that it is alone.
-    os.kill(standby.process.pid, signal.SIGSTOP)
-    lost = worker(standby)
+    # Both supervisors are frozen: else the primary might hear of the one before it hears of the other, and note that it is
+    # alone. It asks QEMU for the copy's state, and a dead one does not answer.
+    for one in (standby, primary):
+        freeze(one.process.pid)
+    lost, qemu = worker(standby), primary.qemu()
     os.kill(lost, signal.SIGKILL)
     # It maps all of the guest's memory: its end may be told later than that of a QEMU with a memory-keeper.
     wait_ended(lost)
-    os.kill(primary.qemu(), signal.SIGKILL)
+    os.kill(qemu, signal.SIGKILL)
+    os.kill(primary.process.pid, signal.SIGCONT)
     wait(lambda: any(e["event"] == "leaving" for e in primary.events()), f"the standby is told; {primary.said()}")
     os.kill(standby.process.pid, signal.SIGCONT)
     status = standby.wait("it runs the VM", lambda s: s["role"] == "primary" and s["gpu_lost"])
