@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace kagemusha::control {
@@ -20,6 +21,12 @@ inline std::string as_json_text(const nlohmann::json& value, int indent = -1) {
 inline std::string text_in(const nlohmann::json& object, const char* key) {
     const auto found = object.find(key);
     return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// A number that it may have; 0 if it has none there, a negative or broken one, or something else.
+inline std::uint64_t number_in(const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
 
 // A line of a plain log: control characters (U+0000–001F, U+007F–009F), which a terminal would obey, are '?'.

@@ -19,4 +19,12 @@ TEST(json_text, bytes_that_are_no_text_are_replaced) {
     EXPECT_EQ(as_json_text({{"n", 1}}, 2), "{\n  \"n\": 1\n}");
 }
 
+TEST(json_text, a_number_that_is_not_there_is_0) {
+    const nlohmann::json object{
+        {"n", 18446744073709551615u}, {"negative", -1}, {"broken", 1.5}, {"text", "1"}};
+    EXPECT_EQ(number_in(object, "n"), 18446744073709551615u);
+    for (const char* key : {"negative", "broken", "text", "none"})
+        EXPECT_EQ(number_in(object, key), 0u) << key;
+}
+
 } // namespace kagemusha::control

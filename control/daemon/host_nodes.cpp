@@ -122,16 +122,12 @@ cluster::slot_seen host_nodes::observe_slot(const std::string& name) {
     for (const char* key : {"waiting_for", "degraded", "standby_problem", "warning"})
         if (out.problem.empty())
             out.problem = text_in(*status, key);
-    const auto number = [&](const char* key) -> std::uint64_t {
-        const auto found = status->find(key);
-        return found != status->end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
-    };
     const auto paused = status->find("paused_percent");
-    out.gauges = {number("checkpoint_age_ms"),
-                  number("pause_us"),
-                  number("epoch_us"),
-                  number("checkpoints"),
-                  number("takeovers"),
+    out.gauges = {number_in(*status, "checkpoint_age_ms"),
+                  number_in(*status, "pause_us"),
+                  number_in(*status, "epoch_us"),
+                  number_in(*status, "checkpoints"),
+                  number_in(*status, "takeovers"),
                   paused != status->end() && paused->is_number() ? paused->get<double>() : 0};
     return out;
 }

@@ -3,6 +3,7 @@
 // See reconciler.hpp.
 #include "control/daemon/reconciler.hpp"
 
+#include "control/base/json_text.hpp"
 #include "control/base/whole_file.hpp"
 
 #include <fmt/format.h>
@@ -264,7 +265,7 @@ bool reconciler::publish(const std::string& cluster, const cluster::cluster_seen
     for (auto& [number, node] : still.nodes)
         for (auto& slot : node.slot)
             slot.gauges = {};
-    auto text = cluster::to_json(still).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    auto text = as_json_text(cluster::to_json(still));
     const auto now = std::chrono::steady_clock::now();
     const auto found = published_.find(cluster);
     if (found != published_.end() && found->second.text == text && now < found->second.at + between_gauges)

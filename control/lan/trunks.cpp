@@ -5,6 +5,7 @@
 
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
+#include "control/base/tcp_watch.hpp"
 #include "control/keys/certificates.hpp"
 #include "control/lan/frames.hpp"
 
@@ -20,7 +21,6 @@
 #include <list>
 #include <map>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <utility>
 
@@ -67,16 +67,7 @@ std::optional<socket_address> address_of(const std::string& address, std::uint16
     return std::nullopt;
 }
 
-// A host that is gone is noticed although nobody speaks.
-void watch(int fd) {
-    const int on = 1, idle_s = 5, each_s = 3, times = 3, limit_ms = 15000;
-    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each_s, sizeof each_s);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
+constexpr tcp_watch watched{.idle_s = 5, .each_s = 3, .times = 3, .unacknowledged_ms = 15'000};
 
 struct one_link {
     enum class stage { connecting, handshake, open } at = stage::connecting;
@@ -196,7 +187,7 @@ void trunks::impl::dial(const trunk_peer& to) {
     if (!link.fd || (::connect(link.fd.get(), reinterpret_cast<const sockaddr*>(&at->bytes), at->size) != 0 &&
                      errno != EINPROGRESS))
         return;
-    watch(link.fd.get());
+    watch_tcp(link.fd.get(), watched);
     link.tls.reset(SSL_new(context.get()));
     if (!link.tls || SSL_set_fd(link.tls.get(), link.fd.get()) != 1)
         return;
@@ -228,7 +219,7 @@ void trunks::impl::accept() {
     unique_fd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd || !context || links.size() >= most_links)
         return; // it is closed
-    watch(fd.get());
+    watch_tcp(fd.get(), watched);
     one_link link;
     link.fd = std::move(fd);
     link.tls.reset(SSL_new(context.get()));

@@ -117,15 +117,19 @@ class Host:
         found = re.findall(r"^[0-9]+ \((.*)\) (.)", done.stdout, re.MULTILINE)
         return sorted(name for name, state in found if state not in "ZX" and name not in ("sh", "cat"))
 
+    def ask_etcd(self, seconds, path, *more):
+        """Its member, with its keys, by curl and these words of it."""
+        of = self.fleet.directory / "keys" / self.name
+        return subprocess.run([*self.inside(), "curl", "-s", "--max-time", str(seconds), "--cacert", of / "ca.pem", "--cert",
+                               of / "cert.pem", "--key", of / "key.pem", f"https://{self.address}:2379{path}", *more],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+
     def keys(self, prefix):
         """Of etcd, those that begin so, as its member here has them."""
-        of = self.fleet.directory / "keys" / self.name
         behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         encoded = [base64.b64encode(word.encode()).decode() for word in (prefix, behind)]
-        done = subprocess.run([*self.inside(), "curl", "-s", "--max-time", "60", "--cacert", of / "ca.pem", "--cert",
-                               of / "cert.pem", "--key", of / "key.pem", f"https://{self.address}:2379/v3/kv/range", "-d",
-                               json.dumps({"key": encoded[0], "range_end": encoded[1], "keys_only": True})],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+        done = self.ask_etcd(60, "/v3/kv/range", "-d", json.dumps({"key": encoded[0], "range_end": encoded[1], "keys_only": True}))
+        done.check_returncode()
         return sorted(base64.b64decode(one["key"]).decode() for one in json.loads(done.stdout).get("kvs", []))
 
     def show(self, name="lab"):
@@ -181,16 +185,9 @@ class Fleet:
         for one in members:
             one.start(members)
         for one in self.hosts:
-            wait(lambda one=one: self.healthy(one), f"etcd answers on {one.name}")
+            wait(lambda one=one: b'"health":"true"' in one.ask_etcd(5, "/health").stdout, f"etcd answers on {one.name}")
         for one in self.hosts:
             one.start_daemon()
-
-    def healthy(self, host):
-        keys = self.directory / "keys" / host.name
-        done = subprocess.run([*host.inside(), "curl", "-s", "--max-time", "5", "--cacert", keys / "ca.pem", "--cert",
-                               keys / "cert.pem", "--key", keys / "key.pem", f"https://{host.address}:2379/health"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-        return b'"health":"true"' in done.stdout
 
     def boot_again(self, host):
         """One that was without power: with its disk."""

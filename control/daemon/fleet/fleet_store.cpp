@@ -36,13 +36,8 @@ json is_revision(const char* target, const char* field, const std::string& key, 
     return {{"key", to_base64(key)}, {"target", target}, {"result", "EQUAL"}, {field, value}};
 }
 
-std::uint64_t number(const json& from, const char* key) {
-    const auto found = from.find(key);
-    return found != from.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
-}
-
 std::uint16_t port(const json& from, const char* key) {
-    return static_cast<std::uint16_t>(std::min<std::uint64_t>(number(from, key), 65535));
+    return static_cast<std::uint16_t>(std::min<std::uint64_t>(number_in(from, key), 65535));
 }
 
 } // namespace
@@ -83,7 +78,8 @@ host_entry parse_host(const std::string& name, const std::string& text) {
     out.port = port(from, "port");
     out.trunk_port = port(from, "trunk_port");
     out.first_port = port(from, "first_port");
-    out.offer.offers = {number(from, "cpus"), number(from, "memory_mib"), number(from, "gpu_percent")};
+    out.offer.offers = {number_in(from, "cpus"), number_in(from, "memory_mib"),
+                        number_in(from, "gpu_percent")};
     return out;
 }
 

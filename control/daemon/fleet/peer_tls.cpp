@@ -3,6 +3,7 @@
 // See peer_tls.hpp.
 #include "control/daemon/fleet/peer_tls.hpp"
 
+#include "control/base/tcp_watch.hpp"
 #include "control/keys/certificates.hpp"
 
 #include <boost/asio/read_until.hpp>
@@ -10,9 +11,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
-
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 namespace kagemusha::control::daemon {
 
@@ -48,13 +46,7 @@ std::string peer_sentence(const peer_place& to, const boost::system::error_code&
 }
 
 void watch_peer(asio::ip::tcp::socket& socket) {
-    const int fd = socket.native_handle(), on = 1, idle_s = 10, each_s = 5, times = 4, limit_ms = 30000;
-    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each_s, sizeof each_s);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    watch_tcp(socket.native_handle(), {.idle_s = 10, .each_s = 5, .times = 4, .unacknowledged_ms = 30'000});
 }
 
 asio::awaitable<std::string> read_peer_line(peer_stream& stream, std::string& buffer) {
