@@ -6,6 +6,8 @@
 #include "driver.hpp"
 #include "export_tables.hpp"
 
+#include "guest-driver/opencl/query.hpp"
+
 #include <algorithm>
 #include <new>
 #include <unistd.h>
@@ -412,25 +414,48 @@ KAGEMUSHA_ANSWERED CUresult cuCtxGetId(CUcontext handle, unsigned long long* id)
     });
 }
 
-// The host's driver has its own, which are those that a program finds when it sets none.
+std::optional<std::size_t> limit_of_host(device& gpu, unsigned limit) {
+    const std::lock_guard held(gpu.mutex);
+    if (!gpu.limits) {
+        const auto link = gpu.native->link();
+        const auto told =
+            link ? opencl::ask(*link, {VGPU_INFO_DEVICE, VGPU_CUDA_LIMITS}).as<vgpu_cuda_limits>()
+                 : std::nullopt;
+        gpu.knows_tensor_maps = told.has_value();
+        // A host that does not know the question: what NVIDIA's driver begins with.
+        gpu.limits =
+            told.value_or(vgpu_cuda_limits{.value = {1024, 1u << 20, 8u << 20}, .known = 7, .pad = 0});
+    }
+    if (limit >= VGPU_CUDA_MAX_LIMITS || !(gpu.limits->known >> limit & 1))
+        return std::nullopt;
+    return gpu.limits->value[limit];
+}
+
 KAGEMUSHA_ANSWERED CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
-    return in_context([&](const context& one) {
+    return in_context([&](context& one) {
         if (!value)
             return CUDA_ERROR_INVALID_VALUE;
-        if (static_cast<unsigned>(limit) >= context::limits)
+        const auto begins = limit_of_host(*one.gpu, limit);
+        if (!begins)
             return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        *value = one.limit[limit];
+        const std::lock_guard held(one.mutex);
+        const auto set = one.limits.find(limit);
+        *value = set != one.limits.end() ? set->second : *begins;
         return CUDA_SUCCESS;
     });
 }
 
 KAGEMUSHA_ANSWERED CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     return in_context([&](context& one) {
-        if (static_cast<unsigned>(limit) >= context::limits)
+        const auto begins = limit_of_host(*one.gpu, limit);
+        if (!begins || limit >= CU_LIMIT_SHMEM_SIZE) // those are only asked for
             return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        if (value > context::default_limit[limit])
+        const bool is_hint =
+            limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY || limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE;
+        if (value > *begins && !is_hint)
             return CUDA_ERROR_NOT_SUPPORTED; // nobody tells the host
-        one.limit[limit] = value;
+        const std::lock_guard held(one.mutex);
+        one.limits[limit] = value;
         return CUDA_SUCCESS;
     });
 }

@@ -233,6 +233,14 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute 
         case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+        case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
             *value = 0;
             break;
         // What it has itself, on any.
@@ -246,6 +254,26 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute 
                 return CUDA_ERROR_INVALID_VALUE;
             *value = one.known.attributes[index];
         }
+        return CUDA_SUCCESS;
+    });
+}
+
+// What the API asked before there were attributes.
+KAGEMUSHA_ANSWERED CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice number) {
+    return of_device(number, [&](const device& one) {
+        if (!properties)
+            return CUDA_ERROR_INVALID_VALUE;
+        const auto& known = one.known.attributes;
+        properties->maxThreadsPerBlock = known[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+        std::copy_n(&known[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X], 3, properties->maxThreadsDim);
+        std::copy_n(&known[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X], 3, properties->maxGridSize);
+        properties->sharedMemPerBlock = known[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
+        properties->totalConstantMemory = known[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY];
+        properties->SIMDWidth = known[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+        properties->memPitch = known[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
+        properties->regsPerBlock = known[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
+        properties->clockRate = known[CU_DEVICE_ATTRIBUTE_CLOCK_RATE];
+        properties->textureAlign = known[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT];
         return CUDA_SUCCESS;
     });
 }

@@ -28,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -56,6 +57,9 @@ struct device {
     vgpu_cuda_device known{}; // the host's answer; a query takes no round trip
 
     std::mutex mutex;
+    std::optional<vgpu_cuda_limits> limits;                   // once they were asked for
+    bool knows_tensor_maps = false;                           // so did the host that answered
+    std::unordered_map<std::string, CUtensorMap> tensor_maps; // by what was asked
     address_space arenas{VGPU_ARENA_ALIGNMENT}; // addresses for arenas; they differ from another device's
     std::uint64_t used_bytes = 0;               // of arenas
     std::atomic<bool> has_textures{false};      // the host said so
@@ -132,10 +136,8 @@ struct context {
     std::unique_ptr<stream> legacy;
     std::uint64_t number = 0; // never the same for two
 
-    // By CUlimit: stack of a thread, what printf may hold, the heap of kernels. What NVIDIA's driver begins with.
-    static constexpr unsigned limits = 3;
-    static constexpr std::size_t default_limit[limits] = {1024, std::size_t{1} << 20, std::size_t{8} << 20};
-    std::size_t limit[limits] = {default_limit[0], default_limit[1], default_limit[2]};
+    // By CUlimit, what the program set; what it did not is as the host's driver has it.
+    std::map<unsigned, std::size_t> limits; // with the mutex
 
     // A kernel's fault stays: each later call in this context gives it.
     std::atomic<CUresult> broken{CUDA_SUCCESS};
@@ -245,6 +247,9 @@ context* current(CUresult& error);
 
 // A stream of the current context, or null with the error.
 stream* stream_of(CUstream handle, CUresult& error);
+
+// What a limit of a context of the host's driver begins with, asked once; null where it has no such limit.
+std::optional<std::size_t> limit_of_host(device& gpu, unsigned limit);
 
 // The device of this number; null: there is none.
 device* device_of(CUdevice number);

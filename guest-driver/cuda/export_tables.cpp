@@ -69,9 +69,20 @@ CUresult current_context(CUcontext* handle) {
     return cuCtxGetCurrent(handle);
 }
 
-int refused() {
-    return CUDA_ERROR_INVALID_VALUE;
+// Calls the program for each function of a module; how many there are.
+using found_function = void (*)(void* user, CUfunction found);
+unsigned visit_functions(CUcontext, CUmodule of, found_function visit, void* user) {
+    unsigned count = 0;
+    if (!visit || cuModuleGetFunctionCount(&count, of) != CUDA_SUCCESS)
+        return 0;
+    std::vector<CUfunction> functions(count);
+    if (cuModuleEnumerateFunctions(functions.data(), count, of) != CUDA_SUCCESS)
+        return 0;
+    for (const CUfunction one : functions)
+        visit(user, one);
+    return count;
 }
+
 int nothing_to_check() {
     return 0;
 }
@@ -90,6 +101,34 @@ CUresult context_number(CUcontext handle, std::uint64_t* number) {
     if (!error)
         *number = id;
     return error;
+}
+
+// A stream behind a handle, in two steps.
+CUresult stream_behind(CUcontext of, CUstream handle, stream** found) {
+    return guarded([&] {
+        CUresult error = CUDA_ERROR_INVALID_VALUE;
+        stream* const one = found ? stream_of(handle, error) : nullptr;
+        if (!one)
+            return error;
+        if (of && of != reinterpret_cast<CUcontext>(one->owner))
+            return CUDA_ERROR_INVALID_HANDLE;
+        *found = one;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult stream_number(CUcontext, const stream* one, std::uint64_t* number) {
+    return guarded([&] {
+        if (!one || !number)
+            return CUDA_ERROR_INVALID_VALUE;
+        *number = one->number;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Where multiprocessors lie in the GPU, which differs between two GPUs of a kind. Programs ask for a faster order
+// of their blocks, and do without.
+int no_layout() {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 // What libraries keep with a context, by a key of theirs.
@@ -323,11 +362,18 @@ const void* checks_table() {
     return it.words;
 }
 const void* numbers_table() {
-    static const auto it = table<93>().set(4, address_of(context_number));
+    static const auto it = table<93>()
+                               .set(4, address_of(context_number))
+                               .set(39, address_of(stream_number))
+                               .set(51, address_of(stream_behind));
     return it.words;
 }
-const void* launches_table() { // cuFFT wants it, and asks one slot, which the genuine driver refuses
-    static const auto it = table<99>().set(7, address_of(refused));
+const void* functions_table() {
+    static const auto it = table<99>().set(7, address_of(visit_functions));
+    return it.words;
+}
+const void* layout_table() {
+    static const auto it = table<17>().set(4, address_of(no_layout)).set(13, address_of(no_layout));
     return it.words;
 }
 const void* placed_interface_table() {
@@ -349,7 +395,8 @@ const named_table tables[] = {
     {KVG_CUDA_TABLE_STORAGE, storage_table},
     {KVG_CUDA_TABLE_CONTEXT_CHECKS, checks_table},
     {KVG_CUDA_TABLE_NUMBERS, numbers_table},
-    {KVG_CUDA_TABLE_LAUNCHES, launches_table},
+    {KVG_CUDA_TABLE_FUNCTIONS, functions_table},
+    {KVG_CUDA_TABLE_LAYOUT, layout_table},
 };
 
 } // namespace

@@ -124,6 +124,55 @@ struct vgpu_cuda_clusters {
 	__u32 wide;         /* 1: the program allows sizes that only some GPUs have */
 };
 
+/*
+ * subject DEVICE, no input; result: struct vgpu_cuda_limits, of a context whose program has set
+ * none.
+ */
+#define VGPU_CUDA_LIMITS 0x80000104u
+#define VGPU_CUDA_MAX_LIMITS 16u
+
+struct vgpu_cuda_limits {
+	__u64 value[VGPU_CUDA_MAX_LIMITS]; /* by CUlimit */
+	__u32 known;                       /* a bit for each */
+	__u32 pad;
+};
+
+/*
+ * subject DEVICE, input: struct vgpu_cuda_tensor_map; result: the map as the driver encodes it. It
+ * follows from the input and the kind of GPU alone. Only for a device that answered
+ * VGPU_CUDA_LIMITS: one before takes no input there.
+ */
+#define VGPU_CUDA_TENSOR_MAP 0x80000105u
+#define VGPU_CUDA_TENSOR_RANK 5u
+#define VGPU_CUDA_TENSOR_MAP_BYTES 128u
+
+enum vgpu_cuda_tensor_kind {
+	VGPU_CUDA_TENSOR_TILED = 1,
+	VGPU_CUDA_TENSOR_IM2COL = 2,
+	VGPU_CUDA_TENSOR_ADDRESS = 3, /* `map` with another address */
+};
+
+struct vgpu_cuda_tensor_map {
+	__u32 kind;
+	__u32 data_type; /* CUDA's numbers, like the next four */
+	__u32 interleave;
+	__u32 swizzle;
+	__u32 promotion;
+	__u32 fill;
+	__u32 rank;
+	__u32 channels; /* IM2COL: these, and the corners */
+	__u32 pixels;
+	__u32 pad;
+	__u64 address;
+	__u64 sizes[VGPU_CUDA_TENSOR_RANK];
+	__u64 strides[VGPU_CUDA_TENSOR_RANK]; /* rank - 1 of them */
+	__u32 box[VGPU_CUDA_TENSOR_RANK];     /* TILED */
+	__u32 element_strides[VGPU_CUDA_TENSOR_RANK];
+	__s32 lower[VGPU_CUDA_TENSOR_RANK]; /* rank - 2 of them */
+	__s32 upper[VGPU_CUDA_TENSOR_RANK];
+	__u8 map[VGPU_CUDA_TENSOR_MAP_BYTES]; /* ADDRESS */
+};
+
 struct vgpu_cuda_variable {
 	__u64 address;
 	__u64 bytes;

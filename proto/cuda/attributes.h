@@ -57,6 +57,9 @@
 	X(CONCURRENT_MANAGED_ACCESS, 89)                                                                               \
 	X(COMPUTE_PREEMPTION_SUPPORTED, 90)                                                                            \
 	X(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)                                                                 \
+	X(CAN_USE_STREAM_MEM_OPS_V1, 92)                                                                               \
+	X(CAN_USE_64_BIT_STREAM_MEM_OPS_V1, 93)                                                                        \
+	X(CAN_USE_STREAM_WAIT_VALUE_NOR_V1, 94)                                                                        \
 	X(COOPERATIVE_LAUNCH, 95)                                                                                      \
 	X(COOPERATIVE_MULTI_DEVICE_LAUNCH, 96)                                                                         \
 	X(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                                       \
@@ -78,6 +81,12 @@
 	X(MEMORY_POOLS_SUPPORTED, 115)                                                                                 \
 	X(GPU_DIRECT_RDMA_SUPPORTED, 116)                                                                              \
 	X(CLUSTER_LAUNCH, 120)                                                                                         \
+	X(CAN_USE_64_BIT_STREAM_MEM_OPS, 122)                                                                          \
+	X(CAN_USE_STREAM_WAIT_VALUE_NOR, 123)                                                                          \
+	X(DMA_BUF_SUPPORTED, 124)                                                                                      \
+	X(IPC_EVENT_SUPPORTED, 125)                                                                                    \
+	X(TENSOR_MAP_ACCESS_SUPPORTED, 127)                                                                            \
+	X(HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                                                           \
 	X(UNIFIED_FUNCTION_POINTERS, 129)                                                                              \
 	X(MULTICAST_SUPPORTED, 132)
 

@@ -15,6 +15,7 @@
 #include "graph.h"
 #include "launch.h"
 #include "memory.h"
+#include "tensor_map.h"
 #include "types.h"
 
 #ifdef __cplusplus
@@ -39,6 +40,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
+CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device);
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id);
 CUresult cuDeviceGetPCIBusId(char *id, int bytes, CUdevice device);
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device);

@@ -27,8 +27,11 @@
 #define KVG_CUDA_TABLE_NUMBERS \
 	{ { '\x21', '\x31', '\x8c', '\x60', '\x97', '\x14', '\x32', '\x48', \
 	    '\x8c', '\xa6', '\x41', '\xff', '\x73', '\x24', '\xc8', '\xf2' } }
-#define KVG_CUDA_TABLE_LAUNCHES \
+#define KVG_CUDA_TABLE_FUNCTIONS \
 	{ { '\x6e', '\x16', '\x3f', '\xbe', '\xb9', '\x58', '\x44', '\x4d', \
 	    '\x83', '\x5c', '\xe1', '\x82', '\xaf', '\xf1', '\x99', '\x1e' } }
+#define KVG_CUDA_TABLE_LAYOUT \
+	{ { '\x17', '\x34', '\xdc', '\x26', '\x80', '\x0d', '\x47', '\x45', \
+	    '\x87', '\x26', '\xc0', '\xf1', '\xe7', '\xdd', '\x8b', '\xca' } }
 
 #endif

@@ -63,6 +63,19 @@ typedef enum CUevent_flags_enum {
 	CU_EVENT_INTERPROCESS = 4
 } CUevent_flags;
 
+typedef struct CUdevprop_st {
+	int maxThreadsPerBlock;
+	int maxThreadsDim[3];
+	int maxGridSize[3];
+	int sharedMemPerBlock;
+	int totalConstantMemory;
+	int SIMDWidth;
+	int memPitch;
+	int regsPerBlock;
+	int clockRate;
+	int textureAlign;
+} CUdevprop;
+
 typedef enum CUlimit_enum {
 	CU_LIMIT_STACK_SIZE = 0,
 	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
@@ -70,7 +83,10 @@ typedef enum CUlimit_enum {
 	CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH = 3,
 	CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT = 4,
 	CU_LIMIT_MAX_L2_FETCH_GRANULARITY = 5,
-	CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
+	CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6,
+	CU_LIMIT_SHMEM_SIZE = 7,
+	CU_LIMIT_CIG_ENABLED = 8, /* compute in graphics */
+	CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED = 9
 } CUlimit;
 
 typedef enum CUfunction_attribute_enum {

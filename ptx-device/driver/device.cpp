@@ -282,6 +282,27 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice number) {
+    const CUresult r = asked(properties, number);
+    if (r != CUDA_SUCCESS)
+        return r;
+    for (int d = 0; d < 3; ++d) {
+        properties->maxThreadsDim[d] =
+            attribute_of(static_cast<CUdevice_attribute>(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + d));
+        properties->maxGridSize[d] =
+            attribute_of(static_cast<CUdevice_attribute>(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + d));
+    }
+    properties->maxThreadsPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    properties->sharedMemPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+    properties->totalConstantMemory = attribute_of(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
+    properties->SIMDWidth = attribute_of(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+    properties->memPitch = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+    properties->regsPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+    properties->clockRate = attribute_of(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+    properties->textureAlign = attribute_of(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice number) {
     const CUresult r = asked(major == nullptr ? nullptr : minor, number);
     if (r == CUDA_SUCCESS) {

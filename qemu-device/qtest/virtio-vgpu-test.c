@@ -272,7 +272,7 @@ static Pending start_work(Driver *d, uint64_t *memory)
     driver_open(d, 1);
     driver_make_objects(d, 1);
     read = driver_put_waiting_read(d, 1, *memory, 0);
-    g_assert_cmpuint(driver_stat(d, "requests-in-flight"), ==, 1);
+    driver_wait_stat(d, "requests-in-flight", 1);
     return read;
 }
 

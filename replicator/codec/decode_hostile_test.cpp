@@ -12,6 +12,7 @@
 #include "codec/decode.hpp"
 #include "codec/encode.hpp"
 #include "codec/sample_session.hpp"
+#include "proto/abi/vgpu_cuda.h"
 
 namespace kagemusha::codec {
 namespace {
@@ -166,6 +167,7 @@ const hostile table[] = {
     {"info kernel without object", [](auto& b) { b.info(VGPU_INFO_KERNEL, 0, 0, 0, no_payload); }, "names no object"},
     {"info result too large", [](auto& b) { b.info(VGPU_INFO_DEVICE, 0, 0, 0, b.payload(true, 0, 0, VGPU_MAX_RESULT_BYTES + 1)); }, "VGPU_MAX_RESULT_BYTES"},
     {"info input not for it", [](auto& b) { b.info(VGPU_INFO_DEVICE, 0, 0, 0, no_payload, eight); }, "sub-groups"},
+    {"info tensor map too short", [](auto& b) { b.info(VGPU_INFO_DEVICE, VGPU_CUDA_TENSOR_MAP, 0, 0, no_payload, eight); }, "sub-groups"},
     {"info input from the table", [](auto& b) { b.info(VGPU_INFO_KERNEL_SUB_GROUP, 0, 1, 0, no_payload); b.payload(false, 0, 0, 8); command<vgpu_cmd_info>(b).input = {8, 0, 0}; }, "must be inline"},
     {"context id 0", [](auto& b) { b.create_context(0); }, "is 0"},
     {"context flags", [](auto& b) { b.create_context(1); command<vgpu_cmd_create_context>(b).flags = 1; }, "unknown flag"},

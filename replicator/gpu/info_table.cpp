@@ -171,6 +171,8 @@ constexpr info_entry device_names[] = {
     {CL_DEVICE_GLOBAL_MEM_CHANNELS_AMD, u32, true},
     {VGPU_CUDA_DEVICE, bytes, true},
     {VGPU_CUDA_MEMORY, bytes, true},
+    {VGPU_CUDA_LIMITS, bytes, true},
+    {VGPU_CUDA_TENSOR_MAP, bytes, true},
     {VGPU_CUDA_UNSUPPORTED, bytes, true},
     {VGPU_CUDA_TABLES, bytes, true},
     {VGPU_CUDA_VALIDITY, bytes, true},

@@ -22,6 +22,9 @@ namespace check {
     X(cuDeviceGetName)                                                                                       \
     X(cuDeviceTotalMem_v2)                                                                                   \
     X(cuDeviceGetAttribute)                                                                                  \
+    X(cuDeviceGetProperties)                                                                                 \
+    X(cuCtxGetLimit)                                                                                         \
+    X(cuCtxSetLimit)                                                                                         \
     X(cuDevicePrimaryCtxRetain)                                                                              \
     X(cuDevicePrimaryCtxRelease_v2)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                            \
@@ -52,6 +55,9 @@ namespace check {
     X(cuMemsetD8_v2)                                                                                         \
     X(cuMemsetD16_v2)                                                                                        \
     X(cuMemsetD32Async)                                                                                      \
+    X(cuTensorMapEncodeTiled)                                                                                \
+    X(cuTensorMapReplaceAddress)                                                                             \
+    X(cuGetExportTable)                                                                                      \
     X(cuStreamCreate)                                                                                        \
     X(cuStreamDestroy_v2)                                                                                    \
     X(cuStreamQuery)                                                                                         \
@@ -180,6 +186,8 @@ inline void need(CUresult result, const char* what, const char* file, int line) 
     check::expect(cu.call == (result), #call " is not " #result, __FILE__, __LINE__)
 
 void devices();
+void tensor_maps();
+void tables();
 void memory();
 void streams();
 void errors();

@@ -2,6 +2,8 @@
 // What needs no kernel: devices, contexts, memory, streams, events, errors, names.
 #include "check.hpp"
 
+#include "proto/cuda/export_tables.h"
+
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -43,6 +45,12 @@ void devices() {
     EXPECT(total > 0 && free_bytes <= total);
     EXPECT_RESULT(cuDeviceGet(&other, count), CUDA_ERROR_INVALID_DEVICE);
 
+    CUdevprop old{};
+    int threads = 0;
+    NEED(cuDeviceGetProperties(&old, device));
+    NEED(cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device));
+    EXPECT(old.maxThreadsPerBlock == threads && old.SIMDWidth == warp && old.maxGridSize[2] > 0);
+
     CUcontext before = nullptr, made = nullptr, popped = nullptr;
     NEED(cuCtxGetCurrent(&before));
     NEED(cuCtxCreate_v2(&made, 0, device));
@@ -53,9 +61,70 @@ void devices() {
     NEED(cuCtxPushCurrent_v2(made));
     NEED(cuCtxGetDevice(&other));
     EXPECT(other == device);
+    std::size_t heap = 0, smaller = 0;
+    NEED(cuCtxGetLimit(&heap, CU_LIMIT_MALLOC_HEAP_SIZE));
+    EXPECT(heap >= 2u << 20);
+    NEED(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap / 2));
+    NEED(cuCtxGetLimit(&smaller, CU_LIMIT_MALLOC_HEAP_SIZE));
+    EXPECT(smaller == heap / 2);
+    EXPECT_RESULT(cuCtxGetLimit(&heap, static_cast<CUlimit>(1000)), CUDA_ERROR_UNSUPPORTED_LIMIT);
     NEED(cuCtxDestroy_v2(made));
     NEED(cuCtxGetCurrent(&popped));
     EXPECT(popped == before);
+    NEED(cuCtxGetLimit(&heap, CU_LIMIT_MALLOC_HEAP_SIZE));
+    EXPECT(heap >= 2 * smaller); // each context has its own
+}
+
+// A device that has them encodes one; the same bytes each time, others for another address.
+void tensor_maps() {
+    CUdeviceptr memory = 0;
+    CUtensorMap first{}, again{}, moved{};
+    const cuuint64_t sizes[] = {256, 64}, strides[] = {1024};
+    const cuuint32_t box[] = {32, 16}, steps[] = {1, 1};
+    int has = 0;
+    cu.cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 0);
+    NEED(cuMemAlloc_v2(&memory, 2 << 20));
+    const auto encode = [&](CUtensorMap* map, CUdeviceptr address) {
+        constexpr unsigned float32 = 7;
+        return cu.cuTensorMapEncodeTiled(map, float32, 2, reinterpret_cast<void*>(address), sizes, strides,
+                                         box, steps, 0, 0, 0, 0);
+    };
+    if (has != 0) {
+        EXPECT(encode(&first, memory) == CUDA_SUCCESS && encode(&again, memory) == CUDA_SUCCESS);
+        EXPECT(std::memcmp(&first, &again, sizeof first) == 0);
+        EXPECT(encode(&moved, memory + 4096) == CUDA_SUCCESS);
+        EXPECT(std::memcmp(&first, &moved, sizeof first) != 0);
+        NEED(cuTensorMapReplaceAddress(&again, reinterpret_cast<void*>(memory + 4096)));
+        EXPECT(std::memcmp(&moved, &again, sizeof moved) == 0);
+    } else {
+        EXPECT(encode(&first, memory) == CUDA_ERROR_NOT_SUPPORTED);
+    }
+    NEED(cuMemFree_v2(memory));
+}
+
+// What NVIDIA's libraries ask of tables without names (docs/notes/nvidia.md).
+void tables() {
+    const CUuuid numbers = KVG_CUDA_TABLE_NUMBERS, functions = KVG_CUDA_TABLE_FUNCTIONS;
+    const void *of_numbers = nullptr, *of_functions = nullptr;
+    if (cu.cuGetExportTable(&of_numbers, &numbers) != CUDA_SUCCESS)
+        return; // a driver of another maker
+    NEED(cuGetExportTable(&of_functions, &functions));
+    const auto slot = [](const void* table, unsigned word) { return static_cast<void* const*>(table)[word]; };
+    CUcontext context = nullptr;
+    CUstream streams[2] = {};
+    unsigned long long seen[2] = {};
+    NEED(cuCtxGetCurrent(&context));
+    NEED(cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING));
+    const auto behind = reinterpret_cast<CUresult (*)(CUcontext, CUstream, void**)>(slot(of_numbers, 51));
+    const auto number =
+        reinterpret_cast<CUresult (*)(CUcontext, void*, unsigned long long*)>(slot(of_numbers, 39));
+    for (int i = 0; i < 2; ++i) {
+        void* object = nullptr;
+        EXPECT(behind(context, streams[i], &object) == CUDA_SUCCESS && object);
+        EXPECT(number(context, object, &seen[i]) == CUDA_SUCCESS);
+    }
+    EXPECT(seen[0] != seen[1]);
+    NEED(cuStreamDestroy_v2(streams[1]));
 }
 
 void memory() {

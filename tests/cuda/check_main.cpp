@@ -79,7 +79,8 @@ int main(int count, char** arguments) {
                                 {"errors", errors},   {"names", names},       {"kernels", kernels},
                                 {"boxes", boxes},     {"arrays", arrays},     {"links", links},
                                 {"prints", prints},   {"launches", launches}, {"more-memory", more_memory},
-                                {"order", order},     {"graphs", graphs}};
+                                {"order", order},     {"graphs", graphs},     {"tensor-maps", tensor_maps},
+                                {"tables", tables}};
     int ran = 0;
     for (const check_part& part : parts) {
         bool wanted = count < 3;

@@ -21,15 +21,15 @@ EPOCH_MS = 100
 
 class Kind:
     """What both ends are: what a checkpoint carries must be the same on them, files for the guest and all. `extra`: more
-    words for the control tool."""
+    words for the control tool. `memory`: MiB."""
 
-    def __init__(self, name, files, *, backend="opencl", extra=()):
-        self.name, self.files, self.backend, self.extra = name, files, backend, extra
+    def __init__(self, name, files, *, backend="opencl", extra=(), memory=512, cpus=2):
+        self.name, self.files, self.backend, self.extra, self.memory, self.cpus = name, files, backend, extra, memory, cpus
 
 
 class Machine(guest_vm.Guest):
     def __init__(self, kind, name, *device_options, extra=()):
-        super().__init__(name, files=kind.files, backend=kind.backend, memory=512,
+        super().__init__(name, files=kind.files, backend=kind.backend, memory=kind.memory, cpus=kind.cpus,
                          device_options=(*DEVICE, *device_options), extra=(*kind.extra, *extra))
 
 

@@ -22,6 +22,10 @@ constexpr bool is_report(const vgpu_cmd_info& c) {
 }
 static_assert(sizeof(vgpu_cuda_question) <= VGPU_CUDA_REPORT_BYTES);
 
+constexpr bool is_tensor_map(const vgpu_cmd_info& c) {
+    return c.subject == VGPU_INFO_DEVICE && c.name == VGPU_CUDA_TENSOR_MAP;
+}
+
 struct info : call<VGPU_CMD_INFO, op_info> {
     static constexpr const char* name = "INFO";
     static constexpr auto parts = std::tuple(
@@ -39,10 +43,11 @@ struct info : call<VGPU_CMD_INFO, op_info> {
         rule("the input of a query must be inline",
              [](const wire& c) { return c.input.index == VGPU_PAYLOAD_NONE ||
                                         c.input.index == VGPU_PAYLOAD_INLINE; }),
-        rule("only a query about sub-groups and a report have an input, of at most 64 bytes, or one about a program, a name",
+        rule("only a query about sub-groups and a report have an input, of at most 64 bytes, one about a program, a name, or one about a tensor map, the map",
              [](const wire& c) { return c.input.index == VGPU_PAYLOAD_NONE ||
                                         ((c.subject == VGPU_INFO_KERNEL_SUB_GROUP || is_report(c)) &&
                                          c.input.bytes <= VGPU_CUDA_REPORT_BYTES) ||
+                                        (is_tensor_map(c) && c.input.bytes == sizeof(vgpu_cuda_tensor_map)) ||
                                         (c.subject == VGPU_INFO_PROGRAM && c.input.bytes <= VGPU_MAX_NAME_BYTES); }),
         payload_in(&op::input, &wire::input));
 };

@@ -24,6 +24,7 @@ namespace kagemusha::gpu {
     X(cuDevicePrimaryCtxRetain)                                                                              \
     X(cuDevicePrimaryCtxRelease_v2)                                                                          \
     X(cuCtxSetCurrent)                                                                                       \
+    X(cuCtxGetLimit)                                                                                         \
     X(cuCtxSynchronize)                                                                                      \
     X(cuCtxGetStreamPriorityRange)                                                                           \
     X(cuModuleLoadData)                                                                                      \
@@ -61,6 +62,9 @@ namespace kagemusha::gpu {
     X(cuMemsetD8Async)                                                                                       \
     X(cuMemsetD16Async)                                                                                      \
     X(cuMemsetD32Async)                                                                                      \
+    X(cuTensorMapEncodeTiled)                                                                                \
+    X(cuTensorMapEncodeIm2col)                                                                               \
+    X(cuTensorMapReplaceAddress)                                                                             \
     X(cuMemAddressReserve)                                                                                   \
     X(cuMemAddressFree)                                                                                      \
     X(cuMemCreate)                                                                                           \

@@ -301,6 +301,10 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
         result.assign(view.begin(), view.end());
         return CL_SUCCESS;
     }
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_LIMITS)
+        return describe_limits(result);
+    if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_TENSOR_MAP)
+        return encode_tensor_map(query.input, result);
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_UNSUPPORTED)
         return CL_SUCCESS; // the device has read it
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_TABLES)
@@ -344,6 +348,20 @@ std::int32_t cuda_device::describe_device(std::vector<std::byte>& result) const 
             continue;
         answer.attributes[a] = value;
         answer.known[a / 8] |= static_cast<__u8>(1u << a % 8);
+    }
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
+
+std::int32_t cuda_device::describe_limits(std::vector<std::byte>& result) const {
+    vgpu_cuda_limits answer{};
+    for (unsigned l = 0; l < VGPU_CUDA_MAX_LIMITS; ++l) {
+        std::size_t value = 0;
+        if (api_.cuCtxGetLimit(&value, static_cast<CUlimit>(l)) != CUDA_SUCCESS)
+            continue;
+        answer.value[l] = value;
+        answer.known |= 1u << l;
     }
     const auto view = std::as_bytes(std::span(&answer, 1));
     result.assign(view.begin(), view.end());

@@ -7,6 +7,7 @@
 //   cuda_commands   enqueue: transfers, copies, sets, launches, markers
 //   cuda_boxes      the transfers and copies with pitches, and those of arrays
 //   cuda_clusters   queries about clusters of blocks
+//   cuda_tensor_maps  tensor maps, which the driver encodes
 //   cuda_textures   arrays, textures, surfaces
 //   cuda_link       linking of modules
 //   cuda_event      completions
@@ -164,6 +165,8 @@ private:
     bool move_variable(cuda_program& program, const char* name, CUdeviceptr wanted);
     std::int32_t list_functions(const cuda_program& program, std::vector<std::byte>& result) const;
     std::int32_t describe_device(std::vector<std::byte>& result) const;
+    std::int32_t describe_limits(std::vector<std::byte>& result) const;
+    std::int32_t encode_tensor_map(std::span<const std::byte> input, std::vector<std::byte>& result) const;
     std::int32_t count_clusters(cuda_kernel& kernel, std::span<const std::byte> input,
                                 std::vector<std::byte>& result) const;
     std::int32_t describe_tables(std::vector<std::byte>& result) const;

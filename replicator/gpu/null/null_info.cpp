@@ -298,6 +298,9 @@ vgpu_cuda_device cuda_answer(const gpu_description& description) {
         answer.known[attribute / 8] |= static_cast<__u8>(1 << attribute % 8);
     };
     is(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024);
+    for (const auto dimension : {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                                 CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z})
+        is(dimension, 65535);
     is(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32);
     is(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
     is(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1);

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A program of PyTorch as others write it: trains a convolutional network, or a transformer, and prints the loss of each step. It knows
+nothing of this project. One seed, so that two runs on one kind of GPU print the same.
+
+    train.py cnn|transformer STEPS [WIDTH [STOP]]    # WIDTH: of the network; STOP: a file whose existence ends it
+
+Without STOP it says at the end how long a step takes.
+"""
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Transformer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.embedding = nn.Embedding(1000, width)
+        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 1000)
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.embedding(tokens)))
+
+
+def convolutional(width):
+    def block(inputs, outputs):
+        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*block(3, width), *block(width, 2 * width), *block(2 * width, 4 * width), nn.AdaptiveAvgPool2d(1),
+                         nn.Flatten(), nn.Linear(4 * width, 10))
+
+
+def main():
+    kind, steps = sys.argv[1], int(sys.argv[2])
+    torch.manual_seed(7)
+    random = torch.Generator().manual_seed(3)
+    if kind == "cnn":
+        network = convolutional(int((sys.argv[3:] or ["64"])[0])).cuda()
+        inputs = torch.randn(256, 3, 64, 64, generator=random).cuda()
+        wanted = torch.randint(0, 10, (256,), generator=random).cuda()
+    else:
+        network = Transformer(int((sys.argv[3:] or ["512"])[0])).cuda()
+        inputs = torch.randint(0, 1000, (32, 256), generator=random).cuda()
+        wanted = torch.randint(0, 1000, (32 * 256,), generator=random).cuda()
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-4)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            outputs = network(inputs)
+            loss = functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), wanted)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    print(f"ready, torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
+    times = []
+    for number in range(steps):
+        began = time.perf_counter()
+        loss = float(step())
+        times.append(time.perf_counter() - began)
+        print(f"step {number} loss {loss!r}", flush=True)
+        if len(sys.argv) > 4 and os.path.exists(sys.argv[4]):
+            return
+    if len(sys.argv) > 4:
+        return
+    began = time.perf_counter()
+    for _ in range(steps):  # nobody looks at a loss: the GPU is never waited for
+        loss = step()
+    torch.cuda.synchronize()
+    free = (time.perf_counter() - began) / steps
+    times = sorted(times[steps // 4:])
+    print(f"ms per step: {1000 * times[len(times) // 2]:.3f} when each is waited for, {1000 * free:.3f} when none is", flush=True)
+
+
+main()
