@@ -153,8 +153,13 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
         send_locked(held);
     append_locked(held, command, completes ? completes->id() : 0, where.id());
     batch_.set_target({where.id(), where.owner().id(), !where.in_order()});
-    if (batch_.command_count() >= batch_commands_threshold || batch_.stream_bytes() >= batch_bytes_threshold)
+    // Behind a wait the GPU may have nothing to do: what comes then goes in small requests first.
+    if (batch_.command_count() >= full_at_) {
+        full_at_ = std::min(2 * full_at_, batch_commands_threshold);
         send_locked(held);
+    } else if (batch_.stream_bytes() >= batch_bytes_threshold) {
+        send_locked(held);
+    }
     return CL_SUCCESS;
 }
 
@@ -169,6 +174,7 @@ cl_int connection::flush(queue* where) {
         command.queue = where->id();
         append_locked(held, make_outgoing(command), 0, 0);
     }
+    full_at_ = first_full_at;
     return batch_.empty() ? CL_SUCCESS : send_locked(held);
 }
 

@@ -161,6 +161,8 @@ private:
     std::condition_variable sender_done_; // sending_ became false
     bool sending_ = false; // a sender waits for room with batch_mutex_ released; nobody else may append
     batch batch_;
+    static constexpr std::size_t first_full_at = 16;
+    std::size_t full_at_ = first_full_at; // commands with which the batch goes out
     flush_order flush_order_;
     std::condition_variable timed_flush_; // closing
     bool batch_is_old_ = false;           // the flush thread saw it before

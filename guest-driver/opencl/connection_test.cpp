@@ -86,6 +86,19 @@ TEST_F(connection_test, a_full_batch_goes_out_by_itself) {
     cl.clReleaseKernel(kernel);
 }
 
+// A training step of a hundred launches must not wait for the flush thread: the GPU has nothing to do then.
+TEST_F(connection_test, behind_a_wait_the_first_commands_go_out_early) {
+    cl_kernel kernel = make_kernel("none");
+    for (int round = 0; round < 3; ++round) {
+        ASSERT_EQ(cl.clFinish(queue), CL_SUCCESS);
+        const std::size_t before = gpu->commands(VGPU_CMD_LAUNCH).size();
+        for (int i = 0; i < 16; ++i)
+            ASSERT_EQ(launch(kernel), CL_SUCCESS);
+        EXPECT_GT(gpu->commands(VGPU_CMD_LAUNCH).size(), before + 8); // other commands count, too
+    }
+    cl.clReleaseKernel(kernel);
+}
+
 TEST_F(connection_test, what_was_left_lying_is_sent_without_a_flush) {
     cl_kernel kernel = make_kernel("none");
     ASSERT_EQ(launch(kernel), CL_SUCCESS);
