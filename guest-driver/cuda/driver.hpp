@@ -78,8 +78,8 @@ struct stream {
     context* owner = nullptr;
     unsigned flags = 0;
     int priority = 0;
-    std::uint64_t number = 0;           // of its context, which cuStreamGetId makes unique
-    std::atomic<std::uint64_t> sent{0}; // commands
+    std::uint64_t number = 0;                        // of its context, which cuStreamGetId makes unique
+    std::atomic<std::uint64_t> sent{0}, finished{0}; // commands, and how many of them were waited for
 
     // With context::detour_mutex.
     std::shared_ptr<backlog> waiting;       // null: it never had one

@@ -199,12 +199,20 @@ KAGEMUSHA_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
 
 KAGEMUSHA_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
     return in_stream(handle, [](stream& where) {
-        const CUresult earlier = settle(where);
-        return earlier ? earlier : finish(where);
+        CUresult error = settle(where);
+        const std::uint64_t wanted = where.sent.load(std::memory_order_acquire);
+        if (error || (error = finish(where)))
+            return error;
+        std::uint64_t before = where.finished.load(std::memory_order_relaxed);
+        while (before < wanted &&
+               !where.finished.compare_exchange_weak(before, wanted, std::memory_order_release)) {
+        }
+        return CUDA_SUCCESS;
     });
 }
 
-// Asks with a marker behind what was sent so far, once for each number of commands.
+// Asks with a marker behind what was sent so far, once for each number of commands, unless all of it was waited
+// for.
 KAGEMUSHA_EXPORT CUresult cuStreamQuery(CUstream handle) {
     return in_stream(handle, [](stream& where) {
         if (where.owner->detours.load(std::memory_order_acquire) != 0) {
@@ -216,7 +224,7 @@ KAGEMUSHA_EXPORT CUresult cuStreamQuery(CUstream handle) {
         }
         const std::lock_guard held(where.mutex);
         const std::uint64_t sent = where.sent.load(std::memory_order_acquire);
-        if (sent == 0)
+        if (where.finished.load(std::memory_order_acquire) >= sent)
             return CUDA_SUCCESS;
         if (!where.asked || where.asked_at != sent) {
             if (const CUresult error = mark(where, where.asked))

@@ -185,6 +185,7 @@ void streams() {
         EXPECT_RESULT(cuEventQuery(half), CUDA_SUCCESS);
         NEED(cuMemcpyDtoHAsync_v2(got.data(), memory, count * 4, other));
         NEED(cuStreamSynchronize(other));
+        EXPECT_RESULT(cuStreamQuery(other), CUDA_SUCCESS); // nothing came since
         EXPECT(got.front() == round + 1000 && got[count / 2 - 1] == round + 1000);
         EXPECT(got[count / 2] == round && got.back() == round);
     }
