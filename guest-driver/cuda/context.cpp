@@ -115,16 +115,6 @@ void end_context(context& dead) {
     }
 }
 
-template <class Body>
-CUresult of_device(CUdevice number, Body&& body) noexcept {
-    return guarded([&] {
-        if (!the_driver().ready)
-            return CUDA_ERROR_NOT_INITIALIZED;
-        device* const one = device_of(number);
-        return one ? body(*one) : CUDA_ERROR_INVALID_DEVICE;
-    });
-}
-
 CUcontext handle_of(context* one) {
     return reinterpret_cast<CUcontext>(one);
 }
@@ -186,9 +176,7 @@ CUresult context::synchronise() {
     for (const auto& one : queues)
         if (const CUresult result = cuda_result(opencl::finish_queue(*one)); result && !first)
             first = result;
-    std::uint64_t before = finished.load(std::memory_order_relaxed);
-    while (before < wanted && !finished.compare_exchange_weak(before, wanted, std::memory_order_release)) {
-    }
+    raise(finished, wanted);
     return first;
 }
 

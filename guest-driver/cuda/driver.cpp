@@ -44,16 +44,6 @@ void find_devices(driver& self) {
     }
 }
 
-template <class Body>
-CUresult of_device(CUdevice number, Body&& body) noexcept {
-    return guarded([&] {
-        if (!the_driver().ready)
-            return CUDA_ERROR_NOT_INITIALIZED;
-        device* const one = device_of(number);
-        return one ? body(*one) : CUDA_ERROR_INVALID_DEVICE;
-    });
-}
-
 } // namespace
 
 driver& the_driver() {

@@ -37,6 +37,13 @@
 
 namespace kagemusha::cuda {
 
+// To at least this value.
+inline void raise(std::atomic<std::uint64_t>& what, std::uint64_t value) {
+    std::uint64_t before = what.load(std::memory_order_relaxed);
+    while (before < value && !what.compare_exchange_weak(before, value, std::memory_order_release)) {
+    }
+}
+
 struct array;
 struct capture;
 struct context;
@@ -332,6 +339,17 @@ CUresult guarded(Body&& body) noexcept {
     } catch (...) {
         return CUDA_ERROR_UNKNOWN;
     }
+}
+
+// The same with a device.
+template <class Body>
+CUresult of_device(CUdevice number, Body&& body) noexcept {
+    return guarded([&] {
+        if (!the_driver().ready)
+            return CUDA_ERROR_NOT_INITIALIZED;
+        device* const one = device_of(number);
+        return one ? body(*one) : CUDA_ERROR_INVALID_DEVICE;
+    });
 }
 
 // The same in the current context.

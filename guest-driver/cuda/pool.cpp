@@ -112,16 +112,6 @@ CUmemoryPool handle_of(memory_pool& pool) {
     return reinterpret_cast<CUmemoryPool>(&pool);
 }
 
-template <class Body>
-CUresult of_device(CUdevice number, Body&& body) noexcept {
-    return guarded([&] {
-        if (!the_driver().ready)
-            return CUDA_ERROR_NOT_INITIALIZED;
-        device* const one = device_of(number);
-        return one ? body(*one) : CUDA_ERROR_INVALID_DEVICE;
-    });
-}
-
 } // namespace
 
 void release_freed(context& where) {

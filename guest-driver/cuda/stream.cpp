@@ -203,10 +203,7 @@ KAGEMUSHA_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
         const std::uint64_t wanted = where.sent.load(std::memory_order_acquire);
         if (error || (error = finish(where)))
             return error;
-        std::uint64_t before = where.finished.load(std::memory_order_relaxed);
-        while (before < wanted &&
-               !where.finished.compare_exchange_weak(before, wanted, std::memory_order_release)) {
-        }
+        raise(where.finished, wanted);
         return CUDA_SUCCESS;
     });
 }

@@ -21,6 +21,24 @@ void copy_some(To* to, const From* from, unsigned count) {
         std::copy_n(from, count, to);
 }
 
+// What both kinds have.
+vgpu_cuda_tensor_map described(unsigned data_type, cuuint32_t rank, void* address, const cuuint64_t* sizes,
+                               const cuuint64_t* strides, const cuuint32_t* element_strides,
+                               unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill) {
+    vgpu_cuda_tensor_map asked{};
+    asked.data_type = data_type;
+    asked.interleave = interleave;
+    asked.swizzle = swizzle;
+    asked.promotion = promotion;
+    asked.fill = fill;
+    asked.rank = rank;
+    asked.address = reinterpret_cast<std::uint64_t>(address);
+    copy_some(asked.sizes, sizes, rank);
+    copy_some(asked.strides, strides, rank - 1);
+    copy_some(asked.element_strides, element_strides, rank);
+    return asked;
+}
+
 CUresult encode(const vgpu_cuda_tensor_map& asked, CUtensorMap* map) {
     return in_context([&](const context& where) {
         static_assert(sizeof *map == VGPU_CUDA_TENSOR_MAP_BYTES);
@@ -65,19 +83,10 @@ KAGEMUSHA_EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, unsigned int 
     if (!map || !sizes || !box || !element_strides || rank == 0 || rank > VGPU_CUDA_TENSOR_RANK ||
         (rank > 1 && !strides))
         return CUDA_ERROR_INVALID_VALUE;
-    vgpu_cuda_tensor_map asked{};
+    vgpu_cuda_tensor_map asked = described(data_type, rank, address, sizes, strides, element_strides,
+                                           interleave, swizzle, promotion, fill);
     asked.kind = VGPU_CUDA_TENSOR_TILED;
-    asked.data_type = data_type;
-    asked.interleave = interleave;
-    asked.swizzle = swizzle;
-    asked.promotion = promotion;
-    asked.fill = fill;
-    asked.rank = rank;
-    asked.address = reinterpret_cast<std::uint64_t>(address);
-    copy_some(asked.sizes, sizes, rank);
-    copy_some(asked.strides, strides, rank - 1);
     copy_some(asked.box, box, rank);
-    copy_some(asked.element_strides, element_strides, rank);
     return encode(asked, map);
 }
 
@@ -91,22 +100,13 @@ KAGEMUSHA_EXPORT CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, unsigned int
     if (!map || !sizes || !strides || !lower || !upper || !element_strides || rank < 3 ||
         rank > VGPU_CUDA_TENSOR_RANK)
         return CUDA_ERROR_INVALID_VALUE;
-    vgpu_cuda_tensor_map asked{};
+    vgpu_cuda_tensor_map asked = described(data_type, rank, address, sizes, strides, element_strides,
+                                           interleave, swizzle, promotion, fill);
     asked.kind = VGPU_CUDA_TENSOR_IM2COL;
-    asked.data_type = data_type;
-    asked.interleave = interleave;
-    asked.swizzle = swizzle;
-    asked.promotion = promotion;
-    asked.fill = fill;
-    asked.rank = rank;
     asked.channels = channels;
     asked.pixels = pixels;
-    asked.address = reinterpret_cast<std::uint64_t>(address);
-    copy_some(asked.sizes, sizes, rank);
-    copy_some(asked.strides, strides, rank - 1);
     copy_some(asked.lower, lower, rank - 2);
     copy_some(asked.upper, upper, rank - 2);
-    copy_some(asked.element_strides, element_strides, rank);
     return encode(asked, map);
 }
 

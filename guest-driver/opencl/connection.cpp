@@ -154,12 +154,11 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
     append_locked(held, command, completes ? completes->id() : 0, where.id());
     batch_.set_target({where.id(), where.owner().id(), !where.in_order()});
     // Behind a wait the GPU may have nothing to do: what comes then goes in small requests first.
-    if (batch_.command_count() >= full_at_) {
+    const bool many = batch_.command_count() >= full_at_;
+    if (many)
         full_at_ = std::min(2 * full_at_, batch_commands_threshold);
+    if (many || batch_.stream_bytes() >= batch_bytes_threshold)
         send_locked(held);
-    } else if (batch_.stream_bytes() >= batch_bytes_threshold) {
-        send_locked(held);
-    }
     return CL_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What needs no kernel: devices, contexts, memory, streams, events, errors, names.
 #include "check.hpp"
+#include "check_source.hpp"
 
 #include "proto/cuda/export_tables.h"
 
@@ -125,6 +126,17 @@ void tables() {
     }
     EXPECT(seen[0] != seen[1]);
     NEED(cuStreamDestroy_v2(streams[1]));
+
+    CUmodule module = nullptr;
+    unsigned count = 0, visited = 0;
+    NEED(cuModuleLoadData(&module, bump_source));
+    NEED(cuModuleGetFunctionCount(&count, module));
+    using visitor = void (*)(void*, CUfunction);
+    const visitor visit = [](void* user, CUfunction one) { *static_cast<unsigned*>(user) += one != nullptr; };
+    reinterpret_cast<unsigned (*)(CUcontext, CUmodule, visitor, void*)>(slot(of_functions, 7))(
+        context, module, visit, &visited);
+    EXPECT(count > 0 && visited == count);
+    NEED(cuModuleUnload(module));
 }
 
 void memory() {

@@ -54,9 +54,7 @@ std::int32_t cuda_device::count_clusters(cuda_kernel& kernel, std::span<const st
         return cuda_error(error);
     const std::uint32_t answer[2] = {static_cast<std::uint32_t>(std::max(active, 0)),
                                      static_cast<std::uint32_t>(std::max(largest, 0))};
-    const auto view = std::as_bytes(std::span(answer));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, answer);
 }
 
 } // namespace kagemusha::gpu

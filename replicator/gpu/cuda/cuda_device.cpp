@@ -297,9 +297,7 @@ std::int32_t cuda_device::info(const info_query& query, std::vector<std::byte>& 
         if (const CUresult error = api_.cuMemGetInfo_v2(&free_bytes, &total))
             return cuda_error(error);
         const vgpu_cuda_memory answer{free_bytes, total};
-        const auto view = std::as_bytes(std::span(&answer, 1));
-        result.assign(view.begin(), view.end());
-        return CL_SUCCESS;
+        return give(result, answer);
     }
     if (query.subject == VGPU_INFO_DEVICE && query.name == VGPU_CUDA_LIMITS)
         return describe_limits(result);
@@ -349,9 +347,7 @@ std::int32_t cuda_device::describe_device(std::vector<std::byte>& result) const 
         answer.attributes[a] = value;
         answer.known[a / 8] |= static_cast<__u8>(1u << a % 8);
     }
-    const auto view = std::as_bytes(std::span(&answer, 1));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, answer);
 }
 
 std::int32_t cuda_device::describe_limits(std::vector<std::byte>& result) const {
@@ -363,9 +359,7 @@ std::int32_t cuda_device::describe_limits(std::vector<std::byte>& result) const 
         answer.value[l] = value;
         answer.known |= 1u << l;
     }
-    const auto view = std::as_bytes(std::span(&answer, 1));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, answer);
 }
 
 std::int32_t cuda_device::describe_tables(std::vector<std::byte>& result) const {
@@ -375,9 +369,7 @@ std::int32_t cuda_device::describe_tables(std::vector<std::byte>& result) const 
         return CL_INVALID_OPERATION;
     if (const std::int32_t error = witness->tables(answer))
         return error;
-    const auto view = std::as_bytes(std::span(&answer, 1));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, answer);
 }
 
 std::int32_t cuda_device::answer_for_driver(std::span<const std::byte> input,
@@ -396,9 +388,7 @@ std::int32_t cuda_device::answer_for_driver(std::span<const std::byte> input,
     if (const std::int32_t error =
             witness->ask(question, std::as_bytes(std::span(uuid.bytes)).first<16>(), answer))
         return error;
-    const auto view = std::as_bytes(std::span(&answer, 1));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, answer);
 }
 
 std::int32_t cuda_device::describe_variable(const cuda_program& program, std::span<const std::byte> name,
@@ -411,9 +401,7 @@ std::int32_t cuda_device::describe_variable(const cuda_program& program, std::sp
     if (const CUresult error = api_.cuModuleGetGlobal_v2(&address, &bytes, program.native, text.c_str()))
         return cuda_error(error);
     const vgpu_cuda_variable answer{address, bytes};
-    const auto view = std::as_bytes(std::span(&answer, 1));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, answer);
 }
 
 std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector<std::byte>& result) const {
@@ -425,8 +413,7 @@ std::int32_t cuda_device::describe_kernel(const cuda_kernel& kernel, std::vector
             answer.attributes[a] = value;
     }
     answer.parameter_count = static_cast<__u32>(kernel.parameters.size());
-    const auto view = std::as_bytes(std::span(&answer, 1));
-    result.assign(view.begin(), view.end());
+    give(result, answer);
     for (const cuda_kernel::parameter& p : kernel.parameters) {
         const vgpu_cuda_parameter wire{static_cast<__u32>(p.offset), static_cast<__u32>(p.bytes)};
         const auto one = std::as_bytes(std::span(&wire, 1));

@@ -17,6 +17,8 @@
 // what keeps guests apart is that each session has a worker process of its own.
 #pragma once
 
+#include <CL/cl.h>
+
 #include <deque>
 #include <memory>
 #include <string>
@@ -29,6 +31,14 @@
 #include "gpu/cuda/cuda_staging.hpp"
 
 namespace kagemusha::gpu {
+
+// The answer to a query is this.
+template <class Answer>
+std::int32_t give(std::vector<std::byte>& result, const Answer& answer) {
+    const auto view = std::as_bytes(std::span(&answer, 1));
+    result.assign(view.begin(), view.end());
+    return CL_SUCCESS;
+}
 
 // The primary context, retained. Objects hold it, so that it is the last to go.
 class cuda_primary {

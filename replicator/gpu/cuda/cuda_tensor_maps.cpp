@@ -48,9 +48,7 @@ std::int32_t cuda_device::encode_tensor_map(std::span<const std::byte> input,
     }
     if (error != CUDA_SUCCESS)
         return cuda_error(error);
-    const auto view = std::as_bytes(std::span(&map, 1));
-    result.assign(view.begin(), view.end());
-    return CL_SUCCESS;
+    return give(result, map);
 }
 
 } // namespace kagemusha::gpu
