@@ -56,6 +56,7 @@ static int coroutine_fn GRAPH_RDLOCK transfer_range(Transfer *t,
 static void coroutine_fn transfer_worker(void *opaque)
 {
     Transfer *t = opaque;
+    BlockDriverState *bs = t->bs; /* the last worker's end is that of @t */
 
     while (t->ret >= 0 && t->next < t->ranges->len) {
         DiskRange *r = &g_array_index(t->ranges, DiskRange, t->next++);
@@ -69,7 +70,7 @@ static void coroutine_fn transfer_worker(void *opaque)
         }
     }
     qatomic_dec(&t->running);
-    bdrv_dec_in_flight(t->bs);
+    bdrv_dec_in_flight(bs);
 }
 
 /* Ranges do not overlap, so their order does not matter. */

@@ -230,6 +230,21 @@ static void test_base_incomplete(void)
     end_disk_pair(&pair);
 }
 
+/* One that is told to end while copies come to it ends with status 0. */
+static void test_told_to_end(void)
+{
+    Pair pair = copies_pair(COPY_DISK_BYTES);
+
+    for (int round = 0; round < 8; round++) {
+        while (disk_number(pair.primary, "copied-bytes") < 1 * MiB) {
+            g_usleep(1000);
+        }
+        lose_secondary(&pair);
+        find_secondary(&pair, "one", "");
+    }
+    end_disk_pair(&pair);
+}
+
 void checkpoint_disk_copies_add(void)
 {
     qtest_add_func("/checkpoint/disk/beside", test_beside);
@@ -237,4 +252,5 @@ void checkpoint_disk_copies_add(void)
     qtest_add_func("/checkpoint/disk/base", test_base);
     qtest_add_func("/checkpoint/disk/base/another", test_base_of_another);
     qtest_add_func("/checkpoint/disk/base/incomplete", test_base_incomplete);
+    qtest_add_func("/checkpoint/disk/told-to-end", test_told_to_end);
 }
