@@ -94,6 +94,8 @@ qemu_controller::clock::time_point qemu_controller::deadline() const {
         at = tick_at_;
     if (life_.run_at)
         at = std::min(at, *life_.run_at);
+    if (life_.end_stream_at)
+        at = std::min(at, *life_.end_stream_at);
     if (life_.hand_over_by)
         at = std::min(at, *life_.hand_over_by);
     if (life_.phase == phase::checkpointing || life_.phase == phase::copying_gpu)
@@ -138,6 +140,8 @@ void qemu_controller::handle(bool ended_now) {
         life_.run_at.reset();
         run_if_stopped();
     }
+    if (life_.end_stream_at && now >= *life_.end_stream_at)
+        end_stream();
     if (life_.phase == phase::checkpointing && now >= look_at_)
         look();
     else if (life_.phase == phase::copying_gpu && now >= look_at_)

@@ -175,6 +175,7 @@ private:
     void look();
     void look_at_protected_gpu();
     void run_if_stopped();
+    void end_stream();
     void read_answers();
     void ping();
     void renew_keys();
@@ -214,7 +215,8 @@ private:
         std::optional<clock::time_point> look_at_takeover; // nothing: told, or there was none
         std::optional<clock::time_point> look_at_copy;     // of a standby's GPU
         std::optional<clock::time_point> quit_by, killed_at, run_at;
-        bool held = false; // killed, and has not ended in time
+        std::optional<clock::time_point> end_stream_at; // look again whether the last one has ended
+        bool held = false;                              // killed, and has not ended in time
         bool pinged = false, pinged_in_band = false;
     };
 

@@ -2,6 +2,7 @@
 //
 // qemu_controller: the steps of a primary: its standby gets a copy, then checkpoints, then perhaps the VM.
 #include "control/pilot/qemu_controller.hpp"
+#include "control/pilot/stream_end.hpp"
 
 #include "control/qemu/vm_config.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using json = nlohmann::json;
 
-constexpr auto run_period = 10ms;   // between attempts to let the VM run again
+constexpr auto run_period = 10ms;   // between attempts to let the VM run again, or to end a stream
 constexpr auto look_period = 100ms; // at the GPUs, whose failure makes a takeover
 // At how checkpoints and disks go: for the status, and for bounds of seconds.
 constexpr auto figures_period = 250ms;
@@ -51,6 +52,7 @@ void qemu_controller::replicate(std::uint64_t replication, const link_addresses&
     disk_missing_bytes_ = disk_copied_bytes_ = 0;
     life_.handing_over = 0;
     life_.hand_over_by.reset();
+    life_.end_stream_at.reset();
     enter(watched_phase::none);
     last_ = {};
     paused_ = {};
@@ -298,11 +300,24 @@ void qemu_controller::go_on_alone() {
         return;
     // The channel first: the main loop may wait in it.
     yank();
-    const auto on = [this](const qmp_message&) { run_if_stopped(); };
-    if (checkpointing)
-        ask("x-colo-lost-heartbeat", {}, on);
-    else
-        ask("migrate_cancel", {}, on);
+    ask(checkpointing ? "x-colo-lost-heartbeat" : "migrate_cancel", {},
+        [this](const qmp_message&) { run_if_stopped(); });
+    end_stream();
+}
+
+// Until QEMU says that it has ended: one that stays would refuse every later standby.
+void qemu_controller::end_stream() {
+    life_.end_stream_at.reset();
+    ask("query-migrate", {}, [this, of = replication_](const qmp_message& a) {
+        if (of != replication_ || a.what != qmp_message::kind::success || !a.body.is_object())
+            return;
+        const auto step = end_of_stream(a.body.value("status", std::string()));
+        if (step == stream_step::none)
+            return;
+        if (step == stream_step::fail_over)
+            ask("x-colo-lost-heartbeat", {}, [this](const qmp_message&) { run_if_stopped(); });
+        life_.end_stream_at = clock::now() + run_period;
+    });
 }
 
 // An error in the middle of a checkpoint, or a switchover that failed, may leave the VM stopped. While
