@@ -70,7 +70,7 @@ struct described_protection {
     std::string tls; // directory of `kage keys`
     // How long an epoch may be; one with output ends earlier, but not before the shortest time, and not so
     // often that the VM stands still for more than a share of its time. Both the same: epochs of one length.
-    std::uint32_t min_epoch_ms = 10, max_epoch_ms = 100, max_paused_percent = 10;
+    std::uint32_t min_epoch_ms = 2, max_epoch_ms = 100, max_paused_percent = 10;
     std::uint32_t priority = 0; // of a takeover, when many VMs of a host are taken over: higher ones first
     std::uint32_t heartbeat_ms = 50, heartbeat_budget_ms = 500, qemu_budget_ms = 5000;
     bool stop_without_standby = false;

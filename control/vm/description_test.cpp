@@ -109,7 +109,7 @@ TEST(description, epochs_adapt_or_have_one_length) {
         const auto p = good(with(lines)).protection;
         return std::array{p.min_epoch_ms, p.max_epoch_ms, p.max_paused_percent};
     };
-    EXPECT_EQ(times(""), (std::array{10u, 100u, 10u}));
+    EXPECT_EQ(times(""), (std::array{2u, 100u, 10u}));
     EXPECT_EQ(times("min-epoch-ms = 5\nmax-epoch-ms = 200\nmax-paused-percent = 20\n"),
               (std::array{5u, 200u, 20u}));
     EXPECT_EQ(times("max-epoch-ms = 4\n"), (std::array{4u, 4u, 10u}));
