@@ -22,6 +22,13 @@ kage_jobs() { # how many compile jobs: KAGEMUSHA_JOBS, else one per core
     echo "${KAGEMUSHA_JOBS:-$(nproc)}"
 }
 
+kage_version() { # of this tree, without what packages add
+    local version
+    version=$(sed -n 's/^project(kagemusha VERSION \([0-9.]*\).*/\1/p' "$KAGE_ROOT/CMakeLists.txt")
+    [ -n "$version" ] || die "CMakeLists.txt names no version"
+    echo "$version"
+}
+
 # On a terminal the seconds of a step tick; not when several run at once, each of which would write over the others.
 _ticks=${KAGE_TICKS:-$([ -t 2 ] && echo 1 || echo 0)}
 if [ -t 2 ]; then

@@ -48,6 +48,13 @@ check 'what is in sbin is found with the PATH of an ordinary user' found "$(
     PATH=/usr/local/bin:/usr/bin:/bin bash -c '. "$1/scripts/lib/common.sh" && command -v depmod modprobe >/dev/null && echo found' - "$KAGE_ROOT"
 )"
 
+# ---- kage without a build --------------------------------------------------------------------------------------------
+
+check 'kage --version needs nothing that is built' "kagemusha $(kage_version)" "$("$KAGE_ROOT/kage" --version)"
+mkdir "$place/tree"
+echo 'project(kagemusha LANGUAGES C CXX)' >"$place/tree/CMakeLists.txt"
+check 'a tree without a version is an error' failed "$(KAGE_ROOT=$place/tree result kage_version)"
+
 # ---- content_key ------------------------------------------------------------------------------------------------
 
 printf 'one' >"$place/a"
