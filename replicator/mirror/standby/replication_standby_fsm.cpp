@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <cassert>
-#include <deque>
 #include <optional>
-#include <unordered_map>
 
-#include "codec/cl_numbers.hpp"
 #include "mirror/protocol/action_queue.hpp"
 #include "mirror/protocol/agreement.hpp"
+#include "mirror/standby/standby_comparisons.hpp"
 #include "mirror/standby/standby_log.hpp"
-#include "proto/abi/vgpu_cuda.h"
+#include "mirror/standby/standby_marks.hpp"
+#include "mirror/standby/standby_text.hpp"
 
 namespace kagemusha::mirror {
 
@@ -38,32 +37,9 @@ bool legal(standby_state from, standby_state to) {
     return false;
 }
 
-// What a person can do about a call that failed here alone.
-std::string advice(std::int32_t error) {
-    return error == codec::cl_invalid_binary
-               ? ": it is a program made from a binary, which is for one kind of GPU and driver; use the "
-                 "same "
-                 "here as on the primary, or programs that are built from their source"
-           : error == VGPU_CUDA_OTHER_ADDRESS
-               ? ": a variable of a CUDA module lies at another address here, where pointers to it would be "
-                 "wrong; a standby that is started again may have it at the same one"
-               : "";
-}
-
-std::string error_text(std::int32_t error) {
-    return error <= VGPU_CUDA_ERROR_BASE ? "CUDA's error " + std::to_string(VGPU_CUDA_ERROR_BASE - error)
-                                         : "OpenCL's error " + std::to_string(error);
-}
-
 } // namespace
 
 struct replication_standby_fsm::impl {
-    struct comparison {
-        std::uint32_t file = 0;
-        bool own = false, own_over = false, others = false;
-        std::vector<std::uint64_t> hashes; // of whoever came first
-    };
-
     const standby_config config;
     std::uint64_t now;
     action_queue<standby_action> actions;
@@ -81,15 +57,10 @@ struct replication_standby_fsm::impl {
 
     // ---- the copy; it outlives its connection
     struct held_copy {
-        std::deque<marker> open_marks;     // not all content is there
-        std::deque<marker> complete_marks; // may be committed
-        marker last_mark;
-        std::uint64_t complete_epoch = 0, committed_epoch = 0;
-        std::uint64_t complete_checkpoint = 0, committed_checkpoint = 0; // of those with `checkpoint`
+        standby_marks marks;
         log_sequence synced_at = 0;
         std::string faulty; // not empty: the copy is none any more, and why
-        std::unordered_map<log_sequence, comparison> comparisons;
-        std::uint64_t pending_hashes = 0;
+        standby_comparisons comparisons;
     };
     held_copy copy;
     standby_log log;   // of the copy
@@ -165,12 +136,12 @@ struct replication_standby_fsm::impl {
         const std::string reason = disagreement(own_hello(), theirs);
         if (!reason.empty())
             return leave(reason, goodbye_reason::refused);
-        if (keep && copy.committed_checkpoint != 0) {
+        if (keep && copy.marks.committed_checkpoint() != 0) {
             return leave(!copy.faulty.empty()
                              ? "this standby's GPU has no copy any more: " + copy.faulty
                              : "this standby keeps its copy of the GPU, which belongs to the VM's "
                                "checkpoint of epoch " +
-                                   std::to_string(copy.committed_checkpoint) +
+                                   std::to_string(copy.marks.committed_checkpoint()) +
                                    ": begin it anew for another one",
                          goodbye_reason::refused);
         }
@@ -200,10 +171,10 @@ struct replication_standby_fsm::impl {
     ack current_ack() const {
         return {.received = log.received(),
                 .executed = log.executed(),
-                .committed_epoch = copy.committed_epoch,
+                .committed_epoch = copy.marks.committed_epoch(),
                 .freed_bytes = log.freed_bytes(),
                 .freed_entries = log.freed_entries(),
-                .complete_checkpoint = copy.complete_checkpoint};
+                .complete_checkpoint = copy.marks.complete_checkpoint()};
     }
 
     void send_ack() {
@@ -225,8 +196,8 @@ struct replication_standby_fsm::impl {
         const bool much =
             log.freed_bytes() - told.freed_bytes >= std::max<std::uint64_t>(config.hold_bytes / 8, 1) ||
             log.freed_entries() - told.freed_entries >= std::max<std::uint64_t>(config.hold_entries / 8, 1);
-        if (copy.committed_epoch != told.committed_epoch ||
-            copy.complete_checkpoint != told.complete_checkpoint || much) {
+        if (copy.marks.committed_epoch() != told.committed_epoch ||
+            copy.marks.complete_checkpoint() != told.complete_checkpoint || much) {
             send_ack();
         } else if (ack_at == never && !(current_ack() == told)) {
             ack_at = now + ack_delay_ms;
@@ -272,9 +243,8 @@ struct replication_standby_fsm::impl {
             if ((e.meta.flags & entry_late_content) == 0)
                 received_bytes += e.meta.content_bytes;
             if ((e.meta.flags & entry_compare) != 0) {
-                if (copy.comparisons.size() >= max_pending_comparisons)
-                    return "too many comparisons are open";
-                copy.comparisons[e.meta.sequence].file = e.meta.file;
+                if (std::string broken = copy.comparisons.expect(e.meta.sequence); !broken.empty())
+                    return broken;
             }
         }
         return {};
@@ -307,14 +277,9 @@ struct replication_standby_fsm::impl {
     }
 
     std::string on(const outcome& m) {
-        if (m.canceled) {
-            // A comparison is called off, whether its entry has run or not.
-            if (const auto c = copy.comparisons.find(m.sequence); c != copy.comparisons.end()) {
-                erase(c);
-                if (!log.waits(m.sequence))
-                    return {};
-            }
-        }
+        // A comparison is called off, whether its entry has run or not.
+        if (m.canceled && copy.comparisons.call_off(m.sequence) && !log.waits(m.sequence))
+            return {};
         std::string broken = log.on_outcome(m);
         if (broken.empty())
             on_complete();
@@ -322,19 +287,10 @@ struct replication_standby_fsm::impl {
     }
 
     std::string on(const marker& m) {
-        if (m.epoch <= copy.last_mark.epoch || m.sequence < copy.last_mark.sequence) {
-            return "epoch " + std::to_string(m.epoch) + " was closed at entry " + std::to_string(m.sequence) +
-                   " after epoch " + std::to_string(copy.last_mark.epoch) + " at entry " +
-                   std::to_string(copy.last_mark.sequence);
-        }
-        if (m.sequence == 0 || m.sequence > log.received())
-            return "it closed an epoch at entry " + std::to_string(m.sequence) + ", which was not sent";
-        if (copy.open_marks.size() + copy.complete_marks.size() >= max_pending_markers)
-            return "too many epochs are open";
-        copy.last_mark = m;
-        copy.open_marks.push_back(m);
-        on_complete();
-        return {};
+        std::string broken = copy.marks.on_marker(m, log.received());
+        if (broken.empty())
+            on_complete();
+        return broken;
     }
 
     std::string on(const synced& m) {
@@ -353,11 +309,10 @@ struct replication_standby_fsm::impl {
     }
 
     std::string on(const digests& m) {
-        const auto c = copy.comparisons.find(m.sequence);
-        if (c == copy.comparisons.end() || c->second.others)
-            return "digests came for entry " + std::to_string(m.sequence) + ", which compares none";
-        c->second.others = true;
-        return compare(c, m.hashes);
+        std::optional<standby_comparisons::result> found;
+        std::string broken = copy.comparisons.on_theirs(m.sequence, m.hashes, found);
+        note(found);
+        return broken;
     }
 
     std::string on(const hello&) { return "it greeted twice"; }
@@ -368,75 +323,27 @@ struct replication_standby_fsm::impl {
 
     // ---- comparisons
 
-    using comparison_iterator = std::unordered_map<log_sequence, comparison>::iterator;
-
-    void erase(comparison_iterator c) {
-        copy.pending_hashes -= c->second.hashes.size();
-        copy.comparisons.erase(c);
-    }
-
-    std::string compare(comparison_iterator c, const std::vector<std::uint64_t>& hashes) {
-        comparison& known = c->second;
-        if (known.own_over && !known.own) {
-            erase(c); // the file ended before its digests were read: nothing to compare with
-            return {};
-        }
-        if (!known.own || !known.others) {
-            if (copy.pending_hashes + hashes.size() > max_pending_hashes) {
-                erase(c);
-                return "too many digests are open";
-            }
-            known.hashes = hashes;
-            copy.pending_hashes += hashes.size();
-            return {};
-        }
-        if (hashes.size() != known.hashes.size()) {
-            const std::string sizes =
-                std::to_string(hashes.size()) + " and " + std::to_string(known.hashes.size());
-            const std::string at = std::to_string(c->first);
-            erase(c);
-            return "there are " + sizes + " digests of entry " + at;
-        }
-        digest_result r{.sequence = c->first, .different = {}};
-        for (std::uint64_t i = 0; i < hashes.size(); ++i)
-            if (hashes[i] != known.hashes[i])
-                r.different.push_back(i);
-        digests_compared += hashes.size();
-        digests_different += r.different.size();
-        erase(c);
+    void note(std::optional<standby_comparisons::result>& found) {
+        if (!found)
+            return;
+        digests_compared += found->compared;
+        digests_different += found->different.different.size();
         if (connected && following())
-            actions.push(act_send{std::move(r)});
-        return {};
+            actions.push(act_send{std::move(found->different)});
     }
 
     // ---- commit
 
     // Content may have been what an epoch lacked.
     void on_complete() {
-        std::uint64_t by_itself = 0;
-        while (!copy.open_marks.empty() && copy.open_marks.front().sequence < log.first_incomplete()) {
-            const marker m = copy.open_marks.front();
-            copy.complete_epoch = m.epoch;
-            (m.checkpoint ? copy.complete_checkpoint : by_itself) = m.epoch;
-            copy.complete_marks.push_back(m);
-            copy.open_marks.pop_front();
-        }
+        const std::uint64_t by_itself = copy.marks.complete_before(log.first_incomplete());
         if (config.commit_at_marker && by_itself != 0)
             commit(by_itself, {});
     }
 
     void commit(std::uint64_t epoch, std::span<const open_request> open) {
-        log_sequence up_to = log.committed();
-        bool any = false;
-        while (!copy.complete_marks.empty() && copy.complete_marks.front().epoch <= epoch) {
-            copy.committed_epoch = copy.complete_marks.front().epoch;
-            copy.committed_checkpoint = copy.complete_marks.front().checkpoint ? copy.committed_epoch : 0;
-            up_to = copy.complete_marks.front().sequence;
-            copy.complete_marks.pop_front();
-            any = true;
-        }
-        if (any)
-            log.commit(up_to, open);
+        if (const auto up_to = copy.marks.commit(epoch))
+            log.commit(*up_to, open);
     }
 
     // ---- the device
@@ -445,16 +352,9 @@ struct replication_standby_fsm::impl {
         if (forgetting)
             return;
         const standby_log::ended e = log.on_executed(entry, result);
-        if (const auto c = copy.comparisons.find(entry); c != copy.comparisons.end() && !c->second.own) {
-            c->second.own_over = true;
-            if (c->second.others)
-                erase(c);
-        }
-        if (e.failed && !e.failure_expected) {
-            on_fault(entry, "entry " + std::to_string(entry) + " of file " + std::to_string(e.meta.file) +
-                                " failed on the standby with " + error_text(result) +
-                                ", and had not on the primary" + advice(result));
-        }
+        copy.comparisons.on_executed(entry);
+        if (e.failed && !e.failure_expected)
+            on_fault(entry, failed_here_alone(entry, e.meta.file, result));
         note_live();
         tell();
     }
@@ -462,12 +362,10 @@ struct replication_standby_fsm::impl {
     void on_digests(log_sequence entry, const std::vector<std::uint64_t>& hashes) {
         if (forgetting)
             return;
-        const auto c = copy.comparisons.find(entry);
-        if (c == copy.comparisons.end())
-            return; // called off
-        assert(!c->second.own && "once");
-        c->second.own = true;
-        if (const std::string broken = compare(c, hashes); !broken.empty() && connected)
+        std::optional<standby_comparisons::result> found;
+        const std::string broken = copy.comparisons.on_own(entry, hashes, found);
+        note(found);
+        if (!broken.empty() && connected)
             violation(broken);
     }
 
@@ -488,20 +386,18 @@ struct replication_standby_fsm::impl {
         hang_up("this standby takes over", goodbye_reason::other);
         if (dead_end())
             return;
-        std::string reason = !copy.faulty.empty() ? copy.faulty
-                             : copy.synced_at == 0 || log.committed() < copy.synced_at
-                                 ? "no state transfer was completed"
-                             : checkpoint != 0 && checkpoint != copy.committed_checkpoint
-                                 ? "the GPU's state is of epoch " + std::to_string(copy.committed_epoch) +
-                                       ", the VM's of checkpoint " + std::to_string(checkpoint)
-                                 : "";
+        std::string reason =
+            !copy.faulty.empty()                                      ? copy.faulty
+            : copy.synced_at == 0 || log.committed() < copy.synced_at ? "no state transfer was completed"
+            : checkpoint != 0 && checkpoint != copy.marks.committed_checkpoint()
+                ? "the GPU's state is of epoch " + std::to_string(copy.marks.committed_epoch()) +
+                      ", the VM's of checkpoint " + std::to_string(checkpoint)
+                : "";
         if (!reason.empty())
             return become(standby_state::ended, "can't take over: " + reason);
         become(standby_state::taken_over, {});
-        copy.open_marks.clear();
-        copy.complete_marks.clear();
+        copy.marks.drop_uncommitted();
         copy.comparisons.clear();
-        copy.pending_hashes = 0;
         log.take_over(copy.synced_at);
         note_live();
     }
@@ -614,7 +510,7 @@ void replication_standby_fsm::on_forgotten(std::uint64_t now_ms) {
 void replication_standby_fsm::commit(std::uint64_t epoch, std::uint64_t now_ms,
                                      std::span<const open_request> open) {
     impl_->now = now_ms;
-    assert(epoch <= impl_->copy.complete_epoch && "an epoch that is not complete can't be committed");
+    assert(epoch <= impl_->copy.marks.complete_epoch() && "an epoch that is not complete can't be committed");
     impl_->commit(epoch, open);
     impl_->tell();
 }
@@ -659,11 +555,11 @@ standby_status replication_standby_fsm::status(std::uint64_t) const {
     s.state = i.state;
     s.why = i.why;
     s.fault = i.copy.faulty;
-    s.epoch = i.copy.last_mark.epoch;
-    s.complete_epoch = i.copy.complete_epoch;
-    s.committed_epoch = i.copy.committed_epoch;
-    s.complete_checkpoint = i.copy.complete_checkpoint;
-    s.committed_checkpoint = i.copy.committed_checkpoint;
+    s.epoch = i.copy.marks.epoch();
+    s.complete_epoch = i.copy.marks.complete_epoch();
+    s.committed_epoch = i.copy.marks.committed_epoch();
+    s.complete_checkpoint = i.copy.marks.complete_checkpoint();
+    s.committed_checkpoint = i.copy.marks.committed_checkpoint();
     s.primary_instance = i.peer.instance;
     s.received = i.log.received();
     s.executed = i.log.executed();
@@ -679,8 +575,7 @@ standby_status replication_standby_fsm::status(std::uint64_t) const {
     s.built_dropped = i.built_dropped;
     s.primary_gpu = i.peer.gpu;
     s.compression = i.config.compression && has_capability(i.peer, compression_capability);
-    s.bookkeeping = i.log.memory_slots() + i.copy.comparisons.size() + i.copy.open_marks.size() +
-                    i.copy.complete_marks.size();
+    s.bookkeeping = i.log.memory_slots() + i.copy.comparisons.open() + i.copy.marks.pending();
     return s;
 }
 
