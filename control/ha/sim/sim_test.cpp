@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// Random schedules of ha_sim_world.hpp. KAGEMUSHA_HA_SEED=N runs one of them and prints what happens in it,
+// Random schedules of world.hpp. KAGEMUSHA_HA_SEED=N runs one of them and prints what happens in it,
 // KAGEMUSHA_HA_MUTATION=N with a rule broken on purpose; KAGEMUSHA_HA_SEEDS=N runs so many.
-#include "control/ha/ha_sim_world.hpp"
+#include "control/ha/sim/world.hpp"
 
 #include <gtest/gtest.h>
 
