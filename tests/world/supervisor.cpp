@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The counterpart of control/supervise: supervisor_loop.cpp (the state machines' thread), supervisor.cpp (the main
-// thread: marks and QEMU), qemu_controller.cpp (what is reported of QEMU, and when).
+// The counterpart of control/supervise: supervisor_loop.cpp (the state machines' thread) and supervisor.cpp (the main
+// thread: marks and QEMU). What is reported of QEMU: supervisor_pilot.cpp; what was decided:
+// supervisor_actions.cpp.
 #include "world/supervisor.hpp"
 
 #include "world/world.hpp"
@@ -12,9 +13,6 @@ using namespace ha;
 
 namespace {
 
-constexpr time_us look_period = 100 * ms, first_look_period = 10 * ms, hand_over_period = 2 * ms;
-constexpr time_us ping_period = 500 * ms;
-constexpr std::uint32_t checkpoints_until_protected = 2;
 constexpr std::uint32_t longest_resync_ms = 4000; // so that a schedule need not wait for minutes
 
 // What a release that knows no lineages reads from what it wrote. It marked a standby's image at once.
@@ -27,9 +25,6 @@ disk_mark of_old_release(const disk_mark& m) {
 // A standby's address is its host's number.
 std::string address_of(std::int8_t host) {
     return host < 0 ? std::string() : std::to_string(host);
-}
-std::uint8_t host_at(const std::string& address) {
-    return static_cast<std::uint8_t>(std::stoi(address));
 }
 
 const char* name_of(mirror::supervision_kind kind) {
@@ -222,12 +217,6 @@ void supervisor::happen(const event& e) {
     }
 }
 
-template <class F>
-void supervisor::tell(F&& f) {
-    f();
-    settle();
-}
-
 // Carries out what was decided, then sets the timer.
 void supervisor::settle() {
     if (settling_)
@@ -333,125 +322,6 @@ void supervisor::finish(bool in_order, const std::string& why) {
     if (killed_why_.empty())
         killed_why_ = "the VM is stopped";
     host_.vm.kill(killed_why_);
-}
-
-// ---- the pilot
-
-void supervisor::look_soon() {
-    if (!alive_ || looks_)
-        return;
-    looks_ = true;
-    w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(look_period)), event_kind::look, host_.index,
-           generation_, periodic_look);
-}
-
-void supervisor::checkpoint_committed() {
-    if (!alive_)
-        return;
-    look_soon();
-    if (!reported_protecting_ || host_.vm.handed_over())
-        w_.put(w_.now() + w_.below(static_cast<std::uint32_t>(host_.vm.handed_over() ? hand_over_period
-                                                                                     : first_look_period)),
-               event_kind::look, host_.index, generation_, look_once);
-}
-
-void supervisor::checkpoint_loaded() {}
-
-void supervisor::watch_frozen_qemu() {
-    if (alive_)
-        w_.put(w_.now() + w_.o.qemu_budget_ms * ms + w_.below(static_cast<std::uint32_t>(ping_period)),
-               event_kind::look, host_.index, generation_, look_for_ping);
-}
-
-void supervisor::look(std::uint64_t what) {
-    auto& vm = host_.vm;
-    if (what == periodic_look)
-        looks_ = false;
-    if (!vm.alive())
-        return;
-    if (vm.frozen()) {
-        if (what == look_for_ping && w_.now() + ping_period < vm.frozen_until + w_.o.qemu_budget_ms * ms) {
-            killed_why_ = "its monitor gave no answer";
-            order(0, [this] { host_.vm.kill(killed_why_); });
-        }
-        return what == periodic_look ? look_soon() : void();
-    }
-    const auto now = host_.clock_ms();
-    if (vm.standby()) {
-        if (vm.copy_lost() && !reported_copy_lost_ && standby_ && !w_.broken(mutation::forgets_lost_copy)) {
-            reported_copy_lost_ = true;
-            tell([&] { standby_->on_gpu_lost("a worker died", now); });
-        }
-        return;
-    }
-    if (vm.stream_is_broken() && primary_ && !reported_lost_)
-        return replication_lost("the stream is broken"); // it happened while we stood still
-    if (!vm.checkpointing() || !primary_)
-        return;
-    if (what == periodic_look)
-        look_soon();
-    if (vm.gpu_failed())
-        tell([&] { primary_->on_gpu_failed("its worker died", now); });
-    if (!primary_ || reported_lost_)
-        return;
-    if (vm.gpu_link_lost())
-        return replication_lost("the standby has no copy of the GPU any more");
-    if (w_.now() > vm.progress_at() + watchdog_ms * ms)
-        return replication_lost("no checkpoint was committed for too long");
-    if (vm.handed_over() && primary_)
-        return tell([&] { primary_->on_qemu_handed_over(replication_, now); });
-    if (vm.committed() >= checkpoints_until_protected && vm.disk_complete() && !reported_protecting_) {
-        reported_protecting_ = true;
-        tell([&] { primary_->on_qemu_protecting(replication_, now); });
-    }
-}
-
-void supervisor::replication_lost(const std::string& why) {
-    if (!alive_ || reported_lost_ || !primary_)
-        return;
-    if (frozen()) { // it reads that from QEMU's monitor when it wakes up
-        look_soon();
-        return;
-    }
-    reported_lost_ = true;
-    tell([&] { primary_->on_qemu_replication_lost(replication_, why, host_.clock_ms()); });
-}
-
-void supervisor::qemu_ready() {
-    if (alive_ && standby_)
-        tell([&] { standby_->on_qemu_ready(qemu_, host_.clock_ms()); });
-}
-
-void supervisor::qemu_ended() {
-    if (!alive_ || expects_death_)
-        return;
-    died_ = qemu_;
-    // On a busy host it takes long until somebody has time for that.
-    const std::uint64_t told_us = w_.below(10) == 0 ? w_.below(50000) : w_.below(1000);
-    w_.put(w_.now() + 200 + told_us, event_kind::qemu_ended, host_.index, generation_, host_.vm.generation());
-}
-
-void supervisor::qemu_running() {
-    if (alive_ && standby_)
-        tell([&] { standby_->on_qemu_running(host_.clock_ms()); });
-}
-
-void supervisor::takeover_failed(const std::string& why) {
-    if (!alive_ || !standby_)
-        return;
-    w_.ends.qemu_ended(host_.index);
-    tell([&] { standby_->on_takeover_failed(why, host_.clock_ms()); });
-}
-
-void supervisor::answered(const arbiter_answer& answer) {
-    if (answer.what == arbiter_answer::verdict::refused)
-        w_.ends.refused(host_.index);
-    tell([&] {
-        if (standby_)
-            standby_->on_arbiter(answer, host_.clock_ms());
-        else if (primary_)
-            primary_->on_arbiter(answer, host_.clock_ms());
-    });
 }
 
 // ---- people
@@ -561,117 +431,6 @@ void supervisor::close_link() {
     ++attempt_; // one that is under way is none any more
     if (line_ >= 0)
         w_.net.finish(static_cast<std::uint32_t>(std::exchange(line_, -1)), line_end_, "closed");
-}
-
-// ---- what a primary decided
-
-void supervisor::carry_out(act_state& a) {
-    w_.say(host_.index, "primary {}{}{}", to_text(a.state), a.why.empty() ? "" : ": ", a.why);
-    if (a.state == primary_state::protecting)
-        w_.liveness.now_protected();
-}
-void supervisor::carry_out(act_ask& a) {
-    w_.arbiter->ask(host_.index, a.request);
-}
-void supervisor::carry_out(act_gate& a) {
-    gate_until_ms_ = a.until_ms;
-}
-void supervisor::carry_out(act_connect& a) {
-    if (w_.broken(mutation::never_reconnects) && connected_before_)
-        return;
-    connected_before_ = true;
-    w_.net.connect(host_.index, generation_, host_at(a.address), ++attempt_);
-}
-void supervisor::carry_out(act_close_link&) {
-    close_link();
-}
-void supervisor::carry_out(act_send& a) {
-    send(a.what);
-}
-void supervisor::carry_out(act_start_qemu&) {
-    had_vm_ = true;
-    order(0, [this] {
-        w_.disks.boots(host_.index, anew_);
-        host_.vm.start_primary();
-    });
-}
-void supervisor::carry_out(act_replicate& a) {
-    order(0, [this, replication = a.replication] {
-        replication_ = replication;
-        reported_protecting_ = reported_lost_ = false;
-        host_.vm.replicate(static_cast<std::uint8_t>(peer_));
-    });
-}
-void supervisor::carry_out(act_go_on_alone&) {
-    order(0, [this] { host_.vm.go_on_alone(); });
-}
-void supervisor::carry_out(act_report_gpu_failure&) {
-    order(0, [this] { host_.vm.report_gpu_failure(); });
-}
-void supervisor::carry_out(act_kill_qemu& a) {
-    if (w_.broken(mutation::survives_refusal) && primary_->state() != primary_state::leaving)
-        return;
-    order(0, [this, why = a.why] {
-        if (killed_why_.empty())
-            killed_why_ = why;
-        host_.vm.kill(why);
-    });
-}
-void supervisor::carry_out(act_ended& a) {
-    w_.ends.ends(host_.index, had_vm_, false);
-    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
-}
-void supervisor::carry_out(act_mark& a) {
-    order_mark(a.mark, a.flush);
-}
-
-// ---- what a standby decided
-
-void supervisor::carry_out(act_standby_state& a) {
-    w_.say(host_.index, "standby {}{}{}", to_text(a.state), a.why.empty() ? "" : ": ", a.why);
-}
-void supervisor::carry_out(act_standby_ask& a) {
-    w_.arbiter->ask(host_.index, a.request);
-}
-void supervisor::carry_out(act_standby_send& a) {
-    send(a.what);
-}
-void supervisor::carry_out(act_standby_close_link&) {
-    close_link();
-}
-void supervisor::carry_out(act_take_over& a) {
-    w_.say(host_.index, "takes over: {}", a.why);
-    order(0, [this] { host_.vm.take_over(); });
-}
-void supervisor::carry_out(act_restart_qemu& a) {
-    w_.say(host_.index, "starts its QEMU anew: {}", a.why);
-    w_.ends.starts_qemu_anew(host_.index);
-    order(0, [this, qemu = a.qemu] {
-        qemu_ = qemu;
-        reported_copy_lost_ = false;
-        expects_death_ = true;
-        host_.vm.kill("another one is started");
-        expects_death_ = false;
-        host_.vm.start_standby();
-    });
-}
-void supervisor::carry_out(act_standby_mark& a) {
-    order_mark(a.mark, a.flush);
-}
-void supervisor::carry_out(act_running& a) {
-    peer_ = -1;
-    had_vm_ = true;
-    w_.disks.taken_over();
-    auto config = config_of_primary();
-    config.has_standby = false;
-    config.standby_address.clear();
-    config.mark = a.mark;
-    successor_.emplace(config);
-    successor_->start_after_takeover(a.term, a.lease_until, host_.clock_ms(), a.gpu_failed);
-}
-void supervisor::carry_out(act_standby_ended& a) {
-    w_.ends.ends(host_.index, had_vm_, true);
-    order(0, [this, in_order = a.in_order, why = a.why] { finish(in_order, why); });
 }
 
 } // namespace kagemusha::world

@@ -79,7 +79,10 @@ public:
 
 private:
     template <class F>
-    void tell(F&& f); // a state machine, then do what it decided
+    void tell(F&& f) { // a state machine, then do what it decided
+        f();
+        settle();
+    }
     void settle();
     void order(time_us takes, std::function<void()> what);
     void next_order();
