@@ -20,7 +20,8 @@ import traceback
 from pathlib import Path
 
 from soak import pairs, summary
-from soak.chain import ARBITERS, Unprotected
+from soak.chain import ARBITERS
+from soak.courses import Unprotected
 
 
 NO_END = 10 ** 9
