@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // Who is let in, and who is not.
+#include "control/access/cookie.hpp"
 #include "control/access/door.hpp"
 #include "control/access/secrets.hpp"
 
@@ -193,7 +194,10 @@ TEST(door, cookies_are_read_as_browsers_send_them) {
     EXPECT_EQ(session_id("x__Host-kagemusha=1"), "");
     EXPECT_EQ(session_id("a; ;;=; __Host-kagemusha=1=2"), "1=2");
     EXPECT_EQ(session_id("__Host-kagemusha"), "");
-    EXPECT_NE(cookie_for("id").find("HttpOnly; SameSite=Strict"), std::string::npos);
+    EXPECT_EQ(cookie_for("id"), "__Host-kagemusha=id; Path=/; Secure; HttpOnly; SameSite=Strict");
+    EXPECT_EQ(cookie_to_forget(), "__Host-kagemusha=; Max-Age=0; Path=/; Secure; HttpOnly; SameSite=Strict");
+    EXPECT_EQ(set_cookie("a", "b", same_site::lax, 600),
+              "a=b; Max-Age=600; Path=/; Secure; HttpOnly; SameSite=Lax");
 }
 
 } // namespace

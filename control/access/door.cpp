@@ -3,15 +3,13 @@
 // See door.hpp.
 #include "control/access/door.hpp"
 
+#include "control/access/cookie.hpp"
 #include "control/access/secrets.hpp"
-
-#include <fmt/format.h>
 
 namespace kagemusha::control::access {
 
 namespace {
 
-constexpr char attributes[] = "; Path=/; Secure; HttpOnly; SameSite=Strict";
 constexpr std::string_view bearer_word = "Bearer ";
 
 admission refuse(unsigned status, std::string why, unsigned retry_after_s = 0) {
@@ -25,11 +23,11 @@ admission too_often(const rate_limiter& by) {
 } // namespace
 
 std::string cookie_for(std::string_view id) {
-    return fmt::format("{}={}{}", cookie_name, id, attributes);
+    return set_cookie(cookie_name, id, same_site::strict);
 }
 
 std::string cookie_to_forget() {
-    return fmt::format("{}=; Max-Age=0{}", cookie_name, attributes);
+    return set_cookie(cookie_name, "", same_site::strict, 0);
 }
 
 std::string cookie_value(std::string_view cookies, std::string_view name) {

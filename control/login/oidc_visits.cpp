@@ -3,21 +3,19 @@
 // See oidc_visits.hpp.
 #include "control/login/oidc_visits.hpp"
 
+#include "control/access/cookie.hpp"
 #include "control/access/secrets.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 
 namespace kagemusha::control::login {
 
 std::string visit_cookie_for(std::string_view browser) {
-    return fmt::format("{}={}; Max-Age={}; Path=/; Secure; HttpOnly; SameSite=Lax", visit_cookie, browser,
-                       visit_limits::open_s);
+    return access::set_cookie(visit_cookie, browser, access::same_site::lax, visit_limits::open_s);
 }
 
 std::string visit_cookie_to_forget() {
-    return fmt::format("{}=; Max-Age=0; Path=/; Secure; HttpOnly; SameSite=Lax", visit_cookie);
+    return access::set_cookie(visit_cookie, "", access::same_site::lax, 0);
 }
 
 void oidc_visits::leave(std::string_view state, std::string_view browser, visit what, std::int64_t now_s) {

@@ -14,7 +14,7 @@
 namespace kagemusha::control::login {
 
 struct visit_limits {
-    static constexpr std::int64_t open_s = 600;
+    static constexpr unsigned open_s = 600;
     static constexpr std::size_t most = 1000; // each is some 400 bytes
 };
 
