@@ -97,7 +97,7 @@ std::string find_built(const std::string& name) {
     auto root = variable("KAGE_BUILD_DIR");
     std::error_code error;
     if (root.empty())
-        root = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path().string();
+        root = fs::path(own_program()).parent_path().parent_path().string();
     for (auto entry = fs::recursive_directory_iterator(root, error);
          entry != fs::recursive_directory_iterator(); entry.increment(error)) {
         if (error)

@@ -113,11 +113,22 @@ std::string installation::missing(const assets& parts, bool with_gpu) const {
 std::optional<installation> own_installation() {
     if (is_set("KAGE_ROOT") || is_set("KAGE_BUILD_DIR"))
         return std::nullopt;
-    std::error_code error;
-    const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-    if (error || folder.filename() != "bin")
+    const auto folder = fs::path(own_program()).parent_path();
+    if (folder.filename() != "bin")
         return std::nullopt;
     return installation::at(folder.parent_path().string());
+}
+
+std::string program_of(std::string link) {
+    constexpr std::string_view replaced = " (deleted)"; // what the kernel adds
+    if (link.ends_with(replaced))
+        link.resize(link.size() - replaced.size());
+    return link;
+}
+
+std::string own_program() {
+    std::error_code error;
+    return program_of(fs::read_symlink("/proc/self/exe", error).string());
 }
 
 std::string tool_word() {

@@ -38,6 +38,12 @@ private:
 // The one that this process's program is in. Who sets KAGE_ROOT or KAGE_BUILD_DIR means a source tree.
 std::optional<installation> own_installation();
 
+// The file of this process's program, whether it is still that file or an upgrade has put another one there. "": the
+// kernel does not say.
+std::string own_program();
+// Of what /proc/PID/exe leads to.
+std::string program_of(std::string link);
+
 // What a person types for this tool: "kagemusha", in a source tree "./kage".
 std::string tool_word();
 

@@ -103,5 +103,12 @@ TEST(own_installation, is_none_in_a_build_directory) {
     EXPECT_EQ(not_there("kagemusha-gpu"), "kagemusha-gpu is not built: run ./kage build");
 }
 
+TEST(own_program, is_named_after_an_upgrade_too) {
+    EXPECT_EQ(own_program(), fs::canonical("/proc/self/exe"));
+    EXPECT_EQ(program_of("/usr/bin/kagemusha (deleted)"), "/usr/bin/kagemusha");
+    EXPECT_EQ(program_of("/usr/bin/kagemusha"), "/usr/bin/kagemusha");
+    EXPECT_EQ(program_of(""), "");
+}
+
 } // namespace
 } // namespace kagemusha::control

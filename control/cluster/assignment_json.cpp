@@ -14,16 +14,15 @@ namespace {
 
 constexpr std::size_t longest_text = 1000; // of a sentence of a supervisor's
 
-std::string text(const json& from, const char* key) {
-    const auto found = from.find(key);
-    return found != from.end() && found->is_string() ? found->get<std::string>().substr(0, longest_text)
-                                                     : std::string();
-}
-
-// Of a node's description, which is compared as a whole.
+// Of a node's description, which is compared as a whole. (base/json_text.hpp has the like; this folder is pure and does
+// not include base.)
 std::string whole_text(const json& from, const char* key) {
     const auto found = from.find(key);
     return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string text(const json& from, const char* key) {
+    return whole_text(from, key).substr(0, longest_text);
 }
 
 bool flag(const json& from, const char* key) {
