@@ -3,14 +3,12 @@
 // See etcd_process.hpp.
 #include "control/daemon/etcd_process.hpp"
 
+#include "control/daemon/detached_process.hpp"
 #include "control/keys/keys.hpp"
 
 #include <fmt/format.h>
 
 #include <arpa/inet.h>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -79,10 +77,6 @@ std::string etcd_process::start() {
     if (const auto error = make_certificates(); !error.empty())
         return error;
     const auto log = fs::path(data_).parent_path().string() + "/etcd.log";
-    const unique_fd out(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    const unique_fd in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!out || !in)
-        return fmt::format("cannot write {}: {}", log, std::strerror(errno));
     const auto own = keys_ + "/" + host_name;
     const auto url = fmt::format("https://127.0.0.1:{}", free_port());
     const auto peer = fmt::format("https://127.0.0.1:{}", free_port());
@@ -104,11 +98,9 @@ std::string etcd_process::start() {
         request.command.push_back(fmt::format("--{}cert-file={}/cert.pem", part, own));
         request.command.push_back(fmt::format("--{}key-file={}/key.pem", part, own));
     }
-    request.in = in.get();
-    request.out = request.err = out.get();
     request.guarded = true;
     std::string error;
-    auto child = child_process::start(request, error);
+    auto child = start_logged(std::move(request), log, error);
     if (!child)
         return error;
     child_.emplace(std::move(*child));

@@ -3,6 +3,7 @@
 // See http_server.hpp. Two threads: one has all sockets, the other one the API, which may wait for etcd.
 #include "control/daemon/http_server.hpp"
 
+#include "control/portal/accept_each.hpp"
 #include "control/base/json_text.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -11,7 +12,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
@@ -113,22 +113,13 @@ asio::awaitable<void> http_server::impl::serve(stream_type stream) {
 }
 
 asio::awaitable<void> http_server::impl::accept() {
-    for (;;) {
-        beast::error_code error;
-        auto socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
-        if (error == asio::error::operation_aborted)
-            co_return;
-        if (error) { // no descriptors left: some will be
-            asio::steady_timer pause(io, std::chrono::milliseconds(100));
-            co_await pause.async_wait(asio::use_awaitable);
-            continue;
-        }
+    return accept_each(acceptor, [this](socket_type socket) {
         if (connections >= http_limits::connections)
-            continue; // it is closed
+            return; // it is closed
         ++connections;
         asio::co_spawn(io, serve(stream_type(std::move(socket))),
                        [this](const std::exception_ptr&) { --connections; });
-    }
+    });
 }
 
 http_server::http_server(std::unique_ptr<impl> own) : impl_(std::move(own)) {}

@@ -2,6 +2,7 @@
 //
 // See server.hpp. Everything here runs on the thread of the sockets but what ask() hands to the other one.
 #include "control/access/secrets.hpp"
+#include "control/portal/accept_each.hpp"
 #include "control/portal/server_impl.hpp"
 
 #include <boost/asio/detached.hpp>
@@ -117,20 +118,12 @@ asio::awaitable<void> server::impl::serve(stream_type stream, std::string from) 
 }
 
 asio::awaitable<void> server::impl::accept() {
-    for (;;) {
+    return accept_each(acceptor, [this](tcp::socket socket) {
         beast::error_code error;
-        auto socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
-        if (error == asio::error::operation_aborted)
-            co_return;
-        if (error) { // no descriptors left: some will be
-            asio::steady_timer pause(io, std::chrono::milliseconds(100));
-            co_await pause.async_wait(asio::use_awaitable);
-            continue;
-        }
         const auto end = socket.remote_endpoint(error);
         const auto from = error ? std::string() : end.address().to_string();
         if (from.empty() || connections >= limits::connections || of_address[from] >= limits::of_one_address)
-            continue; // it is closed
+            return; // it is closed
         socket.set_option(tcp::no_delay(true), error);
         ++connections;
         ++of_address[from];
@@ -140,7 +133,7 @@ asio::awaitable<void> server::impl::accept() {
                            if (--of_address[from] == 0)
                                of_address.erase(from);
                        });
-    }
+    });
 }
 
 server::server(std::unique_ptr<impl> own) : impl_(std::move(own)) {}

@@ -3,6 +3,7 @@
 // See peers.hpp.
 #include "control/daemon/fleet/peers.hpp"
 
+#include "control/portal/accept_each.hpp"
 #include "control/base/json_text.hpp"
 #include "control/daemon/fleet/peer_tls.hpp"
 
@@ -12,7 +13,6 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -155,23 +155,14 @@ asio::awaitable<void> peers::impl::serve(peer_stream stream) {
 }
 
 asio::awaitable<void> peers::impl::accept() {
-    for (;;) {
-        beast::error_code error;
-        auto socket = co_await acceptor.async_accept(asio::redirect_error(use_awaitable, error));
-        if (error == asio::error::operation_aborted)
-            co_return;
-        if (error) { // no descriptors left: some will be
-            asio::steady_timer pause(io, std::chrono::milliseconds(100));
-            co_await pause.async_wait(use_awaitable);
-            continue;
-        }
+    return accept_each(acceptor, [this](tcp::socket socket) {
         if (connections >= most_connections)
-            continue; // it is closed
+            return; // it is closed
         ++connections;
         asio::co_spawn(
             io, serve(peer_stream(beast::tcp_stream(std::move(socket)), server_tls)),
             [this](const std::exception_ptr&) { --connections; }); // why it ended is the other's matter
-    }
+    });
 }
 
 // ---- what this host asks of others
@@ -192,22 +183,14 @@ asio::awaitable<void> peers::impl::go(stream_protocol::socket near, std::string 
 
 asio::awaitable<void> peers::impl::accept_way(std::shared_ptr<stream_protocol::acceptor> at,
                                               std::string cluster, unsigned node) {
-    while (at->is_open()) { // another way took its room, perhaps during the pause below
-        beast::error_code error;
-        auto near = co_await at->async_accept(asio::redirect_error(use_awaitable, error));
-        if (error == asio::error::operation_aborted)
-            co_return;
-        if (error) {
-            asio::steady_timer pause(io, std::chrono::milliseconds(100));
-            co_await pause.async_wait(use_awaitable);
-            continue;
-        }
+    // Another way may take its room, which closes `at`.
+    co_await accept_each(*at, [this, &cluster, node](stream_protocol::socket near) {
         if (connections >= most_connections)
-            continue;
+            return;
         ++connections;
         asio::co_spawn(io, go(std::move(near), cluster, node),
                        [this](const std::exception_ptr&) { --connections; });
-    }
+    });
 }
 
 std::string peers::impl::open_way(const std::string& path, const std::string& cluster, unsigned node) {
