@@ -91,6 +91,9 @@ CLI::App* add_dra(CLI::App& app, kubernetes::dra_options& dra, int& look_every_s
         ->add_option("--slices", dra.how,
                      "shares (consumable capacity) or partitions (partitionable devices)")
         ->transform(CLI::CheckedTransformer(slicings));
+    command->add_flag(
+        "--standby-conditions", dra.standby_conditions,
+        "pods wait until the standby that their claim names has its share (binding conditions)");
     return command;
 }
 

@@ -13,16 +13,23 @@ namespace kagemusha::kubernetes {
 
 namespace {
 
-constexpr std::size_t max_shown = 80; // of a text of others in a sentence
+constexpr std::size_t longest_name = 80, longest_sentence = 300;
+
+} // namespace
 
 std::string shown(std::string_view text) {
     std::string out;
-    for (const char c : text.substr(0, max_shown))
+    for (const char c : text.substr(0, longest_name))
         out += c > 0x20 && c < 0x7f ? c : '?';
     return out;
 }
 
-} // namespace
+std::string shown_sentence(std::string_view text) {
+    std::string out;
+    for (const char c : text.substr(0, longest_sentence))
+        out += c >= 0x20 && c < 0x7f ? c : '?';
+    return out;
+}
 
 std::string unit_id(std::string_view gpu, std::uint32_t unit) {
     return fmt::format("{}-{:02}", gpu, unit);

@@ -15,6 +15,10 @@
 
 namespace kagemusha::kubernetes {
 
+// A name, or a sentence, of others as a part of a sentence of ours: short, and printable.
+std::string shown(std::string_view text);
+std::string shown_sentence(std::string_view text);
+
 std::string unit_id(std::string_view gpu, std::uint32_t unit);
 // The GPU of a unit; nothing: it is no id of ours.
 std::optional<std::string> gpu_of_unit(std::string_view id);

@@ -7,17 +7,38 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace kagemusha::kubernetes {
 
+// What a claim has of this driver, as the scheduler wrote it down; checked, but not against any node.
+struct allocated_share {
+    std::string request, pool, device, share_id; // share_id: "" if there is none
+    std::string gpu;                             // "": the device has no name of ours
+    std::uint32_t percent = 0;                   // 0: no whole number from 1 to 100
+};
+// Nothing and a sentence: it is not allocated, or has not one device of ours.
+std::optional<allocated_share> allocated_to(const nlohmann::json& claim, std::string& refusal);
+
+// What a claim or its class tells this driver, as "opaque" configuration.
+struct claim_parameters {
+    std::string standby; // the claim of the standby's pod, in the same namespace; "": there is none
+};
+// Nothing and a sentence: they are not understood.
+std::optional<claim_parameters> parameters_of(const nlohmann::json& claim, const allocated_share& share,
+                                              std::string& refusal);
+
 struct prepared_claim {
     std::string uid;
-    std::string request, pool, device, share_id; // as the allocation has them; share_id: "" if there is none
+    allocated_share share;
     grant given;
 };
+
+// A claim has a name of DNS; so has its namespace.
+bool is_dns_name(std::string_view text);
 
 // A claim's uid is a part of file names and of CDI's names.
 bool is_uid(std::string_view text);

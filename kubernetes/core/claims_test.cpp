@@ -36,7 +36,7 @@ TEST(claims, a_share_is_the_capacity_that_was_consumed) {
     EXPECT_EQ(claim->given.percent, 25u);
     EXPECT_EQ(claim->given.gpu, gpu_numbered(1));
     EXPECT_EQ(claim->given.memory_mib, 2048u);
-    EXPECT_EQ(claim->share_id, "a671734a-e8e5-11e4-8fde-42010af09327");
+    EXPECT_EQ(claim->share.share_id, "a671734a-e8e5-11e4-8fde-42010af09327");
     const auto spec = claim_specification(*claim, {});
     EXPECT_EQ(spec["kind"].get<std::string>() + "=" + spec["devices"][0]["name"].get<std::string>(),
               claim_cdi_name(uid));

@@ -3,6 +3,8 @@
 // See slices.hpp.
 #include "kubernetes/core/slices.hpp"
 
+#include "kubernetes/core/standby.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,6 +80,11 @@ std::vector<json> resource_slices(const std::vector<known_gpu>& gpus, const slic
             for (std::uint32_t number = 0; number < parts; ++number)
                 devices.push_back(partition(known.gpu, parts, number));
     }
+    if (place.standby_conditions)
+        for (auto& device : devices) {
+            device["bindingConditions"] = {standby_ready};
+            device["bindingFailureConditions"] = {standby_failed};
+        }
     std::vector<json> specs;
     append(specs, "sharedCounters", sets, max_counter_sets);
     // A GPU's partitions stay together.

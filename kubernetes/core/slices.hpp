@@ -29,6 +29,7 @@ struct slice_place {
     std::string node;     // its name: also that of the pool
     std::string node_uid; // the slices go with the node
     slicing how = slicing::shares;
+    bool standby_conditions = false; // pods wait for what standby.hpp tells of their claims
 };
 
 // All slices of the pool at this generation. GPUs that are gone are left out.

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-const slice_place shares{"node1", "3b0c9a51-0000-4000-8000-000000000001", slicing::shares};
-const slice_place partitions{"node1", "3b0c9a51-0000-4000-8000-000000000001", slicing::partitions};
+const slice_place shares{"node1", "3b0c9a51-0000-4000-8000-000000000001", slicing::shares, false};
+const slice_place partitions{"node1", "3b0c9a51-0000-4000-8000-000000000001", slicing::partitions, false};
 
 TEST(quantity, whole_numbers_with_suffixes) {
     EXPECT_EQ(parse_quantity("25"), 25u);
@@ -37,6 +37,19 @@ TEST(slices, shares_are_capacity_that_many_claims_take_from) {
     EXPECT_EQ(device["capacity"]["share"]["value"], "100");
     EXPECT_EQ(device["attributes"]["model"]["string"], "Card 1");
     EXPECT_EQ(slices[0]["metadata"]["ownerReferences"][0]["kind"], "Node");
+}
+
+TEST(slices, binding_conditions_are_there_if_wanted) {
+    for (auto place : {shares, partitions}) {
+        for (const auto& slice : resource_slices(node_with(1).gpus(), place, 1))
+            EXPECT_EQ(slice.dump().find("inding"), std::string::npos);
+        place.standby_conditions = true;
+        const auto slices = resource_slices(node_with(1).gpus(), place, 1);
+        for (const auto& device : slices.back()["spec"]["devices"]) {
+            EXPECT_EQ(device["bindingConditions"], json::array({"kagemusha.io/StandbyReady"}));
+            EXPECT_EQ(device["bindingFailureConditions"], json::array({"kagemusha.io/StandbyFailed"}));
+        }
+    }
 }
 
 TEST(slices, partitions_take_from_their_gpus_counters_which_are_in_slices_of_their_own) {

@@ -9,26 +9,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string_view>
-
 namespace kagemusha::kubernetes {
 
 namespace {
 
 constexpr int max_claims = 256; // in one request: a pod has at most 32
-constexpr std::size_t max_name = 253;
-
-// They become a part of a URL: a namespace and a claim have names of DNS.
-bool is_dns_name(std::string_view text) {
-    return !text.empty() && text.size() <= max_name &&
-           std::ranges::all_of(text,
-                               [](char c) {
-                                   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' ||
-                                          c == '.';
-                               }) &&
-           text[0] != '.' && text.find("..") == std::string_view::npos;
-}
 
 } // namespace
 
@@ -49,12 +34,12 @@ std::string dra_plugin::prepare_one(const dra_api::Claim& claim, dra_api::NodePr
         !error.empty())
         return error;
     auto& device = *out.add_devices();
-    device.add_request_names(prepared->request);
-    device.set_pool_name(prepared->pool);
-    device.set_device_name(prepared->device);
+    device.add_request_names(prepared->share.request);
+    device.set_pool_name(prepared->share.pool);
+    device.set_device_name(prepared->share.device);
     device.add_cdi_device_ids(claim_cdi_name(prepared->uid));
-    if (!prepared->share_id.empty())
-        device.set_share_id(prepared->share_id);
+    if (!prepared->share.share_id.empty())
+        device.set_share_id(prepared->share.share_id);
     return {};
 }
 

@@ -16,6 +16,7 @@ struct dra_options {
     api_server_options server;
     std::string node_name;
     slicing how = slicing::shares;
+    bool standby_conditions = false;          // devices have binding conditions (core/standby.hpp)
     std::string kubelet = "/var/lib/kubelet"; // its folder
     std::string cdi_folder = "/var/run/cdi";
 };

@@ -63,6 +63,19 @@ std::string slice_publisher::step(const inventory& gpus) {
     auto wanted = resource_slices(gpus.gpus(), place_, generation + 1);
     if (same_slices(there, wanted))
         return {};
+    if (!same_slices(sent_, wanted) || !same_slices(kept_, there))
+        if (auto error = write(there, std::move(wanted)); !error.empty())
+            return error;
+    return same_slices(kept_, sent_)
+               ? ""
+               : "the API server keeps less of this node's devices than was told: a feature "
+                 "is off there (see kubernetes.md), and pods get what it leaves";
+}
+
+std::string slice_publisher::write(const std::vector<json>& there, std::vector<json> wanted) {
+    sent_.clear();
+    kept_.clear();
+    std::vector<json> kept;
     for (auto& slice : wanted) {
         const auto old = std::ranges::find(there, name_of(slice), name_of);
         api_answer done;
@@ -77,12 +90,15 @@ std::string slice_publisher::step(const inventory& gpus) {
             place_.node_uid.clear(); // perhaps the node is another one by now
             return done.error;
         }
+        kept.push_back(std::move(done.body));
     }
     for (const auto& slice : there)
         if (std::ranges::find(wanted, name_of(slice), name_of) == wanted.end())
             if (const auto done = server_.remove(fmt::format("{}/{}", slices_path, name_of(slice)));
                 !done.ok() && done.status != 404)
                 return done.error;
+    sent_ = std::move(wanted);
+    kept_ = std::move(kept);
     return {};
 }
 

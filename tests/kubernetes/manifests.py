@@ -16,6 +16,9 @@ KINDS["resource.k8s.io/v1", "ResourceClaim"] = "ResourceV1ResourceClaim"
 PLAIN = {"string": str, "boolean": bool, "number": (int, float), "Date": str, "any": object}
 DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+CONDITION = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 QUANTITY = re.compile(r"(0|[1-9][0-9]*)([kMGTPE]|[KMGTPE]i)?")
 
 
@@ -94,7 +97,22 @@ def good_device(device):
             least, most, step = int(span["min"]), int(span["max"]), int(span["step"])
             assert 0 <= least <= int(policy["default"]) <= most <= whole, policy
             assert (int(policy["default"]) - least) % step == 0 and (most - least) % step == 0, policy
+    for name in ("bindingConditions", "bindingFailureConditions"):
+        assert len(device.get(name, [])) <= 4 and all(CONDITION.fullmatch(one) for one in device.get(name, [])), device
+    assert ("bindingConditions" in device) == ("bindingFailureConditions" in device), device
     for consumed in device.get("consumesCounters", []):
         assert DNS_LABEL.fullmatch(consumed["counterSet"]) and consumed["counters"]
         for counter in consumed["counters"].values():
             good_quantity(counter["value"], 1)
+
+
+def good_device_status(entry):
+    """What the API server refuses in an entry of a claim's status.devices."""
+    assert {"driver", "pool", "device"} <= set(entry), entry
+    conditions = entry.get("conditions", [])
+    assert len(conditions) <= 8 and len({one["type"] for one in conditions}) == len(conditions)
+    for one in conditions:
+        assert {"type", "status", "reason", "message", "lastTransitionTime"} <= set(one), one
+        assert CONDITION.fullmatch(one["type"]) and one["status"] in ("True", "False", "Unknown"), one
+        assert REASON.fullmatch(one["reason"]) and len(one["reason"]) <= 1024 and len(one["message"]) <= 32768, one
+        assert TIME.fullmatch(one["lastTransitionTime"]), one

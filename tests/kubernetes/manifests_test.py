@@ -75,7 +75,8 @@ class Manifests(unittest.TestCase):
         self.assertEqual(binding["roleRef"]["name"], of_kind["ClusterRole"]["metadata"]["name"])
         may = {(resource, verb) for rule in of_kind["ClusterRole"]["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
         # api_server's methods and the paths in dra/*.cpp
-        self.assertEqual(may, {("nodes", "get"), ("resourceclaims", "get"), *(("resourceslices", verb) for verb in
+        self.assertEqual(may, {("nodes", "get"), ("resourceclaims", "get"), ("resourceclaims", "list"), ("resourceclaims/status", "update"),
+                               ("resourceclaims/driver", "associated-node:update"), *(("resourceslices", verb) for verb in
                                                                            ("get", "list", "create", "update", "delete"))})
 
     def test_names_are_those_of_the_program(self):
@@ -83,15 +84,28 @@ class Manifests(unittest.TestCase):
         driver = re.search(r'driver_name\[\] = "([^"]+)"', slices).group(1)
         capacity = re.search(r'share_capacity\[\] = "([^"]+)"', slices).group(1)
         resource = re.search(r'resource_name\[\] = "([^"]+)"', (ROOT / "kubernetes/core/gpu.hpp").read_text(encoding="utf-8")).group(1)
-        template = next(thing for thing in objects() if thing["kind"] == "ResourceClaimTemplate")
-        request = template["spec"]["spec"]["devices"]["requests"][0]["exactly"]
-        device_class = next(thing for thing in objects() if thing["kind"] == "DeviceClass")
-        self.assertEqual(request["deviceClassName"], device_class["metadata"]["name"])
-        self.assertIn(f'device.driver == "{driver}"', device_class["spec"]["selectors"][0]["cel"]["expression"])
-        self.assertEqual(list(request["capacity"]["requests"]), [capacity])
+        classes = {thing["metadata"]["name"]: thing for thing in objects() if thing["kind"] == "DeviceClass"}
+        specs = [thing["spec"]["spec"] for thing in objects() if thing["kind"] == "ResourceClaimTemplate"]
+        specs += [thing["spec"] for thing in objects() if thing["kind"] == "ResourceClaim"]
+        self.assertEqual(len(specs), 3)
+        for request in (one["exactly"] for spec in specs for one in spec["devices"]["requests"]):
+            expression = classes[request["deviceClassName"]]["spec"]["selectors"][0]["cel"]["expression"]
+            self.assertIn(f'device.driver == "{driver}"', expression)
+            self.assertEqual(list(request["capacity"]["requests"]), [capacity])
         asked = [container["resources"]["limits"][resource] for pod in pods() for container in pod["containers"]
                  if resource in container.get("resources", {}).get("limits", {})]
         self.assertEqual(asked, ["50", "50", "25"])
+
+    def test_the_pair_waits_for_its_standby(self):
+        made = {(thing["kind"], thing["metadata"]["name"]): thing["spec"] for thing in objects("example-protected-vm-dra.yaml")}
+        opaque = made["ResourceClaim", "web"]["devices"]["config"][0]["opaque"]
+        source = (ROOT / "kubernetes/core/claims.cpp").read_text(encoding="utf-8")
+        for key in ("apiVersion", "kind"):
+            self.assertIn(f'"{opaque["parameters"][key]}"', source)
+        self.assertIn(("ResourceClaim", opaque["parameters"]["standby"]), made)
+        self.assertNotIn("config", made["ResourceClaim", "web-standby"]["devices"], "it would wait, too")
+        for name in ("web", "web-standby"):
+            self.assertEqual(made["Pod", name]["resourceClaims"], [{"name": "gpu", "resourceClaimName": name}])
 
     def test_descriptions_are_toml(self):
         for thing in objects():

@@ -3,56 +3,14 @@
 Topology: a node with two of PoCL's devices as GPUs, `kagemusha-k8s dra`, and a cluster of the test's own (cluster.py): an API server
 that knows which fields there are, and a kubelet. Slices are published, kept and taken away; claims are prepared and unprepared.
 """
-import json
 import signal
 import subprocess
 
 from cdi import devices_of
-from cluster import TOKEN, ApiServer, DraKubelet, prepare, unprepare
+from cluster import prepare, unprepare
+from dra_node import DraNode, ready, whole
 from fixtures import own
 from kubelet import wait
-from node import Node
-
-
-class DraNode(Node):
-    """Without a device plugin."""
-
-    def __init__(self, how="shares"):
-        super().__init__()
-        self.server, self.dra_kubelet = ApiServer("node1"), DraKubelet(self.directory / "kubelet")
-        (self.directory / "token").write_text(TOKEN + "\n", encoding="ascii")
-        self.how, self.cdi_folder = how, self.directory / "cdi"
-
-    def command(self):
-        return ["dra", "--node-name", "node1", "--api-server", self.server.url, "--token-file", self.directory / "token", "--kubelet",
-                self.dra_kubelet.folder, "--cdi-folder", self.cdi_folder, "--slices", self.how, "--share-dir", self.shares,
-                "--lister", self.directory / "lister", "--look-every", "1"]
-
-    def published(self, gpus):
-        """The pool, once it has so many whole GPUs, of which each can be allocated."""
-        def look():
-            pool = self.server.pool()
-            return pool if pool is not None and len(whole(pool)) == gpus and set(whole(pool)) <= set(self.arbiters()) else None
-        return wait(look, f"{gpus} GPUs in the pool")
-
-    def specifications(self):
-        return {one.name: json.loads(one.read_text(encoding="utf-8")) for one in self.cdi_folder.glob("*")} if self.cdi_folder.exists() else {}
-
-    def __exit__(self, *how):
-        super().__exit__(*how)
-        self.server.close()
-
-
-def whole(pool):
-    return sorted({name.partition("-1-of-")[0] for name in pool})
-
-
-def ready(node, claim, device):
-    """A claim of this device can be prepared: the arbiter of its GPU has been asked."""
-    def look():
-        said = prepare(device, **claim)
-        return None if any("no share arbiter" in str(one) for one in said.values()) else said
-    return wait(look, "a share arbiter")
 
 
 node = own(DraNode)
@@ -152,10 +110,10 @@ def check_registration(node):
 def check_server_away(node):
     """an API server that is away, or does not know us: it is said, and repeated; one in the clear elsewhere is refused"""
     node.published(2)
-    (node.directory / "token").write_text("wrong\n", encoding="ascii")
+    node.know("wrong")
     node.count(1)
     wait(lambda: "the API server answers 401" in node.said(), "its words")
-    (node.directory / "token").write_text(TOKEN + "\n", encoding="ascii")
+    node.know(node.server.tokens["node1"])
     node.published(1)
     words = [str(word) for word in node.command()]
     words[words.index("--api-server") + 1] = "http://192.0.2.1:80"
