@@ -27,6 +27,7 @@ void add_node_options(CLI::App& app, kubernetes::node_options& node, int& look_e
                    "folder of the GPUs' share arbiters, on the node")
         ->capture_default_str();
     app.add_option("--lister", node.lister, "program that lists the GPUs (kagemusha-gpus)");
+    app.add_option("--mig-lister", node.mig_lister, "program that lists their MIG instances (kagemusha)");
     app.add_option("--look-every", look_every_s, "seconds between two listings of the GPUs")
         ->check(CLI::Range(1, 3600))
         ->capture_default_str();
@@ -40,6 +41,10 @@ int prepare(kubernetes::node_options& node, int look_every_s) {
         std::fprintf(stderr, "kagemusha-k8s: %s\n", control::not_there("kagemusha-gpus").c_str());
         return 1;
     }
+    // Without NVIDIA's driver there is nothing to ask.
+    if (node.mig_lister.empty() &&
+        (std::getenv("KAGEMUSHA_NVML") || ::access("/proc/driver/nvidia", F_OK) == 0))
+        node.mig_lister = control::find_built("kagemusha");
     if (::access("/dev/kvm", R_OK | W_OK) == 0)
         node.paths.nodes.emplace_back("/dev/kvm");
     const auto& shares = node.paths.share_directory;

@@ -45,6 +45,7 @@ nlohmann::json mig_json(const std::vector<mig_gpu>& gpus) {
                                 {"free", one.free}});
         for (const auto& one : gpu.instances)
             instances.push_back({{"uuid", one.uuid},
+                                 {"id", one.id},
                                  {"profile", one.profile},
                                  {"memory_bytes", one.memory_bytes},
                                  {"start", one.start},
@@ -53,6 +54,7 @@ nlohmann::json mig_json(const std::vector<mig_gpu>& gpus) {
         out.push_back({{"index", gpu.index},
                        {"uuid", gpu.uuid},
                        {"name", gpu.name},
+                       {"pci", gpu.pci},
                        {"memory_bytes", gpu.memory_bytes},
                        {"used_bytes", gpu.used_bytes},
                        {"mig", word_of(gpu.mode)},

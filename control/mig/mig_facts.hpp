@@ -34,6 +34,7 @@ enum class mig_mode { impossible, off, on };
 struct mig_gpu {
     std::uint32_t index = 0;
     std::string uuid, name;
+    std::string pci; // "0000:17:00.0"; "": not known
     std::uint64_t memory_bytes = 0, used_bytes = 0;
     mig_mode mode = mig_mode::impossible, pending = mig_mode::impossible;
     std::vector<std::uint32_t> processes; // of the whole GPU, and of its instances

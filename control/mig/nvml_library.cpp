@@ -20,6 +20,7 @@ namespace kagemusha::control {
     F(nvmlDeviceGetHandleByIndex_v2)                                                                         \
     F(nvmlDeviceGetName)                                                                                     \
     F(nvmlDeviceGetUUID)                                                                                     \
+    F(nvmlDeviceGetPciInfo_v3)                                                                               \
     F(nvmlDeviceGetMemoryInfo)                                                                               \
     F(nvmlDeviceGetComputeRunningProcesses_v3)                                                               \
     F(nvmlDeviceGetGraphicsRunningProcesses_v3)                                                              \
@@ -169,6 +170,9 @@ mig_gpu read_gpu(const nvml_functions& call, nvmlDevice_t device, unsigned index
         gpu.name = text_of(text);
     if (call.nvmlDeviceGetUUID(device, text, sizeof text - 1) == NVML_SUCCESS)
         gpu.uuid = text_of(text);
+    nvmlPciInfo_t place{};
+    if (call.nvmlDeviceGetPciInfo_v3(device, &place) == NVML_SUCCESS) // NVIDIA's GPUs are function 0
+        gpu.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", place.domain, place.bus, place.device);
     nvmlMemory_t memory{};
     if (call.nvmlDeviceGetMemoryInfo(device, &memory) == NVML_SUCCESS) {
         gpu.memory_bytes = memory.total;

@@ -31,8 +31,28 @@ std::string shown_sentence(std::string_view text) {
     return out;
 }
 
+std::string mig_resource(std::string_view profile) {
+    std::string out = "kagemusha.io/mig-";
+    for (const char c : profile)
+        out += (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '.';
+    return out;
+}
+
 std::string unit_id(std::string_view gpu, std::uint32_t unit) {
     return fmt::format("{}-{:02}", gpu, unit);
+}
+
+std::string resource_of(const found_gpu& gpu) {
+    return gpu.profile.empty() ? resource_name : mig_resource(gpu.profile);
+}
+
+std::vector<std::string> units_of(const found_gpu& gpu) {
+    if (!gpu.profile.empty())
+        return {gpu.id};
+    std::vector<std::string> out;
+    for (std::uint32_t unit = 0; unit < units_of_gpu; ++unit)
+        out.push_back(unit_id(gpu.id, unit));
+    return out;
 }
 
 std::optional<std::string> gpu_of_unit(std::string_view id) {
@@ -47,6 +67,20 @@ std::optional<std::string> gpu_of_unit(std::string_view id) {
     return std::string(id.substr(0, dash));
 }
 
+namespace {
+
+std::optional<grant> allocate_instance(const inventory& gpus, const std::vector<std::string>& ids,
+                                       std::string& refusal) {
+    const auto& known = *gpus.find(*std::ranges::find_if(ids, [&](const auto& id) { return gpus.find(id); }));
+    refusal = ids.size() == 1 ? known.trouble()
+                              : fmt::format("{} MIG instances were asked for: a VM has one GPU", ids.size());
+    if (!refusal.empty())
+        return std::nullopt;
+    return grant{known.gpu, units_of_gpu, known.gpu.memory_bytes >> 20};
+}
+
+} // namespace
+
 std::optional<grant> allocate(const inventory& gpus, const std::vector<std::string>& ids,
                               std::string& refusal) {
     if (ids.empty() || ids.size() > units_of_gpu) {
@@ -54,12 +88,18 @@ std::optional<grant> allocate(const inventory& gpus, const std::vector<std::stri
                               ids.size(), resource_name, units_of_gpu);
         return std::nullopt;
     }
+    const auto is_instance = [&](const std::string& id) {
+        const auto* const known = gpus.find(id);
+        return known && !known->gpu.profile.empty();
+    };
+    if (std::ranges::any_of(ids, is_instance))
+        return allocate_instance(gpus, ids, refusal);
     const known_gpu* gpu = nullptr;
     std::set<std::string_view> once;
     for (const auto& id : ids) {
         const auto named = gpu_of_unit(id);
         const auto* const known = named ? gpus.find(*named) : nullptr;
-        if (!known) {
+        if (!known || !known->gpu.profile.empty()) {
             refusal =
                 fmt::format("{} is no GPU of this node: it was there before a restart, or never", shown(id));
             return std::nullopt;

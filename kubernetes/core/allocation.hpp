@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // From the ids that the kubelet names to a share of one GPU, and what a container with that share gets. A unit's
-// id is "gpu-HASH-NN"; which units a pod has means nothing, only how many of which GPU. Pure.
+// id is "gpu-HASH-NN"; which units a pod has means nothing, only how many of which GPU. A MIG instance is one unit, and
+// its id is the GPU's, "gpu-HASH". Pure.
 #pragma once
 
 #include "kubernetes/core/inventory.hpp"
@@ -20,6 +21,10 @@ std::string shown(std::string_view text);
 std::string shown_sentence(std::string_view text);
 
 std::string unit_id(std::string_view gpu, std::uint32_t unit);
+// The resource that a GPU's units are of.
+std::string resource_of(const found_gpu& gpu);
+// Ids of all units of a GPU.
+std::vector<std::string> units_of(const found_gpu& gpu);
 // The GPU of a unit; nothing: it is no id of ours.
 std::optional<std::string> gpu_of_unit(std::string_view id);
 

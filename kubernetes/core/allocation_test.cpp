@@ -106,5 +106,36 @@ TEST(prefer, says_nothing_where_no_gpu_has_enough) {
     EXPECT_TRUE(prefer({}, {}, 1).empty());
 }
 
+TEST(allocation, a_mig_instance_is_one_unit_and_whole) {
+    const auto small = instance_numbered(0, "1g.10gb"), large = instance_numbered(1, "3g.40gb+me");
+    const auto gpus = node_with(1, {small, large});
+    EXPECT_EQ(resource_of(gpu_numbered(0)), "kagemusha.io/gpu");
+    EXPECT_EQ(resource_of(small), "kagemusha.io/mig-1g.10gb");
+    EXPECT_EQ(resource_of(large), "kagemusha.io/mig-3g.40gb.me");
+    EXPECT_EQ(units_of(small), std::vector<std::string>{small.id});
+    EXPECT_EQ(units_of(gpu_numbered(0)).size(), 100u);
+    std::string refusal;
+    const auto given = allocate(gpus, {large.id}, refusal);
+    ASSERT_TRUE(given) << refusal;
+    EXPECT_EQ(given->gpu, large);
+    EXPECT_EQ(given->percent, 100u);
+    EXPECT_EQ(given->memory_mib, 10u << 10);
+    EXPECT_EQ(environment_of(*given).at("KAGEMUSHA_GPU"), large.selector);
+    EXPECT_FALSE(allocate(gpus, {small.id, large.id}, refusal));
+    EXPECT_NE(refusal.find("2 MIG instances"), std::string::npos);
+    EXPECT_FALSE(allocate(gpus, {unit_id(gpu_numbered(0).id, 0), small.id}, refusal));
+    EXPECT_FALSE(allocate(gpus, {unit_id(small.id, 0)}, refusal)) << "it has no percent";
+    EXPECT_NE(refusal.find("is no GPU of this node"), std::string::npos);
+}
+
+TEST(allocation, a_mig_instance_that_was_destroyed_is_refused) {
+    const auto small = instance_numbered(0, "1g.10gb");
+    auto gpus = node_with(1, {small});
+    gpus.looked({std::vector<found_gpu>{gpu_numbered(0)}});
+    std::string refusal;
+    EXPECT_FALSE(allocate(gpus, {small.id}, refusal));
+    EXPECT_NE(refusal.find("is gone"), std::string::npos);
+}
+
 } // namespace
 } // namespace kagemusha::kubernetes

@@ -23,10 +23,16 @@ constexpr std::size_t devices_of_gpu = 1 + 2 + 4 + 8;
 constexpr std::size_t max_devices = 128, max_counting_devices = 64, max_counter_sets = 8;
 
 json attributes_of(const found_gpu& gpu) {
-    // Texts of attributes have at most 64 characters.
-    return {{"model", {{"string", gpu.name.substr(0, 64)}}},
-            {"memoryMiB", {{"int", static_cast<std::int64_t>(gpu.memory_bytes >> 20)}}},
-            {"kind", {{"string", gpu.selector.starts_with("cpu:") ? "processor" : "gpu"}}}};
+    constexpr std::size_t longest = 64; // of a text
+    json out = {{"model", {{"string", gpu.name.substr(0, longest)}}},
+                {"memoryMiB", {{"int", static_cast<std::int64_t>(gpu.memory_bytes >> 20)}}},
+                {"kind", {{"string", gpu.selector.starts_with("cpu:") ? "processor" : "gpu"}}}};
+    if (!gpu.profile.empty()) {
+        out["kind"] = {{"string", "mig"}};
+        out["profile"] = {{"string", gpu.profile.substr(0, longest)}};
+        out["parent"] = {{"string", gpu.parent.substr(0, longest)}};
+    }
+    return out;
 }
 
 json shared_device(const found_gpu& gpu) {

@@ -6,6 +6,9 @@
 //               name (consumable capacity)
 //   partitions  each GPU is a set of counters, and its halves, quarters and eighths are devices that take
 //               theirs from it (partitionable devices), for clusters without consumable capacity
+//
+// A MIG instance is a device like a GPU, with shares or parts of its own. Instances are published as an administrator
+// has made them, and not made for a claim: a GPU that somebody uses is never cut anew (control/mig/mig_plan.hpp).
 #pragma once
 
 #include "kubernetes/core/inventory.hpp"

@@ -52,6 +52,23 @@ TEST(slices, binding_conditions_are_there_if_wanted) {
     }
 }
 
+TEST(slices, a_mig_instance_is_a_device_that_names_its_profile_and_its_gpu) {
+    const auto instance = instance_numbered(3, "1g.10gb");
+    const auto slices = resource_slices(node_with(1, {instance}).gpus(), shares, 1);
+    const auto& devices = slices[0]["spec"]["devices"];
+    ASSERT_EQ(devices.size(), 2u);
+    EXPECT_FALSE(devices[0]["attributes"].contains("profile"));
+    const auto& device = devices[1];
+    EXPECT_EQ(device["name"], instance.id);
+    EXPECT_EQ(device["attributes"]["kind"]["string"], "mig");
+    EXPECT_EQ(device["attributes"]["profile"]["string"], "1g.10gb");
+    EXPECT_EQ(device["attributes"]["parent"]["string"], "pci:0000:17:00.0");
+    EXPECT_EQ(device["attributes"]["memoryMiB"]["int"], 10 << 10);
+    EXPECT_EQ(device["capacity"]["share"]["value"], "100") << "of the instance";
+    EXPECT_EQ(resource_slices(node_with(0, {instance}).gpus(), partitions, 1)[1]["spec"]["devices"].size(),
+              15u);
+}
+
 TEST(slices, partitions_take_from_their_gpus_counters_which_are_in_slices_of_their_own) {
     const auto slices = resource_slices(node_with(2).gpus(), partitions, 1);
     ASSERT_EQ(slices.size(), 2u);

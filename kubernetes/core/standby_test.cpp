@@ -42,8 +42,8 @@ void settle(std::vector<json>& claims, const std::vector<std::string>& nodes,
 
 json condition(const json& claim, const std::string& type) {
     for (const auto& entry : below(claim, {"status", "devices"}))
-        for (const auto& one : entry["conditions"])
-            if (one["type"] == type)
+        for (const auto& one : below(entry, {"conditions"}))
+            if (text_of(one, "type") == type)
                 return one;
     return {};
 }

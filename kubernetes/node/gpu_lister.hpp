@@ -18,4 +18,7 @@ std::optional<std::vector<found_gpu>> list_gpus(const std::string& program, int 
 // Of those below /dev that the node has: what a container with this GPU needs. `root`: "" but in tests.
 std::vector<std::string> device_nodes_of(const std::string& selector, const std::string& root = "");
 
+// Of the memory beside a GPU; -1: none is known.
+int numa_node_of(const std::string& selector);
+
 } // namespace kagemusha::kubernetes

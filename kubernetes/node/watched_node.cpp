@@ -7,14 +7,23 @@
 #include "kubernetes/core/cdi.hpp"
 #include "kubernetes/node/files.hpp"
 #include "kubernetes/node/gpu_lister.hpp"
+#include "kubernetes/node/mig_lister.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace kagemusha::kubernetes {
 
 using clock = std::chrono::steady_clock;
+
+namespace {
+
+// A driver that is busy may not answer once.
+constexpr int failures_until_gone = 2;
+
+} // namespace
 
 watched_node::watched_node(node_options options, says report)
     : options_(std::move(options)), report_(std::move(report)), watcher_([this] { watch(); }) {}
@@ -54,9 +63,32 @@ void watched_node::watch() {
     }
 }
 
+std::optional<std::vector<found_gpu>> watched_node::list(std::string& error) {
+    auto gpus = list_gpus(options_.lister, options_.look_timeout_ms, error);
+    if (options_.mig_lister.empty())
+        return gpus;
+    std::string mig_error;
+    if (auto cut = list_mig(options_.mig_lister, options_.look_timeout_ms, mig_error)) {
+        cut_ = std::move(*cut);
+        mig_failures_ = 0;
+    } else if (++mig_failures_ >= failures_until_gone) {
+        for (auto& gpu : cut_)
+            gpu.instances.clear(); // what they are a part of is no GPU all the same
+    }
+    const auto all = with_instances(gpus.value_or(std::vector<found_gpu>{}), cut_);
+    // Where all GPUs are cut no other program may find one.
+    const bool all_cut = !gpus && !all.empty() && std::ranges::all_of(next_.gpus(), [](const known_gpu& one) {
+        return !one.gpu.profile.empty();
+    });
+    if (!gpus && !all_cut)
+        return std::nullopt;
+    error = mig_error;
+    return all;
+}
+
 void watched_node::look() {
     std::string error;
-    next_.looked(list_gpus(options_.lister, options_.look_timeout_ms, error));
+    next_.looked(list(error));
     if (!error.empty() && error != said_)
         report_(error);
     said_ = error;

@@ -6,20 +6,24 @@
 #pragma once
 
 #include "kubernetes/core/inventory.hpp"
+#include "kubernetes/node/mig_lister.hpp"
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace kagemusha::kubernetes {
 
 struct node_options {
-    std::string lister;   // kagemusha-gpus
-    std::string cdi_file; // "": none is written
+    std::string lister;     // kagemusha-gpus
+    std::string mig_lister; // kagemusha; "": MIG instances are not looked for
+    std::string cdi_file;   // "": none is written
     node_paths paths;
     std::chrono::milliseconds look_every{10'000};
     std::chrono::milliseconds ask_every{1'000};
@@ -41,12 +45,15 @@ public:
 private:
     void watch();
     void look();
+    std::optional<std::vector<found_gpu>> list(std::string& error);
     void ask();
     void publish(); // with the CDI specification first: an id that is advertised can be injected
 
     const node_options options_;
     const says report_;
-    inventory next_; // of the thread
+    inventory next_;           // of the thread
+    std::vector<cut_gpu> cut_; // as they were told last; of the thread
+    int mig_failures_ = 0;     // in a row
     std::string said_, written_;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;

@@ -19,16 +19,19 @@ constexpr int max_streams = 4;
 constexpr int max_containers = 256; // in one request; a pod has far fewer
 constexpr std::chrono::milliseconds stream_looks_every{500};
 
-v1beta1::ListAndWatchResponse listed(const inventory& gpus) {
+v1beta1::ListAndWatchResponse listed(const inventory& gpus, const std::string& resource) {
     v1beta1::ListAndWatchResponse out;
-    for (const auto& known : gpus.gpus())
-        for (std::uint32_t unit = 0; unit < units_of_gpu; ++unit) {
+    for (const auto& known : gpus.gpus()) {
+        if (resource_of(known.gpu) != resource)
+            continue;
+        for (const auto& id : units_of(known.gpu)) {
             auto& device = *out.add_devices();
-            device.set_id(unit_id(known.gpu.id, unit));
+            device.set_id(id);
             device.set_health(known.healthy() ? "Healthy" : "Unhealthy");
             if (known.gpu.numa >= 0)
                 device.mutable_topology()->add_nodes()->set_id(known.gpu.numa);
         }
+    }
     return out;
 }
 
@@ -57,7 +60,7 @@ void give(const grant& given, injection how, const node_paths& paths,
 
 grpc::Status device_plugin::GetDevicePluginOptions(grpc::ServerContext*, const v1beta1::Empty*,
                                                    v1beta1::DevicePluginOptions* out) {
-    out->set_get_preferred_allocation_available(true);
+    out->set_get_preferred_allocation_available(prefers());
     return grpc::Status::OK;
 }
 
@@ -71,7 +74,7 @@ grpc::Status device_plugin::ListAndWatch(grpc::ServerContext* context, const v1b
     auto gpus = node_.now();
     while (!context->IsCancelled() && !ending_) {
         if (gpus.version() != sent) {
-            if (!out->Write(listed(gpus)))
+            if (!out->Write(listed(gpus, resource_)))
                 break;
             sent = gpus.version();
         }

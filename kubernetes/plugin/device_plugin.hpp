@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The kubelet's device plugin API over the node's inventory. gRPC calls it on threads of its own.
+// The kubelet's device plugin API over those GPUs of the node's inventory whose units are of one resource. gRPC calls it
+// on threads of its own.
 #pragma once
 
 #include "kubernetes/api/deviceplugin.grpc.pb.h"
 #include "kubernetes/node/watched_node.hpp"
 
 #include <atomic>
+#include <string>
+#include <utility>
 
 namespace kagemusha::kubernetes {
 
@@ -17,7 +20,12 @@ enum class injection {
 
 class device_plugin final : public v1beta1::DevicePlugin::Service {
 public:
-    device_plugin(const watched_node& node, injection how) : node_(node), how_(how) {}
+    device_plugin(const watched_node& node, injection how, std::string resource)
+        : node_(node), how_(how), resource_(std::move(resource)) {}
+
+    const std::string& resource() const { return resource_; }
+    // Whether it tells the kubelet which units to take: one instance is as good as another.
+    bool prefers() const { return resource_ == resource_name; }
 
     // Streams end soon: the server is to be shut down.
     void end_streams() { ending_ = true; }
@@ -37,6 +45,7 @@ public:
 private:
     const watched_node& node_;
     const injection how_;
+    const std::string resource_;
     std::atomic<bool> ending_ = false;
     std::atomic<int> streams_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
+#include "kubernetes/core/allocation.hpp"
 #include "kubernetes/node/files.hpp"
 #include "kubernetes/plugin/socket_server.hpp"
 
@@ -12,6 +13,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <map>
+#include <memory>
 #include <poll.h>
 
 namespace kagemusha::kubernetes {
@@ -20,7 +23,9 @@ using clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr char own_socket[] = "kagemusha-gpu.sock", kubelet_socket[] = "kubelet.sock";
+constexpr char kubelet_socket[] = "kubelet.sock";
+// Kinds of MIG instances that a node has: a GPU has about ten.
+constexpr std::size_t max_resources = 32;
 constexpr int step_every_ms = 500;
 constexpr std::chrono::seconds register_within{10};
 
@@ -28,15 +33,20 @@ void say(const std::string& what) {
     std::fprintf(stderr, "kagemusha-k8s: %s\n", control::as_log_line(what).c_str());
 }
 
+// "kagemusha-gpu.sock", "kagemusha-mig-1g.10gb.sock"
+std::string socket_name(const std::string& resource) {
+    return "kagemusha-" + resource.substr(resource.find('/') + 1) + ".sock";
+}
+
 // Tells the kubelet of us. "" or why not.
-std::string enlist(const std::string& kubelet) {
+std::string enlist(const std::string& kubelet, const device_plugin& plugin) {
     const auto channel = grpc::CreateChannel("unix:" + kubelet, grpc::InsecureChannelCredentials());
     const auto stub = v1beta1::Registration::NewStub(channel);
     v1beta1::RegisterRequest request;
     request.set_version("v1beta1");
-    request.set_endpoint(own_socket);
-    request.set_resource_name(resource_name);
-    request.mutable_options()->set_get_preferred_allocation_available(true);
+    request.set_endpoint(socket_name(plugin.resource()));
+    request.set_resource_name(plugin.resource());
+    request.mutable_options()->set_get_preferred_allocation_available(plugin.prefers());
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + register_within);
     v1beta1::Empty nothing;
@@ -49,15 +59,19 @@ std::uint64_t ms_now() {
         std::chrono::duration_cast<std::chrono::milliseconds>(clock::now().time_since_epoch()).count());
 }
 
-class loop {
+// One resource: served at a socket of its own, registered by itself.
+class endpoint {
 public:
-    explicit loop(const device_plugin_options& options)
-        : options_(options)
-        , own_(options.folder + "/" + own_socket)
+    endpoint(const device_plugin_options& options, const watched_node& node, const std::string& resource)
+        : node_(node)
+        , how_(options.how)
+        , resource_(resource)
+        , own_(options.folder + "/" + socket_name(resource))
         , kubelet_(options.folder + "/" + kubelet_socket)
-        , node_(options.node, say)
-        , plugin_(std::make_unique<device_plugin>(node_, options.how)) {}
-    ~loop() { close(); }
+        , plugin_(std::make_unique<device_plugin>(node_, how_, resource_)) {}
+    ~endpoint() { close(); }
+    endpoint(const endpoint&) = delete;
+    endpoint& operator=(const endpoint&) = delete;
 
     void step() {
         const auto kubelet = socket_at(kubelet_);
@@ -67,9 +81,9 @@ public:
         case registration_fsm::action::serve:
             return serve();
         case registration_fsm::action::enlist: {
-            const auto error = enlist(kubelet_);
+            const auto error = enlist(kubelet_, *plugin_);
             registration_.enlisted(error.empty() ? kubelet : std::nullopt, ms_now());
-            return say(error.empty() ? fmt::format("the kubelet knows {}", resource_name) : error);
+            return say(error.empty() ? fmt::format("the kubelet knows {}", resource_) : error);
         }
         }
     }
@@ -77,7 +91,7 @@ public:
 private:
     void serve() {
         close();
-        plugin_ = std::make_unique<device_plugin>(node_, options_.how);
+        plugin_ = std::make_unique<device_plugin>(node_, how_, resource_);
         std::string error;
         server_ = socket_server::listen(own_, {plugin_.get()}, error);
         registration_.served(server_ ? server_->identity() : std::nullopt, ms_now());
@@ -89,12 +103,40 @@ private:
         server_.reset();
     }
 
-    const device_plugin_options& options_;
-    const std::string own_, kubelet_;
-    watched_node node_;
+    const watched_node& node_;
+    const injection how_;
+    const std::string resource_, own_, kubelet_;
     registration_fsm registration_;
     std::unique_ptr<device_plugin> plugin_;
     std::unique_ptr<socket_server> server_;
+};
+
+class loop {
+public:
+    explicit loop(const device_plugin_options& options) : options_(options), node_(options.node, say) {
+        add(resource_name); // also where all GPUs are cut: then it has none
+    }
+
+    void step() {
+        // A GPU that was seen once stays in the inventory, so a resource does, too.
+        const auto now = node_.now();
+        for (const auto& known : now.gpus())
+            add(resource_of(known.gpu));
+        for (auto& [resource, one] : endpoints_)
+            one->step();
+    }
+
+private:
+    void add(const std::string& resource) {
+        if (endpoints_.contains(resource))
+            return;
+        if (endpoints_.size() < max_resources)
+            endpoints_.emplace(resource, std::make_unique<endpoint>(options_, node_, resource));
+    }
+
+    const device_plugin_options& options_;
+    watched_node node_;
+    std::map<std::string, std::unique_ptr<endpoint>> endpoints_; // by resource
 };
 
 } // namespace

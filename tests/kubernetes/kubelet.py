@@ -53,8 +53,8 @@ def wait(condition, what, seconds=WAIT_SECONDS):
 class Plugin:
     """What the kubelet has of a plugin that registered: a connection, and what its stream says."""
 
-    def __init__(self, path, options):
-        self.path, self.options = path, options
+    def __init__(self, path, options, resource):
+        self.path, self.options, self.resource = path, options, resource
         self.channel = grpc.insecure_channel(f"unix:{path}")
         grpc.channel_ready_future(self.channel).result(timeout=CALL_SECONDS)
         self.lists, self.ended = [], None
@@ -169,7 +169,7 @@ class Kubelet:
             path = self.folder / request.endpoint
             assert path.is_socket(), "it registers before it serves"
             assert path.stat().st_mode & 0o077 == 0, "others than root may ask for GPUs"
-            plugin = Plugin(path, request.options)
+            plugin = Plugin(path, request.options, request.resource_name)
             said = plugin.call("GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
             assert said == request.options, "it says the same both times"
             self.plugins.append(plugin)
@@ -183,3 +183,10 @@ class Kubelet:
         wait(lambda: len(self.plugins) >= number or self.faults, f"registration {number}")
         assert not self.faults, self.faults
         return self.plugins[number - 1]
+
+    def of_resource(self, name):
+        """The newest one of a resource."""
+        def look():
+            assert not self.faults, self.faults
+            return [plugin for plugin in list(self.plugins) if plugin.resource == name]
+        return wait(look, name)[-1]

@@ -85,6 +85,10 @@ class Manifests(unittest.TestCase):
         capacity = re.search(r'share_capacity\[\] = "([^"]+)"', slices).group(1)
         resource = re.search(r'resource_name\[\] = "([^"]+)"', (ROOT / "kubernetes/core/gpu.hpp").read_text(encoding="utf-8")).group(1)
         classes = {thing["metadata"]["name"]: thing for thing in objects() if thing["kind"] == "DeviceClass"}
+        source = (ROOT / "kubernetes/core/slices.cpp").read_text(encoding="utf-8")
+        for one in classes.values():
+            for name in re.findall(r'\.attributes\["[^"]+"\]\.(\w+)', one["spec"]["selectors"][0]["cel"]["expression"]):
+                self.assertIn(f'{{"{name}", {{{{"string"', source, "an attribute that each device has")
         specs = [thing["spec"]["spec"] for thing in objects() if thing["kind"] == "ResourceClaimTemplate"]
         specs += [thing["spec"] for thing in objects() if thing["kind"] == "ResourceClaim"]
         self.assertEqual(len(specs), 3)

@@ -9,6 +9,7 @@
 //     reset 1                  a change of the mode needs a reset
 //     instance ID PROFILE START COMPUTE
 //     process PID [ID]         runs on the GPU, or on that instance
+//     lost 1                   the driver does not answer
 //     permission 0             only root may change something, and we are not root
 #include "proto/nvml/nvml.h"
 
@@ -51,7 +52,7 @@ struct process {
 };
 
 struct state {
-    unsigned mode = 0, pending = 0, reset = 0, permission = 1;
+    unsigned mode = 0, pending = 0, reset = 0, permission = 1, lost = 0;
     std::vector<instance> instances;
     std::vector<process> processes;
 };
@@ -77,6 +78,8 @@ state read_state() {
             words >> s.reset;
         else if (what == "permission")
             words >> s.permission;
+        else if (what == "lost")
+            words >> s.lost;
         else if (instance i{}; what == "instance" && words >> i.id >> i.profile >> i.start >> i.computes)
             s.instances.push_back(i);
         else if (process p{0, -1}; what == "process" && words >> p.pid)
@@ -174,7 +177,7 @@ EXPORT const char* nvmlErrorString(nvmlReturn_t) {
 }
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
     *count = 2;
-    return NVML_SUCCESS;
+    return read_state().lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
     *device = handle_of<nvmlDevice_t>(index + 1);
@@ -188,6 +191,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* text, unsigned 
     std::snprintf(uuid, sizeof uuid, "%s-00000000-0000-4000-8000-%012u",
                   number_of(device) >= first_mig ? "MIG" : "GPU", number_of(device));
     return copy(uuid, text, bytes);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* place) {
+    *place = {};
+    place->bus = number_of(device) == without_mig ? 0x65 : 0x17;
+    return NVML_SUCCESS;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
     state s = read_state();

@@ -55,6 +55,8 @@ class Mig(unittest.TestCase):
         self.assertEqual([one["profile"] for one in made], ["3g.40gb", "1g.10gb"])
         self.assertTrue(all(one["uuid"].startswith("MIG-") for one in made))
         self.assertEqual(made[0]["memory_bytes"], 40448 << 20)
+        self.assertEqual([one["id"] for one in made], [1, 2])
+        self.assertEqual(self.gpu()["pci"], "0000:17:00.0")
         # Room is made first.
         self.done("--gpu", "0", "--destroy", made[0]["uuid"], "--create", "4g.40gb")
         self.assertEqual(sorted(one["profile"] for one in self.gpu()["instances"]), ["1g.10gb", "4g.40gb"])
