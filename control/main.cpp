@@ -27,6 +27,7 @@
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/supervisor.hpp"
 #include "control/supervise/takeover_drill.hpp"
+#include "control/vm/bounded_xml.hpp"
 #include "control/vm/libvirt_domain.hpp"
 
 #include <CLI/CLI.hpp>
@@ -268,7 +269,7 @@ bool is_description(const std::string& word) {
 // A domain of libvirt as a description, on standard output.
 int run_import(const std::string& path, const std::vector<std::string>& without) {
     std::ifstream file(path, std::ios::binary);
-    std::string text(longest_domain + 1, '\0');
+    std::string text(longest_xml + 1, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (file.bad() || !file.is_open()) {
         fmt::print(stderr, "kage: cannot read {}\n", path);

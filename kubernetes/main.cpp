@@ -4,6 +4,7 @@
 #include "control/base/assets.hpp"
 #include "control/base/installation.hpp"
 #include "kubernetes/dra/run_dra.hpp"
+#include "kubernetes/kubevirt/run_hook.hpp"
 #include "kubernetes/plugin/run_device_plugin.hpp"
 
 #include <CLI/CLI.hpp>
@@ -102,6 +103,20 @@ CLI::App* add_dra(CLI::App& app, kubernetes::dra_options& dra, int& look_every_s
     return command;
 }
 
+CLI::App* add_hook(CLI::App& app, kubernetes::kubevirt_options& hook) {
+    auto* const command = app.add_subcommand(
+        "kubevirt-hook", "adds our device to a domain of KubeVirt, as its hook sidecar (v1alpha3)");
+    command->add_option("--folder", hook.folder, "where virt-launcher looks for sidecars")
+        ->capture_default_str();
+    command->add_option("--emulator", hook.hook.emulator, "our QEMU, in virt-launcher's container")
+        ->capture_default_str();
+    command->add_option("--firmware", hook.hook.firmware, "its folders of firmware there")
+        ->capture_default_str();
+    command->add_option("--backend", hook.hook.backend, "of the device")->capture_default_str();
+    command->add_option("--gpu", hook.hook.gpu, "a GPU's selector (the first one of the container)");
+    return command;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -122,7 +137,11 @@ int main(int argc, char** argv) {
                             "no CDI: the kubelet itself gives device nodes and mounts to containers");
     kubernetes::dra_options dra;
     const auto* const dra_command = add_dra(app, dra, look_every_s);
+    kubernetes::kubevirt_options hook;
+    const auto* const hook_command = add_hook(app, hook);
     CLI11_PARSE(app, argc, argv);
+    if (*hook_command)
+        return kubernetes::run_kubevirt_hook(hook);
     if (*dra_command) {
         find_server(dra);
         if (dra.node_name.empty()) {

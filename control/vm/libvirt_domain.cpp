@@ -3,13 +3,13 @@
 // See libvirt_domain.hpp. Elements and attributes: https://libvirt.org/formatdomain.html
 #include "control/vm/libvirt_domain.hpp"
 
+#include "control/vm/bounded_xml.hpp"
+
 #include <boost/property_tree/ptree.hpp>
-#include <boost/property_tree/xml_parser.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 namespace kagemusha::control {
 
@@ -38,19 +38,6 @@ std::string attribute(const ptree& of, const char* path, const char* otherwise =
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
     return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-// A parser that calls itself for each level must not get more levels than the stack has.
-bool is_too_deep(std::string_view xml) {
-    std::size_t depth = 0;
-    for (std::size_t i = 0; i + 1 < xml.size(); ++i)
-        if (xml[i] == '<' && xml[i + 1] == '/')
-            depth -= depth > 0 ? 1 : 0;
-        else if (xml[i] == '<' && xml[i + 1] != '!' && xml[i + 1] != '?' && ++depth > deepest_domain)
-            return true;
-        else if (xml[i] == '/' && xml[i + 1] == '>')
-            depth -= depth > 0 ? 1 : 0;
-    return false;
 }
 
 class importer {
@@ -266,18 +253,11 @@ imported_domain importer::run() {
 } // namespace
 
 imported_domain import_domain(std::string_view xml, const std::vector<std::string>& without) {
-    if (xml.size() > longest_domain || is_too_deep(xml))
-        return {{},
-                {fmt::format("this is no domain: more than {} MiB, or than {} levels", longest_domain >> 20,
-                             deepest_domain)}};
-    ptree tree;
-    try {
-        std::istringstream text{std::string(xml)};
-        boost::property_tree::read_xml(text, tree);
-    } catch (const boost::property_tree::xml_parser_error& why) {
-        return {{}, {fmt::format("this is no XML: {}, line {}", why.message(), why.line())}};
-    }
-    const auto domain = tree.get_child_optional("domain");
+    std::string error;
+    const auto tree = read_bounded_xml(xml, "domain", error);
+    if (!tree)
+        return {{}, {error}};
+    const auto domain = tree->get_child_optional("domain");
     if (!domain)
         return {{}, {"this is no domain of libvirt: `virsh dumpxml --inactive VM` prints one"}};
     return importer(*domain, without).run();

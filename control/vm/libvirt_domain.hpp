@@ -15,8 +15,6 @@ struct imported_domain {
     std::vector<std::string> refused; // sentences; then there is no toml
 };
 
-inline constexpr std::size_t longest_domain = 1 << 20, deepest_domain = 64;
-
 // `without`: devices that the guest is to do without, by their elements: "graphics".
 imported_domain import_domain(std::string_view xml, const std::vector<std::string>& without);
 

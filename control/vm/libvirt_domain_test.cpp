@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "control/vm/bounded_xml.hpp"
 #include "control/vm/libvirt_domain.hpp"
 
 #include <gtest/gtest.h>
@@ -108,7 +109,7 @@ TEST(libvirt_domain, other_texts_are_told_apart) {
     for (int i = 0; i < 100000; ++i)
         deep += "<a>";
     EXPECT_NE(import_domain(deep, {}).refused.at(0).find("levels"), std::string::npos);
-    EXPECT_EQ(import_domain(std::string(longest_domain + 1, ' '), {}).refused.size(), 1U);
+    EXPECT_EQ(import_domain(std::string(longest_xml + 1, ' '), {}).refused.size(), 1U);
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 The manifests that we ship: every field is one of Kubernetes' API, they fit together, our program takes their commands, and what they
 describe are VMs. `manifests_test.py KAGEMUSHA_K8S`
 """
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +24,11 @@ PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 else None
 
 
 def objects(name=None):
+    """Of Kubernetes itself: nothing here knows which fields those of KubeVirt have."""
+    return [thing for thing in every_object(name) if not thing["apiVersion"].startswith("kubevirt.io/")]
+
+
+def every_object(name=None):
     files = [FOLDER / name] if name else sorted(FOLDER.glob("*.yaml"))
     return [thing for file in files for thing in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
@@ -110,6 +116,17 @@ class Manifests(unittest.TestCase):
         self.assertNotIn("config", made["ResourceClaim", "web-standby"]["devices"], "it would wait, too")
         for name in ("web", "web-standby"):
             self.assertEqual(made["Pod", name]["resourceClaims"], [{"name": "gpu", "resourceClaimName": name}])
+
+    def test_kubevirts_vm_is_one_that_the_sidecar_takes(self):
+        vmi, = every_object("example-kubevirt.yaml")
+        devices = vmi["spec"]["domain"]["devices"]
+        self.assertFalse(devices["autoattachGraphicsDevice"] or devices["autoattachMemBalloon"])
+        self.assertEqual(vmi["spec"]["domain"]["resources"]["limits"]["kagemusha.io/gpu"], "100")
+        self.assertEqual({one["disk"]["bus"] for one in devices["disks"]}, {"virtio"})
+        sidecar, = json.loads(vmi["metadata"]["annotations"]["hooks.kubevirt.io/hookSidecars"])
+        self.assertEqual(sidecar["command"][:2], ["kagemusha-k8s", "kubevirt-hook"])
+        if PROGRAM:
+            subprocess.run([PROGRAM, *sidecar["command"][1:], "--help"], check=True, stdout=subprocess.DEVNULL, timeout=60)
 
     def test_descriptions_are_toml(self):
         for thing in objects():
