@@ -17,6 +17,8 @@
 #include "control/job/job_commands.hpp"
 #include "control/keys/keys.hpp"
 #include "control/lan/lan.hpp"
+#include "control/libvirt/bounded_xml.hpp"
+#include "control/libvirt/libvirt_domain.hpp"
 #include "control/login/pam_login.hpp"
 #include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
@@ -27,8 +29,6 @@
 #include "control/supervise/control_socket.hpp"
 #include "control/supervise/supervisor.hpp"
 #include "control/supervise/takeover_drill.hpp"
-#include "control/vm/bounded_xml.hpp"
-#include "control/vm/libvirt_domain.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

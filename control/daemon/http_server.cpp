@@ -3,8 +3,8 @@
 // See http_server.hpp. Two threads: one has all sockets, the other one the API, which may wait for etcd.
 #include "control/daemon/http_server.hpp"
 
-#include "control/portal/accept_each.hpp"
 #include "control/base/json_text.hpp"
+#include "control/portal/accept_each.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>

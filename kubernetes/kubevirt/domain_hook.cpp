@@ -3,8 +3,8 @@
 // See domain_hook.hpp. Elements and attributes: https://libvirt.org/formatdomain.html
 #include "kubernetes/kubevirt/domain_hook.hpp"
 
+#include "control/libvirt/bounded_xml.hpp"
 #include "control/qemu/qemu_command.hpp"
-#include "control/vm/bounded_xml.hpp"
 #include "kubernetes/core/allocation.hpp"
 #include "kubernetes/core/json_below.hpp"
 #include "kubernetes/core/quantity.hpp"

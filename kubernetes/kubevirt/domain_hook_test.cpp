@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "kubernetes/kubevirt/domain_hook.hpp"
 
-#include "control/vm/bounded_xml.hpp"
+#include "control/libvirt/bounded_xml.hpp"
 
 #include <gtest/gtest.h>
 

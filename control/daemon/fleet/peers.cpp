@@ -3,9 +3,9 @@
 // See peers.hpp.
 #include "control/daemon/fleet/peers.hpp"
 
-#include "control/portal/accept_each.hpp"
 #include "control/base/json_text.hpp"
 #include "control/daemon/fleet/peer_tls.hpp"
+#include "control/portal/accept_each.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -183,14 +183,16 @@ asio::awaitable<void> peers::impl::go(stream_protocol::socket near, std::string 
 
 asio::awaitable<void> peers::impl::accept_way(std::shared_ptr<stream_protocol::acceptor> at,
                                               std::string cluster, unsigned node) {
-    // Another way may take its room, which closes `at`.
-    co_await accept_each(*at, [this, &cluster, node](stream_protocol::socket near) {
+    // Not within the co_await: GCC 12 destroys such a temporary twice.
+    const std::function<void(stream_protocol::socket)> take = [this, &cluster,
+                                                               node](stream_protocol::socket near) {
         if (connections >= most_connections)
             return;
         ++connections;
         asio::co_spawn(io, go(std::move(near), cluster, node),
                        [this](const std::exception_ptr&) { --connections; });
-    });
+    };
+    co_await accept_each(*at, take); // another way may take its room, which closes `at`
 }
 
 std::string peers::impl::open_way(const std::string& path, const std::string& cluster, unsigned node) {

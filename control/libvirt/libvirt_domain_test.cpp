@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "control/vm/bounded_xml.hpp"
-#include "control/vm/libvirt_domain.hpp"
+#include "control/libvirt/bounded_xml.hpp"
+#include "control/libvirt/libvirt_domain.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // See bounded_xml.hpp.
-#include "control/vm/bounded_xml.hpp"
+#include "control/libvirt/bounded_xml.hpp"
 
 #include <boost/property_tree/xml_parser.hpp>
 #include <fmt/format.h>

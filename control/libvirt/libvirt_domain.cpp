@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // See libvirt_domain.hpp. Elements and attributes: https://libvirt.org/formatdomain.html
-#include "control/vm/libvirt_domain.hpp"
+#include "control/libvirt/libvirt_domain.hpp"
 
-#include "control/vm/bounded_xml.hpp"
+#include "control/libvirt/bounded_xml.hpp"
 
 #include <boost/property_tree/ptree.hpp>
 #include <fmt/format.h>
