@@ -112,7 +112,7 @@ TEST(description, epochs_adapt_or_have_one_length) {
     EXPECT_EQ(times(""), (std::array{2u, 100u, 10u}));
     EXPECT_EQ(times("min-epoch-ms = 5\nmax-epoch-ms = 200\nmax-paused-percent = 20\n"),
               (std::array{5u, 200u, 20u}));
-    EXPECT_EQ(times("max-epoch-ms = 4\n"), (std::array{4u, 4u, 10u}));
+    EXPECT_EQ(times("max-epoch-ms = 1\n"), (std::array{1u, 1u, 10u}));
     EXPECT_EQ(times("min-epoch-ms = 300\n"), (std::array{300u, 300u, 10u}));
     EXPECT_EQ(errors_of(with("min-epoch-ms = 30\nmax-epoch-ms = 20\n")),
               "vm.toml:6:16: 'min-epoch-ms' is more than 'max-epoch-ms'\n");
