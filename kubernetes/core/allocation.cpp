@@ -15,20 +15,21 @@ namespace {
 
 constexpr std::size_t longest_name = 80, longest_sentence = 300;
 
-} // namespace
-
-std::string shown(std::string_view text) {
+std::string printable(std::string_view text, char first) {
     std::string out;
-    for (const char c : text.substr(0, longest_name))
-        out += c > 0x20 && c < 0x7f ? c : '?';
+    for (const char c : text)
+        out += c >= first && c < 0x7f ? c : '?';
     return out;
 }
 
+} // namespace
+
+std::string shown(std::string_view text) {
+    return printable(text.substr(0, longest_name), ' ' + 1);
+}
+
 std::string shown_sentence(std::string_view text) {
-    std::string out;
-    for (const char c : text.substr(0, longest_sentence))
-        out += c >= 0x20 && c < 0x7f ? c : '?';
-    return out;
+    return printable(text.substr(0, longest_sentence), ' ');
 }
 
 std::string mig_resource(std::string_view profile) {
@@ -69,11 +70,10 @@ std::optional<std::string> gpu_of_unit(std::string_view id) {
 
 namespace {
 
-std::optional<grant> allocate_instance(const inventory& gpus, const std::vector<std::string>& ids,
-                                       std::string& refusal) {
-    const auto& known = *gpus.find(*std::ranges::find_if(ids, [&](const auto& id) { return gpus.find(id); }));
-    refusal = ids.size() == 1 ? known.trouble()
-                              : fmt::format("{} MIG instances were asked for: a VM has one GPU", ids.size());
+// `known`: an instance, one of so many devices that were asked for.
+std::optional<grant> allocate_instance(const known_gpu& known, std::size_t asked, std::string& refusal) {
+    refusal = asked == 1 ? known.trouble()
+                         : fmt::format("{} MIG instances were asked for: a VM has one GPU", asked);
     if (!refusal.empty())
         return std::nullopt;
     return grant{known.gpu, units_of_gpu, known.gpu.memory_bytes >> 20};
@@ -88,12 +88,9 @@ std::optional<grant> allocate(const inventory& gpus, const std::vector<std::stri
                               ids.size(), resource_name, units_of_gpu);
         return std::nullopt;
     }
-    const auto is_instance = [&](const std::string& id) {
-        const auto* const known = gpus.find(id);
-        return known && !known->gpu.profile.empty();
-    };
-    if (std::ranges::any_of(ids, is_instance))
-        return allocate_instance(gpus, ids, refusal);
+    for (const auto& id : ids)
+        if (const auto* const known = gpus.find(id); known && !known->gpu.profile.empty())
+            return allocate_instance(*known, ids.size(), refusal);
     const known_gpu* gpu = nullptr;
     std::set<std::string_view> once;
     for (const auto& id : ids) {

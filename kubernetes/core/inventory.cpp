@@ -9,13 +9,6 @@
 
 namespace kagemusha::kubernetes {
 
-namespace {
-
-// A driver that is busy may not answer once; twice in a row it is gone.
-constexpr std::uint32_t failures_until_gone = 2;
-
-} // namespace
-
 std::string known_gpu::trouble() const {
     if (!listed)
         return fmt::format("{} ({}) is gone: its driver does not list it any more", gpu.id, gpu.name);

@@ -14,6 +14,9 @@
 
 namespace kagemusha::kubernetes {
 
+// A driver that is busy may not answer once; twice in a row it is gone.
+inline constexpr std::uint32_t failures_until_gone = 2;
+
 struct known_gpu {
     found_gpu gpu;
     bool listed = false;  // its driver lists it

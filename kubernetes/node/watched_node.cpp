@@ -18,13 +18,6 @@ namespace kagemusha::kubernetes {
 
 using clock = std::chrono::steady_clock;
 
-namespace {
-
-// A driver that is busy may not answer once.
-constexpr int failures_until_gone = 2;
-
-} // namespace
-
 watched_node::watched_node(node_options options, says report)
     : options_(std::move(options)), report_(std::move(report)), watcher_([this] { watch(); }) {}
 

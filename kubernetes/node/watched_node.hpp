@@ -51,9 +51,9 @@ private:
 
     const node_options options_;
     const says report_;
-    inventory next_;           // of the thread
-    std::vector<cut_gpu> cut_; // as they were told last; of the thread
-    int mig_failures_ = 0;     // in a row
+    inventory next_;                 // of the thread
+    std::vector<cut_gpu> cut_;       // as they were told last; of the thread
+    std::uint32_t mig_failures_ = 0; // in a row
     std::string said_, written_;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;

@@ -81,16 +81,14 @@ def check_the_primary_waits_for_its_standby(cluster):
     assert conditions(cluster, "web")["kagemusha.io/StandbyReady"] == "True"
 
 
-def conditions(cluster, name):
+def conditions(cluster, name, what="status"):
     with cluster.server.lock:
         entries = cluster.server.claims["vms", name]["status"].get("devices", [])
-        return {one["type"]: one["status"] for entry in entries for one in entry["conditions"]}
+        return {one["type"]: one[what] for entry in entries for one in entry["conditions"]}
 
 
 def words(cluster, name):
-    with cluster.server.lock:
-        entries = cluster.server.claims["vms", name]["status"].get("devices", [])
-        return {one["type"]: one["message"] for entry in entries for one in entry["conditions"]}
+    return conditions(cluster, name, "message")
 
 
 def check_what_no_waiting_mends(cluster):
