@@ -198,6 +198,7 @@ bool arbiter::grant(vm_id id, bool shared) {
         one.page->word.fetch_and(~(SHARE_TAKE_BACK | SHARE_SHARED | SHARE_WAITING));
         one.page->word.fetch_or(SHARE_GRANTED | (shared ? std::uint64_t{SHARE_SHARED} : 0));
         one.granted = true;
+        one.tasks_at_grant = one.page->tasks.load(std::memory_order_relaxed);
         one.page->alive.store(++alive_, std::memory_order_relaxed);
         go_(connection);
     }
@@ -209,7 +210,7 @@ void arbiter::take_back(vm_id id, std::uint64_t flags, std::uint64_t now_ns) {
     for (auto& [connection, one] : sessions_)
         if (one.vm == id && one.granted) {
             one.page->word.fetch_or(flags);
-            one.granted = !reclaim(one);
+            one.granted = !reclaim(one, flags == SHARE_TAKE_BACK);
             stalls |= one.granted && one.page->needs_guest.load(std::memory_order_relaxed) != 0;
         }
     if (stalls && flags == SHARE_TAKE_BACK)
@@ -217,13 +218,17 @@ void arbiter::take_back(vm_id id, std::uint64_t flags, std::uint64_t now_ns) {
     conclude(id, now_ns);
 }
 
-// What has nothing in flight does not need to be asked. So many attempts and no more: somebody may write there
-// all the time.
-bool arbiter::reclaim(session& one) {
+// What has nothing in flight does not need to be asked: not even to end a turn. A grant of which it has made
+// nothing stays until then: its thread is on the way, and would have lost its turn to whoever asks meanwhile,
+// and with the turn what it was behind. So many attempts and no more: somebody may write there all the time.
+bool arbiter::reclaim(session& one, bool unused_too) {
+    const bool used = one.page->tasks.load(std::memory_order_relaxed) != one.tasks_at_grant;
     std::uint64_t word = one.page->word.load();
     for (int i = 0; i < 100; ++i) {
         if ((word & SHARE_GRANTED) == 0)
             return true;
+        if (!used && !unused_too)
+            return false;
         if ((word & SHARE_COUNT) != 0 || one.page->word.compare_exchange_weak(word, word & ~grant_flags))
             return (word & SHARE_COUNT) == 0;
     }

@@ -44,6 +44,7 @@ private:
         bool granted = false;
         std::uint64_t joined_ns = 0;
         std::uint64_t loose_charged_ns = 0;
+        std::uint64_t tasks_at_grant = 0;
     };
     struct vm {
         std::string name;
@@ -58,7 +59,7 @@ private:
     void carry_out(std::uint64_t now_ns);
     bool grant(vm_id id, bool shared);
     void take_back(vm_id id, std::uint64_t flags, std::uint64_t now_ns);
-    bool reclaim(session& one);
+    static bool reclaim(session& one, bool unused_too);
     void conclude(vm_id id, std::uint64_t now_ns); // after anything in a page may have changed
     void charge_loose(session& one, std::uint64_t now_ns);
     void bound_windows();
