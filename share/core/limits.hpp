@@ -28,6 +28,15 @@ inline constexpr std::uint64_t turns_of_second = 33;
 inline constexpr std::uint64_t min_slice_ns = 1 * ms;
 inline constexpr std::uint64_t max_slice_ns = 8 * ms;
 
+// A VM that is behind its share and has a gap between two tasks keeps the GPU, standing still, for so long:
+// its program waits for the one to begin the other, and would else lose its turn with each gap. Only one whose
+// gaps have been at most this and a quarter of the work between them, so what stands still is a fifth of
+// that VM's own time.
+inline constexpr std::uint64_t max_gap_ns = 200 * us;
+inline constexpr std::uint64_t work_of_gap = 4;
+// Of a VM that has shown none yet: several short ones must be seen before one is waited for.
+inline constexpr std::uint64_t unknown_gap_ns = 4 * max_gap_ns;
+
 // Who was given the GPU keeps it for so long before one that is further behind may have it: or two VMs of
 // one kernel at a time would do nothing but switch.
 inline constexpr std::uint64_t min_turn_ns = 500 * us;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "share/core/limits.hpp"
 #include "share/core/terms.hpp"
 
 namespace kagemusha::share {
@@ -35,6 +36,13 @@ struct vm_state {
     std::uint64_t credit_at_ns = 0;     // when that was computed
     std::uint32_t rate_permille = 0;    // at which credit comes in; 0: not limited
     std::uint64_t turn_number = 0;      // of its last turn
+
+    // Gaps between its tasks, while others wait (scheduler::keeps_in_gap()).
+    std::uint64_t gap_ends_ns = 0;         // running, in a gap: when it loses the GPU; 0: in none
+    std::uint64_t left_ns = 0;             // when it last had nothing to do
+    std::uint64_t works_since_ns = 0;      // running: since when without a gap
+    std::uint64_t gap_ns = unknown_gap_ns; // about, of the last few
+    std::uint64_t work_ns = 0;             // about, between the last few
 
     // Accounts, for people.
     std::uint64_t held_ns = 0, waited_ns = 0, longest_turn_ns = 0, turns = 0, times_stuck = 0;

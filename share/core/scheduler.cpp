@@ -84,9 +84,12 @@ void scheduler::wants(vm_id id, std::uint64_t now_ns) {
         return;
     switch (vm->phase) {
     case vm_phase::idle:
+        end_gap(*vm, now_ns);
         wake(*vm, now_ns);
         break;
-    case vm_phase::running: // another of its processes: it may begin, too
+    case vm_phase::running: // after a gap, or another of its processes: it may begin, too
+        if (vm->gap_ends_ns != 0)
+            end_gap(*vm, now_ns);
         actions_.push_back({action::kind::grant, id, current_shares_});
         break;
     case vm_phase::leaving:
@@ -104,19 +107,26 @@ void scheduler::released(vm_id id, bool wants_more, std::uint64_t now_ns) {
     vm_state* vm = known(id);
     if (vm == nullptr || !has_gpu(*vm))
         return;
+    if (vm->gap_ends_ns != 0) {
+        if (wants_more)
+            wants(id, now_ns);
+        return;
+    }
     wants_more |= vm->wants_more;
     vm->wants_more = vm->impatient = false;
-    if (current_ == id) {
-        if (now_ns < turn_began_ns_ + least_charge_ns) {
-            policy_->ran(*vm, turn_began_ns_ + least_charge_ns - now_ns);
-            vm->credit_ns -= static_cast<std::int64_t>(turn_began_ns_ + least_charge_ns - now_ns);
-        }
-        vm->longest_turn_ns = std::max(vm->longest_turn_ns, now_ns - turn_began_ns_);
-        current_.reset();
+    if (!wants_more && current_ == id) {
+        vm->left_ns = now_ns;
+        vm->work_ns = (3 * vm->work_ns + now_ns - vm->works_since_ns) / 4;
     }
-    enter(*vm, vm_phase::idle, now_ns);
-    if (wants_more)
-        enter(*vm, vm_phase::waiting, now_ns); // it has not slept
+    if (!wants_more && keeps_in_gap(*vm, now_ns)) {
+        vm->gap_ends_ns = now_ns + max_gap_ns;
+    } else {
+        if (current_ == id)
+            end_turn(*vm, now_ns);
+        enter(*vm, vm_phase::idle, now_ns);
+        if (wants_more)
+            enter(*vm, vm_phase::waiting, now_ns); // it has not slept
+    }
     decide(now_ns);
 }
 
@@ -254,6 +264,7 @@ void scheduler::begin_turn(vm_state& vm, std::uint64_t now_ns) {
     vm.charged_until_ns = now_ns;
     vm.turn_number = ++turn_number_;
     ++vm.turns;
+    vm.works_since_ns = now_ns;
     current_ = vm.id;
     // A limited VM shares with nobody: what it does not use it must be seen not to use.
     current_shares_ = anybody_waits() || vm.rate_permille != 0;
@@ -261,6 +272,46 @@ void scheduler::begin_turn(vm_state& vm, std::uint64_t now_ns) {
     turn_ends_ns_ = now_ns + slice_ns();
     actions_.push_back({action::kind::grant, vm.id, current_shares_});
 }
+
+void scheduler::end_turn(vm_state& vm, std::uint64_t now_ns) {
+    if (now_ns < turn_began_ns_ + least_charge_ns) {
+        policy_->ran(vm, turn_began_ns_ + least_charge_ns - now_ns);
+        vm.credit_ns -= static_cast<std::int64_t>(turn_began_ns_ + least_charge_ns - now_ns);
+    }
+    vm.longest_turn_ns = std::max(vm.longest_turn_ns, now_ns - turn_began_ns_);
+    vm.gap_ends_ns = 0;
+    current_.reset();
+}
+
+// ---- gaps
+
+// Whether the GPU stands still for the next task of a VM that has just ended its last one.
+bool scheduler::keeps_in_gap(const vm_state& vm, std::uint64_t now_ns) {
+    if (current_ != vm.id || vm.phase != vm_phase::running || vm.gap_ns > max_gap_ns ||
+        vm.gap_ns * work_of_gap > vm.work_ns || (vm.rate_permille != 0 && vm.credit_ns <= 0))
+        return false;
+    const vm_state* best = best_waiting(now_ns);
+    return best != nullptr && policy_->before(vm, *best, now_ns);
+}
+
+// It has a task again, in time or not.
+void scheduler::end_gap(vm_state& vm, std::uint64_t now_ns) {
+    if (vm.left_ns != 0)
+        vm.gap_ns = (3 * vm.gap_ns + std::min(now_ns - vm.left_ns, unknown_gap_ns)) / 4;
+    vm.left_ns = vm.gap_ends_ns = 0;
+    vm.works_since_ns = now_ns;
+}
+
+void scheduler::decide_gap(vm_state& current, const vm_state* best, std::uint64_t now_ns) {
+    if (now_ns < current.gap_ends_ns && best != nullptr && policy_->before(current, *best, now_ns)) {
+        wake_at(current.gap_ends_ns);
+        return;
+    }
+    end_turn(current, now_ns);
+    enter(current, vm_phase::idle, now_ns);
+}
+
+// ---- turns
 
 // A VM that its limit has held back comes as one that has slept: it is not to have what it was not allowed.
 void scheduler::throttle(vm_state& vm) {
@@ -284,6 +335,12 @@ void scheduler::decide(std::uint64_t now_ns) {
         current = nullptr;
     }
     vm_state* best = best_waiting(now_ns);
+    if (current != nullptr && current->gap_ends_ns != 0) {
+        decide_gap(*current, best, now_ns);
+        if (current_)
+            return;
+        current = nullptr;
+    }
     if (current == nullptr && best != nullptr) {
         begin_turn(*best, now_ns);
         current = best;

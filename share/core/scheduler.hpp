@@ -48,7 +48,7 @@ public:
     void remove(vm_id id, std::uint64_t now_ns);
     // It has a task that waits.
     void wants(vm_id id, std::uint64_t now_ns);
-    // It has nothing in flight and nothing granted any more.
+    // It has nothing in flight and nothing granted any more. Said again while that is so, it changes nothing.
     void released(vm_id id, bool wants_more, std::uint64_t now_ns);
     // What it has in flight may wait for its guest: the others wait for stall_ns only, not for patience_ns,
     // until it has given the GPU back.
@@ -77,6 +77,10 @@ private:
     void decide(std::uint64_t now_ns);
     void decide_turn(vm_state& current, vm_state* best, std::uint64_t now_ns);
     void begin_turn(vm_state& vm, std::uint64_t now_ns);
+    void end_turn(vm_state& vm, std::uint64_t now_ns);
+    bool keeps_in_gap(const vm_state& vm, std::uint64_t now_ns);
+    void end_gap(vm_state& vm, std::uint64_t now_ns);
+    void decide_gap(vm_state& current, const vm_state* best, std::uint64_t now_ns);
     vm_state* best_waiting(std::uint64_t now_ns);
     bool anybody_waits() const;
     bool may_begin(const vm_state& vm) const;

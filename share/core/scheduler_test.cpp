@@ -64,6 +64,34 @@ void run_busy(scheduler& s, const std::vector<std::uint64_t>& task_ns, std::uint
     }
 }
 
+// Two VMs with tasks of 500 us, and a gap before each next one: how long each had the GPU within 10 s.
+std::vector<std::uint64_t> run_steps(scheduler& s, std::uint64_t gap_ns) {
+    constexpr std::uint64_t task_ns = 500 * us, until_ns = 10 * second, never = UINT64_MAX;
+    struct {
+        std::uint64_t task_ends_ns = never, gap_ends_ns = 0;
+    } vms[2];
+    std::uint64_t now = 0;
+    while (now < until_ns) {
+        while (const auto a = s.next_action())
+            if (a->what == kind::grant)
+                vms[a->vm].task_ends_ns = now + task_ns;
+        now = std::min(s.next_ns(), until_ns);
+        for (const auto& vm : vms)
+            now = std::min({now, vm.task_ends_ns, vm.gap_ends_ns});
+        s.advance(now);
+        for (vm_id id = 0; id < 2; ++id) {
+            if (vms[id].task_ends_ns == now) {
+                vms[id] = {never, now + gap_ns};
+                s.released(id, false, now);
+            } else if (vms[id].gap_ends_ns == now) {
+                vms[id].gap_ends_ns = never;
+                s.wants(id, now);
+            }
+        }
+    }
+    return {held(s, 0), held(s, 1)};
+}
+
 TEST(scheduler, a_lone_vm_is_granted_the_gpu_once) {
     scheduler s(policy_kind::fair);
     s.add(1, {}, 0);
@@ -105,6 +133,46 @@ TEST(scheduler, fair_follows_the_weights_whatever_the_kernels) {
     s.add(1, share_of(250), 0);
     run_busy(s, {100 * us, 10 * ms}, 10 * second);
     EXPECT_NEAR(static_cast<double>(held(s, 0)) / (10.0 * second), 0.75, 0.0075);
+}
+
+// A program that waits for the one task to begin the other has nothing to do in between.
+TEST(scheduler, fair_follows_the_weights_of_those_with_short_gaps) {
+    for (const std::uint64_t gap_ns : {1 * us, 20 * us, 100 * us}) {
+        scheduler s(policy_kind::fair);
+        s.add(0, share_of(750), 0);
+        s.add(1, share_of(250), 0);
+        const auto had = run_steps(s, gap_ns);
+        EXPECT_NEAR(static_cast<double>(had[0]) / static_cast<double>(had[0] + had[1]), 0.75, 0.02) << gap_ns;
+    }
+}
+
+TEST(scheduler, no_gpu_stands_still_for_long_gaps) {
+    scheduler s(policy_kind::fair);
+    s.add(0, share_of(750), 0);
+    s.add(1, share_of(250), 0);
+    const auto had = run_steps(s, 2 * ms);
+    EXPECT_NEAR(static_cast<double>(had[0]) / static_cast<double>(had[0] + had[1]), 0.5, 0.02);
+}
+
+// One that announced short gaps and then stays away costs the others one of them.
+TEST(scheduler, a_gap_that_does_not_end_loses_the_gpu) {
+    scheduler s(policy_kind::fair);
+    s.add(0, share_of(750), 0);
+    s.add(1, share_of(250), 0);
+    run_steps(s, 1 * us);
+    std::uint64_t now = 10 * second;
+    if (s.find(0)->phase != vm_phase::running) {
+        s.released(1, true, now);
+        actions_of(s);
+    }
+    ASSERT_EQ(s.find(0)->phase, vm_phase::running);
+    s.wants(1, now);
+    s.released(0, false, now + 500 * us);
+    s.released(0, false, now + 500 * us + 1);
+    now += 500 * us + max_gap_ns;
+    s.advance(now);
+    EXPECT_EQ(s.find(0)->phase, vm_phase::idle);
+    EXPECT_EQ(s.find(1)->phase, vm_phase::running);
 }
 
 TEST(scheduler, round_robin_is_equal_in_time) {

@@ -39,9 +39,13 @@ conduct drawn_conduct(rng& chance) {
 void draw_vm(rng& chance, vm_options& vm, bool honest) {
     constexpr std::uint64_t lengths[] = {100 * us, 1 * ms, 10 * ms, 50 * ms};
     vm.task_ns = lengths[chance.below(std::size(lengths))];
-    vm.how = honest ? conduct::busy : drawn_conduct(chance);
+    vm.how = !honest ? drawn_conduct(chance) : chance.chance(8000) ? conduct::busy : conduct::steps;
     if (vm.how == conduct::floods)
         vm.task_ns = 5 * us;
+    if (vm.how == conduct::steps) {
+        vm.task_ns = std::max(vm.task_ns, 1 * ms); // a gap that is waited for is a quarter of it at most
+        vm.think_ns = std::uint64_t{chance.between(1, 40)} * us;
+    }
     if (vm.how == conduct::sleeps)
         vm.think_ns = std::uint64_t{chance.between(20, 20000)} * us;
     if (vm.how == conduct::hangs || vm.how == conduct::dies)

@@ -12,6 +12,7 @@ namespace kagemusha::share::sim {
 
 enum class conduct : std::uint8_t {
     busy,   // always has a task
+    steps,  // one task at a time, and a short gap before the next
     sleeps, // thinks between its tasks
     floods, // tiny tasks without end
     liar,   // gives the GPU back at once, whatever it has in flight

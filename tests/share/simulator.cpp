@@ -194,7 +194,7 @@ void simulator::pump(vm_id vm) {
         }
         return;
     }
-    if (is.how == conduct::sleeps) {
+    if (is.how == conduct::sleeps || is.how == conduct::steps) {
         if (w.units == 0) {
             w.has_task = false;
             submit(vm, is.task_ns);
@@ -265,6 +265,8 @@ void simulator::end_unit(vm_id vm) {
     w.units_ns -= gpu_.front().ns;
     gpu_.pop_front();
     begin_unit();
+    if (o_.vms[vm].how == conduct::steps)
+        post(now_ns_ + o_.vms[vm].think_ns, what::thought, vm);
     if (o_.vms[vm].how == conduct::sleeps)
         post(now_ns_ + o_.vms[vm].think_ns / 2 +
                  chance_.below(static_cast<std::uint32_t>(o_.vms[vm].think_ns)),
@@ -282,7 +284,7 @@ void simulator::dies(vm_id vm) {
     scheduler_.remove(vm, now_ns_);
 }
 
-// Work is conserved: no GPU stands still while somebody waits for it.
+// Work is conserved: no GPU stands still while somebody waits for it, but for gaps.
 void simulator::look_at_idle() {
     const bool hung = std::ranges::any_of(record_.vms, [](const vm_record& vm) { return vm.hung; });
     const bool waits = std::ranges::any_of(workers_, [](const worker& w) { return w.asked; });

@@ -6,10 +6,10 @@
 namespace kagemusha::share::sim {
 
 std::string check_conservation(const options& o, const record& r) {
-    const std::uint64_t bound = 8 * (o.max_latency_ns + 1 * us);
+    const std::uint64_t bound = 8 * (o.max_latency_ns + 1 * us) + max_gap_ns;
     if (r.longest_idle_ns > bound)
         return "the GPU stood still for " + in_ms(r.longest_idle_ns) +
-               " ms while a VM waited for it; a switch takes at most " + in_ms(bound);
+               " ms while a VM waited for it; a switch and a gap take at most " + in_ms(bound);
     return "";
 }
 

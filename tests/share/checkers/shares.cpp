@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// shares: who always has work gets what it asked for, within 3 % and what can't be divided (a turn, its own
-// longest task, the longest of the others); nobody gets more than its cap or its fixed share.
+// shares: who always has work, but for short gaps, gets what it asked for, within 3 % and what can't be
+// divided (a turn, its own longest task, the longest of the others); nobody gets more than its cap or its fixed
+// share.
 #include <algorithm>
 #include <numeric>
 
@@ -34,7 +35,8 @@ std::string check_shares(const options& o, const record& r) {
     if (auto error = check_limits(o, r, weights); !error.empty())
         return error;
     const bool all_busy = std::ranges::all_of(o.vms, [](const vm_options& vm) {
-        return vm.how == conduct::busy && vm.joins_ns == 0 && vm.terms.cap_permille == whole_permille;
+        return (vm.how == conduct::busy || vm.how == conduct::steps) && vm.joins_ns == 0 &&
+               vm.terms.cap_permille == whole_permille;
     });
     if (!all_busy || o.policy == policy_kind::priority)
         return "";
@@ -51,8 +53,14 @@ std::string check_shares(const options& o, const record& r) {
         const std::uint64_t part =
             o.policy == policy_kind::round_robin ? left_over / o.vms.size() : left_over * weights[i] / all;
         const std::uint64_t indivisible = max_slice_ns + r.vms[i].longest_unit_ns + longest_unit(r) + part;
-        const std::uint64_t off =
-            asked > r.vms[i].used_ns ? asked - r.vms[i].used_ns : r.vms[i].used_ns - asked;
+        // What stands still in a VM's gaps is of its own time; the others may have had a little more for it.
+        if (o.vms[i].how == conduct::steps)
+            asked = asked * o.vms[i].task_ns /
+                    (o.vms[i].task_ns + o.vms[i].think_ns + 4 * (o.max_latency_ns + 1 * us));
+        const bool too_much = r.vms[i].used_ns > asked;
+        if (too_much && std::ranges::count(o.vms, conduct::steps, &vm_options::how) != 0)
+            continue;
+        const std::uint64_t off = too_much ? r.vms[i].used_ns - asked : asked - r.vms[i].used_ns;
         if (off > asked * 3 / 100 + indivisible)
             return "VM " + std::to_string(i) + " was to have " + in_ms(asked) + " ms and had " +
                    in_ms(r.vms[i].used_ns);
