@@ -69,7 +69,8 @@ class Hands:
     def status(self, name):
         said = subprocess.run([self.lab.tool, "status", name, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               env=self.lab.environment, check=False).stdout
-        return json.loads(said) if said.strip() else {}
+        found = json.loads(said) if said.strip() else []
+        return (found[0] if found else {}).get("supervisor") or {}
 
     def creates(self, nodes):
         network = self.folder / "net"
