@@ -94,6 +94,7 @@ class Declared(unittest.TestCase):
         rules = (DEBIAN / "rules").read_text(encoding="utf-8")
         self.assertIn("-DKAGEMUSHA_SOURCE_ROOT=/usr/share/kagemusha", rules)
         self.assertIn("export KAGEMUSHA_QEMU_RPATH = $$ORIGIN", rules)
+        self.assertIn("-DCMAKE_CXX_COMPILER_LAUNCHER=$(ccache)", rules)  # without the base that clones' has
         check = re.search(r"override_dh_builddeb:\n\t! grep .*'\$\(CURDIR\)/' (.*)", rules)
         self.assertIsNotNone(check)
         for name in self.names:
