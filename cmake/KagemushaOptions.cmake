@@ -5,6 +5,7 @@
 
 set(KAGEMUSHA_SANITIZE "" CACHE STRING "Sanitizers for every target, as the compiler spells them: address,undefined or thread")
 option(KAGEMUSHA_TOGETHER "Compile several files as one: once from scratch is faster, after a change slower" OFF)
+set(KAGEMUSHA_SOURCE_ROOT "${CMAKE_SOURCE_DIR}" CACHE PATH "Where programs look for our scripts that are in no installation")
 option(KAGEMUSHA_WERROR "Treat warnings as errors" ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

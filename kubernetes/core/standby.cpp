@@ -137,7 +137,7 @@ bool put(json& entry, const condition& wanted, std::string_view now) {
         all.back()["lastTransitionTime"] = now;
         return true;
     }
-    const bool turned = text_of(*at, "status") != value["status"];
+    const bool turned = text_of(*at, "status") != text_of(value, "status");
     if (!turned && text_of(*at, "reason") == wanted.reason && text_of(*at, "message") == wanted.message)
         return false;
     const auto since = turned ? std::string(now) : text_of(*at, "lastTransitionTime");

@@ -89,6 +89,17 @@ class Declared(unittest.TestCase):
             if "-pkagemusha-k8s" not in call:  # its units may: VMs are in pods
                 self.assertIn("--no-stop-on-upgrade", call)
 
+    def test_the_build_stops_when_a_package_tells_where_it_was_built(self):
+        """The tool has a place of our scripts, QEMU a RUNPATH: in packages both are those of an installation."""
+        rules = (DEBIAN / "rules").read_text(encoding="utf-8")
+        self.assertIn("-DKAGEMUSHA_SOURCE_ROOT=/usr/share/kagemusha", rules)
+        self.assertIn("export KAGEMUSHA_QEMU_RPATH = $$ORIGIN", rules)
+        self.assertIn("-DCMAKE_CXX_COMPILER_LAUNCHER=$(ccache)", rules)  # without the base that clones' has
+        check = re.search(r"override_dh_builddeb:\n\t! grep .*'\$\(CURDIR\)/' (.*)", rules)
+        self.assertIsNotNone(check)
+        for name in self.names:
+            self.assertTrue(any(Path(f"debian/{name}").match(place.rstrip("/")) for place in check.group(1).split()), name)
+
     def test_no_file_is_in_two_packages(self):
         """What one package takes with its whole folder, another must not take file by file."""
         taken = [(package, source.rstrip("/")) for package in self.names if (DEBIAN / f"{package}.install").exists()

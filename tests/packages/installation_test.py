@@ -72,6 +72,12 @@ class Installation(unittest.TestCase):
             self.assertLessEqual(len(paths), 1, name)
             self.assertTrue(all("[$ORIGIN]" in line for line in paths), f"{name}: {paths}")
 
+    def test_the_guests_module_does_not_tell_where_it_was_built(self):
+        """Its messages have the names of files. What is built elsewhere is the same: tests/packages/rebuild."""
+        module = (self.prefix / "lib/kagemusha/guest/6.12-cloud/kagemusha_vgpu.ko").read_bytes()
+        self.assertIn(b"guest-driver/kernel/", module)
+        self.assertNotIn(b"/modules/", module)  # the cache's folder
+
     def test_all_parts_are_below_the_prefix(self):
         said = self.tool("assets")
         self.assertEqual(said.returncode, 0, said.stderr)
