@@ -145,7 +145,7 @@ CUresult show_pinned(pinned& one, context& where) {
     // Copies may be on their way to it or from it, past what will be on the GPU.
     if (const CUresult error = where.finish_sent())
         return error;
-    one.known.assign(program_bytes(one), program_bytes(one) + one.bytes);
+    one.known.reserve(one.bytes);
     {
         const std::lock_guard held(where.mutex);
         if (const CUresult error = make_arena(where, one.reserved, one.reserved_bytes)) {
@@ -153,6 +153,7 @@ CUresult show_pinned(pinned& one, context& where) {
             return error;
         }
     }
+    one.known.assign(program_bytes(one), program_bytes(one) + one.bytes);
     one.home = &where;
     pinned_shown.fetch_add(1, std::memory_order_release);
     const CUresult error = move(one, opencl::direction::to_device, 0, one.bytes, one.known.data(), true);
