@@ -273,9 +273,11 @@ void events(const kernels_of& k) {
         }
         EXPECT(memory.all() == wanted);
     }
+    NEED(cuCtxSynchronize());
+    launch(k.crawl, 1, one, other.gpu(), 30000u);
     while (cu.cuStreamQuery(one) == CUDA_ERROR_NOT_READY) {
     }
-    EXPECT(other.at[0] == std::uint32_t(20000ull * 19999 / 2));
+    EXPECT(other.at[0] == std::uint32_t(30000ull * 29999 / 2));
     // Stored for one stream, and read by another that has not to wait for the first.
     memory.at[3] = wanted[3] = 1234;
     launch(k.crawl, 1, one, other.gpu(), 50000u);
@@ -335,6 +337,11 @@ void copies(const kernels_of& k) {
         wanted[i] += bias;
     wanted = bumped(wanted, 3);
     EXPECT(memory.all() == wanted);
+    // A store that no kernel has seen, copied.
+    memory.at[300] = wanted[300] = 3;
+    NEED(cuMemcpyHtoD_v2(device + 1200, memory.at + 300, 4));
+    NEED(cuMemcpyDtoH_v2(got.data(), device + 1200, 4));
+    EXPECT(got[0] == 3);
     // A copy of what was there before the program stored: the copy is later, and counts.
     NEED(cuMemcpyHtoD_v2(device, memory.at, count * 4));
     memory.at[200] = 1;
