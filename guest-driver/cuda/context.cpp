@@ -175,10 +175,11 @@ CUresult context::synchronise() {
     const CUresult earlier = settle_all(*this);
     const bool fetches = pinned_shown.load(std::memory_order_acquire) != 0;
     const auto over = fetches ? places() : std::vector<queue_place>();
+    const CUresult stored = fetches ? send_pinned(*this) : CUDA_SUCCESS;
     CUresult result = finish_sent();
     if (fetches && !result)
         result = fetch_pinned(over);
-    return earlier ? earlier : result;
+    return earlier ? earlier : result ? result : stored;
 }
 
 CUresult context::finish_sent() {

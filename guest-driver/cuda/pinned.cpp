@@ -81,8 +81,9 @@ CUresult settle_sent(pinned& one, context& where) {
     return fetch(one);
 }
 
-// Sends what the program stored since. Where commands may write other bytes of it, exactly those bytes.
-CUresult upload(pinned& one, byte_range within, context& asks) {
+// Sends what the program stored since. Where commands may write other bytes of it, exactly those bytes. `asks`: may
+// wait for what this context runs, if that is less work; null: it may not.
+CUresult upload(pinned& one, byte_range within, context* asks) {
     std::byte* const program = program_bytes(one) + within.first;
     std::byte* const known = one.known.data() + within.first;
     std::vector<byte_range> runs;
@@ -94,9 +95,9 @@ CUresult upload(pinned& one, byte_range within, context& asks) {
         });
     };
     if (!one.unfetched.is_empty()) {
-        collect(0, most_exact_runs + 1);
-        if (runs.size() > most_exact_runs) {
-            for (context* const in : {&asks, one.home})
+        collect(0, asks ? most_exact_runs + 1 : ~std::size_t{0});
+        if (asks && runs.size() > most_exact_runs) {
+            for (context* const in : {asks, one.home})
                 if (const CUresult error = settle_sent(one, *in))
                     return error;
             collect(one.unfetched.is_empty() ? gap_bytes : 0, ~std::size_t{0});
@@ -226,7 +227,7 @@ CUresult pinned_use::begin_launch(std::span<const std::byte> parameters) {
         if (one.home != &where) // its copies to the program's memory are not those to the GPU's
             error = where.finish_sent();
         if (!error)
-            error = upload(one, {0, one.bytes}, where);
+            error = upload(one, {0, one.bytes}, &where);
         if (!error)
             error = wait_for_uploads(*one.home);
         used_.push_back({one.program, {0, one.bytes}});
@@ -241,7 +242,7 @@ CUresult pinned_use::begin_range(std::uint64_t address, std::uint64_t bytes) {
         return CUDA_SUCCESS;
     const std::uint64_t first = gpu_address(*one, address) - one->on_gpu;
     const byte_range within{first, std::min<std::uint64_t>(bytes, one->bytes - first)};
-    if (const CUresult error = upload(*one, within, *where_.owner))
+    if (const CUresult error = upload(*one, within, where_.owner))
         return error;
     used_.push_back({one->program, within});
     return wait_for_uploads(*one->home);
@@ -277,6 +278,16 @@ CUresult fetch_pinned(std::span<const queue_place> over) {
             one.unfetched.reach(part.queue, part.place);
         if (const CUresult error = fetch(one); error && !first)
             first = error;
+    });
+    return first;
+}
+
+CUresult send_pinned(context& where) {
+    const std::lock_guard held(pinned_mutex);
+    CUresult first = CUDA_SUCCESS;
+    for_each_pinned([&](pinned& one) {
+        if (one.home == &where && !one.unfetched.is_empty() && !first)
+            first = upload(one, {0, one.bytes}, nullptr);
     });
     return first;
 }

@@ -4,10 +4,11 @@
 // launch names gets an arena of the same size: from then on it is *shown*, and both copies are kept equal by
 // ordinary commands, which a standby executes too (mapped_bytes.hpp says which bytes go where):
 //
-//   to the GPU     before a launch or a copy: what the program stored since
-//   to the program where it may look: when a wait ends, and before its own functions
+//   to the GPU     what the program stored: before a launch or a copy, and when it begins to wait
+//   to the program what commands wrote: when a wait ends, and before its own functions
 //
-// That is as much as CUDA promises without fences of the whole system. The address is that of the program's memory
+// That is as much as CUDA promises without fences of the whole system, and enough for a kernel that is held until
+// the program waits for it (as JAX's timers have one). A loop without calls, on either side, sees nothing new. The address is that of the program's memory
 // for what cuMemHostAlloc gave, and another for what was registered.
 //
 // Programs whose pinned memory no kernel reaches pay for none of it: only copies use it, in place.
@@ -105,6 +106,12 @@ private:
     stream& where_;
     std::vector<use> used_;
 };
+
+// The program waits from here on: what it stored goes to kernels that run, which may wait for it.
+CUresult send_pinned(context& where);
+inline CUresult pinned_waits(context& where) {
+    return pinned_shown.load(std::memory_order_acquire) == 0 ? CUDA_SUCCESS : send_pinned(where);
+}
 
 // The program may look: fetches what commands wrote. Of these queues they are known to be over so far.
 CUresult fetch_pinned(std::span<const queue_place> over);

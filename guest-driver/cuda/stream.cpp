@@ -51,7 +51,9 @@ CUresult of_event(CUevent handle, Body&& body) noexcept {
 
 CUresult finish(stream& where) {
     const queue_place over{where.native->id(), where.sent.load(std::memory_order_acquire)};
-    const CUresult error = cuda_result(opencl::finish_queue(*where.native));
+    CUresult error = pinned_waits(*where.owner);
+    if (!error)
+        error = cuda_result(opencl::finish_queue(*where.native));
     return error ? error : pinned_arrived(over);
 }
 
@@ -243,8 +245,10 @@ KAGEMUSHA_EXPORT CUresult cuStreamQuery(CUstream handle) {
             where.asked_at = sent;
             where.native->owner().link().flush(where.native.get());
         }
-        if (!where.asked->is_over())
-            return CUDA_ERROR_NOT_READY;
+        if (!where.asked->is_over()) {
+            const CUresult error = pinned_waits(*where.owner);
+            return error ? error : CUDA_ERROR_NOT_READY;
+        }
         const CUresult result = cuda_result(where.asked->status());
         return result ? result : pinned_arrived({where.native->id(), sent});
     });
@@ -437,6 +441,8 @@ KAGEMUSHA_EXPORT CUresult cuEventQuery(CUevent handle) {
         const auto marker = last->marker(error);
         if (error)
             return error;
+        if (!marker->is_over() && (error = pinned_waits(*one.owner)))
+            return error;
         if (!marker->is_over())
             marker->where()->owner().link().flush(marker->where());
         if (!marker->is_over())
@@ -455,6 +461,8 @@ KAGEMUSHA_EXPORT CUresult cuEventSynchronize(CUevent handle) {
             return CUDA_SUCCESS;
         CUresult error = CUDA_SUCCESS;
         const auto marker = last->marker(error);
+        if (!error)
+            error = pinned_waits(*one.owner);
         if (!error)
             error = cuda_result(opencl::wait_blocking(*marker, *marker->where()));
         return error ? error : arrived(*last);
