@@ -71,21 +71,30 @@ struct byte_range {
 // commands are counted; they end in their order.
 class unfetched_commands {
 public:
-    // The command that is this queue's `place`th may write there.
-    void note(std::uint64_t queue, std::uint64_t place, byte_range where) {
+    // A command that may write there is about to be sent to this queue.
+    void begin(std::uint64_t queue, byte_range where) {
         auto one = std::find_if(of_queues_.begin(), of_queues_.end(),
                                 [&](const entry& e) { return e.queue == queue; });
         if (one == of_queues_.end())
-            one = of_queues_.insert(one, {queue, place, where, false});
-        one->place = std::max(one->place, place);
+            one = of_queues_.insert(one, {queue, 0, where, 0, false});
+        ++one->on_their_way;
         one->where = joined(one->where, where);
         one->is_over = false;
+    }
+
+    // It was sent, and is at most the queue's `place`th; or could not be.
+    void sent(std::uint64_t queue, std::uint64_t place) {
+        for (entry& one : of_queues_)
+            if (one.queue == queue && one.on_their_way > 0) {
+                --one.on_their_way;
+                one.place = std::max(one.place, place);
+            }
     }
 
     // This queue's commands are over up to this place.
     void reach(std::uint64_t queue, std::uint64_t place) {
         for (entry& one : of_queues_)
-            if (one.queue == queue && one.place <= place)
+            if (one.queue == queue && one.on_their_way == 0 && one.place <= place)
                 one.is_over = true;
     }
 
@@ -108,8 +117,9 @@ public:
 
 private:
     struct entry {
-        std::uint64_t queue, place;
+        std::uint64_t queue, place; // of the last one that was sent
         byte_range where;
+        unsigned on_their_way; // begun, not yet sent
         bool is_over;
     };
 

@@ -77,6 +77,11 @@ TEST(mapped_bytes, both_sides_may_change_other_bytes) {
     EXPECT_EQ(known[9], std::byte{6});
 }
 
+void note(unfetched_commands& to, std::uint64_t queue, std::uint64_t place, byte_range where) {
+    to.begin(queue, where);
+    to.sent(queue, place);
+}
+
 TEST(mapped_bytes, what_no_command_touched_is_not_fetched) {
     unfetched_commands all;
     EXPECT_TRUE(all.is_empty());
@@ -85,8 +90,8 @@ TEST(mapped_bytes, what_no_command_touched_is_not_fetched) {
 
 TEST(mapped_bytes, a_range_is_fetched_until_its_command_is_over) {
     unfetched_commands all;
-    all.note(1, 5, {100, 10});
-    all.note(1, 7, {200, 10});
+    note(all, 1, 5, {100, 10});
+    note(all, 1, 7, {200, 10});
     all.reach(1, 6); // the second may still run
     EXPECT_EQ(all.stale(), (byte_range{100, 110}));
     all.fetched();
@@ -96,10 +101,30 @@ TEST(mapped_bytes, a_range_is_fetched_until_its_command_is_over) {
     EXPECT_TRUE(all.is_empty());
 }
 
+// Another thread may wait for the queue while a command is on its way into it.
+TEST(mapped_bytes, a_command_that_is_being_sent_is_not_over) {
+    unfetched_commands all;
+    all.begin(1, {0, 10});
+    all.begin(1, {5, 10});
+    all.sent(1, 3);
+    all.reach(1, 9);
+    all.fetched();
+    EXPECT_EQ(all.stale(), (byte_range{0, 15}));
+    all.sent(1, 4);
+    all.reach(1, 3);
+    all.fetched();
+    EXPECT_FALSE(all.is_empty());
+    all.reach(1, 4);
+    all.fetched();
+    EXPECT_TRUE(all.is_empty());
+    all.sent(1, 5); // of one that was forgotten meanwhile
+    EXPECT_TRUE(all.is_empty());
+}
+
 TEST(mapped_bytes, another_queues_end_says_nothing) {
     unfetched_commands all;
-    all.note(1, 5, {0, 10});
-    all.note(2, 5, {50, 10});
+    note(all, 1, 5, {0, 10});
+    note(all, 2, 5, {50, 10});
     all.reach(2, 9);
     EXPECT_EQ(all.stale(), (byte_range{0, 60}));
     all.fetched();
@@ -108,9 +133,9 @@ TEST(mapped_bytes, another_queues_end_says_nothing) {
 
 TEST(mapped_bytes, a_command_behind_the_end_opens_it_again) {
     unfetched_commands all;
-    all.note(1, 5, {0, 10});
+    note(all, 1, 5, {0, 10});
     all.reach(1, 5);
-    all.note(1, 6, {20, 5});
+    note(all, 1, 6, {20, 5});
     all.fetched();
     EXPECT_EQ(all.stale(), (byte_range{0, 25}));
 }

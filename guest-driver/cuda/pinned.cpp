@@ -227,10 +227,7 @@ CUresult pinned_use::begin_launch(std::span<const std::byte> parameters) {
         if (one.home != &where) // its copies to the program's memory are not those to the GPU's
             error = where.finish_sent();
         if (!error)
-            error = upload(one, {0, one.bytes}, &where);
-        if (!error)
-            error = wait_for_uploads(*one.home);
-        used_.push_back({one.program, {0, one.bytes}});
+            error = use(one, {0, one.bytes});
     });
     return error;
 }
@@ -242,10 +239,15 @@ CUresult pinned_use::begin_range(std::uint64_t address, std::uint64_t bytes) {
         return CUDA_SUCCESS;
     const std::uint64_t first = gpu_address(*one, address) - one->on_gpu;
     const byte_range within{first, std::min<std::uint64_t>(bytes, one->bytes - first)};
-    if (const CUresult error = upload(*one, within, where_.owner))
+    return use(*one, within);
+}
+
+CUresult pinned_use::use(pinned& one, byte_range where) {
+    if (const CUresult error = upload(one, where, where_.owner))
         return error;
-    used_.push_back({one->program, within});
-    return wait_for_uploads(*one->home);
+    used_.push_back(one.program);
+    one.unfetched.begin(where_.native->id(), where);
+    return wait_for_uploads(*one.home);
 }
 
 CUresult pinned_use::wait_for_uploads(context& home) {
@@ -260,12 +262,13 @@ CUresult pinned_use::wait_for_uploads(context& home) {
     return cuda_result(opencl::wait_blocking(*home.pinned_sent, *home.pinned_copies->native));
 }
 
-void pinned_use::note() {
+void pinned_use::end() {
     const std::uint64_t place = where_.sent.load(std::memory_order_acquire);
     const std::lock_guard held(pinned_mutex);
-    for (const use& one : used_)
-        if (pinned* const in = find_pinned(one.program); in && in->home)
-            in->unfetched.note(where_.native->id(), place, one.where);
+    for (const std::uint64_t one : used_)
+        if (pinned* const in = find_pinned(one))
+            in->unfetched.sent(where_.native->id(), place);
+    used_.clear();
 }
 
 CUresult fetch_pinned(std::span<const queue_place> over) {

@@ -78,6 +78,10 @@ bool is_known_pinned(std::uint64_t address);
 class pinned_use {
 public:
     explicit pinned_use(stream& where) : where_(where) {}
+    ~pinned_use() { sent(); }
+    pinned_use(const pinned_use&) = delete;
+    pinned_use& operator=(const pinned_use&) = delete;
+
     // All that a launch with these parameters may reach: everything that is shown, and what it names.
     CUresult launch(std::span<const std::byte> parameters) {
         return pinned_high.load(std::memory_order_relaxed) == 0 ? CUDA_SUCCESS : begin_launch(parameters);
@@ -86,25 +90,21 @@ public:
     CUresult range(std::uint64_t address, std::uint64_t bytes) {
         return pinned_shown.load(std::memory_order_relaxed) == 0 ? CUDA_SUCCESS : begin_range(address, bytes);
     }
-    // The commands were sent.
+    // The commands were sent, or will not be.
     void sent() {
         if (!used_.empty())
-            note();
+            end();
     }
 
 private:
-    struct use {
-        std::uint64_t program;
-        byte_range where;
-    };
-
     CUresult begin_launch(std::span<const std::byte> parameters);
     CUresult begin_range(std::uint64_t address, std::uint64_t bytes);
+    CUresult use(pinned& one, byte_range where);
     CUresult wait_for_uploads(context& home);
-    void note();
+    void end();
 
     stream& where_;
-    std::vector<use> used_;
+    std::vector<std::uint64_t> used_; // pieces, by the program's address
 };
 
 // The program waits from here on: what it stored goes to kernels that run, which may wait for it.

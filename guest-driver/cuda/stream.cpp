@@ -238,7 +238,7 @@ KAGEMUSHA_EXPORT CUresult cuStreamQuery(CUstream handle) {
         const std::lock_guard held(where.mutex);
         const std::uint64_t sent = where.sent.load(std::memory_order_acquire);
         if (where.finished.load(std::memory_order_acquire) >= sent)
-            return CUDA_SUCCESS;
+            return pinned_arrived({where.native->id(), sent});
         if (!where.asked || where.asked_at != sent) {
             if (const CUresult error = mark(where, where.asked))
                 return error;

@@ -3,10 +3,12 @@
 #include "check.hpp"
 #include "check_source.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace check {
@@ -497,6 +499,46 @@ void two_contexts(const kernels_of& k) {
     EXPECT(kept.at[1] == 1 + 2 * (1 + bias));
 }
 
+// Each thread has its stream, and its half of one piece.
+void threads(const kernels_of& k) {
+    const pinned_words memory;
+    CUcontext context = nullptr;
+    NEED(cuCtxGetCurrent(&context));
+    std::atomic<int> wrong{0};
+    const auto work = [&](std::uint32_t first) {
+        NEED(cuCtxSetCurrent(context));
+        CUstream stream = make_stream();
+        std::uint32_t* const half = memory.at + first;
+        words wanted(half, half + count / 2);
+        for (std::uint32_t round = 0; round < 40; ++round) {
+            for (std::uint32_t i = round; i < count / 2; i += 100)
+                half[i] = wanted[i] = round * i + first;
+            launch(k.bump, count / 2, stream, address_of(half), count / 2, round);
+            NEED(cuStreamSynchronize(stream));
+            wanted = bumped(wanted, round);
+            wrong += wanted != words(half, half + count / 2);
+        }
+        NEED(cuStreamDestroy_v2(stream));
+    };
+    std::thread other(work, count / 2);
+    work(0);
+    other.join();
+    EXPECT(wrong == 0);
+}
+
+// More than the GPU has: an error where it is shown to kernels, and none before.
+void too_large() {
+    constexpr std::size_t room = std::size_t{64} << 20;
+    std::size_t free = 0, total = 0;
+    void* memory = nullptr;
+    CUdeviceptr at = 0;
+    NEED(cuMemGetInfo_v2(&free, &total));
+    if (total > std::size_t{16} << 30 || cu.cuMemHostAlloc(&memory, total + room, 0) != CUDA_SUCCESS)
+        return; // which would take a machine's memory, or is what a driver refuses
+    EXPECT_RESULT(cuMemHostGetDevicePointer_v2(&at, memory, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    NEED(cuMemFreeHost(memory));
+}
+
 // More than a copy of one command, and changes all over it.
 void large(const kernels_of& k) {
     constexpr std::uint32_t number = 3 << 20;
@@ -532,6 +574,8 @@ void pinned() {
     comes_and_goes(k);
     host_functions(k);
     two_contexts(k);
+    threads(k);
+    too_large();
     large(k);
 }
 
